@@ -374,6 +374,18 @@ a {#- comment -#} b {# c #} d {%- if t -%} e {%- endif %} f {{- 1 -}} g {%+ if t
 """.strip("\n").split("\n")
 
 BLOCKS = [
+    "{% macro f(x, y=2) %}<{{ x }}:{{ y }}>{% endmacro %}{{ f(1) }}{{ f(3, y=4) }}{{ f(y=5, x=6) }}{{ f() }}",
+    "{% macro f(x, y=x ~ 'd') -%} {{ x|upper }}{{ y }} {%- endmacro %}{{ f('a') ~ f('b', 'c') }}{{ f('q')|length }}",
+    "{% set v = 1 %}{% macro f() %}{{ v }}{% set v = 9 %}{{ v }}{% endmacro %}{% set v = 2 %}{{ f() }}{{ v }}",
+    "{% macro f(n) %}{% if n > 0 %}{{ n }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}",
+    "{% macro g(x) %}[{{ x }}]{% endmacro %}{% macro f(x) %}{{ g(x) }}{{ g(x ~ 1) }}{% endmacro %}{% for i in [1, 2] %}{{ f(i) }}{% endfor %}",
+    "{% macro f(l) %}{% for x in l if x != 2 %}{{ x }}{% if x == 3 %}{% break %}{% endif %}{% endfor %}{% endmacro %}{{ f([1, 2, 3, 4]) }}",
+    "{% for i in [1] %}{{ x is defined }}{{ fn is defined }}{% endfor %}{% macro fn(x) %}{{ x is defined }}{{ i is defined }}{% endmacro %}{% for i in [1] %}{{ fn() }}{{ fn(none) }}{% endfor %}",
+    "{% if true %}{% macro f() %}in{% endmacro %}{% endif %}{{ f() }}{% set g = f %}{{ g() }}",
+    "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, 2) }}",
+    "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(b=2) }}",
+    "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, a=2) }}",
+    "{% macro f(a, b) %}{% set t %}{{ a }}-{{ b }}{% endset %}{{ t|replace('-', '+') }}{% endmacro %}{{ f(messages[0].role, b='x') }}",
     "a\n  {% if t %}\n  b\n  {% endif %}\nc\n",
     "a\r\n{% for i in l %}\r\n{{ i }}\r\n{% endfor %}\r\nb\r\n\r\n",
     "   {%- if t %}   x   {%- endif %}\n\n  {# c #}\n  y  {# d #}\nz",

@@ -65,7 +65,8 @@ int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t 
 
 /* *text becomes what a conversation teaches: texts in which what the assistant says counts.
  *
- * If the template has {% generation %}, that is one text, and what lies within counts. Otherwise a
+ * Messages behind the last answer are left out. If the template has {% generation %}, that is one
+ * text, and what lies within counts. Otherwise a
  * turn of the assistant counts from the end of the prompt (the messages before, with the generation
  * prompt) to the end of its message. A conversation is one text where each turn, rendered with the
  * messages before it, is how the whole begins. Where a template shows earlier turns in another way

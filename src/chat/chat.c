@@ -456,11 +456,11 @@ static int many_texts(const struct conversation *c, int64_t count, struct turns 
 }
 
 /* The template says itself what counts. */
-static int marked_text(const struct conversation *c, struct ls_chat_text *text,
+static int marked_text(const struct conversation *c, int64_t count, struct ls_chat_text *text,
                        struct ls_error *error)
 {
     bool counts = false;
-    int rc = render(c, (int64_t)json_array_size(c->messages), false, text, error);
+    int rc = render(c, count, false, text, error);
     for (int64_t i = 0; i < text->parts_count && !rc; i++)
         counts |= text->parts[i].counts;
     if (!rc && !counts)
@@ -488,7 +488,7 @@ int ls_chat_examples(const struct ls_chat *chat, const char *conversation, size_
         rc = ls_error_set(error, LS_EDATA,
                           "no message has the role \"assistant\": there is nothing to learn");
     if (!rc && chat->t.marks) {
-        rc = marked_text(&c, text, error);
+        rc = marked_text(&c, count, text, error);
     } else if (!rc) {
         rc = one_text(&c, count, &turns, text, &one, error);
         if (!rc && !one) {

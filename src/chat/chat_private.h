@@ -29,6 +29,7 @@ enum chat_kind {
     CHAT_LIST,
     CHAT_DICT,
     CHAT_LOOP,
+    CHAT_MACRO_VALUE,
 };
 struct chat_string {
     const char *bytes; /* UTF-8, not terminated */
@@ -44,6 +45,7 @@ struct chat_value {
         struct chat_list *list;
         struct chat_dict *dict;
         struct chat_loop *loop;
+        const struct chat_node *macro;
     };
 };
 struct chat_list {
@@ -75,6 +77,8 @@ enum chat_node_kind {
     CHAT_FOR,        /* first: iterable, second: condition or NULL; names; list; third: else */
     CHAT_SET,        /* names, or name.attribute; first: value, or NULL and list: a block */
     CHAT_GENERATION, /* list */
+    CHAT_MACRO,      /* text(second: list of CHAT_PARAMETER); list */
+    CHAT_PARAMETER,  /* text; first: its default, or NULL */
     CHAT_BREAK,
     CHAT_CONTINUE,
     /* expressions */
@@ -120,8 +124,9 @@ enum chat_op {
 enum {
     CHAT_NAMES_MAX = 4,
     CHAT_ARGUMENTS_MAX = 8,
-    CHAT_NESTING_MAX = 100, /* of brackets and blocks */
-    CHAT_DEPTH_MAX = 200,   /* of trees, and of values */
+    CHAT_NESTING_MAX = 100,      /* of brackets and blocks */
+    CHAT_DEPTH_MAX = 200,        /* of trees, and of values */
+    CHAT_CALLS_DEPTH_MAX = 1000, /* of the trees of macros that call each other */
 };
 struct chat_node {
     enum chat_node_kind kind;
@@ -163,6 +168,7 @@ struct chat_parser {
     bool in_output;     /* the tag is {{ }} */
     int open;           /* brackets that are */
     int nesting, loops; /* that the token lies in */
+    int scopes;         /* loops, their else, and macros: whose variables end with them */
     int status;         /* the first failure: then tokens are CHAT_END_TAG and nodes NULL */
     struct ls_error *error;
 };
@@ -191,6 +197,8 @@ int chat_parse(struct ls_chat_template *t, struct ls_error *error);
 
 /* ---- rendering (template_render.c, template_evaluate.c) ------------------------------------- */
 
+struct chat_arguments;
+
 struct chat_output {
     char *bytes;
     size_t count, capacity;
@@ -203,12 +211,13 @@ struct chat_run {
     const struct ls_chat_template *t;
     bool rounded; /* numbers of 2^63 or more in the conversation have lost digits */
     struct chat_arena arena;
-    int64_t steps; /* that are left */
-    struct chat_scope *scope;
+    int64_t steps;                  /* that are left */
+    struct chat_scope *scope, *top; /* here, and of the template */
     struct chat_output *output;
     struct ls_chat_text *marked; /* where generations are marked; NULL: nowhere */
     size_t at;                   /* of the node that is evaluated */
     int depth;                   /* of the value that is compared or printed */
+    int calls_depth;             /* of the macros under way */
     int status;
     struct ls_error *error;
 };
@@ -222,6 +231,9 @@ bool chat_spend(struct chat_run *run, int64_t steps);
 bool chat_spend_operands(struct chat_run *run, const struct chat_value *operands, int count);
 void *chat_take(struct chat_run *run, size_t bytes);
 struct chat_value chat_evaluate(struct chat_run *run, const struct chat_node *node);
+/* What the macro prints. */
+struct chat_value chat_macro_call(struct chat_run *run, const struct chat_node *macro,
+                                  const struct chat_arguments *arguments);
 void chat_put(struct chat_run *run, struct chat_output *output, struct chat_string text);
 /* What was put so far; its bytes are never NULL, as those of no value are. */
 struct chat_string chat_written(const struct chat_output *output);

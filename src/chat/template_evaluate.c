@@ -103,6 +103,11 @@ static struct chat_value called(struct chat_run *run, const struct chat_node *no
     if (run->status || !chat_spend_operands(run, &self, 1) ||
         !chat_spend_operands(run, arguments.value, arguments.count))
         return self;
+    struct chat_value function = {0};
+    if (node->kind == CHAT_CALL)
+        function = name_value(run, node->text);
+    if (function.kind == CHAT_MACRO_VALUE)
+        return chat_macro_call(run, function.macro, &arguments);
     if (node->kind == CHAT_CALL)
         return chat_call_function(run, node->text, &arguments);
     if (node->kind == CHAT_METHOD)

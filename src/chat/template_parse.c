@@ -1,4 +1,5 @@
-/* The statements of a chat template: texts, outputs, if, for, set, generation, break, continue. */
+/* The statements of a chat template: texts, outputs, if, for, set, macro, generation, break,
+ * continue. */
 #include "chat/chat_private.h"
 
 #include <string.h>
@@ -102,6 +103,7 @@ static struct chat_node *parse_for(struct chat_parser *p, size_t at)
     if (chat_token_is(p, CHAT_WORD, "recursive"))
         chat_parse_fail(p, p->token.at, "\"recursive\" is not supported");
     tag_end(p);
+    p->scopes++;
     p->loops++;
     body_into(p, node, ends, "for");
     p->loops--;
@@ -112,6 +114,7 @@ static struct chat_node *parse_for(struct chat_parser *p, size_t at)
         other = chat_node_new(p, CHAT_BRANCH, p->token.at);
         body_into(p, other, last, "for");
     }
+    p->scopes--;
     block_end(p);
     tag_end(p);
     if (!node || p->status)
@@ -167,6 +170,54 @@ static struct chat_node *parse_generation(struct chat_parser *p, size_t at)
     return node;
 }
 
+/* a, b=1, behind "(" */
+static void parse_parameters(struct chat_parser *p, struct chat_node *node)
+{
+    struct chat_node **tail = node ? &node->second : NULL;
+    int count = 0;
+    while (!p->status && !chat_token_is(p, CHAT_SIGN, ")")) {
+        struct chat_node *each = chat_node_new(p, CHAT_PARAMETER, p->token.at);
+        if (!each)
+            return;
+        if (++count > CHAT_ARGUMENTS_MAX)
+            chat_parse_fail(p, each->at, "more than %d arguments", CHAT_ARGUMENTS_MAX);
+        each->text = p->token.text;
+        chat_token_expect(p, CHAT_WORD, NULL);
+        if (chat_token_take(p, CHAT_SIGN, "="))
+            each->first = chat_parse_expression(p);
+        chat_node_over(p, each, each->first);
+        chat_node_over(p, node, each);
+        *tail = each;
+        tail = &each->next;
+        if (!chat_token_take(p, CHAT_SIGN, ","))
+            break;
+    }
+    chat_token_expect(p, CHAT_SIGN, ")");
+}
+
+static struct chat_node *parse_macro(struct chat_parser *p, size_t at)
+{
+    static const char *const ends[] = {"endmacro", NULL};
+    struct chat_node *node = chat_node_new(p, CHAT_MACRO, at);
+    int loops = p->loops;
+    if (p->scopes > 0)
+        chat_parse_fail(p, at, "a macro within a loop or a macro is not supported");
+    if (node)
+        node->text = p->token.text;
+    chat_token_expect(p, CHAT_WORD, NULL);
+    chat_token_expect(p, CHAT_SIGN, "(");
+    parse_parameters(p, node);
+    tag_end(p);
+    p->scopes++;
+    p->loops = 0;
+    body_into(p, node, ends, "macro");
+    p->loops = loops;
+    p->scopes--;
+    block_end(p);
+    tag_end(p);
+    return node;
+}
+
 static struct chat_node *parse_word(struct chat_parser *p, size_t at, enum chat_node_kind kind)
 {
     tag_end(p);
@@ -186,14 +237,16 @@ static struct chat_node *parse_statement(struct chat_parser *p)
         return parse_set(p, at);
     if (chat_token_take(p, CHAT_WORD, "generation"))
         return parse_generation(p, at);
+    if (chat_token_take(p, CHAT_WORD, "macro"))
+        return parse_macro(p, at);
     if (chat_token_take(p, CHAT_WORD, "break"))
         return parse_word(p, at, CHAT_BREAK);
     if (chat_token_take(p, CHAT_WORD, "continue"))
         return parse_word(p, at, CHAT_CONTINUE);
     if (chat_token_is(p, CHAT_WORD, NULL))
         chat_parse_fail(p, at,
-                        "the tag \"%.*s\" is not supported: expected if, for, set, generation, "
-                        "break or continue",
+                        "the tag \"%.*s\" is not supported: expected if, for, set, macro, "
+                        "generation, break or continue",
                         (int)ls_min((int64_t)p->token.text.count, 60), p->token.text.bytes);
     else
         chat_token_expect(p, CHAT_WORD, NULL);

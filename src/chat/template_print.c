@@ -149,7 +149,7 @@ static void write_plain(struct chat_run *run, struct writing *w, struct chat_val
         put_quoted(run, w, value.string);
         break;
     default:
-        if (w->json || value.kind == CHAT_LOOP)
+        if (w->json || value.kind == CHAT_LOOP || value.kind == CHAT_MACRO_VALUE)
             chat_fail(run, "a %s has no text", chat_kind_name(value));
         else
             put(run, w, "Undefined");

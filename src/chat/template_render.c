@@ -144,21 +144,23 @@ static void set_attribute(struct chat_run *run, const struct chat_node *node,
                   (int)ls_min((int64_t)name.text.count, 60), name.text.bytes);
 }
 
+/* What a block prints, as a value. */
+static struct chat_value printed(struct chat_run *run, const struct chat_node *list)
+{
+    struct chat_output text = {0}, *outer = run->output;
+    struct ls_chat_text *marked = run->marked;
+    run->output = &text;
+    run->marked = NULL;
+    body(run, list);
+    run->output = outer;
+    run->marked = marked;
+    return chat_text_value(chat_written(&text));
+}
+
 static enum ending run_set(struct chat_run *run, const struct chat_node *node)
 {
-    struct chat_value value;
-    if (node->first) {
-        value = chat_evaluate(run, node->first);
-    } else {
-        struct chat_output text = {0}, *outer = run->output;
-        struct ls_chat_text *marked = run->marked;
-        run->output = &text;
-        run->marked = NULL;
-        body(run, node->list);
-        run->output = outer;
-        run->marked = marked;
-        value = chat_text_value(chat_written(&text));
-    }
+    struct chat_value value =
+        node->first ? chat_evaluate(run, node->first) : printed(run, node->list);
     run->at = node->at;
     if (node->text.count)
         set_attribute(run, node, value);
@@ -166,6 +168,59 @@ static enum ending run_set(struct chat_run *run, const struct chat_node *node)
         assign_names(run, node, value);
     return ENDED;
 }
+
+/* ---- macros --------------------------------------------------------------------------------- */
+
+/* The argument of a parameter; -1: it was not given. */
+static int argument_of(const struct chat_arguments *arguments, int place,
+                       const struct chat_node *parameter)
+{
+    struct chat_string name = parameter->text;
+    for (int i = arguments->positional; i < arguments->count; i++)
+        if (arguments->keyword[i].count == name.count &&
+            !memcmp(arguments->keyword[i].bytes, name.bytes, name.count))
+            return i;
+    return place < arguments->positional ? place : -1;
+}
+
+/* Every parameter gets a value, and every argument a parameter. */
+static void parameters_set(struct chat_run *run, const struct chat_node *macro,
+                           const struct chat_arguments *arguments)
+{
+    int place = 0, taken = 0;
+    for (const struct chat_node *each = macro->second; each && !run->status; each = each->next) {
+        int i = argument_of(arguments, place++, each);
+        struct chat_value value = {.kind = CHAT_UNDEFINED, .string = each->text};
+        if (i >= 0)
+            value = arguments->value[i];
+        else if (each->first)
+            value = chat_evaluate(run, each->first);
+        taken += i >= 0;
+        assign(run, each->text, value);
+    }
+    if (taken < arguments->count)
+        chat_fail(run, "the macro %.*s has no place for one of its %d arguments",
+                  (int)ls_min((int64_t)macro->text.count, 60), macro->text.bytes, arguments->count);
+}
+
+struct chat_value chat_macro_call(struct chat_run *run, const struct chat_node *macro,
+                                  const struct chat_arguments *arguments)
+{
+    struct chat_scope scope = {.outer = run->top}, *caller = run->scope;
+    struct chat_value value = {.kind = CHAT_UNDEFINED};
+    run->calls_depth += macro->depth;
+    if (run->calls_depth > CHAT_CALLS_DEPTH_MAX)
+        chat_fail(run, "macros call each other too deep");
+    run->scope = &scope;
+    parameters_set(run, macro, arguments);
+    if (!run->status)
+        value = printed(run, macro->list);
+    run->scope = caller;
+    run->calls_depth -= macro->depth;
+    return value;
+}
+
+/* ---- conditions, loops ---------------------------------------------------------------------- */
 
 static enum ending run_if(struct chat_run *run, const struct chat_node *node)
 {
@@ -242,6 +297,9 @@ static enum ending statement(struct chat_run *run, const struct chat_node *node)
         return run_set(run, node);
     case CHAT_GENERATION:
         return run_generation(run, node);
+    case CHAT_MACRO:
+        assign(run, node->text, (struct chat_value){.kind = CHAT_MACRO_VALUE, .macro = node});
+        return ENDED;
     default:
         return node->kind == CHAT_BREAK ? BROKEN : CONTINUED;
     }
@@ -264,6 +322,7 @@ int chat_render(const struct ls_chat_template *t, struct chat_run *run, struct l
     out->count = 0;
     out->parts_count = 0;
     run->steps = STEPS_MAX;
+    run->top = run->scope;
     run->output = &text;
     run->marked = out;
     body(run, t->body);

@@ -95,7 +95,7 @@ const struct chat_value *chat_dict_get(struct chat_run *run, const struct chat_d
 const char *chat_kind_name(struct chat_value value)
 {
     static const char *const names[] = {"undefined value", "none", "boolean", "integer", "float",
-                                        "string",          "list", "mapping", "loop"};
+                                        "string",          "list", "mapping", "loop",    "macro"};
     return names[value.kind];
 }
 
@@ -273,7 +273,8 @@ static struct chat_value loop_member(const struct chat_loop *loop, struct chat_s
 struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct chat_value key)
 {
     struct chat_value none = {.kind = CHAT_UNDEFINED};
-    none.string = key.kind == CHAT_STRING ? key.string : chat_string_of("an element");
+    none.string =
+        key.kind == CHAT_STRING ? key.string : chat_string_of("an element behind the last");
     if (from.kind == CHAT_DICT) {
         const struct chat_value *value = chat_dict_get(run, from.dict, key);
         return value ? *value : none;

@@ -283,6 +283,10 @@ void megatron_layout(struct convert *c, struct megatron *m)
     for (int i = 0; i < 2; i++)
         if (convert_int(c, tensor[i], 1, &m->tp))
             convert_tp(c, tensor[i], m->tp);
+    if (convert_find(c, "--sequence-parallel") && m->tp > 1)
+        convert_keep(c, "parallel.sp", "--sequence-parallel", "true");
+    else if (convert_find(c, "--sequence-parallel"))
+        convert_drop(c, "--sequence-parallel", "there is one tensor-parallel rank, as there");
     if (convert_int(c, "--pipeline-model-parallel-size", 1, &m->pp))
         convert_keep(c, "parallel.pp", "--pipeline-model-parallel-size", "%lld", (long long)m->pp);
     if (convert_int(c, "--context-parallel-size", 1, &m->cp))

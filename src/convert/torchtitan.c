@@ -563,6 +563,7 @@ const struct convert_project convert_torchtitan = {
     .rules = convert_torchtitan_rules,
     .remark =
         "Initial weights, the order of samples and rounding differ from there in any case; the "
-        "learning rate of a step is that of the step before here.",
+        "learning rate of a step is that of the step before here; weight decay is on norms and "
+        "biases too there, and on matrices alone here.",
     .derive = derive,
 };

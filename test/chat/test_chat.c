@@ -163,7 +163,7 @@ static void test_what_counts(void **state)
                   "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
                   "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"
                   "[<think>\n\n</think>\n\nd<|im_end|>\n]|"},
-        {"marked", "<user>a\n<assistant>[b</s>\n]<user>c\n<assistant>[d</s>\n]<user>e\n|"},
+        {"marked", "<user>a\n<assistant>[b</s>\n]<user>c\n<assistant>[d</s>\n]|"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
@@ -292,7 +292,12 @@ static void test_large_integers(void **state)
 static void test_refused_templates(void **state)
 {
     static const char *const bad[][2] = {
-        {"a\n{% macro f(x) %}{% endmacro %}", "x:2:4: the tag \"macro\" is not supported"},
+        {"a\n{% call f(x) %}{% endcall %}", "x:2:4: the tag \"call\" is not supported"},
+        {"{% for a in b %}{% macro f(x) %}{% endmacro %}{% endfor %}",
+         "x:1:20: a macro within a loop or a macro is not supported"},
+        {"{% macro f(a,b,c,d,e,f,g,h,i) %}{% endmacro %}", "more than 8 arguments"},
+        {"{% for a in b %}{% endfor %}{% macro f() %}{% break %}{% endmacro %}",
+         "there is no loop to break or to continue"},
         {"{% include 'x' %}", "the tag \"include\" is not supported: expected if, for, set"},
         {"{{ a|sort }}", "x:1:6: the filter \"sort\" is not supported"},
         {"{{ a is callable }}", "x:1:9: the test \"callable\" is not supported"},

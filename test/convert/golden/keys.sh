@@ -306,6 +306,7 @@ torchrun \
     --symmetric-ar-type \
     --high-priority-stream-groups \
     --DDP-impl \
+    --data-impl mmap \
     --lazy-mpu-init \
     --fake-process-group \
     --distributed-config-file \
