@@ -2,10 +2,11 @@
 """Compares Lockstep's tokenizers with the packages `tokenizers` and `tiktoken` on freshly drawn texts.
 
     make interop [PYTHON=/path/to/venv/bin/python] [SEED=1]
-    tools/interop_tokenizer.py build/liblockstep.so [--texts N] [--seed S]
+    tools/interop_tokenizer.py build/liblockstep.so [--texts N] [--seed S] [--classes]
 
 Small tokenizers of every family (tokenizer_families.py) are trained on the pages of doc/; the texts that
-are compared are parts of them and random ones. Exit code 1, with the first differences, where one differs."""
+are compared are parts of them and random ones. --classes prints what classes of characters hold, as a table
+of test/data/test_tokenizer.c has it, and compares nothing. Exit code 1, with the first differences, where one differs."""
 import argparse
 import ctypes
 import os
@@ -16,7 +17,7 @@ import tempfile
 import time
 import unicodedata
 
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 import golden_tokenizer
 import tokenizer_families
@@ -134,12 +135,32 @@ def check_ranks(library, pattern, folder, tokens, texts):
                    reference.decode, texts)
 
 
+CLASSES = [r"\w", r"\W", r"\d", r"\s"] + [r"\p{%s}" % name for name in (
+    "Han Hiragana Katakana Hangul Thai Hebrew Greek Latin Cyrillic Arabic Devanagari "
+    "L M N P S Lu Lo").split()]
+
+
+def print_classes():
+    """Of each class its characters' number, and the sum of their numbers modulo 2^32."""
+    everything = "".join(chr(c) for c in range(0x110000) if not 0xd800 <= c < 0xe000)
+    for pattern in CLASSES:
+        split = pre_tokenizers.Split(Regex(pattern), "removed")
+        left = "".join(text for text, _ in split.pre_tokenize_str(everything))
+        held = set(map(ord, everything)) - set(map(ord, left))
+        escaped = pattern.replace("\\", "\\\\")
+        print(f'    {{"{escaped}", {len(held)}, {sum(held) % 2**32}u}},')
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("library")
     parser.add_argument("--texts", type=int, default=500)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--classes", action="store_true")
     options = parser.parse_args()
+    if options.classes:
+        print_classes()
+        return
     library = ctypes.CDLL(os.path.abspath(options.library))
     rng = random.Random(options.seed)
     pages = sorted((pathlib.Path(__file__).resolve().parent.parent / "doc").glob("*.md"))

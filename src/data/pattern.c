@@ -69,26 +69,75 @@ static int put_members(struct translation *t, const char *class)
     return rc;
 }
 
-/* A class by its members: "space", or a category. */
+/* Those of \w: letters, marks, digits, numerals, connectors, letters in circles and squares, and of
+ * other numbers those of Latin-1, as Oniguruma has it. */
+static int put_word(struct translation *t)
+{
+    static const char *const classes[] = {"L", "M", "Nd", "Nl", "Pc"};
+    int rc = put_text(t, "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}"
+                         "\\x{1f170}-\\x{1f189}\\xb2\\xb3\\xb9\\xbc-\\xbe");
+    for (int i = 0; i < 5 && !rc; i++)
+        rc = put_members(t, classes[i]);
+    return rc;
+}
+
+/* Scripts, and what Unicode 15 to 16 added to them, which PCRE2 may not know yet. */
+static const struct script {
+    const char *name, *added;
+} scripts[] = {
+    {"Han", "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}"},
+    {"Hiragana", "\\x{1b132}"},
+    {"Katakana", "\\x{1b155}"},
+    {"Hangul", ""},
+    {"Thai", ""},
+    {"Hebrew", ""},
+    {"Greek", ""},
+    {"Latin", "\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{1df25}-\\x{1df2a}"},
+    {"Cyrillic", "\\x{1c89}-\\x{1c8a}\\x{1e030}-\\x{1e06d}\\x{1e08f}"},
+    {"Arabic", "\\x{897}\\x{10ec2}-\\x{10ec4}\\x{10efc}-\\x{10eff}"},
+    {"Devanagari", "\\x{11b00}-\\x{11b09}"},
+};
+
+static const struct script *script_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
+        if (!strcmp(scripts[i].name, name))
+            return &scripts[i];
+    return NULL;
+}
+
+/* A script by itself, and not what others share with it, which PCRE2's \p{Han} means. */
+static int put_script(struct translation *t, const struct script *script)
+{
+    char text[160];
+    snprintf(text, sizeof text, "\\p{sc:%s}%s", script->name, script->added);
+    return put_text(t, text);
+}
+
+/* A class by its members: "space", "word", a category or a script. */
 static int put_class(struct translation *t, const char *class, bool negated)
 {
+    const struct script *script = script_find(class);
     if (t->in_class && negated)
         return refuse(t, "a negated class in brackets");
     int rc = t->in_class ? LS_OK : put_text(t, negated ? "[^" : "[");
     if (!rc)
-        rc = strcmp(class, "space") == 0 ? put_text(t, SPACE) : put_members(t, class);
+        rc = script                    ? put_script(t, script)
+             : !strcmp(class, "space") ? put_text(t, SPACE)
+             : !strcmp(class, "word")  ? put_word(t)
+                                       : put_members(t, class);
     return rc || t->in_class ? rc : put_text(t, "]");
 }
 
 /* at stands behind "\p" or "\P". */
 static int put_property(struct translation *t, bool negated)
 {
-    char class[8];
+    char class[16];
     size_t length = t->at[0] == '{' ? strcspn(t->at + 1, "}") : 0;
     if (length == 0 || length >= sizeof class)
         return refuse(t, "this property");
     snprintf(class, sizeof class, "%.*s", (int)length, t->at + 1);
-    if (!data_category_known(class))
+    if (!data_category_known(class) && !script_find(class))
         return refuse(t, "this property");
     t->at += length + 2;
     return put_class(t, class, negated);
@@ -109,6 +158,10 @@ static int put_escape(struct translation *t)
     case 'd':
     case 'D':
         return put_class(t, "Nd", c == 'D');
+    case 'w':
+    case 'W':
+        return t->syntax == DATA_ONIGURUMA ? put_class(t, "word", c == 'W')
+                                           : refuse(t, "this escape");
     case 'r':
     case 'n':
     case 't':
@@ -155,15 +208,42 @@ static int put_in_class(struct translation *t)
     return put(t, &c, 1);
 }
 
-/* {n,m}+ is possessive in one syntax and a repetition of the repetition in the other. */
+/* What stands behind the digits at at, whose number is *bound; without any it stays. */
+static const char *bound_read(const char *at, long *bound)
+{
+    enum { BOUND_MAX = 65535 }; /* PCRE2's */
+    if (*at < '0' || *at > '9')
+        return at;
+    for (*bound = 0; *at >= '0' && *at <= '9'; at++)
+        *bound = *bound > BOUND_MAX ? *bound : 10 * *bound + (*at - '0');
+    return at;
+}
+
+/* at stands at "{". Of Oniguruma, {,m} is {0,m}, which PCRE2 of some versions takes for a text; of
+ * {n}? and {n,m}+ the last character repeats the repetition, where that of PCRE2 changes it. What
+ * is no repetition is a text in both. */
 static int put_repetition(struct translation *t)
 {
-    size_t length = strcspn(t->at, "}");
-    if (t->at[length] == '}' && t->at[length + 1] == '+' && t->syntax == DATA_ONIGURUMA)
+    long least = -1, most = -1;
+    char text[40];
+    const char *at = bound_read(t->at + 1, &least);
+    bool comma = *at == ',';
+    at = comma ? bound_read(at + 1, &most) : at;
+    if (*at != '}' || (least < 0 && most < 0)) {
+        t->at++;
+        return put_text(t, "\\{");
+    }
+    if (t->syntax != DATA_ONIGURUMA && least < 0)
+        return refuse(t, "a repetition without its least");
+    if (t->syntax == DATA_ONIGURUMA && (at[1] == '+' || (at[1] == '?' && !comma)))
         return refuse(t, "a repeated repetition");
-    int rc = put(t, t->at, length);
-    t->at += length;
-    return rc;
+    if (most >= 0 && least > most)
+        return refuse(t, "a repetition whose least is above its most");
+    int used = snprintf(text, sizeof text, "{%ld%s", ls_max(least, 0), comma ? "," : "");
+    if (most >= 0)
+        snprintf(text + used, sizeof text - (size_t)used, "%ld", most);
+    t->at = at;
+    return put_text(t, text);
 }
 
 static int put_next(struct translation *t)

@@ -350,14 +350,108 @@ static void test_scanners_cut_as_patterns_do(void **state)
     assert_true(twin > 1000);
 }
 
+/* Of every class: how many characters it has, and the sum of their numbers, as the `tokenizers`
+ * library 0.23 has them (tools/interop_tokenizer.py --classes prints this table). */
+static const struct {
+    const char *pattern;
+    int count;
+    uint32_t sum;
+} classes[] = {
+    {"\\w", 144671, 2736728200u},
+    {"\\W", 967393, 3589823352u},
+    {"\\d", 760, 39891450u},
+    {"\\s", 25, 141586u},
+    {"\\p{Han}", 99030, 3983948558u},
+    {"\\p{Hiragana}", 381, 33455756u},
+    {"\\p{Katakana}", 321, 9165001u},
+    {"\\p{Hangul}", 11739, 566124223u},
+    {"\\p{Thai}", 86, 312105u},
+    {"\\p{Hebrew}", 134, 3087732u},
+    {"\\p{Greek}", 518, 15787342u},
+    {"\\p{Latin}", 1487, 27421744u},
+    {"\\p{Cyrillic}", 508, 12793574u},
+    {"\\p{Arabic}", 1373, 71326622u},
+    {"\\p{Devanagari}", 164, 2397130u},
+    {"\\p{L}", 141028, 2356027370u},
+    {"\\p{M}", 2501, 316771473u},
+    {"\\p{N}", 1911, 110651895u},
+    {"\\p{P}", 855, 28835015u},
+    {"\\p{S}", 8514, 620170451u},
+    {"\\p{Lu}", 1858, 86924357u},
+    {"\\p{Lo}", 136477, 2144631008u},
+};
+
+static void test_classes_hold_what_they_hold_there(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        struct ls_error error = {0};
+        struct data_splitter *splitter;
+        void *split_state;
+        int count = 0;
+        uint32_t sum = 0;
+        assert_ok(data_splitter_new(classes[i].pattern, DATA_ONIGURUMA, false, &splitter, &error),
+                  error);
+        assert_ok(data_split_state_new(splitter, &split_state, &error), error);
+        for (uint32_t code = 0; code < 0x110000; code++) {
+            unsigned char text[4];
+            bool surrogate = code >= 0xd800 && code < 0xe000;
+            if (!surrogate && matches(splitter, split_state, text, put_character(text, code))) {
+                count++;
+                sum += code;
+            }
+        }
+        if (count != classes[i].count || sum != classes[i].sum)
+            fail_msg("%s: %d characters, sum %u; expected %d, %u", classes[i].pattern, count, sum,
+                     classes[i].count, classes[i].sum);
+        data_split_state_free(split_state);
+        data_splitter_free(splitter);
+    }
+}
+
+/* What Oniguruma reads in another way than PCRE2: the matches are those there. */
+static void test_repetitions(void **state)
+{
+    static const struct {
+        const char *pattern, *text;
+        size_t bytes; /* of the match at its beginning */
+    } cases[] = {
+        {"xa{,3}", "xaaaaa", 4}, {"a{2,3}?", "aaaa", 2},
+        {"a{1}b", "ab", 2},      {"a{", "a{", 2},
+        {"a{,}", "a{,}", 4},     {"a{b}", "a{b}", 4},
+        {"a{2,}", "aaaa", 4},    {"\\w+", "z\xc2\xb2\xe2\x92\xb6.", 6},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_error error = {0};
+        struct data_splitter *splitter;
+        void *split_state;
+        struct data_range found;
+        assert_ok(data_splitter_new(cases[i].pattern, DATA_ONIGURUMA, false, &splitter, &error),
+                  error);
+        assert_ok(data_split_state_new(splitter, &split_state, &error), error);
+        assert_ok(data_split_find(splitter, split_state, (const unsigned char *)cases[i].text,
+                                  strlen(cases[i].text), 0, &found, &error),
+                  error);
+        if (found.begin != 0 || found.end != cases[i].bytes)
+            fail_msg("%s in %s: [%zu, %zu), expected %zu bytes", cases[i].pattern, cases[i].text,
+                     found.begin, found.end, cases[i].bytes);
+        data_split_state_free(split_state);
+        data_splitter_free(splitter);
+    }
+}
+
 static void test_patterns_that_are_refused(void **state)
 {
     (void)state;
     static const struct {
         const char *pattern, *says;
     } cases[] = {
-        {"\\p{Han}+", "this property (at character 3)"},
-        {"\\w+", "this escape"},
+        {"\\p{Runic}+", "this property (at character 3)"},
+        {"\\h+", "this escape"},
+        {"\\bx", "this escape"},
+        {"[a-z]{2}?x", "a repeated repetition"},
+        {"a{3,1}", "a repetition whose least is above its most"},
         {"[^\\S]", "a negated class in brackets"},
         {"[a[b]]", "brackets in brackets"},
         {"[a-z&&b]", "the && of brackets"},
@@ -726,6 +820,8 @@ int main(void)
         cmocka_unit_test(test_every_code_point_is_classified_as_in_the_reference),
         cmocka_unit_test(test_scanners_know_every_code_point),
         cmocka_unit_test(test_scanners_cut_as_patterns_do),
+        cmocka_unit_test(test_classes_hold_what_they_hold_there),
+        cmocka_unit_test(test_repetitions),
         cmocka_unit_test(test_patterns_that_are_refused),
         cmocka_unit_test(test_utf8_validation),
         cmocka_unit_test(test_any_bytes_round_trip_and_cut),
