@@ -17,7 +17,7 @@ import tempfile
 import time
 import unicodedata
 
-from tokenizers import Regex, Tokenizer, pre_tokenizers
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 import golden_tokenizer
 import tokenizer_families
@@ -141,7 +141,8 @@ CLASSES = [r"\w", r"\W", r"\d", r"\s"] + [r"\p{%s}" % name for name in (
 
 
 def print_classes():
-    """Of each class its characters' number, and the sum of their numbers modulo 2^32."""
+    """Of each class its characters' number, and the sum of their numbers modulo 2^32. Of each
+    normalizer how many characters it changes, and a hash of what becomes of all."""
     everything = "".join(chr(c) for c in range(0x110000) if not 0xd800 <= c < 0xe000)
     for pattern in CLASSES:
         split = pre_tokenizers.Split(Regex(pattern), "removed")
@@ -149,6 +150,14 @@ def print_classes():
         held = set(map(ord, everything)) - set(map(ord, left))
         escaped = pattern.replace("\\", "\\\\")
         print(f'    {{"{escaped}", {len(held)}, {sum(held) % 2**32}u}},')
+    for name in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase"):
+        normalizer, hashed, changed = getattr(normalizers, name)(), 0, 0
+        for character in everything:
+            text = normalizer.normalize_str(character)
+            changed += text != character
+            for byte in text.encode() + b"\0":
+                hashed = (31 * hashed + byte) % 2**32
+        print(f'    {{"{name}", {changed}, {hashed}u}},')
 
 
 def main():

@@ -38,6 +38,16 @@ void data_normalizers_release(struct data_normalizers *normalizers)
     *normalizers = (struct data_normalizers){0};
 }
 
+static int growth_check(size_t bytes, size_t most, struct ls_error *error)
+{
+    return bytes <= most
+               ? LS_OK
+               : ls_error_set(error, LS_EDATA,
+                              "the tokenizer's normalizer makes %zu bytes of a text: expected at "
+                              "most %zu, which is %d times the text and 1 MiB",
+                              bytes, most, GROWTH_MAX);
+}
+
 /* most: bytes that the text may become. */
 static int replace(const struct data_normalizer *step, void *state, struct data_string text,
                    size_t most, struct ls_text *out, struct ls_error *error)
@@ -49,11 +59,8 @@ static int replace(const struct data_normalizer *step, void *state, struct data_
             rc = data_text_put(out, text.bytes + at, found.begin - at, error);
         if (!rc && found.begin < text.count)
             rc = data_text_put(out, step->text, step->text_bytes, error);
-        if (!rc && out->count > most)
-            rc = ls_error_set(error, LS_EDATA,
-                              "the tokenizer's normalizer makes %zu bytes of a text: expected at "
-                              "most %zu, which is %d times the text and 1 MiB",
-                              out->count, most, GROWTH_MAX);
+        if (!rc)
+            rc = growth_check(out->count, most, error);
         if (rc)
             return rc;
     }
@@ -124,7 +131,9 @@ static int form_parts(struct data_normal_scratch *scratch, int form, struct data
     size_t first = 0, at, bytes;
     int rc = LS_OK;
     for (at = 0; at < text.count && !rc; at += bytes) {
-        if (!data_is_later_mark(data_utf8_decode(text.bytes + at, &bytes)))
+        uint32_t code = data_utf8_decode(text.bytes + at, &bytes);
+        bool compatible = form & UTF8PROC_COMPAT && data_is_later_compatible(code);
+        if (!data_is_later_mark(code) && !compatible)
             continue;
         if (at > first)
             rc = form_stretch(scratch, form, (struct data_string){text.bytes + first, at - first},
@@ -160,6 +169,21 @@ static int unicode_form(struct data_normal_scratch *scratch, int form, struct da
     return rc;
 }
 
+/* Character by character, whatever stands around it: as in the reference, a final sigma is none. */
+static int lowercase(struct data_string text, struct ls_text *out, struct ls_error *error)
+{
+    int rc = LS_OK;
+    for (size_t at = 0, bytes; at < text.count && !rc; at += bytes) {
+        uint32_t small[2], code = data_utf8_decode(text.bytes + at, &bytes);
+        int count = data_lowercase(code, small);
+        rc = data_text_reserve(out, 8, error);
+        for (int i = 0; i < count && !rc; i++)
+            out->count += (size_t)utf8proc_encode_char((utf8proc_int32_t)small[i],
+                                                       (utf8proc_uint8_t *)out->bytes + out->count);
+    }
+    return rc;
+}
+
 static bool is_ascii(struct data_string text)
 {
     return ascii_length(text.bytes, text.count) == text.count;
@@ -190,9 +214,13 @@ int data_normalize(const struct data_normalizers *normalizers, struct data_norma
                 rc = data_text_put(to, out->bytes, out->count, error);
         } else if (step->kind == DATA_REPLACE) {
             rc = replace(step, scratch->state[i], *out, most, to, error);
+        } else if (step->kind == DATA_LOWERCASE) {
+            rc = lowercase(*out, to, error);
         } else {
             rc = unicode_form(scratch, step->form, *out, to, error);
         }
+        if (!rc)
+            rc = growth_check(to->count, most, error);
         *out = (struct data_string){(unsigned char *)to->bytes, to->count};
     }
     return rc;

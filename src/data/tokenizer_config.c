@@ -154,6 +154,8 @@ bool data_tokenizer_may_cut(const struct ls_tokenizer *t)
 {
     bool replaced = spaces_replaced(t);
     for (int i = 0; i < t->normalizers.count; i++) {
+        if (t->normalizers.step[i].kind == DATA_UNICODE_FORM && t->normalizers.step[i].compatible)
+            return false; /* it makes spaces of what is none */
         const struct data_splitter *splitter = t->normalizers.step[i].splitter;
         const char *literal = splitter ? data_splitter_literal(splitter) : NULL;
         if (splitter && !(replaced && literal && strcmp(literal, " ") == 0))

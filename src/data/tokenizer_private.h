@@ -33,6 +33,10 @@ const struct data_unicode_range *data_unicode_added(int *count);
 /* Whether the reference's normal forms take it for a letter that stands alone, and those of later
  * versions of Unicode reorder it or join it with another one. */
 bool data_is_later_mark(uint32_t code);
+/* Whether only later versions know what it is compatible with, for NFKC and NFKD. */
+bool data_is_later_compatible(uint32_t code);
+/* The small letters of a character, one or two. */
+int data_lowercase(uint32_t code, uint32_t small[2]);
 /* Unicode's white space, and the characters of its words. */
 bool data_is_space(uint32_t code);
 bool data_is_word(uint32_t code);
@@ -266,11 +270,12 @@ bool data_added_next(const struct data_added_set *set, const unsigned char *text
 
 enum { DATA_STEPS_MAX = 16 };
 struct data_normalizer {
-    enum { DATA_PREPEND, DATA_REPLACE, DATA_UNICODE_FORM } kind;
+    enum { DATA_PREPEND, DATA_REPLACE, DATA_UNICODE_FORM, DATA_LOWERCASE } kind;
     char *text; /* what is put in front, or in the place of a match */
     size_t text_bytes;
     struct data_splitter *splitter; /* what is replaced */
     int form;                       /* utf8proc's options */
+    bool compatible;                /* NFKC and NFKD */
 };
 struct data_normalizers {
     struct data_normalizer step[DATA_STEPS_MAX];

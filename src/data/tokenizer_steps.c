@@ -66,6 +66,8 @@ static const struct {
 } forms[] = {
     {"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE},
     {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
+    {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPAT | UTF8PROC_COMPOSE},
+    {"NFKD", UTF8PROC_STABLE | UTF8PROC_COMPAT | UTF8PROC_DECOMPOSE},
 };
 
 static int text_copy(struct data_json *j, const char *where, const json_t *object, const char *key,
@@ -95,8 +97,13 @@ static int normalizer_read(struct data_json *j, const char *where, const json_t 
         if (strcmp(type, forms[i].name) == 0) {
             step->kind = DATA_UNICODE_FORM;
             step->form = forms[i].options;
+            step->compatible = forms[i].options & UTF8PROC_COMPAT;
             return data_json_keys(j, where, object, form_keys);
         }
+    if (strcmp(type, "Lowercase") == 0) {
+        step->kind = DATA_LOWERCASE;
+        return data_json_keys(j, where, object, form_keys);
+    }
     int rc;
     if (strcmp(type, "Prepend") == 0) {
         step->kind = DATA_PREPEND;
@@ -111,7 +118,9 @@ static int normalizer_read(struct data_json *j, const char *where, const json_t 
         return rc ? rc : pattern_read(j, where, object, &step->splitter);
     }
     return data_json_refuse(j, where,
-                            "type \"%.80s\" (NFC, NFD, Prepend, Replace and Sequence are)", type);
+                            "type \"%.80s\" (NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace and "
+                            "Sequence are)",
+                            type);
 }
 
 int data_json_normalizers(struct data_json *j)

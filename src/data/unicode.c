@@ -139,6 +139,38 @@ bool data_is_later_mark(uint32_t code)
     return range_of(later_marks, sizeof later_marks / sizeof *later_marks, code) != NULL;
 }
 
+bool data_is_later_compatible(uint32_t code)
+{
+    static const struct data_unicode_range later[] = {
+        {0x32ff, 0x32ff, 0},   {0xa7f2, 0xa7f4, 0},   {0xab69, 0xab69, 0},
+        {0x10781, 0x10785, 0}, {0x10787, 0x107b0, 0}, {0x107b2, 0x107ba, 0},
+        {0x1e030, 0x1e06d, 0}, {0x1f16c, 0x1f16c, 0}, {0x1fbf0, 0x1fbf9, 0}};
+    return range_of(later, sizeof later / sizeof *later, code) != NULL;
+}
+
+int data_lowercase(uint32_t code, uint32_t small[2])
+{
+    /* Of letters that utf8proc may not know yet: those of a range have theirs at one distance. */
+    static const struct {
+        uint32_t first, last;
+        int32_t to;
+    } added[] = {{0x1c89, 0x1c89, 1},      {0xa7cb, 0xa7cb, 0x264 - 0xa7cb},
+                 {0xa7cc, 0xa7cc, 1},      {0xa7ce, 0xa7ce, 1},
+                 {0xa7d2, 0xa7d2, 1},      {0xa7d4, 0xa7d4, 1},
+                 {0xa7da, 0xa7da, 1},      {0xa7dc, 0xa7dc, 0x19b - 0xa7dc},
+                 {0x10d50, 0x10d65, 0x20}, {0x16ea0, 0x16eb8, 0x1b}};
+    small[0] = (uint32_t)utf8proc_tolower((utf8proc_int32_t)code);
+    if (code == 0x130) { /* I with a dot: i and a dot */
+        small[0] = 'i';
+        small[1] = 0x307;
+        return 2;
+    }
+    for (size_t i = 0; i < sizeof added / sizeof *added; i++)
+        if (code >= added[i].first && code <= added[i].last)
+            small[0] = (uint32_t)((int32_t)code + added[i].to);
+    return 1;
+}
+
 bool data_is_space(uint32_t code)
 {
     return (code >= 9 && code <= 13) || code == ' ' || code == 0x85 || code == 0xa0 ||

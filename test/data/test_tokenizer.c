@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 #define GOLDEN "test/data/golden/"
 
@@ -406,6 +407,62 @@ static void test_classes_hold_what_they_hold_there(void **state)
                      classes[i].count, classes[i].sum);
         data_split_state_free(split_state);
         data_splitter_free(splitter);
+    }
+}
+
+/* Of every normalizer: how many characters it changes, and a hash of what becomes of each, as
+ * tools/interop_tokenizer.py --classes prints them of the `tokenizers` library. */
+static void test_normalizers_change_what_they_change_there(void **state)
+{
+    static const struct {
+        const char *name;
+        struct data_normalizer step;
+        int changed;
+        uint32_t hash;
+    } cases[] = {
+        {"NFC",
+         {.kind = DATA_UNICODE_FORM, .form = UTF8PROC_STABLE | UTF8PROC_COMPOSE},
+         1120,
+         3675048896u},
+        {"NFD",
+         {.kind = DATA_UNICODE_FORM, .form = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
+         13232,
+         782558740u},
+        {"NFKC",
+         {.kind = DATA_UNICODE_FORM, .form = UTF8PROC_STABLE | UTF8PROC_COMPAT | UTF8PROC_COMPOSE},
+         4794,
+         3455078742u},
+        {"NFKD",
+         {.kind = DATA_UNICODE_FORM,
+          .form = UTF8PROC_STABLE | UTF8PROC_COMPAT | UTF8PROC_DECOMPOSE},
+         16894,
+         2898359127u},
+        {"Lowercase", {.kind = DATA_LOWERCASE}, 1488, 202161059u},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct data_normalizers normalizers = {.count = 1, .step = {cases[i].step}};
+        struct data_normal_scratch scratch;
+        struct ls_error error = {0};
+        int changed = 0;
+        uint32_t hash = 0;
+        assert_ok(data_normal_scratch_init(&scratch, &normalizers, &error), error);
+        for (uint32_t code = 0; code < 0x110000; code++) {
+            unsigned char text[4];
+            struct data_string out;
+            if (code >= 0xd800 && code < 0xe000)
+                continue;
+            const struct data_string in = {text, put_character(text, code)};
+            assert_ok(data_normalize(&normalizers, &scratch, in, true, &out, &error), error);
+            changed += out.count != in.count || memcmp(out.bytes, in.bytes, in.count) != 0;
+            for (size_t k = 0; k < out.count; k++)
+                hash = 31 * hash + out.bytes[k];
+            hash *= 31; /* and a zero behind it */
+        }
+        if (changed != cases[i].changed || hash != cases[i].hash)
+            fail_msg("%s: %d characters change, hash %u; expected %d, %u", cases[i].name, changed,
+                     hash, cases[i].changed, cases[i].hash);
+        data_normal_scratch_release(&scratch);
     }
 }
 
@@ -821,6 +878,7 @@ int main(void)
         cmocka_unit_test(test_scanners_know_every_code_point),
         cmocka_unit_test(test_scanners_cut_as_patterns_do),
         cmocka_unit_test(test_classes_hold_what_they_hold_there),
+        cmocka_unit_test(test_normalizers_change_what_they_change_there),
         cmocka_unit_test(test_repetitions),
         cmocka_unit_test(test_patterns_that_are_refused),
         cmocka_unit_test(test_utf8_validation),
