@@ -56,8 +56,9 @@ static void drawing_release(struct drawing *drawing)
 }
 
 /* The curve's last finite value in the legend's words; none for a curve without one. */
-static void curve_add(struct drawing *drawing, const struct report_run *run, const char *what,
-                      struct ls_series series, int colour, bool points, bool smooth)
+static void curve_add(const struct report *report, struct drawing *drawing,
+                      const struct report_run *run, const char *what, struct ls_series series,
+                      int colour, bool points, bool smooth)
 {
     size_t last = series.count;
     int at = drawing->count++;
@@ -73,6 +74,7 @@ static void curve_add(struct drawing *drawing, const struct report_run *run, con
                                            .series = series,
                                            .colour = colour,
                                            .points = points,
+                                           .rings = points && run != report->runs,
                                            .smooth = smooth,
                                            .gaps = smooth};
 }
@@ -83,10 +85,11 @@ static int drawing_make(const struct report *report, const struct panel *panel, 
 {
     for (int i = 0; i < report->count; i++) {
         const struct report_run *run = &report->runs[i];
-        curve_add(drawing, run, panel->what, series_of(run, panel->field), i, false, panel->smooth);
+        curve_add(report, drawing, run, panel->what, series_of(run, panel->field), i, false,
+                  panel->smooth);
         if (panel->evaluations)
-            curve_add(drawing, run, "validation", evaluations_of(run), report->count == 1 ? 1 : i,
-                      true, false);
+            curve_add(report, drawing, run, "validation", evaluations_of(run),
+                      report->count == 1 ? 1 : i, true, false);
     }
     for (int i = 0; i < drawing->count && !legend; i++)
         drawing->curve[i].legend = NULL;
@@ -156,11 +159,11 @@ static void speed_rows(struct report *report, const struct report_speed *speeds)
 {
     static const char *const names[REPORT_PERCENTILES] = {
         "fastest", "5th percentile", "25th", "median", "75th", "95th percentile", "slowest"};
-    struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"A step", LS_HTML_TEXT}};
+    struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"Percentile", LS_HTML_TEXT}};
     struct ls_html_table table;
     for (int r = 0; r < report->count; r++)
         columns[1 + r] = (struct ls_html_column){
-            report->count == 1 ? "took" : report->runs[r].label, LS_HTML_NUMBER};
+            report->count == 1 ? "time" : report->runs[r].label, LS_HTML_NUMBER};
     ls_html_table_begin(&table, report->file, "Time of a step", columns, 1 + report->count);
     for (int i = 0; i < REPORT_PERCENTILES; i++) {
         ls_html_cell(&table, "%s", names[i]);
@@ -185,11 +188,11 @@ static struct report_text share_text(double share)
 
 static void rate_rows(struct report *report, const struct report_speed *speeds)
 {
-    struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"Rate", LS_HTML_TEXT}};
+    struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"Measure", LS_HTML_TEXT}};
     struct ls_html_table table;
     for (int r = 0; r < report->count; r++)
-        columns[1 + r] = (struct ls_html_column){report->count == 1 ? "was" : report->runs[r].label,
-                                                 LS_HTML_NUMBER};
+        columns[1 + r] = (struct ls_html_column){
+            report->count == 1 ? "value" : report->runs[r].label, LS_HTML_NUMBER};
     ls_html_table_begin(&table, report->file, "Rates", columns, 1 + report->count);
     ls_html_cell(&table, "tokens a second, median");
     for (int r = 0; r < report->count; r++)

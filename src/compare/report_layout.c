@@ -49,6 +49,8 @@ static void grid_measure(struct grid *grid, const struct ls_layout *layout, int 
     grid->cell_width = 16 + 8 * (int)digits;
     grid->label = layout->size[LS_AXIS_PP] > 1 ? 48 : 0;
     grid->box_width = (int)grid->shown[LS_AXIS_TP] * grid->cell_width + 2 * PAD;
+    if (replicas > 1) /* "dp 12" */
+        grid->box_width = (int)ls_max(grid->box_width, 2 * PAD + 24 + 7 * (int)digits);
     grid->box_height = (int)grid->shown[LS_AXIS_CP] * CELL + 2 * PAD + (replicas > 1 ? HEAD : 0);
     grid->per_line = (int)ls_max(1, (width - grid->label) / (grid->box_width + GAP));
     grid->per_line = (int)ls_min(grid->per_line, replicas);

@@ -105,14 +105,17 @@ static void pen_to(struct pen *pen, double x, double y)
     put_pair(file, 'L', x, y);
 }
 
-static void put_dot(FILE *file, int colour, double x, double y, double radius)
+static void put_dot(FILE *file, int colour, bool ring, double x, double y, double radius)
 {
-    fprintf(file, "<circle class=\"ls-f%d\" cx=\"", colour);
+    fprintf(file,
+            ring ? "<circle class=\"ls-s%d\" fill=\"none\" stroke-width=\"2\" cx=\""
+                 : "<circle class=\"ls-f%d\" cx=\"",
+            colour);
     ls_picture_number(file, x);
     fputs("\" cy=\"", file);
     ls_picture_number(file, y);
     fputs("\" r=\"", file);
-    ls_picture_number(file, radius);
+    ls_picture_number(file, ring ? radius + 2 : radius);
     fputs("\"", file);
 }
 
@@ -122,7 +125,7 @@ static void pen_up(struct pen *pen)
     if (pen->vertices > 1)
         fputs("\"/>\n", pen->place->file);
     if (pen->vertices == 1) {
-        put_dot(pen->place->file, pen->colour, pen->x, pen->y, 2.5);
+        put_dot(pen->place->file, pen->colour, false, pen->x, pen->y, 2.5);
         fputs("/>\n", pen->place->file);
     }
     pen->vertices = 0;
@@ -203,7 +206,7 @@ static void put_dots(const struct place *place, const struct ls_curve *curve)
     for (size_t i = 0; i < curve->series.count; i++) {
         if (!is_point(place->panel, &curve->series, i))
             continue;
-        put_dot(place->file, curve->colour % LS_PICTURE_COLOURS,
+        put_dot(place->file, curve->colour % LS_PICTURE_COLOURS, curve->rings,
                 ls_scale_place(&place->x, curve->series.x[i]),
                 ls_scale_place(&place->y, curve->series.y[i]), 4);
         fprintf(place->file, "><title>%s: ", ls_scale_label(&place->x, curve->series.x[i]).text);
@@ -256,7 +259,7 @@ static int put_entry(FILE *file, const struct ls_curve *curve, const char *text,
         fprintf(file, "<path class=\"ls-key ls-s%d\" stroke-dasharray=\"%s\" d=\"M8 %dh26\"/>\n",
                 colour, dashes[curve->colour % DASHES], y - 4);
     if (file && curve->points) {
-        put_dot(file, colour, 21, y - 4, 4);
+        put_dot(file, colour, curve->rings, 21, y - 4, curve->rings ? 3 : 4);
         fputs("/>\n", file);
     }
     return ls_picture_wrap(file, "ls-text", 8 + SWATCH, y, width - 16 - SWATCH, ROW - 4, text);

@@ -69,7 +69,7 @@ static const char style[] =
     "tbody tr:last-child>*{border-bottom:0}\n"
     "td:not([class]){min-width:7.5rem}tbody th:not([class]){min-width:9rem}\n"
     ".w{white-space:nowrap}\n"
-    ".n{text-align:right;white-space:nowrap}\n"
+    ".n{text-align:right;white-space:nowrap}thead .n{white-space:normal}\n"
     ".key{display:inline-block;width:.7em;height:.7em;border-radius:2px;margin-right:.55em}\n"
     ".legend{margin-right:1.2em;white-space:nowrap}\n"
     ".ls-cell{fill:var(--code)}.ls-box{fill:none;stroke:var(--rule)}\n"
@@ -84,7 +84,8 @@ static const char style[] =
     "@media (max-width:46rem){.wide{display:none}.narrow{display:block}"
     "header,main,footer{padding-left:.75rem;padding-right:.75rem}header{padding-top:1.5rem}"
     "h1{font-size:1.6rem}section{padding:1.1rem .9rem;border-radius:8px;margin:1rem 0}"
-    ".card{flex-basis:8rem}table{font-size:.86rem}th,td{padding-right:.8rem}}\n"
+    ".card{flex-basis:8rem}table{font-size:.8rem}th,td{padding-right:.55rem}"
+    "thead th{font-size:.76rem}td:not([class]),tbody th:not([class]){min-width:5.5rem}}\n"
     "@media print{body{background:none}section{break-inside:avoid;border:0;padding:0}"
     ".tall .scroll{max-height:none;overflow:visible}nav{display:none}}\n";
 
