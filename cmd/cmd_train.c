@@ -91,17 +91,18 @@ static int terminal_columns(void)
     return columns > 0 && columns < 10000 ? (int)columns : 80;
 }
 
+/* What a narrow terminal cuts off is what is needed least. */
 static void step_line(struct progress *p, const struct ls_step_report *r, double now)
 {
     char line[256];
     double left = (double)(ls_config_steps(p->config) - r->step) * (now - p->begin_s) /
                   (double)(r->step - p->first_step);
     snprintf(line, sizeof line,
-             "step %ld/%ld  loss %.4f  grad norm %.3f  %.0f tokens/s  %.0f%% of peak  ETA "
-             "%ld:%02ld",
+             "step %ld/%ld  loss %.4f  %.0f tokens/s  ETA %ld:%02ld  grad norm %.3f  %.0f%% of "
+             "peak",
              (long)r->step, (long)ls_config_steps(p->config), ls_shown((double)r->loss),
-             ls_shown(r->grad_norm), r->tokens_per_s, 100 * r->peak_share, (long)(left / 60),
-             (long)left % 60);
+             r->tokens_per_s, (long)(left / 60), (long)left % 60, ls_shown(r->grad_norm),
+             100 * r->peak_share);
     if (!p->live) {
         puts(line);
         return;

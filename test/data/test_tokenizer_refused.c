@@ -78,7 +78,7 @@ static void test_what_is_refused(void **state)
         {"llama3", "\"type\":\"Split\"", "\"type\":\"Whitespace\"",
          "pre_tokenizer.pretokenizers[0]: type \"Whitespace\""},
         {"llama3", "\"behavior\":\"Isolated\"", "\"behavior\":\"Merged\"", "behavior \"Merged\""},
-        {"llama3", "(?i:'s", "\\\\w(?i:'s", "this escape (at character 3)"},
+        {"llama3", "(?i:'s", "\\\\b(?i:'s", "this escape (at character 3)"},
         {"gpt2", "\"pre_tokenizer\":{", "\"pre_tokenizer\":{\"more\":1,",
          "pre_tokenizer: \"more\""},
         {"llama3", "\"type\":\"TemplateProcessing\"", "\"type\":\"RobertaProcessing\"",
