@@ -29,10 +29,14 @@ int ls_seq_tiles_admit(int64_t seq_tiles, int64_t tokens, int64_t leaf_sequences
 
 int ls_cp_admits(int64_t cp, int64_t seq_tiles, enum ls_cp_method method, struct ls_error *error)
 {
+    if (seq_tiles == 1 && cp > 1)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "it does not divide numerics.seq_tiles = 1 (set numerics.seq_tiles=%ld "
+                            "before the first step: it is of the recipe)",
+                            (long)cp);
     if (seq_tiles % cp)
-        return ls_error_set(error, LS_ELAYOUT, "it does not divide numerics.seq_tiles = %ld%s",
-                            (long)seq_tiles,
-                            seq_tiles == 1 ? " (a recipe key: set it before the first step)" : "");
+        return ls_error_set(error, LS_ELAYOUT, "it does not divide numerics.seq_tiles = %ld",
+                            (long)seq_tiles);
     if (cp > 1 && !ls_is_pow2(seq_tiles / cp))
         return ls_error_set(
             error, LS_ELAYOUT,
