@@ -225,6 +225,30 @@ struct job {
     struct progress progress;
 };
 
+static bool is_given(const struct ls_config *config, const char *name)
+{
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    return config->origin[ls_config_key_of(name) - keys].line != 0;
+}
+
+/* Processes that a launcher started, for a configuration that says nothing of a layout, are data
+ * parallel: mpirun -n 2 lockstep train run.yaml. */
+static int processes_spread(struct ls_config *config, struct ls_comm *world, struct ls_error *error)
+{
+    static const char *const axes[] = {"parallel.pp",       "parallel.dp", "parallel.dp_replicate",
+                                       "parallel.dp_shard", "parallel.cp", "parallel.tp"};
+    int ranks = ls_comm_size(world);
+    char word[48];
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        if (is_given(config, axes[i]))
+            return LS_OK;
+    snprintf(word, sizeof word, "parallel.dp=%d", ranks);
+    if (ranks > 1 && ls_comm_rank(world) == 0)
+        printf("%d processes were started and no layout is given: %s\n", ranks, word);
+    return ranks > 1 ? ls_config_set(config, word, error) : LS_OK;
+}
+
 static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct job *job = user;
@@ -240,7 +264,15 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
                                  .drifted = on_drifted,
                                  .advice = on_advice,
                                  .stop = &stop_asked};
-    return ls_run(job->config, world, &log, &hooks, error);
+    struct ls_config *config = malloc(sizeof *config);
+    if (!config)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    *config = *job->config;
+    int status = processes_spread(config, world, error);
+    if (!status)
+        status = ls_run(config, world, &log, &hooks, error);
+    free(config);
+    return status;
 }
 
 /* The samples that data.train has. */

@@ -157,6 +157,12 @@ static void test_mpi_processes(void **state)
     expect("$L train $C train.out=threads parallel.dp=2 train.steps=4", 0, "2 ranks");
     expect(MPIRUN "$L train $C train.out=processes parallel.dp=2 train.steps=4", 0, "2 ranks");
     expect_same_run("threads", "processes");
+    /* Processes without a layout are data parallel. */
+    expect(MPIRUN "$L train $C train.out=spread-out train.steps=4", 0,
+           "2 processes were started and no layout is given: parallel.dp=2");
+    expect_same_run("threads", "spread-out");
+    expect(MPIRUN "$L train $C train.out=alone train.steps=4 parallel.tp=1",
+           ls_exit_code(LS_ELAYOUT), "2 were started");
 }
 
 /* Where processes have more threads than the machine has cores, those that wait sleep, unless the
