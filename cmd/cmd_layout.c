@@ -36,9 +36,9 @@ static void print_head(const struct ls_layout *layout)
     printf("a step: %s of %s; each rank %s\n",
            ls_counted(layout->ramp.full * layout->numerics.leaf_sequences, "sequence").text,
            ls_counted(layout->sequence, "token").text, ls_layout_batches(layout).text);
-    printf("summed as %s of %s: so many data-parallel ranks at most\n",
-           ls_counted(layout->ramp.increment ? layout->ramp.start : layout->ramp.full, "leaf").text,
-           ls_counted(layout->numerics.leaf_sequences, "sequence").text);
+    int64_t leaves = layout->ramp.increment ? layout->ramp.start : layout->ramp.full;
+    printf("summed as %s of %s: max dp = %ld\n", ls_counted(leaves, "leaf").text,
+           ls_counted(layout->numerics.leaf_sequences, "sequence").text, (long)leaves);
     if (*layout->note)
         cmd_print("note: %s\n", layout->note);
 }

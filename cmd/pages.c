@@ -247,7 +247,7 @@ static const struct cmd_page pages[] = {
      "simulated: what every rank would compute and move is recorded from the trainer itself, and "
      "carried out against a clock with the cluster's rates. Since no layout changes a bit of the "
      "result, the fastest one may be taken.\n\nA key that the command line gives stays as it is; "
-     "the file's layout keys are forgotten. doc/planning.md explains the figures.\n\n`lockstep "
+     "layout keys in the file are ignored. doc/planning.md explains the figures.\n\n`lockstep "
      "plan memory` shows what each rank keeps in memory, and when it keeps most.",
      plan_options,
      "lockstep plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --tokens 15e12\n"

@@ -126,7 +126,7 @@ void planned_counts(const struct ls_search *search, double took_s)
     if (search->unproven)
         printf("time was up: %ld more could still be better (--seconds)\n", (long)search->unproven);
     else
-        printf("none of the others can be better: their bounds are above these\n");
+        printf("proven optimal: no other layout can be better than these\n");
 }
 
 /* ---- one plan ---------------------------------------------------------------------------------

@@ -128,7 +128,8 @@ void ls_comm_set_check(struct ls_comm *comm, bool check);
 
 /* Local. A wait of comm may last that long without anything moving on it and without progress of
  * those that it waits for; 0, as at first: for ever. Progress is an operation called or ended in
- * any group, and ls_progress; who waits for a rank that gets on does so too. Time in which the
+ * any group, and ls_progress; waiting for a rank that makes progress
+ * counts as progress. Time in which the
  * waiting rank itself did not run does not count. A split inherits. All
  * ranks should set the same; a rank that does longer work than this without ls_progress is late.
  * After a timeout over MPI the communicator is of no use; over threads that one operation has

@@ -9,7 +9,7 @@
  * with an index), llm.c's model_*.bin (versions 3 and 5), or a run of Lockstep (its newest
  * checkpoint; the directory of a checkpoint names that one). What is read is checked first: names,
  * shapes and types, whether all is there, and whether anything is there that the model has no place
- * for. Errors are LS_ECONFIG for a model that cannot be had here (family, feature, contradiction)
+ * for. Errors are LS_ECONFIG for a model that is not supported (family, feature, contradiction)
  * and LS_ECKPT for files that are missing or damaged; both name file, key or tensor and what was
  * expected.
  *
@@ -118,11 +118,11 @@ enum ls_export_format {
 /* Any source's model (of a run: the checkpoint that from and which mean, as ls_checkpoint_choose
  * has them) in files of others. The padding of the vocabulary is left out, and is that of the
  * format where it has one. out must not exist (or be an empty folder); it appears complete or not
- * at all. LS_ECONFIG for a model that the format cannot say, with the key.
+ * at all. LS_ECONFIG for a model that the format cannot represent, with the key.
  *
  * Q8_0 is ggml's int8: blocks of 32 values of a row with one scale in fp16. Vectors and learned
  * positions stay float32, and a matrix whose rows are not whole blocks is fp16, with a warning:
- * what llama.cpp does. LS_EDATA names tensor and row of a weight that int8 cannot say. */
+ * what llama.cpp does. LS_EDATA names tensor and row of a weight that int8 cannot represent. */
 struct ls_export {
     const char *from, *which; /* which may be NULL */
     enum ls_export_format format;

@@ -85,7 +85,7 @@ struct ls_model_config {
     int64_t window; /* tokens that a query sees, its own included; 0: all up to its own */
     enum ls_window_layers window_layers;    /* the blocks that have a window */
     float attention_softcap, logit_softcap; /* cap tanh(x / cap) of scores, of logits; 0: none */
-    double query_scale;                     /* by whose root scores are divided; 0: head_dim */
+    double query_scale;                     /* scores are divided by its square root; 0: head_dim */
     float dropout;                          /* after the embedding and on both residual branches */
     float init_std;
     uint64_t seed; /* of initial values and dropout */
@@ -117,10 +117,10 @@ struct ls_preset {
 /* A key of a family's config.json (Hugging Face), beside those that all families have
  * (src/interop/hf_keys.c: sizes of Llama's names, positions, types, tokens). */
 struct ls_hf_key {
-    const char *name; /* "n_embd"; "": a model there has what our key is by itself */
+    const char *name; /* "n_embd"; "": the file has no such key, and our default applies */
     const char *key;  /* of the configuration's group `model`, "channels"; NULL: none */
-    /* What a file means that does not have it (or null), as JSON. NULL: it must be there. "": what
-     * our key is by itself. With key NULL it is the only value that a model may have, or with ""
+    /* Value if the key is absent (or null), as JSON. NULL: it must be there. "": our
+     * default. With key NULL it is the only value that a model may have, or with ""
      * any: then the key has no effect. A list stands for one value a layer, again and again. */
     const char *absent;
     /* "gelu_new=gelu_tanh gelu=gelu_erf": values there and here. "null=0 *": null is a value too,
@@ -177,7 +177,7 @@ struct ls_family {
     struct ls_family_hf hf;
     struct ls_family_gguf gguf;
 };
-/* Local. Valid for good. */
+/* Local. Valid for the life of the program. */
 const struct ls_family *ls_family_of(enum ls_arch arch);
 const char *ls_arch_name(enum ls_arch arch); /* "gpt2" */
 /* Local. Whether a key of the configuration's group `model`, such as "rope_theta", means something
@@ -317,7 +317,7 @@ struct ls_elsewhere {
 bool ls_param_elsewhere(const struct ls_params *params, const struct ls_model_config *config,
                         const struct ls_param *param, struct ls_elsewhere *out);
 /* The same of an adapter, in PEFT's files behind "base_model.model.":
- * "model.layers.0.self_attn.q_proj.lora_A.weight". False for what is none. */
+ * "model.layers.0.self_attn.q_proj.lora_A.weight". False if it is not an adapter. */
 bool ls_param_adapter(const struct ls_params *params, const struct ls_model_config *config,
                       const struct ls_param *param, struct ls_elsewhere *out);
 /* Elements of the largest parameter of a layer, 0 .. layers + 1, that one of tp ranks holds. */

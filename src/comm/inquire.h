@@ -1,8 +1,8 @@
 /* Asking ranks of other machines where they are. Each process answers, by a thread and a UDP socket
- * of its own, for itself and for its neighbours, whose flight records it can read; so one that is
- * stopped is told of by those beside it, and where nobody answers that is the finding. Nothing is
- * sent until somebody has waited for a while. What is answered becomes a copy of the record, in the
- * board, so that all that is told of ranks of this machine can be told of those too.
+ * of its own, for itself and for its neighbours, whose flight records it can read; so
+ * neighbours report one that is stopped, and no answer means that the host is unreachable. Nothing
+ * is sent until somebody has waited for a while. What is answered becomes a copy of the record, in
+ * the board, so that all that is told of ranks of this machine can be told of those too.
  *
  * A message is taken only if it carries the job's token (random, spread over MPI), has the length
  * of its kind, and holds values in range. */

@@ -149,5 +149,5 @@ void ls_draw_cover_line(const struct ls_draw_cover *cover, FILE *file)
             pairs++;
         }
     }
-    fprintf(file, "\n  %d of %d pairs of these in one layout\n", met, pairs);
+    fprintf(file, "\n  %d of %d pairs of these settings met in one layout\n", met, pairs);
 }

@@ -291,7 +291,7 @@ static const struct ls_config_key table[] = {
     INT("numerics.loss_scale_window", RECIPE, "1000", 1, 0x1p40, numerics.loss_scale_window,
         "finite steps in a row after which the dynamic loss scale doubles"),
     INT("numerics.hysteresis", RECIPE, "2", 1, 0x1p20, numerics.hysteresis,
-        "of so many steps that are not finite only the last halves the dynamic loss scale"),
+        "halve the dynamic loss scale after this many non-finite steps"),
     BOOL("numerics.consecutive_hysteresis", RECIPE, "false", numerics.consecutive_hysteresis,
          "count those afresh after every finite step, not only when the scale doubles"),
     REAL_ABOVE("numerics.min_loss_scale", RECIPE, "1", 0, 0x1p40, numerics.min_loss_scale,
@@ -455,7 +455,7 @@ static const struct ls_config_key table[] = {
     BOOL("log.profile", RUN, "false", log.profile,
          "measure the ops of every step, and record their seconds by kind in metrics.jsonl"),
     WORD("log.progress", RUN, "auto", progresses, log.progress,
-         "live: one line that renews itself, on a terminal; plain: a line now and then; off: only "
+         "live: one line, updated in place, on a terminal; plain: a line now and then; off: only "
          "hash and paths; auto = live on a terminal, else plain"),
     WORD("log.level", RUN, "info", levels, log.level, "the least urgent messages that are shown"),
 };

@@ -129,12 +129,13 @@ static int block_convert(struct exporting *ex, const struct out_tensor *tensor, 
         good = gguf_q8_quantize(count, values, out);
     else
         ls_cast_to_half(&ex->ops, tensor->dtype, count, values, out);
-    return good == count ? LS_OK
-                         : ls_error_set(error, LS_EDATA,
-                                        "%s: row %lld, from column %lld on: int8 cannot say a "
-                                        "weight that is not finite, or more than 8e6",
-                                        tensor->name, (long long)(row + good / tensor->cols),
-                                        (long long)(good % tensor->cols));
+    return good == count
+               ? LS_OK
+               : ls_error_set(error, LS_EDATA,
+                              "%s: row %lld, from column %lld on: int8 cannot represent a "
+                              "weight that is not finite, or more than 8e6",
+                              tensor->name, (long long)(row + good / tensor->cols),
+                              (long long)(good % tensor->cols));
 }
 
 /* Rows [row, row + rows) of the tensor into a block of the pump. */
@@ -291,7 +292,7 @@ int ls_export(const struct ls_export *export, struct ls_export_report *report,
         status = model_open(ex, error);
     if (!status && export->format != LS_EXPORT_HF && export->format != LS_EXPORT_PEFT &&
         access(export->out, F_OK) == 0)
-        status = ls_error_set(error, LS_ECONFIG, "%.300s: is there already: name another file",
+        status = ls_error_set(error, LS_ECONFIG, "%.300s: already exists: name another file",
                               export->out);
     if (!status)
         status = buffers_take(ex, error);

@@ -57,7 +57,7 @@ int staging_open(struct staging *staging, const char *path, const struct ls_faul
     struct stat found;
     if (lstat(staging->path, &found) == 0 && !is_empty(staging->path)) {
         staging->temporary[0] = '\0';
-        return ls_error_set(error, LS_ECONFIG, "%.300s: is there already: name another folder",
+        return ls_error_set(error, LS_ECONFIG, "%.300s: already exists: name another folder",
                             staging->path);
     }
     tree_remove(staging->temporary);

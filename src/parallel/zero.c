@@ -165,7 +165,7 @@ static int memory_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_e
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-/* calloc that gives something for nothing. */
+/* calloc that never returns NULL for zero bytes. */
 static void *zeros(int count, size_t bytes)
 {
     return calloc((size_t)ls_max(count, 1), bytes);

@@ -229,7 +229,7 @@ int zero_part_get(struct ls_zero *zero, int r, enum zero_part part, bool reads, 
                   struct ls_error *error);
 /* The sum starts to come, where it lies in the tier and there is such a region. */
 int zero_sum_prefetch(struct ls_zero *zero, int r, struct ls_error *error);
-/* It is what it is until the next zero_part_get of it: it may go. */
+/* The value is final until the next zero_part_get of it: it may go. */
 int zero_part_put(struct ls_zero *zero, int r, enum zero_part part, struct ls_error *error);
 
 /* zero_reduce.c */

@@ -556,7 +556,7 @@ int ls_simulation_run(struct ls_simulation *s, struct ls_error *error)
     for (int64_t i = 0; i < s->player_count; i++)
         if (s->players[i].next < s->players[i].count)
             return ls_error_set(
-                error, LS_ELAYOUT, "rank %ld waits for ever in its operation %d of %s",
+                error, LS_ELAYOUT, "deadlock: rank %ld never completes operation %d of %s",
                 (long)s->players[i].rank, s->players[i].events[s->players[i].next].number,
                 ls_account_name((enum ls_account)s->players[i]
                                     .operations[s->players[i].events[s->players[i].next].number]

@@ -44,7 +44,7 @@ static const struct cluster_key keys[] = {
     {"accelerator.launch", CLUSTER_SECONDS, false, ACCELERATOR(launch_s), 0, 0, 1,
      "before each op begins"},
     {"accelerator.is_core", CLUSTER_COUNT, false, ACCELERATOR(is_core), 0, 0, 1,
-     "1: a core of a CPU, of which a rank has as many as it has threads"},
+     "1: a core of a CPU; a rank uses one per thread"},
     {"accelerator.power", CLUSTER_WATTS, false, ACCELERATOR(power_w), 0, 0, 1e6,
      "while it computes"},
     {"memory", CLUSTER_BYTES, false, AT(host_memory_bytes), 0, 0, 1e18,

@@ -42,7 +42,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of two the lower: where two ranks differ the slower one is to be seen. */
+/* Of two values the lower, so that the slower rank shows. */
 static double median(double *values, int64_t count)
 {
     qsort(values, (size_t)count, sizeof *values, by_value);

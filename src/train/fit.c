@@ -119,7 +119,7 @@ int fit_check(const struct ls_config *config, const struct ls_layout *layout,
                    : ls_error_set(error, LS_ELAYOUT,
                                   "%s on this machine would take %s of memory, and it has %s: %s. "
                                   "`lockstep plan memory` shows what takes it; "
-                                  "memory.overcommit=true starts all the same",
+                                  "memory.overcommit=true starts anyway",
                                   ranks.text, needs.text, has.text,
                                   *changes.text ? changes.text
                                                 : "no change of memory.recompute, "

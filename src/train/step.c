@@ -86,12 +86,13 @@ static int batch_admit(const struct ls_trainer *t, const struct train_batch *bat
 {
     if (batch->counted > 0)
         return LS_OK;
-    int status = ls_error_set(error, LS_EDATA,
-                              "step %lld: no token of the batch counts: samples %lld to %lld of "
-                              "the run hold prompts alone. Use a larger batch.global or "
-                              "data.sequence, or shorter prompts",
-                              (long long)batch->step, (long long)t->state.samples,
-                              (long long)(t->state.samples + sequences_of(batch) - 1));
+    int status =
+        ls_error_set(error, LS_EDATA,
+                     "step %lld: no token of the batch counts: samples %lld to %lld of "
+                     "the run contain only prompts, no target tokens. Use a larger batch.global or "
+                     "data.sequence, or shorter prompts",
+                     (long long)batch->step, (long long)t->state.samples,
+                     (long long)(t->state.samples + sequences_of(batch) - 1));
     ls_config_blame(&t->config, "data.train", error);
     return status;
 }

@@ -61,7 +61,7 @@ static void test_words(void **state)
     (void)state;
     expect("$L import", 2, "the model's folder is missing");
     expect("$L import out", 2, "--out RUN is missing");
-    expect("$L import out --out again", 2, "again: is there already");
+    expect("$L import out --out again", 2, "again: already exists");
     expect("$L import nowhere --out new", 16, "there is no such folder");
     expect("$L export run", 2, "--out is missing");
     expect("$L export run --out new --format onnx", 2, "expected one of hf, peft, llmc, gguf");

@@ -481,7 +481,7 @@ static void expect_refused(const char *directory, const char *run, struct ls_exp
     assert_int_not_equal(access(paths[1], F_OK), 0);
 }
 
-/* Weights that int8 cannot say are named, and nothing is left. */
+/* Weights that int8 cannot represent are named, and nothing is left. */
 static void test_bad_int8(void **state)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 8.4e6f};
@@ -555,11 +555,11 @@ static void test_models_that_a_format_cannot_say(void **state)
     assert_int_equal(
         ls_export(&(struct ls_export){.from = paths[0], .out = paths[1]}, &report, &error),
         LS_ECONFIG);
-    assert_non_null(strstr(error.text, "is there already"));
+    assert_non_null(strstr(error.text, "already exists"));
     const struct ls_export file = {
         .from = paths[0], .out = scratch_path(directory, "full/x"), .format = LS_EXPORT_GGUF};
     assert_int_equal(ls_export(&file, &report, &error), LS_ECONFIG);
-    assert_non_null(strstr(error.text, "is there already"));
+    assert_non_null(strstr(error.text, "already exists"));
 }
 
 /* ---- nothing half-written -------------------------------------------------------------------- */

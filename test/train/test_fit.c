@@ -65,7 +65,7 @@ static void test_more_memory_than_there_is(void **state)
     refused(*state, HUGE, LS_ELAYOUT, "1 rank on this machine would take ");
     refused(*state, HUGE "parallel.pp=3 parallel.dp=2 batch.micro=1", LS_ELAYOUT,
             "6 ranks on this machine would take ");
-    refused(*state, HUGE, LS_ELAYOUT, "memory.overcommit=true starts all the same");
+    refused(*state, HUGE, LS_ELAYOUT, "memory.overcommit=true starts anyway");
     /* Then the system refuses. */
     refused(*state, HUGE "memory.overcommit=true", LS_ENOMEM, "cannot reserve ");
 }

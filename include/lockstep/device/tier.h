@@ -89,7 +89,7 @@ int ls_tier_idle_new(enum ls_tier_kind kind, size_t bytes, const struct ls_tier_
 int ls_tier_new(const struct ls_tier_options *options, struct ls_tier **out,
                 struct ls_error *error);
 /* Waits for what moves, then gives the room back and removes the file and what was made for it.
- * Transfers that were not waited for must not be waited for any more. NULL is allowed. */
+ * Pending transfers become invalid. NULL is allowed. */
 void ls_tier_free(struct ls_tier *tier);
 /* How it moves bytes, for people: "host memory", "FOLDER/rank-00003.offload/data (O_DIRECT,
  * io_uring)", or with "buffered" and "threads" in place of these, and why. Borrowed. */

@@ -19,7 +19,7 @@ struct ls_loss_scale_config {
     bool dynamic;       /* false: initial for ever */
     double initial;     /* > 0; dynamic: a power of two, so that scaling rounds nothing */
     int64_t window;     /* >= 1 */
-    int64_t hysteresis; /* >= 1: of so many steps that are not finite only the last halves */
+    int64_t hysteresis; /* >= 1: halve the scale after this many non-finite steps */
     bool consecutive;   /* count those afresh after every finite step, not after each doubling */
     double least;       /* never halved below it */
 };

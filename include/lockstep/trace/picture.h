@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-/* Colours that stay apart for who sees few of them; curves after the last begin again, with other
+/* Colours that color-blind readers tell apart; curves after the last begin again, with other
  * dashes. */
 enum { LS_PICTURE_COLOURS = 6 };
 
