@@ -2,6 +2,7 @@
  */
 #include "tier_private.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -112,6 +113,39 @@ static int take_blocks(struct tier_file *file, size_t bytes, const struct ls_fau
     if ((failure == EOPNOTSUPP || failure == ENOSYS) && !ftruncate(file->fd, (off_t)bytes))
         failure = 0;
     return failure ? refuse_size(file, bytes, failure, error) : LS_OK;
+}
+
+/* ---- what killed processes left ------------------------------------------------------------- */
+
+/* Whether the tier's folder was left behind, and could be removed. */
+static bool leftover_remove(const char *home)
+{
+    char path[PATH_MAX], who[8];
+    struct ls_lock lock;
+    if (ls_lock_look(home, who, sizeof who) != LS_LOCK_LEFT ||
+        snprintf(path, sizeof path, "%s/data", home) >= PATH_MAX ||
+        ls_lock_take(&lock, home, NULL, NULL))
+        return false;
+    unlink(path);
+    ls_lock_release(&lock);
+    return rmdir(home) == 0;
+}
+
+int ls_tier_sweep(const char *folder)
+{
+    DIR *directory = opendir(folder);
+    int removed = 0;
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+        char home[PATH_MAX];
+        int rank, end = 0;
+        if (sscanf(entry->d_name, "rank-%5d.offload%n", &rank, &end) == 1 && end > 0 &&
+            !entry->d_name[end] &&
+            snprintf(home, sizeof home, "%s/%s", folder, entry->d_name) < PATH_MAX)
+            removed += leftover_remove(home);
+    }
+    if (directory)
+        closedir(directory);
+    return removed;
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

@@ -118,7 +118,7 @@ const struct family family_gemma2 = {
               .window_layers = LS_WINDOW_EVEN,
               .ffn = {.times = 4, .over = 1, .multiple = 1},
               .presets = presets,
-              .hf = {"gemma2", "Gemma2ForCausalLM", "model.", hf_keys},
+              .hf = {"gemma2", "Gemma2ForCausalLM", "model.", hf_keys, NULL},
               .gguf = {.architecture = "gemma2",
                        .norm_plus_one = true,
                        .names = gguf_names,

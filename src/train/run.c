@@ -568,7 +568,7 @@ static int fresh_check(const struct ls_config *config, struct ls_error *error)
 
 /* What a killed run left half-written. Only names that a run itself writes: a picture, say, may be
  * under way beside it. */
-static void leftovers_remove(const char *out, const struct ls_log *log)
+static void leftovers_remove(const struct ls_config *config, const struct ls_log *log)
 {
     static const struct {
         const char *folder, *prefix;
@@ -578,6 +578,7 @@ static void leftovers_remove(const char *out, const struct ls_log *log)
                   {"/tokenizer", ""},
                   {"/trace", "rank-"}};
     struct ls_error error = {0};
+    const char *out = config->train.out;
     char path[PATH_MAX];
     int files = 0;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
@@ -587,6 +588,10 @@ static void leftovers_remove(const char *out, const struct ls_log *log)
     if (files > 0)
         ls_log(log, LS_LOG_INFO, "%s: removed %s that a killed run left half-written", out,
                ls_counted(files, "file").text);
+    int tiers = *config->memory.file ? ls_tier_sweep(config->memory.file) : 0;
+    if (tiers > 0)
+        ls_log(log, LS_LOG_INFO, "%s: removed %s that killed ranks left", config->memory.file,
+               ls_counted(tiers, "offload file").text);
     if (ls_checkpoint_prune(out, 0, &error)) /* those of checkpoints */
         ls_log(log, LS_LOG_WARNING, "%s", error.text);
 }
@@ -604,7 +609,7 @@ static int directory_open(struct run *run, const struct ls_log *log, struct ls_e
                ls_lock_former(&run->lock));
     status = fresh_check(run->config, error);
     if (!status)
-        leftovers_remove(out, log);
+        leftovers_remove(run->config, log);
     return status;
 }
 

@@ -252,6 +252,25 @@ static void test_a_second_process_is_refused_until_the_first_is_killed(void **st
     assert_int_equal(scratch_count(folder), 0);
 }
 
+/* Of any rank, what nobody holds goes: what is in use, and what is something else, stays. */
+static void test_what_killed_processes_left_is_swept(void **state)
+{
+    struct stat status;
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", scratch_path(*state, "tier"));
+    pid_t child = start_holder(folder);
+    assert_int_equal(ls_tier_sweep(folder), 0); /* it is in use */
+    assert_int_equal(stat(scratch_path(folder, "rank-00003.offload/data"), &status), 0);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(child_status(child), 128 + SIGKILL);
+    scratch_write(scratch_path(folder, "rank-00003.offload.txt"), "x", 1);
+    assert_int_equal(mkdir(scratch_path(folder, "rank-00007.offload"), 0700), 0);
+    assert_int_equal(ls_tier_sweep(folder), 1);
+    assert_int_not_equal(stat(scratch_path(folder, "rank-00003.offload"), &status), 0);
+    assert_int_equal(scratch_count(folder), 2);
+    assert_int_equal(ls_tier_sweep(scratch_path(*state, "none")), 0);
+}
+
 static void test_a_second_tier_of_this_process_is_refused(void **state)
 {
     struct ls_tier *tier, *other;
@@ -301,6 +320,8 @@ int main(void)
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_a_second_process_is_refused_until_the_first_is_killed,
                                         scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_what_killed_processes_left_is_swept, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_a_second_tier_of_this_process_is_refused,
                                         scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_a_link_is_not_followed, scratch_setup,

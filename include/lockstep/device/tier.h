@@ -91,6 +91,10 @@ int ls_tier_new(const struct ls_tier_options *options, struct ls_tier **out,
 /* Waits for what moves, then gives the room back and removes the file and what was made for it.
  * Pending transfers become invalid. NULL is allowed. */
 void ls_tier_free(struct ls_tier *tier);
+/* Removes from the folder what tiers of killed processes of this host left there, of any rank: what
+ * a process that runs holds stays. One process of a host calls it, before the others open theirs.
+ * Returns how many tiers went. */
+int ls_tier_sweep(const char *folder);
 /* How it moves bytes, for people: "host memory", "FOLDER/rank-00003.offload/data (O_DIRECT,
  * io_uring)", or with "buffered" and "threads" in place of these, and why. Borrowed. */
 const char *ls_tier_text(const struct ls_tier *tier);
