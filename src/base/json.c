@@ -15,7 +15,7 @@ static void integers_to_reals(char *text, size_t bytes)
     for (size_t i = 0, digits; i < bytes; i += digits ? digits : 1) {
         if (text[i] == '"')
             for (i++; i < bytes && text[i] != '"'; i++)
-                i += text[i] == '\\';
+                i += text[i] == '\\' && i + 1 < bytes;
         for (digits = 0; i + digits < bytes && isdigit((unsigned char)text[i + digits]);)
             digits++;
         char *number = text + i, behind = i + digits < bytes ? number[digits] : ' ';

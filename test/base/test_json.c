@@ -67,6 +67,24 @@ static void test_integers_of_any_size(void **state)
     assert_non_null(strstr(error.text, "text:1:40: not JSON"));
 }
 
+/* Texts that end within a string, behind an integer that makes them be read again. */
+static void test_cut_behind_a_large_integer(void **state)
+{
+    static const char whole[] = "{\"a\": 18446744073709551616, \"b\\\"c\": \"\\\\\"}";
+    (void)state;
+    for (size_t bytes = 1; bytes < sizeof whole - 1; bytes++) {
+        struct ls_error error = {0};
+        json_t *object;
+        assert_int_equal(ls_json_parse("text", whole, bytes, LS_EDATA, &object, &error), LS_EDATA);
+        assert_non_null(strstr(error.text, "not JSON"));
+    }
+    struct ls_error error = {0};
+    json_t *object;
+    assert_int_equal(ls_json_parse("text", whole, sizeof whole - 1, LS_EDATA, &object, &error),
+                     LS_OK);
+    json_decref(object);
+}
+
 static void test_what_is_no_object_is_refused(void **state)
 {
     static const struct {
@@ -101,6 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_integers_of_any_size),
+        cmocka_unit_test(test_cut_behind_a_large_integer),
         cmocka_unit_test(test_an_object_is_read),
         cmocka_unit_test(test_what_is_no_object_is_refused),
     };
