@@ -85,7 +85,9 @@ def answer(model, tokenizer, messages):
         return None, str(why)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     with torch.no_grad():
-        all_ids = model.generate(torch.tensor([ids]), max_new_tokens=TOKENS)[0].tolist()
+        # Without a mask generate leaves out what is pad_token_id, as an <unk> in an answer may be.
+        all_ids = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)).long(),
+                                 max_new_tokens=TOKENS)[0].tolist()
     return ids, all_ids[len(ids):]
 
 
