@@ -78,7 +78,8 @@ struct ls_model_source {
         int64_t count, row, col; /* of the first of them */
         float value;
     } unfinite[SOURCE_UNFINITE_MAX];
-    int unfinite_count; /* of tensors; those of further ones are not kept */
+    int unfinite_count;
+    bool unfinite_more; /* further tensors have such values */
 };
 struct source_kind {
     int (*open)(struct ls_model_source *source, struct ls_error *error);

@@ -148,20 +148,25 @@ static bool is_finite(float value)
 static void unfinite_note(struct ls_model_source *source, const struct ls_param *param,
                           int64_t first, int64_t count, const float *values, int64_t found)
 {
-    struct unfinite *last = source->unfinite + source->unfinite_count - 1;
-    if (source->unfinite_count == 0 || strcmp(last->name, param->name) != 0) {
-        if (source->unfinite_count == SOURCE_UNFINITE_MAX)
-            return;
+    int at = 0; /* tensors may be read in turns */
+    while (at < source->unfinite_count && strcmp(source->unfinite[at].name, param->name) != 0)
+        at++;
+    if (at == SOURCE_UNFINITE_MAX) {
+        source->unfinite_more = true;
+        return;
+    }
+    struct unfinite *one = &source->unfinite[at];
+    if (at == source->unfinite_count) {
         int64_t i = 0;
         while (i < count && is_finite(values[i]))
             i++;
-        last = source->unfinite + source->unfinite_count++;
-        *last = (struct unfinite){.row = param->first_row + (first + i) / param->cols,
-                                  .col = param->first_col + (first + i) % param->cols,
-                                  .value = values[i]};
-        snprintf(last->name, sizeof last->name, "%s", param->name);
+        source->unfinite_count++;
+        *one = (struct unfinite){.row = param->first_row + (first + i) / param->cols,
+                                 .col = param->first_col + (first + i) % param->cols,
+                                 .value = values[i]};
+        snprintf(one->name, sizeof one->name, "%s", param->name);
     }
-    last->count += found;
+    one->count += found;
 }
 
 static void values_check(struct ls_model_source *source, const struct ls_param *param,
@@ -185,6 +190,9 @@ void ls_model_source_tell(const struct ls_model_source *source, const struct ls_
                source->path, one->name, ls_counted(one->count, "value").text, (long)one->row,
                (long)one->col, (double)one->value);
     }
+    if (source->unfinite_more)
+        ls_log(log, LS_LOG_WARNING, "%s: further tensors have values that are not finite",
+               source->path);
 }
 
 void ls_model_source_fill(struct ls_model_source *source, const struct ls_param *param,

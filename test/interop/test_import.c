@@ -410,6 +410,24 @@ static void test_values_that_are_not_finite_are_told(void **state)
         fail_msg("%s", error.text);
     assert_non_null(strstr(said, "wpe.weight: 2 values not finite, the first at [0, 0]: -inf"));
     assert_non_null(strstr(said, "ln_f.bias: 1 value not finite, the first at [0, 3]: nan"));
+    /* Of tensors that are read in turns each is told once. */
+    size_t c = (size_t)report.model.channels;
+    const size_t turns[] = {0, c, 2 * c, (c - 1) * 3 * c, (c - 1) * 3 * c + c};
+    folder = folder_make(*state, "turns", &(struct folder_of){.golden = "gpt2_tiny"});
+    values_edit(folder, "h.0.attn.c_attn.weight", turns, (float[]){NAN, NAN, NAN, NAN, NAN}, 5);
+    struct ls_export_report exported;
+    char out[4096];
+    snprintf(out, sizeof out, "%s", scratch_path(*state, "exported"));
+    const struct ls_export to = {.from = folder, .out = out, .dtype = LS_F32, .log = &log};
+    said[0] = '\0';
+    if (ls_export(&to, &exported, &error))
+        fail_msg("%s", error.text);
+    int lines = 0;
+    for (const char *at = said; (at = strchr(at, '\n')); at++)
+        lines++;
+    if (lines != 3 || !strstr(said, "attn.q.weight: 2 values") ||
+        !strstr(said, "attn.k.weight: 2 values") || !strstr(said, "attn.v.weight: 1 value"))
+        fail_msg("%s", said);
     const char *good = folder_make(*state, "good", &(struct folder_of){.golden = "gpt2_tiny"});
     const struct ls_import other = {
         .from = good, .run = scratch_path(*state, "silent"), .log = &log};
