@@ -230,6 +230,12 @@ static struct ls_text_reader reader_of(const struct generating *g)
                                    g->chat};
 }
 
+static void prompts_fit(struct generating *g)
+{
+    if (g->asked->truncate)
+        ls_prompts_truncate(&g->prompts, ls_finished_model(g->finished)->context, g->asked->tokens);
+}
+
 /* A single prompt needs a tokenizer, which the library tells. */
 static int prompts_read(struct generating *g, struct ls_error *error)
 {
@@ -240,8 +246,8 @@ static int prompts_read(struct generating *g, struct ls_error *error)
         status = ls_requests_read(asked->prompts, LS_PROMPTS, &reader, &g->prompts, error);
     else
         status = ls_prompt_encode(prompt_of(asked), &reader, &g->prompts, error);
-    if (!status && asked->truncate)
-        ls_prompts_truncate(&g->prompts, ls_finished_model(g->finished)->context, asked->tokens);
+    if (!status)
+        prompts_fit(g);
     g->kept = calloc((size_t)g->prompts.count + 1, sizeof *g->kept);
     if (!status && !g->kept)
         status =
@@ -321,6 +327,8 @@ static int turn(struct generating *g, struct ls_comm *world, const char *said, s
     int status = conversation_add(&g->conversation, "user", said, bytes, error);
     if (!status)
         status = conversation_encode(&g->conversation, &reader, &g->prompts, error);
+    if (!status)
+        prompts_fit(g);
     status = ls_comm_agree(world, status, error);
     if (!status)
         status = generate(g, first, error);

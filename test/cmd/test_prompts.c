@@ -99,6 +99,9 @@ static void test_conversations(void **state)
            "the chat template writes special tokens");
     expect("echo \"$(printf '%040d' 7)\" | $L generate run --chat --chat-template t", data,
            "a prompt of 43 tokens does not fit the model's context of 32");
+    expect("echo \"$(printf '%040d' 7)\" | "
+           "$L generate run --chat --chat-template t --tokens 8 --truncate",
+           0, "cut after 8 tokens");
 }
 
 /* Ids go in and come out: nothing else needs a tokenizer. */
