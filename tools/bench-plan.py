@@ -9,7 +9,8 @@ modes, with its own overlap (a table's "overlap": 0 is of its source), with the 
 default, or those of the row's "ordered" where the default does not admit its layout.
 
 --only takes tables whose name has the words. --check runs the first and the last row of each table:
-whether the recipes are admitted. --presets prints what order costs each preset of configs/ alone.
+whether the recipes are admitted. --presets prints what order costs each preset of configs/ alone, and fails above ORDER_LIMIT or where
+doc/determinism.md has another table.
 --write puts the tables into bench/RESULTS.md and doc/determinism.md, between two marks, and the numbers
 into bench/results.json. Nothing is fitted to these runs: what a row changes of a
 cluster file is what its source says of the machine.
@@ -26,6 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
 PRESETS_BEGIN, PRESETS_END = "<!-- presets: begin -->", "<!-- presets: end -->"
 LISTED = ROOT / "bench" / "published.json"
+DETERMINISM = ROOT / "doc" / "determinism.md"
 ORDER_LIMIT = 1.05  # of a preset at its published layout
 
 
@@ -93,14 +95,16 @@ def command(table, row, mode, lockstep, own=False):
             *(f"{k}={v}" for k, v in keys.items())]
 
 
-def forecast(table, row, mode, lockstep, own=False):
-    words = command(table, row, mode, lockstep, own)
+def run(name, words):
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=600,
                           check=False)
     if done.returncode:
-        raise SystemExit(f"bench-plan.py: {table['name']}, {row['row']}: {done.stderr.strip()}\n"
-                         + " ".join(words))
+        raise SystemExit(f"bench-plan.py: {name}: {done.stderr.strip()}\n" + " ".join(words))
     return json.loads(done.stdout)
+
+
+def forecast(table, row, mode, lockstep, own=False):
+    return run(f"{table['name']}, {row['row']}", command(table, row, mode, lockstep, own))
 
 
 # ---- figures as their sources count them --------------------------------------------------------
@@ -158,15 +162,10 @@ def rows_of(table, lockstep, check):
 # ---- what order costs presets -------------------------------------------------------------------
 
 def preset_forecast(row, mode, lockstep):
-    words = [lockstep, "plan", f"configs/{row['preset']}.yaml", "--layout", "--json", "--cluster",
-             row["cluster"], "--what-if", f"hosts={max(row['gpus'] // 8, 2)}",
-             *row["keys"].split(), f"numerics.mode={mode}"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=600,
-                          check=False)
-    if done.returncode:
-        raise SystemExit(f"bench-plan.py: {row['preset']}: {done.stderr.strip()}\n"
-                         + " ".join(words))
-    return json.loads(done.stdout)
+    return run(row["preset"], [
+        lockstep, "plan", f"configs/{row['preset']}.yaml", "--layout", "--json", "--cluster",
+        row["cluster"], "--what-if", f"hosts={max(row['gpus'] // 8, 2)}", *row["keys"].split(),
+        f"numerics.mode={mode}"])
 
 
 def presets(listed, lockstep):
@@ -274,6 +273,8 @@ def main():
     if o.presets:
         lines, ratios = presets(listed, o.lockstep)
         print("\n".join(lines))
+        if "\n".join(lines) not in DETERMINISM.read_text():
+            sys.exit("doc/determinism.md has another table: tools/bench-plan.py --write")
         sys.exit(max(ratios) > ORDER_LIMIT)
     tables = [t for t in listed["tables"] if o.only.lower() in t["name"].lower()]
     if not tables:
@@ -288,8 +289,7 @@ def main():
     print(f"in all {len(every)} runs: {summary(every)}")
     if o.write:
         write(made, listed["explained"])
-        path = ROOT / "doc" / "determinism.md"
-        between(path, path.read_text(), PRESETS_BEGIN, PRESETS_END,
+        between(DETERMINISM, DETERMINISM.read_text(), PRESETS_BEGIN, PRESETS_END,
                 "\n".join(presets(listed, o.lockstep)[0]) + "\n\n")
 
 
