@@ -225,13 +225,6 @@ struct job {
     struct progress progress;
 };
 
-static bool is_given(const struct ls_config *config, const char *name)
-{
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
-    return config->origin[ls_config_key_of(name) - keys].line != 0;
-}
-
 /* Processes that a launcher started, for a configuration that says nothing of a layout, are data
  * parallel: mpirun -n 2 lockstep train run.yaml. */
 static int processes_spread(struct ls_config *config, struct ls_comm *world, struct ls_error *error)
@@ -241,7 +234,7 @@ static int processes_spread(struct ls_config *config, struct ls_comm *world, str
     int ranks = ls_comm_size(world);
     char word[48];
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
-        if (is_given(config, axes[i]))
+        if (ls_config_is_given(config, axes[i]))
             return LS_OK;
     snprintf(word, sizeof word, "parallel.dp=%d", ranks);
     if (ranks > 1 && ls_comm_rank(world) == 0)

@@ -69,8 +69,7 @@ int conversation_template(const struct ls_tokenizer *tokenizer, const char *file
                             ls_tokenizer_name(tokenizer));
     if (!count)
         return ls_chat_open(NULL, file, out, error);
-    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(files[0].path, '/') - files[0].path),
-             files[0].path);
+    ls_path_parent(files[0].path, folder);
     return ls_chat_open(folder, file, out, error);
 }
 

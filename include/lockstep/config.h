@@ -291,6 +291,8 @@ int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct 
 void ls_config_name_out(struct ls_config *config);
 /* LS_ECONFIG where the text key of that name is empty. */
 int ls_config_require(const struct ls_config *config, const char *name, struct ls_error *error);
+/* Whether a file, the command line or a model gave the key of that name, which there is. */
+bool ls_config_is_given(const struct ls_config *config, const char *name);
 /* "run.yaml:3:7", "command line" or "default": where the key of that name got its value. */
 void ls_config_where(const struct ls_config *config, const char *name, char *text, size_t bytes);
 /* LS_ECONFIG (or another code) about a key, in the form of all configuration errors:

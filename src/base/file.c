@@ -20,8 +20,7 @@ enum {
     SETTLE_BYTES = 8 << 20,
 };
 
-/* The directory that holds path: "." for a bare name. */
-static void parent_of(const char *path, char parent[PATH_MAX])
+void ls_path_parent(const char *path, char parent[PATH_MAX])
 {
     snprintf(parent, PATH_MAX, "%s", path);
     char *slash = strrchr(parent, '/');
@@ -43,7 +42,7 @@ static bool links_follow(char path[PATH_MAX])
         if (length < 0)
             return true;
         target[length] = '\0';
-        parent_of(path, parent);
+        ls_path_parent(path, parent);
         bool whole = target[0] == '/';
         if (snprintf(path, PATH_MAX, "%s%s%s", whole ? "" : parent, whole ? "" : "/", target) >=
             PATH_MAX)
@@ -112,7 +111,7 @@ bool ls_path_absolute(const char *path, char out[PATH_MAX])
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     if (strlen(path) >= PATH_MAX)
         return false;
-    parent_of(path, folder);
+    ls_path_parent(path, folder);
     return realpath(folder, resolved) &&
            snprintf(out, PATH_MAX, "%s/%s", strcmp(resolved, "/") ? resolved : "", name) < PATH_MAX;
 }
@@ -267,7 +266,7 @@ static int file_publish(struct ls_atomic_file *file)
         return file_fail(file, failure, "rename into place");
     file->temporary[0] = '\0'; /* nothing to remove from here on */
     char parent[PATH_MAX];
-    parent_of(file->path, parent);
+    ls_path_parent(file->path, parent);
     return ls_directory_sync(parent, file->fault, &file->error);
 }
 

@@ -57,14 +57,10 @@ bool ls_checkpoint_there(const char *run_directory, int64_t step)
 int ls_checkpoint_best_read(const char *run_directory, struct ls_checkpoint_best *best, bool *found,
                             struct ls_error *error)
 {
-    char path[PATH_MAX], directory[PATH_MAX];
-    struct stat status;
-    *found = false;
+    char path[PATH_MAX];
     int code = best_path(path, run_directory, error);
-    if (code || !parse(path, best) || !ckpt_best_follow(path, directory))
-        return code;
-    *found = stat(directory, &status) == 0;
-    return LS_OK;
+    *found = !code && parse(path, best) && ls_checkpoint_there(run_directory, best->step);
+    return code;
 }
 
 int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoint_best *best,

@@ -23,6 +23,11 @@ const struct ls_config_key *ls_config_key_of(const char *name)
     return &ls_config_keys(&count)[index];
 }
 
+bool ls_config_is_given(const struct ls_config *config, const char *name)
+{
+    return config->origin[config_index(name)].line != 0;
+}
+
 void ls_config_where(const struct ls_config *config, const char *name, char *text, size_t bytes)
 {
     int index = config_index(name);

@@ -312,19 +312,14 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
 
 /* ---- the other groups ----------------------------------------------------------------------- */
 
-static bool is_given(const struct ls_config *config, const char *name)
-{
-    return config->origin[config_index(name)].line != 0;
-}
-
 /* Muon's usual momentum is another than SGD's. */
 static void choose_momentum(struct ls_config *config)
 {
     struct ls_config_optim *optim = &config->optim;
     bool muon = optim->name == LS_CONFIG_MUON;
-    if (!is_given(config, "optim.momentum"))
+    if (!ls_config_is_given(config, "optim.momentum"))
         optim->momentum = muon ? 0.95 : 0.9;
-    if (!is_given(config, "optim.nesterov"))
+    if (!ls_config_is_given(config, "optim.nesterov"))
         optim->nesterov = muon && optim->momentum > 0;
 }
 

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -497,20 +496,6 @@ static int write_tokenizer_file(struct prepare *prepare, struct ls_error *error)
     return failure ? ls_error_errno(error, failure, "%s: cannot be written", path) : LS_OK;
 }
 
-/* Renames live in the folder, which must reach the disk too. */
-static void sync_folder(const char *path)
-{
-    char *copy = strdup(path);
-    if (!copy)
-        return;
-    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        fsync(fd);
-        close(fd);
-    }
-    free(copy);
-}
-
 /* All is on disk under temporary names. Without its old index no old store can be mistaken for the
  * new one while names change. */
 static int publish(struct prepare *prepare, struct ls_error *error)
@@ -528,7 +513,9 @@ static int publish(struct prepare *prepare, struct ls_error *error)
         rc = data_writer_publish(&prepare->validation, error);
     if (!rc)
         rc = data_writer_publish(&prepare->train, error);
-    sync_folder(prepare->tokenizer_path);
+    char folder[PATH_MAX]; /* where the names live, which must reach the disk too */
+    ls_path_parent(prepare->tokenizer_path, folder);
+    ls_directory_sync(folder, NULL, NULL);
     return rc;
 }
 

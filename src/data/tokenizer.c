@@ -165,7 +165,7 @@ static int file_put(struct ls_tokenizer *t, const char *path, const char *name, 
 {
     struct ls_tokenizer_file *file = &t->files[t->files_count++];
     char folder[PATH_MAX], checked[PATH_MAX];
-    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+    ls_path_parent(path, folder);
     int rc = within ? ls_path_inside(checked, folder, strrchr(path, '/') + 1, error) : LS_OK;
     if (rc)
         return rc;
@@ -230,8 +230,7 @@ static int load_json(struct ls_tokenizer *t, const struct found *found, struct l
 {
     struct data_named_text file = {0}, config = {0};
     char *text = NULL, *config_text = NULL, folder[PATH_MAX], path[PATH_MAX];
-    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(found->path[0], '/') - found->path[0]),
-             found->path[0]);
+    ls_path_parent(found->path[0], folder);
     int rc = file_put(t, found->path[0], "tokenizer.json", found->within, error);
     if (!rc)
         rc = vocabulary_read(t, &file, &text, error);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 /* What ends a document where there is nothing else to say it. */
 static const char *const document_ends[] = {"<|endoftext|>", "<|end_of_text|>", NULL};
@@ -154,7 +155,7 @@ bool data_tokenizer_may_cut(const struct ls_tokenizer *t)
 {
     bool replaced = spaces_replaced(t);
     for (int i = 0; i < t->normalizers.count; i++) {
-        if (t->normalizers.step[i].kind == DATA_UNICODE_FORM && t->normalizers.step[i].compatible)
+        if (t->normalizers.step[i].form & UTF8PROC_COMPAT)
             return false; /* it makes spaces of what is none */
         const struct data_splitter *splitter = t->normalizers.step[i].splitter;
         const char *literal = splitter ? data_splitter_literal(splitter) : NULL;

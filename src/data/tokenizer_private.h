@@ -275,7 +275,6 @@ struct data_normalizer {
     size_t text_bytes;
     struct data_splitter *splitter; /* what is replaced */
     int form;                       /* utf8proc's options */
-    bool compatible;                /* NFKC and NFKD */
 };
 struct data_normalizers {
     struct data_normalizer step[DATA_STEPS_MAX];

@@ -97,7 +97,6 @@ static int normalizer_read(struct data_json *j, const char *where, const json_t 
         if (strcmp(type, forms[i].name) == 0) {
             step->kind = DATA_UNICODE_FORM;
             step->form = forms[i].options;
-            step->compatible = forms[i].options & UTF8PROC_COMPAT;
             return data_json_keys(j, where, object, form_keys);
         }
     if (strcmp(type, "Lowercase") == 0) {

@@ -80,6 +80,8 @@ int ls_file_write(const char *path, ls_writer *write, const void *context, struc
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
+/* The directory that holds path: "." for a bare name. */
+void ls_path_parent(const char *path, char parent[PATH_MAX]);
 /* Replaces path by what is written through it: the end of its links, which need not be there.
  * *special: a pipe or a device stands there. LS_EIO for a folder, LS_EINVAL for links without an
  * end. */
