@@ -125,8 +125,14 @@ void planned_counts(const struct ls_search *search, double took_s)
            (long)search->simulated, took_s);
     if (search->unproven)
         printf("time was up: %ld more could still be better (--seconds)\n", (long)search->unproven);
+    else if (search->unlisted)
+        printf(
+            "the first is proven the best; time was up for the others of the list: %ld more could "
+            "still come into it (--seconds)\n",
+            (long)search->unlisted);
     else
-        printf("proven optimal: no other layout can be better than these\n");
+        printf("proven: no other layout is better than the first, and no other kind than the last "
+               "of the list\n");
 }
 
 /* ---- one plan ---------------------------------------------------------------------------------

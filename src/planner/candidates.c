@@ -56,10 +56,12 @@ struct cut {
     int64_t tp, cp, micro, threads;
     int recompute;
     bool admitted;
-    double block_s, ends_s;    /* computing, and waiting for tp and cp */
-    double forward_s, input_s; /* of block_s, at least: a forward, a backward's input half */
-    double block_bytes;        /* of activations */
-    double state_s;            /* update of all parameters that a rank has with pp 1 */
+    double block_s, ends_s;             /* computing, and waiting for tp and cp */
+    double block_least_s, ends_least_s; /* the same without sums of gradients, which ZeRO shares */
+    double forward_s, input_s;          /* a block's forward, its backward's input half, at least */
+    double head_s;                      /* the head, at least: its products */
+    double block_bytes;                 /* of activations */
+    double state_s;                     /* update of all parameters that a rank has with pp 1 */
 };
 
 struct cuts {
@@ -71,7 +73,7 @@ struct cuts {
 };
 
 struct sample {
-    double micro_s, state_s, activations, forward_s, input_s;
+    double micro_s, add_s, state_s, activations, forward_s, input_s, weight_s;
 };
 
 /* A model of so many blocks on tp x cp ranks, one micro-batch. */
@@ -119,6 +121,8 @@ static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
                         micros;
     sample->input_s =
         (forecast.work_s[LS_WORK_PRODUCT] + forecast.work_s[LS_WORK_ATTENTION_BACKWARD]) / micros;
+    sample->add_s = forecast.work_s[LS_WORK_ADD] / micros;
+    sample->weight_s = forecast.work_s[LS_WORK_PRODUCT_AT] / micros;
     sample->activations = (double)plan.bytes[LS_MEMORY_ACTIVATIONS];
     return true;
 }
@@ -149,6 +153,10 @@ static const struct cut *cut_of(struct cuts *cuts, const struct candidate *c)
     cut->forward_s = fmax(two.forward_s - one.forward_s, 0);
     cut->input_s = fmax(two.input_s - one.input_s, 0);
     cut->ends_s = fmax(one.micro_s - cut->block_s, 0);
+    cut->block_least_s = fmax(cut->block_s - (two.add_s - one.add_s), 0);
+    cut->ends_least_s = fmax(cut->ends_s - fmax(2 * one.add_s - two.add_s, 0), 0);
+    cut->head_s = fmax(one.forward_s - cut->forward_s, 0) + fmax(one.input_s - cut->input_s, 0) +
+                  fmax(2 * one.weight_s - two.weight_s, 0);
     cut->block_bytes = fmax(two.activations - one.activations, 0);
     cut->state_s = one.state_s + (layers - 1) * fmax(two.state_s - one.state_s, 0);
     return cut;
@@ -174,20 +182,41 @@ static double bubble_slots(const struct candidate *c, double micro_batches)
     }
 }
 
-/* The least that a pipeline's beginning and end add: the first forward goes through all stages
- * before the last one begins, and its last gradient comes back through all. */
-static double least_bubble_s(const struct candidate *c, const struct cut *cut, double blocks)
+/* The least that a pipeline's beginning and end add for the rank that has the head, whose chunks
+ * are behind so many blocks: the first forward goes through these before it begins, and the last
+ * gradient comes back through all. */
+static double least_bubble_s(const struct candidate *c, const struct cut *cut, int64_t layers,
+                             double before)
 {
-    double through = (double)(c->pp - 1) * blocks * (cut->forward_s + cut->input_s);
+    int64_t chunks = c->pp * ls_max(c->chunks, 1);
     switch (c->schedule) {
     case LS_SCHEDULE_GPIPE:
     case LS_SCHEDULE_1F1B:
-        return through;
+        return before * (cut->forward_s + cut->input_s);
     case LS_SCHEDULE_INTERLEAVED:
-        return through / (double)ls_max(c->chunks, 1);
+        return (double)((c->pp - 1) * (layers / chunks)) * (cut->forward_s + cut->input_s);
+    case LS_SCHEDULE_ZB_H1:
+        return before * cut->forward_s; /* weight halves fill the end */
     default:
-        return 0; /* weight halves fill it */
+        return 0; /* it begins with the embedding */
     }
+}
+
+/* The least that the busiest rank takes: with the head one has some number of whole blocks, and
+ * the others share what is left. Of all these numbers the best. */
+static double least_stages_s(const struct candidate *c, const struct cut *cut, int64_t layers,
+                             double micro_batches)
+{
+    double least = INFINITY;
+    if (c->pp == 1)
+        return micro_batches * ((double)layers * cut->block_least_s + cut->ends_least_s);
+    for (int64_t own = 0; own <= layers; own++) {
+        double left = (double)(layers - own), others = ceil(left / (double)(c->pp - 1));
+        double first = micro_batches * ((double)own * cut->block_least_s + cut->head_s) +
+                       least_bubble_s(c, cut, layers, left);
+        least = fmin(least, fmax(first, micro_batches * others * cut->block_least_s));
+    }
+    return least;
 }
 
 /* How often gradients are reduced in a step: each leaf by itself, as order has it; in mode fast
@@ -286,9 +315,9 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
     double moves = moves_s(config, cluster, c, held, micro_batches), overlap = cluster->overlap;
     for (int l = 0; l < cluster->links; l++) /* what may hide, wherever it moves */
         overlap = fmax(overlap, cluster->link[l].overlap);
-    double computing = micro_batches * whole / pp;
-    c->bound_s = fmax(computing + least_bubble_s(c, cut, floor(layers / pp)),
-                      layers * (cut->forward_s + cut->input_s)); /* one, there and back */
+    double computing = micro_batches * (layers * cut->block_least_s + cut->ends_least_s) / pp;
+    c->bound_s = fmax(computing, least_stages_s(c, cut, config->model.layers, micro_batches));
+    c->bound_s = fmax(c->bound_s, layers * (cut->forward_s + cut->input_s)); /* there and back */
     c->bound_s = fmax(c->bound_s, 0.9 * moves + (1 - overlap) * computing);
     double most = ceil(layers / pp) * cut->block_s + (c->pp == 1 ? cut->ends_s : 0);
     most = fmax(most, whole / pp);
@@ -408,9 +437,11 @@ static void add_details(struct making *making, struct candidate c)
     is_pinned(options, "memory.offload.optimizer", &offloads, 0);
     for (int s = 0; s < schedules.count; s++) {
         c.schedule = (int)schedules.list[s];
+        c.kind = making->candidates->kinds++;
         struct values chunks = chunks_of(options, c.schedule, c.pp);
         for (int v = 0; v < chunks.count; v++)
-            for (int m = 0; m < micros.count; m++)
+            for (int m = 0; m < micros.count; m++) {
+                c.family = making->candidates->families++;
                 for (int r = 0; r < recompute.count; r++)
                     for (int o = 0; o < offloads.count; o++) {
                         c.chunks = (int)chunks.list[v];
@@ -421,6 +452,7 @@ static void add_details(struct making *making, struct candidate c)
                             !add(making->candidates, &c))
                             making->full = true;
                     }
+            }
     }
 }
 
@@ -430,7 +462,11 @@ static void add_dp(struct making *making, struct candidate c, int64_t dp)
     const struct ls_search_options *options = making->options;
     const struct ls_layout_keys *keys = &options->config->parallel;
     int64_t near = options->cluster->accelerators / ls_max(c.tp * c.cp, 1);
-    struct values zeros = {{0, 1, 2, 3}, 4}, shards = {{1, dp, near}, 3};
+    /* Where each leaf is reduced by itself, ZeRO 1 keeps no more gradients than ZeRO 2. */
+    struct values zeros = options->config->numerics.mode == LS_CONFIG_ORDERED
+                              ? (struct values){{0, 1, 3}, 3}
+                              : (struct values){{0, 1, 2, 3}, 4};
+    struct values shards = {{1, dp, near}, 3};
     is_pinned(options, "parallel.zero", &zeros, keys->zero);
     is_pinned(options, "parallel.dp_shard", &shards, keys->dp_shard);
     for (int s = 0; s < shards.count; s++) {
@@ -479,8 +515,8 @@ static void add_axes(struct making *making, int64_t ranks, int64_t threads)
     }
 }
 
-int candidates_make(const struct ls_search_options *options, int64_t accelerators,
-                    struct candidates *candidates, struct ls_error *error)
+int candidates_add(const struct ls_search_options *options, int64_t accelerators,
+                   struct candidates *candidates, struct ls_error *error)
 {
     struct making making = {.options = options,
                             .candidates = candidates,
@@ -489,7 +525,6 @@ int candidates_make(const struct ls_search_options *options, int64_t accelerator
                                      .config = malloc(sizeof(struct ls_config)),
                                      .layout = malloc(sizeof(struct ls_layout))},
                             .parameters = ls_forecast_parameters(options->config)};
-    *candidates = (struct candidates){0};
     making.full = !making.cuts.list || !making.cuts.config || !making.cuts.layout;
     bool cores = options->cluster->accelerator.is_core;
     struct values threads = cores ? divisors(options->cluster->accelerators, accelerators)

@@ -9,13 +9,16 @@ struct candidate {
     int64_t pp, replicate, shard, cp, tp, micro, threads;
     int zero, schedule, chunks, recompute;
     bool offload;
+    /* Those of one kind are cut alike; of one family, only recomputation and offload differ. */
+    int64_t kind, family;
+    bool tried;
     double bound_s, estimate_s; /* of a step; bound_s is never more than it takes */
     double least_bytes;         /* that a rank takes at least, about */
 };
 
 struct candidates {
     struct candidate *list;
-    int64_t count, room;
+    int64_t count, room, kinds, families;
 };
 
 /* "none", "selective", "full" of a candidate. */
@@ -23,8 +26,8 @@ const char *candidate_recompute(int recompute);
 /* Writes its keys into config. */
 void candidate_apply(const struct candidate *candidate, bool (*pinned)(const char *key),
                      struct ls_config *config);
-/* All candidates for so many accelerators, with bounds and estimates. LS_ENOMEM. */
-int candidates_make(const struct ls_search_options *options, int64_t accelerators,
-                    struct candidates *candidates, struct ls_error *error);
+/* Adds all candidates for so many accelerators, with bounds and estimates. LS_ENOMEM. */
+int candidates_add(const struct ls_search_options *options, int64_t accelerators,
+                   struct candidates *candidates, struct ls_error *error);
 
 #endif

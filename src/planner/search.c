@@ -18,6 +18,7 @@ struct searching {
     struct ls_layout *layout;
     double until_s; /* ls_now_s, 0: no limit */
     int top;
+    unsigned char *fits; /* [families] of candidates: a bit for each variant that was simulated */
 };
 
 const char *ls_goal_name(enum ls_goal goal)
@@ -82,16 +83,18 @@ static void least_note(struct searching *s, const struct ls_forecast *forecast)
     ls_config_layout_text(s->config, NULL, search->least_keys, sizeof search->least_keys);
 }
 
-/* Layouts that differ in what makes no difference, ZeRO 1 and 2 say, are one: the first is kept. */
-static bool is_listed(const struct ls_search *search, const struct ls_forecast *forecast)
+/* The listed plan of that kind, or the one that is this very plan, as the first that was tried; -1.
+ */
+static int listed(const struct ls_search *search, int64_t kind, const struct ls_forecast *forecast)
 {
     for (int i = 0; i < search->count; i++) {
         const struct ls_forecast *known = &search->plans[i].forecast;
-        if (known->step_s == forecast->step_s && known->device_bytes == forecast->device_bytes &&
-            known->ranks == forecast->ranks)
-            return true;
+        if (search->plans[i].kind == kind ||
+            (forecast && known->step_s == forecast->step_s && known->ranks == forecast->ranks &&
+             known->device_bytes == forecast->device_bytes))
+            return i;
     }
-    return false;
+    return -1;
 }
 
 /* As one writes the searched layout on a command line. */
@@ -108,28 +111,47 @@ static void keys_write(const struct ls_config *config, char keys[LS_CONFIG_TEXT_
              value);
 }
 
-/* Into the list, in order; what falls out at its end is forgotten. */
-static void plan_insert(struct searching *s, const struct ls_forecast *forecast, double bound_s)
+/* Into the list, in order, in place of one of its kind that is not better; what falls out at the
+ * end is forgotten. */
+static void plan_insert(struct searching *s, const struct ls_forecast *forecast, int64_t kind,
+                        double bound_s)
 {
     struct ls_search *search = s->search;
+    struct ls_search_plan *plans = search->plans;
     double value = plan_value(s->options, forecast);
-    int at = search->count;
-    while (at > 0 && plan_value(s->options, &search->plans[at - 1].forecast) > value)
-        at--;
-    if (at == s->top || is_listed(search, forecast))
+    int at = 0, old = listed(search, kind, forecast);
+    while (at < search->count && plan_value(s->options, &plans[at].forecast) <= value)
+        at++;
+    if (at == s->top || (old >= 0 && old < at))
         return;
-    search->count = (int)ls_min(search->count + 1, s->top);
-    memmove(&search->plans[at + 1], &search->plans[at],
-            (size_t)(search->count - 1 - at) * sizeof *search->plans);
-    struct ls_search_plan *plan = &search->plans[at];
-    *plan = (struct ls_search_plan){.forecast = *forecast, .bound_s = bound_s};
-    keys_write(s->config, plan->keys);
+    if (old < 0)
+        old = (int)ls_min(search->count++, s->top - 1);
+    search->count = (int)ls_min(search->count, s->top);
+    memmove(&plans[at + 1], &plans[at], (size_t)(old - at) * sizeof *plans);
+    plans[at] = (struct ls_search_plan){.forecast = *forecast, .kind = kind, .bound_s = bound_s};
+    keys_write(s->config, plans[at].keys);
 }
 
-static int candidate_try(struct searching *s, const struct candidate *c, struct ls_error *error)
+static unsigned variant_bit(int recompute, bool offload)
+{
+    return 1u << (2 * recompute + offload);
+}
+
+/* Whether a variant that recomputes and offloads no more than this one was simulated, so fits:
+ * nobody waits less for doing more. */
+static bool is_dominated(const struct searching *s, const struct candidate *c)
+{
+    unsigned less = 0;
+    for (int recompute = 0; recompute <= c->recompute; recompute++)
+        less |= variant_bit(recompute, false) | (c->offload ? variant_bit(recompute, true) : 0);
+    return s->options->goal != LS_GOAL_MEMORY && s->fits[c->family] & less;
+}
+
+static int candidate_try(struct searching *s, struct candidate *c, struct ls_error *error)
 {
     struct ls_forecast forecast;
     enum judgement judgement;
+    c->tried = true;
     *s->config = *s->options->config;
     candidate_apply(c, s->options->pinned, s->config);
     int status = evaluate(s, &judgement, &forecast, error);
@@ -140,8 +162,10 @@ static int candidate_try(struct searching *s, const struct candidate *c, struct 
     s->search->simulated += judgement == SIMULATED;
     if (judgement == TOO_LARGE)
         least_note(s, &forecast);
-    if (judgement == SIMULATED)
-        plan_insert(s, &forecast, c->bound_s);
+    if (judgement == SIMULATED) {
+        s->fits[c->family] |= variant_bit(c->recompute, c->offload);
+        plan_insert(s, &forecast, c->kind, c->bound_s);
+    }
     return LS_OK;
 }
 
@@ -157,7 +181,7 @@ static int first_try(struct searching *s, struct ls_error *error)
     if (!status)
         status = evaluate(s, &judgement, &forecast, error);
     if (!status && judgement == SIMULATED)
-        plan_insert(s, &forecast, 0);
+        plan_insert(s, &forecast, -1, 0);
     return status;
 }
 
@@ -179,13 +203,18 @@ static int by_estimate(const void *a, const void *b)
     return x->recompute != y->recompute ? x->recompute - y->recompute : x->offload - y->offload;
 }
 
-/* Whether it may still come into the list. */
-static bool may_win(const struct searching *s, const struct candidate *c)
+/* What a search is for: the best, then the list. */
+enum wish { BEST, LISTED, WISHES };
+
+/* Whether it may still become the best, or come into the list. */
+static bool may_win(const struct searching *s, const struct candidate *c, enum wish wish)
 {
-    if (s->search->count < s->top)
-        return true;
-    double worst = plan_value(s->options, &s->search->plans[s->top - 1].forecast);
-    return value_of(s->options, c->bound_s, accelerators_of(c), 0) < worst;
+    const struct ls_search *search = s->search;
+    int rival = wish == BEST ? 0 : listed(search, c->kind, NULL);
+    if (rival < 0)
+        rival = s->top - 1;
+    return rival >= search->count || value_of(s->options, c->bound_s, accelerators_of(c), 0) <
+                                         plan_value(s->options, &search->plans[rival].forecast);
 }
 
 static bool is_too_large(const struct searching *s, const struct candidate *c)
@@ -194,30 +223,37 @@ static bool is_too_large(const struct searching *s, const struct candidate *c)
     return c->least_bytes > capacity;
 }
 
+static bool is_worth_it(const struct searching *s, const struct candidate *c, enum wish wish)
+{
+    if (c->tried || s->options->exhaustive)
+        return !c->tried;
+    return !is_too_large(s, c) && may_win(s, c, wish) && !is_dominated(s, c);
+}
+
 static int candidates_try(struct searching *s, struct candidates *all, struct ls_error *error)
 {
     int status = LS_OK;
+    int64_t fits = 0, left[WISHES] = {0};
     sorted_for = s->options;
     if (all->count > 0)
         qsort(all->list, (size_t)all->count, sizeof *all->list, by_estimate);
-    int64_t fits = 0, i = 0;
-    for (; i < all->count && !status; i++) {
-        const struct candidate *c = &all->list[i];
-        if (is_too_large(s, c) && !s->options->exhaustive) {
-            s->search->too_large++;
-            continue;
+    for (int64_t i = 0; i < all->count && !s->options->exhaustive; i++)
+        fits += !is_too_large(s, &all->list[i]);
+    for (int wish = BEST; wish < WISHES; wish++)
+        for (int64_t i = 0; i < all->count && !status; i++) {
+            if (!is_worth_it(s, &all->list[i], (enum wish)wish))
+                continue;
+            if (s->until_s > 0 && s->search->count > 0 && ls_now_s() > s->until_s)
+                left[wish]++;
+            else
+                status = candidate_try(s, &all->list[i], error);
         }
-        fits++;
-        if (!s->options->exhaustive && !may_win(s, c))
-            continue;
-        if (s->until_s > 0 && s->search->count > 0 && ls_now_s() > s->until_s)
-            break;
-        status = candidate_try(s, c, error);
-    }
-    for (; i < all->count; i++)
-        s->search->unproven += !is_too_large(s, &all->list[i]) && may_win(s, &all->list[i]);
+    s->search->unproven = left[BEST];
+    s->search->unlisted = left[LISTED];
+    if (!s->options->exhaustive)
+        s->search->too_large += all->count - fits;
     if (fits == 0 && !status && all->count > 0) { /* for what it lacks */
-        const struct candidate *least = &all->list[0];
+        struct candidate *least = &all->list[0];
         for (int64_t k = 1; k < all->count; k++)
             if (all->list[k].least_bytes < least->least_bytes)
                 least = &all->list[k];
@@ -423,15 +459,14 @@ static int plans_run(struct searching *s, struct ls_error *error)
 static int64_t more_needed(struct searching *s, int64_t accelerators, struct ls_error *error)
 {
     for (int64_t times = 2; times <= 1024; times *= 2) {
-        struct candidates all;
+        struct candidates all = {0};
         bool found = false;
-        if (candidates_make(s->options, times * accelerators, &all, error))
-            return 0;
+        int status = candidates_add(s->options, times * accelerators, &all, error);
         for (int64_t i = 0; i < all.count && !found; i++)
             found = !is_too_large(s, &all.list[i]);
         free(all.list);
-        if (found)
-            return times * accelerators;
+        if (status || found)
+            return status ? 0 : times * accelerators;
     }
     return 0;
 }
@@ -456,38 +491,24 @@ static int refuse(struct searching *s, int64_t accelerators, struct ls_error *er
                         search->least_keys, more);
 }
 
-/* Those of `more`, which is freed, go behind the others. */
-static int candidates_join(struct candidates *all, struct candidates *more, struct ls_error *error)
-{
-    size_t count = (size_t)(all->count + more->count);
-    struct candidate *list = count ? realloc(all->list, count * sizeof *list) : NULL;
-    if (list) {
-        memcpy(list + all->count, more->list, (size_t)more->count * sizeof *list);
-        all->list = list;
-        all->count = (int64_t)count;
-    }
-    free(more->list);
-    return list || !count ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a search");
-}
-
 /* For cost, halves of the accelerators too, in one order: what is cheapest comes first. */
 static int counts_try(struct searching *s, int64_t accelerators, struct ls_error *error)
 {
     struct candidates all = {0};
     int64_t least = s->options->goal == LS_GOAL_COST ? 1 : accelerators;
     int status = LS_OK;
-    for (int64_t n = accelerators; n >= least && !status; n = n % 2 ? 0 : n / 2) {
-        struct candidates more = {0};
-        status = candidates_make(s->options, n, &more, error);
-        if (!status)
-            status = candidates_join(&all, &more, error);
-    }
+    for (int64_t n = accelerators; n >= least && !status; n = n % 2 ? 0 : n / 2)
+        status = candidates_add(s->options, n, &all, error);
     s->search->candidates = all.count;
+    s->fits = calloc((size_t)all.families + 1, 1);
+    if (!status && !s->fits)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a search");
     if (!status && s->options->first)
         status = first_try(s, error);
     if (!status)
         status = candidates_try(s, &all, error);
     free(all.list);
+    free(s->fits);
     return status;
 }
 

@@ -28,7 +28,7 @@ static void test_shows_every_part(void **state)
         "llama-8b: 8.03 G parameters",
         "the best by time",
         "the second is",
-        "proven optimal: no other layout",
+        "proven: no other layout is better",
         "where the time of a step goes",
         "waits for other stages (bubble)",
         "model flops",

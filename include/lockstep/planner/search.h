@@ -4,8 +4,9 @@
  * block of that cut takes (recorded once for each cut, so with its true products), and estimated by
  * the schedule's formula. Candidates are taken in the order of their estimates: admitted by the
  * recipe or not, held against memory to the byte, then simulated (lockstep/planner/forecast.h).
- * Where no candidate that is left has a bound below the worst of the list, the list is proven the
- * best of all candidates; a limit of time may end the search before, and the result says so. Then
+ * Where no candidate that is left has a bound below the best, that is proven; where none could come
+ * into the list, the list is. A limit of time may end the search before, and the result says so.
+ * The list has the best of each kind: those of one kind have the same axes, ZeRO and schedule. Then
  * the best few are varied in what hides moves (prefetch, buckets, tp_overlap) and in the split of
  * layers by their times.
  *
@@ -49,13 +50,16 @@ struct ls_search_plan {
     char keys[LS_CONFIG_TEXT_BYTES]; /* as one writes them on a command line */
     struct ls_forecast forecast;
     double bound_s; /* of the step */
+    int64_t kind;   /* for the search itself: no two of a list have the same */
 };
 
 struct ls_search {
     struct ls_search_plan *plans; /* [count], the best first */
     int count;
     int64_t candidates, refused, too_large, simulated;
-    int64_t unproven; /* candidates whose bound is below the best, that were not simulated */
+    /* Where time was up: candidates whose bound is below the best, and others that might still
+     * come into the list. */
+    int64_t unproven, unlisted;
     /* Where nothing fits: the candidate that takes least, and what it takes. */
     char least_keys[LS_CONFIG_TEXT_BYTES];
     double least_bytes, capacity_bytes;
