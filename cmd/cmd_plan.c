@@ -114,13 +114,24 @@ static int written(const struct asked *asked, const struct ls_search *search,
 static int show(struct asked *asked, struct ls_error *error)
 {
     struct ls_search search;
+    char tiles[LS_CONFIG_TEXT_BYTES + 128];
     double start_s = ls_now_s();
     int status = ls_search_run(&asked->search, &search, error);
+    double took_s = ls_now_s() - start_s;
+    bool told = (!status || status == LS_ELAYOUT) && !asked->explain &&
+                planned_tiles(&asked->search, status ? NULL : &search.plans[0].forecast, tiles,
+                              sizeof tiles);
+    if (status && told) {
+        size_t used = strlen(error->text);
+        snprintf(error->text + used, sizeof error->text - used, "; %.480s", tiles);
+    }
     if (!status) {
         planned_head(&asked->search);
         planned_list(&asked->search, &search);
-        planned_counts(&search, ls_now_s() - start_s);
+        planned_counts(&search, took_s);
         planned_details(&asked->search, &search.plans[0]);
+        if (told)
+            cmd_print("\nmore accelerators than sequences: %s\n", tiles);
         status = written(asked, &search, error);
     }
     if (!status && asked->what_if)

@@ -31,6 +31,10 @@ void planned_forecast(const struct ls_search_options *options, const struct ls_c
 /* If waiting for dp is what the step costs: the larger leaf that costs less, with what it takes. */
 void planned_leaves(const struct ls_search_options *options, const struct ls_config *config,
                     const struct ls_layout *layout, const struct ls_forecast *forecast);
+/* Where sequences are too few for the accelerators, or nothing fits (best NULL): a sentence about
+ * what context parallel would give a recipe that does not cut them. false: nothing to say. */
+bool planned_tiles(const struct ls_search_options *options, const struct ls_forecast *best,
+                   char *text, size_t bytes);
 /* Sets a figure of the cluster, "link.inter=100Gbps" (of a link alone, its bandwidth). LS_ECONFIG.
  */
 int planned_change(struct ls_cluster *cluster, const char *change, struct ls_error *error);

@@ -129,6 +129,27 @@ static void test_refuses(void **state)
                    13, "the cluster has 2048");
 }
 
+/* Context parallel is named where sequences are too few for the accelerators, with what the recipe
+ * has to say for it; with a sequence for each it is not. */
+static void test_names_context_parallel(void **state)
+{
+#define LONG                                                                                       \
+    "plan configs/llama-1b.yaml --cluster clusters/h100-2048.yaml --accelerators 8 --top 1 "       \
+    "model.context=65536 data.sequence=65536 batch.global=2 "
+    (void)state;
+    static char output[PROGRAM_OUTPUT_BYTES];
+    program_expect(LONG, 0,
+                   "more accelerators than sequences: with numerics.seq_tiles=4 (another recipe, "
+                   "other bits)");
+    program_expect(LONG "numerics.leaf_sequences=2", 0,
+                   "with numerics.seq_tiles=4 numerics.leaf_sequences=1 (another recipe");
+    program_expect(LONG "parallel.tp=1 parallel.pp=1", 13, "; with numerics.seq_tiles=");
+    assert_int_equal(program_run("", LONG "batch.global=8", output), 0);
+    assert_null(strstr(output, "seq_tiles"));
+    assert_int_equal(program_run("", LONG "parallel.cp=1", output), 0);
+    assert_null(strstr(output, "seq_tiles"));
+}
+
 /* 2,048 and 16,384 accelerators within 1 GiB, in a search that is cut short. */
 static void test_large_clusters_in_little_memory(void **state)
 {
@@ -151,6 +172,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_writes_and_draws, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_a_run_plans_itself, scratch_setup, scratch_teardown),
         cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_names_context_parallel),
         cmocka_unit_test(test_large_clusters_in_little_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
