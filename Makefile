@@ -104,7 +104,7 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 .PHONY: always
 $(BUILD)/commit: always
 	@mkdir -p $(@D)
-	@tools/commit.sh > $@.new; cmp -s $@.new $@ && rm -f $@.new || mv $@.new $@
+	@new=$$(tools/commit.sh); [ "$$new" = "$$(cat $@ 2>/dev/null)" ] || echo "$$new" > $@
 $(BUILD)/src/base/version.o: CFLAGS_BASE += -DLS_COMMIT="\"$$(cat $(BUILD)/commit)\""
 $(BUILD)/src/base/version.o: $(BUILD)/commit
 
@@ -250,6 +250,7 @@ what-fits: all
 
 tidy:
 	@tools/tidy.py
+	@tools/run-tests.py --self-test
 	@tools/check-docs.py --self-test
 	@tools/check-docs.py
 	@tools/picture-one-hash.py --check

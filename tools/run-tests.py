@@ -126,6 +126,12 @@ class Processes:
         self.tags = tags
         return found
 
+    def end(self):
+        """Ends all that programs of this run left; another run's have another process in their tags."""
+        for tag, seen in self.look().items():
+            if tag.startswith(f"{os.getpid()}."):
+                end_all(seen)
+
     @staticmethod
     def tag_read(pid):
         try:
@@ -355,6 +361,23 @@ def summary_of_file(path):
     return summary(rows)
 
 
+def self_test():
+    """Two programs that wait, ours and one of a run beside this: at the end ours alone is ended."""
+    begun = [subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=dict(os.environ, **{TAG: tag}))
+             for tag in (f"{os.getpid()}.ours", f"{os.getppid()}.other")]
+    processes = Processes()
+    while not all(any(pid == b.pid for seen in processes.look().values() for pid, *_ in seen)
+                  for b in begun):
+        pass  # each begins with the tag of nobody
+    processes.end()
+    ours = begun[0].wait()
+    other = begun[1].poll()
+    begun[1].communicate()
+    good = ours == -signal.SIGKILL and other is None
+    print(f"run-tests: self-test: {'ends its own programs alone' if good else 'FAILED'}")
+    return 0 if good else 1
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -363,8 +386,11 @@ def main():
     options.add_argument("--record", action="store_true", help="write test/weights.txt")
     options.add_argument("--under", default="", help="a command that runs the programs")
     options.add_argument("--summary", metavar="FILE")
+    options.add_argument("--self-test", action="store_true")
     options.add_argument("programs", nargs="*")
     arguments = options.parse_args()
+    if arguments.self_test:
+        return self_test()
     if arguments.summary:
         return summary_of_file(arguments.summary)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -378,8 +404,7 @@ def main():
     try:
         run.all()
     finally:
-        for seen in run.processes.look().values():
-            end_all(seen)
+        run.processes.end()
     if arguments.record:
         weights_write(run.ended)
     results_write(run.ended)
