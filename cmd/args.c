@@ -1,6 +1,7 @@
 /* Options and words of a command line, by the page that describes them. */
 #include "cmd.h"
 
+#include <lockstep/base/figure.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/config.h>
 
@@ -156,9 +157,8 @@ int cmd_args_real(const struct cmd_args *args, const char *option, double min, d
     const char *text = cmd_args_value(args, option);
     if (!text)
         return LS_OK;
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !(value >= min && value <= max))
+    double value;
+    if (!ls_figure_read(LS_FIGURE_NUMBER, text, &value) || value < min || value > max)
         return ls_error_set(error, LS_ECONFIG, "%s = %.100s: expected a number from %g to %g",
                             option, text, min, max);
     *out = value;
@@ -168,26 +168,16 @@ int cmd_args_real(const struct cmd_args *args, const char *option, double min, d
 int cmd_args_amount(const struct cmd_args *args, const char *option, double most, double *out,
                     struct ls_error *error)
 {
-    static const struct {
-        const char *name;
-        double times;
-    } units[] = {{"", 1}, {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"B", 1e9}, {"T", 1e12}};
     const char *text = cmd_args_value(args, option);
+    double value;
     if (!text)
         return LS_OK;
-    char *end;
-    double number = strtod(text, &end);
-    const char *unit = end + strspn(end, " ");
-    for (size_t i = 0; i < sizeof units / sizeof *units && end != text; i++) {
-        double value = number * units[i].times;
-        if (!strcmp(unit, units[i].name) && value >= 1 && value <= most) {
-            *out = value;
-            return LS_OK;
-        }
-    }
-    return ls_error_set(error, LS_ECONFIG,
-                        "%s = %.100s: expected a number from 1 to %g, such as 300B or 2T", option,
-                        text, most);
+    if (!ls_figure_read(LS_FIGURE_COUNT, text, &value) || value < 1 || value > most)
+        return ls_error_set(error, LS_ECONFIG,
+                            "%s = %.100s: expected a number from 1 to %g, such as 300B or 2T",
+                            option, text, most);
+    *out = value;
+    return LS_OK;
 }
 
 int cmd_args_output(const struct cmd_args *args, const char *name, const char **output,

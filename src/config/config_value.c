@@ -1,6 +1,8 @@
 /* One value: from text, to text, against its bounds. */
 #include "config_private.h"
 
+#include <lockstep/base/figure.h>
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -36,25 +38,8 @@ static void real_text(double value, char *text, size_t bytes)
  * .nan, which no key takes). */
 static bool is_number(const char *text)
 {
-    const char *p = text + (*text == '-' || *text == '+');
-    size_t digits = strspn(p, "0123456789");
-    p += digits;
-    if (*p == '.') {
-        size_t decimals = strspn(++p, "0123456789");
-        p += decimals;
-        digits += decimals;
-    }
-    if (digits == 0)
-        return false;
-    if (*p == 'e' || *p == 'E') {
-        p++;
-        p += *p == '-' || *p == '+';
-        size_t exponent = strspn(p, "0123456789");
-        if (exponent == 0)
-            return false;
-        p += exponent;
-    }
-    return *p == '\0';
+    size_t length = ls_figure_length(text);
+    return length > 0 && !text[length];
 }
 
 enum whole { WHOLE, NOT_WHOLE, TOO_LARGE };
@@ -114,47 +99,25 @@ static bool parse_int(const struct ls_config_key *key, const char *text, int64_t
     return true;
 }
 
-/* The first BINARY are written; all are read. */
-static const struct unit {
-    const char *name;
-    double bytes;
-} units[] = {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10},
-             {"B", 1},        {"TB", 1e12},    {"GB", 1e9},     {"MB", 1e6},
-             {"kB", 1e3},     {"KB", 1e3},     {"", 1}};
-enum { UNITS = sizeof units / sizeof units[0], BINARY = 5 };
-#define PLAIN_LEAST 0x1p20 /* device_budget=80 has lost its unit */
-
 /* "2GiB", "1.5 GB", "4194304", "0". */
 static bool parse_bytes(const struct ls_config_key *key, const char *text, int64_t *out)
 {
-    char number[64];
-    size_t length = strcspn(text, " kKMGTB");
-    const char *name = text + length + strspn(text + length, " ");
-    if (length >= sizeof number)
+    double value;
+    if (!ls_figure_read(LS_FIGURE_BYTES, text, &value) || value != floor(value) ||
+        !within(key, value))
         return false;
-    snprintf(number, sizeof number, "%.*s", (int)length, text);
-    for (int i = 0; i < UNITS; i++) {
-        double value = is_number(number) ? strtod(number, NULL) * units[i].bytes : NAN;
-        if (strcmp(name, units[i].name) || !isfinite(value))
-            continue;
-        if (value != floor(value) || !within(key, value))
-            return false;
-        *out = (int64_t)value;
-        return *name || value == 0 || fabs(value) >= PLAIN_LEAST;
-    }
-    return false;
+    *out = (int64_t)value;
+    return true;
 }
 
+/* In the largest binary unit that it is whole in. */
 static void bytes_text(int64_t value, char *text, size_t bytes)
 {
-    int i = 0;
-    while (i < BINARY - 1 && value % (int64_t)units[i].bytes != 0)
-        i++;
-    if (value)
-        snprintf(text, bytes, "%lld%s", (long long)(value / (int64_t)units[i].bytes),
-                 units[i].name);
-    else
-        snprintf(text, bytes, "0");
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int power = value ? 4 : 0;
+    while (value & (((int64_t)1 << 10 * power) - 1))
+        power--;
+    snprintf(text, bytes, "%lld%s", (long long)(value >> 10 * power), value ? units[power] : "");
 }
 
 static bool parse_real(const struct ls_config_key *key, const char *text, double *out)

@@ -58,8 +58,6 @@ void cluster_expected(const struct cluster_key *key, char *text, size_t bytes);
 /* A whole number, or one of seconds, of a measured row. */
 bool cluster_parse_whole(const char *text, int64_t *out);
 bool cluster_parse_seconds(const char *text, double *out);
-/* The fewest digits that read back as value. */
-void cluster_shortest(double value, char *text, size_t bytes);
 /* "fp32", "bf16", "fp16", and of copies "u8"; -1: none of them. */
 int cluster_dtype_of(const char *word);
 const char *cluster_dtype_word(enum ls_dtype dtype);

@@ -1,6 +1,8 @@
 /* A cluster as a file: every key of the table, then what was measured. */
 #include "cluster_private.h"
 
+#include <lockstep/base/figure.h>
+
 #include <string.h>
 
 /* Begins the groups of `name` that are not open; `open` is then its group, "" for none. */
@@ -70,10 +72,10 @@ static void write_measured(const struct ls_cluster *cluster, FILE *file)
         fprintf(file, "measured:\n");
     if (cluster->works_count)
         fprintf(file, "  works: # kind, type, threads, m, n, k, bytes, seconds\n");
-    char seconds[CLUSTER_VALUE_BYTES];
+    char seconds[LS_FIGURE_BYTES_MAX];
     for (int64_t i = 0; i < cluster->works_count; i++) {
         const struct ls_measured_work *work = &cluster->works[i];
-        cluster_shortest(work->seconds, seconds, sizeof seconds);
+        ls_figure_text(LS_FIGURE_NUMBER, work->seconds, seconds);
         fprintf(file, "    - [%s, %s, %d, %lld, %lld, %lld, ", ls_work_name(work->kind),
                 cluster_dtype_word(work->dtype), work->threads, (long long)work->m,
                 (long long)work->n, (long long)work->k);
@@ -85,7 +87,7 @@ static void write_measured(const struct ls_cluster *cluster, FILE *file)
         fprintf(file, "  moves: # kind, ranks, bytes, seconds\n");
     for (int64_t i = 0; i < cluster->moves_count; i++) {
         const struct ls_measured_move *move = &cluster->moves[i];
-        cluster_shortest(move->seconds, seconds, sizeof seconds);
+        ls_figure_text(LS_FIGURE_NUMBER, move->seconds, seconds);
         fprintf(file, "    - [%s, %d, %lld, %s]\n", ls_comm_kind_name(move->kind), move->ranks,
                 (long long)move->bytes, seconds);
     }

@@ -6,6 +6,7 @@
 #include "run_trace.h"
 #include "sink.h"
 
+#include <lockstep/base/figure.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/lock.h>
 #include <lockstep/ckpt.h>
@@ -654,15 +655,13 @@ static int plan_open(struct run *run, struct ls_error *error)
 static int peak_take(struct ls_trainer *t, struct ls_error *error)
 {
     const char *given = getenv("LOCKSTEP_PEAK_FLOPS");
-    char *end;
     if (!given || !*given)
         return ls_trainer_measure_peak(t, error);
-    t->peak_flops = strtod(given, &end);
     int status = LS_OK;
-    if (*end || !(t->peak_flops > 0) || !isfinite(t->peak_flops))
+    if (!ls_figure_read(LS_FIGURE_FLOPS, given, &t->peak_flops) || t->peak_flops <= 0)
         status = ls_error_set(error, LS_ECONFIG,
                               "LOCKSTEP_PEAK_FLOPS = %s: expected the rate of this machine in "
-                              "FLOP/s, as in 2e11; unset it to have the rate measured",
+                              "FLOP/s, as in 2e11 or 200G; unset it to have the rate measured",
                               given);
     return ls_comm_agree(t->world, status, error);
 }

@@ -221,13 +221,14 @@ static void test_sizes(void **state)
         int64_t bytes;
         const char *written;
     } cases[] = {{"80GB", 80000000000, "78125000KiB"},
+                 {"80 G", 80000000000, "78125000KiB"},
                  {"80 GB", 80000000000, "78125000KiB"},
                  {"80GiB", 80LL << 30, "80GiB"},
                  {"1.5 kB", 1500, "1500B"},
                  {"7B", 7, "7B"},
                  {"4194304", 4 << 20, "4MiB"},
                  {"0", 0, "0"}};
-    static const char *const bad[] = {"80", "80 G", "1.5B", "GiB", "80GiBs", "-80GiB"};
+    static const char *const bad[] = {"80", "80 Gb", "1.5B", "GiB", "80GiBs", "-80GiB"};
     const struct ls_config_key *key = ls_config_key_of("memory.device_budget");
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
