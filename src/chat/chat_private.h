@@ -168,7 +168,7 @@ struct chat_parser {
     bool in_output;     /* the tag is {{ }} */
     int open;           /* brackets that are */
     int nesting, loops; /* that the token lies in */
-    int scopes;         /* loops, their else, and macros: whose variables end with them */
+    int scopes;         /* loops, macros and generations: whose variables end with them */
     int status;         /* the first failure: then tokens are CHAT_END_TAG and nodes NULL */
     struct ls_error *error;
 };
@@ -218,6 +218,7 @@ struct chat_run {
     size_t at;                   /* of the node that is evaluated */
     int depth;                   /* of the value that is compared or printed */
     int calls_depth;             /* of the macros under way */
+    int generations;             /* within which the node lies */
     int status;
     struct ls_error *error;
 };

@@ -164,7 +164,9 @@ static struct chat_node *parse_generation(struct chat_parser *p, size_t at)
     struct chat_node *node = chat_node_new(p, CHAT_GENERATION, at);
     p->t->marks = true;
     tag_end(p);
+    p->scopes++;
     body_into(p, node, ends, "generation");
+    p->scopes--;
     block_end(p);
     tag_end(p);
     return node;
@@ -201,7 +203,7 @@ static struct chat_node *parse_macro(struct chat_parser *p, size_t at)
     struct chat_node *node = chat_node_new(p, CHAT_MACRO, at);
     int loops = p->loops;
     if (p->scopes > 0)
-        chat_parse_fail(p, at, "a macro within a loop or a macro is not supported");
+        chat_parse_fail(p, at, "a macro within a loop, a macro or a generation is not supported");
     if (node)
         node->text = p->token.text;
     chat_token_expect(p, CHAT_WORD, NULL);

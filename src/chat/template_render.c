@@ -271,11 +271,17 @@ static enum ending run_for(struct chat_run *run, const struct chat_node *node)
     return ending;
 }
 
+/* What is set within ends with it, as in transformers. Of one within another the outer counts. */
 static enum ending run_generation(struct chat_run *run, const struct chat_node *node)
 {
-    mark(run, false);
+    struct chat_scope scope = {.outer = run->scope};
+    run->scope = &scope;
+    if (run->generations++ == 0)
+        mark(run, false);
     enum ending ending = body(run, node->list);
-    mark(run, true);
+    if (--run->generations == 0)
+        mark(run, true);
+    run->scope = scope.outer;
     return ending;
 }
 

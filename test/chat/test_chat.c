@@ -182,6 +182,38 @@ static void test_what_counts(void **state)
     }
 }
 
+/* The template's own variables end with the generation; one within another changes nothing; nothing
+ * counts where nothing is printed. */
+static void test_generations(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{% set x = 1 %}{% generation %}{{ x }}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}",
+         "[12]1|"},
+        {"{% for m in messages if m.role == 'assistant' %}{{ m.role[:1] }}{% generation %}"
+         "{% set said = m.content %}{{ said }}{{ loop.index }}{% endgeneration %}{{ said }}"
+         "{% endfor %}",
+         "a[b1]a[d2]|"},
+        {"x{% generation %}a{% generation %}b{% endgeneration %}c{% endgeneration %}y", "x[abc]y|"},
+        {"{% generation %}a{% endgeneration %}{% generation %}b{% endgeneration %}", "[a][b]|"},
+        {"{% macro f(x) %}<{{ x }}>{% endmacro %}{% generation %}{{ f(1) }}{% endgeneration %}\n",
+         "[<1>]|"},
+        {"a{% generation %}{% endgeneration %}{% generation %}b{% endgeneration %}", "a[b]|"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_chat *chat = chat_of("x", cases[i][0], strlen(cases[i][0]));
+        struct ls_chat_text text = {0};
+        struct ls_error error = {0};
+        char shown[200];
+        if (ls_chat_examples(chat, CONVERSATION, strlen(CONVERSATION), &text, &error))
+            fail_msg("%s: %s", cases[i][0], error.text);
+        marked(&text, shown, sizeof shown);
+        assert_string_equal(shown, cases[i][1]);
+        ls_chat_text_release(&text);
+        ls_chat_free(chat);
+    }
+}
+
 static void test_bad_conversations(void **state)
 {
     static const char *const bad[][3] = {
@@ -294,7 +326,9 @@ static void test_refused_templates(void **state)
     static const char *const bad[][2] = {
         {"a\n{% call f(x) %}{% endcall %}", "x:2:4: the tag \"call\" is not supported"},
         {"{% for a in b %}{% macro f(x) %}{% endmacro %}{% endfor %}",
-         "x:1:20: a macro within a loop or a macro is not supported"},
+         "x:1:20: a macro within a loop, a macro or a generation is not supported"},
+        {"{% generation %}{% macro f(x) %}{% endmacro %}{% endgeneration %}",
+         "x:1:20: a macro within a loop, a macro or a generation is not supported"},
         {"{% macro f(a,b,c,d,e,f,g,h,i) %}{% endmacro %}", "more than 8 arguments"},
         {"{% for a in b %}{% endfor %}{% macro f() %}{% break %}{% endmacro %}",
          "there is no loop to break or to continue"},
@@ -561,6 +595,7 @@ int main(void)
         cmocka_unit_test(test_language),
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_what_counts),
+        cmocka_unit_test(test_generations),
         cmocka_unit_test(test_bad_conversations),
         cmocka_unit_test(test_null_and_other_names),
         cmocka_unit_test(test_large_integers),
