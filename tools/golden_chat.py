@@ -251,6 +251,51 @@ OLMO2 = (
     r"{% if add_generation_prompt and loop.last %}{{ '<|assistant|>\n' }}{% endif %}{% endfor %}"
 )
 
+MACROS = r"""{#- Tools as types, made by macros that call each other and themselves -#}
+{%- macro plain(content, gap=' ') -%}
+    {%- if content is string -%}
+        {{- content }}
+    {%- elif content is iterable and content is not mapping -%}
+        {%- for piece in content if piece is string or piece.type == 'text' -%}
+            {{- piece if piece is string else piece.text }}{{ '' if loop.last else gap }}
+        {%- endfor -%}
+    {%- endif -%}
+{%- endmacro -%}
+{%- macro type_of(spec, needed=[], level=1) -%}
+    {%- set names = {'integer': 'int', 'string': 'str'} %}
+    {%- if level > 4 -%}
+        {{- '...' }}
+    {%- elif spec['items'] is mapping -%}
+        {{- 'list of ' ~ type_of(spec['items'], level=level + 1) }}
+    {%- elif spec.type is sequence and spec.type is not string -%}
+        {{- spec.type | join(' | ') }}
+    {%- elif spec.properties -%}
+        {{- '{' }}
+        {%- for key, inner in spec.properties | items -%}
+            {%- set after = ', ' if not loop.last else '' %}
+            {{- key ~ ('' if key in needed else '?') ~ ': ' }}
+            {{- type_of(inner, inner.required or [], level=level + 1) ~ after }}
+        {%- endfor -%}
+        {{- '}' }}
+    {%- else -%}
+        {{- names[spec.type] if names[spec.type] is defined else spec.type | default('any', true) }}
+    {%- endif -%}
+    {%- if spec.default is defined %} = {{ spec.default | tojson(separators=(',', ':')) }}{% endif %}
+{%- endmacro -%}
+{%- macro tool_text(tool) %}
+{%- set tool = tool.function %}
+{{ tool.name }}: {{ type_of(tool.parameters, tool.parameters.required or []) }} # {{ tool.description }}
+{%- endmacro -%}
+{%- if tools %}{{ '<tools>' }}{% for tool in tools %}{{ tool_text(tool) }}{% endfor %}{{ '</tools>' }}{% endif %}
+{% for turn in messages %}
+<{{ turn.role }}>{{ plain(turn.content) | trim }}
+{% for call in turn.tool_calls or [] %}
+{{ call.function.name }}({{ call.function.arguments | tojson(ensure_ascii=true, sort_keys=true) }})
+{% endfor %}
+{% endfor %}
+{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}
+"""
+
 MARKED = r"""{% for message in messages %}
 {{ '<' ~ message.role ~ '>' }}{% if message.role == 'assistant' %}{% generation %}{{ message.content }}{{ eos_token }}
 {% endgeneration %}
@@ -262,7 +307,7 @@ MARKED = r"""{% for message in messages %}
 
 TEMPLATES = {
     "chatml": CHATML, "llama2": LLAMA2, "llama3": LLAMA3, "mistral": MISTRAL, "qwen2.5": QWEN25,
-    "qwen3": QWEN3, "gemma2": GEMMA2, "olmo2": OLMO2, "marked": MARKED,
+    "qwen3": QWEN3, "gemma2": GEMMA2, "olmo2": OLMO2, "marked": MARKED, "macros": MACROS,
 }
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
@@ -280,6 +325,12 @@ TOOL = {"type": "function", "function": {
         "type": "integer", "default": 3, "scale": 0.5}}, "required": ["city"], "strict": False}}}
 CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "abcdefghi", "type": "function",
         "function": {"name": "weather", "arguments": {"city": "Köln", "days": 2, "x": [1.5, None]}}}]}
+SCHEMAS = {"type": "function", "function": {
+    "name": "tag", "description": "d", "parameters": {"type": "object", "properties": {
+        "names": {"type": "array", "items": {"type": "array", "items": {"type": "string"}}},
+        "kind": {"type": ["string", "null"], "default": None}, "other": {}, "keys": {"type": "array"},
+        "deep": {"type": "object", "required": ["x"], "properties": {"x": {"type": "object", "properties": {
+            "y": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}}}}}}}}}
 CONVERSATIONS = [
     {"messages": turns("Hello")},
     {"messages": turns("Hello", "Hi there!")},
@@ -297,6 +348,9 @@ CONVERSATIONS = [
         "role": "tool", "name": "weather", "content": "13 degrees"}], "tools": [TOOL, TOOL]},
     {"messages": turns("weather?") + [CALL, {"role": "tool", "content": "12"}] + [
         {"role": "assistant", "content": "It is 12."}]},
+    {"messages": turns("weather?") + [{"role": "assistant", "content": [
+        {"type": "text", "text": "a"}, {"type": "image"}, "b"], "tool_calls": CALL["tool_calls"]}],
+     "tools": [TOOL, SCHEMAS]},
     {"messages": turns("x", "y"), "chat_template_kwargs": {
         "enable_thinking": False, "date_string": "1 Jan 2000", "builtin_tools": ["a", "code_interpreter", "b"],
         "tools_in_user_message": False}, "tools": [TOOL]},
@@ -366,6 +420,14 @@ a {#- comment -#} b {# c #} d {%- if t -%} e {%- endif %} f {{- 1 -}} g {%+ if t
 {% for i in n %}{% endfor %}
 {% set n.x = 1 %}
 {{ l[0:1:0] }}
+{{ m|tojson(true) }} {{ {'é': '日👍\x7f\u2028'}|tojson(ensure_ascii=true) }} {{ m|tojson(separators=(',', ':')) }} {{ m|tojson(false, 1, [';', '=']) }} {{ {'b': {'d': 1, 'c': []}, 'a': 2}|tojson(sort_keys=true) }} {{ m|tojson(sort_keys=true, indent=2) }}
+{{ {1: 2, 'a': 3}|tojson(sort_keys=true) }}
+{{ m|tojson(separators=3) }}
+{{ [m, {'b': [0, {'c': 'x'}]}]|map(attribute='b.1.c')|list }} {{ objects|map(attribute='v', default='-')|list }} {{ [m]|selectattr('b.0', 'eq', 1)|list|length }} {{ [{'a.b': 1}]|map(attribute='a', default={'b': 2})|list }} {{ [[1, 2]]|map(attribute=1)|list }} {{ [m]|join(attribute='b.1.c') }}
+{{ objects|map(attribute='nope.x')|list }}
+{{ m.items is mapping }} {{ m['items'] is defined }} {{ {'items': 3}['items'] }} {{ {'items': 3}.items is number }} {{ m.pop is defined }} {{ m.values == 1 }} {{ m['keys'].x is defined }} {{ 'yes' if m['get'] else 'no' }} {{ m.copy is iterable }}
+{{ range is defined }} {{ raise_exception is defined }} {{ namespace is undefined }} {{ dict is none }} {{ strftime_now is defined }} {{ loop is defined }}
+{{ ['\u00a0', '\u3000é', '\u200b', '\U000e0001', '👍', '\x85', '\ufeff'] }} {{ {'\u2028': '\u00ad'} }}
 {{ {[]: 1} }}
 {{ nope|tojson }}
 {{ 5 in 'abc' }}
@@ -389,6 +451,12 @@ BLOCKS = [
     "{% set x = 1 %}{% generation %}{{ x }}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}",
     "{% for i in l %}{% generation %}{% set y = i %}{{ loop.index }}{% endgeneration %}{{ y is defined }}{% endfor %}",
     "a\n  {% generation %}\n  b{% set ns = namespace(v=1) %}\n  {% endgeneration %}\nc{{ ns is defined }}",
+    "{% set last = (messages|selectattr('role', 'equalto', 'user')|list)[-1] %}{% for m in messages %}{{ m == last }}{% endfor %}",
+    "{% if not tools is defined %}{% set tools = none %}{% endif %}{{ tools is none }}{% if not nope is defined %}{% set nope = none %}{% endif %}{{ nope }}",
+    "{% set ns = namespace() %}{% set ns.i = 0 %}{% for m in messages %}{% if (m['role'] == 'user') != (ns.i % 2 == 0) %}{{ ns.i }}{% endif %}{% set ns.i = ns.i + 1 %}{% endfor %}{{ ns.i }}",
+    "{% for o in objects %}{% set o = m.b[1] %}{% for k, v in o.items() if k != 'x' %}{% set out = {k: v}|tojson %}{{ out[:-1] }}{{ ', ' if not loop.last else ']' }}{% endfor %}{{ loop.last }}{% endfor %}",
+    "{% macro f(a, kwargs) %}{{ kwargs }}{% endmacro %}{{ f(1, kwargs=2) }}{{ f is defined }}{{ f == f }}{{ f|length }}",
+    "{% macro f(n) %}{{ f(n - 1) }}{% endmacro %}{{ f(1) }}",
     "a\n  {% if t %}\n  b\n  {% endif %}\nc\n",
     "a\r\n{% for i in l %}\r\n{{ i }}\r\n{% endfor %}\r\nb\r\n\r\n",
     "   {%- if t %}   x   {%- endif %}\n\n  {# c #}\n  y  {# d #}\nz",

@@ -30,6 +30,7 @@ enum chat_kind {
     CHAT_DICT,
     CHAT_LOOP,
     CHAT_MACRO_VALUE,
+    CHAT_CALLABLE, /* a function, or a method of a mapping, that is not called */
 };
 struct chat_string {
     const char *bytes; /* UTF-8, not terminated */
@@ -41,7 +42,7 @@ struct chat_value {
     union {
         int64_t integer; /* and a bool's */
         double real;
-        struct chat_string string; /* of undefined: what is, for messages */
+        struct chat_string string; /* of undefined and callable: its name, for messages */
         struct chat_list *list;
         struct chat_dict *dict;
         struct chat_loop *loop;
@@ -124,6 +125,7 @@ enum chat_op {
 enum {
     CHAT_NAMES_MAX = 4,
     CHAT_ARGUMENTS_MAX = 8,
+    CHAT_PARAMETERS_MAX = 4,     /* of a filter or a test */
     CHAT_NESTING_MAX = 100,      /* of brackets and blocks */
     CHAT_DEPTH_MAX = 200,        /* of trees, and of values */
     CHAT_CALLS_DEPTH_MAX = 1000, /* of the trees of macros that call each other */
@@ -169,7 +171,8 @@ struct chat_parser {
     int open;           /* brackets that are */
     int nesting, loops; /* that the token lies in */
     int scopes;         /* loops, macros and generations: whose variables end with them */
-    int status;         /* the first failure: then tokens are CHAT_END_TAG and nodes NULL */
+    const struct chat_node *macro; /* that the token lies in, or NULL */
+    int status; /* the first failure: then tokens are CHAT_END_TAG and nodes NULL */
     struct ls_error *error;
 };
 /* Fails at a place of the text. */
@@ -264,7 +267,10 @@ bool chat_contains(struct chat_run *run, struct chat_value list, struct chat_val
 struct chat_list *chat_items(struct chat_run *run, struct chat_value value);
 /* Elements, or characters; a failure for what has no length. */
 int64_t chat_length(struct chat_run *run, struct chat_value value);
+/* from[key], and from.name, which of a mapping is a method rather than a key of that name. */
 struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct chat_value key);
+struct chat_value chat_attribute(struct chat_run *run, struct chat_value from,
+                                 struct chat_string name);
 struct chat_value chat_slice(struct chat_run *run, struct chat_value from,
                              const struct chat_value bounds[3]);
 struct chat_value chat_binary(struct chat_run *run, enum chat_op op, struct chat_value a,
@@ -272,8 +278,14 @@ struct chat_value chat_binary(struct chat_run *run, enum chat_op op, struct chat
 
 /* As Python's str. */
 struct chat_string chat_text_of(struct chat_run *run, struct chat_value value);
-/* As Python's json.dumps(value, ensure_ascii=False, indent=indent); indent < 0: None. */
-struct chat_string chat_json_of(struct chat_run *run, struct chat_value value, int indent);
+/* The arguments of Python's json.dumps. */
+struct chat_json {
+    int indent; /* < 0: None */
+    bool ascii, sorted;
+    struct chat_string between, colon; /* of items, and behind a key */
+};
+struct chat_string chat_json_of(struct chat_run *run, struct chat_value value,
+                                const struct chat_json *how);
 
 /* ---- strings (template_string.c) ------------------------------------------------------------ */
 
@@ -300,12 +312,13 @@ typedef struct chat_value chat_function(struct chat_run *run, struct chat_value 
 struct chat_builtin {
     const char *name;
     chat_function *function;
-    const char *parameters[3]; /* their names, NULL behind the last */
+    const char *parameters[CHAT_PARAMETERS_MAX]; /* their names, NULL behind the last */
 };
 /* NULL: there is none of that name. */
 const struct chat_builtin *chat_filter_find(struct chat_string name);
 const struct chat_builtin *chat_test_find(struct chat_string name);
 bool chat_method_known(struct chat_string name);
+bool chat_function_known(struct chat_string name);
 struct chat_value chat_builtin_call(struct chat_run *run, const struct chat_builtin *builtin,
                                     struct chat_value self, const struct chat_arguments *arguments);
 struct chat_value chat_call_function(struct chat_run *run, struct chat_string name,

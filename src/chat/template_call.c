@@ -94,15 +94,40 @@ FUNCTION(filter_length)
     return chat_int_value(chat_length(run, self));
 }
 
+/* The two of `separators`, which are a list or a tuple. */
+static void separators_take(struct chat_run *run, const value *given, struct chat_json *how)
+{
+    const struct chat_list *list = given->kind == CHAT_LIST ? given->list : NULL;
+    if (!list || list->count != 2)
+        chat_fail(run, "tojson: separators: expected two strings");
+    else if (chat_needs_string(run, &list->items[0], "tojson: separators") &&
+             chat_needs_string(run, &list->items[1], "tojson: separators")) {
+        how->between = list->items[0].string;
+        how->colon = list->items[1].string;
+    }
+}
+
+/* As transformers has it: tojson(ensure_ascii=false, indent=none, separators=none,
+ * sort_keys=false). */
 FUNCTION(filter_tojson)
 {
     int64_t indent = -1;
-    const value *given = chat_argument(arguments, 0, "indent");
+    const value *ascii = chat_argument(arguments, 0, "ensure_ascii");
+    const value *wide = chat_argument(arguments, 1, "indent");
+    const value *separators = chat_argument(arguments, 2, "separators");
+    const value *sorted = chat_argument(arguments, 3, "sort_keys");
     if (self.kind == CHAT_UNDEFINED)
         chat_needs_string(run, &self, "tojson");
-    if (given && given->kind != CHAT_NONE && needs_int(run, given, "tojson", &indent))
+    if (wide && wide->kind != CHAT_NONE && needs_int(run, wide, "tojson", &indent))
         indent = ls_max(0, ls_min(indent, 16));
-    return chat_text_value(chat_json_of(run, self, (int)indent));
+    struct chat_json how = {.indent = (int)indent,
+                            .ascii = ascii && chat_true(*ascii),
+                            .sorted = sorted && chat_true(*sorted),
+                            .between = chat_string_of(indent < 0 ? ", " : ","),
+                            .colon = chat_string_of(": ")};
+    if (separators && separators->kind != CHAT_NONE)
+        separators_take(run, separators, &how);
+    return chat_text_value(chat_json_of(run, self, &how));
 }
 
 FUNCTION(filter_default)
@@ -114,10 +139,36 @@ FUNCTION(filter_default)
     return !missing ? self : other ? *other : chat_text_value((struct chat_string){"", 0});
 }
 
-/* The element's attribute of that name; the element itself without a name. */
-static value attribute(struct chat_run *run, value item, const value *name)
+/* A part of the name of an attribute; digits are the number of an element. */
+static value part_of_name(struct chat_string part)
 {
-    return name ? chat_item(run, item, *name) : item;
+    int64_t number = 0;
+    bool digits = part.count > 0 && part.count < 19;
+    for (size_t i = 0; i < part.count && digits; i++) {
+        digits = part.bytes[i] >= '0' && part.bytes[i] <= '9';
+        number = digits ? number * 10 + (part.bytes[i] - '0') : 0;
+    }
+    return digits ? chat_int_value(number) : chat_text_value(part);
+}
+
+/* The element's attribute of that name, such as "function.name"; `other`, unless NULL, where it has
+ * none; the element itself without a name. */
+static value attribute(struct chat_run *run, value item, const value *name, const value *other)
+{
+    if (!name || name->kind != CHAT_STRING)
+        return name ? chat_item(run, item, *name) : item;
+    struct chat_string left = name->string;
+    chat_spend_operands(run, name, 1);
+    for (bool more = true; more && !run->status;) {
+        size_t point = chat_find(left, chat_string_of("."), 0);
+        more = point != SIZE_MAX;
+        size_t end = more ? point : left.count;
+        item = chat_item(run, item, part_of_name((struct chat_string){left.bytes, end}));
+        if (item.kind == CHAT_UNDEFINED && other)
+            item = *other;
+        left = (struct chat_string){left.bytes + end + more, left.count - end - more};
+    }
+    return item;
 }
 
 FUNCTION(filter_join)
@@ -129,7 +180,7 @@ FUNCTION(filter_join)
     for (int64_t i = 0; list && i < list->count && !run->status; i++) {
         if (i > 0 && between)
             chat_put(run, &out, chat_text_of(run, *between));
-        chat_put(run, &out, chat_text_of(run, attribute(run, list->items[i], name)));
+        chat_put(run, &out, chat_text_of(run, attribute(run, list->items[i], name, NULL)));
     }
     return chat_text_value(chat_written(&out));
 }
@@ -269,7 +320,8 @@ static value selected(struct chat_run *run, value self, const struct chat_argume
     if (by_attribute && arguments->positional < 1)
         chat_fail(run, "expected the name of an attribute");
     for (int64_t i = 0; list && i < list->count && !run->status; i++) {
-        value item = attribute(run, list->items[i], by_attribute ? &arguments->value[0] : NULL);
+        value item =
+            attribute(run, list->items[i], by_attribute ? &arguments->value[0] : NULL, NULL);
         if (passes(run, item, arguments, by_attribute) == holds)
             chat_list_add(run, out, list->items[i]);
     }
@@ -296,11 +348,12 @@ FUNCTION(filter_rejectattr)
     return selected(run, self, arguments, true, false);
 }
 
-/* map(attribute="name"), map("filter"). */
+/* map(attribute="name", default=""), map("filter"). */
 FUNCTION(filter_map)
 {
     value out = chat_list_new(run);
     const value *name = chat_argument(arguments, CHAT_ARGUMENTS_MAX, "attribute");
+    const value *other = chat_argument(arguments, CHAT_ARGUMENTS_MAX, "default");
     const value *filter_name = arguments->positional == 1 ? &arguments->value[0] : NULL;
     const struct chat_list *list = chat_items(run, self);
     const struct chat_builtin *filter = NULL;
@@ -314,14 +367,14 @@ FUNCTION(filter_map)
     }
     for (int64_t i = 0; list && i < list->count && !run->status; i++)
         chat_list_add(run, out,
-                      name ? attribute(run, list->items[i], name)
+                      name ? attribute(run, list->items[i], name, other)
                            : chat_builtin_call(run, filter, list->items[i], &none));
     return out;
 }
 
 static const struct chat_builtin filters[] = {
     {"trim", filter_trim, {"chars"}},
-    {"tojson", filter_tojson, {"indent"}},
+    {"tojson", filter_tojson, {"ensure_ascii", "indent", "separators", "sort_keys"}},
     {"length", filter_length, {NULL}},
     {"count", filter_length, {NULL}},
     {"upper", filter_upper, {NULL}},
@@ -346,7 +399,7 @@ static const struct chat_builtin filters[] = {
     {"reject", filter_reject, {"*"}},
     {"selectattr", filter_selectattr, {"*"}},
     {"rejectattr", filter_rejectattr, {"*"}},
-    {"map", filter_map, {"*", "attribute"}},
+    {"map", filter_map, {"*", "attribute", "default"}},
 };
 
 /* ---- tests ---------------------------------------------------------------------------------- */
@@ -455,7 +508,7 @@ struct chat_value chat_builtin_call(struct chat_run *run, const struct chat_buil
 {
     int most = 0;
     bool any = builtin->parameters[0] && !strcmp(builtin->parameters[0], "*");
-    while (most < 3 && builtin->parameters[most])
+    while (most < CHAT_PARAMETERS_MAX && builtin->parameters[most])
         most++;
     if (!any && arguments->positional > most)
         chat_fail(run, "%s takes %d arguments at most", builtin->name, most);
@@ -528,17 +581,27 @@ FUNCTION(make_range)
     return out;
 }
 
+static const struct {
+    const char *name;
+    chat_function *function;
+} functions[] = {{"raise_exception", raise_exception},
+                 {"namespace", make_namespace},
+                 {"dict", make_dict},
+                 {"range", make_range}};
+enum { FUNCTIONS = sizeof functions / sizeof *functions };
+
+bool chat_function_known(struct chat_string name)
+{
+    for (int i = 0; i < FUNCTIONS; i++)
+        if (chat_string_is(name, functions[i].name))
+            return true;
+    return false;
+}
+
 struct chat_value chat_call_function(struct chat_run *run, struct chat_string name,
                                      const struct chat_arguments *arguments)
 {
-    static const struct {
-        const char *name;
-        chat_function *function;
-    } functions[] = {{"raise_exception", raise_exception},
-                     {"namespace", make_namespace},
-                     {"dict", make_dict},
-                     {"range", make_range}};
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+    for (int i = 0; i < FUNCTIONS; i++)
         if (chat_string_is(name, functions[i].name))
             return functions[i].function(run, (value){0}, arguments);
     chat_fail(run, "the function \"%.*s\" is not supported", (int)ls_min((int64_t)name.count, 60),

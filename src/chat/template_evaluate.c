@@ -16,6 +16,8 @@ static struct chat_value name_value(struct chat_run *run, struct chat_string nam
         if (value)
             return *value;
     }
+    if (chat_function_known(name))
+        return (struct chat_value){.kind = CHAT_CALLABLE, .string = name};
     return undefined(name);
 }
 
@@ -123,7 +125,7 @@ static struct chat_value part(struct chat_run *run, const struct chat_node *node
         return from;
     if (node->kind == CHAT_ATTRIBUTE) {
         run->at = node->at;
-        return run->status ? from : chat_item(run, from, chat_text_value(node->text));
+        return run->status ? from : chat_attribute(run, from, node->text);
     }
     if (node->kind == CHAT_ITEM) {
         struct chat_value key = chat_evaluate(run, node->second);

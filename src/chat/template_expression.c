@@ -141,6 +141,20 @@ static struct chat_node *parse_strings(struct chat_parser *p)
     return node;
 }
 
+/* Jinja gives macros variables of its own. */
+static void macro_name_check(struct chat_parser *p)
+{
+    static const char *const names[] = {"varargs", "kwargs", "caller"};
+    bool own = false, parameter = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        own |= chat_token_is(p, CHAT_WORD, names[i]);
+    for (const struct chat_node *each = p->macro ? p->macro->second : NULL; each; each = each->next)
+        parameter |= each->text.count == p->token.text.count &&
+                     !memcmp(each->text.bytes, p->token.text.bytes, each->text.count);
+    if (p->macro && own && !parameter)
+        fail_at_token(p, "a macro's variable");
+}
+
 static struct chat_node *parse_name(struct chat_parser *p)
 {
     static const struct {
@@ -153,6 +167,7 @@ static struct chat_node *parse_name(struct chat_parser *p)
         if (chat_token_is(p, CHAT_WORD, words[i].name))
             return parse_literal(
                 p, (struct chat_value){.kind = words[i].kind, .integer = words[i].value});
+    macro_name_check(p);
     struct chat_node *node = chat_node_new(p, CHAT_NAME, p->token.at);
     if (node)
         node->text = p->token.text;

@@ -172,6 +172,21 @@ static struct chat_node *parse_generation(struct chat_parser *p, size_t at)
     return node;
 }
 
+/* A parameter behind those that `node` has. */
+static void parameter_check(struct chat_parser *p, const struct chat_node *node,
+                            const struct chat_node *parameter)
+{
+    const struct chat_string name = parameter->text;
+    for (const struct chat_node *each = node->second; each; each = each->next) {
+        if (each->text.count == name.count && !memcmp(each->text.bytes, name.bytes, name.count))
+            chat_parse_fail(p, parameter->at, "the parameter \"%.*s\" is there already",
+                            (int)ls_min((int64_t)name.count, 60), name.bytes);
+        if (each->first && !parameter->first)
+            chat_parse_fail(p, parameter->at,
+                            "a parameter without a default behind one with a default");
+    }
+}
+
 /* a, b=1, behind "(" */
 static void parse_parameters(struct chat_parser *p, struct chat_node *node)
 {
@@ -187,6 +202,7 @@ static void parse_parameters(struct chat_parser *p, struct chat_node *node)
         chat_token_expect(p, CHAT_WORD, NULL);
         if (chat_token_take(p, CHAT_SIGN, "="))
             each->first = chat_parse_expression(p);
+        parameter_check(p, node, each);
         chat_node_over(p, each, each->first);
         chat_node_over(p, node, each);
         *tail = each;
@@ -212,7 +228,9 @@ static struct chat_node *parse_macro(struct chat_parser *p, size_t at)
     tag_end(p);
     p->scopes++;
     p->loops = 0;
+    p->macro = node;
     body_into(p, node, ends, "macro");
+    p->macro = NULL;
     p->loops = loops;
     p->scopes--;
     block_end(p);

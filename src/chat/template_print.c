@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 /* How a value is written. */
 struct writing {
     struct chat_output out;
-    bool json;
-    int indent; /* < 0: all on one line */
+    const struct chat_json *json; /* NULL: as Python's str */
 };
 
 static void put(struct chat_run *run, struct writing *w, const char *text)
@@ -43,6 +43,68 @@ static void put_real(struct chat_run *run, struct writing *w, double real)
     put(run, w, text);
 }
 
+/* The number of a character. */
+static uint32_t code_point(struct chat_string character)
+{
+    const unsigned char *at = (const unsigned char *)character.bytes;
+    uint32_t code = character.count == 1 ? at[0] : at[0] & (0x7f >> character.count);
+    for (size_t i = 1; i < character.count; i++)
+        code = code << 6 | (at[i] & 0x3f);
+    return code;
+}
+
+/* As str.isprintable has it of what is not ASCII. */
+static bool printable(uint32_t code)
+{
+    switch (utf8proc_category((utf8proc_int32_t)code)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* Bytes of the character at the text's beginning if a string has it as it is; 0: it is escaped. */
+static size_t plain(const struct writing *w, struct chat_string text, char quote)
+{
+    unsigned char c = (unsigned char)text.bytes[0];
+    if (c < 0x7f)
+        return c >= 0x20 && c != '\\' && c != (unsigned char)quote;
+    if (w->json)
+        return w->json->ascii ? 0 : chat_character(text);
+    size_t count = chat_character(text);
+    return printable(code_point((struct chat_string){text.bytes, count})) ? count : 0;
+}
+
+/* A character that is not plain. */
+static void put_escape(struct chat_run *run, struct writing *w, struct chat_string character)
+{
+    static const char names[] = "\n\r\t\b\f", letters[] = "nrtbf";
+    char escape[16];
+    uint32_t c = code_point(character);
+    const char *named = c ? strchr(names, (int)ls_min(c, 0x7f)) : NULL;
+    if (c == '\\' || c == '"' || c == '\'')
+        snprintf(escape, sizeof escape, "\\%c", (char)c);
+    else if (named && (w->json || named - names < 3))
+        snprintf(escape, sizeof escape, "\\%c", letters[named - names]);
+    else if (c >= 0x10000 && w->json)
+        snprintf(escape, sizeof escape, "\\u%04x\\u%04x", 0xd7c0 + (c >> 10), 0xdc00 + (c & 0x3ff));
+    else
+        snprintf(escape, sizeof escape,
+                 c >= 0x10000            ? "\\U%08x"
+                 : w->json || c >= 0x100 ? "\\u%04x"
+                                         : "\\x%02x",
+                 c);
+    put(run, w, escape);
+}
+
 /* A string in quotes: Python's choose the kind that it does not hold. */
 static void put_quoted(struct chat_run *run, struct writing *w, struct chat_string text)
 {
@@ -50,25 +112,17 @@ static void put_quoted(struct chat_run *run, struct writing *w, struct chat_stri
         !w->json && (!memchr(text.bytes, '\'', text.count) || memchr(text.bytes, '"', text.count));
     const char quote = single ? '\'' : '"';
     put(run, w, single ? "'" : "\"");
-    for (size_t i = 0, plain = 0; i <= text.count && !run->status; i++) {
-        unsigned char c = i < text.count ? (unsigned char)text.bytes[i] : 0;
-        char escape[8] = "";
-        if (i < text.count && c != '\\' && c != (unsigned char)quote && c >= 0x20 &&
-            (c != 0x7f || w->json))
-            continue;
-        chat_put(run, &w->out, (struct chat_string){text.bytes + plain, i - plain});
-        plain = i + 1;
-        if (i == text.count)
+    while (text.count > 0 && !run->status) {
+        size_t count = 0;
+        for (size_t bytes = 1; count < text.count && bytes > 0; count += bytes)
+            bytes = plain(w, (struct chat_string){text.bytes + count, text.count - count}, quote);
+        chat_put(run, &w->out, (struct chat_string){text.bytes, count});
+        text = (struct chat_string){text.bytes + count, text.count - count};
+        if (text.count == 0)
             break;
-        if (c == '\n' || c == '\r' || c == '\t')
-            snprintf(escape, sizeof escape, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
-        else if (w->json && (c == '\b' || c == '\f'))
-            snprintf(escape, sizeof escape, "\\%c", c == '\b' ? 'b' : 'f');
-        else if (c == '\\' || c == (unsigned char)quote)
-            snprintf(escape, sizeof escape, "\\%c", c);
-        else
-            snprintf(escape, sizeof escape, w->json ? "\\u%04x" : "\\x%02x", c);
-        put(run, w, escape);
+        count = chat_character(text);
+        put_escape(run, w, (struct chat_string){text.bytes, count});
+        text = (struct chat_string){text.bytes + count, text.count - count};
     }
     put(run, w, single ? "'" : "\"");
 }
@@ -79,11 +133,11 @@ static void write_value(struct chat_run *run, struct writing *w, struct chat_val
 static void put_break(struct chat_run *run, struct writing *w, int64_t i, bool end)
 {
     if (i > 0 && !end)
-        put(run, w, w->indent < 0 ? ", " : ",");
-    if (w->indent < 0)
+        chat_put(run, &w->out, w->json ? w->json->between : chat_string_of(", "));
+    if (!w->json || w->json->indent < 0)
         return;
     put(run, w, "\n");
-    for (int n = 0; n < w->indent * (run->depth - end) && !run->status; n++)
+    for (int n = 0; n < w->json->indent * (run->depth - end) && !run->status; n++)
         put(run, w, " ");
 }
 
@@ -111,14 +165,36 @@ static void write_key(struct chat_run *run, struct writing *w, struct chat_value
     put(run, w, "\"");
 }
 
+/* The entries by their keys, if the text has them so. */
+static const struct chat_entry *entries_of(struct chat_run *run, const struct writing *w,
+                                           const struct chat_dict *dict)
+{
+    if (!w->json || !w->json->sorted || dict->count < 2)
+        return dict->entries;
+    struct chat_entry *sorted = chat_take(run, (size_t)dict->count * sizeof *sorted);
+    for (int64_t i = 0; sorted && i < dict->count; i++) {
+        int64_t at = i;
+        for (; at > 0 && !run->status; at--) {
+            struct chat_value keys[] = {sorted[at - 1].key, dict->entries[i].key};
+            if (!chat_spend(run, 1) || !chat_spend_operands(run, keys, 2) ||
+                chat_order(run, keys[0], keys[1]) <= 0)
+                break;
+            sorted[at] = sorted[at - 1];
+        }
+        sorted[at] = dict->entries[i];
+    }
+    return sorted;
+}
+
 static void write_dict(struct chat_run *run, struct writing *w, const struct chat_dict *dict)
 {
+    const struct chat_entry *entries = entries_of(run, w, dict);
     put(run, w, "{");
     for (int64_t i = 0; i < dict->count && !run->status; i++) {
         put_break(run, w, i, false);
-        write_key(run, w, dict->entries[i].key);
-        put(run, w, ": ");
-        write_value(run, w, dict->entries[i].value);
+        write_key(run, w, entries[i].key);
+        chat_put(run, &w->out, w->json ? w->json->colon : chat_string_of(": "));
+        write_value(run, w, entries[i].value);
     }
     if (dict->count > 0)
         put_break(run, w, dict->count, true);
@@ -149,7 +225,7 @@ static void write_plain(struct chat_run *run, struct writing *w, struct chat_val
         put_quoted(run, w, value.string);
         break;
     default:
-        if (w->json || value.kind == CHAT_LOOP || value.kind == CHAT_MACRO_VALUE)
+        if (w->json || value.kind != CHAT_UNDEFINED)
             chat_fail(run, "a %s has no text", chat_kind_name(value));
         else
             put(run, w, "Undefined");
@@ -175,7 +251,7 @@ static void write_value(struct chat_run *run, struct writing *w, struct chat_val
 
 struct chat_string chat_text_of(struct chat_run *run, struct chat_value value)
 {
-    struct writing w = {.indent = -1};
+    struct writing w = {.json = NULL};
     if (value.kind == CHAT_STRING)
         return value.string;
     if (value.kind != CHAT_UNDEFINED)
@@ -183,9 +259,10 @@ struct chat_string chat_text_of(struct chat_run *run, struct chat_value value)
     return chat_written(&w.out);
 }
 
-struct chat_string chat_json_of(struct chat_run *run, struct chat_value value, int indent)
+struct chat_string chat_json_of(struct chat_run *run, struct chat_value value,
+                                const struct chat_json *how)
 {
-    struct writing w = {.json = true, .indent = indent};
+    struct writing w = {.json = how};
     int depth = run->depth;
     run->depth = 0;
     write_value(run, &w, value);

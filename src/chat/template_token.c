@@ -196,6 +196,10 @@ static size_t escape(struct chat_parser *p, char *to)
     if (c == 'x' || c == 'u' || c == 'U')
         return escape_hex(p, c == 'x' ? 2 : c == 'u' ? 4 : 8, to);
     const char *found = c ? strchr(names, c) : NULL;
+    if (c == 'N' && peek(p, 2) == '{') {
+        chat_parse_fail(p, p->at, "names of characters are not supported: write \\u....");
+        return 0;
+    }
     if (digit(c) && (c != '0' || digit(peek(p, 2)))) {
         chat_parse_fail(p, p->at, "octal escapes are not supported: write \\x..");
         return 0;

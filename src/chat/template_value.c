@@ -95,7 +95,8 @@ const struct chat_value *chat_dict_get(struct chat_run *run, const struct chat_d
 const char *chat_kind_name(struct chat_value value)
 {
     static const char *const names[] = {"undefined value", "none", "boolean", "integer", "float",
-                                        "string",          "list", "mapping", "loop",    "macro"};
+                                        "string",          "list", "mapping", "loop",    "macro",
+                                        "function"};
     return names[value.kind];
 }
 
@@ -169,6 +170,8 @@ bool chat_equal(struct chat_run *run, struct chat_value a, struct chat_value b)
     if (a.kind == CHAT_STRING)
         return a.string.count == b.string.count && chat_spend(run, (int64_t)a.string.count / 64) &&
                memcmp(a.string.bytes, b.string.bytes, a.string.count) == 0;
+    if (a.kind == CHAT_LOOP || a.kind == CHAT_MACRO_VALUE || a.kind == CHAT_CALLABLE)
+        return a.kind != CHAT_CALLABLE && a.loop == b.loop;
     if (a.kind != CHAT_LIST && a.kind != CHAT_DICT)
         return true;
     if (++run->depth > CHAT_DEPTH_MAX)
@@ -270,6 +273,41 @@ static struct chat_value loop_member(const struct chat_loop *loop, struct chat_s
     return (struct chat_value){.kind = CHAT_UNDEFINED, .string = name};
 }
 
+/* The methods of Python's mappings. Jinja's sandbox gives none that changes a mapping: its value is
+ * undefined. */
+static const struct {
+    const char *name;
+    bool changes;
+} methods[] = {
+    {"items", false}, {"keys", false}, {"values", false}, {"get", false},       {"copy", false},
+    {"clear", true},  {"pop", true},   {"popitem", true}, {"setdefault", true}, {"update", true},
+};
+
+/* Whether a mapping has a method of that name; *method is its value, undefined if it has none. */
+static bool method_find(struct chat_string name, struct chat_value *method)
+{
+    *method = (struct chat_value){.kind = CHAT_UNDEFINED, .string = name};
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (!chat_string_is(name, methods[i].name))
+            continue;
+        method->kind = methods[i].changes ? CHAT_UNDEFINED : CHAT_CALLABLE;
+        return true;
+    }
+    return false;
+}
+
+struct chat_value chat_attribute(struct chat_run *run, struct chat_value from,
+                                 struct chat_string name)
+{
+    struct chat_value method;
+    if (from.kind == CHAT_DICT && !from.dict->changes && method_find(name, &method))
+        return method;
+    if (from.kind == CHAT_MACRO_VALUE)
+        chat_fail(run, "the attribute \"%.*s\" of a macro is not supported",
+                  (int)ls_min((int64_t)name.count, 60), name.bytes);
+    return chat_item(run, from, chat_text_value(name));
+}
+
 struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct chat_value key)
 {
     struct chat_value none = {.kind = CHAT_UNDEFINED};
@@ -277,6 +315,8 @@ struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct
         key.kind == CHAT_STRING ? key.string : chat_string_of("an element behind the last");
     if (from.kind == CHAT_DICT) {
         const struct chat_value *value = chat_dict_get(run, from.dict, key);
+        if (!value && key.kind == CHAT_STRING && !from.dict->changes)
+            method_find(key.string, &none);
         return value ? *value : none;
     }
     if (from.kind == CHAT_LOOP && key.kind == CHAT_STRING)

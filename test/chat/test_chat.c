@@ -330,6 +330,14 @@ static void test_refused_templates(void **state)
         {"{% generation %}{% macro f(x) %}{% endmacro %}{% endgeneration %}",
          "x:1:20: a macro within a loop, a macro or a generation is not supported"},
         {"{% macro f(a,b,c,d,e,f,g,h,i) %}{% endmacro %}", "more than 8 arguments"},
+        {"{% macro f(a=1, b) %}{% endmacro %}",
+         "x:1:17: a parameter without a default behind one with a default"},
+        {"{% macro f(a, b, a=1) %}{% endmacro %}", "x:1:18: the parameter \"a\" is there already"},
+        {"{% macro f(a) %}{{ varargs }}{% endmacro %}",
+         "x:1:20: a macro's variable \"varargs\" is not supported"},
+        {"{% macro f(caller) %}{{ caller }}{{ kwargs.a }}{% endmacro %}",
+         "x:1:37: a macro's variable \"kwargs\" is not supported"},
+        {"{{ '\\N{DASH}' }}", "x:1:5: names of characters are not supported: write \\u...."},
         {"{% for a in b %}{% endfor %}{% macro f() %}{% break %}{% endmacro %}",
          "there is no loop to break or to continue"},
         {"{% include 'x' %}", "the tag \"include\" is not supported: expected if, for, set"},
@@ -406,6 +414,9 @@ static void test_every_operation_costs(void **state)
                                              "s|length",
                                              "s|trim",
                                              "'y' in s",
+                                             "[s]|map(attribute=t)|list|length",
+                                             "s|tojson(true)|length",
+                                             "[s]|string|length",
                                              "s == t",
                                              "s > t",
                                              "s[-1]",
@@ -470,6 +481,16 @@ static void test_hostile_templates(void **state)
         "{% for a in range(100000) %}{{ 'x' * 10000 }}{% endfor %}",
         "{{ [1]|tojson(indent=100000000)|indent(1000000000) }}",
         "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns.x.x.x.x == ns }}{{ ns }}",
+        "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{% macro f(x) %}{{ g(x) }}{% endmacro %}{% macro g(x) %}{{ f(x) }}{% endmacro %}{{ f(1) "
+        "}}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) "
+        "}}",
+        "{% macro f(n, m=n and f(n - 1) ~ f(n - 1)) %}{% endmacro %}{{ f(60) }}",
+        "{% macro f(n) %}xx{% if n %}{% set y = f(n - 1) %}{{ y ~ y }}{% endif %}{% endmacro %}"
+        "{{ f(40) }}",
+        "{% macro f() %}{% for a in range(100000) %}{% endfor %}{% endmacro %}"
+        "{% for a in range(100000) %}{{ f() }}{% endfor %}",
     };
     (void)state;
     for (size_t i = 0; i < sizeof loops / sizeof *loops; i++) {
@@ -482,6 +503,11 @@ static void test_hostile_templates(void **state)
         ls_chat_text_release(&text);
         ls_chat_free(chat);
     }
+}
+
+/* Templates that are nested deep, or large. */
+static void test_deep_templates(void **state)
+{
     static const char *const deep[][2] = {
         {"{{ ", "("},
         {"{{ ", "["},
@@ -498,6 +524,7 @@ static void test_hostile_templates(void **state)
         {"{{ a", " if a else a"},
         {"{{ a ", "is a "},
     };
+    (void)state;
     for (size_t i = 0; i < sizeof deep / sizeof *deep; i++) {
         struct ls_chat *chat = NULL;
         struct ls_error error = {0};
@@ -602,6 +629,7 @@ int main(void)
         cmocka_unit_test(test_refused_templates),
         cmocka_unit_test(test_every_operation_costs),
         cmocka_unit_test(test_hostile_templates),
+        cmocka_unit_test(test_deep_templates),
         cmocka_unit_test_setup_teardown(test_links_stay_in_the_folder, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_folders, scratch_setup, scratch_teardown),
