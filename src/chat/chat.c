@@ -211,20 +211,15 @@ static void conversation_release(struct conversation *c)
     json_decref(c->object);
 }
 
-/* null is an absent key, as a record of a table or of a client's library has it, and what a model
- * thought before it answered has one name. */
+/* What a model thought before it answered has one name. */
 static void message_settle(json_t *message)
 {
     static const char *const names[] = {"thinking", "reasoning"};
-    const char *key;
-    json_t *value;
-    void *next;
-    json_object_foreach_safe(message, next, key, value) if (json_is_null(value))
-        json_object_del(message, key);
-    for (int i = 0; i < 2; i++)
-        if (json_is_string(json_object_get(message, names[i])) &&
-            !json_object_get(message, "reasoning_content"))
+    for (int i = 0; i < 2; i++) {
+        json_t *own = json_object_get(message, "reasoning_content");
+        if ((!own || json_is_null(own)) && json_is_string(json_object_get(message, names[i])))
             json_object_set(message, "reasoning_content", json_object_get(message, names[i]));
+    }
 }
 
 static int conversation_read(struct conversation *c, const struct ls_chat *chat, const char *text,
@@ -285,6 +280,28 @@ static struct chat_value value_of(struct chat_run *run, json_t *from)
     return out;
 }
 
+/* Of a message null is an absent key, which is none too: records of tables and of clients'
+ * libraries have every key, and a client's calls of tools have no content. */
+static struct chat_value message_value(struct chat_run *run, json_t *message)
+{
+    struct chat_value out = chat_dict_new(run), nulls = chat_list_new(run);
+    const char *key;
+    json_t *each;
+    json_object_foreach(message, key, each)
+    {
+        if (run->status)
+            return out;
+        struct chat_value name = chat_text_value(chat_string_of(key));
+        if (json_is_null(each))
+            chat_list_add(run, nulls, name);
+        else
+            chat_dict_set(run, out.dict, name, value_of(run, each));
+    }
+    if (!run->status)
+        out.dict->nulls = nulls.list;
+    return out;
+}
+
 static void variables_set(struct chat_run *run, json_t *object, const char *const *only)
 {
     const char *key;
@@ -311,7 +328,7 @@ static void variables_make(struct chat_run *run, const struct conversation *c, i
     struct chat_value messages = chat_list_new(run);
     run->rounded = c->rounded;
     for (int64_t i = 0; i < count && !run->status; i++)
-        chat_list_add(run, messages, value_of(run, json_array_get(c->messages, (size_t)i)));
+        chat_list_add(run, messages, message_value(run, json_array_get(c->messages, (size_t)i)));
     for (int i = 0; others[i]; i++)
         chat_dict_set(run, to, chat_text_value(chat_string_of(others[i])), none);
     variables_set(run, c->chat->tokens, NULL);

@@ -39,6 +39,7 @@ struct chat_string {
 struct chat_value {
     enum chat_kind kind;
     bool rounded; /* a number of JSON that has more digits than real */
+    bool null;    /* an undefined value that JSON has as null: it is none too */
     union {
         int64_t integer; /* and a bool's */
         double real;
@@ -59,7 +60,8 @@ struct chat_dict {
         struct chat_value key, value;
     } * entries; /* in the order of insertion */
     int64_t count, room;
-    bool changes; /* a namespace */
+    bool changes;                  /* a namespace */
+    const struct chat_list *nulls; /* keys that a message has, of null; NULL: none */
 };
 /* The variable `loop` of a for. */
 struct chat_loop {
@@ -259,6 +261,8 @@ const struct chat_value *chat_dict_get(struct chat_run *run, const struct chat_d
                                        struct chat_value key);
 const char *chat_kind_name(struct chat_value value);
 bool chat_true(struct chat_value value);
+/* None, or an absent key of null. */
+bool chat_none(struct chat_value value);
 bool chat_equal(struct chat_run *run, struct chat_value a, struct chat_value b);
 /* < 0, 0 or > 0; a failure where they have no order. */
 int chat_order(struct chat_run *run, struct chat_value a, struct chat_value b);

@@ -413,7 +413,7 @@ static const struct chat_builtin filters[] = {
     }
 KIND_TEST(test_defined, self.kind != CHAT_UNDEFINED)
 KIND_TEST(test_undefined, self.kind == CHAT_UNDEFINED)
-KIND_TEST(test_none, self.kind == CHAT_NONE)
+KIND_TEST(test_none, chat_none(self))
 KIND_TEST(test_string, self.kind == CHAT_STRING)
 KIND_TEST(test_mapping, self.kind == CHAT_DICT && !self.dict->changes)
 KIND_TEST(test_iterable, self.kind == CHAT_STRING || self.kind == CHAT_LIST ||

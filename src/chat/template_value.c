@@ -122,6 +122,11 @@ bool chat_true(struct chat_value value)
     }
 }
 
+bool chat_none(struct chat_value value)
+{
+    return value.kind == CHAT_NONE || (value.kind == CHAT_UNDEFINED && value.null);
+}
+
 static bool whole(struct chat_value value)
 {
     return value.kind == CHAT_INT || value.kind == CHAT_BOOL;
@@ -166,7 +171,7 @@ bool chat_equal(struct chat_run *run, struct chat_value a, struct chat_value b)
     if (number(a, &x) && number(b, &y))
         return x == y;
     if (a.kind != b.kind)
-        return false;
+        return chat_none(a) && chat_none(b);
     if (a.kind == CHAT_STRING)
         return a.string.count == b.string.count && chat_spend(run, (int64_t)a.string.count / 64) &&
                memcmp(a.string.bytes, b.string.bytes, a.string.count) == 0;
@@ -198,18 +203,23 @@ int chat_order(struct chat_run *run, struct chat_value a, struct chat_value b)
     return 0;
 }
 
-bool chat_contains(struct chat_run *run, struct chat_value list, struct chat_value item)
+static bool listed(struct chat_run *run, const struct chat_list *list, struct chat_value item)
 {
     bool found = false;
+    for (int64_t i = 0; i < list->count && !found; i++)
+        found = chat_equal(run, list->items[i], item);
+    return found;
+}
+
+bool chat_contains(struct chat_run *run, struct chat_value list, struct chat_value item)
+{
     if (list.kind == CHAT_STRING && item.kind == CHAT_STRING)
         return chat_find(list.string, item.string, 0) != SIZE_MAX;
     if (list.kind == CHAT_DICT)
         return chat_dict_get(run, list.dict, item) != NULL;
     if (list.kind == CHAT_STRING || (list.kind != CHAT_LIST && list.kind != CHAT_UNDEFINED))
         chat_fail(run, "a %s cannot be in a %s", chat_kind_name(item), chat_kind_name(list));
-    for (int64_t i = 0; list.kind == CHAT_LIST && i < list.list->count && !found; i++)
-        found = chat_equal(run, list.list->items[i], item);
-    return found;
+    return list.kind == CHAT_LIST && listed(run, list.list, item);
 }
 
 /* ---- parts ---------------------------------------------------------------------------------- */
@@ -317,6 +327,7 @@ struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct
         const struct chat_value *value = chat_dict_get(run, from.dict, key);
         if (!value && key.kind == CHAT_STRING && !from.dict->changes)
             method_find(key.string, &none);
+        none.null = !value && from.dict->nulls && listed(run, from.dict->nulls, key);
         return value ? *value : none;
     }
     if (from.kind == CHAT_LOOP && key.kind == CHAT_STRING)

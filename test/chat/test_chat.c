@@ -289,6 +289,45 @@ static void test_null_and_other_names(void **state)
     ls_chat_free(chat);
 }
 
+/* A null is absent for templates that ask whether a key is there, and none for those that ask
+ * whether its value is. */
+static void test_null_is_none(void **state)
+{
+    static const char record[] =
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [1]}, "
+        "{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": null, "
+        "\"x\": {\"y\": null}}]}";
+    static const char *const cases[][2] = {
+        {"{% for m in messages %}{% if m.content is none %}calls{% endif %}{% if m['content'] is "
+         "not "
+         "none %}{{ m.content }}{% endif %}{% endfor %}",
+         "callsa"},
+        {"{% for m in messages %}{% if m.tool_calls is defined and m.tool_calls is not none %}1"
+         "{% endif %}{% if m.tool_calls is not none %}2{% endif %}{{ m.tool_calls == none }}"
+         "{% endfor %}",
+         "12FalseTrue"},
+        {"{{ 'content' in messages[0] }}{{ messages[0].content is defined }}{{ messages[0].content "
+         "}}"
+         "{{ messages[0].get('content') is none }}{{ messages[0].nope is none }}",
+         "FalseFalseTrueFalse"},
+        {"{{ messages[1] | tojson }}{{ messages[1].x.y }}{{ messages[1].x.y is defined }}",
+         "{\"role\": \"assistant\", \"content\": \"a\", \"x\": {\"y\": null}}NoneTrue"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_chat *chat = chat_of("x", cases[i][0], strlen(cases[i][0]));
+        struct ls_chat_text text = {0};
+        struct ls_error error = {0};
+        if (ls_chat_render(chat, record, strlen(record), false, &text, &error))
+            fail_msg("%s: %s", cases[i][0], error.text);
+        if (text.count != strlen(cases[i][1]) || memcmp(text.bytes, cases[i][1], text.count) != 0)
+            fail_msg("%s: \"%.*s\", expected \"%s\"", cases[i][0], (int)text.count, text.bytes,
+                     cases[i][1]);
+        ls_chat_text_release(&text);
+        ls_chat_free(chat);
+    }
+}
+
 /* A template cannot print an integer that int64 does not hold; what it does not print may be one.
  */
 static void test_large_integers(void **state)
@@ -625,6 +664,7 @@ int main(void)
         cmocka_unit_test(test_generations),
         cmocka_unit_test(test_bad_conversations),
         cmocka_unit_test(test_null_and_other_names),
+        cmocka_unit_test(test_null_is_none),
         cmocka_unit_test(test_large_integers),
         cmocka_unit_test(test_refused_templates),
         cmocka_unit_test(test_every_operation_costs),
