@@ -50,18 +50,25 @@ struct chat_value {
         const struct chat_node *macro;
     };
 };
+/* What a list is in Python. */
+enum chat_listing {
+    CHAT_ARRAY,
+    CHAT_TUPLE,
+    CHAT_VIEW,   /* the keys, values or items of a mapping: without elements by number, or a text */
+    CHAT_STREAM, /* what filters such as map give: the same, without a length, and read once */
+};
 struct chat_list {
     struct chat_value *items;
     int64_t count, room;
-    bool tuple; /* as Python prints it */
+    enum chat_listing listing;
 };
 struct chat_dict {
     struct chat_entry {
         struct chat_value key, value;
     } * entries; /* in the order of insertion */
     int64_t count, room;
-    bool changes;                  /* a namespace */
-    const struct chat_list *nulls; /* keys that a message has, of null; NULL: none */
+    bool changes;            /* a namespace */
+    struct chat_list *nulls; /* keys that a message has, of null; NULL: none */
 };
 /* The variable `loop` of a for. */
 struct chat_loop {
@@ -126,7 +133,7 @@ enum chat_op {
 };
 enum {
     CHAT_NAMES_MAX = 4,
-    CHAT_ARGUMENTS_MAX = 8,
+    CHAT_ARGUMENTS_MAX = 16,
     CHAT_PARAMETERS_MAX = 4,     /* of a filter or a test */
     CHAT_NESTING_MAX = 100,      /* of brackets and blocks */
     CHAT_DEPTH_MAX = 200,        /* of trees, and of values */
@@ -253,6 +260,11 @@ struct chat_value chat_int_value(int64_t integer);
 struct chat_value chat_bool_value(bool value);
 struct chat_value chat_list_new(struct chat_run *run);
 void chat_list_add(struct chat_run *run, struct chat_value list, struct chat_value item);
+/* Of a stream the first `count` elements are gone; of another list none. */
+void chat_list_pass(struct chat_list *list, int64_t count);
+/* A new list as one of these. */
+struct chat_value chat_listed(struct chat_run *run, struct chat_value list,
+                              enum chat_listing listing);
 struct chat_value chat_dict_new(struct chat_run *run);
 void chat_dict_set(struct chat_run *run, struct chat_dict *dict, struct chat_value key,
                    struct chat_value value);
@@ -260,6 +272,8 @@ void chat_dict_set(struct chat_run *run, struct chat_dict *dict, struct chat_val
 const struct chat_value *chat_dict_get(struct chat_run *run, const struct chat_dict *dict,
                                        struct chat_value key);
 const char *chat_kind_name(struct chat_value value);
+/* Fails: a view or a stream is, or has, not what a list does. */
+void chat_no_list(struct chat_run *run, const char *what);
 bool chat_true(struct chat_value value);
 /* None, or an absent key of null. */
 bool chat_none(struct chat_value value);
@@ -267,7 +281,8 @@ bool chat_equal(struct chat_run *run, struct chat_value a, struct chat_value b);
 /* < 0, 0 or > 0; a failure where they have no order. */
 int chat_order(struct chat_run *run, struct chat_value a, struct chat_value b);
 bool chat_contains(struct chat_run *run, struct chat_value list, struct chat_value item);
-/* What a for goes through: the list, a dict's keys, a string's characters. */
+/* What a for goes through: the list, which a stream is no more, a dict's keys, a string's
+ * characters. */
 struct chat_list *chat_items(struct chat_run *run, struct chat_value value);
 /* Elements, or characters; a failure for what has no length. */
 int64_t chat_length(struct chat_run *run, struct chat_value value);

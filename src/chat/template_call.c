@@ -187,10 +187,15 @@ FUNCTION(filter_join)
 
 static value end_of(struct chat_run *run, value self, bool last)
 {
-    const struct chat_list *list = chat_items(run, self);
-    if (!list || list->count == 0)
+    bool stream = self.kind == CHAT_LIST && self.list->listing == CHAT_STREAM;
+    struct chat_list *list = stream ? self.list : chat_items(run, self);
+    if (stream && last)
+        chat_no_list(run, "has no last element");
+    if (run->status || list->count == 0)
         return (value){.kind = CHAT_UNDEFINED, .string = chat_string_of("an element of nothing")};
-    return list->items[last ? list->count - 1 : 0];
+    value out = list->items[last ? list->count - 1 : 0];
+    chat_list_pass(list, 1);
+    return out;
 }
 
 FUNCTION(filter_first)
@@ -219,14 +224,22 @@ FUNCTION(filter_reverse)
 {
     const value none = {.kind = CHAT_NONE}, bounds[3] = {none, none, chat_int_value(-1)};
     (void)arguments;
-    return chat_slice(run, self, bounds);
+    if (self.kind == CHAT_STRING)
+        return chat_slice(run, self, bounds);
+    bool stream = self.kind == CHAT_LIST && self.list->listing == CHAT_STREAM;
+    value out = chat_list_new(run);
+    const struct chat_list *list = chat_items(run, self);
+    for (int64_t i = list ? list->count - 1 : -1; i >= 0 && !run->status; i--)
+        chat_list_add(run, out, list->items[i]);
+    return chat_listed(run, out, stream ? CHAT_ARRAY : CHAT_STREAM);
 }
 
 FUNCTION(filter_items)
 {
     if (self.kind == CHAT_UNDEFINED)
-        return chat_list_new(run);
-    return chat_call_method(run, self, chat_string_of("items"), arguments);
+        return chat_listed(run, chat_list_new(run), CHAT_STREAM);
+    return chat_listed(run, chat_call_method(run, self, chat_string_of("items"), arguments),
+                       CHAT_STREAM);
 }
 
 FUNCTION(filter_int)
@@ -325,7 +338,7 @@ static value selected(struct chat_run *run, value self, const struct chat_argume
         if (passes(run, item, arguments, by_attribute) == holds)
             chat_list_add(run, out, list->items[i]);
     }
-    return out;
+    return chat_listed(run, out, CHAT_STREAM);
 }
 
 FUNCTION(filter_select)
@@ -369,7 +382,7 @@ FUNCTION(filter_map)
         chat_list_add(run, out,
                       name ? attribute(run, list->items[i], name, other)
                            : chat_builtin_call(run, filter, list->items[i], &none));
-    return out;
+    return chat_listed(run, out, CHAT_STREAM);
 }
 
 static const struct chat_builtin filters[] = {
@@ -417,6 +430,9 @@ KIND_TEST(test_none, chat_none(self))
 KIND_TEST(test_string, self.kind == CHAT_STRING)
 KIND_TEST(test_mapping, self.kind == CHAT_DICT && !self.dict->changes)
 KIND_TEST(test_iterable, self.kind == CHAT_STRING || self.kind == CHAT_LIST ||
+                             self.kind == CHAT_DICT || self.kind == CHAT_UNDEFINED)
+KIND_TEST(test_sequence, self.kind == CHAT_STRING ||
+                             (self.kind == CHAT_LIST && self.list->listing <= CHAT_TUPLE) ||
                              self.kind == CHAT_DICT || self.kind == CHAT_UNDEFINED)
 KIND_TEST(test_number, self.kind == CHAT_INT || self.kind == CHAT_FLOAT || self.kind == CHAT_BOOL)
 KIND_TEST(test_integer, self.kind == CHAT_INT)
@@ -476,7 +492,7 @@ static const struct chat_builtin tests[] = {
     {"defined", test_defined, {NULL}},   {"undefined", test_undefined, {NULL}},
     {"none", test_none, {NULL}},         {"string", test_string, {NULL}},
     {"mapping", test_mapping, {NULL}},   {"iterable", test_iterable, {NULL}},
-    {"sequence", test_iterable, {NULL}}, {"number", test_number, {NULL}},
+    {"sequence", test_sequence, {NULL}}, {"number", test_number, {NULL}},
     {"integer", test_integer, {NULL}},   {"float", test_float, {NULL}},
     {"boolean", test_boolean, {NULL}},   {"true", test_true, {NULL}},
     {"false", test_false, {NULL}},       {"odd", test_odd, {NULL}},
@@ -535,13 +551,17 @@ FUNCTION(raise_exception)
     return self;
 }
 
-/* namespace(a=1) and dict(a=1). */
+/* namespace(a=1) and dict(a=1), also with a mapping before them. */
 static value mapping_of(struct chat_run *run, const struct chat_arguments *arguments)
 {
     value out = chat_dict_new(run);
-    if (arguments->positional > 0)
-        chat_fail(run, "expected arguments with names, as in namespace(found=false)");
-    for (int i = 0; i < arguments->count && !run->status; i++)
+    const value *given = arguments->positional > 0 ? &arguments->value[0] : NULL;
+    if (given && (arguments->positional > 1 || given->kind != CHAT_DICT))
+        chat_fail(run, "expected arguments with names, as in namespace(found=false), or a mapping "
+                       "before them");
+    for (int64_t i = 0; given && i < given->dict->count && !run->status; i++)
+        chat_dict_set(run, out.dict, given->dict->entries[i].key, given->dict->entries[i].value);
+    for (int i = arguments->positional; i < arguments->count && !run->status; i++)
         chat_dict_set(run, out.dict, chat_text_value(arguments->keyword[i]), arguments->value[i]);
     return out;
 }

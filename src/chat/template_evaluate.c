@@ -39,7 +39,7 @@ static struct chat_value made(struct chat_run *run, const struct chat_node *node
     if (run->status)
         return out;
     if (node->kind != CHAT_MAKE_DICT)
-        out.list->tuple = node->kind == CHAT_MAKE_TUPLE;
+        out.list->listing = node->kind == CHAT_MAKE_TUPLE ? CHAT_TUPLE : CHAT_ARRAY;
     for (const struct chat_node *each = node->list; each && !run->status; each = each->next) {
         struct chat_value value = chat_evaluate(run, each);
         if (node->kind != CHAT_MAKE_DICT) {

@@ -236,17 +236,17 @@ METHOD(items)
         chat_list_add(run, pair, self.dict->entries[i].key);
         chat_list_add(run, pair, self.dict->entries[i].value);
         if (!run->status)
-            pair.list->tuple = true;
+            pair.list->listing = CHAT_TUPLE;
         chat_list_add(run, out, pair);
     }
-    return out;
+    return chat_listed(run, out, CHAT_VIEW);
 }
 
 METHOD(keys)
 {
     struct chat_value out = {.kind = CHAT_LIST, .list = chat_items(run, self)};
     (void)arguments;
-    return run->status ? self : out;
+    return chat_listed(run, out, CHAT_VIEW);
 }
 
 METHOD(values)
@@ -255,7 +255,7 @@ METHOD(values)
     (void)arguments;
     for (int64_t i = 0; i < self.dict->count && !run->status; i++)
         chat_list_add(run, out, self.dict->entries[i].value);
-    return out;
+    return chat_listed(run, out, CHAT_VIEW);
 }
 
 METHOD(get)

@@ -143,7 +143,11 @@ static void put_break(struct chat_run *run, struct writing *w, int64_t i, bool e
 
 static void write_list(struct chat_run *run, struct writing *w, const struct chat_list *list)
 {
-    bool tuple = list->tuple && !w->json;
+    bool tuple = list->listing == CHAT_TUPLE && !w->json;
+    if (list->listing > CHAT_TUPLE) {
+        chat_no_list(run, "has no text");
+        return;
+    }
     put(run, w, tuple ? "(" : "[");
     for (int64_t i = 0; i < list->count && !run->status; i++) {
         put_break(run, w, i, false);

@@ -50,6 +50,31 @@ void chat_list_add(struct chat_run *run, struct chat_value list, struct chat_val
     l->items[l->count++] = item;
 }
 
+void chat_list_pass(struct chat_list *list, int64_t count)
+{
+    if (list->listing != CHAT_STREAM)
+        return;
+    list->items += count;
+    list->count -= count;
+    list->room = list->count;
+}
+
+struct chat_value chat_listed(struct chat_run *run, struct chat_value list,
+                              enum chat_listing listing)
+{
+    if (!run->status)
+        list.list->listing = listing;
+    return list;
+}
+
+void chat_no_list(struct chat_run *run, const char *what)
+{
+    chat_fail(run,
+              "what filters such as map, select and items give, and a mapping's keys, values and "
+              "items, %s: expected |list behind it",
+              what);
+}
+
 struct chat_value chat_dict_new(struct chat_run *run)
 {
     struct chat_dict *dict = chat_take(run, sizeof *dict);
@@ -114,7 +139,7 @@ bool chat_true(struct chat_value value)
     case CHAT_STRING:
         return value.string.count > 0;
     case CHAT_LIST:
-        return value.list->count > 0;
+        return value.list->count > 0 || value.list->listing == CHAT_STREAM;
     case CHAT_DICT:
         return value.dict->count > 0 || value.dict->changes;
     default:
@@ -154,7 +179,9 @@ static bool equal_within(struct chat_run *run, struct chat_value a, struct chat_
     if (a.kind == CHAT_DICT) {
         equal = a.dict == b.dict || (!a.dict->changes && equal_dicts(run, a.dict, b.dict));
     } else if (a.kind == CHAT_LIST) {
-        equal = a.list->count == b.list->count && a.list->tuple == b.list->tuple;
+        if (a.list == b.list || a.list->listing == CHAT_STREAM)
+            return a.list == b.list;
+        equal = a.list->count == b.list->count && a.list->listing == b.list->listing;
         for (int64_t i = 0; equal && i < a.list->count && !run->status; i++)
             equal = chat_equal(run, a.list->items[i], b.list->items[i]);
     }
@@ -203,11 +230,13 @@ int chat_order(struct chat_run *run, struct chat_value a, struct chat_value b)
     return 0;
 }
 
-static bool listed(struct chat_run *run, const struct chat_list *list, struct chat_value item)
+static bool listed(struct chat_run *run, struct chat_list *list, struct chat_value item)
 {
     bool found = false;
-    for (int64_t i = 0; i < list->count && !found; i++)
-        found = chat_equal(run, list->items[i], item);
+    int64_t i = 0;
+    while (i < list->count && !found)
+        found = chat_equal(run, list->items[i++], item);
+    chat_list_pass(list, i);
     return found;
 }
 
@@ -226,9 +255,16 @@ bool chat_contains(struct chat_run *run, struct chat_value list, struct chat_val
 
 struct chat_list *chat_items(struct chat_run *run, struct chat_value value)
 {
-    if (value.kind == CHAT_LIST)
+    if (value.kind == CHAT_LIST && value.list->listing != CHAT_STREAM)
         return value.list;
     struct chat_value items = chat_list_new(run);
+    if (run->status)
+        return NULL;
+    if (value.kind == CHAT_LIST) {
+        *items.list = (struct chat_list){.items = value.list->items, .count = value.list->count};
+        chat_list_pass(value.list, value.list->count);
+        return items.list;
+    }
     if (value.kind == CHAT_DICT) {
         for (int64_t i = 0; i < value.dict->count; i++)
             chat_list_add(run, items, value.dict->entries[i].key);
@@ -242,7 +278,7 @@ struct chat_list *chat_items(struct chat_run *run, struct chat_value value)
     } else if (value.kind != CHAT_UNDEFINED) {
         chat_fail(run, "a %s cannot be gone through", chat_kind_name(value));
     }
-    return items.kind == CHAT_LIST ? items.list : NULL;
+    return items.list;
 }
 
 int64_t chat_length(struct chat_run *run, struct chat_value value)
@@ -253,6 +289,8 @@ int64_t chat_length(struct chat_run *run, struct chat_value value)
     case CHAT_STRING:
         return chat_characters(value.string);
     case CHAT_LIST:
+        if (value.list->listing == CHAT_STREAM)
+            chat_no_list(run, "has no length");
         return value.list->count;
     case CHAT_DICT:
         return value.dict->count;
@@ -335,8 +373,9 @@ struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct
     if (from.kind == CHAT_UNDEFINED)
         chat_fail(run, "%.*s is undefined: expected a mapping or a list there",
                   (int)ls_min((int64_t)from.string.count, 60), from.string.bytes);
-    bool listed = from.kind == CHAT_LIST || from.kind == CHAT_STRING;
-    const struct chat_list *list = listed && whole(key) ? chat_items(run, from) : NULL;
+    bool numbered =
+        from.kind == CHAT_STRING || (from.kind == CHAT_LIST && from.list->listing <= CHAT_TUPLE);
+    const struct chat_list *list = numbered && whole(key) ? chat_items(run, from) : NULL;
     int64_t at = list && key.integer < 0 ? key.integer + list->count : key.integer;
     return list && at >= 0 && at < list->count ? list->items[at] : none;
 }
@@ -362,6 +401,8 @@ struct chat_value chat_slice(struct chat_run *run, struct chat_value from,
         chat_fail(run, "a %s cannot be sliced", chat_kind_name(from));
         return (struct chat_value){0};
     }
+    if (from.kind == CHAT_LIST && from.list->listing > CHAT_TUPLE)
+        chat_no_list(run, "cannot be sliced");
     const struct chat_list *list = chat_items(run, from);
     int64_t count = list ? list->count : 0;
     int64_t step = bounds[2].kind == CHAT_NONE ? 1 : whole(bounds[2]) ? bounds[2].integer : 0;
@@ -459,10 +500,8 @@ struct chat_value chat_binary(struct chat_run *run, enum chat_op op, struct chat
     if (op == CHAT_MULTIPLY && whole(a) && b.kind == CHAT_STRING)
         return repeated(run, b.string, a.integer);
     if (op == CHAT_ADD && a.kind == CHAT_LIST && b.kind == CHAT_LIST &&
-        a.list->tuple == b.list->tuple) {
-        struct chat_value out = chat_list_new(run);
-        if (!run->status)
-            out.list->tuple = a.list->tuple;
+        a.list->listing == b.list->listing && a.list->listing <= CHAT_TUPLE) {
+        struct chat_value out = chat_listed(run, chat_list_new(run), a.list->listing);
         for (int64_t i = 0; i < a.list->count + b.list->count && !run->status; i++)
             chat_list_add(run, out,
                           i < a.list->count ? a.list->items[i] : b.list->items[i - a.list->count]);
