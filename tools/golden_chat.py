@@ -460,6 +460,7 @@ BLOCKS = [
     "{% set r = l|reverse %}{% for i in r %}{{ loop.length }}{{ i }}{% endfor %}{% for i in r %}x{% endfor %}{{ l|reverse|reverse }}{{ m|items|first }}{{ m|reverse|list }}",
     "{% set k = m.keys() %}{{ k|length }}{{ k|list }}{{ k|first }}{{ 'a' in k }}{{ k[0] is defined }}{{ k|join }}{{ k is sequence }}{{ 'no' if not {}.items() }}{{ m.items()|last }}{{ k|map('upper')|join }}",
     "{{ l|map('string')|length }}", "{{ l|select|last }}", "{{ m.keys()|tojson }}", "{{ objects|map(attribute='r')|tojson }}", "{{ [1]|reverse + [2] }}",
+    "{{ dict(3) }}", "{{ namespace([1]) }}", "{{ dict(m, m) }}",
     "{{ namespace({'a': 2}, b=3).a }}{{ dict({'a': 1}, a=2) }}{{ dict(m, z=1)|length }}{{ dict() }}",
     "{% macro f(a, b, c, d, e, g, h, i, j, k) %}{{ a }}{{ k }}{% endmacro %}{{ f(1, 2, 3, 4, 5, 6, 7, 8, 9, 10) }}",
     "{% macro f(a, kwargs) %}{{ kwargs }}{% endmacro %}{{ f(1, kwargs=2) }}{{ f is defined }}{{ f == f }}{{ f|length }}",

@@ -559,7 +559,7 @@ static value mapping_of(struct chat_run *run, const struct chat_arguments *argum
     if (given && (arguments->positional > 1 || given->kind != CHAT_DICT))
         chat_fail(run, "expected arguments with names, as in namespace(found=false), or a mapping "
                        "before them");
-    for (int64_t i = 0; given && i < given->dict->count && !run->status; i++)
+    for (int64_t i = 0; given && !run->status && i < given->dict->count; i++)
         chat_dict_set(run, out.dict, given->dict->entries[i].key, given->dict->entries[i].value);
     for (int i = arguments->positional; i < arguments->count && !run->status; i++)
         chat_dict_set(run, out.dict, chat_text_value(arguments->keyword[i]), arguments->value[i]);
