@@ -1,5 +1,6 @@
 /* lockstep data prepare, lockstep data inspect: parsing and printing only. */
 #include "cmd.h"
+#include "conversation.h"
 
 #include <lockstep/base/words.h>
 #include <lockstep/data.h>
@@ -94,6 +95,8 @@ static int check_records(const struct cmd_args *args, struct ls_error *error)
                                  : "--pairs reads \"prompt\" and \"completion\"");
     if (!chat && cmd_args_value(args, "--chat-template"))
         return ls_error_set(error, LS_ECONFIG, "--chat-template needs --chat");
+    if (!chat && cmd_args_value(args, "--template-date"))
+        return ls_error_set(error, LS_ECONFIG, "--template-date needs --chat");
     return LS_OK;
 }
 
@@ -103,7 +106,8 @@ static int open_chat(const struct cmd_args *args, struct ls_prepare_config *conf
 {
     if (config->records != LS_RECORDS_CHAT)
         return LS_OK;
-    int rc = ls_chat_open(config->tokenizer, cmd_args_value(args, "--chat-template"), chat, error);
+    int rc = template_open(config->tokenizer, cmd_args_value(args, "--chat-template"),
+                           cmd_args_value(args, "--template-date"), chat, error);
     config->chat = *chat;
     return rc;
 }

@@ -16,7 +16,7 @@ struct asked {
     const char *prompt, *prompts, *output, *ends;
     const char *stop;
     bool logprobs, truncate, chat;
-    const char *chat_template, *system;
+    const char *chat_template, *template_date, *system;
     struct ls_encode_options encode;
     int64_t tokens, batch, seed;
     struct ls_sampling sampling;
@@ -379,7 +379,7 @@ static int generate_run(struct finished_job *job, struct ls_finished *finished,
         status = defaults_take(&g, first, error);
     if (!status && g.asked->chat)
         status = conversation_template(ls_finished_tokenizer(finished), g.asked->chat_template,
-                                       &g.chat, error);
+                                       g.asked->template_date, &g.chat, error);
     if (!status)
         status = ends_read(&g, error);
     bool by_turns = g.asked->chat && !g.asked->prompts;
@@ -424,6 +424,7 @@ static int no_chat_check(const struct asked *asked, struct ls_error *error)
 {
     const char *option = asked->system          ? "--system"
                          : asked->chat_template ? "--chat-template"
+                         : asked->template_date ? "--template-date"
                                                 : NULL;
     return option ? ls_error_set(error, LS_ECONFIG, "%s: expected --chat beside it", option)
                   : LS_OK;
@@ -452,6 +453,7 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
                             .truncate = cmd_args_given(args, "--truncate"),
                             .chat = cmd_args_given(args, "--chat"),
                             .chat_template = cmd_args_value(args, "--chat-template"),
+                            .template_date = cmd_args_value(args, "--template-date"),
                             .system = cmd_args_value(args, "--system"),
                             .temperature_given = cmd_args_value(args, "--temperature"),
                             .top_k_given = cmd_args_value(args, "--top-k"),

@@ -51,7 +51,18 @@ int conversation_encode(const struct conversation *c, const struct ls_text_reade
     return status;
 }
 
-int conversation_template(const struct ls_tokenizer *tokenizer, const char *file,
+int template_open(const char *folder, const char *file, const char *date, struct ls_chat **out,
+                  struct ls_error *error)
+{
+    int status = ls_chat_open(folder, file, out, error);
+    if (!status && date)
+        status = ls_chat_date_set(*out, date, error);
+    if (status && *out)
+        ls_error_prefix(error, "--template-date");
+    return status;
+}
+
+int conversation_template(const struct ls_tokenizer *tokenizer, const char *file, const char *date,
                           struct ls_chat **out, struct ls_error *error)
 {
     char folder[PATH_MAX];
@@ -68,9 +79,9 @@ int conversation_template(const struct ls_tokenizer *tokenizer, const char *file
                             "--chat-template",
                             ls_tokenizer_name(tokenizer));
     if (!count)
-        return ls_chat_open(NULL, file, out, error);
+        return template_open(NULL, file, date, out, error);
     ls_path_parent(files[0].path, folder);
-    return ls_chat_open(folder, file, out, error);
+    return template_open(folder, file, date, out, error);
 }
 
 int text_share(struct ls_comm *world, char **text, size_t *bytes, struct ls_error *error)

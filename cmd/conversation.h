@@ -23,10 +23,13 @@ int conversation_add(struct conversation *c, const char *role, const char *text,
 int conversation_encode(const struct conversation *c, const struct ls_text_reader *reader,
                         struct ls_text_requests *out, struct ls_error *error);
 
-/* The template of a file, or (NULL) of the folder that the tokenizer comes from. LS_ECONFIG if it
- * comes from none. */
-int conversation_template(const struct ls_tokenizer *tokenizer, const char *file,
+/* The template of a file, or (NULL) of the folder that the tokenizer comes from, on that day (NULL:
+ * on none). LS_ECONFIG if it comes from none. */
+int conversation_template(const struct ls_tokenizer *tokenizer, const char *file, const char *date,
                           struct ls_chat **out, struct ls_error *error);
+/* Opens a template of a folder, of a file, or of the file beside the folder's special tokens. */
+int template_open(const char *folder, const char *file, const char *date, struct ls_chat **out,
+                  struct ls_error *error);
 
 /* Collective. The text of rank 0 becomes every rank's, to be freed; NULL stays NULL. */
 int text_share(struct ls_comm *world, char **text, size_t *bytes, struct ls_error *error);

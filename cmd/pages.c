@@ -48,6 +48,13 @@ OPTIONS(eval_options) = {
      "make the blocks' matrices int8, with what they meet or alone (default: none)"},
     {"--threads", "N", "threads of each rank (default: cores / ranks)"},
     END};
+#define TEMPLATE_DATE                                                                              \
+    {                                                                                              \
+        "--template-date", "DAY",                                                                  \
+            "the day that the template's strftime_now gives, such as 2026-11-25 (default: none; "  \
+            "a template "                                                                          \
+            "that needs one is refused)"                                                           \
+    }
 OPTIONS(generate_options) = {
     STEP,
     {"--prompt", "TEXT", "what to continue (default: a new line)"},
@@ -60,6 +67,7 @@ OPTIONS(generate_options) = {
      "`messages`; without either, each line of standard input is a turn. The chat template is that "
      "of the tokenizer's folder"},
     {"--chat-template", "FILE", "the chat template, in place of the folder's"},
+    TEMPLATE_DATE,
     {"--system", "TEXT", "with --chat: the system's message, before the first turn"},
     {"--output", "FILE", "where JSON lines go (default: printed)"},
     {"--batch", "N", "work on N prompts at a time (default: 16)"},
@@ -92,6 +100,7 @@ OPTIONS(prepare_options) = {
      "each JSONL object is a conversation: {\"messages\": [...]}, of which the assistant's turns "
      "count; the tokenizer's chat template makes it a text"},
     {"--chat-template", "FILE", "the chat template, in place of the tokenizer's"},
+    TEMPLATE_DATE,
     {"--json-keys", "KEY", "the key of a JSONL object that holds its text (default: text)"},
     {"--on-error", "stop|skip",
      "stop at a bad JSONL record (the default), or skip it and list it in "

@@ -54,6 +54,10 @@ int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
 int ls_chat_new(const char *name, const char *text, size_t bytes, const char *tokens,
                 struct ls_chat **out, struct ls_error *error);
 void ls_chat_free(struct ls_chat *chat);
+/* date, such as "2026-11-25", is the day that the template's strftime_now gives, at 0:00. It is
+ * today in transformers; here it is not defined without this call, so that one conversation has one
+ * text whenever it is rendered. Before the template is used. LS_ECONFIG if date is no such day. */
+int ls_chat_date_set(struct ls_chat *chat, const char *date, struct ls_error *error);
 
 /* conversation[bytes] is a JSON object whose `messages` is a list of {"role": ..., "content": ...};
  * `tools`, `documents` and the members of `chat_template_kwargs` are variables too, as in

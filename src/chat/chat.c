@@ -103,6 +103,21 @@ int ls_chat_new(const char *name, const char *text, size_t bytes, const char *to
     return chat_make(name, (struct chat_string){text, bytes}, object, out, error);
 }
 
+int ls_chat_date_set(struct ls_chat *chat, const char *date, struct ls_error *error)
+{
+    char again[sizeof "2026-11-25"];
+    struct tm day = {0};
+    const char *end = strptime(date, "%Y-%m-%d", &day);
+    if (end && !*end)
+        timegm(&day); /* another day for one that its month does not have */
+    if (!end || *end || strftime(again, sizeof again, "%Y-%m-%d", &day) != sizeof again - 1 ||
+        strcmp(again, date) != 0)
+        return ls_error_set(error, LS_ECONFIG, "%.40s: expected a day such as 2026-11-25", date);
+    chat->t.day = day;
+    chat->t.dated = true;
+    return LS_OK;
+}
+
 /* What a template's text lies in: the file's own, or that of a member of tokenizer_config.json. */
 struct found {
     char name[PATH_MAX + 32];

@@ -5,6 +5,7 @@
 #include <lockstep/chat.h>
 
 #include <stdarg.h>
+#include <time.h>
 
 /* ---- memory (chat_memory.c) ----------------------------------------------------------------- */
 
@@ -160,6 +161,8 @@ struct ls_chat_template {
     struct chat_arena arena;
     struct chat_node *body;
     bool marks; /* {% generation %} is there */
+    bool dated; /* strftime_now gives the day */
+    struct tm day;
 };
 /* LS_EDATA, with name, line and column. */
 int chat_refuse(const struct ls_chat_template *t, size_t at, struct ls_error *error,
@@ -337,7 +340,8 @@ struct chat_builtin {
 const struct chat_builtin *chat_filter_find(struct chat_string name);
 const struct chat_builtin *chat_test_find(struct chat_string name);
 bool chat_method_known(struct chat_string name);
-bool chat_function_known(struct chat_string name);
+/* Whether the template has a function of that name. */
+bool chat_function_known(const struct ls_chat_template *t, struct chat_string name);
 struct chat_value chat_builtin_call(struct chat_run *run, const struct chat_builtin *builtin,
                                     struct chat_value self, const struct chat_arguments *arguments);
 struct chat_value chat_call_function(struct chat_run *run, struct chat_string name,

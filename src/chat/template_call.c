@@ -601,29 +601,65 @@ FUNCTION(make_range)
     return out;
 }
 
+/* The conversions of a day's strftime that need no time zone. */
+static bool formats_day(const char *format)
+{
+    for (const char *at = strchr(format, '%'); at; at = strchr(at + 1, '%')) {
+        at += 1 + (at[1] == '-');
+        if (!*at || !strchr("%aAbBcCdDeFgGhHIjklmMnprRStTuUVwWxXyY", *at))
+            return false;
+    }
+    return true;
+}
+
+FUNCTION(strftime_now)
+{
+    char format[100], text[1000];
+    const value *given = chat_argument(arguments, 0, "format");
+    if (!chat_needs_string(run, given, "strftime_now"))
+        return self;
+    if (given->string.count >= sizeof format || memchr(given->string.bytes, 0, given->string.count))
+        chat_fail(run, "strftime_now: expected a format of less than %zu bytes", sizeof format);
+    if (run->status)
+        return self;
+    memcpy(format, given->string.bytes, given->string.count);
+    format[given->string.count] = '\0';
+    if (!formats_day(format))
+        chat_fail(run, "strftime_now: the format \"%s\" is not supported", format);
+    size_t count = run->status ? 0 : strftime(text, sizeof text, format, &run->t->day);
+    char *kept = chat_take(run, count + 1);
+    if (kept)
+        memcpy(kept, text, count);
+    return chat_text_value((struct chat_string){kept ? kept : "", kept ? count : 0});
+}
+
 static const struct {
     const char *name;
     chat_function *function;
 } functions[] = {{"raise_exception", raise_exception},
                  {"namespace", make_namespace},
                  {"dict", make_dict},
-                 {"range", make_range}};
+                 {"range", make_range},
+                 {"strftime_now", strftime_now}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
-bool chat_function_known(struct chat_string name)
+bool chat_function_known(const struct ls_chat_template *t, struct chat_string name)
 {
     for (int i = 0; i < FUNCTIONS; i++)
         if (chat_string_is(name, functions[i].name))
-            return true;
+            return functions[i].function != strftime_now || t->dated;
     return false;
 }
 
 struct chat_value chat_call_function(struct chat_run *run, struct chat_string name,
                                      const struct chat_arguments *arguments)
 {
-    for (int i = 0; i < FUNCTIONS; i++)
+    for (int i = 0; i < FUNCTIONS && chat_function_known(run->t, name); i++)
         if (chat_string_is(name, functions[i].name))
             return functions[i].function(run, (value){0}, arguments);
+    if (chat_string_is(name, "strftime_now"))
+        chat_fail(run, "strftime_now is not defined, because the text would be another one each "
+                       "day: give the template a day (--template-date)");
     chat_fail(run, "the function \"%.*s\" is not supported", (int)ls_min((int64_t)name.count, 60),
               name.bytes);
     return (value){0};

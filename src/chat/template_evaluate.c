@@ -16,7 +16,7 @@ static struct chat_value name_value(struct chat_run *run, struct chat_string nam
         if (value)
             return *value;
     }
-    if (chat_function_known(name))
+    if (chat_function_known(run->t, name))
         return (struct chat_value){.kind = CHAT_CALLABLE, .string = name};
     return undefined(name);
 }

@@ -358,6 +358,50 @@ static void test_large_integers(void **state)
     ls_chat_free(chat);
 }
 
+/* strftime_now is there on a day that is given, and formats it as Python does. */
+static void test_dates(void **state)
+{
+    static const char *const cases[][3] = {
+        {"2024-02-29", "%d %B %Y, %a %A %b, %Y-%m-%d, %-d.%-m.%y, %j %U %W %V %u %w, %H:%M:%S %p%%",
+         "29 February 2024, Thu Thursday Feb, 2024-02-29, 29.2.24, 060 08 09 09 4 4, 00:00:00 AM%"},
+        {"2026-11-05", "%B %d, %Y|%e|%D|%F|%T|%x|%c|",
+         "November 05, 2026| 5|11/05/26|2026-11-05|"
+         "00:00:00|11/05/26|Thu Nov  5 00:00:00 2026|"},
+        {"1999-12-31", "", ""},
+        {"1999-12-31", "%Z", NULL},
+        {"1999-12-31", "%f", NULL},
+        {"1999-12-31", "%", NULL},
+        {"1999-12-31", "%-", NULL},
+        {"1999-12-31", "%Ey", NULL},
+    };
+    static const char *const bad[] = {"",          "today",       "2026-02-29", "2026-13-01",
+                                      "2026-1-01", "2026-01-01 ", "26-01-01"};
+    struct ls_error error = {0};
+    struct ls_chat_text text = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char template[200];
+        snprintf(template, sizeof template, "{{ strftime_now('%s') }}{{ strftime_now is defined }}",
+                 cases[i][1]);
+        struct ls_chat *chat = chat_of("x", template, strlen(template));
+        int rc = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error);
+        assert_int_equal(rc, LS_EDATA);
+        assert_non_null(strstr(error.text, "x:1:4: strftime_now is not defined, because"));
+        for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
+            assert_int_equal(ls_chat_date_set(chat, bad[k], &error), LS_ECONFIG);
+        assert_non_null(strstr(error.text, "26-01-01: expected a day such as 2026-11-25"));
+        assert_int_equal(ls_chat_date_set(chat, cases[i][0], &error), LS_OK);
+        rc = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error);
+        assert_int_equal(rc, cases[i][2] ? LS_OK : LS_EDATA);
+        snprintf(template, sizeof template, "%sTrue", cases[i][2] ? cases[i][2] : "");
+        if (!rc &&
+            (text.count != strlen(template) || memcmp(text.bytes, template, text.count) != 0))
+            fail_msg("\"%.*s\", expected \"%s\"", (int)text.count, text.bytes, template);
+        ls_chat_free(chat);
+    }
+    ls_chat_text_release(&text);
+}
+
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 static void test_refused_templates(void **state)
@@ -667,6 +711,7 @@ int main(void)
         cmocka_unit_test(test_null_and_other_names),
         cmocka_unit_test(test_null_is_none),
         cmocka_unit_test(test_large_integers),
+        cmocka_unit_test(test_dates),
         cmocka_unit_test(test_refused_templates),
         cmocka_unit_test(test_every_operation_costs),
         cmocka_unit_test(test_hostile_templates),

@@ -88,6 +88,25 @@ static void test_conversations(void **state)
            "parallel.pp=2 < said > cut && cmp turns cut",
            0, "the answer was cut after 3 tokens");
     int data = ls_exit_code(LS_EDATA);
+    expect(
+        "printf '%s' '{{ strftime_now(\"%Y-\") ~ messages[0].content }}|' > day && "
+        "printf '2026-hi|' > p.txt && echo '{\"messages\": [{\"role\": \"user\", \"content\": "
+        "\"hi\"}]}' > u.jsonl && $L generate run --prompts p.txt --tokens 3 > p && "
+        "$L generate run --chat --chat-template day --template-date 2026-11-25 --prompts u.jsonl "
+        "--tokens 3 > c && cmp p c",
+        0, "");
+    expect("$L generate run --chat --chat-template day --prompts u.jsonl", data,
+           "day:1:4: strftime_now is not defined");
+    expect("$L generate run --chat --chat-template day --template-date 1.2.2026 --prompts u.jsonl",
+           2, "--template-date: 1.2.2026: expected a day such as");
+    expect("$L generate run --template-date 2026-11-25", 2, "--template-date: expected --chat");
+    expect("$L data prepare --input u.jsonl --output u --tokenizer byte --template-date 2026-11-25",
+           2, "--template-date needs --chat");
+    expect("sed 's/user/assistant/' u.jsonl > a.jsonl && (printf '{%% generation %%}'; cat day; "
+           "printf '{%% endgeneration %%}') > said.day && $L data prepare --input a.jsonl --chat "
+           "--chat-template said.day --template-date 2026-11-25 --output a --tokenizer byte "
+           "--validation 0",
+           0, "1 document, 9 tokens, 8 of them count");
     expect("$L generate run --chat", 2, "the tokenizer byte has no chat template");
     expect("$L generate run --system x", 2, "--system: expected --chat beside it");
     expect("$L generate run --chat --chat-template none", ls_exit_code(LS_EIO), "none");
