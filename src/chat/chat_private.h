@@ -283,6 +283,8 @@ bool chat_none(struct chat_value value);
 bool chat_equal(struct chat_run *run, struct chat_value a, struct chat_value b);
 /* < 0, 0 or > 0; a failure where they have no order. */
 int chat_order(struct chat_run *run, struct chat_value a, struct chat_value b);
+/* By their keys; equal ones stay in their order. */
+void chat_sort(struct chat_run *run, struct chat_entry *entries, int64_t count, bool reverse);
 bool chat_contains(struct chat_run *run, struct chat_value list, struct chat_value item);
 /* What a for goes through: the list, which a stream is no more, a dict's keys, a string's
  * characters. */
@@ -313,6 +315,9 @@ struct chat_string chat_json_of(struct chat_run *run, struct chat_value value,
 
 /* Bytes of the character at text[0], of count > 0. */
 size_t chat_character(struct chat_string text);
+/* The number of a character, and the bytes of one (4 at most), whose count it returns. */
+uint32_t chat_code_point(struct chat_string character);
+size_t chat_encode(uint32_t c, char *to);
 int64_t chat_characters(struct chat_string text);
 /* Bytes of the white space at the beginning, as Python's str.isspace has it; 0: none. */
 size_t chat_space(struct chat_string text);

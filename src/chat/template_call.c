@@ -242,6 +242,62 @@ FUNCTION(filter_items)
                        CHAT_STREAM);
 }
 
+/* What an element is sorted by: small and large letters are the same unless `exact`. */
+static value sort_key(struct chat_run *run, value item, const value *exact)
+{
+    const struct chat_arguments none = {0};
+    bool lower = item.kind == CHAT_STRING && !(exact && chat_true(*exact));
+    return lower ? as_method(run, item, "lower", &none) : item;
+}
+
+static value sorted(struct chat_run *run, struct chat_entry *entries, int64_t count,
+                    const value *reverse)
+{
+    value out = chat_list_new(run);
+    if (!run->status)
+        chat_sort(run, entries, count, reverse && chat_true(*reverse));
+    for (int64_t i = 0; i < count && !run->status; i++)
+        chat_list_add(run, out, entries[i].value);
+    return out;
+}
+
+/* sort(reverse=false, case_sensitive=false, attribute=none) */
+FUNCTION(filter_sort)
+{
+    const value *exact = chat_argument(arguments, 1, "case_sensitive");
+    const value *name = chat_argument(arguments, 2, "attribute");
+    const struct chat_list *list = chat_items(run, self);
+    int64_t count = list ? list->count : 0;
+    struct chat_entry *entries = chat_take(run, (size_t)count * sizeof *entries + 1);
+    if (name && name->kind == CHAT_STRING &&
+        chat_find(name->string, chat_string_of(","), 0) != SIZE_MAX)
+        chat_fail(run, "sort: several attributes are not supported");
+    for (int64_t i = 0; i < count && !run->status; i++) {
+        value item = attribute(run, list->items[i], name, NULL);
+        entries[i] = (struct chat_entry){sort_key(run, item, exact), list->items[i]};
+    }
+    return sorted(run, entries, count, chat_argument(arguments, 0, "reverse"));
+}
+
+/* dictsort(case_sensitive=false, by="key", reverse=false) */
+FUNCTION(filter_dictsort)
+{
+    const struct chat_arguments none = {0};
+    const value *exact = chat_argument(arguments, 0, "case_sensitive");
+    const value *by = chat_argument(arguments, 1, "by");
+    bool by_value = by && by->kind == CHAT_STRING && chat_string_is(by->string, "value");
+    if (by && !by_value && (by->kind != CHAT_STRING || !chat_string_is(by->string, "key")))
+        chat_fail(run, "dictsort: by: expected \"key\" or \"value\"");
+    value pairs = chat_call_method(run, self, chat_string_of("items"), &none);
+    int64_t count = run->status ? 0 : pairs.list->count;
+    struct chat_entry *entries = chat_take(run, (size_t)count * sizeof *entries + 1);
+    for (int64_t i = 0; i < count && !run->status; i++) {
+        value pair = pairs.list->items[i];
+        entries[i] = (struct chat_entry){sort_key(run, pair.list->items[by_value], exact), pair};
+    }
+    return sorted(run, entries, count, chat_argument(arguments, 2, "reverse"));
+}
+
 FUNCTION(filter_int)
 {
     const value *other = chat_argument(arguments, 0, "default");
@@ -404,6 +460,8 @@ static const struct chat_builtin filters[] = {
     {"list", filter_list, {NULL}},
     {"reverse", filter_reverse, {NULL}},
     {"items", filter_items, {NULL}},
+    {"sort", filter_sort, {"reverse", "case_sensitive", "attribute"}},
+    {"dictsort", filter_dictsort, {"case_sensitive", "by", "reverse"}},
     {"int", filter_int, {"default"}},
     {"abs", filter_abs, {NULL}},
     {"safe", filter_safe, {NULL}},

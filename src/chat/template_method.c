@@ -2,6 +2,7 @@
 #include "chat/chat_private.h"
 
 #include <string.h>
+#include <utf8proc.h>
 
 #define METHOD(name)                                                                               \
     static struct chat_value name(struct chat_run *run, struct chat_value self,                    \
@@ -45,10 +46,28 @@ static bool large(char c)
     return c >= 'A' && c <= 'Z';
 }
 
-/* Which letters become large: none, all, those that begin a text or a word. */
-enum casing { LOWER, UPPER, CAPITALIZED, TITLED };
+/* Which letters become large: all, those that begin a text or a word. */
+enum casing { UPPER, CAPITALIZED, TITLED };
 
-/* Letters outside ASCII have rules of many languages, which are not here. */
+/* Every letter has one that is small, but for two: of \u0130 that is two characters, and that of
+ * \u03a3 depends on what stands beside it. */
+static struct chat_value lowered(struct chat_run *run, struct chat_string text)
+{
+    struct chat_output out = {0};
+    while (text.count > 0 && !run->status) {
+        size_t bytes = chat_character(text);
+        char small_one[4];
+        uint32_t code = chat_code_point((struct chat_string){text.bytes, bytes});
+        if (code == 0x130 || code == 0x3a3)
+            chat_fail(run, "the letter U+%04X cannot be made lower case here", code);
+        uint32_t low = (uint32_t)utf8proc_tolower((utf8proc_int32_t)code);
+        chat_put(run, &out, (struct chat_string){small_one, chat_encode(low, small_one)});
+        text = (struct chat_string){text.bytes + bytes, text.count - bytes};
+    }
+    return chat_text_value(chat_written(&out));
+}
+
+/* Upper case of letters outside ASCII has rules of many languages, which are not here. */
 static struct chat_value cased(struct chat_run *run, struct chat_string text, enum casing casing)
 {
     char *bytes = chat_take(run, text.count + 1);
@@ -58,7 +77,7 @@ static struct chat_value cased(struct chat_run *run, struct chat_string text, en
     for (size_t i = 0; i < text.count; i++) {
         char c = text.bytes[i];
         if ((unsigned char)c >= 0x80) {
-            chat_fail(run, "letters outside ASCII cannot be made upper or lower case here");
+            chat_fail(run, "letters outside ASCII cannot be made upper case here");
             return (struct chat_value){0};
         }
         bool up =
@@ -72,7 +91,7 @@ static struct chat_value cased(struct chat_run *run, struct chat_string text, en
 METHOD(lower)
 {
     (void)arguments;
-    return cased(run, self.string, LOWER);
+    return lowered(run, self.string);
 }
 
 METHOD(upper)

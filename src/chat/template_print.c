@@ -43,16 +43,6 @@ static void put_real(struct chat_run *run, struct writing *w, double real)
     put(run, w, text);
 }
 
-/* The number of a character. */
-static uint32_t code_point(struct chat_string character)
-{
-    const unsigned char *at = (const unsigned char *)character.bytes;
-    uint32_t code = character.count == 1 ? at[0] : at[0] & (0x7f >> character.count);
-    for (size_t i = 1; i < character.count; i++)
-        code = code << 6 | (at[i] & 0x3f);
-    return code;
-}
-
 /* As str.isprintable has it of what is not ASCII. */
 static bool printable(uint32_t code)
 {
@@ -80,7 +70,7 @@ static size_t plain(const struct writing *w, struct chat_string text, char quote
     if (w->json)
         return w->json->ascii ? 0 : chat_character(text);
     size_t count = chat_character(text);
-    return printable(code_point((struct chat_string){text.bytes, count})) ? count : 0;
+    return printable(chat_code_point((struct chat_string){text.bytes, count})) ? count : 0;
 }
 
 /* A character that is not plain. */
@@ -88,7 +78,7 @@ static void put_escape(struct chat_run *run, struct writing *w, struct chat_stri
 {
     static const char names[] = "\n\r\t\b\f", letters[] = "nrtbf";
     char escape[16];
-    uint32_t c = code_point(character);
+    uint32_t c = chat_code_point(character);
     const char *named = c ? strchr(names, (int)ls_min(c, 0x7f)) : NULL;
     if (c == '\\' || c == '"' || c == '\'')
         snprintf(escape, sizeof escape, "\\%c", (char)c);
@@ -176,17 +166,10 @@ static const struct chat_entry *entries_of(struct chat_run *run, const struct wr
     if (!w->json || !w->json->sorted || dict->count < 2)
         return dict->entries;
     struct chat_entry *sorted = chat_take(run, (size_t)dict->count * sizeof *sorted);
-    for (int64_t i = 0; sorted && i < dict->count; i++) {
-        int64_t at = i;
-        for (; at > 0 && !run->status; at--) {
-            struct chat_value keys[] = {sorted[at - 1].key, dict->entries[i].key};
-            if (!chat_spend(run, 1) || !chat_spend_operands(run, keys, 2) ||
-                chat_order(run, keys[0], keys[1]) <= 0)
-                break;
-            sorted[at] = sorted[at - 1];
-        }
-        sorted[at] = dict->entries[i];
-    }
+    if (!sorted)
+        return dict->entries;
+    memcpy(sorted, dict->entries, (size_t)dict->count * sizeof *sorted);
+    chat_sort(run, sorted, dict->count, false);
     return sorted;
 }
 

@@ -20,6 +20,28 @@ size_t chat_character(struct chat_string text)
     return bytes < text.count ? bytes : text.count;
 }
 
+uint32_t chat_code_point(struct chat_string character)
+{
+    const unsigned char *at = (const unsigned char *)character.bytes;
+    uint32_t code = character.count == 1 ? at[0] : at[0] & (0x7f >> character.count);
+    for (size_t i = 1; i < character.count; i++)
+        code = code << 6 | (at[i] & 0x3f);
+    return code;
+}
+
+size_t chat_encode(uint32_t c, char *to)
+{
+    if (c < 0x80) {
+        to[0] = (char)c;
+        return 1;
+    }
+    size_t more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    to[0] = (char)((0xff00 >> (more + 1) & 0xff) | c >> 6 * more);
+    for (size_t i = 1; i <= more; i++)
+        to[i] = (char)(0x80 | (c >> 6 * (more - i) & 0x3f));
+    return more + 1;
+}
+
 int64_t chat_characters(struct chat_string text)
 {
     int64_t count = 0;

@@ -153,20 +153,6 @@ static bool tag_ends(struct chat_parser *p)
     return true;
 }
 
-/* Writes a character of UTF-8. */
-static size_t encode(uint32_t c, char *to)
-{
-    if (c < 0x80) {
-        to[0] = (char)c;
-        return 1;
-    }
-    size_t more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-    to[0] = (char)((0xff00 >> (more + 1) & 0xff) | c >> 6 * more);
-    for (size_t i = 1; i <= more; i++)
-        to[i] = (char)(0x80 | (c >> 6 * (more - i) & 0x3f));
-    return more + 1;
-}
-
 /* The character that \xHH, \uHHHH or \UHHHHHHHH at p->at means. */
 static size_t escape_hex(struct chat_parser *p, int digits, char *to)
 {
@@ -185,7 +171,7 @@ static size_t escape_hex(struct chat_parser *p, int digits, char *to)
         return 0;
     }
     p->at += 2 + (size_t)digits;
-    return encode(c, to);
+    return chat_encode(c, to);
 }
 
 /* One escape of a string, as Python has them. */

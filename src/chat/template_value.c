@@ -230,6 +230,24 @@ int chat_order(struct chat_run *run, struct chat_value a, struct chat_value b)
     return 0;
 }
 
+void chat_sort(struct chat_run *run, struct chat_entry *entries, int64_t count, bool reverse)
+{
+    for (int64_t i = 1; i < count && !run->status; i++) {
+        const struct chat_entry entry = entries[i];
+        int64_t at = i;
+        for (; at > 0; at--) {
+            struct chat_value keys[] = {entries[at - 1].key, entry.key};
+            if (!chat_spend(run, 1) || !chat_spend_operands(run, keys, 2))
+                break;
+            int order = chat_order(run, keys[0], keys[1]);
+            if (reverse ? order >= 0 : order <= 0)
+                break;
+            entries[at] = entries[at - 1];
+        }
+        entries[at] = entry;
+    }
+}
+
 static bool listed(struct chat_run *run, struct chat_list *list, struct chat_value item)
 {
     bool found = false;

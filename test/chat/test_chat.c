@@ -358,6 +358,30 @@ static void test_large_integers(void **state)
     ls_chat_free(chat);
 }
 
+/* Letters whose case is not one letter, or not always the same. */
+static void test_letters_that_have_no_case(void **state)
+{
+    static const char *const bad[][2] = {
+        {"{{ 'a\xc4\xb0'|lower }}", "x:1:10: the letter U+0130 cannot be made lower case here"},
+        {"{{ '\xce\xa3'.lower() }}", "the letter U+03A3 cannot be made lower case here"},
+        {"{{ ['\xce\xa3', 'a']|sort }}", "the letter U+03A3 cannot be made lower case here"},
+        {"{{ '\xc3\x9f'|upper }}", "letters outside ASCII cannot be made upper case here"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ls_chat *chat = chat_of("x", bad[i][0], strlen(bad[i][0]));
+        struct ls_chat_text text = {0};
+        struct ls_error error = {0};
+        assert_int_equal(
+            ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error),
+            LS_EDATA);
+        if (!strstr(error.text, bad[i][1]))
+            fail_msg("\"%s\" does not contain \"%s\"", error.text, bad[i][1]);
+        ls_chat_text_release(&text);
+        ls_chat_free(chat);
+    }
+}
+
 /* strftime_now is there on a day that is given, and formats it as Python does. */
 static void test_dates(void **state)
 {
@@ -425,7 +449,7 @@ static void test_refused_templates(void **state)
         {"{% for a in b %}{% endfor %}{% macro f() %}{% break %}{% endmacro %}",
          "there is no loop to break or to continue"},
         {"{% include 'x' %}", "the tag \"include\" is not supported: expected if, for, set"},
-        {"{{ a|sort }}", "x:1:6: the filter \"sort\" is not supported"},
+        {"{{ a|groupby }}", "x:1:6: the filter \"groupby\" is not supported"},
         {"{{ a is callable }}", "x:1:9: the test \"callable\" is not supported"},
         {"{{ a.__class__ }} {{ a.mro() }}", "x:1:24: the method \"mro\" is not supported"},
         {"{{ 2 ** 3 }}", "x:1:6: the operator \"**\" is not supported"},
@@ -506,6 +530,9 @@ static void test_every_operation_costs(void **state)
                                              "s[-1]",
                                              "s[5:7]",
                                              "s|float(0)",
+                                             "[s, t]|sort|length",
+                                             "{s: 1, t ~ 'x': 2}|dictsort|length",
+                                             "s.lower()|length",
                                              "s.rstrip()",
                                              "s.rfind('y')",
                                              "s is in [t]",
@@ -711,6 +738,7 @@ int main(void)
         cmocka_unit_test(test_null_and_other_names),
         cmocka_unit_test(test_null_is_none),
         cmocka_unit_test(test_large_integers),
+        cmocka_unit_test(test_letters_that_have_no_case),
         cmocka_unit_test(test_dates),
         cmocka_unit_test(test_refused_templates),
         cmocka_unit_test(test_every_operation_costs),
