@@ -41,6 +41,7 @@ struct chat_value {
     enum chat_kind kind;
     bool rounded; /* a number of JSON that has more digits than real */
     bool null;    /* an undefined value that JSON has as null: it is none too */
+    bool safe;    /* a string of the filter safe */
     union {
         int64_t integer; /* and a bool's */
         double real;

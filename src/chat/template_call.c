@@ -1,6 +1,8 @@
 /* The filters, tests and functions of a chat template: a table each. */
 #include "chat/chat_private.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,9 +69,33 @@ FUNCTION(filter_lower)
     return as_method(run, self, "lower", arguments);
 }
 
+/* Bytes of what stands between words for the filter title, at the text's beginning; 0: a word does.
+ */
+static size_t between_words(struct chat_string text)
+{
+    return text.bytes[0] && strchr("-({[<", text.bytes[0]) ? 1 : chat_space(text);
+}
+
+/* Unlike Python's method it begins words behind white space and the above alone: It's. */
 FUNCTION(filter_title)
 {
-    return as_method(run, self, "title", arguments);
+    struct chat_string left = chat_text_of(run, self);
+    struct chat_output out = {0};
+    while (left.count > 0 && !run->status) {
+        size_t begin = 0, end, bytes;
+        while (begin < left.count && (bytes = between_words((struct chat_string){
+                                          left.bytes + begin, left.count - begin})))
+            begin += bytes;
+        end = begin;
+        while (end < left.count &&
+               !between_words((struct chat_string){left.bytes + end, left.count - end}))
+            end++;
+        value word = chat_text_value((struct chat_string){left.bytes + begin, end - begin});
+        chat_put(run, &out, (struct chat_string){left.bytes, begin});
+        chat_put(run, &out, as_method(run, word, "capitalize", arguments).string);
+        left = (struct chat_string){left.bytes + end, left.count - end};
+    }
+    return chat_text_value(chat_written(&out));
 }
 
 FUNCTION(filter_capitalize)
@@ -298,25 +324,60 @@ FUNCTION(filter_dictsort)
     return sorted(run, entries, count, chat_argument(arguments, 2, "reverse"));
 }
 
+/* Whether the text, with white space at its ends, may be a number of Python; copy[size] is it
+ * without
+ * "_" between digits. */
+static bool number_copy(struct chat_string text, char *copy, size_t size)
+{
+    size_t count = 0;
+    text = chat_strip(text, NULL, CHAT_LEFT | CHAT_RIGHT);
+    for (size_t i = 0; i < text.count; i++) {
+        char c = text.bytes[i];
+        bool within = i > 0 && i + 1 < text.count && isdigit((unsigned char)text.bytes[i - 1]) &&
+                      isdigit((unsigned char)text.bytes[i + 1]);
+        if (c == '_' && within)
+            continue;
+        if (!c || !strchr("0123456789+-.eE", c) || count + 1 >= size)
+            return false;
+        copy[count++] = c;
+    }
+    copy[count] = '\0';
+    return count > 0;
+}
+
+/* What Python's int makes of the text, or int of float; false: neither makes anything. */
+static bool integer_of(struct chat_run *run, struct chat_string text, int64_t *out)
+{
+    char copy[400], *end;
+    if (!number_copy(text, copy, sizeof copy))
+        return false;
+    errno = 0;
+    *out = strtoll(copy, &end, 10);
+    bool over = errno == ERANGE;
+    if (*end) {
+        double real = strtod(copy, &end);
+        over = fabs(real) >= 0x1p63;
+        *out = over ? 0 : (int64_t)real;
+    }
+    if (!*end && over)
+        chat_fail(run, "int: a number that does not fit 64 bits");
+    return !*end;
+}
+
 FUNCTION(filter_int)
 {
     const value *other = chat_argument(arguments, 0, "default");
-    char copy[32] = "";
-    char *end = copy;
+    int64_t whole;
+    if (self.kind == CHAT_UNDEFINED)
+        chat_needs_string(run, &self, "int");
     if (self.kind == CHAT_INT || self.kind == CHAT_BOOL)
         return chat_int_value(self.integer);
-    if (self.kind == CHAT_FLOAT && fabs(self.real) < 0x1p62)
+    if (self.kind == CHAT_FLOAT && fabs(self.real) >= 0x1p63)
+        chat_fail(run, "int: a number that does not fit 64 bits");
+    if (self.kind == CHAT_FLOAT && !run->status && !isnan(self.real))
         return chat_int_value((int64_t)self.real);
-    struct chat_string text = self.string;
-    if (self.kind == CHAT_STRING)
-        text = chat_strip(text, NULL, CHAT_LEFT | CHAT_RIGHT);
-    (void)run;
-    if (self.kind == CHAT_STRING && text.count > 0 && text.count < 19) {
-        memcpy(copy, text.bytes, text.count);
-        long long whole = strtoll(copy, &end, 10);
-        if (end > copy && *end == 0)
-            return chat_int_value(whole);
-    }
+    if (self.kind == CHAT_STRING && integer_of(run, self.string, &whole))
+        return chat_int_value(whole);
     return other ? *other : chat_int_value(0);
 }
 
@@ -324,14 +385,15 @@ FUNCTION(filter_abs)
 {
     (void)arguments;
     struct chat_value zero = chat_int_value(0);
-    return chat_order(run, self, zero) < 0 ? chat_binary(run, CHAT_SUBTRACT, zero, self) : self;
+    bool below = chat_order(run, self, zero) < 0;
+    return chat_binary(run, below ? CHAT_SUBTRACT : CHAT_ADD, zero, self);
 }
 
 FUNCTION(filter_safe)
 {
-    (void)run;
-    (void)arguments;
-    return self;
+    value out = filter_string(run, self, arguments);
+    out.safe = true;
+    return out;
 }
 
 /* indent(width=4, first=False, blank=False): white space in front of lines. */
@@ -341,21 +403,24 @@ FUNCTION(filter_indent)
     const value *wide = chat_argument(arguments, 0, "width");
     const value *first = chat_argument(arguments, 1, "first");
     const value *also = chat_argument(arguments, 2, "blank");
-    struct chat_string left = chat_text_of(run, self);
+    struct chat_string left = self.string;
     struct chat_output out = {0};
+    if (!chat_needs_string(run, &self, "indent"))
+        return self;
     if (wide)
         needs_int(run, wide, "indent", &width);
-    bool here = first && chat_true(*first), blank = also && chat_true(*also);
+    bool here = first && chat_true(*first), blank = also && chat_true(*also), begins = true;
     while (!run->status) {
         size_t end = chat_find(left, chat_string_of("\n"), 0);
         size_t line = end == SIZE_MAX ? left.count : end;
-        for (int64_t i = 0; here && (line > 0 || blank) && i < width && !run->status; i++)
+        bool shown = begins ? here : line > 0 || blank;
+        for (int64_t i = 0; shown && i < width && !run->status; i++)
             chat_put(run, &out, chat_string_of(" "));
         chat_put(run, &out, (struct chat_string){left.bytes, line + (end != SIZE_MAX)});
         if (end == SIZE_MAX)
             break;
         left = (struct chat_string){left.bytes + end + 1, left.count - end - 1};
-        here = true;
+        begins = false;
     }
     return chat_text_value(chat_written(&out));
 }

@@ -431,6 +431,8 @@ struct chat_value chat_slice(struct chat_run *run, struct chat_value from,
     int64_t end = bound(run, bounds[1], count, down ? -1 : count, down);
     struct chat_value out = chat_list_new(run);
     struct chat_output text = {0};
+    if (from.kind == CHAT_LIST)
+        chat_listed(run, out, from.list->listing);
     for (int64_t i = first; !run->status && (down ? i > end : i < end);) {
         if (from.kind == CHAT_LIST)
             chat_list_add(run, out, list->items[i]);
@@ -511,8 +513,12 @@ struct chat_value chat_binary(struct chat_run *run, enum chat_op op, struct chat
         return wholes(run, op, a.integer, b.integer);
     if (number(a, &x) && number(b, &y))
         return reals(run, op, x, y);
-    if (op == CHAT_ADD && a.kind == CHAT_STRING && b.kind == CHAT_STRING)
+    if (op == CHAT_ADD && a.kind == CHAT_STRING && b.kind == CHAT_STRING) {
+        if (a.safe != b.safe)
+            chat_fail(run, "+ beside what |safe gave, which escapes the other string, is not "
+                           "supported: expected ~");
         return joined(run, a.string, b.string);
+    }
     if (op == CHAT_MULTIPLY && a.kind == CHAT_STRING && whole(b))
         return repeated(run, a.string, b.integer);
     if (op == CHAT_MULTIPLY && whole(a) && b.kind == CHAT_STRING)

@@ -382,6 +382,21 @@ static void test_letters_that_have_no_case(void **state)
     }
 }
 
+/* Jinja would escape the other string as if it were HTML. */
+static void test_safe_beside_plus(void **state)
+{
+    static const char text[] = "{{ '<' + ('a'|safe) }}";
+    struct ls_chat *chat = chat_of("x", text, strlen(text));
+    struct ls_chat_text out = {0};
+    struct ls_error error = {0};
+    (void)state;
+    assert_int_equal(ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &out, &error),
+                     LS_EDATA);
+    assert_non_null(strstr(error.text, "x:1:8: + beside what |safe gave"));
+    ls_chat_text_release(&out);
+    ls_chat_free(chat);
+}
+
 /* strftime_now is there on a day that is given, and formats it as Python does. */
 static void test_dates(void **state)
 {
@@ -739,6 +754,7 @@ int main(void)
         cmocka_unit_test(test_null_is_none),
         cmocka_unit_test(test_large_integers),
         cmocka_unit_test(test_letters_that_have_no_case),
+        cmocka_unit_test(test_safe_beside_plus),
         cmocka_unit_test(test_dates),
         cmocka_unit_test(test_refused_templates),
         cmocka_unit_test(test_every_operation_costs),
