@@ -471,6 +471,8 @@ BLOCKS = [
     "{{ ''|indent(2, true) }}|{{ '\\na'|indent(2, true) }}|{{ 'a\\n'|indent(2) }}|{{ '\\n\\na'|indent(2, true, true) }}|",
     "{{ true|abs is boolean }}{{ true|abs }}{{ false|abs }}{{ -2.5|abs }}{{ (-2.5)|abs }}{{ l|safe is string }}{{ nope|safe }}{{ m|safe|length }}{{ none|safe }}",
     "{{ (1, 2, 3)[::-1] }}{{ (1,)[1:] }}{{ l[:0] }}{{ '<' ~ ('a'|safe) ~ '>' }}{{ 'b'|safe ~ 1 }}{{ ('c'|safe)|upper }}",
+    "{% set x = 1 %}{% set b %}{{ x }}{% set x = 2 %}{% set y = 3 %}{{ x }}{% endset %}{{ b }}{{ x }}{{ y is defined }}{% for i in l %}{% set c %}{% set q = i %}{{ loop.index }}{{ q }}{% endset %}{{ c }}{{ q is defined }}{% endfor %}",
+    "{% for i in l %}{{ i }}{% break %}{% else %}else{% endfor %}{% for i in l %}{% continue %}{% else %}else{% endfor %}{% for i in l %}{% if loop.last %}{% break %}{% endif %}{{ i }}{% else %}else{% endfor %}{% for i in l %}{% if i == 3 %}{% continue %}{% endif %}{{ i }}{% else %}else{% endfor %}",
     "{{ dict(3) }}", "{{ namespace([1]) }}", "{{ dict(m, m) }}",
     "{{ namespace({'a': 2}, b=3).a }}{{ dict({'a': 1}, a=2) }}{{ dict(m, z=1)|length }}{{ dict() }}",
     "{% macro f(a, b, c, d, e, g, h, i, j, k) %}{{ a }}{{ k }}{% endmacro %}{{ f(1, 2, 3, 4, 5, 6, 7, 8, 9, 10) }}",

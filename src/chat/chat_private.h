@@ -183,7 +183,7 @@ struct chat_parser {
     bool in_output;     /* the tag is {{ }} */
     int open;           /* brackets that are */
     int nesting, loops; /* that the token lies in */
-    int scopes;         /* loops, macros and generations: whose variables end with them */
+    int scopes;         /* loops, macros, generations, blocks of set: their variables end there */
     const struct chat_node *macro; /* that the token lies in, or NULL */
     int status; /* the first failure: then tokens are CHAT_END_TAG and nodes NULL */
     struct ls_error *error;

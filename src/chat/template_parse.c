@@ -152,7 +152,9 @@ static struct chat_node *parse_set(struct chat_parser *p, size_t at)
     if (chat_token_take(p, CHAT_SIGN, "="))
         return value_into(p, node);
     tag_end(p);
+    p->scopes++;
     body_into(p, node, ends, "set");
+    p->scopes--;
     block_end(p);
     tag_end(p);
     return node;
@@ -219,7 +221,8 @@ static struct chat_node *parse_macro(struct chat_parser *p, size_t at)
     struct chat_node *node = chat_node_new(p, CHAT_MACRO, at);
     int loops = p->loops;
     if (p->scopes > 0)
-        chat_parse_fail(p, at, "a macro within a loop, a macro or a generation is not supported");
+        chat_parse_fail(p, at,
+                        "a macro within a loop, a macro, a generation or a set is not supported");
     if (node)
         node->text = p->token.text;
     chat_token_expect(p, CHAT_WORD, NULL);

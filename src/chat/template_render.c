@@ -157,10 +157,20 @@ static struct chat_value printed(struct chat_run *run, const struct chat_node *l
     return chat_text_value(chat_written(&text));
 }
 
+/* The text of {% set name %}: what is set within ends with it. */
+static struct chat_value block_text(struct chat_run *run, const struct chat_node *list)
+{
+    struct chat_scope scope = {.outer = run->scope};
+    run->scope = &scope;
+    struct chat_value text = printed(run, list);
+    run->scope = scope.outer;
+    return text;
+}
+
 static enum ending run_set(struct chat_run *run, const struct chat_node *node)
 {
     struct chat_value value =
-        node->first ? chat_evaluate(run, node->first) : printed(run, node->list);
+        node->first ? chat_evaluate(run, node->first) : block_text(run, node->list);
     run->at = node->at;
     if (node->text.count)
         set_attribute(run, node, value);
@@ -244,6 +254,7 @@ static const struct chat_list *chosen(struct chat_run *run, const struct chat_no
     return run->status ? NULL : out.list;
 }
 
+/* As in Jinja the else is run where no pass came to its end: also behind a break in the first. */
 static enum ending run_for(struct chat_run *run, const struct chat_node *node)
 {
     struct chat_value over = chat_evaluate(run, node->first);
@@ -257,6 +268,7 @@ static enum ending run_for(struct chat_run *run, const struct chat_node *node)
     struct chat_loop *loop = chat_take(run, sizeof *loop);
     int64_t count = list && loop ? list->count : 0;
     enum ending ending = ENDED;
+    bool passed = false;
     for (int64_t i = 0; i < count && ending != BROKEN && !run->status; i++) {
         scope.variables.count = 0;
         *loop = (struct chat_loop){i, count, list->items};
@@ -264,9 +276,10 @@ static enum ending run_for(struct chat_run *run, const struct chat_node *node)
         assign_names(run, node, list->items[i]);
         if (!run->status)
             ending = body(run, node->list);
+        passed |= ending == ENDED;
     }
     scope.variables.count = 0;
-    ending = count == 0 && node->third ? body(run, node->third->list) : ENDED;
+    ending = !passed && node->third ? body(run, node->third->list) : ENDED;
     run->scope = scope.outer;
     return ending;
 }

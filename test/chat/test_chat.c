@@ -448,9 +448,11 @@ static void test_refused_templates(void **state)
     static const char *const bad[][2] = {
         {"a\n{% call f(x) %}{% endcall %}", "x:2:4: the tag \"call\" is not supported"},
         {"{% for a in b %}{% macro f(x) %}{% endmacro %}{% endfor %}",
-         "x:1:20: a macro within a loop, a macro or a generation is not supported"},
+         "x:1:20: a macro within a loop, a macro, a generation or a set is not supported"},
+        {"{% set a %}{% macro f(x) %}{% endmacro %}{% endset %}",
+         "x:1:15: a macro within a loop, a macro, a generation or a set is not supported"},
         {"{% generation %}{% macro f(x) %}{% endmacro %}{% endgeneration %}",
-         "x:1:20: a macro within a loop, a macro or a generation is not supported"},
+         "x:1:20: a macro within a loop, a macro, a generation or a set is not supported"},
         {"{% macro f(a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q) %}{% endmacro %}",
          "more than 16 arguments"},
         {"{% macro f(a=1, b) %}{% endmacro %}",
