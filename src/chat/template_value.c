@@ -52,7 +52,7 @@ void chat_list_add(struct chat_run *run, struct chat_value list, struct chat_val
 
 void chat_list_pass(struct chat_list *list, int64_t count)
 {
-    if (list->listing != CHAT_STREAM)
+    if (list->listing != CHAT_STREAM || count == 0)
         return;
     list->items += count;
     list->count -= count;
