@@ -173,10 +173,10 @@ def gpt2_logits(w, ids, config):
 def llama_block(w, prefix, x, config):
     """Of Llama and its descendants: what a block has besides, its weights tell."""
     p = lambda name: w.get(prefix + name)
-    gemma = config.model_type == "gemma2"
+    gemma = config.model_type.startswith("gemma")
     norm = lambda t, name: rms_norm(t, gemma + p(name + ".weight"), config.rms_norm_eps)
     window = getattr(config, "sliding_window", None)
-    if gemma and int(prefix.split(".")[-2]) % 2:
+    if config.model_type == "gemma2" and int(prefix.split(".")[-2]) % 2:
         window = None
     heads = lambda t: t.unflatten(-1, (-1, config.head_dim))
     angles = rope_angles(config, x.shape[1])
@@ -200,7 +200,7 @@ def llama_block(w, prefix, x, config):
                          getattr(config, "attn_logit_softcapping", None))
     o = o @ p("self_attn.o_proj.weight").T
     x = x + (norm(o, "post_attention_layernorm") if behind else o)
-    if gemma:
+    if config.model_type == "gemma2":
         h = norm(x, "pre_feedforward_layernorm")
     else:
         h = x if behind else norm(x, "post_attention_layernorm")
@@ -211,7 +211,7 @@ def llama_block(w, prefix, x, config):
 
 
 def llama_logits(w, ids, config):
-    gemma = config.model_type == "gemma2"
+    gemma = config.model_type.startswith("gemma")
     x = w["model.embed_tokens.weight"][ids] * (math.sqrt(config.hidden_size) if gemma else 1)
     for layer in range(config.num_hidden_layers):
         x = llama_block(w, f"model.layers.{layer}.", x, config)
@@ -392,6 +392,9 @@ FILES = {
         query_pre_attn_scalar=24, attn_logit_softcapping=2.0, final_logit_softcapping=3.0,
         attn_implementation="eager"), f"arch=gemma2 {SHAPE_KEYS} ffn=48 layers=3 norm_epsilon=1e-6 "
         "head_dim=16 window=5 query_scale=24 attention_softcap=2 logit_softcap=3"),
+    "gemma_tiny": (lambda: make_descendant("Gemma", 751, head_dim=24, tie_word_embeddings=True,
+                                           hidden_act="gelu_pytorch_tanh"),
+                   f"arch=gemma {DESCENDANT_KEYS} head_dim=24"),
 }
 
 

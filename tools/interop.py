@@ -25,7 +25,7 @@ which `make check` needs. For each family that `model.arch` names, and each of `
     llama.cpp  with --llama PROGRAM, or LLAMA_LOGITS in the environment, which is what
                bench/peers/llama_logits.cpp becomes beside a build of llama.cpp: its logits of the
                exported file in F32 beside ours, at most 1e-5 of the largest apart (1e-3 in
-               gpt2 and gemma2, whose GELU there comes from a table in fp16), and in Q8_0, 0.1
+               gpt2, gemma and gemma2, whose GELU there comes from a table in fp16), and in Q8_0, 0.1
 
 It prints what it measured, and ends with 1 where something is off.
 """
@@ -110,6 +110,13 @@ def mistral_config(draw):
                                       rope_parameters=rope_of(draw, 256))
 
 
+def gemma_config(draw):
+    shape = dict(llama_shape(draw), tie_word_embeddings=True)
+    return transformers.GemmaConfig(**shape, head_dim=draw.choice([8, 16]),
+                                    hidden_act=draw.choice(["gelu", "gelu_pytorch_tanh"]),
+                                    rope_parameters=rope_of(draw, 256))
+
+
 def gemma2_config(draw):
     shape = dict(llama_shape(draw), tie_word_embeddings=True)
     return transformers.Gemma2Config(**shape, head_dim=16, sliding_window=draw.choice([5, 40]),
@@ -120,7 +127,7 @@ def gemma2_config(draw):
 
 FAMILIES = {"gpt2": gpt2_config, "llama": llama_config, "qwen2": qwen2_config,
             "qwen3": qwen3_config, "gemma2": gemma2_config, "mistral": mistral_config,
-            "olmo2": olmo2_config}
+            "olmo2": olmo2_config, "gemma": gemma_config}
 
 
 def randomise(model, seed):
@@ -342,7 +349,7 @@ class Check:
                           dtype=numpy.int32)
         ids.tofile(self.folder / "ids.bin")
         wanted = self.arguments.c.logits(self.folder / "run", ids, model.config.vocab_size)
-        exact = LLAMA_GELU_LIMIT if self.family in ("gpt2", "gemma2") else LLAMA_LIMIT
+        exact = LLAMA_GELU_LIMIT if self.family in ("gpt2", "gemma", "gemma2") else LLAMA_LIMIT
         for name, limit in (("out", exact), ("int8", LLAMA_INT8_LIMIT)):
             done = subprocess.run([self.arguments.llama, self.folder / f"{name}.gguf",
                                    self.folder / "ids.bin", self.folder / "logits.bin"],
@@ -432,7 +439,7 @@ def gguf_tensors(family, model, names):
             half = value.shape[0] // heads // 2
             value = value.view(heads, 2, half, *value.shape[1:]).transpose(1, 2).reshape(
                 value.shape)
-        if family == "gemma2" and "norm" in name:
+        if family.startswith("gemma") and "norm" in name:
             value = value + 1
         tensors[f"{names.get_name(stem)}.{kind}"] = value.contiguous().numpy()
     rope = getattr(config, "rope_parameters", None)

@@ -39,6 +39,7 @@ BASES = {
     "qwen3": transformers.Qwen3Config(**SHAPE, head_dim=16),
     "gemma2": transformers.Gemma2Config(**SHAPE, head_dim=16, sliding_window=40,
                                         query_pre_attn_scalar=24),
+    "gemma": transformers.GemmaConfig(**SHAPE, head_dim=16),
     "olmo2": transformers.Olmo2Config(**SHAPE),
 }
 

@@ -44,7 +44,8 @@ extern "C" {
     family(LS_QWEN3, qwen3)                                                                        \
     family(LS_OLMO2, olmo2)                                                                        \
     family(LS_MISTRAL, mistral)                                                                    \
-    family(LS_GEMMA2, gemma2)
+    family(LS_GEMMA2, gemma2)                                                                      \
+    family(LS_GEMMA, gemma)
 /* clang-format on */
 #define LS_FAMILY_ARCH(arch, name) arch,
 enum ls_arch { LS_FAMILIES(LS_FAMILY_ARCH) LS_ARCHES /* their number */ };
@@ -156,6 +157,7 @@ struct ls_family_gguf {
     bool interleaved;   /* a head's rows of q and k are there in the order of interleaved RoPE */
     bool norm_plus_one; /* norm weights are there as 1 + w */
     bool head;          /* there is a head there, even where it is the table */
+    bool tied;          /* there is none there: it is the table */
     bool frequencies;   /* rope_freqs.weight may be there, for llama3's scaling */
     const struct ls_gguf_name *names; /* to a NULL name, before those of all families
                                        * (src/interop/gguf.c); NULL: none */

@@ -213,8 +213,8 @@ static int model_check(const struct exporting *ex, struct ls_error *error)
     const struct ls_config *config = &ex->config;
     const struct ls_model_config *model = &config->model;
     const struct ls_family *family = ls_family_of(model->arch);
-    bool gemma = ls_family_reads(model->arch, "query_scale");
-    double divided = gemma && model->layers == LAYERS_OF_27B
+    bool scaled = ls_family_reads(model->arch, "query_scale");
+    double divided = scaled && model->layers == LAYERS_OF_27B
                          ? (double)(model->channels / model->heads)
                          : (double)model->head_dim;
     const struct {
@@ -222,9 +222,9 @@ static int model_check(const struct exporting *ex, struct ls_error *error)
         const char *key, *expected;
     } demands[] = {
         {model->act == family->act, "model.activation", "that of the family's published models"},
-        {!gemma || model->query_scale == divided, "model.query_scale",
+        {!scaled || model->query_scale == divided, "model.query_scale",
          "model.head_dim, or channels / heads where there are 46 layers"},
-        {!gemma || model->tied, "model.tied", "true"},
+        {!family->gguf.tied || model->tied, "model.tied", "true"},
         {!has_freqs(ex) || family->gguf.frequencies, "model.rope_scaling",
          "default, linear or yarn"},
     };

@@ -1,18 +1,7 @@
 /* Gemma 2 (Gemma Team 2024): a scaled embedding, RMSNorm in front of and behind attention and mlp
  * by weights kept as their distance from one, GeGLU, soft caps of scores and logits, and a window
  * in every other block. */
-#include "family_llama.h"
-
-#define GEMMA_NORM(role, name, elsewhere)                                                          \
-    {                                                                                              \
-        role, name, SIZE_ONE, SIZE_CHANNELS, CUT_NONE, START_ZERO, WHEN_ALWAYS, elsewhere          \
-    }
-
-static const struct parameter embedding_parameters[] = {
-    LLAMA_MATRIX("table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
-                 "model.embed_tokens.weight"),
-    {0},
-};
+#include "family_gemma.h"
 
 static const struct parameter block_parameters[] = {
     LLAMA_MATRICES,
@@ -23,25 +12,7 @@ static const struct parameter block_parameters[] = {
     {0},
 };
 
-static const struct parameter head_parameters[] = {
-    LLAMA_MATRIX("table", "head.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
-                 "lm_head.weight"),
-    GEMMA_NORM("norm", "norm_f.weight", "model.norm.weight"),
-    {0},
-};
-
-enum { EMBEDDING_IDS, EMBEDDING_ROWS, EMBEDDING_OUT };
 enum { X, A1, RSTD1, QKV, O, LSE, Y1, P1, POST1, H1, A2, RSTD2, F, G, Y2, P2, POST2, OUT };
-enum { HEAD_X, HEAD_A, HEAD_RSTD };
-
-static const struct program embedding = {
-    LLAMA_NAMES,
-    .values = {[EMBEDDING_IDS] = LLAMA_ALL("ids", SIZE_ONE, AGAIN_FULL),
-               [EMBEDDING_ROWS] = LLAMA_STREAM("rows", AGAIN_FULL),
-               [EMBEDDING_OUT] = LLAMA_STREAM("out", AGAIN_FULL)},
-    .steps = {{&step_embedding, {EMBEDDING_IDS}, {EMBEDDING_ROWS}, "table", .dropout = "embedding"},
-              {&step_scale, {EMBEDDING_ROWS}, {EMBEDDING_OUT}, NULL, NULL, NULL}},
-    .parameters = embedding_parameters};
 
 static const struct program block = {
     LLAMA_BLOCK_NAMES,
@@ -55,15 +26,6 @@ static const struct program block = {
               LLAMA_RMSNORM(step_rmsnorm_plus_one, Y2, 0, P2, POST2, Y2, "post2"),
               LLAMA_ADD(H1, P2, OUT)},
     .parameters = block_parameters};
-
-static const struct program head = {
-    LLAMA_NAMES,
-    .values = {[HEAD_X] = LLAMA_STREAM("x", AGAIN_FULL),
-               [HEAD_A] = LLAMA_STREAM("a", AGAIN_FULL),
-               [HEAD_RSTD] = LLAMA_RSTD("rstd")},
-    .steps = {LLAMA_RMSNORM(step_rmsnorm_plus_one, HEAD_X, 0, HEAD_A, HEAD_RSTD, HEAD_X, "norm"),
-              {&step_head, {HEAD_A}, {0}, "table", NULL, NULL}},
-    .parameters = head_parameters};
 
 /* The published config.json files. The tiny one is ours, for tests. */
 #define CAPS   "attention_softcap=50 logit_softcap=30 "
@@ -121,10 +83,11 @@ const struct family family_gemma2 = {
               .hf = {"gemma2", "Gemma2ForCausalLM", "model.", hf_keys, NULL},
               .gguf = {.architecture = "gemma2",
                        .norm_plus_one = true,
+                       .tied = true,
                        .names = gguf_names,
                        .keys = gguf_keys}},
     .keys = keys,
-    .embedding = &embedding,
+    .embedding = &gemma_embedding,
     .block = &block,
-    .head = &head,
+    .head = &gemma_head,
 };

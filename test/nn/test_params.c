@@ -608,7 +608,7 @@ static void check_distribution(const struct ls_param *p, const struct ls_model_c
     bool table = !strcmp(p->name, "wte.weight") || !strcmp(p->name, "head.weight");
     assert_int_equal(p->live_rows, table ? config->vocab : p->rows);
     double expected = strstr(p->name, "bias") ? 0
-                      : norm                  ? config->arch != LS_GEMMA2
+                      : norm                  ? !ls_family_of(config->arch)->gguf.norm_plus_one
                       : branch                ? residual
                                               : std;
     double got = deviation(values, live);
