@@ -178,13 +178,25 @@ def llama_block(w, prefix, x, config):
     window = getattr(config, "sliding_window", None)
     if config.model_type == "gemma2" and int(prefix.split(".")[-2]) % 2:
         window = None
-    heads = lambda t: t.unflatten(-1, (-1, config.head_dim))
+    heads = lambda t: t.unflatten(-1, (-1, config.hidden_size // config.num_attention_heads
+                                       if getattr(config, "head_dim", None) is None
+                                       else config.head_dim))
     angles = rope_angles(config, x.shape[1])
 
     behind = p("post_feedforward_layernorm.weight") is not None
 
+    def matrix(name):
+        """A matrix, or the part of a fused one that has its place (Phi-3)."""
+        for fused, parts in (("self_attn.qkv_proj", "qkv"), ("mlp.gate_up_proj", ("gate", "up"))):
+            part = name.split(".")[1].removesuffix("_proj")
+            if part in parts and p(fused + ".weight") is not None:
+                kv = config.num_key_value_heads * x.shape[-1] // config.num_attention_heads
+                sizes = [x.shape[-1], kv, kv] if parts == "qkv" else [config.intermediate_size] * 2
+                return p(fused + ".weight").split(sizes)[parts.index(part)]
+        return p(name + ".weight")
+
     def projected(h, name):
-        y = h @ p(f"self_attn.{name}_proj.weight").T
+        y = h @ matrix(f"self_attn.{name}_proj").T
         y = y if p(f"self_attn.{name}_proj.bias") is None else y + p(f"self_attn.{name}_proj.bias")
         weight = p(f"self_attn.{name}_norm.weight")
         if weight is None:
@@ -204,7 +216,7 @@ def llama_block(w, prefix, x, config):
         h = norm(x, "pre_feedforward_layernorm")
     else:
         h = x if behind else norm(x, "post_attention_layernorm")
-    gate, up = h @ p("mlp.gate_proj.weight").T, h @ p("mlp.up_proj.weight").T
+    gate, up = h @ matrix("mlp.gate_proj").T, h @ matrix("mlp.up_proj").T
     gate = gelu_tanh(gate) if gemma else gate * torch.sigmoid(gate)
     y = (gate * up) @ p("mlp.down_proj.weight").T
     return x + (norm(y, "post_feedforward_layernorm") if behind else y)
@@ -395,6 +407,8 @@ FILES = {
     "gemma_tiny": (lambda: make_descendant("Gemma", 751, head_dim=24, tie_word_embeddings=True,
                                            hidden_act="gelu_pytorch_tanh"),
                    f"arch=gemma {DESCENDANT_KEYS} head_dim=24"),
+    "phi3_tiny": (lambda: make_descendant("Phi3", 801, sliding_window=6),
+                  f"arch=phi3 {DESCENDANT_KEYS} window=6"),
 }
 
 

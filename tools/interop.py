@@ -110,6 +110,10 @@ def mistral_config(draw):
                                       rope_parameters=rope_of(draw, 256))
 
 
+def phi3_config(draw):
+    return transformers.Phi3Config(**llama_shape(draw), sliding_window=draw.choice([None, 5, 40]))
+
+
 def gemma_config(draw):
     shape = dict(llama_shape(draw), tie_word_embeddings=True)
     return transformers.GemmaConfig(**shape, head_dim=draw.choice([8, 16]),
@@ -127,7 +131,8 @@ def gemma2_config(draw):
 
 FAMILIES = {"gpt2": gpt2_config, "llama": llama_config, "qwen2": qwen2_config,
             "qwen3": qwen3_config, "gemma2": gemma2_config, "mistral": mistral_config,
-            "olmo2": olmo2_config, "gemma": gemma_config}
+            "olmo2": olmo2_config, "gemma": gemma_config,
+            "phi3": phi3_config}
 
 
 def randomise(model, seed):
@@ -255,8 +260,10 @@ class Check:
     def lora(self):
         """Adapters in, trained, out alone and merged. Their Bs begin at zero: here they do not."""
         there = self.folder / "there"
-        matrices = ["c_attn", "c_proj", "c_fc"] if self.family == "gpt2" else \
-            ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+        matrices = {"gpt2": ["c_attn", "c_proj", "c_fc"],
+                    "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]}.get(
+                        self.family, ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj",
+                                      "up_proj", "down_proj"])
         targets = self.draw.sample(matrices, self.draw.randrange(1, len(matrices) + 1))
         model = peft.get_peft_model(self.load(there), peft.LoraConfig(
             r=self.draw.choice([1, 3, 8]), lora_alpha=self.draw.choice([1, 6, 16]),

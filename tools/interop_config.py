@@ -41,6 +41,7 @@ BASES = {
                                         query_pre_attn_scalar=24),
     "gemma": transformers.GemmaConfig(**SHAPE, head_dim=16),
     "olmo2": transformers.Olmo2Config(**SHAPE),
+    "phi3": transformers.Phi3Config(**SHAPE),
 }
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
@@ -84,6 +85,7 @@ OTHERS = {
     "reorder_and_upcast_attn": [True, False], "add_cross_attention": [True, False],
     "is_decoder": [True, False], "n_ctx": [64, 128], "n_inner": [96, 256], "dtype": ["float32"],
     "torch_dtype": ["float16", "bfloat16", "float32"], "use_cache": [False], "use_mrope": [True],
+    "auto_map": [{"AutoConfig": "configuration_x.X", "AutoModelForCausalLM": "modeling_x.X"}],
     "quantization_config": [{"quant_method": "gptq", "bits": 4}], "architectures": [["Other"], []],
     "model_type": ["mixtral", "phi"], "num_local_experts": [4], "num_experts": [4],
     "hidden_size": [64], "n_embd": [64], "num_attention_heads": [8], "n_head": [4],

@@ -45,7 +45,8 @@ extern "C" {
     family(LS_OLMO2, olmo2)                                                                        \
     family(LS_MISTRAL, mistral)                                                                    \
     family(LS_GEMMA2, gemma2)                                                                      \
-    family(LS_GEMMA, gemma)
+    family(LS_GEMMA, gemma)                                                                        \
+    family(LS_PHI3, phi3)
 /* clang-format on */
 #define LS_FAMILY_ARCH(arch, name) arch,
 enum ls_arch { LS_FAMILIES(LS_FAMILY_ARCH) LS_ARCHES /* their number */ };
@@ -140,6 +141,7 @@ struct ls_family_hf {
         const char *name;
         bool ours;
     } * dropouts;
+    bool unscaled; /* rotary positions there are not scaled as ours can be */
 };
 
 /* What a tensor's name in Hugging Face's files, between the layer's prefix and ".weight" or

@@ -29,7 +29,6 @@ static const struct ls_hf_key common[] = {
     {"initializer_range", "init_std", "", NULL},
     ONLY("quantization_config", "null"),
     ONLY("compression_config", "null"),
-    ONLY("auto_map", "null"), /* code of its own */
     ONLY("is_encoder_decoder", "false"),
     ONLY("is_decoder", "false"),
     ONLY("add_cross_attention", "false"),
@@ -477,6 +476,10 @@ int interop_keys_export(const struct ls_config *config, json_t *description, str
                                     row->name);
         json_object_set_new(description, row->name, value);
     }
+    if (hf->unscaled && config->model.rope_scaling.factor > 1)
+        return ls_config_reject(config, LS_ECONFIG, "model.rope_factor", error,
+                                "Hugging Face's %s has no such scaling of positions",
+                                hf->model_type);
     interop_rope_export(config, description);
     return export_check(config, description, error);
 }

@@ -36,7 +36,7 @@ bool adapted_next(const struct ls_model_config *config, const struct program *bl
         return false;
     do
         out->matrices[out->count++] = &table[out->end++];
-    while (out->count < 3 && is_matrix(&table[out->end]) && config->kv_heads == config->heads &&
+    while (out->count < 3 && is_matrix(&table[out->end]) &&
            same_tensor(&table[from], &table[out->end]));
     return true;
 }

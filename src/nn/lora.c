@@ -58,6 +58,7 @@ enum { PIECE_ROWS = 256, PAIRS_MAX = 3 };
 struct buffers {
     char *u[PAIRS_MAX]; /* of the forward: [M, rank] each */
     char *piece;        /* [PIECE_ROWS, width]: products, before they are added */
+    struct packed packed;
     struct ls_tp_scratch scratch;
 };
 
@@ -70,6 +71,10 @@ static struct buffers buffers_take(const struct ls_model *model, const struct bo
     for (int64_t i = 0; i < pairs; i++)
         b.u[i] = model_take(model, arena, model->rows_room, rank);
     b.piece = model_take(model, arena, ls_min(PIECE_ROWS, model->rows_room), width);
+    if (phase == PHASE_INPUT && is_column(s)) {
+        struct sections all = sections_of(model, s, 0, s->stacked); /* room for those of any pair */
+        b.packed = packed_take(model, arena, &all, rank);
+    }
     size_t sums = (size_t)(model->rows_room * rank) * sizeof(float);
     if (model->tp.size > 1) {
         b.scratch.partial = ls_arena_take(arena, sums);
@@ -158,31 +163,23 @@ static int down(const struct layer_run *run, const struct bound_step *s, const s
     return narrow_run(run, b, &n, u);
 }
 
-/* v of all rows of dy. Where ranks share a key/value head, each brings its own tiles of the
- * contraction over the head's rows. */
+/* v of all rows of dy. */
 static int up_gradient(const struct layer_run *run, const struct bound_step *s,
                        const struct buffers *b, const struct pair *pair, const char *dy, char *to,
                        const char **v)
 {
     struct ls_model *model = run->model;
     bool cut = is_column(s);
-    size_t element = model_act_bytes(model);
-    const struct ls_param *w = &s->weight[pair->first];
-    int64_t sharers = cut ? w->rows * model->tp.size / w->global_rows : 1;
-    int64_t skipped = model->tp.rank % sharers * (w->rows / sharers);
     struct narrow n = {
         .gemm = model_input_gradient(model, run->rows->all, rows_before(s, s->stacked),
                                      cut ? model->tiles : 1, b_of(run, s, pair->first), dy, to),
         .cut = cut,
         .shares = cut && model->tp.sequence,
         .to = to};
-    struct ls_gemm *gemm = &n.gemm;
-    gemm->sections = pair->end - pair->first;
-    LS_ASSERT(sharers == 1 || gemm->sections == 1);
-    for (int i = 0; i < gemm->sections; i++)
-        gemm->k[i] = w[i].rows / sharers;
-    gemm->a = dy + (size_t)(rows_before(s, pair->first) + skipped) * element;
-    gemm->b = (const char *)gemm->b + (size_t)(skipped * gemm->ldb) * element;
+    if (cut) {
+        struct sections sections = sections_of(model, s, pair->first, pair->end);
+        sections_contract(run, &sections, &b->packed, &n.gemm);
+    }
     model_label(model, pair->a);
     return narrow_run(run, b, &n, v);
 }

@@ -165,6 +165,33 @@ struct ls_gemm model_weight_gradient(const struct ls_model *model, const struct 
 /* What the operations that follow on this model's groups move, for error texts and records. */
 void model_label(const struct ls_model *model, const struct ls_param *param);
 
+/* ---- sections.c: contractions over rows of a stack ---------------------------------------------
+ */
+
+/* Matrices first .. end - 1 of a step's stack. Where ranks share a key/value head, all of them have
+ * its gradient whole; each brings its own tiles of the contraction over the head's rows, so that
+ * every row counts once. */
+struct sections {
+    int count;
+    bool shared;   /* some rows are those of other ranks */
+    int64_t own;   /* rows of all sections */
+    int64_t begin; /* of the first matrix, in the stack's rows */
+    int64_t first[LS_GEMM_SECTIONS_MAX], width[LS_GEMM_SECTIONS_MAX]; /* of the stack's rows */
+};
+struct sections sections_of(const struct ls_model *model, const struct bound_step *s, int first,
+                            int end);
+/* Where they lie together, if some are other ranks' and thus between them. */
+struct packed {
+    void *dy;     /* [M, own] */
+    void *weight; /* [own, cols] */
+};
+struct packed packed_take(const struct ls_model *model, struct ls_arena *arena,
+                          const struct sections *sections, int64_t cols);
+/* gemm: model_input_gradient's over the whole stack's dy and the first matrix's weight, behind
+ * which the others' lie. It becomes that over the sections. */
+void sections_contract(const struct layer_run *run, const struct sections *sections,
+                       const struct packed *packed, struct ls_gemm *gemm);
+
 /* ---- lora.c: adapters of a linear step; without such they do nothing ---------------------------
  */
 

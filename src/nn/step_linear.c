@@ -5,8 +5,6 @@
  * in: x; out: y. */
 #include "model.h"
 
-#include <string.h>
-
 /* ---- shared -----------------------------------------------------------------------------------
  */
 
@@ -61,107 +59,17 @@ static int column_forward(const struct layer_run *run, const struct bound_step *
     return status ? status : lora_forward(run, s, x, y, &work);
 }
 
-/* The stack's parts, of which each is one section of the contraction. */
-struct sections {
-    int count;
-    int64_t first[3], width[3], whole[3]; /* of the stack's rows; all rows of the part held */
-};
-
-/* Where ranks share a key/value head, all of them have its gradient whole; each brings its own
- * tiles of the contraction over the head's rows, so that every row counts once. */
-static struct sections sections_of(const struct ls_model *model, const struct bound_step *s)
-{
-    struct sections sections = {0};
-    int64_t sharers = model->tp.sharers, at = 0;
-    for (const struct parameter *p = s->program->parameters; p->role; p++) {
-        if (strcmp(p->role, s->step->weight) || !parameter_present(p, &model->config))
-            continue;
-        int64_t rows = size_held(model, p->rows), own = p->cut == CUT_KV ? rows / sharers : rows;
-        int i = sections.count++;
-        LS_ASSERT(i < 3);
-        sections.whole[i] = rows;
-        sections.width[i] = own;
-        sections.first[i] = at + (p->cut == CUT_KV ? model->tp.rank % sharers * own : 0);
-        at += rows;
-    }
-    return sections;
-}
-
-/* A contraction over some rows of a stacked weight: they and the gradient's columns, packed. */
-struct packed {
-    void *dy;     /* [M, own] */
-    void *weight; /* [own, C] */
-};
-
-static bool is_packed(const struct ls_model *model, const struct sections *sections)
-{
-    bool part = false;
-    for (int i = 0; i < sections->count; i++)
-        part |= sections->width[i] != sections->whole[i];
-    return part && model->tp.sharers > 1;
-}
-
-static struct packed packed_take(const struct ls_model *model, struct ls_arena *arena,
-                                 const struct sections *sections)
-{
-    int64_t own = 0;
-    for (int i = 0; i < sections->count; i++)
-        own += sections->width[i];
-    if (!is_packed(model, sections))
-        return (struct packed){0};
-    return (struct packed){model_take(model, arena, model->rows_max, own),
-                           model_take(model, arena, own, model->config.channels)};
-}
-
-static void pack(const struct layer_run *run, const struct bound_step *s,
-                 const struct sections *sections, const struct packed *to)
-{
-    struct ls_model *model = run->model;
-    size_t element = model_act_bytes(model), row = (size_t)s->weight->cols * element;
-    int64_t own = 0, ld = columns_out(run->model, s), before = 0;
-    for (int i = 0; i < sections->count; i++)
-        own += sections->width[i];
-    const char *dy = run_dy(run, s), *weight = model_weight(model, s->weight);
-    for (int i = 0; i < sections->count; i++) {
-        size_t width = (size_t)sections->width[i], first = (size_t)sections->first[i];
-        ls_copy(run->ops, width * row, weight + first * row,
-                (char *)to->weight + (size_t)before * row);
-        ls_copy_rows(run->ops, run->rows->all, width * element, dy + first * element,
-                     (size_t)ld * element, (char *)to->dy + (size_t)before * element,
-                     (size_t)own * element);
-        before += sections->width[i];
-    }
-}
-
-/* The contraction section by section, over what is packed if anything is. */
-static void sections_set(struct ls_gemm *gemm, const struct sections *sections,
-                         const struct packed *packed)
-{
-    gemm->sections = sections->count;
-    gemm->lda = 0;
-    for (int i = 0; i < sections->count; i++) {
-        gemm->k[i] = sections->width[i];
-        gemm->lda += sections->width[i];
-    }
-    if (packed->dy) {
-        gemm->a = packed->dy;
-        gemm->b = packed->weight;
-    }
-}
-
 static int column_input(const struct layer_run *run, const struct bound_step *s)
 {
     struct ls_model *model = run->model;
     struct ls_arena work = run_work(run, s);
     struct exchange exchange = exchange_reduce(model, &work);
-    struct sections sections = sections_of(model, s);
-    struct packed packed = packed_take(model, &work, &sections);
+    struct sections sections = sections_of(model, s, 0, s->stacked);
+    struct packed packed = packed_take(model, &work, &sections, s->weight->cols);
     struct ls_gemm gemm =
         model_input_gradient(model, run->rows->all, columns_out(run->model, s), model->tiles,
                              s->weight, run_dy(run, s), run_dx(run, s));
-    if (packed.dy)
-        pack(run, s, &sections, &packed);
-    sections_set(&gemm, &sections, &packed);
+    sections_contract(run, &sections, &packed, &gemm);
     model_label(model, s->weight);
     int status = ls_tp_reduced_product(&model->tp, run->ops, &gemm, &exchange.scratch, run->error);
     return status ? status : lora_input(run, s, run_dy(run, s), run_dx(run, s), &work);
@@ -202,8 +110,8 @@ static void column_work(const struct ls_model *model, const struct bound_step *s
 {
     if (phase == PHASE_INPUT) {
         exchange_reduce(model, arena);
-        struct sections sections = sections_of(model, s);
-        packed_take(model, arena, &sections);
+        struct sections sections = sections_of(model, s, 0, s->stacked);
+        packed_take(model, arena, &sections, s->weight->cols);
     } else {
         exchange_gather(model, arena);
     }

@@ -32,6 +32,8 @@ static const char *const models[RUNS][9] = {
      "model.head_dim=16", "model.layers=2", "model.ffn=56"},
     {"numerics.precision=fp32", "model.arch=mistral", "model.heads=4", "model.kv_heads=2",
      "model.layers=2", "model.ffn=56", "model.window=70"},
+    {"numerics.precision=bf16", "model.arch=phi3", "model.heads=4", "model.kv_heads=2",
+     "model.layers=2", "model.ffn=56", "model.window=50"},
     {"numerics.precision=bf16", "model.arch=olmo2", "model.heads=4", "model.kv_heads=2",
      "model.layers=2", "model.ffn=56"},
     [ADAPTED_RUN] = {"numerics.precision=bf16", "model.arch=llama", "model.heads=4",

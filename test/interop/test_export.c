@@ -515,6 +515,8 @@ static void test_models_that_a_format_cannot_say(void **state)
         {"model.kv_heads=2", LS_EXPORT_HF, "model.kv_heads = 2: Hugging Face's gpt2"},
         {"model.head_dim=16", LS_EXPORT_HF, "model.head_dim = 16: Hugging Face's gpt2"},
         {"model.bias=false", LS_EXPORT_HF, "model.bias = false: Hugging Face's gpt2"},
+        {"model.arch=phi3 model.rope_scaling=linear model.rope_factor=2", LS_EXPORT_HF,
+         "model.rope_factor = 2: Hugging Face's phi3 has no such scaling"},
         {"model.ffn=64", LS_EXPORT_LLMC, "model.ffn = 64: a file of llm.c has 4 times"},
         {"model.tied=false", LS_EXPORT_LLMC, "model.tied = false"},
         {"model.activation=gelu_erf", LS_EXPORT_GGUF,

@@ -312,6 +312,8 @@ static const struct {
     {"llama_tiny", "rope_parameters.partial_rotary_factor", "0.5", "partial_rotary_factor = 0.5"},
     {"llama3_tiny", "rope_parameters.factor", NULL, "rope_parameters.factor is missing"},
     {"llama3_tiny", "rope_parameters", "7", "rope_parameters = 7"},
+    {"phi3_tiny", "rope_parameters.rope_type", "\"yarn\"",
+     "rope_parameters.rope_type = \"yarn\"|in a phi3 expected default"},
     {"gemma2_tiny", "layer_types", "[\"full_attention\", \"sliding_attention\"]", "layer_types"},
     {"gemma2_tiny", "final_logit_softcapping", "\"*\"", "final_logit_softcapping = *"},
     {"gpt2_tiny", "num_attention_heads", "8", "num_attention_heads = 8"},

@@ -66,9 +66,10 @@ static const char *const recipe_keys[RECIPES][14] = {
      "model.window=100", "model.attention_softcap=3", "model.logit_softcap=4",
      "model.query_scale=20", "numerics.seq_tiles=2", "data.sequence=256", "model.context=256",
      "batch.global=8", "data.packing=documents", NULL},
-    {"model.arch=gpt2", "numerics.precision=bf16", "numerics.arithmetic=bf16_pairs",
-     "model.dropout=0.1", "numerics.leaf_sequences=3", "data.sequence=64", "model.context=64",
-     "batch.global=24", "lora.rank=3", "lora.alpha=12", "lora.targets=c_attn,c_fc", NULL},
+    {"model.arch=phi3", "numerics.precision=bf16", "numerics.arithmetic=bf16_pairs",
+     "model.kv_heads=2", "model.window=40", "model.dropout=0.1", "numerics.leaf_sequences=3",
+     "data.sequence=64", "model.context=64", "batch.global=24", "lora.rank=3", "lora.alpha=12",
+     "lora.targets=qkv_proj,gate_up_proj", NULL},
     {"model.arch=qwen3", "numerics.precision=fp32", "model.kv_heads=1", "numerics.seq_tiles=2",
      "data.sequence=256", "model.context=256", "batch.global=8", "data.packing=documents",
      "lora.rank=5", NULL},
@@ -79,7 +80,7 @@ static const char *const recipe_keys[RECIPES][14] = {
 const char *const recipe_names[RECIPES] = {
     "gpt2 fp32",          "gpt2 bf16",   "llama fp32", "llama bf16", "gpt2 fp16",
     "llama bf16 moments", "llama muon",  "qwen2 bf16", "qwen3 fp32", "olmo2 bf16",
-    "mistral fp16",       "gemma2 fp32", "gpt2 lora",  "qwen3 lora", "llama frozen"};
+    "mistral fp16",       "gemma2 fp32", "phi3 lora",  "qwen3 lora", "llama frozen"};
 
 /* Those of which some tokens count. */
 static const bool on_examples[RECIPES] = {[2] = true, [3] = true, [11] = true, [13] = true};

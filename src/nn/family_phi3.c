@@ -1,0 +1,71 @@
+/* Phi-3 and Phi-4 (Abdin et al. 2024): Llama, with matrices of q, k and v, and of gate and up, that
+ * are one tensor in files, and a sliding window. */
+#include "family_llama.h"
+
+#define PHI_QKV     "self_attn.qkv_proj.weight"
+#define PHI_GATE_UP "mlp.gate_up_proj.weight"
+/* clang-format off */
+static const struct parameter block_parameters[] = {
+    LLAMA_MATRIX("qkv", "attn.q.weight", SIZE_QUERY, SIZE_CHANNELS, CUT_ROWS, PHI_QKV),
+    LLAMA_MATRIX("qkv", "attn.k.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, PHI_QKV),
+    LLAMA_MATRIX("qkv", "attn.v.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, PHI_QKV),
+    LLAMA_MATRIX("proj", "attn.proj.weight", SIZE_CHANNELS, SIZE_QUERY, CUT_COLUMNS,
+                 "self_attn.o_proj.weight"),
+    LLAMA_MATRIX("up", "mlp.gate.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, PHI_GATE_UP),
+    LLAMA_MATRIX("up", "mlp.up.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, PHI_GATE_UP),
+    LLAMA_MATRIX("down", "mlp.down.weight", SIZE_CHANNELS, SIZE_FFN, CUT_COLUMNS,
+                 "mlp.down_proj.weight"),
+    LLAMA_NORM("norm1", "norm_1.weight", SIZE_CHANNELS, CUT_NONE, "input_layernorm.weight"),
+    LLAMA_NORM("norm2", "norm_2.weight", SIZE_CHANNELS, CUT_NONE,
+               "post_attention_layernorm.weight"),
+    {0},
+};
+/* clang-format on */
+
+enum { X, A1, RSTD1, QKV, O, LSE, Y1, H1, A2, RSTD2, F, G, Y2, OUT };
+
+static const struct program block = {
+    LLAMA_BLOCK_NAMES, .values = {LLAMA_VALUES, LLAMA_PRENORM_VALUES},
+    .steps = {LLAMA_RMSNORM(step_rmsnorm, X, 0, A1, RSTD1, X, "norm1"), LLAMA_PROJECT(A1),
+              LLAMA_ATTEND(QKV), LLAMA_RMSNORM(step_rmsnorm, X, Y1, A2, RSTD2, H1, "norm2"),
+              LLAMA_FEED(A2), LLAMA_ADD(H1, Y2, OUT)},
+    .parameters = block_parameters};
+
+/* The published config.json files. The tiny one is ours, for tests. */
+#define PHI3 "vocab=32064 context=4096 window=2047 "
+#define WIDE "layers=40 channels=5120 heads=40 kv_heads=10 ffn=17920 "
+static const struct ls_preset presets[] = {
+    {"phi3-mini", PHI3 "layers=32 channels=3072 heads=32 ffn=8192"},
+    {"phi3-medium", PHI3 WIDE},
+    {"phi4", WIDE "vocab=100352 context=16384 rope_theta=250000"},
+    {"phi3-tiny", "layers=2 channels=64 heads=4 kv_heads=2 context=64 window=24"},
+    {0},
+};
+
+static const struct ls_gguf_name gguf_names[] = {
+    {"self_attn.qkv_proj", "attn_qkv"}, {"mlp.gate_up_proj", "ffn_up"}, {0}};
+
+static const char *const keys[] = {"window", NULL};
+
+/* What they call yarn is longrope, whose factors are tables: refused with all scaled positions. */
+static const struct ls_hf_key hf_keys[] = {
+    {"hidden_act", "activation", "\"silu\"", "silu=swiglu"},
+    {"rms_norm_eps", "norm_epsilon", "1e-5", NULL},
+    {"sliding_window", "window", "null", "null=0 *"},
+    {"original_max_position_embeddings", NULL, "", NULL},
+    {0},
+};
+
+const struct family family_phi3 = {
+    .about = {.what = "Llama with fused matrices and a sliding window",
+              .act = LS_ACT_SWIGLU,
+              .acts = 1u << LS_ACT_SWIGLU,
+              .ffn = {.times = 8, .over = 3, .multiple = 256},
+              .presets = presets,
+              .hf = {"phi3", "Phi3ForCausalLM", "model.", hf_keys, NULL, .unscaled = true},
+              .gguf = {.architecture = "phi3", .names = gguf_names}},
+    .keys = keys,
+    .embedding = &llama_embedding,
+    .block = &block,
+    .head = &llama_head,
+};
