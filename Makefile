@@ -146,7 +146,8 @@ $(BUILD)/test/train/test_offload_faults: private LDFLAGS_BASE += $(call wrap,ls_
 	ls_tier_room_take tier_settle ls_optimizer_step)
 $(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_start)
 $(BUILD)/test/infer/test_generate: private LDFLAGS_BASE += $(call wrap,ls_device_memory)
-$(BUILD)/test/train/test_drift $(BUILD)/test/train/test_drift_mpi: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_loader_take)
+$(BUILD)/test/train/test_drift $(BUILD)/test/train/test_drift_mpi: private LDFLAGS_BASE += $(call wrap,ls_now_s flight_wait_begin \
+	ls_optimizer_step ls_loader_take)
 $(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_peak)
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read)
 $(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)

@@ -1,8 +1,7 @@
 /* A run names what drifts: a slow rank, an unbalanced stage, a slow link, input wait; and names
- * nothing where nothing does. Ranks are slowed by what the linker puts in the place of the update
- * and of the loader: they sleep there.
+ * nothing where nothing does. Updates and samples take what the test says, by a clock that it
+ * turns.
  */
-/* check: cores */
 #include <lockstep/train.h>
 
 #include <setjmp.h>
@@ -18,7 +17,7 @@
 #include "../support/config_words.h"
 #include "../support/prom.h"
 #include "../support/scratch.h"
-#include "sleepers.h"
+#include "slow_ranks.h"
 #include "tokens.h"
 
 /* ---- runs ------------------------------------------------------------------------------------ */
@@ -70,7 +69,7 @@ static int body(struct ls_comm *world, void *user, struct ls_error *error)
 
 static struct ls_config config_of(const char *directory, const char *layout)
 {
-    return config_of_words(SLEEPERS_RUN "%s", directory, directory, layout);
+    return config_of_words(SLOW_RANKS_RUN "%s", directory, directory, layout);
 }
 
 /* A file of the run, to be freed. */

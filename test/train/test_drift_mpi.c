@@ -2,12 +2,11 @@
  * bits are those of rank threads. Under a launcher this program is one rank; by itself it starts
  * itself under mpirun.
  */
-/* check: cores */
 #include "../support/config_words.h"
 #include "../support/mpirun.h"
 #include "../support/prom.h"
 #include "../support/scratch.h"
-#include "sleepers.h"
+#include "slow_ranks.h"
 #include "tokens.h"
 
 #include <setjmp.h>
@@ -27,7 +26,7 @@ static const char *program;
 
 static struct ls_config config_of(const char *directory, const char *words)
 {
-    return config_of_words(SLEEPERS_RUN "parallel.dp=2 %s", directory, directory, words);
+    return config_of_words(SLOW_RANKS_RUN "parallel.dp=2 %s", directory, directory, words);
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
