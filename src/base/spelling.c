@@ -41,25 +41,34 @@ static bool commands(const unsigned char *p, size_t length)
     return embeds || isolates;
 }
 
+/* p[length] as it is shown where it would command a terminal; at most 4 characters a byte. */
+static size_t spell(const unsigned char *p, size_t length, char out[16])
+{
+    static const char digits[] = "0123456789abcdef";
+    if (*p == '\n' || *p == '\t') {
+        memcpy(out, *p == '\n' ? "\\n" : "\\t", 2);
+        return 2;
+    }
+    for (size_t i = 0; i < length; i++) {
+        const char byte[] = {'\\', 'x', digits[p[i] >> 4], digits[p[i] & 15]};
+        memcpy(out + 4 * i, byte, sizeof byte);
+    }
+    return 4 * length;
+}
+
 size_t ls_escape(const char *text, size_t bytes, const char *keep, char *out, size_t out_bytes)
 {
     size_t used = 0;
     for (size_t at = 0; at < bytes;) {
         const unsigned char *p = (const unsigned char *)text + at;
-        size_t length = ls_utf8_character(text + at, bytes - at), put = 0;
-        char escaped[4 * 4 + 1];
+        size_t length = ls_utf8_character(text + at, bytes - at);
+        char spelled[16];
         bool plain = length > 0 && (!commands(p, length) || (*p && strchr(keep, *p)));
         length = length ? length : 1;
-        if (plain)
-            put = (size_t)snprintf(escaped, sizeof escaped, "%.*s", (int)length, text + at);
-        else if (*p == '\n' || *p == '\t')
-            put = (size_t)snprintf(escaped, sizeof escaped, *p == '\n' ? "\\n" : "\\t");
-        else
-            for (size_t i = 0; i < length; i++)
-                put += (size_t)snprintf(escaped + put, sizeof escaped - put, "\\x%02x", p[i]);
+        size_t put = plain ? length : spell(p, length, spelled);
         if (used + put >= out_bytes)
             break;
-        memcpy(out + used, escaped, put);
+        memcpy(out + used, plain ? text + at : spelled, put);
         used += put;
         at += length;
     }

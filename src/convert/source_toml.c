@@ -397,25 +397,36 @@ static void pair(struct toml *t, const char *prefix, struct buffer *out)
     free(text.text);
 }
 
+/* The number that comes behind those of the tables of this array: one look at each table, not one
+ * search for each number. */
+static int next_index(const struct convert_entries *tables, const char *array)
+{
+    enum { DIGITS_MAX = 8 };
+    size_t length = strlen(array);
+    int next = 0;
+    for (size_t i = 0; i < tables->count; i++) {
+        const char *key = tables->at[i].key, *number = key + length + 1;
+        if (strncmp(key, array, length) != 0 || key[length] != '.')
+            continue;
+        size_t digits = strspn(number, "0123456789");
+        if (digits > 0 && digits <= DIGITS_MAX && !number[digits] && atoi(number) >= next)
+            next = atoi(number) + 1;
+    }
+    return next;
+}
+
 /* [table] or [[array of tables]]: the path of what follows. */
 static void header(struct toml *t, char path[PATH_BYTES])
 {
     bool many = begins(t, "[[");
-    int index = 0;
-    char numbered[PATH_BYTES + 16];
     t->at += many ? 2 : 1;
     path[0] = '\0';
     key_path(t, path);
     if (!taken(t, ']') || (many && !taken(t, ']')))
         fail(t, "expected ] behind a table's name");
-    if (many) {
-        do
-            snprintf(numbered, sizeof numbered, "%s.%d", path, index++);
-        while (is_known(&t->tables, numbered));
-        if (strlen(numbered) >= PATH_BYTES)
-            fail(t, "expected a shorter key");
-        snprintf(path, PATH_BYTES, "%.*s", PATH_BYTES - 1, numbered);
-    }
+    size_t used = strlen(path), room = PATH_BYTES - used;
+    if (many && snprintf(path + used, room, ".%d", next_index(&t->tables, path)) >= (int)room)
+        fail(t, "expected a shorter key");
     if (is_known(&t->tables, path) || is_known(t->entries, path))
         fail(t, "a table that is given twice");
     add(t, &t->tables, path, "", CONVERT_EMPTY, t->line);

@@ -8,7 +8,10 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "../support/wrapped.h"
 
 /* Known answers from the Random123 distribution's kat_vectors. */
 static void test_philox_known_answers(void **state)
@@ -199,6 +202,32 @@ static void test_errors_are_escaped(void **state)
     assert_true(strlen(error.text) < sizeof error.text && strspn(error.text, "\\x1b") > 1000);
 }
 
+static int formats; /* calls of snprintf */
+
+WRAPPED(snprintf);
+int __wrap_snprintf(char *out, size_t bytes, const char *format, ...)
+{
+    va_list args;
+    formats++;
+    va_start(args, format);
+    int length = vsnprintf(out, bytes, format, args);
+    va_end(args);
+    return length;
+}
+
+/* Millions of errors are made where records are bad: their characters are copied, not printed. */
+static void test_escaping_prints_no_character(void **state)
+{
+    (void)state;
+    char text[64], shown[64];
+    snprintf(text, sizeof text, "caf\xc3\xa9 %d\n\x1b", 7);
+    assert_int_equal(formats, 1); /* they are counted */
+    formats = 0;
+    ls_escape(text, strlen(text), "", shown, sizeof shown);
+    assert_string_equal(shown, "caf\xc3\xa9 7\\n\\x1b");
+    assert_int_equal(formats, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_digest_of_floats_sees_value_place_and_name),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_errors_are_escaped),
+        cmocka_unit_test(test_escaping_prints_no_character),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

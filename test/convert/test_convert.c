@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "../support/scratch.h"
+#include "../support/wrapped.h"
 
 #define GOLDEN "test/convert/golden/"
 
@@ -458,6 +459,44 @@ static void test_toml(void **state)
     free(good);
 }
 
+static long comparisons; /* of strings, since it was set */
+
+WRAPPED(strcmp);
+int __wrap_strcmp(const char *a, const char *b)
+{
+    comparisons++;
+    return __real_strcmp(a, b);
+}
+
+/* Comparisons that a file of so many tables of one array takes. */
+static long comparisons_of(int tables)
+{
+    struct ls_error error;
+    struct convert_entries entries = {0};
+    char *text = calloc((size_t)tables + 1, 16), last[32];
+    for (int i = 0; i < tables; i++)
+        strcpy(text + strlen(text), "[[a]]\nb = 1\n");
+    comparisons = 0;
+    if (convert_toml_read(&entries, "file", text, strlen(text), &strict, &error))
+        fail_msg("%d tables: %s", tables, error.text);
+    long count = comparisons;
+    snprintf(last, sizeof last, "a.%d.b", tables - 1);
+    assert_int_equal(entries.count, tables);
+    assert_string_equal(entries.at[tables - 1].key, last);
+    convert_entries_release(&entries);
+    free(text);
+    return count;
+}
+
+/* Each table is compared with those before, and not with them once for each number before. */
+static void test_arrays_of_tables_take_few_comparisons(void **state)
+{
+    (void)state;
+    long few = comparisons_of(100), many = comparisons_of(200);
+    if (many > 5 * few)
+        fail_msg("100 tables take %ld comparisons of strings, 200 take %ld", few, many);
+}
+
 static void test_toml_is_refused_with_its_line(void **state)
 {
     (void)state;
@@ -693,6 +732,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_optimizers_and_schedules),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_toml),
+        cmocka_unit_test(test_arrays_of_tables_take_few_comparisons),
         cmocka_unit_test(test_toml_is_refused_with_its_line),
         cmocka_unit_test(test_shell),
         cmocka_unit_test(test_shell_sums),
