@@ -152,6 +152,11 @@ $(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read)
 $(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test comm_record)
+# These hear how far works are.
+$(addprefix $(BUILD)/test/,data/test_prepare infer/test_infer infer/test_score infer/test_generate interop/test_export planner/test_search): \
+	private LDFLAGS_BASE += $(call wrap,ls_meter)
+# This one has a clock of its own.
+$(BUILD)/test/base/test_meter: private LDFLAGS_BASE += $(call wrap,ls_now_s)
 # These count calls.
 $(BUILD)/test/base/test_base: private LDFLAGS_BASE += $(call wrap,snprintf)
 $(BUILD)/test/convert/test_convert: private LDFLAGS_BASE += $(call wrap,strcmp)

@@ -2,6 +2,7 @@
 #include "cmd.h"
 
 #include <lockstep/base/figure.h>
+#include <lockstep/base/meter.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/config.h>
 
@@ -201,6 +202,7 @@ int cmd_args_output(const struct cmd_args *args, const char *name, const char **
 
 int cmd_fail(const char *page_name, int status, const struct ls_error *error)
 {
+    ls_meter_clear();
     fflush(stdout);
     fprintf(stderr, "lockstep %s: %s\n", page_name,
             error->text[0] ? error->text : ls_status_name(status));

@@ -2,6 +2,7 @@
 #include "bench.h"
 #include "launch.h"
 
+#include <lockstep/base/meter.h>
 #include <lockstep/train/recorded.h>
 
 #include <math.h>
@@ -120,6 +121,8 @@ static int bench_body(struct ls_comm *world, void *user, struct ls_error *error)
         status = ls_trainer_step(trainer, &report, error);
         if (writer && !status)
             note_step(bench, i, &report);
+        if (writer)
+            ls_meter("steps", i + 1, steps);
     }
     if (!status)
         account_add(&account, trainer, 1, true, steps > WARM_UP_STEPS);
@@ -239,6 +242,7 @@ int cmd_bench_step(int argc, char **argv)
         made = true;
         snprintf(config.data.train, sizeof config.data.train, "u16:%s", path);
     }
+    cmd_progress_begin("bench step");
     if (!status)
         status = launch_ranks(&config, bench_body, &bench, &error);
     if (made)

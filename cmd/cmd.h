@@ -132,6 +132,16 @@ void cmd_text_end(struct cmd_text *text);
 /* printf of text that holds paths or other strings from outside, escaped in the same way. */
 void cmd_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* ---- progress -------------------------------------------------------------------------------- */
+
+/* Standard error shows how far the command is from here on (lockstep/base/meter.h), and names it.
+ */
+void cmd_progress_begin(const char *page_name);
+/* Columns of the terminal now: it may have been resized since the last line. */
+int cmd_terminal_columns(int fd);
+/* Whether a line can be updated in place there. */
+bool cmd_terminal_renews(int fd);
+
 /* "1.50 GiB" */
 struct cmd_size {
     char text[32];

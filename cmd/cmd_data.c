@@ -2,6 +2,7 @@
 #include "cmd.h"
 #include "conversation.h"
 
+#include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 #include <lockstep/data.h>
 #include <lockstep/device.h>
@@ -54,6 +55,7 @@ static void print_skipped(void *user, const char *why)
 {
     enum { SHOWN = 10 };
     int64_t *count = user;
+    ls_meter_clear();
     if ((*count)++ < SHOWN)
         fprintf(stderr, "lockstep data prepare: skipped %s\n", why);
     else if (*count == SHOWN + 1)
@@ -168,7 +170,9 @@ static int cmd_prepare(int argc, char **argv)
         sigaction(SIGTERM, &action, NULL);
         config.skipped = print_skipped;
         config.user = &skipped;
+        cmd_progress_begin("data prepare");
         rc = ls_data_prepare(&config, &report, &error);
+        ls_meter_clear();
     }
     free(kept);
     ls_chat_free(chat);

@@ -89,6 +89,7 @@ static int run_again(const struct diff *d, const struct ls_run_record *run, cons
     int status = launch_memory(&run->config, &bytes, error);
     if (status)
         return status;
+    cmd_progress_begin("diff");
     printf("%s again: steps %ld to %ld, %s, %s\n", name, (long)from + 1, (long)found->step,
            ls_counted(ls_config_ranks(&run->config), "rank thread").text, ls_bytes(bytes).text);
     fflush(stdout);

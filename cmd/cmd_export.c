@@ -1,6 +1,7 @@
 /* lockstep export: a model as files of other programs. */
 #include "cmd.h"
 
+#include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 #include <lockstep/interop.h>
 
@@ -9,6 +10,7 @@
 static void on_log(void *user, enum ls_log_level level, const char *line)
 {
     (void)user, (void)level;
+    ls_meter_clear();
     fprintf(stderr, "lockstep export: %s\n", line);
 }
 
@@ -99,6 +101,7 @@ int cmd_export(int argc, char **argv)
     int status = cmd_args_read(&args, "export", argc, argv, CMD_WORDS_MAX, &error);
     if (!status)
         status = options_read(&args, &what, &error);
+    cmd_progress_begin("export");
     if (!status)
         status = ls_export(&what, &report, &error);
     if (status)

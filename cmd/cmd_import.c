@@ -1,12 +1,14 @@
 /* lockstep import: a run of another program's model. */
 #include "cmd.h"
 
+#include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 #include <lockstep/interop.h>
 
 static void on_log(void *user, enum ls_log_level level, const char *line)
 {
     (void)user, (void)level;
+    ls_meter_clear();
     fprintf(stderr, "lockstep import: %s\n", line);
 }
 
@@ -23,6 +25,7 @@ int cmd_import(int argc, char **argv)
             ls_error_set(&error, LS_ECONFIG, "%s is missing: expected %s",
                          args.words < 1 ? "the model's folder" : "--out RUN", args.page->arguments);
     if (!status) {
+        cmd_progress_begin("import");
         import.from = args.word[0];
         import.run = cmd_args_value(&args, "--out");
         import.words = args.word + 1;

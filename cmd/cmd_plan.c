@@ -116,6 +116,7 @@ static int show(struct asked *asked, struct ls_error *error)
     struct ls_search search;
     char tiles[LS_CONFIG_TEXT_BYTES + 128];
     double start_s = ls_now_s();
+    cmd_progress_begin("plan");
     int status = ls_search_run(&asked->search, &search, error);
     double took_s = ls_now_s() - start_s;
     bool told = (!status || status == LS_ELAYOUT) && !asked->explain &&

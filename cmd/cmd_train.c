@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* Set by SIGINT and SIGTERM, read between steps. */
@@ -80,17 +79,6 @@ static void on_started(void *user, const struct ls_config *config,
     fflush(stdout);
 }
 
-/* Columns of the terminal now: it may have been resized since the last line. */
-static int terminal_columns(void)
-{
-    struct winsize size;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col;
-    const char *given = getenv("COLUMNS");
-    long columns = given ? strtol(given, NULL, 10) : 0;
-    return columns > 0 && columns < 10000 ? (int)columns : 80;
-}
-
 /* What a narrow terminal cuts off is what is needed least. */
 static void step_line(struct progress *p, const struct ls_step_report *r, double now)
 {
@@ -108,7 +96,7 @@ static void step_line(struct progress *p, const struct ls_step_report *r, double
         return;
     }
     /* One column less than there are: a terminal that is full breaks the line by itself. */
-    int fit = (int)ls_columns_fit(line, terminal_columns() - 1);
+    int fit = (int)ls_columns_fit(line, cmd_terminal_columns(STDOUT_FILENO) - 1);
     printf("\r%.*s\033[K", fit, line);
     p->open_line = true;
 }
@@ -365,8 +353,7 @@ int cmd_train(int argc, char **argv)
         int shown = config.log.progress;
         job.progress.off = shown == LS_CONFIG_OFF;
         /* A line that renews itself is for a terminal; elsewhere its codes would be in the way. */
-        const char *terminal = getenv("TERM");
-        bool renews = isatty(STDOUT_FILENO) && !(terminal && strcmp(terminal, "dumb") == 0);
+        bool renews = cmd_terminal_renews(STDOUT_FILENO);
         job.progress.live = renews && (shown == LS_CONFIG_LIVE || shown == LS_CONFIG_AUTO);
         signals_catch();
         status = launch_ranks(&config, rank_body, &job, &error);

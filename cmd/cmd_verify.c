@@ -2,12 +2,14 @@
 #include "cmd.h"
 #include "launch.h"
 
+#include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 #include <lockstep/compare.h>
 #include <lockstep/train/recorded.h>
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TEXT_BYTES = 1024 };
 
@@ -83,6 +85,7 @@ static int layout_check(struct verify *v, const struct ls_config *config, struct
         puts("ok");
     }
     fflush(stdout);
+    ls_meter("layouts", v->ran, v->layouts);
     return LS_OK;
 }
 
@@ -265,6 +268,8 @@ int cmd_verify(int argc, char **argv)
     int status = read_arguments(v, &args, argc, argv, &error);
     if (!status)
         status = prepare(v, &args, &error);
+    if (!isatty(STDOUT_FILENO)) /* there its lines show it */
+        cmd_progress_begin("verify");
     if (!status)
         status = reference_make(v, &error);
     if (!status)

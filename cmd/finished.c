@@ -2,6 +2,8 @@
 #include "finished.h"
 #include "launch.h"
 
+#include <lockstep/base/meter.h>
+
 #include <string.h>
 
 static const char *log_command;
@@ -10,6 +12,7 @@ static void on_log(void *user, enum ls_log_level level, const char *line)
 {
     (void)user;
     (void)level;
+    ls_meter_clear();
     fprintf(stderr, "lockstep %s: %s\n", log_command, line);
 }
 
@@ -82,6 +85,7 @@ int finished_run(struct finished_job *job, struct ls_error *error)
     int64_t given = 0;
     int count = job->key_count;
     log_command = job->command;
+    cmd_progress_begin(job->command);
     int status = cmd_args_int(&job->args, "--threads", 1, ls_device_threads_max(), &given, error);
     if (!status)
         status = quantize_read(job, error);

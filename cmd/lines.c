@@ -1,16 +1,21 @@
 /* JSON lines, member by member. */
 #include "lines.h"
 
+#include <lockstep/base/meter.h>
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int cmd_lines_open(struct cmd_lines *lines, const char *path, struct ls_error *error)
 {
     *lines = (struct cmd_lines){.named = path && strcmp(path, "-") != 0};
     int status = lines->named ? ls_atomic_file_open(&lines->file, path, NULL, error) : LS_OK;
     lines->open = !status;
+    if (!lines->named && isatty(STDOUT_FILENO)) /* the lines themselves show how far it is */
+        ls_meter_show(NULL);
     return status;
 }
 

@@ -1,6 +1,8 @@
 /* A stretch of a run again, with the digests of its tensors. */
 #include <lockstep/compare.h>
 
+#include <lockstep/base/meter.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +102,9 @@ static int rerun_body(struct ls_comm *world, void *user, struct ls_error *error)
         }
         if (!status)
             status = step_run(t, world, job->rerun, error);
+        if (!status && ls_comm_rank(world) == 0)
+            ls_meter("steps", ls_trainer_steps(t) - job->rerun->first + 1,
+                     last - job->rerun->first + 1);
     }
     ls_trainer_free(t);
     return status;

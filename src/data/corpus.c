@@ -2,6 +2,7 @@
 #include "data/data_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/meter.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -22,6 +23,7 @@ struct data_corpus {
     size_t at; /* path that is open, or comes next */
     struct data_corpus_config config;
     struct data_source *source; /* NULL: none is open */
+    int64_t bytes_read;         /* of all sources */
     bool is_jsonl;
     struct ls_text lines; /* JSONL: bytes read; [lines_at, count) not yet used */
     size_t lines_at;
@@ -177,13 +179,25 @@ static bool named_jsonl(const char *path)
     return false;
 }
 
+/* Bytes that the source has next, for all to see how far it is. */
+static int source_read(struct data_corpus *corpus, char *out, size_t want, size_t *got,
+                       struct ls_error *error)
+{
+    int rc = data_source_read(corpus->source, out, want, got, error);
+    if (rc)
+        return rc;
+    corpus->bytes_read += (int64_t)*got;
+    ls_meter("MB read", corpus->bytes_read / 1000000, 0);
+    return LS_OK;
+}
+
 static int read_text(struct data_corpus *corpus, size_t want, struct ls_text *out,
                      enum data_part *part, struct ls_error *error)
 {
     size_t got;
     int rc = data_text_reserve(out, want, error);
     if (!rc)
-        rc = data_source_read(corpus->source, out->bytes + out->count, want, &got, error);
+        rc = source_read(corpus, out->bytes + out->count, want, &got, error);
     if (rc)
         return rc;
     out->count += got;
@@ -198,8 +212,7 @@ static int lines_read(struct data_corpus *corpus, struct ls_error *error)
     size_t got;
     int rc = data_text_reserve(lines, LINE_READ_BYTES, error);
     if (!rc)
-        rc = data_source_read(corpus->source, lines->bytes + lines->count, LINE_READ_BYTES, &got,
-                              error);
+        rc = source_read(corpus, lines->bytes + lines->count, LINE_READ_BYTES, &got, error);
     if (rc)
         return rc;
     lines->count += got;

@@ -205,11 +205,14 @@ static int rounds_run(struct evaluation *e, int64_t sequences, struct ls_eval_re
                       struct ls_error *error)
 {
     struct ls_trace *trace = e->r->parts.trace;
+    int64_t at_once =
+        e->r->parts.layout->micro_sequences * ls_comm_size(e->r->parts.groups[LS_GROUP_DP]);
     int status = LS_OK;
     shares_set(e, sequences);
     for (int64_t round = 0; round < e->rounds && !status; round++) {
         ls_trace_set(trace, LS_TRACE_MICRO_BATCH, round);
         status = round_run(e, round, error);
+        runner_tell(e->r, "sequences", (round + 1) * at_once, sequences);
     }
     ls_trace_set(trace, LS_TRACE_MICRO_BATCH, -1);
     if (!status)

@@ -1,6 +1,7 @@
 /* A finished run, opened for evaluation and generation in any layout. */
 #include "infer_private.h"
 
+#include <lockstep/base/meter.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/config/inputs.h>
 #include <lockstep/dtensor.h>
@@ -153,6 +154,14 @@ struct ls_finished {
     enum ls_quantize quantize;
 };
 
+/* Parameter i is there: a sign of life of each rank, and rank 0 tells how far it is. */
+static void parameter_told(const struct ls_finished *f, int i)
+{
+    ls_progress();
+    if (ls_comm_rank(f->groups[LS_GROUP_WORLD]) == 0)
+        ls_meter("tensors", i + 1, f->params.count);
+}
+
 /* Each rank reads the file, and keeps its part. */
 static int parameters_load(struct ls_finished *f, const struct ls_safetensors *file,
                            struct ls_error *error)
@@ -175,7 +184,7 @@ static int parameters_load(struct ls_finished *f, const struct ls_safetensors *f
         status = held_weights_end(&f->weights, &f->ops, &f->params.list[i], error);
         if (status)
             return status;
-        ls_progress();
+        parameter_told(f, i);
     }
     return LS_OK;
 }
@@ -198,7 +207,7 @@ static int source_load(struct ls_finished *f, struct ls_model_source *source,
         }
         status = held_weights_end(&f->weights, &f->ops, param, error);
         ls_model_source_forget(source, param);
-        ls_progress();
+        parameter_told(f, i);
     }
     free(piece);
     return status;

@@ -27,6 +27,8 @@ struct ls_runner {
 bool runner_ends(const struct ls_runner *runner);
 /* And answers for it among those of tp, who all know the same. */
 bool runner_answers(const struct ls_runner *runner);
+/* Rank 0 tells how far a work of all ranks is (lockstep/base/meter.h). */
+void runner_tell(const struct ls_runner *runner, const char *what, int64_t done, int64_t all);
 /* A model over memory of its own. */
 int runner_model_make(const struct ls_model_options *options, struct ls_arena *arena,
                       struct ls_model **out, struct ls_error *error);

@@ -2,6 +2,8 @@
  * layout. */
 #include "infer_private.h"
 
+#include <lockstep/base/meter.h>
+
 #include <stdlib.h>
 
 int ls_runner_new(const struct ls_runner_parts *parts, struct ls_runner **out,
@@ -48,6 +50,12 @@ bool runner_ends(const struct ls_runner *r)
 bool runner_answers(const struct ls_runner *r)
 {
     return runner_ends(r) && ls_comm_rank(r->parts.groups[LS_GROUP_TP]) == 0;
+}
+
+void runner_tell(const struct ls_runner *r, const char *what, int64_t done, int64_t all)
+{
+    if (ls_comm_rank(r->parts.groups[LS_GROUP_WORLD]) == 0)
+        ls_meter(what, ls_min(done, all), all);
 }
 
 int runner_model_make(const struct ls_model_options *options, struct ls_arena *arena,

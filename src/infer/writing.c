@@ -303,6 +303,8 @@ int writing_run(struct writing *w, struct ls_error *error)
             status = found_take_all(w, ending, error);
         if (!status)
             status = places_fill(w, error);
+        if (w->g->prompts->count > 1) /* one shows its text */
+            runner_tell(w->r, "prompts", w->next - w->active, w->g->prompts->count);
     }
     return status;
 }

@@ -2,6 +2,8 @@
 #include "gguf.h"
 #include "staging.h"
 
+#include <lockstep/base/meter.h>
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -172,6 +174,7 @@ int out_write(struct exporting *ex, const struct out_tensor *tensor, pump_write 
         ls_model_source_forget(ex->source, tensor->part[p]);
     ex->report.tensors++;
     ex->report.bytes += out_bytes(tensor);
+    ls_meter("tensors", ex->report.tensors, ex->count);
     return status;
 }
 

@@ -4,6 +4,7 @@
 #include "pump.h"
 #include "staging.h"
 
+#include <lockstep/base/meter.h>
 #include <lockstep/config/inputs.h>
 #include <lockstep/state.h>
 
@@ -76,8 +77,10 @@ static int weights_write(struct importing *im, struct ls_checkpoint_writer *chec
     ls_safetensors_order(im->entries, count, order);
     int status =
         ls_checkpoint_writer_begin(checkpoint, LS_CKPT_MODEL, im->entries, count, &writer, error);
-    for (size_t i = 0; i < count && !status; i++)
+    for (size_t i = 0; i < count && !status; i++) {
         status = tensor_write(im, writer, &im->params->list[order[i] - im->entries], error);
+        ls_meter("tensors", (int64_t)i + 1, (int64_t)count);
+    }
     free(order);
     status = pump_drain(&im->pump, status, error);
     if (!status)

@@ -2,6 +2,7 @@
  * until none that is left can be better; then the best are varied in details. */
 #include "candidates.h"
 
+#include <lockstep/base/meter.h>
 #include <lockstep/planner/run_plan.h>
 
 #include <math.h>
@@ -241,6 +242,7 @@ static int candidates_try(struct searching *s, struct candidates *all, struct ls
         fits += !is_too_large(s, &all->list[i]);
     for (int wish = BEST; wish < WISHES; wish++)
         for (int64_t i = 0; i < all->count && !status; i++) {
+            ls_meter("layouts", i + 1, all->count);
             if (!is_worth_it(s, &all->list[i], (enum wish)wish))
                 continue;
             if (s->until_s > 0 && s->search->count > 0 && ls_now_s() > s->until_s)
@@ -248,6 +250,7 @@ static int candidates_try(struct searching *s, struct candidates *all, struct ls
             else
                 status = candidate_try(s, &all->list[i], error);
         }
+    ls_meter_clear();
     s->search->unproven = left[BEST];
     s->search->unlisted = left[LISTED];
     if (!s->options->exhaustive)

@@ -1,4 +1,5 @@
 /* From texts to a token store: what a document is, what is held out, what is refused. */
+#include "../support/told.h"
 #include "support.h"
 
 #include <errno.h>
@@ -185,7 +186,9 @@ static void test_jsonl_plain_and_packed(void **state)
     struct ls_prepare_config config = config_of(inputs, 5);
     struct ls_error error = {0};
     struct ls_prepare_report report;
+    told_clear();
     assert_ok(ls_data_prepare(&config, &report, &error), error);
+    told_expect("MB read", 0);
     assert_int_equal(report.train.documents, 11);
     assert_int_equal(report.text_bytes, 3 * 13 + 8);
     assert_int_equal(report.train.tokens, 3 * 13 + 8 + 11);

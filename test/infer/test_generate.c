@@ -2,6 +2,7 @@
  * becomes of a prompt depends neither on the batch nor on the layout. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/told.h"
 #include "../support/wrapped.h"
 #include "small_runs.h"
 
@@ -128,8 +129,10 @@ static struct outcome *generate(const char *directory, int run, const keys_t key
     struct ls_error error = {0};
     job.out = calloc(1, sizeof *job.out);
     job.out->choice = job.choice;
+    told_clear();
     if (job_run(&job, directory, run, keys, &error))
         fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+    told_expect("prompts", PROMPTS);
     return job.out;
 }
 

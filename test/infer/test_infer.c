@@ -2,6 +2,7 @@
  * a finished run and of the trainer itself. Logits that are gathered in another order are seen. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/told.h"
 #include "../support/wrapped.h"
 #include "small_runs.h"
 
@@ -182,7 +183,10 @@ static void test_one_loss(void **state)
             if (!check_pair(run, i, 7))
                 continue;
             struct outcome *out = calloc(1, sizeof *out);
+            told_clear();
             job_run(*state, run, LS_TO_EVALUATE, layouts[i], out);
+            told_expect("tensors", TOLD_SOME);
+            told_expect("sequences", SEQUENCES);
             if (memcmp(&out->report, &one->report, sizeof out->report))
                 fail_msg("run %d, %s: loss %.17g, of one rank %.17g", run, layout_text(layouts[i]),
                          out->report.loss, one->report.loss);

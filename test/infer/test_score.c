@@ -2,6 +2,7 @@
  * layout, whichever texts stand together. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/told.h"
 #include "small_runs.h"
 
 #include <setjmp.h>
@@ -108,10 +109,12 @@ static struct scores *scores_of(const char *directory, int run, const keys_t key
         count++;
     int status = ls_finished_configure(path, LS_TO_EVALUATE, keys, count, &job.config, &error);
     job.config.parallel.threads = 1;
+    told_clear();
     if (!status)
         status = ls_world_run((int)ls_config_ranks(&job.config), score_body, &job, &error);
     if (status)
         fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+    told_expect("texts", TEXTS);
     return out;
 }
 

@@ -2,6 +2,7 @@
  * what a format cannot say is refused, and nothing is left half-written. */
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/told.h"
 #include "folders.h"
 
 #include <setjmp.h>
@@ -32,8 +33,10 @@ static void import(const char *directory, const char *from, const char *run)
     char paths[2][PATH];
     path_in(paths[0], directory, from);
     path_in(paths[1], directory, run);
+    told_clear();
     if (ls_import(&(struct ls_import){.from = paths[0], .run = paths[1]}, &report, &error))
         fail_msg("%s: %s", from, error.text);
+    told_expect("tensors", TOLD_SOME);
 }
 
 static struct ls_export_report export(const char *directory, const char *from, const char *out,
@@ -46,8 +49,10 @@ static struct ls_export_report export(const char *directory, const char *from, c
     path_in(paths[1], directory, out);
     what.from = paths[0];
     what.out = paths[1];
+    told_clear();
     if (ls_export(&what, &report, &error))
         fail_msg("%s: %s", out, error.text);
+    told_expect("tensors", report.tensors);
     return report;
 }
 

@@ -1,6 +1,7 @@
 /* The search against exhaustive simulation on drawn small cases, laws that plans keep, and what is
  * refused. */
 #include "../support/extent.h"
+#include "../support/told.h"
 
 #include <lockstep/planner.h>
 
@@ -164,6 +165,7 @@ static void test_the_best_is_the_best(void **state)
     print_message("%ld cases fit; %ld layouts simulated of %ld\n", (long)fitted, (long)looked,
                   (long)all);
     assert_true(fitted > cases / 2 && fitted < cases && looked < all);
+    told_expect("layouts", TOLD_SOME);
 }
 
 /* A model of today on hundreds of accelerators is proven by few simulations, in seconds. */

@@ -1,0 +1,42 @@
+/* Where commands that take long show how far they are: standard error. */
+#include "cmd.h"
+
+#include <lockstep/base/meter.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+int cmd_terminal_columns(int fd)
+{
+    struct winsize size;
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col;
+    const char *given = getenv("COLUMNS");
+    long columns = given ? strtol(given, NULL, 10) : 0;
+    return columns > 0 && columns < 10000 ? (int)columns : 80;
+}
+
+bool cmd_terminal_renews(int fd)
+{
+    const char *terminal = getenv("TERM");
+    return isatty(fd) && !(terminal && strcmp(terminal, "dumb") == 0);
+}
+
+static void write_text(void *user, const char *text, size_t bytes)
+{
+    (void)user;
+    fwrite(text, 1, bytes, stderr);
+    fflush(stderr);
+}
+
+void cmd_progress_begin(const char *page_name)
+{
+    static char title[64];
+    snprintf(title, sizeof title, "lockstep %s", page_name);
+    bool live = cmd_terminal_renews(STDERR_FILENO);
+    ls_meter_show(&(struct ls_meter_view){.title = title,
+                                          .columns = live ? cmd_terminal_columns(STDERR_FILENO) : 0,
+                                          .write = write_text});
+}
