@@ -105,14 +105,16 @@ int ls_tensorboard_close(struct ls_tensorboard *board, struct ls_error *error);
 /* What one thread did and when. Every call accepts NULL and then does nothing, which is how tracing
  * is off. Names, categories and phases are borrowed until the trace is freed: string literals. */
 struct ls_trace;
-/* A ring of event_count events (about 150 bytes each): when it is full, the oldest go, and are
- * counted. rank and role ("main", "comm", "prefetch") name the thread in the picture. Nothing is
- * allocated after this and ls_trace_group. */
+/* A ring of event_count events (about 150 bytes each) that are in no file yet: when it is full, the
+ * oldest go, and are counted. rank and role ("main", "comm", "prefetch") name the thread in the
+ * picture. Nothing is allocated after this and ls_trace_group. */
 int ls_trace_new(struct ls_trace **out, int rank, const char *role, size_t event_count,
                  struct ls_error *error);
 void ls_trace_free(struct ls_trace *trace);
-/* Events that went because the ring was full. */
+/* Events that went because the ring, or the file, was full. */
 uint64_t ls_trace_dropped(const struct ls_trace *trace);
+/* Time to write: half of the ring holds events that are in no file. */
+bool ls_trace_half_full(const struct ls_trace *trace);
 
 /* Where what follows belongs; each event takes down what held when it began. -1, as at first: to
  * none. */
@@ -160,15 +162,24 @@ void ls_trace_done(struct ls_trace *trace, int number);
 void ls_trace_wait(struct ls_trace *trace, int number);
 void ls_trace_finish(struct ls_trace *trace, int number);
 
-/* Writes the traces of all threads of a process as one Chrome trace (Trace Event Format, JSON
- * object): pid = rank, tid = place in the list. Spans are complete events whose args say what
- * ls_trace_set and ls_trace_phase said; transfers in the background are asynchronous events;
- * messages have flow arrows from send to receive. What is still open is there, until now, with
- * "unfinished". Times are microseconds of the monotonic clock, which the processes of one machine
- * share; otherData has the clocks, the groups and how many events were dropped. The threads must be
- * at rest. Written aside and renamed. */
-int ls_trace_write(const char *path, struct ls_trace *const *traces, size_t count,
-                   struct ls_error *error);
+/* The traces of all threads of a process as one Chrome trace (Trace Event Format, JSON array): pid
+ * = rank, tid = place in the list. Spans are complete events whose args say what ls_trace_set and
+ * ls_trace_phase said; transfers in the background are asynchronous events; messages have flow
+ * arrows from send to receive. Times are microseconds of the monotonic clock, which the processes
+ * of one machine share; events of type M name threads and groups, and say the clocks and how many
+ * events were dropped.
+ *
+ * The file only grows: each event is written once, and goes from the ring. Its list is open until
+ * close, which the format allows. It takes at most 256 MiB; later events are dropped. The threads
+ * must be at rest in each call; traces are borrowed until close. */
+struct ls_trace_file;
+int ls_trace_file_open(struct ls_trace_file **out, const char *path, struct ls_trace *const *traces,
+                       size_t count, struct ls_error *error);
+/* Appends what has ended since the last call. After a failure it is tried again by the next. */
+int ls_trace_file_write(struct ls_trace_file *file, struct ls_error *error);
+/* The same, then what is still open, until now, with "unfinished"; closes and frees. NULL is
+ * allowed. */
+int ls_trace_file_close(struct ls_trace_file *file, struct ls_error *error);
 
 /* A span that ended, of such a file. Strings are borrowed until visit returns. */
 struct ls_trace_span {

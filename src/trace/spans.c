@@ -39,7 +39,12 @@ void ls_trace_free(struct ls_trace *trace)
 
 uint64_t ls_trace_dropped(const struct ls_trace *trace)
 {
-    return trace && trace->written > trace->capacity ? trace->written - trace->capacity : 0;
+    return trace ? trace->dropped : 0;
+}
+
+bool ls_trace_half_full(const struct ls_trace *trace)
+{
+    return trace && trace->written - trace->passed >= trace->capacity / 2;
 }
 
 void ls_trace_set(struct ls_trace *trace, enum ls_trace_key key, int64_t value)
@@ -67,6 +72,10 @@ static struct trace_event event_of(const struct ls_trace *trace, enum trace_even
 
 static void push(struct ls_trace *trace, const struct trace_event *event)
 {
+    if (trace->written - trace->passed == trace->capacity) {
+        trace->passed++;
+        trace->dropped++;
+    }
     trace->ring[trace->written++ % trace->capacity] = *event;
 }
 

@@ -53,7 +53,8 @@ struct ls_trace {
     int depth;
     int64_t at[LS_TRACE_KEYS];
     const char *phase;
-    uint64_t written; /* events so far; the ring holds the last `capacity` of them */
+    /* Events: so far; of these in a file, or dropped; dropped. The ring holds the others. */
+    uint64_t written, passed, dropped;
     size_t capacity;
     uint64_t started; /* transfers in the background so far */
     int group_count, background_next;
@@ -64,6 +65,8 @@ struct ls_trace {
     struct trace_event background[TRACE_BACKGROUND_MAX];
     struct trace_event ring[];
 };
+
+enum { TRACE_FILE_BYTES_MAX = 256 << 20 };
 
 int64_t trace_now_ns(void);
 

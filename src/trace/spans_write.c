@@ -1,43 +1,58 @@
-/* A trace as a file: Chrome's Trace Event Format. */
+/* A trace as a file: Chrome's Trace Event Format, as a list that grows at its end. */
+#include "append.h"
 #include "spans.h"
-
-#include <lockstep/base/file.h>
 
 #include "text.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS_SHOWN = 16 };
+enum { RANKS_SHOWN = 16, BUFFER_BYTES = 1 << 16, OBJECT_BYTES = 4096 };
 
 /* The file, and which thread is being written. */
-struct writer {
-    struct ls_atomic_file *file;
+struct ls_trace_file {
+    struct trace_append file;
     const struct ls_trace *trace;
     size_t tid;
     int64_t now_ns;
-    bool any; /* an object was written */
-    char buffer[4096];
-    struct trace_text text;
+    struct ls_error *error;
+    int status;                /* the first failure of a call; what follows does nothing */
+    char buffer[BUFFER_BYTES]; /* whole objects */
+    size_t used;
+    struct trace_text text; /* the object under work, behind them */
+    size_t count;
+    struct ls_trace *traces[];
 };
 
-static struct trace_text *begin_object(struct writer *w)
+/* What is gathered goes to the file, or is gathered no more. */
+static void drain(struct ls_trace_file *w)
 {
-    w->text = (struct trace_text){.data = w->buffer, .size = sizeof w->buffer};
+    if (!w->status && w->used > 0)
+        w->status = trace_append_write(&w->file, w->buffer, w->used, w->error);
+    w->used = 0;
+}
+
+static struct trace_text *begin_object(struct ls_trace_file *w)
+{
+    if (sizeof w->buffer - w->used < OBJECT_BYTES)
+        drain(w);
+    w->text = (struct trace_text){.data = w->buffer + w->used, .size = OBJECT_BYTES};
     return &w->text;
 }
 
-static void end_object(struct writer *w)
+static void end_object(struct ls_trace_file *w)
 {
+    trace_text_put(&w->text, ",\n");
     LS_ASSERT(!w->text.overflow); /* names are literals, and copies are cut */
-    ls_atomic_file_write(w->file, w->any ? ",\n" : "\n", w->any ? 2 : 1);
-    ls_atomic_file_write(w->file, w->text.data, w->text.used);
-    w->any = true;
+    w->used += w->text.used;
 }
 
 /* ---- names and order ------------------------------------------------------------------------- */
 
-static void put_metadata(struct writer *w, const char *what, const char *name, int64_t order)
+static void put_metadata(struct ls_trace_file *w, const char *what, const char *name, int64_t order)
 {
     struct trace_text *text = begin_object(w);
     trace_text_printf(text, "{\"name\":\"%s\",\"ph\":\"M\",\"pid\":%d,\"tid\":%zu,\"args\":{", what,
@@ -52,7 +67,7 @@ static void put_metadata(struct writer *w, const char *what, const char *name, i
     end_object(w);
 }
 
-static void put_names(struct writer *w)
+static void put_names(struct ls_trace_file *w)
 {
     char host[128] = "", process[192];
     if (gethostname(host, sizeof host - 1))
@@ -78,8 +93,8 @@ static void put_field(struct trace_text *text, const char *key, const char *valu
     trace_text_json(text, value ? value : "");
 }
 
-static void put_head(struct writer *w, const char *name, const char *category, const char *ph,
-                     int64_t ns)
+static void put_head(struct ls_trace_file *w, const char *name, const char *category,
+                     const char *ph, int64_t ns)
 {
     struct trace_text *text = begin_object(w);
     trace_text_put(text, "{\"name\":");
@@ -89,7 +104,7 @@ static void put_head(struct writer *w, const char *name, const char *category, c
     put_time(text, "ts", ns);
 }
 
-static void put_transfer(struct writer *w, const struct trace_event *event)
+static void put_transfer(struct ls_trace_file *w, const struct trace_event *event)
 {
     struct trace_text *text = &w->text;
     const struct trace_transfer *transfer = &event->transfer;
@@ -115,7 +130,7 @@ static bool is_transfer(const struct trace_event *event)
 }
 
 /* A span of no step is of those before the first, and so on: what does not hold is left out. */
-static void put_args(struct writer *w, const struct trace_event *event)
+static void put_args(struct ls_trace_file *w, const struct trace_event *event)
 {
     static const char *const keys[LS_TRACE_KEYS] = {"step", "micro_batch", "chunk", "stage",
                                                     "layer"};
@@ -133,7 +148,8 @@ static void put_args(struct writer *w, const struct trace_event *event)
 }
 
 /* An arrow from a send to its receive; it ties to the span around it. */
-static void put_flow(struct writer *w, const struct trace_event *event, bool finish, int64_t ns)
+static void put_flow(struct ls_trace_file *w, const struct trace_event *event, bool finish,
+                     int64_t ns)
 {
     put_head(w, "message", "message", finish ? "f" : "s", ns);
     trace_text_printf(&w->text, ",\"id\":\"%016llx\"%s}", (unsigned long long)event->transfer.flow,
@@ -141,7 +157,7 @@ static void put_flow(struct writer *w, const struct trace_event *event, bool fin
     end_object(w);
 }
 
-static void put_span(struct writer *w, const struct trace_event *event)
+static void put_span(struct ls_trace_file *w, const struct trace_event *event)
 {
     int64_t duration = event->duration_ns < 0 ? w->now_ns - event->begin_ns : event->duration_ns;
     char name[64];
@@ -163,7 +179,7 @@ static void put_span(struct writer *w, const struct trace_event *event)
         put_flow(w, event, true, event->begin_ns + duration - 1);
 }
 
-static void put_background(struct writer *w, const struct trace_event *event)
+static void put_background(struct ls_trace_file *w, const struct trace_event *event)
 {
     int64_t end = event->duration_ns < 0 ? w->now_ns : event->begin_ns + event->duration_ns;
     for (int i = 0; i < 2; i++) {
@@ -178,7 +194,7 @@ static void put_background(struct writer *w, const struct trace_event *event)
     }
 }
 
-static void put_event(struct writer *w, const struct trace_event *event)
+static void put_event(struct ls_trace_file *w, const struct trace_event *event)
 {
     if (event->type == TRACE_BACKGROUND)
         put_background(w, event);
@@ -187,7 +203,7 @@ static void put_event(struct writer *w, const struct trace_event *event)
 }
 
 /* What is under way ends now, or is not there yet: its own duration is kept to be counted later. */
-static void put_open(struct writer *w)
+static void put_open(struct ls_trace_file *w)
 {
     for (int i = 0; i < w->trace->depth; i++) {
         struct trace_event event = w->trace->open[i];
@@ -201,60 +217,137 @@ static void put_open(struct writer *w)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static void put_groups(struct ls_atomic_file *file, const struct ls_trace *trace)
+static void put_group(struct ls_trace_file *w, const struct trace_group *group)
 {
-    for (int g = 0; g < trace->group_count; g++) {
-        const struct trace_group *group = &trace->groups[g];
-        char buffer[256];
-        struct trace_text text = {.data = buffer, .size = sizeof buffer};
-        trace_text_put(&text, g ? ",\n{\"name\":" : "\n{\"name\":");
-        trace_text_json(&text, group->name);
-        trace_text_put(&text, ",\"ranks\":[");
-        ls_atomic_file_write(file, text.data, text.used);
-        for (int i = 0; i < group->size; i++)
-            ls_atomic_file_printf(file, "%s%d", i ? "," : "", group->ranks[i]);
-        ls_atomic_file_printf(file, "]}");
+    struct trace_text *text = begin_object(w);
+    trace_text_printf(
+        text, "{\"name\":\"group\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":", w->trace->rank);
+    trace_text_json(text, group->name);
+    trace_text_put(text, ",\"ranks\":[");
+    for (int i = 0; i < group->size; i++) {
+        if (text->used + 16 > OBJECT_BYTES) { /* a long list goes on in the next piece */
+            w->used += text->used;
+            text = begin_object(w);
+        }
+        trace_text_printf(text, "%s%d", i ? "," : "", group->ranks[i]);
     }
+    trace_text_put(text, "]}}");
+    end_object(w);
 }
 
-static void put_other(struct ls_atomic_file *file, struct ls_trace *const *traces, size_t count,
-                      int64_t now_ns)
+/* Sums up to here; the last one in the file counts. */
+static void put_sums(struct ls_trace_file *w)
 {
     struct timespec wall;
     uint64_t dropped = 0, kept = 0;
     clock_gettime(CLOCK_REALTIME, &wall);
-    for (size_t t = 0; t < count; t++) {
-        dropped += ls_trace_dropped(traces[t]);
-        kept += traces[t]->written - ls_trace_dropped(traces[t]);
+    for (size_t t = 0; t < w->count; t++) {
+        dropped += w->traces[t]->dropped;
+        kept += w->traces[t]->written - w->traces[t]->dropped;
     }
-    ls_atomic_file_printf(file,
-                          "\n],\"otherData\":{\"events_kept\":%llu,\"events_dropped\":%llu,"
-                          "\"monotonic_ns\":%lld,\"realtime_ns\":%lld%09ld,\"groups\":[",
-                          (unsigned long long)kept, (unsigned long long)dropped, (long long)now_ns,
-                          (long long)wall.tv_sec, wall.tv_nsec);
-    if (count > 0)
-        put_groups(file, traces[0]);
-    ls_atomic_file_printf(file, "]}}\n");
+    trace_text_printf(begin_object(w),
+                      "{\"name\":\"events\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"kept\":%llu,"
+                      "\"dropped\":%llu,\"monotonic_ns\":%lld,\"realtime_ns\":%lld%09ld}}",
+                      w->traces[0]->rank, (unsigned long long)kept, (unsigned long long)dropped,
+                      (long long)w->now_ns, (long long)wall.tv_sec, wall.tv_nsec);
+    end_object(w);
 }
 
-int ls_trace_write(const char *path, struct ls_trace *const *traces, size_t count,
-                   struct ls_error *error)
+static void call_begin(struct ls_trace_file *w, struct ls_error *error)
 {
-    struct ls_atomic_file file;
-    int code = ls_atomic_file_open(&file, path, NULL, error);
-    if (code)
-        return code;
-    struct writer w = {.file = &file, .now_ns = trace_now_ns()};
-    ls_atomic_file_printf(&file, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
-    for (size_t t = 0; t < count; t++) {
-        w.trace = traces[t];
-        w.tid = t;
-        put_names(&w);
-        uint64_t oldest = ls_trace_dropped(traces[t]);
-        for (uint64_t i = oldest; i < traces[t]->written; i++)
-            put_event(&w, &traces[t]->ring[i % traces[t]->capacity]);
-        put_open(&w);
+    w->now_ns = trace_now_ns();
+    w->error = error;
+    w->status = LS_OK;
+    w->used = 0;
+}
+
+/* Those that are not in the file yet; after a failure they stay. */
+static void put_new(struct ls_trace_file *w, struct ls_trace *trace)
+{
+    bool full = w->file.size > TRACE_FILE_BYTES_MAX - 2 * BUFFER_BYTES;
+    uint64_t next = trace->passed;
+    if (full) {
+        trace->dropped += trace->written - trace->passed;
+        trace->passed = trace->written;
     }
-    put_other(&file, traces, count, w.now_ns);
-    return ls_atomic_file_commit(&file, error);
+    while (trace->passed < trace->written && !w->status) {
+        while (next < trace->written && sizeof w->buffer - w->used >= 4 * OBJECT_BYTES)
+            put_event(w, &trace->ring[next++ % trace->capacity]);
+        drain(w);
+        if (!w->status)
+            trace->passed = next;
+    }
+}
+
+int ls_trace_file_open(struct ls_trace_file **out, const char *path, struct ls_trace *const *traces,
+                       size_t count, struct ls_error *error)
+{
+    struct ls_trace_file *w = calloc(1, sizeof *w + count * sizeof w->traces[0]);
+    *out = NULL;
+    if (!w)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for a trace's file", path);
+    int status = trace_append_open(&w->file, path, O_TRUNC, error);
+    if (status) {
+        free(w);
+        return status;
+    }
+    w->count = count;
+    memcpy(w->traces, traces, count * sizeof w->traces[0]);
+    *out = w;
+    return LS_OK;
+}
+
+/* Once, before the first events. */
+static void put_start(struct ls_trace_file *w)
+{
+    memcpy(w->buffer, "[\n", 2);
+    w->used = 2;
+    for (size_t t = 0; t < w->count; t++) {
+        w->trace = w->traces[t];
+        w->tid = t;
+        put_names(w);
+    }
+    w->trace = w->traces[0];
+    for (int g = 0; g < w->trace->group_count; g++)
+        put_group(w, &w->trace->groups[g]);
+    drain(w);
+}
+
+static void write_new(struct ls_trace_file *w, struct ls_error *error)
+{
+    call_begin(w, error);
+    if (w->file.size == 0)
+        put_start(w);
+    for (size_t t = 0; t < w->count && !w->status; t++) {
+        w->trace = w->traces[t];
+        w->tid = t;
+        put_new(w, w->traces[t]);
+    }
+}
+
+int ls_trace_file_write(struct ls_trace_file *w, struct ls_error *error)
+{
+    write_new(w, error);
+    put_sums(w);
+    drain(w);
+    return w->status;
+}
+
+int ls_trace_file_close(struct ls_trace_file *w, struct ls_error *error)
+{
+    if (!w)
+        return LS_OK;
+    write_new(w, error);
+    for (size_t t = 0; t < w->count; t++) {
+        w->trace = w->traces[t];
+        w->tid = t;
+        put_open(w);
+    }
+    put_sums(w);
+    memcpy(w->buffer + w->used - 2, "\n]\n", 3); /* in place of the last comma */
+    w->used++;
+    drain(w);
+    int status = w->status, closed = trace_append_close(&w->file, status ? NULL : error);
+    free(w);
+    return status ? status : closed;
 }

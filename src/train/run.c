@@ -539,7 +539,7 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     if (status)
         return status;
     status = ls_comm_agree(run->world, local, error);
-    run_trace_write(&run->trace, false);
+    run_trace_write(&run->trace);
     run_trace_end(&run->trace);
     /* Saved first: who asked for the end may not wait for more than that. */
     if (!status && (due(report.step, config->train.save_every) || last))
@@ -773,7 +773,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
         status = idle(&run, error);
     while (!status && !stop && ls_trainer_steps(run.trainer) < ls_config_steps(config))
         status = step(&run, &stop, error);
-    run_trace_write(&run.trace, true);
+    run_trace_close(&run.trace);
     if (!status && stop && ls_trainer_steps(run.trainer) < ls_config_steps(config))
         status = stopped(&run, config, error);
     if (status == LS_ECOMM && error)

@@ -8,9 +8,10 @@ struct run_trace {
     struct ls_trace *trace; /* the trainer's; NULL: off, and nothing happens */
     const struct ls_log *log;
     const struct ls_trainer *trainer;
-    const char *phase; /* around the one that was begun */
-    double next_s;     /* when it is written again */
-    bool failed;       /* it could not be written, and that was said */
+    const char *phase;          /* around the one that was begun */
+    struct ls_trace_file *file; /* NULL: nothing is written yet */
+    double next_s;              /* when it is written again */
+    bool failed;                /* it could not be written, and that was said */
 };
 
 /* train.out/trace/rank-NNNNN.json. */
@@ -19,8 +20,10 @@ void run_trace_open(struct run_trace *trace, const struct ls_trainer *trainer,
 /* A span, and the phase of all within: "save", "evaluate". Not nested. */
 void run_trace_begin(struct run_trace *trace, const char *phase);
 void run_trace_end(struct run_trace *trace);
-/* Writes the file anew: at most every ten seconds and for a twentieth of the time, or now. So a run
- * that is killed leaves a whole file of a while before. A failure is a warning. */
-void run_trace_write(struct run_trace *trace, bool now);
+/* Appends what is new to the file: every ten seconds, or when much has gathered. So a run that is
+ * killed leaves all but its last seconds. A failure is a warning. */
+void run_trace_write(struct run_trace *trace);
+/* The rest, with what has not ended. */
+void run_trace_close(struct run_trace *trace);
 
 #endif

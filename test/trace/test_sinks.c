@@ -10,11 +10,8 @@
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../support/await.h"
 #include "../support/scratch.h"
@@ -112,6 +109,15 @@ static json_t *load(const char *path)
     return root;
 }
 
+/* One file of them, from first to last. */
+static void write_whole(const char *path, struct ls_trace *const *traces, size_t count)
+{
+    struct ls_error error = {0};
+    struct ls_trace_file *file;
+    if (ls_trace_file_open(&file, path, traces, count, &error) || ls_trace_file_close(file, &error))
+        fail_msg("%s", error.text);
+}
+
 static void test_trace_is_chrome_json(void **state)
 {
     const char *path = scratch_path(*state, "trace.json");
@@ -126,20 +132,19 @@ static void test_trace_is_chrome_json(void **state)
     await_pause();
     ls_trace_end(traces[0]);
     ls_trace_end(traces[0]);
-    if (ls_trace_write(path, traces, 2, &error))
-        fail_msg("%s", error.text);
+    write_whole(path, traces, 2);
     ls_trace_free(traces[0]);
     ls_trace_free(traces[1]);
 
     json_t *root = load(path);
-    const json_t *events = json_object_get(root, "traceEvents");
-    assert_int_equal(json_array_size(events), 4 + 2 + 4);
+    const json_t *events = root;
+    assert_int_equal(json_array_size(events), 4 + 4 + 2 + 1);
     const json_t *process = json_array_get(events, 0), *thread = json_array_get(events, 2);
     assert_string_equal(text_of(process, "name"), "process_name");
     assert_memory_equal(text_of(json_object_get(process, "args"), "name"), "rank 3", 6);
     assert_string_equal(text_of(thread, "name"), "thread_name");
     assert_string_equal(text_of(thread, "ph"), "M");
-    const json_t *forward = json_array_get(events, 4), *step = json_array_get(events, 5);
+    const json_t *forward = json_array_get(events, 8), *step = json_array_get(events, 9);
     assert_string_equal(text_of(forward, "name"), "forward");
     assert_string_equal(text_of(forward, "cat"), "compute");
     assert_string_equal(text_of(forward, "ph"), "X");
@@ -152,7 +157,7 @@ static void test_trace_is_chrome_json(void **state)
     assert_true(number_of(step, "ts") <= number_of(forward, "ts"));
     assert_true(number_of(step, "ts") + number_of(step, "dur") + 1e-3 >=
                 number_of(forward, "ts") + number_of(forward, "dur"));
-    thread = json_array_get(events, 8);
+    thread = json_array_get(events, 6);
     assert_string_equal(text_of(json_object_get(thread, "args"), "name"), "comm \"x\"");
     json_decref(root);
 }
@@ -173,19 +178,69 @@ static void test_trace_keeps_the_newest(void **state)
     struct ls_trace *trace;
     assert_int_equal(ls_trace_new(&trace, 0, "main", 4, &error), LS_OK);
     put_spans(trace, 10);
-    assert_int_equal(ls_trace_write(path, &trace, 1, &error), LS_OK);
+    write_whole(path, &trace, 1);
     ls_trace_free(trace);
     json_t *root = load(path);
-    const json_t *events = json_object_get(root, "traceEvents");
-    assert_int_equal(json_array_size(events), 4 + 4);
+    assert_int_equal(json_array_size(root), 4 + 4 + 1);
     for (size_t i = 0; i < 4; i++) {
-        const json_t *args = json_object_get(json_array_get(events, 4 + i), "args");
+        const json_t *args = json_object_get(json_array_get(root, 4 + i), "args");
         assert_int_equal(number_of(args, "step"), 6 + i);
     }
-    const json_t *other = json_object_get(root, "otherData");
-    assert_int_equal(number_of(other, "events_dropped"), 6);
-    assert_int_equal(number_of(other, "events_kept"), 4);
+    const json_t *sums = json_object_get(json_array_get(root, 8), "args");
+    assert_int_equal(number_of(sums, "dropped"), 6);
+    assert_int_equal(number_of(sums, "kept"), 4);
     json_decref(root);
+}
+
+static void count_span(void *user, const struct ls_trace_span *span)
+{
+    int64_t *next = user;
+    assert_int_equal(span->step, *next);
+    ++*next;
+}
+
+/* Whatever came before, a write adds the events since the last one, and the ring is free for more:
+ * a small ring takes a long run, and what is in the file stays there. */
+static void test_a_trace_only_grows(void **state)
+{
+    enum { RING = 8, ROUNDS = 50 };
+    const char *path = scratch_path(*state, "grows.json");
+    struct ls_error error = {0};
+    struct ls_trace *trace;
+    struct ls_trace_file *file;
+    size_t before = 0;
+    char *earlier = NULL;
+    assert_int_equal(ls_trace_new(&trace, 0, "main", RING, &error), LS_OK);
+    assert_int_equal(ls_trace_file_open(&file, path, &trace, 1, &error), LS_OK);
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t bytes;
+        for (int i = 0; i < RING; i++) {
+            ls_trace_set(trace, LS_TRACE_STEP, round * RING + i);
+            ls_trace_begin(trace, "step", "step");
+            ls_trace_end(trace);
+        }
+        assert_true(ls_trace_half_full(trace));
+        assert_int_equal(ls_trace_file_write(file, &error), LS_OK);
+        assert_false(ls_trace_half_full(trace));
+        char *now = scratch_read(path, &bytes);
+        assert_true(bytes > before && (round == 0 || bytes - before < (RING + 1) * 200));
+        if (earlier)
+            assert_memory_equal(now, earlier, before);
+        free(earlier);
+        earlier = now;
+        before = bytes;
+    }
+    int64_t next = 0, dropped;
+    assert_int_equal(ls_trace_read(path, count_span, &next, &dropped, &error), LS_OK);
+    assert_int_equal(next, ROUNDS * RING); /* though the list is not closed yet */
+    assert_int_equal(ls_trace_file_close(file, &error), LS_OK);
+    next = 0;
+    assert_int_equal(ls_trace_read(path, count_span, &next, &dropped, &error), LS_OK);
+    assert_int_equal(next, ROUNDS * RING);
+    assert_int_equal(dropped, 0);
+    json_decref(load(path));
+    free(earlier);
+    ls_trace_free(trace);
 }
 
 /* Transfers: a blocking one is a span, one in the background goes beside them, its wait is a span,
@@ -227,12 +282,12 @@ static void test_transfers(void **state)
         ls_trace_finish(traces[i], number);
         assert_int_equal(ls_trace_start(NULL, &message), 0);
     }
-    assert_int_equal(ls_trace_write(path, traces, 2, &error), LS_OK);
+    write_whole(path, traces, 2);
     json_t *root = load(path), *event;
     size_t index;
     const char *arrows[2] = {"", ""};
     int unfinished = 0, waits = 0;
-    json_array_foreach(json_object_get(root, "traceEvents"), index, event)
+    json_array_foreach(root, index, event)
     {
         const json_t *args = json_object_get(event, "args");
         unfinished += json_is_true(json_object_get(args, "unfinished"));
@@ -257,26 +312,28 @@ static void test_transfers(void **state)
     ls_trace_free(traces[1]);
 }
 
-/* A file that is killed while it is written is the one before, or the next. */
-static void test_a_killed_writer_leaves_a_whole_file(void **state)
+/* Wherever a run is killed, the spans that are whole in its file can be read. */
+static void test_a_cut_trace_is_read(void **state)
 {
-    const char *path = scratch_path(*state, "killed.json");
+    const char *path = scratch_path(*state, "cut.json");
     struct ls_error error = {0};
     struct ls_trace *trace;
-    assert_int_equal(ls_trace_new(&trace, 0, "main", 5000, &error), LS_OK);
-    put_spans(trace, 5000);
-    assert_int_equal(ls_trace_write(path, &trace, 1, &error), LS_OK);
-    for (int round = 0; round < 8; round++) {
-        pid_t child = fork();
-        if (child == 0)
-            for (;;)
-                ls_trace_write(path, &trace, 1, NULL);
-        usleep(3000 + 2500 * (useconds_t)round);
-        kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
-        json_decref(load(path));
-    }
+    size_t bytes;
+    int64_t last = 0, dropped;
+    assert_int_equal(ls_trace_new(&trace, 0, "main", 16, &error), LS_OK);
+    put_spans(trace, 10);
+    write_whole(path, &trace, 1);
     ls_trace_free(trace);
+    char *text = scratch_read(path, &bytes);
+    for (size_t cut = 1; cut <= bytes; cut++) {
+        int64_t next = 0;
+        if (ls_trace_read_text("cut.json", text, cut, count_span, &next, &dropped, &error))
+            fail_msg("cut after %zu of %zu bytes: %s", cut, bytes, error.text);
+        assert_true(next >= last && next <= last + 1);
+        last = next;
+    }
+    assert_int_equal(last, 10);
+    free(text);
 }
 
 static void test_no_trace_is_off(void **state)
@@ -296,7 +353,8 @@ int main(void)
         IN_SCRATCH(test_trace_is_chrome_json),
         IN_SCRATCH(test_trace_keeps_the_newest),
         IN_SCRATCH(test_transfers),
-        IN_SCRATCH(test_a_killed_writer_leaves_a_whole_file),
+        IN_SCRATCH(test_a_trace_only_grows),
+        IN_SCRATCH(test_a_cut_trace_is_read),
         cmocka_unit_test(test_no_trace_is_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
