@@ -322,7 +322,7 @@ static int draw_legend(const struct drawing *d, int y, FILE *file)
 {
     static const char *const kind_text[KINDS] = {"F forward", "I backward, input",
                                                  "W backward, weights", "B backward"};
-    double x = 8;
+    struct ls_legend legend = {.file = file, .left = 8, .right = d->width, .x = 8, .y = y};
     for (int kind = 0; kind < KINDS + 1; kind++)
         for (int odd = 0; odd < 2; odd++) {
             char text[64], classes[16];
@@ -334,18 +334,9 @@ static int draw_legend(const struct drawing *d, int y, FILE *file)
                 continue;
             snprintf(text, sizeof text, "%s%s", idle ? "idle" : kind_text[kind], idle ? "" : of);
             snprintf(classes, sizeof classes, idle ? "ls-idle" : "ls-a%d%d", kind, odd);
-            double wide = 20 + ls_picture_text_width(text) + 14;
-            if (x > 8 && x + wide > d->width) {
-                x = 8;
-                y += LINE + 2;
-            }
-            if (file) {
-                ls_picture_rect(file, classes, x, y, 14, 14, NULL);
-                ls_picture_text(file, "ls-text", x + 20, y + 12, "start", "", text);
-            }
-            x += wide;
+            ls_legend_add(&legend, classes, text);
         }
-    return y + LINE + 8;
+    return (int)legend.y + LINE + 8;
 }
 
 static void draw_all(const struct drawing *d, FILE *file)

@@ -15,15 +15,24 @@ static double sum_of(const struct lesson_bars *bars, int i)
     return sum;
 }
 
-static void legend_draw(const struct lesson_bars *bars, FILE *file)
+/* Whether the part is wide enough to be seen. */
+static bool is_drawn(const struct lesson_bars *bars, int i, int part, const struct ls_scale *x)
 {
-    double x = 18;
+    return ls_scale_place(x, bars->bar[i].parts[part]) - x->from > 0.05;
+}
+
+/* Of the parts that some bar has. */
+static void legend_draw(const struct lesson_bars *bars, const struct ls_scale *x, FILE *file)
+{
+    struct ls_legend legend = {.file = file, .left = 18, .right = WIDTH, .x = 18, .y = 36};
     for (int part = 0; part < bars->part_count; part++) {
         char classes[16];
+        bool drawn = false;
+        for (int i = 0; i < bars->count && !drawn; i++)
+            drawn = is_drawn(bars, i, part, x);
         snprintf(classes, sizeof classes, "ls-f%d", part);
-        ls_picture_rect(file, classes, x, 38, 12, 12, NULL);
-        ls_picture_text(file, "ls-text", x + 18, 49, "start", "", bars->legends[part]);
-        x += 36 + ls_picture_text_width(bars->legends[part]);
+        if (drawn)
+            ls_legend_add(&legend, classes, bars->legends[part]);
     }
 }
 
@@ -51,10 +60,11 @@ static void bar_draw(const struct lesson_bars *bars, int i, const struct ls_scal
         before += bar->parts[part];
         snprintf(classes, sizeof classes, "ls-f%d", part);
         snprintf(tip, sizeof tip, "%s: %.3g", bars->legends[part], bar->parts[part]);
-        if (to - from > 0.05)
+        if (is_drawn(bars, i, part, x))
             ls_picture_rect(file, classes, from, y, to - from, BAR, tip);
     }
-    ls_picture_text(file, "ls-text", ls_scale_place(x, before) + 6, y + 15, "start", "", bar->note);
+    ls_picture_text(file, "ls-text ls-halo", ls_scale_place(x, before) + 6, y + 15, "start", "",
+                    bar->note);
 }
 
 void lesson_bars_draw(const struct lesson_bars *bars, FILE *file)
@@ -68,7 +78,7 @@ void lesson_bars_draw(const struct lesson_bars *bars, FILE *file)
     int height = TOP + bars->count * ROW + BOTTOM;
     ls_picture_begin(file, WIDTH, height, bars->title);
     ls_picture_text(file, "ls-title", 18, 24, "start", "", bars->title);
-    legend_draw(bars, file);
+    legend_draw(bars, &x, file);
     grid_draw(bars, &x, file);
     for (int i = 0; i < bars->count; i++)
         bar_draw(bars, i, &x, file);

@@ -197,13 +197,19 @@ static int picture_draw(FILE *file, const struct measured *m, struct ls_error *e
     for (int way = 0; way < WAYS; way++)
         waiting[way] = (struct ls_curve){.series = {x, shares[way], SIZES}, .colour = 1 + way};
     const struct ls_panel panels[] = {
-        {.label = "times faster than one rank", .curves = speeds, .count = 4, .height = 280},
+        {.label = "times faster than one rank",
+         .curves = speeds,
+         .count = 4,
+         .height = 280,
+         .log = true,
+         .whole = true},
         {.label = "waiting, % of a step", .curves = waiting, .count = WAYS, .height = 130}};
     const struct ls_chart chart = {.title = "Llama 1B, 64 sequences a step, on 1 to 64 ranks",
                                    .x_label = "ranks",
                                    .panels = panels,
                                    .count = 2,
-                                   .x_whole = true};
+                                   .x_whole = true,
+                                   .x_log = true};
     return ls_chart_draw(&chart, file, error);
 }
 

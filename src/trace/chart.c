@@ -323,11 +323,13 @@ int ls_chart_draw(const struct ls_chart *chart, FILE *file, struct ls_error *err
 {
     struct place places[PANELS_MAX];
     int width = chart->width ? chart->width : WIDTH, count = 0;
-    struct ls_scale x = {.low = INFINITY, .high = -INFINITY, .whole = chart->x_whole};
+    struct ls_scale x = {
+        .low = INFINITY, .high = -INFINITY, .whole = chart->x_whole, .log = chart->x_log};
     LS_ASSERT(chart->count <= PANELS_MAX);
     for (int p = 0; p < chart->count; p++) {
         const struct ls_panel *panel = &chart->panels[p];
-        struct ls_scale y = {.low = INFINITY, .high = -INFINITY, .log = panel->log};
+        struct ls_scale y = {
+            .low = INFINITY, .high = -INFINITY, .log = panel->log, .whole = panel->whole};
         y.rounded = !panel->log;
         if (include(panel, &x, &y))
             places[count++] = (struct place){.file = file, .panel = panel, .y = y};

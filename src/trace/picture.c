@@ -18,6 +18,7 @@ static const char style[] =
     ".ls-picture .ls-title{font-size:17px;font-weight:600}\n"
     ".ls-picture .ls-soft{fill:#5b6773}\n"
     ".ls-picture .ls-back{fill:#ffffff}\n"
+    ".ls-picture .ls-halo{paint-order:stroke;stroke:#ffffff;stroke-width:5}\n"
     ".ls-picture .ls-idle{fill:#e9ecf0}\n"
     ".ls-picture .ls-grid{stroke:#e3e6ea}\n"
     ".ls-picture .ls-line{stroke:#7b8794}\n"
@@ -36,6 +37,7 @@ static const char style[] =
     ".ls-picture .ls-text,.ls-picture .ls-title{fill:#e6e9ec}\n"
     ".ls-picture .ls-soft{fill:#a4afb9}\n"
     ".ls-picture .ls-back{fill:#14181d}\n"
+    ".ls-picture .ls-halo{stroke:#14181d}\n"
     ".ls-picture .ls-idle{fill:#262d35}\n"
     ".ls-picture .ls-grid{stroke:#2a323a}\n"
     ".ls-picture .ls-line{stroke:#74808b}\n"
@@ -182,6 +184,20 @@ void ls_picture_rect(FILE *file, const char *classes, double x, double y, double
     fputs("</title></rect>\n", file);
 }
 
+void ls_legend_add(struct ls_legend *legend, const char *classes, const char *text)
+{
+    double wide = 20 + ls_picture_text_width(text) + 14;
+    if (legend->x > legend->left && legend->x + wide > legend->right) {
+        legend->x = legend->left;
+        legend->y += LS_LEGEND_ROW;
+    }
+    if (legend->file) {
+        ls_picture_rect(legend->file, classes, legend->x, legend->y, 14, 14, NULL);
+        ls_picture_text(legend->file, "ls-text", legend->x + 20, legend->y + 12, "start", "", text);
+    }
+    legend->x += wide;
+}
+
 /* ---- scales ---------------------------------------------------------------------------------- */
 
 /* 1, 2 or 5 times a power of ten, so that about `wanted` of them span the range. */
@@ -198,6 +214,15 @@ static void add_tick(struct ls_scale *scale, double value)
     double slack = (scale->high - scale->low) * 1e-9;
     if (scale->ticks < LS_TICKS_MAX && value >= scale->low - slack && value <= scale->high + slack)
         scale->tick[scale->ticks++] = value;
+}
+
+/* 1, 2, 4 and so on, or every second, third, ... of them where they are many. */
+static void fit_doubling(struct ls_scale *scale, int wanted)
+{
+    double first = ceil(log2(scale->low) - 1e-9), last = floor(log2(scale->high) + 1e-9);
+    double stride = fmax(1, ceil((last - first + 1) / (2.0 * wanted)));
+    for (double power = first; power <= last; power += stride)
+        add_tick(scale, exp2(power));
 }
 
 /* 1, 2 and 5 of each power of ten, or powers of ten where they are many; evenly spaced ones where
@@ -230,7 +255,7 @@ void ls_scale_fit(struct ls_scale *scale, int wanted)
         scale->high += margin;
     }
     if (scale->log) {
-        fit_log(scale, wanted);
+        (scale->whole ? fit_doubling : fit_log)(scale, wanted);
         return;
     }
     scale->step = nice_step(scale->high - scale->low, wanted);

@@ -81,8 +81,8 @@ int ls_plot_draw(const struct ls_plot *plot, FILE *file, struct ls_error *error)
         add_run(curves, &plot->runs[i], i, plot->count == 1);
     snprintf(title, sizeof title, "Loss of %d runs", plot->count);
     const struct ls_panel panels[] = {
-        {"loss (nats per token)", curves->loss, curves->losses, 340, plot->log},
-        {"learning rate", curves->lr, curves->rates, 80, false},
+        {"loss (nats per token)", curves->loss, curves->losses, 340, plot->log, false},
+        {"learning rate", curves->lr, curves->rates, 80, false, false},
     };
     const struct ls_chart chart = {.title = plot->count == 1 ? plot->runs[0].name : title,
                                    .x_label = "step",

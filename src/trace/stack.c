@@ -10,10 +10,9 @@ enum {
     LEFT = 68,
     RIGHT = 18,
     TITLE = 22, /* of a line of the title */
-    ROW = 20,   /* of a line of the legend */
+    ROW = 20,   /* of a line below the legend */
     LABEL = 38, /* above the areas */
-    BOTTOM = 50,
-    SWATCH = 24
+    BOTTOM = 50
 };
 
 struct drawing {
@@ -111,24 +110,14 @@ static void put_marks(const struct drawing *d)
 static int put_legend(const struct drawing *d, FILE *file, int top)
 {
     const struct ls_stack *stack = d->stack;
-    double x = 8;
-    int y = top;
+    struct ls_legend legend = {
+        .file = file, .left = 8, .right = d->width, .x = 8, .y = (double)top + 2};
     for (int p = stack->part_count - 1; p >= 0; p--) {
-        double wide = SWATCH + ls_picture_text_width(stack->parts[p].legend) + 16;
         char classes[16];
-        if (x > 8 && x + wide > d->width) {
-            x = 8;
-            y += ROW;
-        }
         snprintf(classes, sizeof classes, "ls-f%d", p % LS_PICTURE_COLOURS);
-        if (file) {
-            ls_picture_rect(file, classes, x, y + 3, 14, 14, NULL);
-            ls_picture_text(file, "ls-text", x + SWATCH - 4, y + 14, "start", "",
-                            stack->parts[p].legend);
-        }
-        x += wide;
+        ls_legend_add(&legend, classes, stack->parts[p].legend);
     }
-    y += ROW;
+    int y = (int)legend.y - 2 + LS_LEGEND_ROW;
     if (stack->marked >= 0)
         y += ROW * ls_picture_wrap(file, "ls-text", 8, y + 14, d->width - 16, ROW - 4,
                                    stack->marked_text);

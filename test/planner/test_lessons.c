@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/svg.h"
 #include "../support/xml.h"
 
 #define H100 "clusters/h100-2048.yaml"
@@ -166,6 +167,24 @@ static void test_scaling(void **state)
     page_release(&page);
 }
 
+/* Each doubling of the ranks is as wide as the one before, and the ideal is a straight line. */
+static void test_scaling_is_drawn_by_doublings(void **state)
+{
+    (void)state;
+    static const char *const ranks[] = {"1", "2", "4", "8", "16", "32", "64"};
+    struct page page = page_of("scaling");
+    double x[7], y[7], unused;
+    for (int i = 0; i < 7; i++) {
+        svg_text_place(page.picture, "ls-text", "middle", ranks[i], &x[i], &unused);
+        svg_text_place(page.picture, "ls-text", "end", ranks[i], &unused, &y[i]);
+    }
+    for (int i = 1; i < 7; i++) {
+        assert_true(fabs(x[i] - x[0] - i * (x[6] - x[0]) / 6) < 0.2);
+        assert_true(fabs(y[i] - y[0] - i * (y[6] - y[0]) / 6) < 0.2);
+    }
+    page_release(&page);
+}
+
 /* ---- all of them ------------------------------------------------------------------------------
  */
 
@@ -187,6 +206,9 @@ static void test_every_lesson(void **state)
         }
         assert_xml(page.picture);
         assert_non_null(strstr(page.picture, "prefers-color-scheme:dark"));
+        assert_svg_texts(page.picture);
+        if (strstr(page.picture, "height=\"14\"/>"))
+            assert_svg_legend(page.picture);
         const char *const wrong[] = {" nan", "-nan", " inf"};
         for (size_t w = 0; w < 3; w++) {
             assert_null(strstr(page.text, wrong[w]));
@@ -264,11 +286,17 @@ static void test_other_clusters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),       cmocka_unit_test(test_seven),
-        cmocka_unit_test(test_bubble),       cmocka_unit_test(test_allreduce),
-        cmocka_unit_test(test_3d),           cmocka_unit_test(test_scaling),
-        cmocka_unit_test(test_every_lesson), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_own_figures),  cmocka_unit_test(test_other_clusters),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_seven),
+        cmocka_unit_test(test_bubble),
+        cmocka_unit_test(test_allreduce),
+        cmocka_unit_test(test_3d),
+        cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_scaling_is_drawn_by_doublings),
+        cmocka_unit_test(test_every_lesson),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_own_figures),
+        cmocka_unit_test(test_other_clusters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

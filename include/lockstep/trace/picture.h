@@ -14,8 +14,9 @@
  * again with a smaller width, and text keeps its size. All lengths are in its units. Writing fails
  * as FILEs do: check ferror or fclose at the end.
  *
- * Classes: ls-text, ls-soft (less important text), ls-title, ls-back, ls-grid, ls-line (of an
- * axis), and for curve i of LS_PICTURE_COLOURS ls-s<i> (its stroke) and ls-f<i> (its fill).
+ * Classes: ls-text, ls-soft (less important text), ls-title, ls-halo (of text over lines), ls-back,
+ * ls-grid, ls-line (of an axis), and for curve i of LS_PICTURE_COLOURS ls-s<i> (its stroke) and
+ * ls-f<i> (its fill).
  *
  * Everything here is Local. */
 #ifndef LOCKSTEP_TRACE_PICTURE_H
@@ -51,6 +52,15 @@ void ls_picture_line(FILE *file, const char *classes, double x1, double y1, doub
 void ls_picture_rect(FILE *file, const char *classes, double x, double y, double width,
                      double height, const char *tip);
 
+/* Swatches with their names, side by side from x on while they end before right, then in a next row
+ * from left on, of LS_LEGEND_ROW units. file NULL: only moves on. */
+enum { LS_LEGEND_ROW = 20 };
+struct ls_legend {
+    FILE *file;
+    double left, right, x, y;
+};
+void ls_legend_add(struct ls_legend *legend, const char *classes, const char *text);
+
 /* ---- scales ---------------------------------------------------------------------------------- */
 
 enum { LS_TICKS_MAX = 32 };
@@ -61,7 +71,7 @@ struct ls_scale {
     double low, high;
     double from, to; /* where low and high lie */
     bool log;        /* low > 0 */
-    bool whole;      /* of whole numbers: ticks are, too */
+    bool whole;      /* of whole numbers: ticks are, too; with log they are powers of two */
     bool rounded;    /* ends at ticks */
     double step;     /* between ticks; 0: 1, 2, 5, 10 and so on */
     double tick[LS_TICKS_MAX];
@@ -97,7 +107,7 @@ struct ls_panel {
     const struct ls_curve *curves;
     int count;
     int height;
-    bool log;
+    bool log, whole; /* as of a scale */
 };
 struct ls_chart {
     const char *title, *x_label;
@@ -105,7 +115,8 @@ struct ls_chart {
     const struct ls_panel *panels;
     int count;
     int width;    /* 0: 880; at least 280 */
-    bool x_whole; /* x is a number of steps */
+    bool x_whole; /* x is a number of steps, or of ranks */
+    bool x_log;   /* x > 0 */
 };
 /* LS_EDATA: not one finite point in any panel (a panel without points is left out). LS_ENOMEM. */
 int ls_chart_draw(const struct ls_chart *chart, FILE *file, struct ls_error *error);
