@@ -10,9 +10,9 @@ enum {
     LEFT = 68,
     RIGHT = 18,
     TITLE = 22, /* of a line of the title */
-    ROW = 20,   /* of a line below the legend */
     LABEL = 38, /* above the areas */
-    BOTTOM = 50
+    DIP = 6,    /* half the width of what is too narrow to be drawn */
+    BOTTOM = 68
 };
 
 struct drawing {
@@ -20,8 +20,9 @@ struct drawing {
     FILE *file;
     int width;
     struct ls_scale x, y;
-    int64_t *shown; /* [columns]: the moment that each column shows */
+    int64_t *shown, *lowest; /* [columns]: the moments with most and with least near each */
     int columns;
+    double most; /* of all, at any moment */
 };
 
 static double sum_to(const struct ls_stack *stack, int parts, int64_t i)
@@ -32,26 +33,64 @@ static double sum_to(const struct ls_stack *stack, int parts, int64_t i)
     return sum;
 }
 
-static int64_t highest(const struct ls_stack *stack, int64_t from, int64_t to)
+static double whole(const struct ls_stack *stack, int64_t i)
+{
+    return sum_to(stack, stack->part_count, i);
+}
+
+/* The moment with most in all, or with sign -1 the one with least. */
+static int64_t extreme(const struct ls_stack *stack, int64_t from, int64_t to, int sign)
 {
     int64_t best = from;
     for (int64_t i = from; i < to; i++)
-        if (sum_to(stack, stack->part_count, i) > sum_to(stack, stack->part_count, best))
-            best = i;
+        best = sign * (whole(stack, i) - whole(stack, best)) > 0 ? i : best;
     return best;
+}
+
+/* Each column takes the extreme of those at most `reach` columns away. */
+static void spread(const struct drawing *d, const int64_t *from, int64_t *to, int sign)
+{
+    int reach = (int)lround((double)DIP * d->columns / (d->width - LEFT - RIGHT));
+    for (int c = 0; c < d->columns; c++) {
+        to[c] = from[c];
+        for (int n = c > reach ? c - reach : 0; n <= c + reach && n < d->columns; n++)
+            if (sign * (whole(d->stack, from[n]) - whole(d->stack, to[c])) > 0)
+                to[c] = from[n];
+    }
+}
+
+/* The extreme of each column; then spread out and drawn in again: it fills what is narrow, and
+ * leaves the extreme of all where it is. */
+static void envelope(const struct drawing *d, int64_t *moments, int64_t *spare, int sign)
+{
+    int64_t count = d->stack->count;
+    for (int c = 0; c < d->columns; c++)
+        moments[c] = extreme(d->stack, count * c / d->columns, count * (c + 1) / d->columns, sign);
+    spread(d, moments, spare, sign);
+    spread(d, spare, moments, -sign);
 }
 
 static int columns_make(struct drawing *d, struct ls_error *error)
 {
     d->columns = (int)ls_min(d->stack->count, d->width - LEFT - RIGHT);
-    d->shown = calloc((size_t)d->columns, sizeof *d->shown);
+    d->shown = calloc((size_t)d->columns * 3, sizeof *d->shown);
     if (!d->shown)
         return ls_error_set(error, LS_ENOMEM, "no memory for a picture of %ld moments",
                             (long)d->stack->count);
-    for (int c = 0; c < d->columns; c++)
-        d->shown[c] = highest(d->stack, d->stack->count * c / d->columns,
-                              d->stack->count * (c + 1) / d->columns);
+    d->lowest = d->shown + d->columns;
+    envelope(d, d->shown, d->lowest + d->columns, 1);
+    envelope(d, d->lowest, d->lowest + d->columns, -1);
+    d->most = whole(d->stack, extreme(d->stack, 0, d->stack->count, 1));
     return LS_OK;
+}
+
+/* Whether a part is half a unit high in some column. */
+static bool is_drawn(const struct drawing *d, int part)
+{
+    for (int c = 0; c < d->columns; c++)
+        if (d->stack->parts[part].values[d->shown[c]] * 2 * HEIGHT > d->most)
+            return true;
+    return false;
 }
 
 /* ---- areas ----------------------------------------------------------------------------------- */
@@ -64,14 +103,14 @@ static void put_point(const struct drawing *d, char command, double x, double y)
     ls_picture_number(d->file, ls_scale_place(&d->y, y));
 }
 
-/* The upper edge of the first `parts` parts, forwards, or backwards as the lower edge of the next
- * one: a step for each column. */
-static void put_edge(const struct drawing *d, int parts, bool back)
+/* The upper edge of the first `parts` parts at the moments of all columns, forwards, or backwards
+ * as the lower edge of what is above: a step for each column. */
+static void put_edge(const struct drawing *d, const int64_t *moments, int parts, bool back)
 {
     double step = (d->x.to - d->x.from) / d->columns;
     for (int i = 0; i < d->columns; i++) {
         int c = back ? d->columns - 1 - i : i;
-        double y = sum_to(d->stack, parts, d->shown[c]), left = d->x.from + step * c;
+        double y = sum_to(d->stack, parts, moments[c]), left = d->x.from + step * c;
         put_point(d, i == 0 && !back ? 'M' : 'L', back ? left + step : left, y);
         put_point(d, 'L', back ? left : left + step, y);
     }
@@ -80,13 +119,31 @@ static void put_edge(const struct drawing *d, int parts, bool back)
 static void put_areas(const struct drawing *d)
 {
     for (int p = 0; p < d->stack->part_count; p++) {
+        if (!is_drawn(d, p))
+            continue;
         fprintf(d->file, "<path class=\"ls-f%d\" d=\"", p % LS_PICTURE_COLOURS);
-        put_edge(d, p + 1, false);
-        put_edge(d, p, true);
+        put_edge(d, d->shown, p + 1, false);
+        put_edge(d, d->shown, p, true);
         fputs("Z\"><title>", d->file);
         ls_picture_xml(d->file, d->stack->parts[p].legend);
         fputs("</title></path>\n", d->file);
     }
+}
+
+/* Over what comes and goes; nothing where that is less than half a unit high. */
+static void put_veil(const struct drawing *d)
+{
+    double widest = 0;
+    for (int c = 0; c < d->columns; c++)
+        widest = fmax(widest, whole(d->stack, d->shown[c]) - whole(d->stack, d->lowest[c]));
+    if (widest * 2 * HEIGHT < d->most)
+        return;
+    fputs("<path class=\"ls-veil\" d=\"", d->file);
+    put_edge(d, d->shown, d->stack->part_count, false);
+    put_edge(d, d->lowest, d->stack->part_count, true);
+    fputs("Z\"/>\n", d->file);
+    ls_picture_text(d->file, "ls-soft", (d->x.from + d->x.to) / 2, d->y.from + 58, "middle", "",
+                    "pale: comes and goes");
 }
 
 /* ---- around them ----------------------------------------------------------------------------- */
@@ -97,7 +154,7 @@ static void put_marks(const struct drawing *d)
     if (stack->limit > 0) {
         double at = ls_scale_place(&d->y, stack->limit);
         ls_picture_line(d->file, "ls-gap ls-line", d->x.from, at, d->x.to, at);
-        ls_picture_text(d->file, "ls-text", d->x.to, at - 6, "end", "", stack->limit_text);
+        ls_picture_text(d->file, "ls-text ls-halo", d->x.to, at - 6, "end", "", stack->limit_text);
     }
     if (stack->marked >= 0) {
         double at = ls_scale_place(&d->x, (double)stack->marked + 0.5);
@@ -105,23 +162,24 @@ static void put_marks(const struct drawing *d)
     }
 }
 
-/* Entries side by side while they fit; the marked moment in a line of its own. Returns the height;
- * file NULL: only that. */
+/* The marked moment, and what is drawn. Returns the height; file NULL: only that. */
 static int put_legend(const struct drawing *d, FILE *file, int top)
 {
     const struct ls_stack *stack = d->stack;
+    int y = top;
+    if (stack->marked >= 0)
+        y += (LS_LEGEND_ROW - 4) * ls_picture_wrap(file, "ls-text", 8, y + 14, d->width - 16,
+                                                   LS_LEGEND_ROW - 4, stack->marked_text) +
+             4;
     struct ls_legend legend = {
-        .file = file, .left = 8, .right = d->width, .x = 8, .y = (double)top + 2};
+        .file = file, .left = 8, .right = d->width, .x = 8, .y = (double)y + 2};
     for (int p = stack->part_count - 1; p >= 0; p--) {
         char classes[16];
         snprintf(classes, sizeof classes, "ls-f%d", p % LS_PICTURE_COLOURS);
-        ls_legend_add(&legend, classes, stack->parts[p].legend);
+        if (is_drawn(d, p))
+            ls_legend_add(&legend, classes, stack->parts[p].legend);
     }
-    int y = (int)legend.y - 2 + LS_LEGEND_ROW;
-    if (stack->marked >= 0)
-        y += ROW * ls_picture_wrap(file, "ls-text", 8, y + 14, d->width - 16, ROW - 4,
-                                   stack->marked_text);
-    return y - top;
+    return (int)legend.y - 2 + LS_LEGEND_ROW - top;
 }
 
 static int put_title(const struct drawing *d, FILE *file)
@@ -138,11 +196,10 @@ int ls_stack_draw(const struct ls_stack *stack, FILE *file, struct ls_error *err
     if (status)
         return status;
     int title = put_title(&d, NULL), top = title + put_legend(&d, NULL, 0) + LABEL;
-    double most = sum_to(stack, stack->part_count, highest(stack, 0, stack->count));
     d.x = (struct ls_scale){
         .high = (double)stack->count, .from = LEFT, .to = d.width - RIGHT, .whole = true};
     d.y = (struct ls_scale){
-        .high = fmax(most, stack->limit), .from = top + HEIGHT, .to = top, .rounded = true};
+        .high = fmax(d.most, stack->limit), .from = top + HEIGHT, .to = top, .rounded = true};
     ls_scale_fit(&d.x, d.width / 130 > 2 ? d.width / 130 : 2);
     ls_scale_fit(&d.y, 6);
     ls_picture_begin(file, d.width, top + HEIGHT + BOTTOM, stack->title);
@@ -150,6 +207,7 @@ int ls_stack_draw(const struct ls_stack *stack, FILE *file, struct ls_error *err
     put_legend(&d, file, title);
     ls_scale_axes(file, &d.x, &d.y, stack->x_label, stack->y_label);
     put_areas(&d);
+    put_veil(&d);
     put_marks(&d);
     ls_picture_end(file);
     free(d.shown);

@@ -5,8 +5,17 @@
 
 #include <stdlib.h>
 
+/* What lasts has a band each. What is needed for a layer at a time comes and goes from moment to
+ * moment, and is one band on top. */
+enum { BRIEF = LS_MEMORY_WORKSPACE, BANDS };
+
+static int band_of(int kind)
+{
+    return kind < BRIEF ? kind : BRIEF;
+}
+
 struct points {
-    double *values[LS_MEMORY_KINDS];
+    double *values[BANDS];
     double unit; /* bytes of 1 on the axis */
     int64_t count, room, peak;
     struct ls_memory_moment most;
@@ -17,16 +26,18 @@ static int points_visit(void *user, const struct ls_memory_moment *moment, struc
     struct points *p = user;
     if (p->count == p->room) {
         p->room = ls_max(2 * p->room, 256);
-        for (int kind = 0; kind < LS_MEMORY_KINDS; kind++) {
-            double *grown = realloc(p->values[kind], (size_t)p->room * sizeof *grown);
+        for (int band = 0; band < BANDS; band++) {
+            double *grown = realloc(p->values[band], (size_t)p->room * sizeof *grown);
             if (!grown)
                 return ls_error_set(error, LS_ENOMEM, "no memory to draw %ld moments",
                                     (long)p->room);
-            p->values[kind] = grown;
+            p->values[band] = grown;
         }
     }
+    for (int band = 0; band < BANDS; band++)
+        p->values[band][p->count] = 0;
     for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
-        p->values[kind][p->count] = (double)moment->bytes[kind] / p->unit;
+        p->values[band_of(kind)][p->count] += (double)moment->bytes[kind] / p->unit;
     if (moment->all > p->most.all) {
         p->most = *moment;
         p->peak = p->count;
@@ -47,24 +58,42 @@ struct ls_memory_moment_text ls_memory_moment_text(const struct ls_memory_moment
     return out;
 }
 
+struct legend {
+    char text[96];
+};
+
+/* "activations 3.81 GiB": what a band has of the moment at which most is in use. */
+static struct legend legend_of(const struct points *p, int band, const char *unit)
+{
+    struct legend legend = {""};
+    size_t used = 0;
+    for (int kind = band; kind < LS_MEMORY_KINDS && band_of(kind) == band; kind++)
+        used += (size_t)snprintf(legend.text + used, sizeof legend.text - used, "%s%s %.2f %s",
+                                 kind > band ? ", " : "", ls_memory_name((enum ls_memory_kind)kind),
+                                 (double)p->most.bytes[kind] / p->unit, unit);
+    return legend;
+}
+
 static int points_draw(const struct points *p, size_t total, int64_t rank, int width, FILE *file,
                        struct ls_error *error)
 {
-    struct ls_stack_part parts[LS_MEMORY_KINDS];
+    struct ls_stack_part parts[BANDS];
+    struct legend legends[BANDS];
     const char *unit = p->unit > 0x1p25 ? "GiB" : p->unit > 0x1p15 ? "MiB" : "KiB";
     char title[96], peak[256], limit[64];
-    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
-        parts[kind] =
-            (struct ls_stack_part){ls_memory_name((enum ls_memory_kind)kind), p->values[kind]};
+    for (int band = 0; band < BANDS; band++) {
+        legends[band] = legend_of(p, band, unit);
+        parts[band] = (struct ls_stack_part){legends[band].text, p->values[band]};
+    }
     snprintf(title, sizeof title, "Memory in use on rank %ld during a step", (long)rank);
-    snprintf(peak, sizeof peak, "most: %.2f %s in the %s", (double)p->most.all / p->unit, unit,
-             ls_memory_moment_text(&p->most).text);
+    snprintf(peak, sizeof peak, "most: %.2f %s, in the %s. Of this:", (double)p->most.all / p->unit,
+             unit, ls_memory_moment_text(&p->most).text);
     snprintf(limit, sizeof limit, "allocated: %.2f %s", (double)total / p->unit, unit);
     struct ls_stack stack = {.title = title,
                              .x_label = "layers under work, in the order of the rank's schedule",
                              .y_label = unit,
                              .parts = parts,
-                             .part_count = LS_MEMORY_KINDS,
+                             .part_count = BANDS,
                              .count = p->count,
                              .limit = (double)total / p->unit,
                              .limit_text = limit,
@@ -85,7 +114,7 @@ int ls_memory_draw(const struct ls_config *config, const struct ls_layout *layou
     status = ls_memory_timeline(config, layout, rank, points_visit, &p, error);
     if (!status)
         status = points_draw(&p, plan.total, rank, width, file, error);
-    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
-        free(p.values[kind]);
+    for (int band = 0; band < BANDS; band++)
+        free(p.values[band]);
     return status;
 }

@@ -1,6 +1,7 @@
 /* `lockstep plan memory`: its tables, JSON and picture, the textbook beside it, and what it
  * refuses. Runs from the root of the tree, where configs/ is. */
 #include "../support/scratch.h"
+#include "../support/svg.h"
 #include "../support/xml.h"
 #include "run_program.h"
 
@@ -103,8 +104,11 @@ static void test_draws(void **state)
     program_expect(arguments, 0, "memory of a rank");
     char *text = scratch_read(path, NULL);
     assert_xml(text);
+    assert_svg_texts(text);
+    assert_svg_legend(text);
     static const char *const words[] = {
-        "Memory in use on rank ", "allocated: ", "most: ", ">activations<", "layers under work"};
+        "Memory in use on rank ", "allocated: ",      "most: ", ">activations ", ">workspace ",
+        ", communication ",       "layers under work"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         assert_non_null(strstr(text, words[i]));
     free(text);

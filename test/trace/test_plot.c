@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "../support/scratch.h"
+#include "../support/svg.h"
 #include "../support/xml.h"
 
 static int count_of(const char *text, const char *what)
@@ -292,6 +293,87 @@ static void test_a_resumed_run(void **state)
     assert_non_null(strstr(error.text, "no record has a loss yet"));
 }
 
+/* ---- amounts that add up ----------------------------------------------------------------------
+ */
+
+enum { MOMENTS = 400, PEAK = 150 };
+
+static char *stack_of(const struct ls_stack *stack)
+{
+    struct ls_error error = {0};
+    char *text = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&text, &bytes);
+    assert_int_equal(ls_stack_draw(stack, file, &error), LS_OK);
+    fclose(file);
+    assert_xml(text);
+    assert_svg_texts(text);
+    assert_svg_legend(text);
+    return text;
+}
+
+/* How often the path of that class goes up or down, with its highest point (the least y). */
+static int turns_of(const char *svg, const char *classes, double *highest)
+{
+    char mark[64];
+    double before = INFINITY;
+    int turns = -1;
+    snprintf(mark, sizeof mark, "<path class=\"%s\" d=\"", classes);
+    const char *at = strstr(svg, mark);
+    if (!at)
+        return 0;
+    *highest = INFINITY;
+    for (at += strlen(mark); *at == 'M' || *at == 'L';) {
+        char *end;
+        strtod(at + 1, &end);
+        double y = strtod(end, &end);
+        turns += y != before;
+        *highest = fmin(*highest, y);
+        before = y;
+        at = end;
+    }
+    return turns;
+}
+
+/* Buffers that are there at every other moment are one band, pale, and not 200 spikes. */
+static void test_what_comes_and_goes_is_one_band(void **state)
+{
+    (void)state;
+    double lasts[MOMENTS], brief[MOMENTS], none[MOMENTS] = {0}, top, base, veil;
+    for (int i = 0; i < MOMENTS; i++) {
+        lasts[i] = 60;
+        brief[i] = i % 2 ? 20 : 0;
+    }
+    brief[PEAK] = 40; /* 60 + 40 = 100, the end of the axis */
+    const struct ls_stack_part parts[] = {{"lasts", lasts}, {"none", none}, {"brief", brief}};
+    struct ls_stack stack = {.title = "stack",
+                             .x_label = "moments",
+                             .y_label = "GiB",
+                             .parts = parts,
+                             .part_count = 3,
+                             .count = MOMENTS,
+                             .marked = PEAK,
+                             .marked_text = "most"};
+    char *svg = stack_of(&stack);
+    assert_int_equal(turns_of(svg, "ls-f2", &top), 3); /* to the peak, back, and down */
+    assert_int_equal(turns_of(svg, "ls-f0", &base), 1);
+    assert_int_equal(turns_of(svg, "ls-veil", &veil), 3);
+    assert_true(veil == top);
+    double unused, hundred, zero;
+    svg_text_place(svg, "ls-text", "end", "100", &unused, &hundred);
+    svg_text_place(svg, "ls-text", "end", "0", &unused, &zero);
+    assert_true(fabs(top - (hundred - 4.5)) < 0.2);
+    assert_true(fabs(base - (zero - 4.5 + 0.6 * (hundred - zero))) < 0.2);
+    assert_null(strstr(svg, ">none<"));
+    assert_non_null(strstr(svg, ">pale: comes and goes<"));
+    free(svg);
+    stack.part_count = 1;
+    svg = stack_of(&stack);
+    assert_null(strstr(svg, "<path class=\"ls-veil\""));
+    assert_null(strstr(svg, "pale"));
+    free(svg);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_logarithmic),
         cmocka_unit_test(test_axis_labels),
         cmocka_unit_test_setup_teardown(test_a_resumed_run, scratch_setup, scratch_teardown),
+        cmocka_unit_test(test_what_comes_and_goes_is_one_band),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,7 +127,9 @@ size_t ls_smooth_window(size_t count);
  */
 
 /* Parts of a whole at count moments, one over the other, the first at the bottom. Of the moments
- * that share a unit of width the one with the most in all is drawn, so that the highest is seen. */
+ * that share a unit of width the one with the most in all is drawn, so that the highest is seen.
+ * Dips and peaks narrower than 12 units are not drawn one by one: they are a pale band, from the
+ * lowest moment near by to the highest. The legend has what is half a unit high somewhere. */
 struct ls_stack_part {
     const char *legend;
     const double *values; /* [count] */
@@ -139,9 +141,9 @@ struct ls_stack {
     int64_t count;  /* at least 1 */
     double limit;   /* a line above all; 0: none */
     const char *limit_text;
-    int64_t marked; /* a moment with a line of its own; -1: none */
-    const char *marked_text;
-    int width; /* 0: 880; at least 280 */
+    int64_t marked;          /* a moment with a line of its own; -1: none */
+    const char *marked_text; /* above the legend */
+    int width;               /* 0: 880; at least 280 */
 };
 /* LS_ENOMEM. */
 int ls_stack_draw(const struct ls_stack *stack, FILE *file, struct ls_error *error);

@@ -97,7 +97,8 @@ int ls_memory_timeline(const struct ls_config *config, const struct ls_layout *l
 /* The first moment at which most is in use. */
 int ls_memory_peak(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
                    struct ls_memory_moment *peak, struct ls_error *error);
-/* The timeline as SVG, kinds stacked (lockstep/trace/picture.h); width 0: 880. */
+/* The timeline as SVG (lockstep/trace/picture.h): a band for each kind that lasts, and one on top
+ * for workspace and communication, which come and go with each layer; width 0: 880. */
 int ls_memory_draw(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
                    int width, FILE *file, struct ls_error *error);
 
