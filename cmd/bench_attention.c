@@ -68,8 +68,9 @@ static int seconds(struct bench *b, attention_op op, const struct ls_attention *
     return status;
 }
 
-static void told(void *user, const struct ls_work *work)
+static void told(void *user, const struct ls_work *work, enum ls_work_pass pass)
 {
+    (void)pass;
     *(double *)user = work->flops;
 }
 

@@ -4,17 +4,18 @@
 #include <lockstep/base/file.h>
 #include <lockstep/trace/picture.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the picture ------------------------------------------------------------------------------
+/* ---- what is drawn ----------------------------------------------------------------------------
  *
- * A row a kind of rank, in it a lane of computing over a lane of moves. A picture has so many
- * columns: in each of them a lane shows what took most of it.
+ * A row a kind of rank, in it a lane of computing, by pass, over a lane of what moves, by account.
+ * A picture has so many columns: in each of them a lane is divided as the column's time is.
  */
 
-enum { COLUMNS = 900, ROWS_MAX = 48, LEFT = 70, TOP = 64, LANE = 9, ROW = 24, LEGEND = 26 };
-enum { COMPUTES = LS_ACCOUNTS, TIERS, KINDS };
+enum { COLUMNS = 900, ROWS_MAX = 48, LEFT = 78, RIGHT = 22, ROW = 36 };
+enum { MOVES = LS_WORK_PASSES, TIERS = MOVES + LS_ACCOUNTS, KINDS };
 
 struct row {
     int64_t rank;
@@ -23,15 +24,32 @@ struct row {
 
 struct timeline {
     struct row *rows; /* [ROWS_MAX] */
-    int count, left_out;
+    int count;
+    bool left_out; /* some kinds of ranks */
     double step_s;
+    int colour[KINDS]; /* of what moves */
     FILE *trace;
     bool first; /* no event was written yet */
 };
 
+struct lane {
+    const char *name;
+    int first, end; /* kinds */
+    int top, height;
+};
+static const struct lane computing = {"computes", 0, MOVES, 0, 16};
+static const struct lane moving = {"moves", MOVES, KINDS, 17, 10};
+
 static int kind_of(const struct ls_simulated_span *span)
 {
-    return span->account >= 0 ? span->account : span->operation ? TIERS : COMPUTES;
+    return span->account >= 0 ? MOVES + span->account : span->operation ? TIERS : (int)span->pass;
+}
+
+static const char *kind_name(int kind)
+{
+    return kind < MOVES    ? ls_work_pass_name((enum ls_work_pass)kind)
+           : kind == TIERS ? "memory tiers"
+                           : ls_account_name((enum ls_account)(kind - MOVES));
 }
 
 static struct row *row_of(struct timeline *timeline, int64_t rank)
@@ -39,10 +57,9 @@ static struct row *row_of(struct timeline *timeline, int64_t rank)
     for (int i = 0; i < timeline->count; i++)
         if (timeline->rows[i].rank == rank)
             return &timeline->rows[i];
-    if (timeline->count == ROWS_MAX) {
-        timeline->left_out++;
+    timeline->left_out |= timeline->count == ROWS_MAX;
+    if (timeline->left_out)
         return NULL;
-    }
     timeline->rows[timeline->count] = (struct row){.rank = rank};
     return &timeline->rows[timeline->count++];
 }
@@ -54,69 +71,13 @@ static void column_fill(void *user, const struct ls_simulated_span *span)
     double width = timeline->step_s / COLUMNS;
     if (!row)
         return;
-    for (int64_t c = (int64_t)(span->from_s / width); c < COLUMNS; c++) {
-        double from = span->from_s > (double)c * width ? span->from_s : (double)c * width;
-        double end = (double)(c + 1) * width, to = span->to_s < end ? span->to_s : end;
-        if (to <= from)
+    for (int64_t c = ls_max((int64_t)(span->from_s / width), 0); c < COLUMNS; c++) {
+        double from = fmax(span->from_s, (double)c * width);
+        double to = fmin(span->to_s, (double)(c + 1) * width);
+        if (from >= span->to_s)
             break;
-        if (c >= 0)
-            row->part[kind_of(span)][c] += (float)(to - from);
+        row->part[kind_of(span)][c] += (float)fmax(to - from, 0);
     }
-}
-
-/* What a lane shows in a column: a kind, or -1. */
-static int shown(const struct row *row, bool moves, int column, double width)
-{
-    int best = -1;
-    float most = (float)(0.25 * width);
-    for (int kind = 0; kind < KINDS; kind++)
-        if ((kind != COMPUTES) == moves && row->part[kind][column] > most) {
-            most = row->part[kind][column];
-            best = kind;
-        }
-    return best;
-}
-
-static const char *kind_class(int kind)
-{
-    static const char *const classes[KINDS] = {[LS_ACCOUNT_TP] = "ls-f1",
-                                               [LS_ACCOUNT_CP] = "ls-f2",
-                                               [LS_ACCOUNT_PP] = "ls-f3",
-                                               [LS_ACCOUNT_SHARD] = "ls-f4",
-                                               [LS_ACCOUNT_REPLICATE] = "ls-f5",
-                                               [LS_ACCOUNT_OPTIMIZER] = "ls-f5",
-                                               [LS_ACCOUNT_OTHER] = "ls-f5",
-                                               [COMPUTES] = "ls-f0",
-                                               [TIERS] = "ls-f2"};
-    return classes[kind];
-}
-
-static const char *kind_name(int kind)
-{
-    return kind == COMPUTES ? "computes"
-           : kind == TIERS  ? "memory tiers"
-                            : ls_account_name((enum ls_account)kind);
-}
-
-static void lane_draw(FILE *file, const struct row *row, bool moves, double y, double width)
-{
-    for (int c = 0; c < COLUMNS;) {
-        int kind = shown(row, moves, c, width), end = c + 1;
-        while (end < COLUMNS && shown(row, moves, end, width) == kind)
-            end++;
-        if (kind >= 0)
-            ls_picture_rect(file, kind_class(kind), LEFT + c, y, end - c, LANE, kind_name(kind));
-        c = end;
-    }
-}
-
-static bool is_used(const struct timeline *timeline, int kind)
-{
-    for (int r = 0; r < timeline->count; r++)
-        for (int c = 0; c < COLUMNS; c++)
-            if (timeline->rows[r].part[kind][c] > 0)
-                return true;
-    return false;
 }
 
 static int by_rank(const void *a, const void *b)
@@ -125,46 +86,175 @@ static int by_rank(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
+/* How high a lane is filled in a column by its kinds up to this one, in whole units, rounded up. */
+static int level(const struct timeline *timeline, int r, const struct lane *lane, int kind, int c)
+{
+    double filled = 0, all = 0;
+    for (int k = lane->first; k < lane->end; k++) {
+        all += (double)timeline->rows[r].part[k][c];
+        filled = k == kind ? all : filled;
+    }
+    double share = filled / fmax(all, timeline->step_s / COLUMNS);
+    return (int)ceil(lane->height * share - 1e-3);
+}
+
+static bool is_drawn(const struct timeline *timeline, const struct lane *lane, int kind)
+{
+    for (int r = 0; r < timeline->count; r++)
+        for (int c = 0; c < COLUMNS; c++)
+            if (level(timeline, r, lane, kind, c) > level(timeline, r, lane, kind - 1, c))
+                return true;
+    return false;
+}
+
+static bool waits(const struct timeline *timeline)
+{
+    for (int r = 0; r < timeline->count; r++)
+        for (int c = 0; c < COLUMNS; c++)
+            if (level(timeline, r, &computing, MOVES - 1, c) < computing.height)
+                return true;
+    return false;
+}
+
+/* ---- colours ----------------------------------------------------------------------------------
+ */
+
+/* Each account its own, but where another one that is drawn has it. */
+static void colours_choose(struct timeline *timeline)
+{
+    static const int own[] = {
+        [LS_ACCOUNT_TP] = 1,    [LS_ACCOUNT_CP] = 2,        [LS_ACCOUNT_PP] = 3,
+        [LS_ACCOUNT_SHARD] = 4, [LS_ACCOUNT_REPLICATE] = 0, [LS_ACCOUNT_OPTIMIZER] = 0,
+        [LS_ACCOUNT_OTHER] = 5, [TIERS - MOVES] = 2};
+    bool taken[LS_PICTURE_COLOURS] = {false};
+    for (int kind = MOVES; kind < KINDS; kind++) {
+        if (!is_drawn(timeline, &moving, kind))
+            continue;
+        int colour = own[kind - MOVES];
+        for (int i = 0; i < LS_PICTURE_COLOURS && taken[colour]; i++)
+            colour = (colour + 1) % LS_PICTURE_COLOURS;
+        taken[colour] = true;
+        timeline->colour[kind] = colour;
+    }
+}
+
+struct classes {
+    char text[16];
+};
+static struct classes classes_of(const struct timeline *timeline, int kind)
+{
+    static const char *const passes[] = {
+        [LS_WORK_PASS_NONE] = "ls-f5",       [LS_WORK_PASS_FORWARD] = "ls-a00",
+        [LS_WORK_PASS_RECOMPUTE] = "ls-a01", [LS_WORK_PASS_BACKWARD] = "ls-a30",
+        [LS_WORK_PASS_INPUT] = "ls-a10",     [LS_WORK_PASS_WEIGHTS] = "ls-a20",
+        [LS_WORK_PASS_REDUCE] = "ls-a21",    [LS_WORK_PASS_UPDATE] = "ls-a11"};
+    struct classes classes;
+    if (kind < MOVES)
+        snprintf(classes.text, sizeof classes.text, "%s", passes[kind]);
+    else
+        snprintf(classes.text, sizeof classes.text, "ls-f%d", timeline->colour[kind]);
+    return classes;
+}
+
+/* ---- the picture ------------------------------------------------------------------------------
+ */
+
+/* What is drawn of the lane's kinds. Returns where what follows begins; file NULL: only that. */
+static int legend_draw(const struct timeline *timeline, const struct lane *lane, int y, FILE *file)
+{
+    struct ls_legend legend = {
+        .file = file, .left = LEFT, .right = LEFT + COLUMNS + RIGHT, .x = LEFT, .y = y};
+    for (int kind = lane->first; kind < lane->end; kind++)
+        if (is_drawn(timeline, lane, kind))
+            ls_legend_add(&legend, classes_of(timeline, kind).text, kind_name(kind));
+    if (lane == &computing && waits(timeline))
+        ls_legend_add(&legend, "ls-idle", "waiting");
+    if (legend.x == LEFT)
+        return y;
+    if (file)
+        ls_picture_text(file, "ls-soft", LEFT - 8, y + 12, "end", "", lane->name);
+    return (int)legend.y + LS_LEGEND_ROW;
+}
+
+/* A kind's columns in a lane, neighbours of one height together. */
+static void kind_draw(FILE *file, const struct timeline *timeline, int r, const struct lane *lane,
+                      int kind, int y)
+{
+    bool any = false;
+    for (int c = 0, end; c < COLUMNS; c = end) {
+        int low = level(timeline, r, lane, kind - 1, c);
+        int high = level(timeline, r, lane, kind, c);
+        for (end = c + 1; end < COLUMNS && level(timeline, r, lane, kind - 1, end) == low &&
+                          level(timeline, r, lane, kind, end) == high;)
+            end++;
+        if (high == low)
+            continue;
+        if (!any)
+            fprintf(file, "<path class=\"%s\" d=\"", classes_of(timeline, kind).text);
+        fprintf(file, "M%d %dh%dv%dh%dz", LEFT + c, y + lane->height - high, end - c, high - low,
+                c - end);
+        any = true;
+    }
+    if (any)
+        fprintf(file, "\"><title>%s</title></path>\n", kind_name(kind));
+}
+
+static void row_draw(FILE *file, const struct timeline *timeline, int r, int y)
+{
+    char label[32];
+    snprintf(label, sizeof label, "rank %ld", (long)timeline->rows[r].rank);
+    ls_picture_text(file, "ls-soft", LEFT - 8, y + 13, "end", "", label);
+    if (waits(timeline))
+        ls_picture_rect(file, "ls-idle", LEFT, y, COLUMNS, computing.height, NULL);
+    for (int kind = 0; kind < KINDS; kind++) {
+        const struct lane *lane = kind < MOVES ? &computing : &moving;
+        kind_draw(file, timeline, r, lane, kind, y + lane->top);
+    }
+}
+
+static void axis_draw(FILE *file, const struct timeline *timeline, double y)
+{
+    char text[128];
+    bool long_step = timeline->step_s >= 1;
+    struct ls_scale scale = {
+        .high = timeline->step_s * (long_step ? 1 : 1e3), .from = LEFT, .to = LEFT + COLUMNS};
+    ls_scale_fit(&scale, 8);
+    ls_picture_line(file, "ls-line", scale.from, y, scale.to, y);
+    for (int i = 0; i < scale.ticks; i++) {
+        double at = ls_scale_place(&scale, scale.tick[i]);
+        ls_picture_line(file, "ls-line", at, y, at, y + 5);
+        ls_picture_text(file, "ls-text", at, y + 20, "middle", "",
+                        ls_scale_label(&scale, scale.tick[i]).text);
+    }
+    snprintf(text, sizeof text, "%s; ranks that do the same are drawn once%s",
+             long_step ? "seconds" : "milliseconds",
+             timeline->left_out ? ", and some kinds are left out" : "");
+    ls_picture_text(file, "ls-soft", LEFT + COLUMNS / 2.0, y + 40, "middle", "", text);
+}
+
+/* "1.90 s", "94.2 ms" */
+static void title_write(double step_s, char *text, size_t bytes)
+{
+    double number = step_s >= 1 ? step_s : step_s * 1e3;
+    int decimals = number >= 100 ? 0 : number >= 10 ? 1 : 2;
+    snprintf(text, bytes, "A step of %.*f %s: what ranks compute, and what moves meanwhile",
+             decimals, number, step_s >= 1 ? "s" : "ms");
+}
+
 static int timeline_write(const void *context, FILE *file, struct ls_error *error)
 {
     const struct timeline *timeline = context;
-    char text[128];
-    double width = timeline->step_s / COLUMNS, x = LEFT;
-    int height = TOP + timeline->count * ROW + 50;
+    char title[128];
     (void)error;
-    snprintf(text, sizeof text, "A step of %.4g s: what ranks compute, and what moves below it",
-             timeline->step_s);
-    ls_picture_begin(file, LEFT + COLUMNS + 20, height, text);
-    ls_picture_text(file, "ls-title", LEFT, 22, "start", "", text);
-    for (int kind = KINDS - 1; kind >= 0; kind--) {
-        if (!is_used(timeline, kind))
-            continue;
-        ls_picture_rect(file, kind_class(kind), x, LEGEND + 8, 12, 12, NULL);
-        ls_picture_text(file, "ls-text", x + 18, LEGEND + 18, "start", "", kind_name(kind));
-        x += 34 + ls_picture_text_width(kind_name(kind));
-    }
-    for (int r = 0; r < timeline->count; r++) {
-        double y = TOP + r * ROW;
-        snprintf(text, sizeof text, "rank %ld", (long)timeline->rows[r].rank);
-        ls_picture_text(file, "ls-soft", LEFT - 8, y + 13, "end", "", text);
-        lane_draw(file, &timeline->rows[r], false, y, width);
-        lane_draw(file, &timeline->rows[r], true, y + LANE + 1, width);
-    }
-    struct ls_scale scale = {
-        .low = 0, .high = timeline->step_s, .from = LEFT, .to = LEFT + COLUMNS};
-    ls_scale_fit(&scale, 8);
-    double bottom = TOP + timeline->count * ROW + 4;
-    ls_picture_line(file, "ls-line", LEFT, bottom, LEFT + COLUMNS, bottom);
-    for (int i = 0; i < scale.ticks; i++) {
-        double at = ls_scale_place(&scale, scale.tick[i]);
-        ls_picture_line(file, "ls-line", at, bottom, at, bottom + 4);
-        ls_picture_text(file, "ls-soft", at, bottom + 18, "middle", "",
-                        ls_scale_label(&scale, scale.tick[i]).text);
-    }
-    ls_picture_text(file, "ls-soft", LEFT, bottom + 36, "start", "",
-                    timeline->left_out ? "seconds; ranks that are alike are drawn once, and some "
-                                         "kinds are left out"
-                                       : "seconds; ranks that are alike are drawn once");
+    title_write(timeline->step_s, title, sizeof title);
+    int top = legend_draw(timeline, &moving, legend_draw(timeline, &computing, 36, NULL), NULL) + 8;
+    int bottom = top + timeline->count * ROW;
+    ls_picture_begin(file, LEFT + COLUMNS + RIGHT, bottom + 50, title);
+    ls_picture_text(file, "ls-title", 8, 24, "start", "", title);
+    legend_draw(timeline, &moving, legend_draw(timeline, &computing, 36, file), file);
+    for (int r = 0; r < timeline->count; r++)
+        row_draw(file, timeline, r, top + r * ROW);
+    axis_draw(file, timeline, bottom);
     ls_picture_end(file);
     return LS_OK;
 }
@@ -179,9 +269,10 @@ static void event_write(void *user, const struct ls_simulated_span *span)
     fprintf(timeline->trace,
             "%s{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"ts\": %.3f, \"dur\": %.3f, "
             "\"pid\": %ld, \"tid\": %d}",
-            timeline->first ? "" : ",\n", span->operation ? span->operation : "computes",
-            kind_name(kind), span->from_s * 1e6, (span->to_s - span->from_s) * 1e6,
-            (long)span->rank, kind == COMPUTES ? 0 : kind + 1);
+            timeline->first ? "" : ",\n", span->operation ? span->operation : kind_name(kind),
+            kind < MOVES ? computing.name : kind_name(kind), span->from_s * 1e6,
+            (span->to_s - span->from_s) * 1e6, (long)span->rank,
+            kind < MOVES ? 0 : kind - MOVES + 1);
     timeline->first = false;
 }
 
@@ -224,6 +315,7 @@ int planned_draw(const struct ls_config *config, const struct ls_cluster *cluste
         if (!status)
             status = ls_forecast_make(&asked.ask, &forecast, error);
         qsort(rows, (size_t)timeline.count, sizeof *rows, by_rank);
+        colours_choose(&timeline);
         if (!status)
             status = ls_file_write(svg, timeline_write, &timeline, error);
     }

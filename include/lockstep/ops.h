@@ -99,6 +99,7 @@ struct ls_ops {
     size_t workspace_bytes;            /* per thread, a multiple of 64 */
     bool idle;                         /* see ls_ops_init_idle */
     const struct ls_work_watch *watch; /* lockstep/ops/work.h; borrowed, NULL: nobody */
+    int pass;                          /* enum ls_work_pass, told to it */
 };
 /* Local. threads >= 1. isa must be at most ls_isa_best() (LS_ENOTSUP). LS_EINVAL where
  * LOCKSTEP_ISA names no instruction set. */

@@ -148,7 +148,7 @@ static bool works_grow(struct ls_recording *recording)
     return true;
 }
 
-static void work_note(void *user, const struct ls_work *work)
+static void work_note(void *user, const struct ls_work *work, enum ls_work_pass pass)
 {
     struct ls_recording *recording = user;
     if ((2 * recording->works_count >= recording->works_room && !works_grow(recording)) ||
@@ -163,7 +163,7 @@ static void work_note(void *user, const struct ls_work *work)
         *place = recording->works_count;
     }
     recording->done[recording->done_count++] =
-        (struct ls_recorded_work){.work = *place - 1, .at = recording->clock++};
+        (struct ls_recorded_work){.work = *place - 1, .pass = pass, .at = recording->clock++};
 }
 
 struct ls_work_watch ls_recording_watch(struct ls_recording *recording)

@@ -41,7 +41,7 @@ struct ops_told {
 static inline struct ops_told ops_tell(const struct ls_ops *ops, struct ls_work work)
 {
     if (ops->watch->begin)
-        ops->watch->begin(ops->watch->user, &work);
+        ops->watch->begin(ops->watch->user, &work, (enum ls_work_pass)ops->pass);
     return (struct ops_told){ops->watch, work};
 }
 static inline void ops_told_end(const struct ops_told *told)

@@ -32,6 +32,19 @@ const char *ls_work_name(enum ls_work_kind kind)
     return names[kind];
 }
 
+const char *ls_work_pass_name(enum ls_work_pass pass)
+{
+    static const char *const passes[LS_WORK_PASSES] = {[LS_WORK_PASS_NONE] = "other",
+                                                       [LS_WORK_PASS_FORWARD] = "forward",
+                                                       [LS_WORK_PASS_RECOMPUTE] = "recompute",
+                                                       [LS_WORK_PASS_BACKWARD] = "backward",
+                                                       [LS_WORK_PASS_INPUT] = "backward, input",
+                                                       [LS_WORK_PASS_WEIGHTS] = "backward, weights",
+                                                       [LS_WORK_PASS_REDUCE] = "reduce",
+                                                       [LS_WORK_PASS_UPDATE] = "update"};
+    return passes[pass];
+}
+
 int ls_work_of_name(const char *name)
 {
     for (int kind = 0; kind < LS_WORK_KINDS; kind++)

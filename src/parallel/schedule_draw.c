@@ -186,13 +186,9 @@ enum {
     SVG_ACTIONS_MAX = 200000
 };
 
-/* By kind: dark letters on the light colours of even chunks, light ones on the dark colours of odd
- * chunks; on white and on black alike. */
+/* Dark letters on the light colours of even chunks, light ones on the dark colours of odd chunks;
+ * on white and on black alike. */
 static const char style[] = "<style>\n"
-                            ".ls-a00{fill:#7cc0ee} .ls-a01{fill:#00619a}\n"
-                            ".ls-a10{fill:#6fd0ae} .ls-a11{fill:#00674a}\n"
-                            ".ls-a20{fill:#f2c14e} .ls-a21{fill:#8a5f00}\n"
-                            ".ls-a30{fill:#f0a07a} .ls-a31{fill:#9c3a00}\n"
                             ".ls-picture .ls-n0,.ls-picture .ls-n1{font-size:11px;fill:#10161c}\n"
                             ".ls-picture .ls-n1{fill:#ffffff}\n"
                             "</style>\n";

@@ -32,6 +32,14 @@ struct event {
     int32_t kind; /* enum event_kind */
 };
 
+/* What a rank computes for one pass without a break, before an event or behind the last one. Kept
+ * where somebody watches. */
+struct stretch {
+    int64_t event;
+    double seconds;
+    enum ls_work_pass pass;
+};
+
 /* One operation of a rank: where it meets the others, and how long it takes. */
 struct operation {
     int32_t place, nth; /* the nth of that place */
@@ -53,8 +61,10 @@ struct player {
     struct event *events;
     struct operation *operations;
     struct transfer *transfers;
+    struct stretch *stretches;
     double tier_free[LS_TIER_KINDS];
     int64_t count, next;
+    int64_t stretch_count, stretch_room, stretch_next;
     double after_s; /* computing behind the last event */
     double clock;
     double out_free[LANES][LS_PACE_LINKS_MAX], in_free[LANES][LS_PACE_LINKS_MAX];
@@ -131,6 +141,7 @@ void ls_simulation_free(struct ls_simulation *s)
         free(s->players[i].events);
         free(s->players[i].operations);
         free(s->players[i].transfers);
+        free(s->players[i].stretches);
     }
     for (int64_t i = 0; i < s->place_count; i++) {
         free(s->places[i].meetings);
@@ -279,8 +290,26 @@ static void work_count(struct ls_simulated_rank *figures, const struct ls_work *
         figures->flops += work->flops;
 }
 
-static void events_make(struct player *player, const struct ls_recording *recording,
-                        const struct tick *timeline, const double *seconds, int64_t second_at)
+/* Before the event that comes next. */
+static bool stretch_add(struct player *player, enum ls_work_pass pass, double seconds)
+{
+    struct stretch *last =
+        player->stretch_count ? &player->stretches[player->stretch_count - 1] : NULL;
+    if (last && last->event == player->count && last->pass == pass) {
+        last->seconds += seconds;
+        return true;
+    }
+    if (!ls_list_grow(&player->stretches, player->stretch_count, &player->stretch_room,
+                      sizeof *player->stretches))
+        return false;
+    player->stretches[player->stretch_count++] = (struct stretch){player->count, seconds, pass};
+    return true;
+}
+
+/* false: no memory. */
+static bool events_make(struct player *player, const struct ls_recording *recording,
+                        const struct tick *timeline, const double *seconds, int64_t second_at,
+                        bool watched)
 {
     double before = 0;
     int64_t done = 0;
@@ -292,10 +321,13 @@ static void events_make(struct player *player, const struct ls_recording *record
         if (at == recording->clock)
             break;
         if (timeline[at].kind == EVENT_STEP) {
-            int32_t work = recording->done[done++].work;
+            const struct ls_recorded_work *computed = &recording->done[done++];
+            int32_t work = computed->work;
             before += seconds[work];
             if (at >= second_at)
                 work_count(&player->figures, &recording->works[work], seconds[work]);
+            if (watched && !stretch_add(player, computed->pass, seconds[work]))
+                return false;
             continue;
         }
         player->events[player->count++] =
@@ -303,6 +335,7 @@ static void events_make(struct player *player, const struct ls_recording *record
         before = 0;
     }
     player->after_s = before;
+    return true;
 }
 
 int ls_simulation_add(struct ls_simulation *s, int64_t rank, const struct ls_recording *recording,
@@ -325,7 +358,7 @@ int ls_simulation_add(struct ls_simulation *s, int64_t rank, const struct ls_rec
     for (int64_t i = 0; i < recording->count && made; i++)
         made = operation_add(s, &recording->list[i], &player->operations[i]);
     if (made)
-        events_make(player, recording, timeline, seconds, second_at);
+        made = events_make(player, recording, timeline, seconds, second_at, s->visit != NULL);
     free(timeline);
     free(seconds);
     return made ? LS_OK : no_memory(error);
@@ -370,14 +403,15 @@ static int heap_pop(struct ls_simulation *s)
 /* ---- carrying out -----------------------------------------------------------------------------
  */
 
-static void span_tell(const struct ls_simulation *s, const struct player *player, int account,
-                      const char *operation, double from, double to)
+/* span's times are the simulation's. */
+static void span_tell(const struct ls_simulation *s, const struct player *player,
+                      struct ls_simulated_span span)
 {
-    if (!s->visit || !player->second || to <= from)
+    if (!s->visit || !player->second || span.to_s <= span.from_s)
         return;
-    double begin = player->figures.begin_s;
-    const struct ls_simulated_span span = {player->rank, account, operation, from - begin,
-                                           to - begin};
+    span.rank = player->rank;
+    span.from_s -= player->figures.begin_s;
+    span.to_s -= player->figures.begin_s;
     s->visit(s->visit_user, &span);
 }
 
@@ -467,7 +501,11 @@ static bool operation_wait(struct ls_simulation *s, struct player *player, int32
     double hidden = seconds > waited ? seconds - waited : 0;
     double messages = place->at.to < 0 ? 0 : s->pace.message_overlap[operation->link];
     double own = (1 - fmax(s->pace.overlap, messages)) * hidden;
-    span_tell(s, player, operation->account, operation->name, meeting->from, meeting->to);
+    span_tell(s, player,
+              (struct ls_simulated_span){.account = operation->account,
+                                         .operation = operation->name,
+                                         .from_s = meeting->from,
+                                         .to_s = meeting->to});
     player->clock += waited + own;
     if (player->second) {
         player->figures.exposed_s[operation->account] += waited + own;
@@ -488,7 +526,11 @@ static void transfer_wait(const struct ls_simulation *s, struct player *player,
 {
     double waited = transfer->to > player->clock ? transfer->to - player->clock : 0;
     double hidden = fmax((double)transfer->seconds - waited, 0);
-    span_tell(s, player, -1, transfer->writes ? "write" : "read", transfer->from, transfer->to);
+    span_tell(s, player,
+              (struct ls_simulated_span){.account = -1,
+                                         .operation = transfer->writes ? "write" : "read",
+                                         .from_s = transfer->from,
+                                         .to_s = transfer->to});
     waited += (1 - s->pace.overlap) * hidden;
     player->clock += waited;
     if (player->second) {
@@ -497,9 +539,20 @@ static void transfer_wait(const struct ls_simulation *s, struct player *player,
     }
 }
 
+/* What lies before the next event. */
 static void compute(const struct ls_simulation *s, struct player *player, double seconds)
 {
-    span_tell(s, player, -1, NULL, player->clock, player->clock + seconds);
+    double from = player->clock;
+    for (; player->stretch_next < player->stretch_count; player->stretch_next++) {
+        const struct stretch *stretch = &player->stretches[player->stretch_next];
+        if (stretch->event > player->next)
+            break;
+        double to = from + stretch->seconds;
+        span_tell(s, player,
+                  (struct ls_simulated_span){
+                      .account = -1, .pass = stretch->pass, .from_s = from, .to_s = to});
+        from = to;
+    }
     player->clock += seconds;
 }
 

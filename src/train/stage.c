@@ -93,7 +93,22 @@ static int gradient_end(struct ls_trainer *t, const struct train_batch *batch, i
     return ls_zero_gradient_done(t->memory.zero, &t->ops, region, &micro, error);
 }
 
-/* ---- layers in the trace -------------------------------------------------------------------- */
+/* ---- passes and layers, for those who watch ---------------------------------------------------
+ */
+
+enum ls_work_pass stage_pass_begin(struct ls_trainer *t, enum ls_work_pass pass)
+{
+    enum ls_work_pass before = (enum ls_work_pass)t->ops.pass;
+    t->ops.pass = pass;
+    ls_trace_begin(t->trace, ls_work_pass_name(pass), "compute");
+    return before;
+}
+
+void stage_pass_end(struct ls_trainer *t, enum ls_work_pass before)
+{
+    ls_trace_end(t->trace);
+    t->ops.pass = before;
+}
 
 static void layer_begin(struct ls_trainer *t, int layer)
 {
@@ -136,7 +151,7 @@ int stage_forward(struct ls_trainer *t, const struct train_batch *batch,
 {
     const struct train_chunk *layers = &t->part.chunks[task->chunk];
     struct ls_micro_batch micro = micro_batch_of(t, batch, task, slot);
-    ls_trace_begin(t->trace, "forward", "compute");
+    enum ls_work_pass before = stage_pass_begin(t, LS_WORK_PASS_FORWARD);
     int status = LS_OK;
     for (int layer = layers->first; layer < layers->end && !status; layer++) {
         layer_begin(t, layer);
@@ -147,7 +162,7 @@ int stage_forward(struct ls_trainer *t, const struct train_batch *batch,
         layer_end(t);
         ls_progress();
     }
-    ls_trace_end(t->trace);
+    stage_pass_end(t, before);
     return status;
 }
 
@@ -171,9 +186,9 @@ static int layer_backward_weight(struct ls_trainer *t, const struct train_batch 
 static int layer_again(struct ls_trainer *t, int layer, const struct ls_micro_batch *micro,
                        struct ls_error *error)
 {
-    ls_trace_begin(t->trace, "recompute", "compute");
+    enum ls_work_pass before = stage_pass_begin(t, LS_WORK_PASS_RECOMPUTE);
     int status = ls_layer_forward_again(t->memory.model, &t->ops, layer, micro, error);
-    ls_trace_end(t->trace);
+    stage_pass_end(t, before);
     ls_progress();
     return status;
 }
@@ -210,11 +225,9 @@ int stage_backward(struct ls_trainer *t, const struct train_batch *batch,
     struct ls_micro_batch micro = micro_batch_of(t, batch, task, slot);
     int last = (int)ls_max(layers->first, t->part.lowest);
     bool input = task->action.kind != LS_ACTION_W, weight = task->action.kind != LS_ACTION_I;
-    ls_trace_begin(t->trace,
-                   !input    ? "backward, weights"
-                   : !weight ? "backward, input"
-                             : "backward",
-                   "compute");
+    enum ls_work_pass before = stage_pass_begin(t, !input    ? LS_WORK_PASS_WEIGHTS
+                                                   : !weight ? LS_WORK_PASS_INPUT
+                                                             : LS_WORK_PASS_BACKWARD);
     int status = LS_OK;
     for (int layer = layers->end - 1; layer >= last && !status; layer--) {
         layer_begin(t, layer);
@@ -229,7 +242,7 @@ int stage_backward(struct ls_trainer *t, const struct train_batch *batch,
         layer_end(t);
         ls_progress();
     }
-    ls_trace_end(t->trace);
+    stage_pass_end(t, before);
     return status;
 }
 

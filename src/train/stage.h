@@ -22,6 +22,11 @@ int stage_forward(struct ls_trainer *t, const struct train_batch *batch,
 int stage_backward(struct ls_trainer *t, const struct train_batch *batch,
                    const struct ls_pipeline_task *task, int slot, struct ls_error *error);
 
+/* What comes next works for that pass, as traces and recordings tell; returns the one before, to go
+ * back to. */
+enum ls_work_pass stage_pass_begin(struct ls_trainer *t, enum ls_work_pass pass);
+void stage_pass_end(struct ls_trainer *t, enum ls_work_pass before);
+
 /* Starts to gather what layer reads, where ZeRO has cut it. */
 int stage_prefetch(struct ls_trainer *t, int layer, struct ls_error *error);
 /* All micro-batches forward and backward in the order of the pipeline's table. */

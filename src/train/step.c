@@ -221,7 +221,7 @@ static int gradient_compute(struct ls_trainer *t, const struct train_batch *batc
     int status = stage_pipeline_run(t, batch, error);
     if (status)
         return status;
-    ls_trace_begin(t->trace, "reduce", "compute");
+    enum ls_work_pass before = stage_pass_begin(t, LS_WORK_PASS_REDUCE);
     status = ls_zero_gradient_finish(t->memory.zero, &t->ops, &values, NULL, error);
     if (!status)
         status = tied_exchange(t, values, error);
@@ -233,7 +233,7 @@ static int gradient_compute(struct ls_trainer *t, const struct train_batch *batc
         status = norm_reduce(t, gradient, error);
     if (!status)
         status = digests_finish(t, values, error);
-    ls_trace_end(t->trace);
+    stage_pass_end(t, before);
     return status;
 }
 
@@ -334,7 +334,7 @@ static int update(struct ls_trainer *t, const struct gradient *gradient,
     const struct ls_optim_step step = {report->step, report->lr, gradient->values,
                                        (float)(clip / gradient->scale)};
     double start_s = ls_now_s() - matrices_wait_s(t);
-    ls_trace_begin(t->trace, "update", "compute");
+    enum ls_work_pass before = stage_pass_begin(t, LS_WORK_PASS_UPDATE);
     int status =
         ls_optimizer_step(optimizer, &t->ops, t->memory.slices, t->params.count, &step, error);
     report->optimizer_s = ls_now_s() - matrices_wait_s(t) - start_s;
@@ -345,7 +345,7 @@ static int update(struct ls_trainer *t, const struct gradient *gradient,
     }
     if (!status)
         status = tiers_agree(t, status, error);
-    ls_trace_end(t->trace);
+    stage_pass_end(t, before);
     return status;
 }
 

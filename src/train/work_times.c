@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-static void on_begin(void *user, const struct ls_work *work)
+static void on_begin(void *user, const struct ls_work *work, enum ls_work_pass pass)
 {
     struct work_times *times = user;
-    (void)work;
+    (void)work, (void)pass;
     times->begin_s = ls_now_s();
 }
 

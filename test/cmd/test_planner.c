@@ -2,6 +2,7 @@
  * root of the tree, where configs/ and clusters/ are. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/svg.h"
 #include "../support/xml.h"
 #include "run_program.h"
 
@@ -72,14 +73,50 @@ static void test_writes_and_draws(void **state)
     program_expect(arguments, 0, "wrote ");
     char *text = scratch_read(svg, &bytes);
     assert_xml(text);
-    assert_non_null(strstr(text, "computes"));
+    assert_svg_texts(text);
+    assert_svg_legend(text);
+    assert_non_null(strstr(text, "<path class=\"ls-a00\"")); /* forward */
+    assert_non_null(strstr(text, "<path class=\"ls-a30\"")); /* backward */
     free(text);
     text = scratch_read(trace, &bytes);
     assert_non_null(strstr(text, "\"traceEvents\""));
+    assert_non_null(strstr(text, "{\"name\": \"forward\", \"cat\": \"computes\""));
+    assert_non_null(strstr(text, "{\"name\": \"backward\", \"cat\": \"computes\""));
     assert_non_null(strstr(text, "\"cat\": \"pp\""));
     free(text);
     snprintf(arguments, sizeof arguments, "layout '%s'", best);
     program_expect(arguments, 0, "16 ranks = pp 2 x");
+}
+
+/* The legend has the passes of this layout, and no others. */
+static void test_legend_has_what_is_drawn(void **state)
+{
+    const char *svg = scratch_path(*state, "plan.svg");
+    static const struct {
+        const char *keys;
+        bool recompute, halves;
+    } cases[] = {
+        {"memory.recompute=none parallel.schedule=1f1b", false, false},
+        {"memory.recompute=full parallel.schedule=1f1b", true, false},
+        {"memory.recompute=none parallel.schedule=zb-h1", false, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char arguments[2048];
+        snprintf(arguments, sizeof arguments, SMALL "parallel.pp=4 parallel.tp=2 %s --svg '%s'",
+                 cases[i].keys, svg);
+        program_expect(arguments, 0, "the best by time");
+        char *text = scratch_read(svg, NULL);
+        assert_svg_texts(text);
+        assert_svg_legend(text);
+        assert_non_null(strstr(text, ">forward</text>"));
+        assert_non_null(strstr(text, ">update</text>"));
+        assert_non_null(strstr(text, ">waiting</text>"));
+        assert_non_null(strstr(text, ">pp</text>"));
+        assert_null(strstr(text, ">cp</text>"));
+        assert_int_equal(strstr(text, ">recompute</text>") != NULL, cases[i].recompute);
+        assert_int_equal(strstr(text, ">backward, weights</text>") != NULL, cases[i].halves);
+        free(text);
+    }
 }
 
 /* A run takes the layout that is planned, and ends with the bits of one rank. */
@@ -170,6 +207,8 @@ int main(void)
         cmocka_unit_test(test_shows_every_part),
         cmocka_unit_test(test_goals),
         cmocka_unit_test_setup_teardown(test_writes_and_draws, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_legend_has_what_is_drawn, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_a_run_plans_itself, scratch_setup, scratch_teardown),
         cmocka_unit_test(test_refuses),
         cmocka_unit_test(test_names_context_parallel),

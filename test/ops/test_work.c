@@ -20,9 +20,10 @@ struct told {
     int begun, ended;
 };
 
-static void told_begin(void *user, const struct ls_work *work)
+static void told_begin(void *user, const struct ls_work *work, enum ls_work_pass pass)
 {
     struct told *told = user;
+    assert_int_equal(pass, LS_WORK_PASS_NONE); /* nobody said */
     if (told->begun != told->ended)
         fail_msg("%s begins inside another op", ls_work_name(work->kind));
     assert_true(told->begun < TOLD_MAX);

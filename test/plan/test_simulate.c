@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---- a pace of whole seconds ------------------------------------------------------------------
  */
@@ -81,6 +82,21 @@ static void forget_messages(struct ls_recording *recording)
 }
 
 static bool forgets;
+static struct passes *watcher; /* NULL: nobody watches */
+
+/* Seconds of rank 0's computing by pass, and where its last span ended. */
+struct passes {
+    double seconds[LS_WORK_PASSES], end_s;
+};
+static void span_visit(void *user, const struct ls_simulated_span *span)
+{
+    struct passes *passes = user;
+    if (span->rank != 0 || span->account >= 0 || span->operation)
+        return;
+    assert_true(span->from_s >= passes->end_s && span->to_s > span->from_s);
+    passes->end_s = span->to_s;
+    passes->seconds[span->pass] += span->to_s - span->from_s;
+}
 
 static struct result simulate(const char *const *keys, struct seconds seconds)
 {
@@ -94,6 +110,8 @@ static struct result simulate(const char *const *keys, struct seconds seconds)
         pace.message_overlap[link] = seconds.message_overlap;
     if (ls_simulation_new(&layout, &pace, &simulation, &error))
         fail_msg("%s", error.text);
+    if (watcher)
+        ls_simulation_watch(simulation, span_visit, watcher);
     for (int64_t rank = 0; rank < layout.ranks; rank++) {
         struct ls_recording recording;
         int64_t second_at;
@@ -215,6 +233,50 @@ static void test_a_rank_that_does_not_wait_is_seen(void **state)
     double step = simulate(keys, seconds).step_s; /* both steps */
     forgets = false;
     assert_true(step < 2 * 0.9 * makespan_of(&layout, &seconds));
+}
+
+/* ---- passes -----------------------------------------------------------------------------------
+ */
+
+static struct passes passes_of(const char *const *keys)
+{
+    const struct seconds seconds = {.product = {1, 2, 4}};
+    struct passes passes = {.end_s = 0};
+    watcher = &passes;
+    simulate(keys, seconds);
+    watcher = NULL;
+    return passes;
+}
+
+static void takes(const struct passes *passes, enum ls_work_pass pass, double expected)
+{
+    if (passes->seconds[pass] != expected)
+        fail_msg("%s takes %g s: expected %g", ls_work_pass_name(pass), passes->seconds[pass],
+                 expected);
+}
+
+/* Spans say what a rank computes for, as the trainer does: 8 blocks of 4 products for each of 4
+ * micro-batches. A product made again is one of a forward in all but its pass. */
+static void test_spans_have_their_pass(void **state)
+{
+    (void)state;
+    const double each = 8 * PRODUCTS * 4;
+    struct passes whole = passes_of(KEYS(TINY, "batch.global=4", "memory.recompute=none"));
+    takes(&whole, LS_WORK_PASS_FORWARD, each);
+    takes(&whole, LS_WORK_PASS_BACKWARD, each * (2 + 4));
+    takes(&whole, LS_WORK_PASS_RECOMPUTE, 0);
+    struct passes again = passes_of(KEYS(TINY, "batch.global=4", "memory.recompute=full"));
+    takes(&again, LS_WORK_PASS_FORWARD, each);
+    takes(&again, LS_WORK_PASS_BACKWARD, each * (2 + 4));
+    assert_true(again.seconds[LS_WORK_PASS_RECOMPUTE] > 0.5 * each);
+    struct passes halves = passes_of(KEYS(TINY, "batch.global=4", "memory.recompute=none",
+                                          "parallel.pp=2", "parallel.schedule=zb-h1"));
+    assert_true(halves.seconds[LS_WORK_PASS_WEIGHTS] > 0);
+    assert_true(halves.seconds[LS_WORK_PASS_INPUT] + halves.seconds[LS_WORK_PASS_WEIGHTS] +
+                    halves.seconds[LS_WORK_PASS_BACKWARD] ==
+                6 * halves.seconds[LS_WORK_PASS_FORWARD]);
+    for (int pass = 0; pass < LS_WORK_PASSES; pass++)
+        assert_true(strlen(ls_work_pass_name((enum ls_work_pass)pass)) > 0);
 }
 
 /* ---- moves ------------------------------------------------------------------------------------
@@ -358,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_schedules_take_what_their_tables_say),
         cmocka_unit_test(test_closed_forms),
         cmocka_unit_test(test_a_rank_that_does_not_wait_is_seen),
+        cmocka_unit_test(test_spans_have_their_pass),
         cmocka_unit_test(test_tensor_parallel_is_exposed),
         cmocka_unit_test(test_messages_pass_gradients),
         cmocka_unit_test(test_gathers_are_prefetched),

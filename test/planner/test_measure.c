@@ -32,8 +32,9 @@ struct told {
     int count;
 };
 
-static void tell(void *user, const struct ls_work *work)
+static void tell(void *user, const struct ls_work *work, enum ls_work_pass pass)
 {
+    (void)pass;
     struct told *told = user;
     told->work = *work;
     told->count++;

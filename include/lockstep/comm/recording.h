@@ -49,6 +49,7 @@ struct ls_recorded {
 /* An op that ran: what it computed is works[work]. */
 struct ls_recorded_work {
     int32_t work;
+    enum ls_work_pass pass;
     int64_t at;
 };
 

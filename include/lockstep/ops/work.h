@@ -49,10 +49,26 @@ struct ls_work {
     double flops, bytes;
 };
 
+/* The pass of a training step that an op works for. Whoever calls ops knows, and says so in the
+ * pass of struct ls_ops. */
+enum ls_work_pass {
+    LS_WORK_PASS_NONE,
+    LS_WORK_PASS_FORWARD,
+    LS_WORK_PASS_RECOMPUTE, /* what was not kept of the forward is made again */
+    LS_WORK_PASS_BACKWARD,  /* both halves */
+    LS_WORK_PASS_INPUT,     /* the backward's halves, where a schedule separates them */
+    LS_WORK_PASS_WEIGHTS,
+    LS_WORK_PASS_REDUCE, /* gradients become final, and their norm is taken */
+    LS_WORK_PASS_UPDATE, /* of the parameters */
+    LS_WORK_PASSES
+};
+/* "other", "forward", "recompute", "backward", "backward, input", "backward, weights", ... */
+const char *ls_work_pass_name(enum ls_work_pass pass);
+
 /* Told before and after each op; begin or end may be NULL. Called by the thread that calls the op,
  * never inside another op. */
 struct ls_work_watch {
-    void (*begin)(void *user, const struct ls_work *work);
+    void (*begin)(void *user, const struct ls_work *work, enum ls_work_pass pass);
     void (*end)(void *user, const struct ls_work *work);
     void *user;
 };

@@ -56,17 +56,18 @@ int ls_simulation_add(struct ls_simulation *simulation, int64_t rank,
                       const struct ls_recording *recording, int64_t second_at,
                       struct ls_error *error);
 
-/* A stretch of a rank's second step: it computes (account -1, operation NULL), or an operation on
- * that account, or a transfer (-1, "write" or "read"), is under way, in seconds from the beginning
- * of the second step. */
+/* A stretch of a rank's second step: it computes (account -1, operation NULL) for one pass, or an
+ * operation on that account, or a transfer (-1, "write" or "read"), is under way, in seconds from
+ * the beginning of the second step. */
 struct ls_simulated_span {
     int64_t rank;
     int account; /* enum ls_account, -1 */
     const char *operation;
+    enum ls_work_pass pass; /* as recorded */
     double from_s, to_s;
 };
 typedef void ls_simulated_visit(void *user, const struct ls_simulated_span *span);
-/* Before ls_simulation_run: visit sees all spans of second steps, rank by rank in no order. */
+/* Before ls_simulation_add: visit sees all spans of second steps, rank by rank in no order. */
 void ls_simulation_watch(struct ls_simulation *simulation, ls_simulated_visit *visit, void *user);
 
 /* Every rank was added, or one that it is like. LS_ELAYOUT where they wait for each other for ever,

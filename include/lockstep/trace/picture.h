@@ -16,7 +16,8 @@
  *
  * Classes: ls-text, ls-soft (less important text), ls-title, ls-halo (of text over lines), ls-back,
  * ls-grid, ls-line (of an axis), and for curve i of LS_PICTURE_COLOURS ls-s<i> (its stroke) and
- * ls-f<i> (its fill).
+ * ls-f<i> (its fill). Fills of what a pipeline does, the same in light and dark: ls-a<i><odd>, of
+ * forward (0), the backward's input half (1), its weight half (2), backward (3); odd: darker.
  *
  * Everything here is Local. */
 #ifndef LOCKSTEP_TRACE_PICTURE_H
