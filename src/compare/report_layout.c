@@ -229,7 +229,7 @@ enum { KINDS = LS_MEMORY_KINDS };
 static const char *const kinds[KINDS] = {"Parameters",  "Gradients", "Optimizer",
                                          "Activations", "Workspace", "Communication"};
 /* Colours of the parts of lockstep/trace/html.h. */
-static const int kind_colours[KINDS] = {0, 3, 1, 4, 10, 2};
+static const int kind_colours[KINDS] = {0, 3, 1, 2, 4, 11};
 
 struct held {
     double bytes[KINDS], all;

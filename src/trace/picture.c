@@ -9,7 +9,8 @@
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-/* Colours: Okabe and Ito's, a little darker on white, lighter on black. The first word of a rule
+/* Colours: the hues of Okabe and Ito, of such lightness that any two are told apart by colour-blind
+ * readers too (test/trace/test_colours.c). The first word of a rule
  * is the picture's class, so that a page that holds it keeps its own. */
 static const char style[] =
     "<style>\n"
@@ -28,16 +29,16 @@ static const char style[] =
     ".ls-picture .ls-gap{stroke-width:1.5}\n"
     ".ls-picture .ls-key{stroke-width:2.2}\n"
     ".ls-picture .ls-faint{stroke-width:1;stroke-opacity:.35}\n"
-    ".ls-picture .ls-s0{stroke:#0072b2} .ls-picture .ls-f0{fill:#0072b2}\n"
-    ".ls-picture .ls-s1{stroke:#c84a00} .ls-picture .ls-f1{fill:#c84a00}\n"
-    ".ls-picture .ls-s2{stroke:#00845c} .ls-picture .ls-f2{fill:#00845c}\n"
-    ".ls-picture .ls-s3{stroke:#a8528a} .ls-picture .ls-f3{fill:#a8528a}\n"
-    ".ls-picture .ls-s4{stroke:#a87400} .ls-picture .ls-f4{fill:#a87400}\n"
-    ".ls-picture .ls-s5{stroke:#3f4953} .ls-picture .ls-f5{fill:#3f4953}\n"
+    ".ls-picture .ls-s0{stroke:#0a72c4} .ls-picture .ls-f0{fill:#0a72c4}\n"
+    ".ls-picture .ls-s1{stroke:#7d2a00} .ls-picture .ls-f1{fill:#7d2a00}\n"
+    ".ls-picture .ls-s2{stroke:#0a9f6b} .ls-picture .ls-f2{fill:#0a9f6b}\n"
+    ".ls-picture .ls-s3{stroke:#c04fa0} .ls-picture .ls-f3{fill:#c04fa0}\n"
+    ".ls-picture .ls-s4{stroke:#ba8c00} .ls-picture .ls-f4{fill:#ba8c00}\n"
+    ".ls-picture .ls-s5{stroke:#283038} .ls-picture .ls-f5{fill:#283038}\n"
     ".ls-picture .ls-a00{fill:#7cc0ee} .ls-picture .ls-a01{fill:#00619a}\n"
     ".ls-picture .ls-a10{fill:#6fd0ae} .ls-picture .ls-a11{fill:#00674a}\n"
     ".ls-picture .ls-a20{fill:#f2c14e} .ls-picture .ls-a21{fill:#8a5f00}\n"
-    ".ls-picture .ls-a30{fill:#f0a07a} .ls-picture .ls-a31{fill:#9c3a00}\n"
+    ".ls-picture .ls-a30{fill:#f0a07a} .ls-picture .ls-a31{fill:#701c00}\n"
     "@media (prefers-color-scheme:dark){\n"
     ".ls-picture .ls-text,.ls-picture .ls-title{fill:#e6e9ec}\n"
     ".ls-picture .ls-soft{fill:#a4afb9}\n"
@@ -47,12 +48,12 @@ static const char style[] =
     ".ls-picture .ls-idle{fill:#262d35}\n"
     ".ls-picture .ls-grid{stroke:#2a323a}\n"
     ".ls-picture .ls-line{stroke:#74808b}\n"
-    ".ls-picture .ls-s0{stroke:#56b4e9} .ls-picture .ls-f0{fill:#56b4e9}\n"
-    ".ls-picture .ls-s1{stroke:#f2803a} .ls-picture .ls-f1{fill:#f2803a}\n"
-    ".ls-picture .ls-s2{stroke:#2fc795} .ls-picture .ls-f2{fill:#2fc795}\n"
-    ".ls-picture .ls-s3{stroke:#e19bc6} .ls-picture .ls-f3{fill:#e19bc6}\n"
-    ".ls-picture .ls-s4{stroke:#f0b429} .ls-picture .ls-f4{fill:#f0b429}\n"
-    ".ls-picture .ls-s5{stroke:#c3ccd5} .ls-picture .ls-f5{fill:#c3ccd5}\n"
+    ".ls-picture .ls-s0{stroke:#4a9fe0} .ls-picture .ls-f0{fill:#4a9fe0}\n"
+    ".ls-picture .ls-s1{stroke:#de6228} .ls-picture .ls-f1{fill:#de6228}\n"
+    ".ls-picture .ls-s2{stroke:#25d898} .ls-picture .ls-f2{fill:#25d898}\n"
+    ".ls-picture .ls-s3{stroke:#f3cfe4} .ls-picture .ls-f3{fill:#f3cfe4}\n"
+    ".ls-picture .ls-s4{stroke:#f7d548} .ls-picture .ls-f4{fill:#f7d548}\n"
+    ".ls-picture .ls-s5{stroke:#7c8a97} .ls-picture .ls-f5{fill:#7c8a97}\n"
     "}\n"
     "</style>\n";
 

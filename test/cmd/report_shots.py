@@ -5,7 +5,8 @@
 
 Trains two small runs in FOLDER, makes the page of one and of both, and draws each in light, in
 dark, and in a window of 360 and of 320 units. Fails where a page is wider than its window, where a
-picture is empty, or where dark looks like light. The pictures stay in FOLDER, to be looked at.
+row of a table is a tower of short lines, where a picture is empty, or where dark looks like light.
+The pictures stay in FOLDER, to be looked at.
 Without Chromium it says so and is skipped (exit code 0): it is a large thing to install for this.
 """
 
@@ -24,6 +25,10 @@ WRAPPER = """<!DOCTYPE html><html><body style="margin:0">
   d.querySelectorAll('body *').forEach(function (x) {
     if (!x.closest('.scroll,pre,svg') && x.getBoundingClientRect().right > e.clientWidth + 1)
       wide.push(x.tagName + '.' + x.className);
+  });
+  d.querySelectorAll('tbody tr').forEach(function (x) {
+    if (x.getBoundingClientRect().height > 120)
+      wide.push('a tall row: ' + x.firstChild.textContent.trim());
   });
   document.title = 'width ' + e.scrollWidth + ' of ' + e.clientWidth + ' wide [' + wide + ']';
 };</script></body></html>"""
@@ -132,7 +137,7 @@ def check(program, folder, page):
         told = re.fullmatch(r"width (\d+) of (\d+) wide \[(.*)\]", title.group(1) if title else "")
         print(f"{shot}: {title.group(1) if title else 'no word'}")
         if not told or int(told.group(1)) > int(told.group(2)) or told.group(3):
-            findings.append(f"{page} at {width} units is wider than its window")
+            findings.append(f"{page} at {width} units is wider than its window, or has tall rows")
     return findings
 
 
