@@ -208,6 +208,7 @@ struct drawing {
     double end; /* of the actions shown */
     int width;
     bool present[KINDS][2]; /* by kind and parity of the chunk */
+    bool idle;              /* some rank, at some time */
     char title[256], note[256];
 };
 
@@ -217,8 +218,12 @@ static void find_present(struct drawing *d)
         int64_t count;
         const struct ls_action *actions =
             ls_schedule_actions(d->schedule, rank_of_row(d->rows, row), &count);
-        for (int64_t i = 0; i < count; i++)
+        double busy = 0;
+        for (int64_t i = 0; i < count; i++) {
             d->present[actions[i].kind][parity(d->schedule, actions[i])] = true;
+            busy += parallel_action_cost(d->costs, actions[i]);
+        }
+        d->idle |= busy < d->end * (1 - 1e-9);
     }
 }
 
@@ -288,7 +293,8 @@ static void draw_rows(const struct drawing *d, const struct ls_scale *time, int 
         const struct ls_action *actions = ls_schedule_actions(d->schedule, rank, &count);
         snprintf(label, sizeof label, "rank %d", rank);
         ls_picture_text(file, "ls-text", LEFT - 8, y + ROW - 9, "end", "", label);
-        ls_picture_rect(file, "ls-idle", LEFT, y, time->to - time->from, ROW - 4, NULL);
+        if (d->idle)
+            ls_picture_rect(file, "ls-idle", LEFT, y, time->to - time->from, ROW - 4, NULL);
         for (int64_t i = 0; i < count; i++) {
             double x = ls_scale_place(time, d->start[first + i]);
             double cost = parallel_action_cost(d->costs, actions[i]);
@@ -326,7 +332,7 @@ static int draw_legend(const struct drawing *d, int y, FILE *file)
             const char *of = d->schedule->chunks == 1   ? ""
                              : d->schedule->chunks == 2 ? (odd ? ", chunk 1" : ", chunk 0")
                                                         : (odd ? ", odd chunks" : ", even chunks");
-            if (idle ? odd : !d->present[kind][odd])
+            if (idle ? odd || !d->idle : !d->present[kind][odd])
                 continue;
             snprintf(text, sizeof text, "%s%s", idle ? "idle" : kind_text[kind], idle ? "" : of);
             snprintf(classes, sizeof classes, idle ? "ls-idle" : "ls-a%d%d", kind, odd);

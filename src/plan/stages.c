@@ -103,7 +103,7 @@ int ls_layout_draw_schedule(const struct ls_layout *layout, int width, FILE *fil
     struct ls_schedule table;
     const struct ls_schedule_picture picture = {
         .name = layout->stages == 1 ? "no pipeline" : plan_schedule_name(layout),
-        .time_label = "time (1: forward of the costliest stage)",
+        .time_label = "time (1 = the longest forward)",
         .ranks_max = 64,
         .width = width};
     int status = ls_layout_table(layout, layout->micro_batches, &table, error);

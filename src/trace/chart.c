@@ -7,7 +7,7 @@
 enum {
     WIDTH = 880,
     LEFT = 68,
-    RIGHT = 18,
+    RIGHT = LS_AXES_RIGHT,
     TITLE = 22,  /* of a line of the title */
     ROW = 20,    /* of a line of the legend */
     LABEL = 38,  /* above a panel */

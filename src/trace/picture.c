@@ -310,6 +310,15 @@ struct ls_tick_text ls_scale_label(const struct ls_scale *scale, double value)
     return out;
 }
 
+/* Below the axis, or to the left of that where a wide one would not fit into its picture. */
+static void x_tick_text(FILE *file, const struct ls_scale *x, double value, double y)
+{
+    const struct ls_tick_text label = ls_scale_label(x, value);
+    double most = x->to + LS_AXES_RIGHT - ls_picture_text_width(label.text) / 2;
+    ls_picture_text(file, "ls-text", fmin(ls_scale_place(x, value), most), y, "middle", "",
+                    label.text);
+}
+
 void ls_scale_axes(FILE *file, const struct ls_scale *x, const struct ls_scale *y,
                    const char *x_label, const char *y_label)
 {
@@ -324,8 +333,7 @@ void ls_scale_axes(FILE *file, const struct ls_scale *x, const struct ls_scale *
         double at = ls_scale_place(x, x->tick[i]);
         ls_picture_line(file, "ls-line", at, y->from, at, y->from + 5);
         if (x_label)
-            ls_picture_text(file, "ls-text", at, y->from + 20, "middle", "",
-                            ls_scale_label(x, x->tick[i]).text);
+            x_tick_text(file, x, x->tick[i], y->from + 20);
     }
     ls_picture_line(file, "ls-line", x->from, y->from, x->to, y->from);
     if (x_label)

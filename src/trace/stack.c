@@ -8,7 +8,7 @@ enum {
     WIDTH = 880,
     HEIGHT = 320, /* of the areas */
     LEFT = 68,
-    RIGHT = 18,
+    RIGHT = LS_AXES_RIGHT,
     TITLE = 22, /* of a line of the title */
     LABEL = 38, /* above the areas */
     DIP = 6,    /* half the width of what is too narrow to be drawn */

@@ -2,6 +2,7 @@
  * tree, where configs/ is. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/svg.h"
 #include "../support/xml.h"
 #include "run_program.h"
 
@@ -51,6 +52,9 @@ static void test_draws_the_schedule(void **state)
     char *text = scratch_read(path, &bytes);
     assert_true(bytes > 500);
     assert_xml(text);
+    assert_svg_texts(text);
+    assert_svg_legend(text);
+    assert_non_null(strstr(text, ">idle<"));
     assert_non_null(strstr(text, "1f1b: 2 ranks, 8 micro-batches"));
     /* The bubble that is printed is the one that is drawn, of stages as they are. */
     static char printed[PROGRAM_OUTPUT_BYTES];
@@ -60,6 +64,13 @@ static void test_draws_the_schedule(void **state)
     assert_non_null(said);
     snprintf(bubble, sizeof bubble, "Bubble: %.5s", said + strlen("schedule 1f1b: bubble "));
     assert_non_null(strstr(text, bubble));
+    free(text);
+    snprintf(arguments, sizeof arguments, TINY "--svg '%s'", path); /* nothing to wait for */
+    program_expect(arguments, 0, "stages");
+    text = scratch_read(path, NULL);
+    assert_svg_texts(text);
+    assert_svg_legend(text);
+    assert_null(strstr(text, "idle<"));
     free(text);
     program_expect(TINY "parallel.pp=2 --svg /no/such/folder/s.svg", ls_exit_code(LS_EIO),
                    "/no/such/folder/s.svg");

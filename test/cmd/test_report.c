@@ -2,6 +2,7 @@
  * recorded, and made of whatever is there. What it looks like is looked at by `make report-shots`.
  */
 #include "../support/scratch.h"
+#include "../support/svg.h"
 #include "../support/xml.h"
 #include "runs.h"
 
@@ -66,6 +67,8 @@ static char *page_read(const char *name)
     assert_int_equal(count_of(page, "<h1>"), 1);
     assert_int_equal(count_of(page, "<svg"), count_of(page, "role=\"img\""));
     has_not(page, "<title></title>");
+    for (const char *svg = page; (svg = strstr(svg, "<svg ")); svg++)
+        assert_svg_texts(svg);
     return page;
 }
 

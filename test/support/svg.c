@@ -53,6 +53,17 @@ static double size_of(const char *tag)
     return strstr(classes.text, "ls-title") ? 17 : strstr(classes.text, "ls-n") ? 11 : 13;
 }
 
+/* An entity is a letter. */
+static double width_of(const char *text)
+{
+    char plain[256];
+    size_t used = 0;
+    for (; *text; text += *text == '&' ? strcspn(text, ";") + 1 : 1)
+        plain[used++] = *text;
+    plain[used] = '\0';
+    return ls_picture_text_width(plain);
+}
+
 /* A letter reaches from four fifths of its size above the line to a fifth below it. */
 static struct box box_of(const char *tag)
 {
@@ -60,7 +71,7 @@ static struct box box_of(const char *tag)
     const struct value anchor = attribute(tag, "text-anchor");
     const char *text = strchr(tag, '>') + 1;
     snprintf(box.text, sizeof box.text, "%.*s", (int)strcspn(text, "<"), text);
-    double size = size_of(tag), wide = ls_picture_text_width(box.text) * size / 13;
+    double size = size_of(tag), wide = width_of(box.text) * size / 13;
     double before = !strcmp(anchor.text, "end")      ? wide
                     : !strcmp(anchor.text, "middle") ? wide / 2
                                                      : 0;
@@ -76,7 +87,9 @@ void assert_svg_texts(const char *svg)
     static struct box boxes[TEXTS_MAX];
     double width = number(svg, "width"), height = number(svg, "height");
     int count = 0;
-    for (const char *tag = svg; (tag = text_next(tag)) && count < TEXTS_MAX; tag++) {
+    const char *end = strstr(svg, "</svg>");
+    for (const char *tag = svg; (tag = text_next(tag)) && tag < end; tag++) {
+        assert_true(count < TEXTS_MAX);
         const struct box *box = &boxes[count];
         boxes[count] = box_of(tag);
         if (box->left < 0 || box->right > width || box->top < 0 || box->bottom > height)
@@ -88,7 +101,6 @@ void assert_svg_texts(const char *svg)
                 fail_msg("\"%s\" overlaps \"%s\"", box->text, boxes[i].text);
         count++;
     }
-    assert_true(count > 0);
 }
 
 void svg_text_place(const char *svg, const char *classes, const char *anchor, const char *text,

@@ -2,8 +2,8 @@
 #ifndef TEST_SUPPORT_SVG_H
 #define TEST_SUPPORT_SVG_H
 
-/* Fails the test where two texts overlap, or one is cut by the picture's edge, by the estimate of
- * their widths that the pictures are drawn with. */
+/* svg: a picture, or what begins with one. Fails the test where two of its texts overlap, or one is
+ * cut by the picture's edge, by the estimate of their widths that the pictures are drawn with. */
 void assert_svg_texts(const char *svg);
 
 /* Fails the test where the legend has a colour that is not drawn, or the reverse. Swatches of a

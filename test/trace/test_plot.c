@@ -34,6 +34,7 @@ static char *plot_of(const struct ls_plot *plot)
         fail_msg("%s", error.text);
     fclose(file);
     assert_xml(text);
+    assert_svg_texts(text);
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "inf"));
     return text;

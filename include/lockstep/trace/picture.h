@@ -84,7 +84,9 @@ struct ls_tick_text {
     char text[64];
 };
 struct ls_tick_text ls_scale_label(const struct ls_scale *scale, double value);
-/* Both axes and their ticks, of fitted scales. x_label NULL: x has ticks without text. */
+/* Both axes and their ticks, of fitted scales. x_label NULL: x has ticks without text. Right of the
+ * axes the picture has LS_AXES_RIGHT units at least. */
+enum { LS_AXES_RIGHT = 18 };
 void ls_scale_axes(FILE *file, const struct ls_scale *x, const struct ls_scale *y,
                    const char *x_label, const char *y_label);
 
