@@ -40,14 +40,22 @@ struct lane {
 static const struct lane computing = {"computes", 0, MOVES, 0, 16};
 static const struct lane moving = {"moves", MOVES, KINDS, 17, 10};
 
+/* Passes in their order; what has none comes last. */
+static enum ls_work_pass pass_of(int kind)
+{
+    return (enum ls_work_pass)((kind + 1) % LS_WORK_PASSES);
+}
+
 static int kind_of(const struct ls_simulated_span *span)
 {
-    return span->account >= 0 ? MOVES + span->account : span->operation ? TIERS : (int)span->pass;
+    return span->account >= 0 ? MOVES + span->account
+           : span->operation  ? TIERS
+                              : ((int)span->pass + LS_WORK_PASSES - 1) % LS_WORK_PASSES;
 }
 
 static const char *kind_name(int kind)
 {
-    return kind < MOVES    ? ls_work_pass_name((enum ls_work_pass)kind)
+    return kind < MOVES    ? ls_work_pass_name(pass_of(kind))
            : kind == TIERS ? "memory tiers"
                            : ls_account_name((enum ls_account)(kind - MOVES));
 }
@@ -150,7 +158,7 @@ static struct classes classes_of(const struct timeline *timeline, int kind)
         [LS_WORK_PASS_REDUCE] = "ls-a21",    [LS_WORK_PASS_UPDATE] = "ls-a11"};
     struct classes classes;
     if (kind < MOVES)
-        snprintf(classes.text, sizeof classes.text, "%s", passes[kind]);
+        snprintf(classes.text, sizeof classes.text, "%s", passes[pass_of(kind)]);
     else
         snprintf(classes.text, sizeof classes.text, "ls-f%d", timeline->colour[kind]);
     return classes;

@@ -64,6 +64,7 @@ static void add_run(struct curves *curves, const struct ls_run_curves *run, int 
             .colour = only ? i : index,
             .smooth = i == 0,
             .points = i == 1,
+            .rings = index % 2, /* equal runs are both seen */
             .gaps = true,
         };
     }

@@ -143,7 +143,7 @@ static void put_veil(const struct drawing *d)
     put_edge(d, d->lowest, d->stack->part_count, true);
     fputs("Z\"/>\n", d->file);
     ls_picture_text(d->file, "ls-soft", (d->x.from + d->x.to) / 2, d->y.from + 58, "middle", "",
-                    "pale: comes and goes");
+                    "faint: comes and goes");
 }
 
 /* ---- around them ----------------------------------------------------------------------------- */

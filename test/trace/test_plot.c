@@ -230,6 +230,21 @@ static void test_several_runs(void **state)
     }
 }
 
+/* Of two equal runs both are seen: dots within rings, in the legend too. */
+static void test_equal_runs(void **state)
+{
+    (void)state;
+    double x[3] = {1, 2, 3}, y[3] = {3, 2, 1};
+    const struct ls_run_curves runs[2] = {
+        {.name = "a", .loss = {x, y, 3}, .validation = {x, y, 3}},
+        {.name = "b", .loss = {x, y, 3}, .validation = {x, y, 3}},
+    };
+    char *svg = plot_of(&(struct ls_plot){.runs = runs, .count = 2});
+    assert_int_equal(count_of(svg, "<circle class=\"ls-f0\""), 3 + 1);
+    assert_int_equal(count_of(svg, "<circle class=\"ls-s1\" fill=\"none\""), 3 + 1);
+    free(svg);
+}
+
 static void test_logarithmic(void **state)
 {
     (void)state;
@@ -336,7 +351,7 @@ static int turns_of(const char *svg, const char *classes, double *highest)
     return turns;
 }
 
-/* Buffers that are there at every other moment are one band, pale, and not 200 spikes. */
+/* Buffers that are there at every other moment are one band, faint, and not 200 spikes. */
 static void test_what_comes_and_goes_is_one_band(void **state)
 {
     (void)state;
@@ -366,12 +381,12 @@ static void test_what_comes_and_goes_is_one_band(void **state)
     assert_true(fabs(top - (hundred - 4.5)) < 0.2);
     assert_true(fabs(base - (zero - 4.5 + 0.6 * (hundred - zero))) < 0.2);
     assert_null(strstr(svg, ">none<"));
-    assert_non_null(strstr(svg, ">pale: comes and goes<"));
+    assert_non_null(strstr(svg, ">faint: comes and goes<"));
     free(svg);
     stack.part_count = 1;
     svg = stack_of(&stack);
     assert_null(strstr(svg, "<path class=\"ls-veil\""));
-    assert_null(strstr(svg, "pale"));
+    assert_null(strstr(svg, "faint:"));
     free(svg);
 }
 
@@ -382,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_a_long_run),
         cmocka_unit_test(test_little_data),
         cmocka_unit_test(test_several_runs),
+        cmocka_unit_test(test_equal_runs),
         cmocka_unit_test(test_logarithmic),
         cmocka_unit_test(test_axis_labels),
         cmocka_unit_test_setup_teardown(test_a_resumed_run, scratch_setup, scratch_teardown),

@@ -131,7 +131,7 @@ size_t ls_smooth_window(size_t count);
 
 /* Parts of a whole at count moments, one over the other, the first at the bottom. Of the moments
  * that share a unit of width the one with the most in all is drawn, so that the highest is seen.
- * Dips and peaks narrower than 12 units are not drawn one by one: they are a pale band, from the
+ * Dips and peaks narrower than 12 units are not drawn one by one: they are a faint band, from the
  * lowest moment near by to the highest. The legend has what is half a unit high somewhere. */
 struct ls_stack_part {
     const char *legend;
