@@ -282,10 +282,11 @@ int ls_config_load_text(struct ls_config *config, const char *name, const char *
 /* "group.key=value", the value as in a file, except that a text needs no quotes. */
 int ls_config_set(struct ls_config *config, const char *assignment, struct ls_error *error);
 
-/* Fills what is automatic and checks every combination that does not depend on the layout.
- * tokenizer_vocab: the tokenizer's tokens, 0 where there is none (then model.vocab must be given).
- * Fills config->model; resolving twice changes nothing. data.train may be empty: the trainer asks
- * for it with ls_config_require. */
+/* Fills what is automatic and checks every combination that has nothing to do with the layout.
+ * Where tiles, leaves and batch do not fit each other, the text ends with the nearest values that
+ * do, in a layout that works. tokenizer_vocab: the tokenizer's tokens, 0 where there is none (then
+ * model.vocab must be given). Fills config->model; resolving twice changes nothing. data.train may
+ * be empty: the trainer asks for it with ls_config_require. */
 int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error);
 /* train.out, where it is empty, as ls_config_resolve names it: runs/demo for configs/demo.yaml. */
 void ls_config_name_out(struct ls_config *config);
@@ -312,7 +313,11 @@ struct ls_numerics ls_config_numerics(const struct ls_config *config);
 /* Ranks that the keys ask for: pp x dp x cp x tp. */
 int64_t ls_config_ranks(const struct ls_config *config);
 /* ls_layout_resolve of lockstep/plan.h for this configuration. world: the ranks that were started,
- * 0 for as many as the keys ask for. LS_ELAYOUT says where the key was given. */
+ * 0 for as many as the keys ask for. LS_ELAYOUT, and LS_ECONFIG for keys that need each other, say
+ * where the key was given, and end with the nearest layout that works: "near" is few keys changed,
+ * by small factors, over the same number of ranks where world says how many. It is judged like the
+ * refused one, with all other keys as they are. A text that names none says why. Searching takes
+ * time: with error NULL there is none. LS_EDATA and LS_EIO of a schedule's file. */
 int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_layout *layout,
                      struct ls_error *error);
 /* Every layout key has its default again: one rank. */

@@ -3,7 +3,7 @@
  * Order of calls:
  *
  *   struct ls_layout layout;
- *   ls_layout_resolve(&request, &layout, &error)   what fits together, or why not and what would
+ *   ls_layout_resolve(&request, &layout, &error)   what fits together, or why not
  *   ls_layout_coordinates, ls_layout_layers, ...   who is where
  *   ls_layout_share, ls_layout_table               who computes which leaves, and when
  *
@@ -77,6 +77,7 @@ struct ls_layout_request {
     int64_t bucket_bytes;    /* of gradients that are reduced at once */
     enum ls_dtype reduce;    /* what scattered gradients travel in; LS_BF16: numerics.fast only */
     bool matrices_meet;      /* the optimizer reads whole matrices (Muon): see LS_GROUP_MATRICES */
+    const struct ls_schedule *table; /* ls_layout_file of LS_LAYOUT_CSV, else NULL */
 };
 
 /* A layout that is admissible. A plain value; text and arrays included, so copy it freely. */
@@ -129,17 +130,21 @@ struct ls_layout {
  * blocks; and tokens of a leaf by default at most, so that it is computed in one micro-batch. */
 enum { LS_MICRO_ROWS = 4096 };
 
-/* LS_ELAYOUT where recipe and layout do not fit: the text begins with the key, "parallel.tp = 3: ",
- * says why, and ends with the nearest layout that works, if there is one near. "Near" is few keys
- * changed, by small factors, over the same number of ranks where world says how many. Refused are:
- * a world that is no product of the axes; dp that contradicts dp_replicate x dp_shard; tp that does
- * not divide tp_tiles (in mode fast: heads, ffn, padded vocabulary), and where it exceeds kv_heads
- * a heads / tp that is no power of two; sp where a rank's rows are no subtree of the token sums; cp
- * that is not seq_tiles over a power of two; more stages than layers; chunks or micro-batches that
- * the schedule does not take; a split that is no partition; a memory.recompute that is no policy,
- * or names a block or a stage that is not there; a batch whose leaves dp does not divide; zero 3
- * with a threshold that shards nothing. A schedule's file is read and proved here: LS_EDATA,
+/* The sizes of the axes that keys ask for. LS_ELAYOUT where dp contradicts the other two. */
+int ls_layout_axes(const struct ls_layout_keys *keys, int64_t size[LS_AXES],
+                   struct ls_error *error);
+/* The table of keys->schedule_file, read and proved; release it with ls_schedule_release. LS_EDATA,
  * LS_EIO, and LS_ELAYOUT in its own words. */
+int ls_layout_file(const struct ls_layout_keys *keys, struct ls_schedule *table,
+                   struct ls_error *error);
+/* LS_ELAYOUT where recipe and layout do not fit: the text begins with the key, "parallel.tp = 3: ",
+ * and says why. Refused are: a world that is no product of the axes; dp that contradicts
+ * dp_replicate x dp_shard; tp that does not divide tp_tiles (in mode fast: heads, ffn, padded
+ * vocabulary), and where it exceeds kv_heads a heads / tp that is no power of two; sp where a
+ * rank's rows are no subtree of the token sums; cp that is not seq_tiles over a power of two; more
+ * stages than layers; chunks or micro-batches that the schedule does not take; a split that is no
+ * partition; a memory.recompute that is no policy, or names a block or a stage that is not there; a
+ * batch whose leaves dp does not divide; zero 3 with a threshold that shards nothing. */
 int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout *layout,
                       struct ls_error *error);
 

@@ -55,6 +55,34 @@ static int locate(const struct ls_config *config, int code, struct ls_error *err
     return ls_error_prefix(error, "%s", where);
 }
 
+/* ---- admission ------------------------------------------------------------------------------ */
+
+#define REJECT(code, name, ...) ls_config_reject(config, code, name, error, __VA_ARGS__)
+
+/* Keys that need each other. */
+static int keys_check(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_layout_keys *keys = &config->parallel;
+    bool csv = keys->schedule == LS_LAYOUT_CSV;
+    if (csv && !*keys->schedule_file)
+        return REJECT(LS_ECONFIG, "parallel.schedule_file",
+                      "parallel.schedule = csv reads it: set it to the table's path");
+    if (!csv && *keys->schedule_file)
+        return REJECT(LS_ECONFIG, "parallel.schedule_file",
+                      "has no meaning without parallel.schedule = csv: remove it");
+    for (int what = 0; what < LS_OFFLOADS; what++) {
+        char key[64];
+        snprintf(key, sizeof key, "memory.offload.%s", ls_offload_name((enum ls_offload)what));
+        if (ls_config_tier(config, (enum ls_offload)what) == LS_TIER_FILE && !*config->memory.file)
+            return REJECT(LS_ECONFIG, key,
+                          "file needs memory.file, a folder on a local disk with room for it");
+    }
+    if (config->batch.micro > config->batch.global)
+        return REJECT(LS_ELAYOUT, "batch.micro", "expected at most batch.global = %lld",
+                      (long long)config->batch.global);
+    return LS_OK;
+}
+
 /* What the layout needs on the device. */
 static int offload_check(const struct ls_config *config, const struct ls_layout *layout,
                          struct ls_error *error)
@@ -64,20 +92,19 @@ static int offload_check(const struct ls_config *config, const struct ls_layout 
     if (gradients != LS_TIER_DEVICE && layout->replicate_ranks > 1)
         return ls_error_set(error, LS_ELAYOUT,
                             "memory.offload.gradients = %s: there are %ld replicas of shards, "
-                            "whose gradients go from one to the next and stay on the device; "
-                            "shard over all ranks (parallel.dp_replicate=1), or use none",
+                            "whose gradients go from one to the next and stay on the device",
                             ls_tier_name(gradients), (long)layout->replicate_ranks);
     bool whole = layout->zero > 0 && layout->zero < 3 && layout->shard_ranks > 1;
     if (parameters != LS_TIER_DEVICE && whole)
         return ls_error_set(error, LS_ELAYOUT,
-                            "memory.offload.parameters = %s: with ZeRO %d each of %ld ranks has "
-                            "whole parameters on its device; use parallel.zero=3, or none",
+                            "memory.offload.parameters = %s: with parallel.zero = %d each of %ld "
+                            "ranks has whole parameters on its device; with 0 and 3 it need not",
                             ls_tier_name(parameters), (int)layout->zero, (long)layout->shard_ranks);
     return LS_OK;
 }
 
-int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_layout *layout,
-                     struct ls_error *error)
+int config_admit(const struct ls_config *config, int64_t world, const struct ls_schedule *table,
+                 struct ls_layout *layout, struct ls_error *error)
 {
     const struct ls_config_batch *batch = &config->batch;
     int64_t leaf = config->numerics.leaf_sequences;
@@ -95,11 +122,31 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
         .bucket_bytes = config->comm.bucket_mb << 20,
         .reduce = config->numerics.reduce,
         .matrices_meet = config->optim.name == LS_CONFIG_MUON,
+        .table = config->parallel.schedule == LS_LAYOUT_CSV ? table : NULL,
     };
-    int status = ls_layout_resolve(&request, layout, error);
+    int status = keys_check(config, error);
+    if (!status)
+        status = ls_layout_resolve(&request, layout, error);
     if (!status)
         status = offload_check(config, layout, error);
     return locate(config, status, error);
+}
+
+int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_layout *layout,
+                     struct ls_error *error)
+{
+    struct ls_schedule table;
+    const struct ls_layout_keys *keys = &config->parallel;
+    bool reads = keys->schedule == LS_LAYOUT_CSV && *keys->schedule_file;
+    int status = reads ? locate(config, ls_layout_file(keys, &table, error), error) : LS_OK;
+    reads = reads && !status;
+    if (!status)
+        status = config_admit(config, world, reads ? &table : NULL, layout, error);
+    if (error && (status == LS_ELAYOUT || status == LS_ECONFIG))
+        config_suggest(config, config, world, error);
+    if (reads)
+        ls_schedule_release(&table);
+    return status;
 }
 
 void ls_config_layout_reset(struct ls_config *config)

@@ -39,5 +39,32 @@ bool config_alias(size_t index, const char **theirs, const char **ours);
 /* The assignments of a preset, "layers=12 channels=768", and its family; NULL where there is no
  * such preset. */
 const char *config_preset(const char *name, enum ls_arch *arch);
+/* ls_config_resolve, whose refusals name no value that works. mends: where a key of the recipe does
+ * not fit the others, the nearest value that does is put in its place instead. */
+int config_resolve(struct ls_config *config, int64_t tokenizer_vocab, bool mends,
+                   struct ls_error *error);
+/* Whether config_resolve may mend this key, which was given. */
+bool config_is_mended(const struct ls_config *config, const struct ls_config_key *key);
+/* What judges the layout of a resolved configuration, and all that is suggested in its place.
+ * table: of parallel.schedule_file, where that is to be read. Refusals name no layout that works.
+ */
+int config_admit(const struct ls_config *config, int64_t world, const struct ls_schedule *table,
+                 struct ls_layout *layout, struct ls_error *error);
+/* Appends to error, which says why refused is refused, the nearest configuration that works, or
+ * why there is none. mended: refused as config_resolve mends it. */
+void config_suggest(const struct ls_config *refused, const struct ls_config *mended, int64_t world,
+                    struct ls_error *error);
+struct config_refusal {
+    const struct ls_config *refused;
+    int64_t world;
+    const struct ls_schedule *table; /* of its parallel.schedule_file; NULL: there is none */
+};
+/* Whether the refused configuration works with the values of the layout's keys and the mended ones
+ * that `to` has, resolved and admitted as a run's is. These are the changes that are named. */
+bool config_works(const struct config_refusal *refusal, const struct ls_config *to);
+/* *nearest = mended with the fewest and smallest changes of the layout that work; false if none was
+ * found. */
+bool config_nearest(const struct config_refusal *refusal, const struct ls_config *mended,
+                    struct ls_config *nearest);
 
 #endif

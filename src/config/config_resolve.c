@@ -346,22 +346,18 @@ static int resolve_optim(struct ls_config *config, struct ls_error *error)
     return LS_OK;
 }
 
-static int resolve_tp_tiles(struct ls_config *config, struct ls_error *error)
+static int resolve_tp_tiles(struct ls_config *config, bool mends, struct ls_error *error)
 {
     enum { TILES = 8 };
-    struct ls_config_numerics *numerics = &config->numerics;
+    int64_t *tiles = &config->numerics.tp_tiles;
     struct ls_error why = {0};
-    int64_t nearest = numerics->tp_tiles;
-    if (nearest == 0) { /* powers of two serve most sizes of tp */
-        numerics->tp_tiles = TILES;
-        while (ls_model_admits_tiles(&config->model, numerics->tp_tiles, NULL))
-            numerics->tp_tiles /= 2;
-    }
-    while (nearest > 1 && ls_model_admits_tiles(&config->model, nearest, NULL))
-        nearest--;
-    if (ls_model_admits_tiles(&config->model, numerics->tp_tiles, &why))
-        return REJECT("numerics.tp_tiles", "%s; the nearest that works is %lld", why.text,
-                      (long long)nearest);
+    bool automatic = *tiles == 0;
+    if (automatic)
+        *tiles = TILES;
+    if (!automatic && !mends && ls_model_admits_tiles(&config->model, *tiles, &why))
+        return REJECT("numerics.tp_tiles", "%s", why.text);
+    while (ls_model_admits_tiles(&config->model, *tiles, NULL)) /* powers of two serve most tp */
+        *tiles = automatic ? *tiles / 2 : *tiles - 1;
     return LS_OK;
 }
 
@@ -392,6 +388,13 @@ static int64_t large_leaf(double parameters, int64_t smallest, int64_t sequence)
     return leaf;
 }
 
+/* What divides all batches of a run. */
+static int64_t batch_unit(const struct ls_config_batch *batch)
+{
+    int64_t smallest = batch->rampup_start ? batch->rampup_start : batch->global;
+    return divisor_of(batch->global, divisor_of(smallest, batch->rampup_increment));
+}
+
 /* The default leaves the smallest batch enough leaves for the data parallelism that a model of its
  * size may meet. Nothing of the layout counts. */
 static void resolve_leaf(struct ls_config *config)
@@ -401,7 +404,7 @@ static void resolve_leaf(struct ls_config *config)
     int64_t *leaf = &config->numerics.leaf_sequences, sequence = config->data.sequence;
     double parameters = ls_model_flops_per_token(&config->model, 0) / 6;
     int64_t smallest = batch->rampup_start ? batch->rampup_start : batch->global;
-    int64_t unit = divisor_of(batch->global, divisor_of(smallest, batch->rampup_increment));
+    int64_t unit = batch_unit(batch);
     bool large = parameters >= large_parameters;
     int64_t most = large ? large_leaf(parameters, smallest, sequence)
                          : small_leaf(parameters, smallest, sequence);
@@ -412,17 +415,17 @@ static void resolve_leaf(struct ls_config *config)
         *leaf = large ? *leaf / 2 : *leaf - 1;
 }
 
-static int check_seq_tiles(const struct ls_config *config, struct ls_error *error)
+static int check_seq_tiles(struct ls_config *config, bool mends, struct ls_error *error)
 {
-    const struct ls_config_numerics *n = &config->numerics;
+    struct ls_config_numerics *n = &config->numerics;
     struct ls_error why = {0};
-    int64_t tokens = config->data.sequence, nearest = ls_min(n->seq_tiles, tokens);
-    if (!ls_seq_tiles_admit(n->seq_tiles, tokens, n->leaf_sequences, &why))
-        return LS_OK;
-    while (ls_seq_tiles_admit(nearest, tokens, n->leaf_sequences, NULL))
-        nearest--;
-    return REJECT("numerics.seq_tiles", "%s; the nearest that works is %lld", why.text,
-                  (long long)nearest);
+    int64_t tokens = config->data.sequence;
+    if (!mends && ls_seq_tiles_admit(n->seq_tiles, tokens, n->leaf_sequences, &why))
+        return REJECT("numerics.seq_tiles", "%s", why.text);
+    n->seq_tiles = ls_min(n->seq_tiles, tokens);
+    while (ls_seq_tiles_admit(n->seq_tiles, tokens, n->leaf_sequences, NULL))
+        n->seq_tiles--;
+    return LS_OK;
 }
 
 /* With bf16 a run decides at its start what auto is, where it has a choice: a leaf's gradient goes
@@ -450,12 +453,12 @@ static int resolve_arithmetic(struct ls_config *config, struct ls_error *error)
     return LS_OK;
 }
 
-static int resolve_numerics(struct ls_config *config, struct ls_error *error)
+static int resolve_numerics(struct ls_config *config, bool mends, struct ls_error *error)
 {
-    int status = resolve_tp_tiles(config, error);
+    int status = resolve_tp_tiles(config, mends, error);
     resolve_leaf(config);
     if (!status)
-        status = check_seq_tiles(config, error);
+        status = check_seq_tiles(config, mends, error);
     if (!status)
         status = resolve_arithmetic(config, error);
     struct ls_loss_scale_config scale = ls_config_loss_scale(config);
@@ -471,20 +474,7 @@ static int resolve_numerics(struct ls_config *config, struct ls_error *error)
     return status;
 }
 
-/* ---- the layout ----------------------------------------------------------------------------- */
-
-static int check_parallel(const struct ls_config *config, struct ls_error *error)
-{
-    const struct ls_layout_keys *keys = &config->parallel;
-    bool csv = keys->schedule == LS_LAYOUT_CSV;
-    if (csv && !*keys->schedule_file)
-        return REJECT("parallel.schedule_file", "parallel.schedule = csv reads it: set it to the "
-                                                "table's path");
-    if (!csv && *keys->schedule_file)
-        return REJECT("parallel.schedule_file",
-                      "has no meaning without parallel.schedule = csv: remove it");
-    return LS_OK;
-}
+/* ---- data and batches ------------------------------------------------------------------------ */
 
 static int resolve_data(struct ls_config *config, struct ls_error *error)
 {
@@ -532,18 +522,25 @@ static int check_rampup(const struct ls_config *config, struct ls_error *error)
     return LS_OK;
 }
 
-static int check_batch(const struct ls_config *config, struct ls_error *error)
+/* Whole leaves: in a larger batch, or, with a ramp-up, in smaller leaves. */
+static void mend_batch(struct ls_config *config)
 {
-    const struct ls_config_batch *batch = &config->batch;
+    struct ls_config_batch *batch = &config->batch;
+    int64_t *leaf = &config->numerics.leaf_sequences;
+    if (batch->rampup_start == 0)
+        batch->global = ls_round_up(batch->global, *leaf);
+    while (batch_unit(batch) % *leaf)
+        --*leaf;
+}
+
+static int check_batch(struct ls_config *config, bool mends, struct ls_error *error)
+{
     int64_t leaf = config->numerics.leaf_sequences;
-    if (batch->global % leaf)
-        return REJECT("batch.global",
-                      "expected a multiple of numerics.leaf_sequences = %lld; the nearest is %lld",
-                      (long long)leaf, (long long)ls_round_up(batch->global, leaf));
-    if (batch->micro > batch->global)
-        return ls_config_reject(config, LS_ELAYOUT, "batch.micro", error,
-                                "expected at most batch.global = %lld, or 0 = automatic",
-                                (long long)batch->global);
+    if (mends)
+        mend_batch(config);
+    else if (config->batch.global % leaf)
+        return REJECT("batch.global", "expected a multiple of numerics.leaf_sequences = %lld",
+                      (long long)leaf);
     return check_rampup(config, error);
 }
 
@@ -559,21 +556,8 @@ void ls_config_name_out(struct ls_config *config)
     snprintf(out, LS_CONFIG_TEXT_BYTES, "runs/%.*s", length ? length : 3, length ? name : "run");
 }
 
-/* A file tier needs its folder. */
-static int check_memory(const struct ls_config *config, struct ls_error *error)
-{
-    for (int what = 0; what < LS_OFFLOADS; what++) {
-        char key[64];
-        snprintf(key, sizeof key, "memory.offload.%s", ls_offload_name((enum ls_offload)what));
-        if (ls_config_tier(config, (enum ls_offload)what) == LS_TIER_FILE && !*config->memory.file)
-            return REJECT(key,
-                          "file needs memory.file, a folder on a local disk with room for it; or "
-                          "use host");
-    }
-    return LS_OK;
-}
-
-int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)
+int config_resolve(struct ls_config *config, int64_t tokenizer_vocab, bool mends,
+                   struct ls_error *error)
 {
     int status = resolve_model(config, tokenizer_vocab, error);
     choose_momentum(config);
@@ -582,16 +566,36 @@ int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct 
     if (!status)
         status = resolve_data(config, error);
     if (!status)
-        status = resolve_numerics(config, error);
+        status = resolve_numerics(config, mends, error);
     if (!status)
-        status = check_parallel(config, error);
-    if (!status)
-        status = check_batch(config, error);
-    if (!status)
-        status = check_memory(config, error);
+        status = check_batch(config, mends, error);
     if (!status)
         status = resolve_optim(config, error);
     if (!status)
         ls_config_name_out(config);
+    return status;
+}
+
+bool config_is_mended(const struct ls_config *config, const struct ls_config_key *key)
+{
+    static const char *const mended[] = {"numerics.tp_tiles", "numerics.seq_tiles",
+                                         "numerics.leaf_sequences", "batch.global"};
+    for (size_t i = 0; i < sizeof mended / sizeof mended[0]; i++)
+        if (!strcmp(key->name, mended[i]))
+            return *(const int64_t *)config_slot_const(config, key) > 0;
+    return false;
+}
+
+int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)
+{
+    int status = config_resolve(config, tokenizer_vocab, false, error);
+    if (!status || !error)
+        return status;
+    struct ls_config mended = *config;
+    struct ls_error why = {0};
+    if (!config_resolve(&mended, tokenizer_vocab, true, &why))
+        config_suggest(config, &mended, 0, error);
+    else if (strcmp(why.text, error->text) != 0)
+        ls_error_suffix(error, "; besides, %s", why.text);
     return status;
 }

@@ -29,11 +29,6 @@ int ls_seq_tiles_admit(int64_t seq_tiles, int64_t tokens, int64_t leaf_sequences
 
 int ls_cp_admits(int64_t cp, int64_t seq_tiles, enum ls_cp_method method, struct ls_error *error)
 {
-    if (seq_tiles == 1 && cp > 1)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "it does not divide numerics.seq_tiles = 1 (set numerics.seq_tiles=%ld "
-                            "before the first step: it is of the recipe)",
-                            (long)cp);
     if (seq_tiles % cp)
         return ls_error_set(error, LS_ELAYOUT, "it does not divide numerics.seq_tiles = %ld",
                             (long)seq_tiles);
@@ -44,9 +39,7 @@ int ls_cp_admits(int64_t cp, int64_t seq_tiles, enum ls_cp_method method, struct
             "power of two of them",
             (long)(seq_tiles / cp), (long)seq_tiles);
     if (method == LS_CP_RING && cp > LS_CP_RING_RANKS_MAX)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "a ring has at most %d ranks: use parallel.cp_method = all_gather",
-                            LS_CP_RING_RANKS_MAX);
+        return ls_error_set(error, LS_ELAYOUT, "a ring has at most %d ranks", LS_CP_RING_RANKS_MAX);
     return LS_OK;
 }
 

@@ -105,6 +105,15 @@ static int check_batches(const struct ls_layout_request *request, const struct l
 /* ---- the micro-batch ---------------------------------------------------------------------------
  */
 
+/* Whether data-parallel ranks have equal shares of every batch. */
+static bool shares_are_equal(const struct ls_layout *layout)
+{
+    bool equal = true;
+    for (int64_t leaves = 0; equal && (leaves = ls_ramp_next(&layout->ramp, leaves));)
+        equal = leaves % replicas(layout) == 0;
+    return equal;
+}
+
 /* The largest that fills LS_MICRO_ROWS, leaves a pipeline at least two micro-batches a rank, and
  * is no more than a leaf where ranks take them in turn; where nothing of that kind is admissible,
  * the largest that is. */
@@ -116,6 +125,8 @@ static int64_t choose_micro(const struct ls_layout_request *request, const struc
     int64_t rows = layout->sequence / layout->size[LS_AXIS_CP];
     int64_t share = ls_max(layout->ramp.full / replicas(layout), 1) * leaf;
     int64_t most = cut_of(layout, origin).in_turn ? leaf : share, wanted = pp > 1 ? 2 * pp : 1;
+    if (!shares_are_equal(layout)) /* no size is admissible */
+        return leaf;
     if (pp == 1 && most * rows <= LS_MICRO_ROWS &&
         !check_batches(request, file, layout, most, NULL))
         return most;

@@ -4,18 +4,6 @@
 
 #include <lockstep/plan.h>
 
-/* Fills *layout where it is admissible; LS_ELAYOUT without a search for what would be. file: the
- * table that parallel.schedule_file holds, NULL where no file is asked for. */
-int plan_admit(const struct ls_layout_request *request, const struct ls_schedule *file,
-               struct ls_layout *layout, struct ls_error *error);
-/* Writes the keys to change for the admissible layout nearest to request, "parallel.tp = 2,
- * parallel.dp = 4"; false where there is none near. */
-bool plan_nearest(const struct ls_layout_request *request, const struct ls_schedule *file,
-                  char *text, size_t bytes);
-
-/* The axes that keys ask for. LS_ELAYOUT where dp contradicts the other two. */
-int plan_axes(const struct ls_layout_keys *keys, int64_t size[LS_AXES], struct ls_error *error);
-
 /* Checks that data-parallel ranks have equal shares of each batch, and chooses the micro-batch. */
 int plan_batch(const struct ls_layout_request *request, const struct ls_schedule *file,
                struct ls_layout *layout, struct ls_error *error);
@@ -25,12 +13,14 @@ struct plan_rampup_text {
     char text[160];
 };
 struct plan_rampup_text plan_rampup_text(const struct ls_layout *layout, int64_t leaves);
-/* Fills the stages: how many, where each lies, which layers it has. */
+/* Fills the stages: how many, and where each lies. */
+int plan_stages(const struct ls_layout_keys *keys, const struct ls_schedule *file,
+                struct ls_layout *layout, struct ls_error *error);
+/* Which layers each stage has; it takes longer than all else. */
+int plan_split(const struct ls_layout_keys *keys, struct ls_layout *layout, struct ls_error *error);
 /* What each block recomputes, from keys->recompute. */
 int plan_recompute(const struct ls_layout_keys *keys, struct ls_layout *layout,
                    struct ls_error *error);
-int plan_stages(const struct ls_layout_keys *keys, const struct ls_schedule *file,
-                struct ls_layout *layout, struct ls_error *error);
 
 /* LS_ELAYOUT where the schedule cannot run that many micro-batches. */
 int plan_schedule_takes(const struct ls_layout *layout, const struct ls_schedule *file,

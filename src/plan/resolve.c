@@ -22,7 +22,7 @@ int plan_refuse(struct ls_error *error, const char *key, int64_t value, const ch
 
 /* ---- axes ----------------------------------------------------------------------------------- */
 
-int plan_axes(const struct ls_layout_keys *keys, int64_t size[LS_AXES], struct ls_error *error)
+int ls_layout_axes(const struct ls_layout_keys *keys, int64_t size[LS_AXES], struct ls_error *error)
 {
     int64_t dp = keys->dp, replicate = keys->dp_replicate, shard = keys->dp_shard;
     if (dp > 0 && replicate == 0 && shard == 0) {
@@ -41,8 +41,7 @@ int plan_axes(const struct ls_layout_keys *keys, int64_t size[LS_AXES], struct l
     shard = ls_max(shard, 1);
     if (dp > 0 && replicate * shard != dp)
         return plan_refuse(error, "parallel.dp", dp,
-                           "parallel.dp_replicate = %ld times parallel.dp_shard = %ld is %ld: set "
-                           "one or the other",
+                           "parallel.dp_replicate = %ld times parallel.dp_shard = %ld is %ld",
                            (long)replicate, (long)shard, (long)(replicate * shard));
     size[LS_AXIS_PP] = keys->pp;
     size[LS_AXIS_DP_REPLICATE] = replicate;
@@ -74,7 +73,7 @@ static void axes_text(const struct ls_layout_keys *keys, const int64_t size[LS_A
 static int check_world(const struct ls_layout_request *request, struct ls_layout *layout,
                        struct ls_error *error)
 {
-    int status = plan_axes(request->keys, layout->size, error);
+    int status = ls_layout_axes(request->keys, layout->size, error);
     if (status)
         return status;
     layout->ranks = 1;
@@ -89,9 +88,9 @@ static int check_world(const struct ls_layout_request *request, struct ls_layout
         return LS_OK;
     char text[256];
     axes_text(request->keys, layout->size, text, sizeof text);
-    return ls_error_set(error, LS_ELAYOUT, "the layout %s needs %s, but %ld %s started: start %ld",
-                        text, ls_counted(layout->ranks, "rank").text, (long)request->world,
-                        request->world == 1 ? "was" : "were", (long)layout->ranks);
+    return ls_error_set(error, LS_ELAYOUT, "the layout %s needs %s, but %ld %s started", text,
+                        ls_counted(layout->ranks, "rank").text, (long)request->world,
+                        request->world == 1 ? "was" : "were");
 }
 
 /* ---- tensor and context parallel ------------------------------------------------------------- */
@@ -192,8 +191,7 @@ static int check_zero(const struct ls_layout *layout, struct ls_error *error)
         if (largest <= layout->persist)
             return plan_refuse(error, "parallel.persist", layout->persist,
                                "no tensor of pipeline rank %ld has more elements (the largest has "
-                               "%ld), so parallel.zero = 3 would shard nothing: lower it, or use "
-                               "parallel.zero = 2",
+                               "%ld), so parallel.zero = 3 would shard nothing",
                                (long)rank, (long)largest);
     }
     return LS_OK;
@@ -224,11 +222,30 @@ static void groups_of(struct ls_layout *layout)
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
-int plan_admit(const struct ls_layout_request *request, const struct ls_schedule *file,
-               struct ls_layout *layout, struct ls_error *error)
+int ls_layout_file(const struct ls_layout_keys *keys, struct ls_schedule *table,
+                   struct ls_error *error)
+{
+    struct ls_error why = {0};
+    int status = ls_schedule_read(table, keys->schedule_file, 0, 0, 0, &why);
+    if (!status) {
+        status = ls_schedule_validate(table, &why);
+        if (status)
+            ls_schedule_release(table);
+    }
+    if (status)
+        ls_error_set(error, status, "parallel.schedule_file = %.200s: %.700s", keys->schedule_file,
+                     why.text);
+    return status;
+}
+
+int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout *layout,
+                      struct ls_error *error)
 {
     const struct ls_layout_keys *keys = request->keys;
-    layout->sp = false;
+    const struct ls_schedule *file = request->table;
+    LS_ASSERT(request->ramp.full >= 1 && request->sequence >= 1 && request->world >= 0);
+    LS_ASSERT((keys->schedule == LS_LAYOUT_CSV) == (file != NULL));
+    memset(layout, 0, sizeof *layout);
     layout->zero = (int)keys->zero;
     layout->schedule = keys->schedule;
     layout->cp_method = (enum ls_cp_method)keys->cp_method;
@@ -243,7 +260,6 @@ int plan_admit(const struct ls_layout_request *request, const struct ls_schedule
     layout->numerics = request->numerics;
     layout->sequence = request->sequence;
     layout->ramp = request->ramp;
-    layout->note[0] = '\0';
     memcpy(layout->schedule_file, keys->schedule_file, sizeof layout->schedule_file);
     int status = check_world(request, layout, error);
     if (!status)
@@ -259,48 +275,8 @@ int plan_admit(const struct ls_layout_request *request, const struct ls_schedule
     if (!status)
         status = check_sp(request, layout, error);
     if (!status)
-        status = check_zero(layout, error);
-    return status;
-}
-
-/* A table from a file, proved. */
-static int file_read(const char *path, struct ls_schedule *table, struct ls_error *error)
-{
-    struct ls_error why = {0};
-    int status = ls_schedule_read(table, path, 0, 0, 0, &why);
-    if (!status) {
-        status = ls_schedule_validate(table, &why);
-        if (status)
-            ls_schedule_release(table);
-    }
-    if (status)
-        ls_error_set(error, status, "parallel.schedule_file = %.200s: %.700s", path, why.text);
-    return status;
-}
-
-int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout *layout,
-                      struct ls_error *error)
-{
-    LS_ASSERT(request->ramp.full >= 1 && request->sequence >= 1 && request->world >= 0);
-    struct ls_schedule table, *file = NULL;
-    memset(layout, 0, sizeof *layout);
-    if (request->keys->schedule == LS_LAYOUT_CSV) {
-        int status = file_read(request->keys->schedule_file, &table, error);
-        if (status)
-            return status;
-        file = &table;
-    }
-    int status = plan_admit(request, file, layout, error);
-    if (status == LS_ELAYOUT && error) {
-        char nearest[256];
-        size_t used = strlen(error->text);
-        if (plan_nearest(request, file, nearest, sizeof nearest))
-            snprintf(error->text + used, sizeof error->text - used,
-                     "; the nearest that works is %s", nearest);
-    }
+        status = plan_split(keys, layout, error);
     if (!status)
-        status = plan_recompute(request->keys, layout, error);
-    if (file)
-        ls_schedule_release(file);
-    return status;
+        status = check_zero(layout, error);
+    return status ? status : plan_recompute(keys, layout, error);
 }

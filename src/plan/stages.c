@@ -120,8 +120,7 @@ int ls_layout_draw_schedule(const struct ls_layout *layout, int width, FILE *fil
 /* ---- layers of stages ---------------------------------------------------------------------------
  */
 
-static int split_layers(const struct ls_layout_keys *keys, struct ls_layout *layout,
-                        struct ls_error *error)
+int plan_split(const struct ls_layout_keys *keys, struct ls_layout *layout, struct ls_error *error)
 {
     int64_t layers = layout->model.layers + 2, first[LS_LAYOUT_LAYERS_MAX + 3];
     double cost[LS_LAYOUT_LAYERS_MAX + 2];
@@ -160,5 +159,5 @@ int plan_stages(const struct ls_layout_keys *keys, const struct ls_schedule *fil
                            (long)layout->stages, (long)layout->chunks, (long)layers,
                            (long)layout->model.layers);
     place_stages(file, layout);
-    return split_layers(keys, layout, error);
+    return LS_OK;
 }

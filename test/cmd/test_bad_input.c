@@ -121,7 +121,7 @@ static void test_parallel_keys(void **state)
          "8 stages (4 chunks a rank)", "parallel.chunks = 0"},
         {"parallel.pp=2 parallel.schedule=dualpipev batch.micro=2", "parallel.pp = 2",
          "at least 4 micro-batches, and a step has 2", "batch.micro = 1"},
-        {"parallel.cp=2", "parallel.cp = 2", "set numerics.seq_tiles=2", "parallel.cp = 1"},
+        {"parallel.cp=2", "parallel.cp = 2", "numerics.seq_tiles = 1;", "parallel.cp = 1"},
         {"parallel.zero=3 parallel.dp_shard=2 parallel.persist=1000000000",
          "parallel.persist = 1000000000", "would shard nothing", "parallel.persist = 0"},
         {"parallel.dp=4 parallel.dp_shard=3", "parallel.dp = 4",

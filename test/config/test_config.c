@@ -561,22 +561,6 @@ static void test_contradictions_are_refused(void **state)
     expect_refused(TINY "optim: {schedule: wsd, decay_steps: 100, warmup_steps: 90, "
                         "cooldown_steps: 20}\n",
                    "decay_steps - optim.warmup_steps = 10", NULL);
-    expect_refused(TINY "numerics: {tp_tiles: 3}\n", "does not divide the model's query heads, 4",
-                   "nearest that works is 2", NULL);
-    expect_refused(TINY "numerics: {tp_tiles: 8}\n", "nearest that works is 4", NULL);
-    expect_refused("model: {preset: llama-tiny, kv_heads: 1, ffn: 258}\nnumerics: {tp_tiles: 4}\n",
-                   "feed-forward width, 258", "nearest that works is 2", NULL);
-    expect_refused("model: {preset: llama-8b, layers: 1, heads: 24, kv_heads: 6, head_dim: 8}\n"
-                   "numerics: {tp_tiles: 4}\n",
-                   "nor a multiple of the 6 key/value heads", "nearest that works is 2", NULL);
-    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 3}\n",
-                   "not a multiple of 2 * 3 * 64", "nearest that works is 2", NULL);
-    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 8}\n",
-                   "not a multiple of 2 * 8 * 64", "nearest that works is 4", NULL);
-    expect_refused(TINY "numerics: {seq_tiles: 2}\n", "data.sequence = 64",
-                   "nearest that works is 1", NULL);
-    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 2, leaf_sequences: 2}\n",
-                   "it needs numerics.leaf_sequences = 1", NULL);
     expect_refused(TINY "numerics: {reduce: bf16}\n", "numerics.mode = fast", NULL);
     expect_refused(TINY "numerics: {precision: fp16, initial_scale_power: 3, min_loss_scale: 16}\n",
                    "numerics.min_loss_scale = 16", "numerics.initial_scale_power = 3", NULL);
@@ -586,9 +570,6 @@ static void test_contradictions_are_refused(void **state)
                         "data: {sequence: 48}\n",
                    "numerics.arithmetic = bf16_pairs", "a leaf has 2 sequences of 48",
                    "a multiple of 32", NULL);
-    expect_refused(TINY "parallel: {schedule: csv}\n", "parallel.schedule_file", NULL);
-    expect_refused(TINY "parallel: {schedule_file: a.csv}\n", "parallel.schedule = csv", NULL);
-    expect_refused(TINY "numerics: {leaf_sequences: 3}\n", "nearest is 9", NULL);
     expect_refused(TINY "data: {sequence: 65}\n", "model.context = 64", NULL);
     expect_refused(TINY "eval: {every: 5}\n", "data.valid", NULL);
     expect_refused(TINY "batch: {rampup_start: 4}\n", "rampup_increment", NULL);
@@ -596,6 +577,42 @@ static void test_contradictions_are_refused(void **state)
                    "less than batch.global", NULL);
     expect_refused(TINY "batch: {rampup_start: 3, rampup_increment: 2, rampup_samples: 10}\n",
                    "divisor of", NULL);
+}
+
+/* The value that is named works with all other keys. */
+static void test_tiles_and_leaves_that_do_not_fit(void **state)
+{
+    (void)state;
+    expect_refused(TINY "numerics: {tp_tiles: 3}\n", "does not divide the model's query heads, 4",
+                   "is numerics.tp_tiles = 2", NULL);
+    expect_refused(TINY "numerics: {tp_tiles: 8}\n", "nearest that works is numerics.tp_tiles = 4",
+                   NULL);
+    expect_refused("model: {preset: llama-tiny, kv_heads: 1, ffn: 258}\nnumerics: {tp_tiles: 4}\n",
+                   "feed-forward width, 258", "nearest that works is numerics.tp_tiles = 2", NULL);
+    expect_refused("model: {preset: llama-8b, layers: 1, heads: 24, kv_heads: 6, head_dim: 8}\n"
+                   "numerics: {tp_tiles: 4}\n",
+                   "nor a multiple of the 6 key/value heads", "is numerics.tp_tiles = 2", NULL);
+    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 3}\n",
+                   "not a multiple of 2 * 3 * 64", "nearest that works is numerics.seq_tiles = 2",
+                   NULL);
+    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 8}\n",
+                   "not a multiple of 2 * 8 * 64", "nearest that works is numerics.seq_tiles = 4",
+                   NULL);
+    expect_refused(TINY "numerics: {seq_tiles: 2}\n", "data.sequence = 64",
+                   "is numerics.seq_tiles = 1", NULL);
+    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 2, leaf_sequences: 2}\n",
+                   "it needs numerics.leaf_sequences = 1", NULL);
+    expect_refused(TINY "numerics: {leaf_sequences: 3}\n", "nearest that works is batch.global = 9",
+                   NULL);
+    expect_refused(TINY "numerics: {leaf_sequences: 3}\n"
+                        "batch: {rampup_start: 2, rampup_increment: 2, rampup_samples: 9}\n",
+                   "is numerics.leaf_sequences = 2", NULL);
+    expect_refused(TINY "numerics: {leaf_sequences: 3, reduce: bf16}\n", "numerics.reduce = bf16",
+                   NULL);
+    expect_refused(TINY "numerics: {leaf_sequences: 3}\noptim: {schedule: inverse_sqrt}\n",
+                   "batch.global = 8", "besides, default: optim.warmup_steps = 0", NULL);
+    expect_refused(TINY "numerics: {tp_tiles: 3}\nparallel: {tp: 4, pp: 9}\n",
+                   "is numerics.tp_tiles = 2, parallel.pp = 4, parallel.tp = 2", NULL);
 }
 
 /* Run from the root of the tree, as `make check` does. */
@@ -781,6 +798,7 @@ int main(void)
         cmocka_unit_test(test_automatic_leaves),
         cmocka_unit_test(test_what_is_trained),
         cmocka_unit_test(test_contradictions_are_refused),
+        cmocka_unit_test(test_tiles_and_leaves_that_do_not_fit),
         cmocka_unit_test(test_keys_of_other_families_are_refused),
         cmocka_unit_test(test_configurations_of_the_tree),
         cmocka_unit_test(test_no_tokenizer_and_no_data),

@@ -23,12 +23,15 @@ static void nearest_works(const char *const *keys, int64_t world, const char *te
     if (!nearest)
         fail_msg("no nearest layout in: %s", text);
     char rest[512], *save = NULL;
-    snprintf(rest, sizeof rest, "%s", nearest + strlen("; the nearest that works is "));
+    nearest += strlen("; the nearest that works is ");
+    snprintf(rest, sizeof rest, "%.*s", (int)strcspn(nearest, ";"), nearest);
     for (char *word = strtok_r(rest, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
         char key[64], value[64], assignment[130];
         struct ls_error error = {0};
         assert_int_equal(sscanf(word, " %63s = %63s", key, value), 2);
-        snprintf(assignment, sizeof assignment, "%s=%s", key, strcmp(value, "\"\"") ? value : "");
+        bool quoted = *value == '"';
+        snprintf(assignment, sizeof assignment, "%s=%.*s", key, (int)strcspn(value + quoted, "\""),
+                 value + quoted);
         if (ls_config_set(&config, assignment, &error))
             fail_msg("%s: %s", assignment, error.text);
     }
@@ -38,16 +41,16 @@ static void nearest_works(const char *const *keys, int64_t world, const char *te
         fail_msg("%s\nbut that gives: %s", text, error.text);
 }
 
-/* Refused with LS_ELAYOUT, in words that include all of the list, and with a nearest layout that
- * works. */
+/* Refused as a layout, in words that include all of the list, and with a nearest one that works. */
 static void refused(const char *const *keys, int64_t world, ...)
 {
     struct ls_config config = config_of(keys);
     struct ls_layout layout;
     struct ls_error error = {0};
     int status = ls_config_layout(&config, world, &layout, &error);
-    if (status != LS_ELAYOUT)
-        fail_msg("gave %s, expected LS_ELAYOUT: %s", ls_status_name(status), error.text);
+    if (status != LS_ELAYOUT && status != LS_ECONFIG)
+        fail_msg("gave %s, expected LS_ELAYOUT or LS_ECONFIG: %s", ls_status_name(status),
+                 error.text);
     va_list words;
     va_start(words, world);
     for (const char *word; (word = va_arg(words, const char *));)
@@ -337,6 +340,52 @@ static void test_refused_sp_and_zero(void **state)
     admitted(KEYS(GPT2, "parallel.zero=3", "parallel.dp=2", "parallel.persist=100000"));
 }
 
+/* Keys of group memory, and keys that need each other, are of the layout too. */
+static void test_refused_memory_and_files(void **state)
+{
+    (void)state;
+    refused(KEYS(GPT2, "parallel.dp=15", "parallel.zero=1", "memory.offload.parameters=host"), 0,
+            "parallel.dp = 15", "is parallel.dp = 16, memory.offload.parameters = none", NULL);
+    refused(KEYS(GPT2, "parallel.dp=4", "parallel.zero=2", "memory.offload.parameters=host"), 0,
+            "command line: memory.offload.parameters = host: with parallel.zero = 2 each of 4",
+            "nearest that works is memory.offload.parameters = none", NULL);
+    refused(KEYS(GPT2, "parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=1",
+                 "memory.offload.gradients=host"),
+            0, "memory.offload.gradients = host: there are 2 replicas",
+            "nearest that works is memory.offload.gradients = none", NULL);
+    refused(KEYS(GPT2, "parallel.pp=16", "memory.recompute=full@0;none@14-15"), 0,
+            "parallel.pp = 16", "is parallel.pp = 14, memory.recompute = \"full\"", NULL);
+    refused(KEYS(GPT2, "memory.offload.optimizer=file"), 0, "file needs memory.file",
+            "nearest that works is memory.offload.optimizer = host", NULL);
+    refused(KEYS(GPT2, "batch.micro=17"), 0, "batch.micro = 17: expected at most batch.global = 16",
+            "nearest that works is batch.micro = 16", NULL);
+    refused(KEYS(GPT2, "parallel.schedule=csv"), 0,
+            "parallel.schedule_file = ", "nearest that works is parallel.schedule = 1f1b", NULL);
+    refused(KEYS(GPT2, "parallel.schedule_file=a.csv"), 0, "parallel.schedule = csv",
+            "nearest that works is parallel.schedule_file = \"\"", NULL);
+}
+
+/* A refusal that names no layout says so, and why. Other ranks and another recipe are offered if
+ * they work. */
+static void test_what_else_is_offered(void **state)
+{
+    (void)state;
+    struct ls_config config = config_of(KEYS(GPT2, "parallel.tp=2", "memory.recompute=all"));
+    struct ls_layout layout;
+    struct ls_error error = {0};
+    assert_int_equal(ls_config_layout(&config, 17, &layout, &error), LS_ELAYOUT);
+    assert_null(strstr(error.text, "start 2"));
+    assert_null(strstr(error.text, "nearest"));
+    assert_non_null(strstr(error.text, "; no layout of 17 ranks was found that works: "
+                                       "parallel.dp = 17: it does not divide a batch of 16"));
+    refused(KEYS(GPT2, "parallel.tp=2"), 3, "but 3 were started: start 2; the nearest", NULL);
+    refused(KEYS(GPT2, "parallel.cp=2"), 0,
+            "; what works too, before the first step, is numerics.seq_tiles = 2", NULL);
+    config = config_of(KEYS(GPT2, "parallel.cp=2", "parallel.dp=3"));
+    assert_int_equal(ls_config_layout(&config, 0, &layout, &error), LS_ELAYOUT);
+    assert_null(strstr(error.text, "before the first step"));
+}
+
 /* Every batch of a ramp-up has to be admissible. */
 static void test_refused_rampup(void **state)
 {
@@ -398,6 +447,8 @@ int main(void)
         cmocka_unit_test(test_refused_dp),
         cmocka_unit_test(test_refused_pipelines),
         cmocka_unit_test(test_refused_sp_and_zero),
+        cmocka_unit_test(test_refused_memory_and_files),
+        cmocka_unit_test(test_what_else_is_offered),
         cmocka_unit_test(test_refused_rampup),
         cmocka_unit_test(test_fast_lifts_the_trees),
     };
