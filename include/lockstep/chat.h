@@ -75,7 +75,8 @@ int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t 
  * prompt) to the end of its message. A conversation is one text where each turn, rendered with the
  * messages before it, is how the whole begins. Where a template shows earlier turns in another way
  * (without their reasoning, say), each turn is a text of its own: what the model sees when it
- * answers. LS_EDATA where no turn is the assistant's, or a prompt is not how its turn begins. */
+ * answers. LS_EDATA where no turn is the assistant's, or a prompt is not how its turn begins, or
+ * turns that have to be rendered one by one take too long. */
 int ls_chat_examples(const struct ls_chat *chat, const char *conversation, size_t bytes,
                      struct ls_chat_text *text, struct ls_error *error);
 

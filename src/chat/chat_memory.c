@@ -1,4 +1,5 @@
-/* Memory of templates and their values: blocks that are freed together, within a limit. */
+/* Memory of templates and their values: blocks that are freed together, within a limit; and of
+ * texts. */
 #include "chat/chat_private.h"
 
 #include <stdlib.h>
@@ -35,12 +36,43 @@ void *chat_arena_take(struct chat_arena *arena, size_t bytes)
     return at;
 }
 
-void chat_arena_release(struct chat_arena *arena)
+struct chat_arena_mark chat_arena_mark(const struct chat_arena *arena)
 {
-    while (arena->blocks) {
+    return (struct chat_arena_mark){arena->blocks, arena->used,
+                                    arena->blocks ? arena->blocks->used : 0};
+}
+
+void chat_arena_return(struct chat_arena *arena, const struct chat_arena_mark *mark)
+{
+    while (arena->blocks != mark->block) {
         struct chat_block *next = arena->blocks->next;
         free(arena->blocks);
         arena->blocks = next;
     }
-    arena->used = 0;
+    arena->used = mark->used;
+    if (mark->block) {
+        memset(mark->block->bytes + mark->block_used, 0, mark->block->used - mark->block_used);
+        mark->block->used = mark->block_used;
+    }
+}
+
+void chat_arena_release(struct chat_arena *arena)
+{
+    chat_arena_return(arena, &(struct chat_arena_mark){.block = NULL});
+}
+
+bool chat_text_put(struct ls_chat_text *text, const char *bytes, size_t count)
+{
+    if (text->count + count > text->capacity) {
+        size_t capacity = 2 * (text->count + count);
+        char *more = realloc(text->bytes, capacity);
+        if (!more)
+            return false;
+        text->bytes = more;
+        text->capacity = capacity;
+    }
+    if (count > 0)
+        memcpy(text->bytes + text->count, bytes, count);
+    text->count += count;
+    return true;
 }

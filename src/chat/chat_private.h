@@ -4,6 +4,7 @@
 
 #include <lockstep/chat.h>
 
+#include <jansson.h>
 #include <stdarg.h>
 #include <time.h>
 
@@ -16,7 +17,17 @@ struct chat_arena {
 };
 /* Zeroed; NULL beyond the limit or without memory. */
 void *chat_arena_take(struct chat_arena *arena, size_t bytes);
+/* What is taken between the two is given back. */
+struct chat_arena_mark {
+    struct chat_block *block;
+    size_t used, block_used;
+};
+struct chat_arena_mark chat_arena_mark(const struct chat_arena *arena);
+void chat_arena_return(struct chat_arena *arena, const struct chat_arena_mark *mark);
 void chat_arena_release(struct chat_arena *arena);
+
+/* Appends to the bytes; false: no memory. */
+bool chat_text_put(struct ls_chat_text *text, const char *bytes, size_t count);
 
 /* ---- values --------------------------------------------------------------------------------- */
 
@@ -42,6 +53,7 @@ struct chat_value {
     bool rounded; /* a number of JSON that has more digits than real */
     bool null;    /* an undefined value that JSON has as null: it is none too */
     bool safe;    /* a string of the filter safe */
+    bool open;    /* a list that ends with the messages (template_prefix.c) */
     union {
         int64_t integer; /* and a bool's */
         double real;
@@ -63,6 +75,8 @@ struct chat_list {
     struct chat_value *items;
     int64_t count, room;
     enum chat_listing listing;
+    struct chat_list *open_next; /* of an open one: the messages from this one on */
+    int64_t open_from;
 };
 struct chat_dict {
     struct chat_entry {
@@ -76,6 +90,8 @@ struct chat_dict {
 struct chat_loop {
     int64_t index, count;
     const struct chat_value *items;
+    bool open; /* it goes through the messages from this one on */
+    int64_t open_from;
 };
 
 /* ---- templates (template_token.c, template_parse.c, template_expression.c) ------------------ */
@@ -223,6 +239,11 @@ struct chat_scope {
     struct chat_dict variables;
     struct chat_scope *outer;
 };
+/* A statement under way, and the one that it is within. */
+struct chat_frame {
+    const struct chat_node *node;
+    struct chat_frame *outer;
+};
 struct chat_run {
     const struct ls_chat_template *t;
     bool rounded; /* numbers of 2^63 or more in the conversation have lost digits */
@@ -235,6 +256,14 @@ struct chat_run {
     int depth;                   /* of the value that is compared or printed */
     int calls_depth;             /* of the macros under way */
     int generations;             /* within which the node lies */
+    struct chat_frame *frame;
+    int blocks;                     /* loops, macros and blocks of set within which the node lies */
+    struct chat_prefixes *prefixes; /* that are rendered too; NULL: none */
+    struct chat_list *open;         /* the lists that end with the messages */
+    int64_t open_least;             /* the first c messages alone come to this state too, for all
+                                       c >= open_least that there are */
+    struct chat_note *notes;        /* what memory held before, the last first */
+    bool noting, forgot;
     int status;
     struct ls_error *error;
 };
@@ -248,12 +277,45 @@ bool chat_spend(struct chat_run *run, int64_t steps);
 bool chat_spend_operands(struct chat_run *run, const struct chat_value *operands, int count);
 void *chat_take(struct chat_run *run, size_t bytes);
 struct chat_value chat_evaluate(struct chat_run *run, const struct chat_node *node);
+/* The same for callers that see to it what an open list tells of its end. */
+struct chat_value chat_evaluate_open(struct chat_run *run, const struct chat_node *node);
 /* What the macro prints. */
 struct chat_value chat_macro_call(struct chat_run *run, const struct chat_node *macro,
                                   const struct chat_arguments *arguments);
 void chat_put(struct chat_run *run, struct chat_output *output, struct chat_string text);
 /* What was put so far; its bytes are never NULL, as those of no value are. */
 struct chat_string chat_written(const struct chat_output *output);
+
+/* ---- texts of the first messages (template_prefix.c) ----------------------------------------- */
+
+/* The text of the first messages alone: the first `shared` bytes of the whole, and bytes of own. */
+struct chat_prefix {
+    size_t shared, first, count;
+    bool wanted, made;
+};
+struct chat_prefixes {
+    struct chat_prefix *of; /* [messages + 1] */
+    struct ls_chat_text own;
+};
+/* A value that memory holds is about to change. */
+void chat_note(struct chat_run *run, void *at, size_t bytes);
+/* The list of the messages is open. */
+void chat_prefixes_begin(struct chat_run *run, struct chat_prefixes *prefixes);
+/* What was just seen is so for the first c messages too, if c is at least `least`. */
+void chat_open_least(struct chat_run *run, int64_t least);
+enum { CHAT_OPEN_ALL = INT32_MAX }; /* it is so for all messages alone */
+/* The state of a run, to which it can go back; or it stays where it is. */
+struct chat_saved {
+    struct chat_run run;
+    struct chat_output output;
+    struct chat_arena_mark mark;
+};
+void chat_save(struct chat_run *run, struct chat_saved *saved);
+void chat_go_back(struct chat_run *run, const struct chat_saved *saved);
+void chat_stay(struct chat_run *run, const struct chat_saved *saved);
+/* From here on there are `count` messages; what is printed up to chat_prefix_end is their text. */
+void chat_prefix_begin(struct chat_run *run, struct chat_saved *saved, int64_t count);
+void chat_prefix_end(struct chat_run *run, const struct chat_saved *saved, int64_t count);
 
 /* ---- values (template_value.c, template_print.c) -------------------------------------------- */
 
@@ -265,7 +327,7 @@ struct chat_value chat_bool_value(bool value);
 struct chat_value chat_list_new(struct chat_run *run);
 void chat_list_add(struct chat_run *run, struct chat_value list, struct chat_value item);
 /* Of a stream the first `count` elements are gone; of another list none. */
-void chat_list_pass(struct chat_list *list, int64_t count);
+void chat_list_pass(struct chat_run *run, struct chat_list *list, int64_t count);
 /* A new list as one of these. */
 struct chat_value chat_listed(struct chat_run *run, struct chat_value list,
                               enum chat_listing listing);
@@ -360,9 +422,30 @@ const struct chat_value *chat_argument(const struct chat_arguments *arguments, i
 /* What a filter's or method's argument is to be: a failure where it is not. */
 bool chat_needs_string(struct chat_run *run, const struct chat_value *value, const char *what);
 
-/* ---- rendering ------------------------------------------------------------------------------ */
+/* ---- rendering, conversations (chat_conversation.c) ------------------------------------------ */
 
-/* Renders with these variables, to `out`. */
+/* Renders with these variables, to `out`. run->steps is what is left of CHAT_STEPS_MAX. */
+enum { CHAT_STEPS_MAX = 20 << 20 };
 int chat_render(const struct ls_chat_template *t, struct chat_run *run, struct ls_chat_text *out);
+
+struct ls_chat {
+    struct ls_chat_template t;
+    json_t *tokens; /* an object: bos_token and so on */
+};
+struct chat_conversation {
+    const struct ls_chat *chat;
+    json_t *object, *messages;
+    bool rounded;  /* an integer is too large for int64, and its last digits are lost */
+    int64_t steps; /* of all that was rendered */
+};
+/* Call chat_conversation_release whatever this returns. */
+int chat_conversation_read(struct chat_conversation *c, const struct ls_chat *chat,
+                           const char *text, size_t bytes, struct ls_error *error);
+void chat_conversation_release(struct chat_conversation *c);
+/* The first `count` messages as text, and in the same run the texts of fewer that are wanted; NULL:
+ * none. */
+int chat_conversation_render(struct chat_conversation *c, int64_t count, bool generation_prompt,
+                             struct chat_prefixes *prefixes, struct ls_chat_text *text,
+                             struct ls_error *error);
 
 #endif

@@ -220,7 +220,7 @@ static value end_of(struct chat_run *run, value self, bool last)
     if (run->status || list->count == 0)
         return (value){.kind = CHAT_UNDEFINED, .string = chat_string_of("an element of nothing")};
     value out = list->items[last ? list->count - 1 : 0];
-    chat_list_pass(list, 1);
+    chat_list_pass(run, list, 1);
     return out;
 }
 

@@ -119,7 +119,7 @@ static struct chat_value called(struct chat_run *run, const struct chat_node *no
 
 static struct chat_value part(struct chat_run *run, const struct chat_node *node)
 {
-    struct chat_value from = chat_evaluate(run, node->first), bounds[3];
+    struct chat_value from = chat_evaluate_open(run, node->first), bounds[3];
     int i = 0;
     if (from.kind == CHAT_STRING && !chat_spend_operands(run, &from, 1))
         return from;
@@ -159,6 +159,15 @@ static struct chat_value operation(struct chat_run *run, const struct chat_node 
 
 struct chat_value chat_evaluate(struct chat_run *run, const struct chat_node *node)
 {
+    struct chat_value value = chat_evaluate_open(run, node);
+    if (value.open || value.kind == CHAT_LOOP)
+        chat_open_least(run, CHAT_OPEN_ALL);
+    value.open = false;
+    return value;
+}
+
+struct chat_value chat_evaluate_open(struct chat_run *run, const struct chat_node *node)
+{
     struct chat_value value;
     run->at = node->at;
     if (!chat_spend(run, 1))
@@ -192,8 +201,8 @@ struct chat_value chat_evaluate(struct chat_run *run, const struct chat_node *no
         return operation(run, node);
     case CHAT_TERNARY:
         if (chat_true(chat_evaluate(run, node->second)))
-            return chat_evaluate(run, node->first);
-        return node->third ? chat_evaluate(run, node->third)
+            return chat_evaluate_open(run, node->first);
+        return node->third ? chat_evaluate_open(run, node->third)
                            : undefined(chat_string_of("a condition without \"else\""));
     default:
         return called(run, node);

@@ -6,7 +6,6 @@
 #include <string.h>
 
 enum {
-    STEPS_MAX = 20 << 20,
     MEMORY_BYTES_MAX = 256 << 20,
     OUTPUT_BYTES_MAX = 64 << 20,
 };
@@ -30,7 +29,7 @@ bool chat_spend(struct chat_run *run, int64_t steps)
 {
     run->steps -= steps;
     if (run->steps < 0)
-        chat_fail(run, "the template takes more than %d steps", STEPS_MAX);
+        chat_fail(run, "the template takes more than %d steps", CHAT_STEPS_MAX);
     return !run->status;
 }
 
@@ -151,7 +150,9 @@ static struct chat_value printed(struct chat_run *run, const struct chat_node *l
     struct ls_chat_text *marked = run->marked;
     run->output = &text;
     run->marked = NULL;
+    run->blocks++;
     body(run, list);
+    run->blocks--;
     run->output = outer;
     run->marked = marked;
     return chat_text_value(chat_written(&text));
@@ -169,8 +170,10 @@ static struct chat_value block_text(struct chat_run *run, const struct chat_node
 
 static enum ending run_set(struct chat_run *run, const struct chat_node *node)
 {
-    struct chat_value value =
-        node->first ? chat_evaluate(run, node->first) : block_text(run, node->list);
+    const bool keeps = node->names_count == 1 && !node->text.count; /* a name may be of messages */
+    struct chat_value value = !node->first ? block_text(run, node->list)
+                              : keeps      ? chat_evaluate_open(run, node->first)
+                                           : chat_evaluate(run, node->first);
     run->at = node->at;
     if (node->text.count)
         set_attribute(run, node, value);
@@ -254,34 +257,117 @@ static const struct chat_list *chosen(struct chat_run *run, const struct chat_no
     return run->status ? NULL : out.list;
 }
 
+/* A loop under way. */
+struct looping {
+    const struct chat_node *node;
+    const struct chat_list *list;
+    struct chat_loop *loop; /* values may keep it, so it lives as long as they */
+    struct chat_scope scope;
+    bool open;    /* goes through the messages */
+    bool passed;  /* a pass came to its end */
+    int64_t does; /* no pass before this one is known to change nothing */
+};
+
+static enum ending pass(struct chat_run *run, struct looping *l, int64_t i)
+{
+    enum ending ending = ENDED;
+    l->scope.variables.count = 0;
+    *l->loop = (struct chat_loop){i, l->list->count, l->list->items, l->open,
+                                  l->open ? l->list->open_from : 0};
+    assign(run, chat_string_of("loop"), (struct chat_value){.kind = CHAT_LOOP, .loop = l->loop});
+    assign_names(run, l->node, l->list->items[i]);
+    if (!run->status)
+        ending = body(run, l->node->list);
+    l->passed |= ending == ENDED;
+    return ending;
+}
+
 /* As in Jinja the else is run where no pass came to its end: also behind a break in the first. */
+static enum ending loop_end(struct chat_run *run, struct looping *l)
+{
+    l->scope.variables.count = 0;
+    enum ending ending = !l->passed && l->node->third ? body(run, l->node->third->list) : ENDED;
+    run->scope = l->scope.outer;
+    return ending;
+}
+
+/* What is printed if the messages end with element i. */
+static void end_with(struct chat_run *run, struct looping *l, int64_t i)
+{
+    struct chat_saved saved;
+    const struct looping before = *l;
+    int64_t count = l->list->open_from + i + 1;
+    chat_prefix_begin(run, &saved, count);
+    pass(run, l, i);
+    loop_end(run, l);
+    for (const struct chat_frame *each = run->frame; each; each = each->outer)
+        body(run, each->node->next);
+    chat_prefix_end(run, &saved, count);
+    *l = before;
+}
+
+/* Whether the passes from i on print and change nothing, and look no further than their element:
+ * then all that follows is the same however many of them there are. */
+static bool changes_nothing(struct chat_run *run, struct looping *l, int64_t i)
+{
+    struct chat_saved saved;
+    const struct looping before = *l;
+    bool nothing = !l->node->third;
+    enum ending ending = ENDED;
+    chat_save(run, &saved);
+    for (; nothing && i < l->list->count && ending != BROKEN; i++) {
+        ending = pass(run, l, i);
+        nothing = !run->notes && !run->status && run->output->count == saved.output.count &&
+                  run->open_least == saved.run.open_least;
+    }
+    if (nothing) {
+        chat_stay(run, &saved);
+    } else {
+        *l = before;
+        chat_go_back(run, &saved);
+    }
+    l->does = i;
+    return nothing;
+}
+
+/* The texts of the messages up to element i. False: the passes from here on need not be run. */
+static bool prefixes_of(struct chat_run *run, struct looping *l, int64_t i)
+{
+    int64_t count = l->list->open_from + i + 1;
+    if (run->open_least > count || !run->prefixes->of[count].wanted)
+        return true;
+    if (i >= l->does && changes_nothing(run, l, i))
+        return false;
+    end_with(run, l, i);
+    return true;
+}
+
 static enum ending run_for(struct chat_run *run, const struct chat_node *node)
 {
-    struct chat_value over = chat_evaluate(run, node->first);
-    struct chat_scope scope = {.outer = run->scope};
+    struct chat_value over = chat_evaluate_open(run, node->first);
+    struct looping l = {.node = node, .scope.outer = run->scope};
     run->at = node->at;
-    const struct chat_list *list = chat_items(run, over);
-    run->scope = &scope;
+    l.list = chat_items(run, over);
+    l.open = over.open && !node->second;
+    if (over.open && node->second)
+        chat_open_least(run, CHAT_OPEN_ALL);
+    run->scope = &l.scope;
     if (node->second)
-        list = chosen(run, node, list);
-    /* Values may keep the loop, so it lives as long as they. */
-    struct chat_loop *loop = chat_take(run, sizeof *loop);
-    int64_t count = list && loop ? list->count : 0;
+        l.list = chosen(run, node, l.list);
+    l.loop = chat_take(run, sizeof *l.loop);
+    int64_t count = l.list && l.loop ? l.list->count : 0, i = 0;
     enum ending ending = ENDED;
-    bool passed = false;
-    for (int64_t i = 0; i < count && ending != BROKEN && !run->status; i++) {
-        scope.variables.count = 0;
-        *loop = (struct chat_loop){i, count, list->items};
-        assign(run, chat_string_of("loop"), (struct chat_value){.kind = CHAT_LOOP, .loop = loop});
-        assign_names(run, node, list->items[i]);
-        if (!run->status)
-            ending = body(run, node->list);
-        passed |= ending == ENDED;
+    bool stops = l.open && run->prefixes && run->blocks == 0;
+    run->blocks++;
+    for (; i < count && ending != BROKEN && !run->status; i++) {
+        if (stops && !prefixes_of(run, &l, i))
+            break;
+        if (l.open)
+            chat_open_least(run, l.list->open_from + i + 1);
+        ending = pass(run, &l, i);
     }
-    scope.variables.count = 0;
-    ending = !passed && node->third ? body(run, node->third->list) : ENDED;
-    run->scope = scope.outer;
-    return ending;
+    run->blocks--;
+    return loop_end(run, &l);
 }
 
 /* What is set within ends with it, as in transformers. Of one within another the outer counts. */
@@ -327,9 +413,11 @@ static enum ending statement(struct chat_run *run, const struct chat_node *node)
 static enum ending body(struct chat_run *run, const struct chat_node *list)
 {
     enum ending ending = ENDED;
-    for (const struct chat_node *node = list; node && ending == ENDED && chat_spend(run, 1);
-         node = node->next)
-        ending = statement(run, node);
+    struct chat_frame frame = {list, run->frame};
+    run->frame = &frame;
+    for (; frame.node && ending == ENDED && chat_spend(run, 1); frame.node = frame.node->next)
+        ending = statement(run, frame.node);
+    run->frame = frame.outer;
     return ending;
 }
 
@@ -340,21 +428,13 @@ int chat_render(const struct ls_chat_template *t, struct chat_run *run, struct l
     struct chat_output text = {0};
     out->count = 0;
     out->parts_count = 0;
-    run->steps = STEPS_MAX;
+    run->steps = CHAT_STEPS_MAX;
     run->top = run->scope;
     run->output = &text;
     run->marked = out;
     body(run, t->body);
     mark(run, false);
-    if (!run->status && text.count > out->capacity) {
-        char *bytes = realloc(out->bytes, text.count);
-        out->bytes = bytes ? bytes : out->bytes;
-        out->capacity = bytes ? text.count : out->capacity;
-        if (!bytes)
-            chat_fail(run, "no memory for the text");
-    }
-    if (!run->status && text.count > 0)
-        memcpy(out->bytes, text.bytes, text.count);
-    out->count = run->status ? 0 : text.count;
+    if (!run->status && !chat_text_put(out, chat_written(&text).bytes, text.count))
+        chat_fail(run, "no memory for the text");
     return run->status;
 }

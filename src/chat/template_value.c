@@ -50,10 +50,11 @@ void chat_list_add(struct chat_run *run, struct chat_value list, struct chat_val
     l->items[l->count++] = item;
 }
 
-void chat_list_pass(struct chat_list *list, int64_t count)
+void chat_list_pass(struct chat_run *run, struct chat_list *list, int64_t count)
 {
     if (list->listing != CHAT_STREAM || count == 0)
         return;
+    chat_note(run, list, sizeof *list);
     list->items += count;
     list->count -= count;
     list->room = list->count;
@@ -94,9 +95,12 @@ void chat_dict_set(struct chat_run *run, struct chat_dict *dict, struct chat_val
                    struct chat_value value)
 {
     struct chat_entry *entry = entry_find(run, dict, key);
+    bool lasts = run->noting && (dict->changes || dict == &run->top->variables);
     if (key.kind == CHAT_LIST || key.kind == CHAT_DICT)
         chat_fail(run, "a %s cannot be a key", chat_kind_name(key));
     if (!entry && !run->status) {
+        if (lasts)
+            chat_note(run, dict, sizeof *dict);
         void *entries = grow(run, dict->entries, dict->count, &dict->room, sizeof *dict->entries);
         if (!entries)
             return;
@@ -104,8 +108,11 @@ void chat_dict_set(struct chat_run *run, struct chat_dict *dict, struct chat_val
         entry = &dict->entries[dict->count++];
         entry->key = key;
     }
-    if (entry)
-        entry->value = value;
+    if (!entry)
+        return;
+    if (lasts)
+        chat_note(run, &entry->value, sizeof entry->value);
+    entry->value = value;
 }
 
 const struct chat_value *chat_dict_get(struct chat_run *run, const struct chat_dict *dict,
@@ -254,7 +261,7 @@ static bool listed(struct chat_run *run, struct chat_list *list, struct chat_val
     int64_t i = 0;
     while (i < list->count && !found)
         found = chat_equal(run, list->items[i++], item);
-    chat_list_pass(list, i);
+    chat_list_pass(run, list, i);
     return found;
 }
 
@@ -280,7 +287,7 @@ struct chat_list *chat_items(struct chat_run *run, struct chat_value value)
         return NULL;
     if (value.kind == CHAT_LIST) {
         *items.list = (struct chat_list){.items = value.list->items, .count = value.list->count};
-        chat_list_pass(value.list, value.list->count);
+        chat_list_pass(run, value.list, value.list->count);
         return items.list;
     }
     if (value.kind == CHAT_DICT) {
@@ -318,9 +325,24 @@ int64_t chat_length(struct chat_run *run, struct chat_value value)
     }
 }
 
-static struct chat_value loop_member(const struct chat_loop *loop, struct chat_string name)
+/* Of the messages: what their end says. */
+static void loop_looks_ahead(struct chat_run *run, const struct chat_loop *loop,
+                             struct chat_string name)
+{
+    const bool one = chat_string_is(name, "last") || chat_string_is(name, "nextitem");
+    const bool all = chat_string_is(name, "length") || chat_string_is(name, "revindex") ||
+                     chat_string_is(name, "revindex0");
+    if (loop->open && one && loop->index + 1 < loop->count)
+        chat_open_least(run, loop->open_from + loop->index + 2);
+    else if (loop->open && (one || all))
+        chat_open_least(run, CHAT_OPEN_ALL);
+}
+
+static struct chat_value loop_member(struct chat_run *run, const struct chat_loop *loop,
+                                     struct chat_string name)
 {
     const int64_t i = loop->index, left = loop->count - 1 - i;
+    loop_looks_ahead(run, loop, name);
     const struct {
         const char *name;
         struct chat_value value;
@@ -387,7 +409,7 @@ struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct
         return value ? *value : none;
     }
     if (from.kind == CHAT_LOOP && key.kind == CHAT_STRING)
-        return loop_member(from.loop, key.string);
+        return loop_member(run, from.loop, key.string);
     if (from.kind == CHAT_UNDEFINED)
         chat_fail(run, "%.*s is undefined: expected a mapping or a list there",
                   (int)ls_min((int64_t)from.string.count, 60), from.string.bytes);
@@ -395,6 +417,8 @@ struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct
         from.kind == CHAT_STRING || (from.kind == CHAT_LIST && from.list->listing <= CHAT_TUPLE);
     const struct chat_list *list = numbered && whole(key) ? chat_items(run, from) : NULL;
     int64_t at = list && key.integer < 0 ? key.integer + list->count : key.integer;
+    if (from.open && list && (key.integer < 0 || at < list->count))
+        chat_open_least(run, key.integer < 0 ? CHAT_OPEN_ALL : list->open_from + at + 1);
     return list && at >= 0 && at < list->count ? list->items[at] : none;
 }
 
@@ -410,6 +434,22 @@ static int64_t bound(struct chat_run *run, struct chat_value value, int64_t coun
         return 0;
     int64_t at = value.integer < 0 ? ls_max(value.integer, -count - 1) + count : value.integer;
     return ls_max(ls_min(at, count - down), down ? -1 : 0);
+}
+
+/* The messages from one on, of whose end nothing is said, are as open as they are. */
+static void slice_open(struct chat_run *run, struct chat_value from, struct chat_value *out,
+                       const struct chat_value bounds[3], int64_t first)
+{
+    bool open = (bounds[0].kind == CHAT_NONE || (whole(bounds[0]) && bounds[0].integer >= 0)) &&
+                bounds[1].kind == CHAT_NONE && bounds[2].kind == CHAT_NONE;
+    if (!open)
+        chat_open_least(run, CHAT_OPEN_ALL);
+    if (!open || run->status)
+        return;
+    out->open = true;
+    out->list->open_from = from.list->open_from + first;
+    out->list->open_next = run->open;
+    run->open = out->list;
 }
 
 struct chat_value chat_slice(struct chat_run *run, struct chat_value from,
@@ -442,6 +482,8 @@ struct chat_value chat_slice(struct chat_run *run, struct chat_value from,
             break;
         i += step;
     }
+    if (from.open)
+        slice_open(run, from, &out, bounds, first);
     if (from.kind == CHAT_STRING)
         return chat_text_value(chat_written(&text));
     return out;

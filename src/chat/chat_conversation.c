@@ -1,0 +1,174 @@
+/* A conversation as a template has it: read from JSON, made its variables, and rendered. */
+#include "chat/chat_private.h"
+
+#include <lockstep/base/json.h>
+
+#include <math.h>
+#include <string.h>
+
+enum { RUN_MEMORY_BYTES_MAX = 256 << 20 };
+
+void chat_conversation_release(struct chat_conversation *c)
+{
+    json_decref(c->object);
+}
+
+/* What a model thought before it answered has one name. */
+static void message_settle(json_t *message)
+{
+    static const char *const names[] = {"thinking", "reasoning"};
+    for (int i = 0; i < 2; i++) {
+        json_t *own = json_object_get(message, "reasoning_content");
+        if ((!own || json_is_null(own)) && json_is_string(json_object_get(message, names[i])))
+            json_object_set(message, "reasoning_content", json_object_get(message, names[i]));
+    }
+}
+
+int chat_conversation_read(struct chat_conversation *c, const struct ls_chat *chat,
+                           const char *text, size_t bytes, struct ls_error *error)
+{
+    json_error_t where;
+    *c = (struct chat_conversation){.chat = chat,
+                                    .object = json_loadb(text, bytes, JSON_ALLOW_NUL, &where)};
+    if (!c->object && json_error_code(&where) == json_error_numeric_overflow) {
+        c->object = ls_json_load(text, bytes, JSON_ALLOW_NUL, &where);
+        c->rounded = true;
+    }
+    if (!c->object)
+        return ls_error_set(error, LS_EDATA, "column %d: %s: expected a JSON object", where.column,
+                            where.text);
+    c->messages = json_object_get(c->object, "messages");
+    if (!json_is_array(c->messages) || json_array_size(c->messages) == 0)
+        return ls_error_set(error, LS_EDATA,
+                            "expected {\"messages\": [{\"role\": ..., \"content\": ...}, ...]}");
+    size_t i;
+    json_t *each;
+    json_array_foreach(c->messages, i, each)
+    {
+        if (!json_is_string(json_object_get(each, "role")))
+            return ls_error_set(error, LS_EDATA,
+                                "message %zu: expected an object with a string \"role\"", i + 1);
+        message_settle(each);
+    }
+    return LS_OK;
+}
+
+/* A value of JSON as one of templates; as deep as jansson reads. */
+static struct chat_value value_of(struct chat_run *run, json_t *from)
+{
+    struct chat_value out = {.kind = CHAT_NONE};
+    const char *key;
+    json_t *each;
+    size_t i;
+    if (json_is_boolean(from))
+        return chat_bool_value(json_is_true(from));
+    if (json_is_integer(from))
+        return chat_int_value(json_integer_value(from));
+    if (json_is_real(from))
+        return (struct chat_value){.kind = CHAT_FLOAT,
+                                   .rounded = run->rounded && fabs(json_real_value(from)) >= 0x1p63,
+                                   .real = json_real_value(from)};
+    if (json_is_string(from))
+        return chat_text_value(
+            (struct chat_string){json_string_value(from), json_string_length(from)});
+    if (json_is_array(from)) {
+        out = chat_list_new(run);
+        json_array_foreach(from, i, each) chat_list_add(run, out, value_of(run, each));
+    } else if (json_is_object(from)) {
+        out = chat_dict_new(run);
+        json_object_foreach(from, key, each) if (!run->status)
+            chat_dict_set(run, out.dict, chat_text_value(chat_string_of(key)), value_of(run, each));
+    }
+    return out;
+}
+
+/* Of a message null is an absent key, which is none too: records of tables and of clients'
+ * libraries have every key, and a client's calls of tools have no content. */
+static struct chat_value message_value(struct chat_run *run, json_t *message)
+{
+    struct chat_value out = chat_dict_new(run), nulls = chat_list_new(run);
+    const char *key;
+    json_t *each;
+    json_object_foreach(message, key, each)
+    {
+        if (run->status)
+            return out;
+        struct chat_value name = chat_text_value(chat_string_of(key));
+        if (json_is_null(each))
+            chat_list_add(run, nulls, name);
+        else
+            chat_dict_set(run, out.dict, name, value_of(run, each));
+    }
+    if (!run->status)
+        out.dict->nulls = nulls.list;
+    return out;
+}
+
+static void variables_set(struct chat_run *run, json_t *object, const char *const *only)
+{
+    const char *key;
+    json_t *each;
+    json_object_foreach(object, key, each)
+    {
+        bool taken = !only;
+        for (int i = 0; only && only[i]; i++)
+            taken |= !strcmp(only[i], key);
+        if (taken && !run->status)
+            chat_dict_set(run, &run->scope->variables, chat_text_value(chat_string_of(key)),
+                          value_of(run, each));
+    }
+}
+
+/* What transformers gives a template: messages (the first `count` of them), tools and documents,
+ * which may be None, the special tokens, and what chat_template_kwargs has. */
+static void variables_make(struct chat_run *run, const struct chat_conversation *c, int64_t count,
+                           bool generation_prompt)
+{
+    static const char *const others[] = {"tools", "documents", NULL};
+    const struct chat_value none = {.kind = CHAT_NONE};
+    struct chat_dict *to = &run->scope->variables;
+    struct chat_value messages = chat_list_new(run);
+    run->rounded = c->rounded;
+    for (int64_t i = 0; i < count && !run->status; i++)
+        chat_list_add(run, messages, message_value(run, json_array_get(c->messages, (size_t)i)));
+    for (int i = 0; others[i]; i++)
+        chat_dict_set(run, to, chat_text_value(chat_string_of(others[i])), none);
+    variables_set(run, c->chat->tokens, NULL);
+    variables_set(run, c->object, others);
+    variables_set(run, json_object_get(c->object, "chat_template_kwargs"), NULL);
+    chat_dict_set(run, to, chat_text_value(chat_string_of("messages")), messages);
+    chat_dict_set(run, to, chat_text_value(chat_string_of("add_generation_prompt")),
+                  chat_bool_value(generation_prompt));
+}
+
+int chat_conversation_render(struct chat_conversation *c, int64_t count, bool generation_prompt,
+                             struct chat_prefixes *prefixes, struct ls_chat_text *text,
+                             struct ls_error *error)
+{
+    struct chat_scope scope = {.outer = NULL};
+    struct chat_run run = {.t = &c->chat->t,
+                           .arena = {.limit = RUN_MEMORY_BYTES_MAX},
+                           .scope = &scope,
+                           .error = error,
+                           .steps = 1 << 20};
+    variables_make(&run, c, count, generation_prompt);
+    if (!run.status && prefixes)
+        chat_prefixes_begin(&run, prefixes);
+    if (!run.status)
+        chat_render(&c->chat->t, &run, text);
+    c->steps += CHAT_STEPS_MAX - run.steps;
+    chat_arena_release(&run.arena);
+    return run.status;
+}
+
+int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t bytes,
+                   bool generation_prompt, struct ls_chat_text *text, struct ls_error *error)
+{
+    struct chat_conversation c;
+    int rc = chat_conversation_read(&c, chat, conversation, bytes, error);
+    if (!rc)
+        rc = chat_conversation_render(&c, (int64_t)json_array_size(c.messages), generation_prompt,
+                                      NULL, text, error);
+    chat_conversation_release(&c);
+    return rc;
+}

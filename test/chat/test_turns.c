@@ -1,0 +1,472 @@
+/* What a conversation teaches: the texts of its turns, which come from one run of the template
+ * (src/chat/template_prefix.c), beside each turn rendered by itself. */
+#include "../support/scratch.h"
+#include "chat/chat_private.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char tokens[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}";
+
+static struct ls_chat *chat_of(const char *text)
+{
+    struct ls_error error = {0};
+    struct ls_chat *chat = NULL;
+    if (ls_chat_new("drawn", text, strlen(text), tokens, &chat, &error))
+        fail_msg("%s: %s", text, error.text);
+    return chat;
+}
+
+/* ---- each turn by itself ----------------------------------------------------------------------
+ */
+
+struct plain {
+    const struct ls_chat *chat;
+    json_t *conversation;
+    int64_t count; /* messages up to the last answer */
+    char *text;    /* what counts in [], | behind a document */
+    size_t bytes, room;
+};
+
+static bool answers(const struct plain *p, int64_t i)
+{
+    json_t *message = json_array_get(json_object_get(p->conversation, "messages"), (size_t)i);
+    return !strcmp(json_string_value(json_object_get(message, "role")), "assistant");
+}
+
+/* The first `count` messages as text. */
+static int render(const struct plain *p, int64_t count, bool prompt, struct ls_chat_text *text)
+{
+    struct ls_error error = {0};
+    json_t *all = json_object_get(p->conversation, "messages"), *first = json_array();
+    json_t *fewer = json_copy(p->conversation);
+    for (int64_t i = 0; i < count; i++)
+        json_array_append(first, json_array_get(all, (size_t)i));
+    json_object_set_new(fewer, "messages", first);
+    char *shown = json_dumps(fewer, 0);
+    int rc = ls_chat_render(p->chat, shown, strlen(shown), prompt, text, &error);
+    free(shown);
+    json_decref(fewer);
+    return rc;
+}
+
+static void put(struct plain *p, const char *bytes, size_t count)
+{
+    if (p->bytes + count > p->room) {
+        p->room = 2 * (p->bytes + count);
+        p->text = realloc(p->text, p->room);
+        assert_non_null(p->text);
+    }
+    if (count > 0)
+        memcpy(p->text + p->bytes, bytes, count);
+    p->bytes += count;
+}
+
+static bool begins(const struct ls_chat_text *text, const struct ls_chat_text *with)
+{
+    return text->count >= with->count &&
+           (with->count == 0 || memcmp(text->bytes, with->bytes, with->count) == 0);
+}
+
+/* Puts every turn, behind the one before or as a document; *one: each is how the whole begins. */
+static int turns(struct plain *p, bool apart, const struct ls_chat_text *whole, bool *one)
+{
+    struct ls_chat_text prompt = {0}, answered = {0};
+    size_t end = 0;
+    int rc = LS_OK;
+    p->bytes = 0;
+    *one = true;
+    for (int64_t i = 0; i < p->count && !rc && (*one || apart); i++) {
+        if (!answers(p, i))
+            continue;
+        rc = render(p, i, true, &prompt);
+        rc = rc ? rc : render(p, i + 1, false, &answered);
+        if (!rc && (!begins(&answered, &prompt) || answered.count == prompt.count))
+            rc = LS_EDATA;
+        *one &= !rc && begins(whole, &answered);
+        if (rc || (!*one && !apart))
+            continue;
+        put(p, answered.bytes + end, prompt.count - end);
+        put(p, "[", 1);
+        put(p, answered.bytes + prompt.count, answered.count - prompt.count);
+        put(p, apart || i + 1 == p->count ? "]|" : "]", apart || i + 1 == p->count ? 2 : 1);
+        end = apart ? 0 : answered.count;
+    }
+    ls_chat_text_release(&prompt);
+    ls_chat_text_release(&answered);
+    return rc;
+}
+
+static int plain_examples(struct plain *p)
+{
+    struct ls_chat_text whole = {0};
+    bool one = true;
+    p->count = (int64_t)json_array_size(json_object_get(p->conversation, "messages"));
+    while (p->count > 0 && !answers(p, p->count - 1))
+        p->count--;
+    int rc = p->count > 0 ? render(p, p->count, false, &whole) : LS_EDATA;
+    rc = rc ? rc : turns(p, false, &whole, &one);
+    if (!rc && !one)
+        rc = turns(p, true, &whole, &one);
+    ls_chat_text_release(&whole);
+    return rc;
+}
+
+/* Both give the same, or refuse. Returns what they gave. */
+static int same_examples(const struct ls_chat *chat, const char *shown, json_t *conversation)
+{
+    struct plain p = {.chat = chat, .conversation = conversation}, made = {0};
+    struct ls_chat_text text = {0};
+    struct ls_error error = {0};
+    char *line = json_dumps(conversation, 0);
+    size_t end = 0;
+    int expected = plain_examples(&p);
+    int rc = ls_chat_examples(chat, line, strlen(line), &text, &error);
+    for (int64_t i = 0; i < text.parts_count && !rc; i++) {
+        const struct ls_chat_part *part = &text.parts[i];
+        put(&made, "[", part->counts);
+        put(&made, text.bytes + end, part->end - end);
+        put(&made, "]", part->counts);
+        put(&made, "|", part->ends_document);
+        end = part->end;
+    }
+    if (rc != expected || (!rc && (made.bytes != p.bytes || memcmp(made.text, p.text, p.bytes))))
+        fail_msg("%s\n%s\n%d %s\n%.*s\nexpected %d\n%.*s", shown, line, rc, error.text,
+                 (int)made.bytes, made.text ? made.text : "", expected, (int)p.bytes,
+                 p.text ? p.text : "");
+    free(p.text);
+    free(made.text);
+    free(line);
+    ls_chat_text_release(&text);
+    return rc;
+}
+
+/* The texts of the first messages that come from the run of all are those of these messages alone.
+ * Returns how many came. */
+static int same_texts(const struct ls_chat *chat, const char *shown, json_t *conversation,
+                      bool prompt)
+{
+    struct chat_conversation c;
+    struct chat_prefixes prefixes = {0};
+    struct ls_chat_text whole = {0}, alone = {0};
+    struct ls_error error = {0};
+    char *line = json_dumps(conversation, 0);
+    int made = 0;
+    assert_int_equal(chat_conversation_read(&c, chat, line, strlen(line), &error), LS_OK);
+    int64_t count = (int64_t)json_array_size(c.messages);
+    prefixes.of = calloc((size_t)count + 1, sizeof *prefixes.of);
+    assert_non_null(prefixes.of);
+    for (int64_t i = 0; i <= count; i++)
+        prefixes.of[i].wanted = true;
+    int rc = chat_conversation_render(&c, count, prompt, &prefixes, &whole, &error);
+    for (int64_t i = 0; i <= count && !rc; i++) {
+        const struct chat_prefix *of = &prefixes.of[i];
+        size_t bytes = of->shared + of->count;
+        if (!of->made)
+            continue;
+        made++;
+        rc = chat_conversation_render(&c, i, prompt, NULL, &alone, &error);
+        if (rc || bytes != alone.count || memcmp(alone.bytes, whole.bytes, of->shared) ||
+            (of->count &&
+             memcmp(alone.bytes + of->shared, prefixes.own.bytes + of->first, of->count)))
+            fail_msg("%s\n%s\n%lld messages, prompt %d: %s\n%.*s%.*s\nexpected\n%.*s", shown, line,
+                     (long long)i, prompt, rc ? error.text : "", (int)of->shared, whole.bytes,
+                     (int)of->count, prefixes.own.bytes + of->first, (int)alone.count, alone.bytes);
+    }
+    bool fails = chat_conversation_render(&c, count, prompt, NULL, &alone, &error) != LS_OK;
+    if (fails != (rc != LS_OK) ||
+        (!fails && (alone.count != whole.count || memcmp(alone.bytes, whole.bytes, whole.count))))
+        fail_msg("%s\n%s\nthe whole is another text, or fails, beside others", shown, line);
+    free(line);
+    free(prefixes.of);
+    ls_chat_text_release(&prefixes.own);
+    ls_chat_text_release(&whole);
+    ls_chat_text_release(&alone);
+    chat_conversation_release(&c);
+    return made;
+}
+
+static int same(const struct ls_chat *chat, const char *shown, json_t *conversation, int *made)
+{
+    *made += same_texts(chat, shown, conversation, false);
+    *made += same_texts(chat, shown, conversation, true);
+    return same_examples(chat, shown, conversation);
+}
+
+/* ---- drawn ------------------------------------------------------------------------------------
+ */
+
+struct draw {
+    struct ls_philox_key key;
+    int64_t next;
+};
+
+static int below(struct draw *d, int count)
+{
+    return (int)(ls_random_half(d->key, 0, d->next++) % (uint32_t)count);
+}
+
+/* A system's message, perhaps; then turns, mostly those of the user and the assistant. */
+static json_t *conversation_of(struct draw *d)
+{
+    static const char *const roles[] = {"user", "assistant", "tool", "system"};
+    static const char *const contents[] = {"a", "b\n", "", " c ", "<think>\nx\n</think>\n\nd", "a"};
+    json_t *messages = json_array(), *tools = json_null();
+    int count = 1 + below(d, 9), regular = below(d, 4) > 0;
+    for (int i = -(below(d, 3) == 0); i < count; i++) {
+        int role = i < 0 ? 3 : regular || i == 0 ? i % 2 : below(d, 4);
+        json_t *message = json_pack("{ss ss}", "role", roles[role], "content",
+                                    contents[below(d, sizeof contents / sizeof *contents)]);
+        if (role == 1 && below(d, 6) == 0)
+            json_object_set_new(message, "reasoning_content", json_string("r"));
+        json_array_append_new(messages, message);
+    }
+    if (below(d, 4) == 0)
+        tools = json_pack("[{s{ss}}]", "function", "name", "f");
+    return json_pack("{so so}", "messages", messages, "tools", tools);
+}
+
+/* Parts of templates: what stands before, loops that print or only look, and what stands behind. */
+static const char *const before[] = {
+    "",
+    "{{ bos_token }}",
+    "{% if messages[0].role == 'system' %}{% set messages = messages[1:] %}{% endif %}",
+    "{% set talk = messages[1:] if messages[0].role == 'system' else messages %}",
+    "{% set talk = messages %}{% set messages = talk[2:] %}",
+    "{% if not add_generation_prompt is defined %}{% set add_generation_prompt = true %}{% endif "
+    "%}",
+    "{% if add_generation_prompt %}{% set x = 1 %}{% endif %}",
+    "{{ messages|length if messages[-1].role == 'tool' else '' }}",
+    "{% if messages[2] %}{{ messages[2].content }}{% endif %}",
+    "{% if messages %}!{% endif %}",
+    "{% macro f(m) %}{% for each in m %}{{ each.role }}{% endfor %}{% endmacro %}{{ f(messages) }}",
+    "{% macro f() %}{% for each in messages %}{{ loop.index }}{% endfor %}{% endmacro %}",
+    "{% set s = messages|map(attribute='role') %}",
+    "{% set s = 'abcdefghijklmnop'|list|map('upper') %}",
+    "{% set ns = namespace(n=0, s='', m=messages) %}",
+    "{% set text %}{% for m in messages %}{{ m.role[0] }}{% endfor %}{% endset %}{{ text }}",
+    "{% for m in messages %}{% if m.role == 'system' %}{% set n.s = m.content %}{% endif %}"
+    "{% endfor %}{{ n.s }}",
+    "{% for m in messages %}{% set n.i = n.i + 1 %}{% endfor %}",
+    "{% for m in messages %}{% if loop.last and m.role == 'user' %}{% set n.u = true %}{% endif %}"
+    "{% endfor %}",
+    "{% for m in messages %}{% if loop.first %}{% set n.first = loop %}{% endif %}{% endfor %}",
+    "{% for m in messages %}{% if m.content == 'a' %}{% break %}{% endif %}{% endfor %}",
+    "{% for m in messages %}{% if m.role != 'tool' %}{% continue %}{% endif %}{% else %}0{% endfor "
+    "%}",
+    "{% for m in messages %}{% if m.content == 'a' %}{% break %}{% endif %}{% else %}-{% endfor %}",
+    "{% for m in messages[::-1] %}{% if m.role == 'user' %}{% set n.l = loop.revindex0 %}{% break "
+    "%}"
+    "{% endif %}{% endfor %}",
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('tool') }}{% endif %}"
+    "{% endfor %}",
+};
+static const char *const within[] = {
+    "{{ m.role }}:{{ m.content }};",
+    "<{{ m.role }}>{{ m.content|trim }}{{ eos_token if m.role == 'assistant' else '' }}",
+    "{{ loop.index }}",
+    "{% if loop.first %}^{% endif %}",
+    "{% if loop.last %}${% endif %}",
+    "{% if not loop.last and m.role == 'assistant' %}\n{% endif %}",
+    "{{ loop.previtem.role[0] if loop.previtem else '' }}",
+    "{{ loop.nextitem.role[0] if loop.nextitem is defined and m.role == 'tool' else '' }}",
+    "{% if m.role == 'tool' and messages[loop.index0 + 1].role != 'tool' %}&{% endif %}",
+    "{{ messages[loop.index0 - 1].role[1] if loop.index0 else '' }}",
+    "{{ messages[loop.index0 + 2].role[1] if m.role == 'tool' else '' }}",
+    "{% set n.i = n.i + 1 %}",
+    "{% if n.i is odd %}{% set n = namespace(i=n.i, s='o') %}{{ n.s }}{% endif %}",
+    "{% set n.keep = loop %}{{ n.keep.index }}",
+    "{{ n.behind }}{{ top }}",
+    "{% if loop.first %}{% set n.first = loop %}{% endif %}",
+    "{% if n.l is defined and loop.index0 > n.l %}{{ m.reasoning_content }}{% endif %}",
+    "{% if n.u and m.role == 'user' %}tools{% endif %}",
+    "{% if m.role == 'assistant' and m.reasoning_content %}{{ loop.revindex }}{% endif %}",
+    "{% if loop.last and add_generation_prompt %}<assistant>{% endif %}",
+    "{% if m.role == 'system' and not loop.first %}{% continue %}{% endif %}",
+    "{% if m.content == 'a' and m.role == 'tool' %}{% break %}{% endif %}",
+    "{{ s|first if s else '' }}",
+    "{% if m.role == 'tool' %}{{ s|first if s else '' }}{% endif %}",
+    "{% for o in messages[loop.index:] %}{{ o.role[0] if m.role == 'system' else '' }}{% endfor %}",
+    "{% for o in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{{ o.role[0] }}{% endfor "
+    "%}",
+    "{% set messages = messages[1:] %}",
+    "{% if m.role != 'tool' %}{{ f() if f is defined and m.content == '' }}{% endif %}",
+    "{% if m == messages[-1] %}.{% endif %}",
+};
+static const char *const behind[] = {
+    "",
+    "{% if add_generation_prompt %}assistant:{% endif %}",
+    "{% if add_generation_prompt %}<assistant>{% else %}{{ eos_token }}{% endif %}",
+    "{% if add_generation_prompt and messages[-1].role != 'assistant' %}assistant:{% endif %}",
+    "{{ n.i if n.i > 3 else '' }}",
+    "{% if n.keep %}{{ n.keep.last }}{% endif %}",
+    "{% if n.first %}{{ n.first.index }}{% endif %}",
+    "{% set n.behind = 'x' %}",
+    "{% set top = 'y' %}",
+    "{% for m in messages %}{{ m.role[0] if m.role == 'tool' else '' }}{% endfor %}",
+    "{{ x }}",
+};
+#define ONE_OF(list) (list)[below(d, (int)(sizeof(list) / sizeof *(list)))]
+
+/* Appends what one more template needs; a template of many parts is rarely one that teaches. */
+static void template_of(struct draw *d, char *text, size_t size)
+{
+    static const char *const loops[] = {
+        "{% for m in messages %}",
+        "{% for m in talk or messages %}",
+        "{% for m in (talk if talk is defined else messages) %}",
+        "{% for m in messages[1:] %}",
+        "{% if messages[0].role %}{% for m in messages %}",
+        "{% for m in messages if m.role != 'system' %}",
+    };
+    size_t at = (size_t)snprintf(text, size, "{%% set n = namespace(i=0, s='') %%}");
+    for (int parts = below(d, 3); parts > 0; parts--)
+        at += (size_t)snprintf(text + at, size - at, "%s", ONE_OF(before));
+    const char *loop = below(d, 3) ? loops[0] : ONE_OF(loops);
+    at += (size_t)snprintf(text + at, size - at, "%s%s", loop, within[below(d, 2)]);
+    for (int parts = below(d, 3); parts > 0; parts--)
+        at += (size_t)snprintf(text + at, size - at, "%s", ONE_OF(within));
+    at += (size_t)snprintf(text + at, size - at, "%s{%% endfor %%}%s",
+                           below(d, 8) ? "" : "{% else %}none",
+                           strncmp(loop, "{% if", 5) ? "" : ",{% endif %}");
+    at += (size_t)snprintf(text + at, size - at, "%s", ONE_OF(behind));
+    assert_true(at < size);
+}
+
+static void test_drawn(void **state)
+{
+    (void)state;
+    int taught = 0, made = 0;
+    for (int i = 0; i < 3000; i++) {
+        struct draw d = {ls_philox_key_of((uint64_t)i, "turns"), 0};
+        char text[4000];
+        template_of(&d, text, sizeof text);
+        struct ls_chat *chat = chat_of(text);
+        for (int k = 0; k < 3; k++) {
+            json_t *conversation = conversation_of(&d);
+            taught += same(chat, text, conversation, &made) == LS_OK;
+            json_decref(conversation);
+        }
+        ls_chat_free(chat);
+    }
+    assert_true(taught > 2000);
+    assert_true(made > 10000);
+}
+
+static void test_families(void **state)
+{
+    static const char *const names[] = {"chatml",  "gemma2", "llama2",  "llama3", "macros",
+                                        "mistral", "olmo2",  "qwen2.5", "qwen3"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[100];
+        size_t bytes;
+        int taught = 0, made = 0;
+        snprintf(path, sizeof path, "test/chat/golden/%s.jinja", names[i]);
+        char *text = scratch_read(path, &bytes);
+        struct ls_chat *chat = chat_of(text);
+        for (int k = 0; k < 200; k++) {
+            struct draw d = {ls_philox_key_of((uint64_t)k, names[i]), 0};
+            json_t *conversation = conversation_of(&d);
+            taught += same(chat, names[i], conversation, &made) == LS_OK;
+            json_decref(conversation);
+        }
+        assert_true(taught > 50);
+        assert_true(made == 0 ? !strcmp(names[i], "llama3") || !strcmp(names[i], "mistral") ||
+                                    !strcmp(names[i], "qwen3")
+                              : made > 1000);
+        ls_chat_free(chat);
+        free(text);
+    }
+}
+
+/* ---- long -------------------------------------------------------------------------------------
+ */
+
+/* The first question is one of `bytes` letters. */
+static char *long_conversation(int turns, size_t bytes)
+{
+    json_t *messages = json_array(), *first = NULL;
+    char *letters = malloc(bytes);
+    assert_non_null(letters);
+    memset(letters, 'q', bytes);
+    first = json_stringn(letters, bytes);
+    free(letters);
+    for (int i = 0; i < turns; i++) {
+        json_t *question = i ? json_string("q") : first;
+        json_array_append_new(messages, json_pack("{ss so}", "role", "user", "content", question));
+        json_array_append_new(messages,
+                              json_pack("{ss ss}", "role", "assistant", "content", "answer"));
+    }
+    json_t *conversation = json_pack("{so}", "messages", messages);
+    char *text = json_dumps(conversation, 0);
+    json_decref(conversation);
+    return text;
+}
+
+/* Each turn by itself would take more steps than a conversation has. */
+static void test_long(void **state)
+{
+    enum { TURNS = 10000 };
+    (void)state;
+    struct ls_chat *chat =
+        chat_of("{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}"
+                "{% if add_generation_prompt %}assistant:{% endif %}");
+    struct ls_chat_text text = {0};
+    struct ls_error error = {0};
+    char *conversation = long_conversation(TURNS, 1);
+    if (ls_chat_examples(chat, conversation, strlen(conversation), &text, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(text.parts_count, 2 * TURNS);
+    for (int64_t i = 0; i < text.parts_count; i++) {
+        const struct ls_chat_part *part = &text.parts[i];
+        size_t begin = i ? text.parts[i - 1].end : 0;
+        struct chat_string shown = {text.bytes + begin, part->end - begin};
+        assert_true(chat_string_is(shown, i % 2 ? "answer\n" : "user:q\nassistant:"));
+        assert_int_equal(part->counts, i % 2);
+        assert_int_equal(part->ends_document, i == 2 * TURNS - 1);
+    }
+    ls_chat_text_release(&text);
+    ls_chat_free(chat);
+    free(conversation);
+}
+
+/* A template that looks at all messages is rendered for each turn, within a bound. */
+static void test_bound(void **state)
+{
+    (void)state;
+    struct ls_chat *chat = chat_of(
+        "{% if messages|length %}{% for i in range(1000) %}{% if 'q' in messages[0].content %}"
+        "{% endif %}{% endfor %}{% endif %}{% for m in messages %}{{ m.role }}:.{% endfor %}"
+        "{% if add_generation_prompt %}assistant:{% endif %}");
+    struct ls_chat_text text = {0};
+    struct ls_error error = {0};
+    for (int turns = 2; turns <= 140; turns += 138) {
+        char *conversation = long_conversation(turns, 1 << 20);
+        int rc = ls_chat_examples(chat, conversation, strlen(conversation), &text, &error);
+        assert_int_equal(rc, turns == 2 ? LS_OK : LS_EDATA);
+        free(conversation);
+    }
+    assert_non_null(strstr(error.text, "the template looks at the whole conversation"));
+    ls_chat_text_release(&text);
+    ls_chat_free(chat);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_drawn),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
