@@ -2,12 +2,14 @@
 """Makes test/data/golden/ from the reference tokenizers (Python packages tokenizers and tiktoken).
 
     tools/golden_tokenizer.py [DIR [FAMILY...|ranks]]
-    tools/golden_tokenizer.py --categories | --marks
+    tools/golden_tokenizer.py --categories | --marks | --accents | --punctuation
 
 DIR holds gpt2-vocab.json, gpt2-merges.txt and tinyshakespeare.txt; without it only what does not need
 them is made. --categories prints the table of src/data/unicode.c: characters that the reference
-knows and Python's unicodedata does not (Python 3.11: Unicode 14, as PCRE2 10.42). --marks prints the
-other table there: characters that utf8proc reorders or joins and the reference does not.
+knows and Python's unicodedata does not (Python 3.11: Unicode 14, as PCRE2 10.42). --marks prints
+another table there: characters that utf8proc reorders or joins and the reference does not. --accents and
+--punctuation print the characters that Unicode 16 has as marks or punctuation, and the reference's StripAccents and
+Punctuation do not.
 
   unicode_classes.txt   "L|N|S FIRST LAST": code points (hexadecimal) of \\p{L}, \\p{N} and \\s
   vocab.json merges.txt a small byte-level BPE, trained here
@@ -285,12 +287,25 @@ def print_categories():
     print_ranges(known)
 
 
+def print_later(category, taken):
+    """Characters of \\p{category} that the older tables of another step do not take."""
+    split = pre_tokenizers.Split(Regex(r"\p{%s}" % category), "removed")
+    print_ranges({code: "0" for code in range(0x110000) if not 0xD800 <= code < 0xE000
+                  and not split.pre_tokenize_str(chr(code)) and not taken(chr(code))})
+
+
 def main():
     if sys.argv[1:] == ["--categories"]:
         print_categories()
         return
     if sys.argv[1:] == ["--marks"]:
         print_marks()
+        return
+    if sys.argv[1:] == ["--accents"]:
+        print_later("M", lambda c: not normalizers.StripAccents().normalize_str(c))
+        return
+    if sys.argv[1:] == ["--punctuation"]:
+        print_later("P", lambda c: not pre_tokenizers.Punctuation("removed").pre_tokenize_str(c))
         return
     os.makedirs(GOLDEN, exist_ok=True)
     if sys.argv[2:] == ["ranks"]:

@@ -150,7 +150,7 @@ def print_classes():
         held = set(map(ord, everything)) - set(map(ord, left))
         escaped = pattern.replace("\\", "\\\\")
         print(f'    {{"{escaped}", {len(held)}, {sum(held) % 2**32}u}},')
-    for name in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase"):
+    for name in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents"):
         normalizer, hashed, changed = getattr(normalizers, name)(), 0, 0
         for character in everything:
             text = normalizer.normalize_str(character)

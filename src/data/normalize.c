@@ -184,6 +184,15 @@ static int lowercase(struct data_string text, struct ls_text *out, struct ls_err
     return rc;
 }
 
+static int strip_accents(struct data_string text, struct ls_text *out, struct ls_error *error)
+{
+    int rc = LS_OK;
+    for (size_t at = 0, bytes; at < text.count && !rc; at += bytes)
+        if (!data_is_accent(data_utf8_decode(text.bytes + at, &bytes)))
+            rc = data_text_put(out, text.bytes + at, bytes, error);
+    return rc;
+}
+
 static bool is_ascii(struct data_string text)
 {
     return ascii_length(text.bytes, text.count) == text.count;
@@ -202,7 +211,8 @@ int data_normalize(const struct data_normalizers *normalizers, struct data_norma
         const struct data_normalizer *step = &normalizers->step[i];
         struct ls_text *to = &scratch->text[i % 2];
         bool nothing = out->count == 0 || (step->kind == DATA_PREPEND && !begins) ||
-                       (step->kind == DATA_UNICODE_FORM && is_ascii(*out));
+                       ((step->kind == DATA_UNICODE_FORM || step->kind == DATA_STRIP_ACCENTS) &&
+                        is_ascii(*out));
         if (nothing)
             continue;
         if (out->bytes == (unsigned char *)to->bytes)
@@ -216,6 +226,8 @@ int data_normalize(const struct data_normalizers *normalizers, struct data_norma
             rc = replace(step, scratch->state[i], *out, most, to, error);
         } else if (step->kind == DATA_LOWERCASE) {
             rc = lowercase(*out, to, error);
+        } else if (step->kind == DATA_STRIP_ACCENTS) {
+            rc = strip_accents(*out, to, error);
         } else {
             rc = unicode_form(scratch, step->form, *out, to, error);
         }

@@ -69,13 +69,17 @@ static int put_members(struct translation *t, const char *class)
     return rc;
 }
 
-/* Those of \w: letters, marks, digits, numerals, connectors, letters in circles and squares, and of
- * other numbers those of Latin-1, as Oniguruma has it. */
+/* Those of \w: letters, marks, digits, numerals, connectors, letters in circles and squares. Of
+ * other numbers Oniguruma has those of Latin-1, of other characters fancy-regex has the two
+ * joiners. */
 static int put_word(struct translation *t)
 {
     static const char *const classes[] = {"L", "M", "Nd", "Nl", "Pc"};
     int rc = put_text(t, "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}"
-                         "\\x{1f170}-\\x{1f189}\\xb2\\xb3\\xb9\\xbc-\\xbe");
+                         "\\x{1f170}-\\x{1f189}");
+    if (!rc)
+        rc = put_text(t, t->syntax == DATA_ONIGURUMA ? "\\xb2\\xb3\\xb9\\xbc-\\xbe"
+                                                     : "\\x{200c}\\x{200d}");
     for (int i = 0; i < 5 && !rc; i++)
         rc = put_members(t, classes[i]);
     return rc;
@@ -160,8 +164,7 @@ static int put_escape(struct translation *t)
         return put_class(t, "Nd", c == 'D');
     case 'w':
     case 'W':
-        return t->syntax == DATA_ONIGURUMA ? put_class(t, "word", c == 'W')
-                                           : refuse(t, "this escape");
+        return put_class(t, "word", c == 'W');
     case 'r':
     case 'n':
     case 't':

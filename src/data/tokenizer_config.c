@@ -157,6 +157,8 @@ bool data_tokenizer_may_cut(const struct ls_tokenizer *t)
     for (int i = 0; i < t->normalizers.count; i++) {
         if (t->normalizers.step[i].form & UTF8PROC_COMPAT)
             return false; /* it makes spaces of what is none */
+        if (t->normalizers.step[i].kind == DATA_STRIP_ACCENTS)
+            return false; /* spaces come together that marks parted */
         const struct data_splitter *splitter = t->normalizers.step[i].splitter;
         const char *literal = splitter ? data_splitter_literal(splitter) : NULL;
         if (splitter && !(replaced && literal && strcmp(literal, " ") == 0))

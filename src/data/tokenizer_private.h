@@ -33,6 +33,8 @@ const struct data_unicode_range *data_unicode_added(int *count);
 /* Whether the reference's normal forms take it for a letter that stands alone, and those of later
  * versions of Unicode reorder it or join it with another one. */
 bool data_is_later_mark(uint32_t code);
+/* Whether StripAccents takes it away. */
+bool data_is_accent(uint32_t code);
 /* Whether only later versions know what it is compatible with, for NFKC and NFKD. */
 bool data_is_later_compatible(uint32_t code);
 /* The small letters of a character, one or two. */
@@ -270,7 +272,7 @@ bool data_added_next(const struct data_added_set *set, const unsigned char *text
 
 enum { DATA_STEPS_MAX = 16 };
 struct data_normalizer {
-    enum { DATA_PREPEND, DATA_REPLACE, DATA_UNICODE_FORM, DATA_LOWERCASE } kind;
+    enum { DATA_PREPEND, DATA_REPLACE, DATA_UNICODE_FORM, DATA_LOWERCASE, DATA_STRIP_ACCENTS } kind;
     char *text; /* what is put in front, or in the place of a match */
     size_t text_bytes;
     struct data_splitter *splitter; /* what is replaced */

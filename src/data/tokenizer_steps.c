@@ -99,8 +99,8 @@ static int normalizer_read(struct data_json *j, const char *where, const json_t 
             step->form = forms[i].options;
             return data_json_keys(j, where, object, form_keys);
         }
-    if (strcmp(type, "Lowercase") == 0) {
-        step->kind = DATA_LOWERCASE;
+    if (strcmp(type, "Lowercase") == 0 || strcmp(type, "StripAccents") == 0) {
+        step->kind = type[0] == 'L' ? DATA_LOWERCASE : DATA_STRIP_ACCENTS;
         return data_json_keys(j, where, object, form_keys);
     }
     int rc;
@@ -116,10 +116,11 @@ static int normalizer_read(struct data_json *j, const char *where, const json_t 
             rc = text_copy(j, where, object, "content", step);
         return rc ? rc : pattern_read(j, where, object, &step->splitter);
     }
-    return data_json_refuse(j, where,
-                            "type \"%.80s\" (NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace and "
-                            "Sequence are)",
-                            type);
+    return data_json_refuse(
+        j, where,
+        "type \"%.80s\" (NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Prepend, "
+        "Replace and Sequence are)",
+        type);
 }
 
 int data_json_normalizers(struct data_json *j)
@@ -173,32 +174,41 @@ static int byte_level_read(struct data_json *j, const char *where, const json_t 
     return rc;
 }
 
-static int split_read(struct data_json *j, const char *where, const json_t *object)
+/* *step = a new step with the behavior that the object names, or `otherwise` if that is not NULL.
+ */
+static int behavior_read(struct data_json *j, const char *where, const json_t *object,
+                         const char *otherwise, struct data_pre_tokenizer **step)
 {
-    static const char *const keys[] = {"type", "pattern", "behavior", "invert", NULL};
     static const char *const behaviors[] = {
         [DATA_ISOLATED] = "Isolated",        [DATA_REMOVED] = "Removed",
         [DATA_CONTIGUOUS] = "Contiguous",    [DATA_WITH_PREVIOUS] = "MergedWithPrevious",
         [DATA_WITH_NEXT] = "MergedWithNext",
     };
-    struct data_pre_tokenizer *step = NULL;
-    const char *behavior;
-    int rc = data_json_keys(j, where, object, keys);
-    if (!rc)
-        rc = step_new(j, where, &step);
-    if (!rc)
+    const char *behavior = otherwise;
+    int rc = step_new(j, where, step), i = DATA_ISOLATED;
+    if (!rc && (!otherwise || json_object_get(object, "behavior")))
         rc = data_json_text(j, where, object, "behavior", &behavior);
-    if (!rc)
-        rc = data_json_flag(j, where, object, "invert", &step->invert);
     if (rc)
         return rc;
-    int i = DATA_ISOLATED;
     while (i <= DATA_WITH_NEXT && strcmp(behavior, behaviors[i]) != 0)
         i++;
     if (i > DATA_WITH_NEXT)
         return data_json_refuse(j, where, "behavior \"%.80s\"", behavior);
-    step->behavior = i;
-    rc = pattern_read(j, where, object, &step->splitter);
+    (*step)->behavior = i;
+    return LS_OK;
+}
+
+static int split_read(struct data_json *j, const char *where, const json_t *object)
+{
+    static const char *const keys[] = {"type", "pattern", "behavior", "invert", NULL};
+    struct data_pre_tokenizer *step = NULL;
+    int rc = data_json_keys(j, where, object, keys);
+    if (!rc)
+        rc = behavior_read(j, where, object, NULL, &step);
+    if (!rc)
+        rc = data_json_flag(j, where, object, "invert", &step->invert);
+    if (!rc)
+        rc = pattern_read(j, where, object, &step->splitter);
     /* Pieces of a scanned pattern have nothing between them. */
     if (!rc && data_splitter_covers(step->splitter))
         step->parts =
@@ -223,6 +233,47 @@ static int digits_read(struct data_json *j, const char *where, const json_t *obj
     /* Here the reference asks other tables than its patterns do: those know Unicode 17. */
     return data_splitter_new("[\\p{N}\U00011de0-\U00011de9\U00016ff4-\U00016ff6]", DATA_ONIGURUMA,
                              true, &step->splitter, j->error);
+}
+
+/* ASCII's, and the punctuation of an older Unicode than ours: without what came later, and with
+ * what is none any more. tools/golden_tokenizer.py --punctuation prints what came later. */
+#define LATER_PUNCTUATION                                                                          \
+    "\u061d\u09fd\u0a76\u0c77\u0c84\u1b4e-\u1b4f\u1b7d-\u1b7f\u2e43-\u2e4f\u2e52-\u2e5d"           \
+    "\U00010d6e\U00010ead\U00010f55-\U00010f59\U00010f86-\U00010f89\U000113d4-\U000113d5"          \
+    "\U000113d7-\U000113d8\U0001144b-\U0001144f\U0001145a-\U0001145b\U0001145d"                    \
+    "\U00011660-\U0001166c\U000116b9\U0001183b\U00011944-\U00011946\U000119e2"                     \
+    "\U00011a3f-\U00011a46\U00011a9a-\U00011a9c\U00011a9e-\U00011aa2\U00011b00-\U00011b09"         \
+    "\U00011be1\U00011c41-\U00011c45\U00011c70-\U00011c71\U00011ef7-\U00011ef8"                    \
+    "\U00011f43-\U00011f4f\U00011fff\U00012ff1-\U00012ff2\U00016d6d-\U00016d6f"                    \
+    "\U00016e97-\U00016e9a\U00016fe2\U0001e5ff\U0001e95e-\U0001e95f"
+#define PUNCTUATION "(?![" LATER_PUNCTUATION "])[\\p{P}$+<=>\\^`|~\u166d\U000111c9]"
+
+static int punctuation_read(struct data_json *j, const char *where, const json_t *object)
+{
+    static const char *const keys[] = {"type", "behavior", NULL};
+    struct data_pre_tokenizer *step = NULL;
+    int rc = data_json_keys(j, where, object, keys);
+    if (!rc)
+        rc = behavior_read(j, where, object, "Isolated", &step);
+    return rc ? rc
+              : data_splitter_new(PUNCTUATION, DATA_ONIGURUMA, true, &step->splitter, j->error);
+}
+
+/* Whitespace keeps words and what lies between them and spaces; WhitespaceSplit all but spaces. */
+static int whitespace_read(struct data_json *j, const char *where, const json_t *object)
+{
+    static const char *const keys[] = {"type", NULL};
+    struct data_pre_tokenizer *step = NULL;
+    bool words = strcmp(data_json_type(object), "Whitespace") == 0;
+    int rc = data_json_keys(j, where, object, keys);
+    if (!rc)
+        rc = step_new(j, where, &step);
+    if (rc)
+        return rc;
+    step->behavior = DATA_REMOVED;
+    step->invert = true;
+    return data_splitter_new(words ? "\\w+|[^\\w\\s]+" : "[^\\s]+", DATA_FANCY, true,
+                             &step->splitter, j->error);
 }
 
 /* prepend_scheme, or add_prefix_space of older files. */
@@ -278,13 +329,18 @@ static int pre_tokenizer_read(struct data_json *j, const char *where, const json
     } kinds[] = {{"ByteLevel", byte_level_read},
                  {"Split", split_read},
                  {"Digits", digits_read},
-                 {"Metaspace", metaspace_read}};
+                 {"Metaspace", metaspace_read},
+                 {"Punctuation", punctuation_read},
+                 {"Whitespace", whitespace_read},
+                 {"WhitespaceSplit", whitespace_read}};
     const char *type = data_json_type(object);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(type, kinds[i].type) == 0)
             return kinds[i].read(j, where, object);
-    return data_json_refuse(
-        j, where, "type \"%.80s\" (ByteLevel, Split, Digits, Metaspace and Sequence are)", type);
+    return data_json_refuse(j, where,
+                            "type \"%.80s\" (ByteLevel, Split, Digits, Metaspace, Punctuation, "
+                            "Whitespace, WhitespaceSplit and Sequence are)",
+                            type);
 }
 
 int data_json_pre_tokenizers(struct data_json *j)

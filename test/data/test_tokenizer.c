@@ -438,6 +438,7 @@ static void test_normalizers_change_what_they_change_there(void **state)
          16894,
          2898359127u},
         {"Lowercase", {.kind = DATA_LOWERCASE}, 1488, 202161059u},
+        {"StripAccents", {.kind = DATA_STRIP_ACCENTS}, 2097, 3940255677u},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
