@@ -211,7 +211,7 @@ deps:
 	@tools/install-deps.sh
 
 # Which programs of those given to run: all, or with CHANGED=1 those that changed files reach.
-CHECKED   = $(TESTS) $(EXAMPLES) $(if $(filter all,$(CHECK)),tools/check-readme.py)
+CHECKED   = $(TESTS) $(EXAMPLES) tools/check-pages.py
 RUN_TESTS = BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep ISA_TESTS="$(ISA_TESTS)" tools/run-tests.py \
 	$(if $(RECORD),--record)
 check: deps
@@ -239,10 +239,10 @@ nightly: deps
 	$(AGAIN) all
 	@tools/nightly.sh
 
-# The commands of README.md and doc/fine-tuning.md as they stand there.
+# The commands of README.md and of every page under doc/, as they stand there.
 check-pages: deps
 	$(AGAIN) all
-	@BUILD=$(BUILD) tools/check-readme.py
+	@CHECK=all BUILD=$(BUILD) tools/check-pages.py
 
 demo: deps
 	$(AGAIN) all
@@ -365,7 +365,7 @@ help:
 	'make check        install what is missing, build, run every test program: 5 minutes' \
 	'make check-all    all that the tests can do: 40 minutes; check-MODULE: one module' \
 	'                  CHANGED=1 SINCE=origin/main: what changed files reach; RECORD=1: weights' \
-	'make check-pages  the commands of README and of doc/fine-tuning.md' \
+	'make check-pages  the commands of README and of every page under doc/' \
 	'make nightly      check-all, sanitizers, fuzzing, coverage, busy machines: bench/nightly.md' \
 	'make demo         install what is missing, build, train on a book, draw the loss' \
 	'make invariance   N=120 SEED=1 STEPS=20: random layouts, one hash a recipe' \

@@ -5,9 +5,10 @@
 
 Needs a build of these programs. A program reaches the objects that its symbols need, helpers of its
 folder and of test/support before the library's, and each object the files that its .d file names. A
-program that starts BUILD/lockstep (of cmd, hosts and install) reaches what that reaches. Files that no object is made
-of reach tests by place: one in test/MODULE/ its module, test/golden/ each test whose source names
-it, a page (*.md) the check of README. Any other file (Makefile, tools/) reaches every program.
+program that starts BUILD/lockstep (of cmd, hosts and install, and the check of the pages) reaches what
+that reaches. Files that no object is made of reach tests by place: one in test/MODULE/ its module,
+test/golden/ each test whose source names it, a page (*.md) the check of the pages. Any other file
+(Makefile, tools/) reaches every program.
 """
 
 import os
@@ -116,9 +117,10 @@ def main():
         return
     commands = [n for n in objects.made_of if n.startswith(f"{build}/cmd/")]
     command_files = objects.closure(commands)
+    starters = tuple(f"{build}/test/{module}/" for module in ("cmd", "hosts", "install"))
     for program in programs:
         files = objects.closure([program + ".o"], helpers_of(program, build, objects))
-        if program.startswith(tuple(f"{build}/test/{m}/" for m in ("cmd", "hosts", "install"))):
+        if program.startswith(starters) or program.endswith(".py"):
             files |= command_files
         if reaches(program, files, changed, build):
             print(program)
