@@ -263,7 +263,7 @@ struct chat_run {
     int64_t open_least;             /* the first c messages alone come to this state too, for all
                                        c >= open_least that there are */
     struct chat_note *notes;        /* what memory held before, the last first */
-    bool noting, forgot;
+    bool noting, forgot; /* notes are taken; one was not, so that nothing can be undone */
     int status;
     struct ls_error *error;
 };

@@ -29,9 +29,11 @@ void chat_note(struct chat_run *run, void *at, size_t bytes)
     if (!run->noting)
         return;
     struct chat_note *note = chat_arena_take(&run->arena, sizeof *note + bytes);
-    run->forgot |= !note;
-    if (!note)
+    if (!note) {
+        run->forgot = true;
+        chat_fail(run, "no memory for the texts of turns");
         return;
+    }
     *note = (struct chat_note){run->notes, at, bytes};
     memcpy(note->before, at, bytes);
     run->notes = note;
