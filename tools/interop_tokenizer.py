@@ -9,6 +9,7 @@ are compared are parts of them and random ones. --classes prints what classes of
 of test/data/test_tokenizer.c has it, and compares nothing. Exit code 1, with the first differences, where one differs."""
 import argparse
 import ctypes
+import json
 import os
 import pathlib
 import random
@@ -135,6 +136,42 @@ def check_ranks(library, pattern, folder, tokens, texts):
                    reference.decode, texts)
 
 
+SIGNS = {"?": ["", "?", "+"], "*": ["", "?", "+"], "+": ["", "?", "+"], "{,2}": ["", "?"],
+         "{2}": ["", "?", "+", "??", "?+", "+?"], "{1,2}": ["", "?", "+", "++"], "{2,}": ["", "?", "+"]}
+
+
+def draw_pattern(rng, depth=2):
+    """An expression of a, b and x with repetitions, also of repetitions, of what is not empty."""
+    part = rng.choice(["a", "b", "x", "[ab]"])
+    if depth > 0 and rng.random() < 0.7:
+        inner = [draw_pattern(rng, depth - 1) for _ in range(2)]
+        part = f"(?:{part}{inner[0]}|{rng.choice('abx')}{inner[1]})"
+    sign = rng.choice(list(SIGNS)) if rng.random() < 0.7 else None
+    return part + sign + rng.choice(SIGNS[sign]) if sign else part
+
+
+def check_patterns(library, rng, folder, count):
+    """Drawn expressions on drawn texts, of which the ids show where they are split."""
+    wrong = 0
+    path = os.path.join(folder, "pattern.json")
+    texts = ["".join(rng.choices("aaabbx", k=rng.randrange(1, 12))) for _ in range(40)]
+    base = json.loads(tokenizer_families.make("gpt2", ["aaaa bbbb xxxx abab xaxb bxba"] * 9, 300))
+    for _ in range(count):
+        pattern = draw_pattern(rng) + rng.choice("abx")
+        base["pre_tokenizer"] = tokenizer_families.sequence(tokenizer_families.split(pattern),
+                                                            tokenizer_families.BYTE_LEVEL)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(base, file)
+        ours = Ours(library, path)
+        reference = Tokenizer.from_file(path)
+        for text in texts:
+            expected, found = reference.encode(text).ids, ours.encode(text, False)
+            if expected != found and wrong < 9:
+                print(f"{pattern} in {text}: expected {expected}, found {found}")
+            wrong += expected != found
+    return wrong
+
+
 CLASSES = [r"\w", r"\W", r"\d", r"\s"] + [r"\p{%s}" % name for name in (
     "Han Hiragana Katakana Hangul Thai Hebrew Greek Latin Cyrillic Arabic Devanagari "
     "L M N P S Lu Lo").split()]
@@ -183,6 +220,9 @@ def main():
             differ = check_family(library, name, folder, corpus, texts)
             print(f"{name}: {2 * len(texts)} encodings, {differ} differ")
             wrong += differ
+        differ = check_patterns(library, rng, folder, options.texts)
+        print(f"patterns: {options.texts} drawn, {differ} texts differ")
+        wrong += differ
         tokens = golden_tokenizer.byte_tokens(corpus.splitlines(keepends=True))
         for pattern in ("r50k_base", "cl100k_base", "o200k_base", "llama3", "qwen"):
             differ = check_ranks(library, pattern, folder, tokens, texts)

@@ -21,11 +21,16 @@ struct data_pattern {
 
 /* ---- translation ----------------------------------------------------------------------------- */
 
+enum { GROUPS_MAX = 100 }; /* within each other */
 struct translation {
     const char *pattern, *at; /* what follows */
     enum data_pattern_syntax syntax;
     struct ls_text out;
     bool in_class;
+    size_t item;               /* of out: where what a repetition repeats begins */
+    bool repeated, once;       /* the item is a repetition; that of {1} */
+    size_t groups[GROUPS_MAX]; /* where those begin that are open */
+    int groups_count;
     struct ls_error *error;
 };
 
@@ -188,15 +193,19 @@ static int put_escape(struct translation *t)
 static int put_group(struct translation *t)
 {
     static const char *const kinds[] = {"?:", "?i:", "?=", "?!", "?<=", "?<!", "?>", "?i)"};
-    if (t->at[0] != '?')
-        return put_text(t, "(?:");
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strncmp(t->at, kinds[i], strlen(kinds[i])) == 0) {
-            t->at += strlen(kinds[i]);
-            int rc = put_text(t, "(");
-            return rc ? rc : put_text(t, kinds[i]);
-        }
-    return refuse(t, "this kind of group");
+    const char *kind = t->at[0] == '?' ? NULL : "";
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !kind; i++)
+        if (strncmp(t->at, kinds[i], strlen(kinds[i])) == 0)
+            kind = kinds[i];
+    if (!kind)
+        return refuse(t, "this kind of group");
+    if (t->groups_count == GROUPS_MAX)
+        return refuse(t, "a group in so many groups");
+    t->groups[t->groups_count] = t->out.count;
+    t->groups_count += strcmp(kind, "?i)") != 0;
+    t->at += strlen(kind);
+    int rc = put_text(t, "(");
+    return rc ? rc : put_text(t, *kind ? kind : "?:");
 }
 
 static int put_in_class(struct translation *t)
@@ -222,65 +231,109 @@ static const char *bound_read(const char *at, long *bound)
     return at;
 }
 
-/* at stands at "{". Of Oniguruma, {,m} is {0,m}, which PCRE2 of some versions takes for a text; of
- * {n}? and {n,m}+ the last character repeats the repetition, where that of PCRE2 changes it. What
- * is no repetition is a text in both. */
-static int put_repetition(struct translation *t)
+/* A repetition of the item. That of a repetition repeats it, where PCRE2 takes none. */
+static int put_repeated(struct translation *t, const char *repetition)
+{
+    static const char open[] = "(?:";
+    const size_t bytes = sizeof open - 1;
+    if (t->once) /* what Oniguruma makes of it depends on the item */
+        return refuse(t, "a repetition of {1}");
+    if (t->repeated) {
+        int rc = put_text(t, "(?:)");
+        if (rc)
+            return rc;
+        memmove(t->out.bytes + t->item + bytes, t->out.bytes + t->item,
+                t->out.count - t->item - bytes - 1);
+        memcpy(t->out.bytes + t->item, open, bytes);
+    }
+    t->repeated = true;
+    return put_text(t, repetition);
+}
+
+/* at stands at "{". Of Oniguruma, {,m} is {0,m}, which PCRE2 of some versions takes for a text, and
+ * the ? of {n}? and the + of {n,m}+ are repetitions by themselves, where those of PCRE2 change the
+ * one before. What is no repetition is a text in both. */
+static int put_braces(struct translation *t)
 {
     long least = -1, most = -1;
-    char text[40];
+    char text[40], more[24] = "";
     const char *at = bound_read(t->at + 1, &least);
     bool comma = *at == ',';
     at = comma ? bound_read(at + 1, &most) : at;
     if (*at != '}' || (least < 0 && most < 0)) {
+        t->item = t->out.count;
+        t->repeated = t->once = false;
         t->at++;
         return put_text(t, "\\{");
     }
     if (t->syntax != DATA_ONIGURUMA && least < 0)
         return refuse(t, "a repetition without its least");
-    if (t->syntax == DATA_ONIGURUMA && (at[1] == '+' || (at[1] == '?' && !comma)))
-        return refuse(t, "a repeated repetition");
     if (most >= 0 && least > most)
         return refuse(t, "a repetition whose least is above its most");
-    int used = snprintf(text, sizeof text, "{%ld%s", ls_max(least, 0), comma ? "," : "");
+    at++;
+    bool changed = t->syntax == DATA_ONIGURUMA ? comma && *at == '?' : *at == '?' || *at == '+';
     if (most >= 0)
-        snprintf(text + used, sizeof text - (size_t)used, "%ld", most);
-    t->at = at;
-    return put_text(t, text);
+        snprintf(more, sizeof more, "%ld", most);
+    snprintf(text, sizeof text, "{%ld%s%s}%.*s", ls_max(least, 0), comma ? "," : "", more, changed,
+             at);
+    int rc = put_repeated(t, text);
+    t->at = at + changed;
+    t->once = t->syntax == DATA_ONIGURUMA && least == 1 && (!comma || most == 1);
+    return rc;
+}
+
+/* at stands at "?", "*" or "+"; a ? or + behind it changes it. */
+static int put_sign(struct translation *t)
+{
+    char text[3] = {t->at[0]};
+    if (t->at[1] == '?' || t->at[1] == '+')
+        text[1] = t->at[1];
+    int rc = put_repeated(t, text);
+    t->at += strlen(text);
+    return rc;
+}
+
+/* at stands at what may be repeated. */
+static int put_item(struct translation *t)
+{
+    char c = *t->at++;
+    if (((unsigned char)c & 0xc0) != 0x80) /* a character is one item */
+        t->item = t->out.count;
+    t->repeated = t->once = false;
+    switch (c) {
+    case '\\':
+        return put_escape(t);
+    case '(':
+        return put_group(t);
+    case ')':
+        t->groups_count -= t->groups_count > 0;
+        t->item = t->groups[t->groups_count];
+        return put_text(t, ")");
+    case '$':
+        return put_text(t, t->syntax == DATA_ONIGURUMA ? "(?=\\n|\\z)" : "\\z");
+    case '[':
+        t->in_class = true;
+        t->at += *t->at == '^';
+        return put_text(t, t->at[-1] == '^' ? "[^" : "[");
+    default:
+        return put(t, &c, 1);
+    }
 }
 
 static int put_next(struct translation *t)
 {
     char c = *t->at;
-    if (c == '\\') {
+    if (t->in_class && c != '\\')
+        return put_in_class(t);
+    if (t->in_class) {
         t->at++;
         return put_escape(t);
     }
-    if (t->in_class)
-        return put_in_class(t);
-    switch (c) {
-    case '{':
-        return put_repetition(t);
-    case '(':
-        t->at++;
-        return put_group(t);
-    case '^':
+    if (c == '{')
+        return put_braces(t);
+    if (c == '^')
         return refuse(t, "\"^\"");
-    case '$':
-        t->at++;
-        return put_text(t, t->syntax == DATA_ONIGURUMA ? "(?=\\n|\\z)" : "\\z");
-    case '[':
-        t->in_class = true;
-        t->at++;
-        if (t->at[0] == '^') {
-            t->at++;
-            return put_text(t, "[^");
-        }
-        return put_text(t, "[");
-    default:
-        t->at++;
-        return put(t, &c, 1);
-    }
+    return c == '?' || c == '*' || c == '+' ? put_sign(t) : put_item(t);
 }
 
 /* ---- patterns -------------------------------------------------------------------------------- */

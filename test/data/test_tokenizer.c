@@ -474,10 +474,27 @@ static void test_repetitions(void **state)
         const char *pattern, *text;
         size_t bytes; /* of the match at its beginning */
     } cases[] = {
-        {"xa{,3}", "xaaaaa", 4}, {"a{2,3}?", "aaaa", 2},
-        {"a{1}b", "ab", 2},      {"a{", "a{", 2},
-        {"a{,}", "a{,}", 4},     {"a{b}", "a{b}", 4},
-        {"a{2,}", "aaaa", 4},    {"\\w+", "z\xc2\xb2\xe2\x92\xb6.", 6},
+        {"xa{,3}", "xaaaaa", 4},
+        {"a{2,3}?", "aaaa", 2},
+        {"a{1}b", "ab", 2},
+        {"a{", "a{", 2},
+        {"a{,}", "a{,}", 4},
+        {"a{b}", "a{b}", 4},
+        {"a{2,}", "aaaa", 4},
+        {"\\w+", "z\xc2\xb2\xe2\x92\xb6.", 6},
+        {"xa{2}?b", "xaab", 4},
+        {"xa{2}?b", "xb", 2},
+        {"xa{2}??a", "xaaa", 2},
+        {"xa{2,3}+b", "xaaaaaab", 8},
+        {"x\xc3\xa9{2}?b", "xb", 2},
+        {"x\xc3\xa9{2}?b",
+         "x\xc3\xa9\xc3\xa9"
+         "b",
+         6},
+        {"x(?:ab|(c)){2}?d", "xabcd", 5},
+        {"x(?:ab|(c)){2}?d", "xd", 2},
+        {"x[a-c]{2}{2}d", "xabcad", 6},
+        {"x\\w{2}?.", "x..", 2},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -508,13 +525,13 @@ static void test_patterns_that_are_refused(void **state)
         {"\\p{Runic}+", "this property (at character 3)"},
         {"\\h+", "this escape"},
         {"\\bx", "this escape"},
-        {"[a-z]{2}?x", "a repeated repetition"},
+        {"(?:ba){1}?x", "a repetition of {1} (at character 10)"},
         {"a{3,1}", "a repetition whose least is above its most"},
         {"[^\\S]", "a negated class in brackets"},
         {"[a[b]]", "brackets in brackets"},
         {"[a-z&&b]", "the && of brackets"},
         {"^a", "\"^\""},
-        {"a{1,3}+", "a repeated repetition"},
+        {"a{1,1}+", "a repetition of {1}"},
         {"(?<name>a)", "this kind of group"},
         {"(a)\\1", "this escape"},
         {"a\\", "a backslash at the end"},
