@@ -124,8 +124,17 @@ static int ranks_add(const struct ls_forecast_ask *ask, struct ls_simulation *si
 struct step_times {
     double step_s, compute_s, work_s[LS_WORK_KINDS], exposed_s[LS_ACCOUNTS], moving_s[LS_ACCOUNTS];
     double offload_exposed_s, offload_s, flops;
+    double slowest_s; /* of the rank that takes most without its waits for other stages */
 };
 enum { TIMES = sizeof(struct step_times) / sizeof(double) };
+
+static double own_s(const struct ls_simulated_rank *rank)
+{
+    double own = rank->compute_s + rank->offload_exposed_s - rank->exposed_s[LS_ACCOUNT_PP];
+    for (int account = 0; account < LS_ACCOUNTS; account++)
+        own += rank->exposed_s[account];
+    return own;
+}
 
 /* Means over all ranks; the flops of all of them. */
 static void ranks_average(const struct ls_simulation *simulation, int64_t ranks,
@@ -137,6 +146,7 @@ static void ranks_average(const struct ls_simulation *simulation, int64_t ranks,
         const struct ls_simulated_rank *one = ls_simulation_rank(simulation, rank);
         times->compute_s += one->compute_s / all;
         times->flops += one->flops;
+        times->slowest_s = fmax(times->slowest_s, own_s(one));
         times->offload_exposed_s += one->offload_exposed_s / all;
         times->offload_s += one->offload_s / all;
         for (int kind = 0; kind < LS_WORK_KINDS; kind++)
@@ -184,11 +194,17 @@ static bool step_shorten(const struct ls_forecast_ask *ask, int64_t micro_batche
            !ls_config_layout(config, 0, layout, NULL) && layout->micro_batches == micro_batches;
 }
 
-/* From steps of 2 and of 3 micro-batches for each stage: in between, each costs the same. Where a
- * time would become negative that was not so, and the whole step is simulated. */
+/* What a step may grow less than its slowest rank: rounding. */
+#define SLACK 1e-3
+
+/* From steps of 3 and of 4 micro-batches for each stage: in between, each costs the same. Where a
+ * time would become negative that was not so; nor where the step grew by less than its slowest rank
+ * has to do, which lives on the waits of the first ones for a while (as with interleaved stages).
+ * There the whole step is simulated. */
 static int step_extend(const struct ls_forecast_ask *ask, struct step_times *times, bool *extended,
                        struct ls_error *error)
 {
+    enum { FEW = 3, MORE = FEW + 1 };
     int64_t pp = ask->layout->size[LS_AXIS_PP], m = ask->layout->micro_batches;
     struct ls_config *config = malloc(sizeof *config);
     struct ls_layout *layout = malloc(sizeof *layout);
@@ -198,13 +214,14 @@ static int step_extend(const struct ls_forecast_ask *ask, struct step_times *tim
     part.layout = layout;
     int status = config && layout ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a plan");
     *extended = false;
-    if (!status && m > 4 * pp && step_shorten(ask, 2 * pp, config, layout)) {
+    if (!status && m > (MORE + 1) * pp && step_shorten(ask, FEW * pp, config, layout)) {
         status = step_simulate(&part, &few, error);
-        if (!status && step_shorten(ask, 3 * pp, config, layout)) {
+        if (!status && step_shorten(ask, MORE * pp, config, layout)) {
             status = step_simulate(&part, &more, error);
-            double further = (double)(m - 3 * pp) / (double)pp;
+            double further = (double)(m - MORE * pp) / (double)pp;
             *times = more;
-            *extended = !status;
+            *extended = !status &&
+                        more.step_s - few.step_s >= (1 - SLACK) * (more.slowest_s - few.slowest_s);
             for (int i = 0; i < TIMES; i++) {
                 double *time = &((double *)times)[i];
                 *time += further * (((double *)&more)[i] - ((double *)&few)[i]);

@@ -239,7 +239,32 @@ static void test_better_is_never_worse(void **state)
 /* ---- forecasts ---------------------------------------------------------------------------------
  */
 
-/* Steps of many micro-batches are forecast from shorter ones: as good as the whole. */
+/* The step of a drawn case whose head takes more time than a stage has otherwise, by its seed. */
+static void step_forecast(int seed, const char *const keys[3], bool extend,
+                          struct ls_forecast *forecast)
+{
+    drawn = (uint64_t)seed * 1000;
+    struct ls_cluster cluster = cluster_draw();
+    struct ls_config config = recipe_draw();
+    struct ls_error error = {0};
+    struct ls_layout layout;
+    assert_int_equal(ls_cluster_set(&cluster, "accelerators", "4", &error), LS_OK);
+    set(&config, "model.layers=14");
+    set(&config, "model.vocab=%d", 300 * seed);
+    set(&config, "batch.global=96");
+    set(&config, "batch.micro=1");
+    for (int k = 0; k < 3; k++)
+        set(&config, "%s", keys[k]);
+    if (ls_config_resolve(&config, 257, &error) || ls_config_layout(&config, 0, &layout, &error))
+        fail_msg("%s", error.text);
+    struct ls_forecast_ask ask = {
+        .config = &config, .layout = &layout, .cluster = &cluster, .extend = extend};
+    if (ls_forecast_make(&ask, forecast, &error))
+        fail_msg("%s", error.text);
+    ls_cluster_release(&cluster);
+}
+
+/* Steps of many micro-batches are forecast from shorter ones. */
 static void test_longer_steps_go_on_in_a_line(void **state)
 {
     static const char *const layouts[][3] = {
@@ -247,36 +272,24 @@ static void test_longer_steps_go_on_in_a_line(void **state)
         {"parallel.pp=2", "parallel.dp_shard=1", "parallel.schedule=1f1b"},
         {"parallel.pp=2", "parallel.tp=2", "parallel.schedule=zb-h1"},
         {"parallel.pp=2", "parallel.chunks=2", "parallel.schedule=interleaved"},
+        {"parallel.pp=4", "parallel.chunks=2", "parallel.schedule=interleaved"},
     };
+    enum { LAYOUTS = sizeof layouts / sizeof *layouts, SEEDS = 24 };
+    int near = 0;
+    double worst = 0;
     (void)state;
-    drawn = 3;
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        struct ls_cluster cluster = cluster_draw();
-        struct ls_config config = recipe_draw();
-        struct ls_error error = {0};
-        struct ls_layout layout;
-        assert_int_equal(ls_cluster_set(&cluster, "accelerators", "4", &error), LS_OK);
-        set(&config, "model.layers=6");
-        set(&config, "batch.global=48");
-        set(&config, "batch.micro=1");
-        for (int k = 0; k < 3; k++)
-            set(&config, "%s", layouts[i][k]);
-        if (ls_config_resolve(&config, 257, &error) ||
-            ls_config_layout(&config, 0, &layout, &error))
-            fail_msg("%s", error.text);
-        struct ls_forecast_ask ask = {.config = &config, .layout = &layout, .cluster = &cluster};
+    for (int i = 0; i < LAYOUTS * SEEDS; i++) {
         struct ls_forecast whole, line;
-        if (ls_forecast_make(&ask, &whole, &error))
-            fail_msg("%s", error.text);
-        ask.extend = true;
-        if (ls_forecast_make(&ask, &line, &error))
-            fail_msg("%s", error.text);
-        if (fabs(line.step_s / whole.step_s - 1) > 0.01 ||
-            fabs(line.compute_s / whole.compute_s - 1) > 0.01)
-            fail_msg("layout %zu: %g s in a line, %g s the whole; computing %g and %g", i,
-                     line.step_s, whole.step_s, line.compute_s, whole.compute_s);
-        ls_cluster_release(&cluster);
+        step_forecast(1 + i % SEEDS, layouts[i / SEEDS], false, &whole);
+        step_forecast(1 + i % SEEDS, layouts[i / SEEDS], true, &line);
+        double off =
+            fmax(fabs(line.step_s / whole.step_s - 1), fabs(line.compute_s / whole.compute_s - 1));
+        near += off < 0.005;
+        worst = fmax(worst, off);
     }
+    printf("%d of %d within 0.5 %%, the worst %.1f %% off\n", near, LAYOUTS * SEEDS, 100 * worst);
+    if (near < LAYOUTS * SEEDS * 98 / 100 || worst > 0.02)
+        fail_msg("%d of %d are near, the worst is %g off", near, LAYOUTS * SEEDS, worst);
 }
 
 /* ---- refusals ----------------------------------------------------------------------------------
