@@ -155,8 +155,8 @@ $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_t
 # These hear how far works are.
 $(addprefix $(BUILD)/test/,data/test_prepare infer/test_infer infer/test_score infer/test_generate interop/test_export planner/test_search): \
 	private LDFLAGS_BASE += $(call wrap,ls_meter)
-# This one has a clock of its own.
-$(BUILD)/test/base/test_meter: private LDFLAGS_BASE += $(call wrap,ls_now_s)
+# These have a clock of their own.
+$(BUILD)/test/base/test_meter $(BUILD)/test/comm/test_inquire: private LDFLAGS_BASE += $(call wrap,ls_now_s)
 # These count calls.
 $(BUILD)/test/base/test_base: private LDFLAGS_BASE += $(call wrap,snprintf)
 $(BUILD)/test/convert/test_convert: private LDFLAGS_BASE += $(call wrap,strcmp)
