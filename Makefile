@@ -148,6 +148,8 @@ $(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gathe
 $(BUILD)/test/infer/test_generate: private LDFLAGS_BASE += $(call wrap,ls_device_memory)
 $(BUILD)/test/train/test_drift $(BUILD)/test/train/test_drift_mpi: private LDFLAGS_BASE += $(call wrap,ls_now_s flight_wait_begin \
 	ls_optimizer_step ls_loader_take)
+$(BUILD)/test/parallel/test_pipeline_bubble: private LDFLAGS_BASE += $(call wrap,ls_now_s nanosleep ls_send_start \
+	ls_recv_start ls_wait)
 $(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_peak)
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read)
 $(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
