@@ -46,7 +46,7 @@ static void account_add(struct account *account, const struct ls_trainer *traine
     struct ls_comm_stats stats[LS_GROUPS];
     ls_trainer_stats(trainer, stats);
     for (int g = 0; g < LS_GROUPS; g++) {
-        enum ls_account axis = ls_account_of((enum ls_layout_group)g);
+        enum ls_account axis = ls_account_of(ls_trainer_layout(trainer), (enum ls_layout_group)g);
         int64_t bytes = stats[g].sent_bytes - stats[g].kind[LS_COMM_OTHER].sent_bytes;
         account->moved[axis] += moved ? sign * bytes : 0;
         account->wait_s[axis] += waited ? sign * stats[g].wait_s : 0;

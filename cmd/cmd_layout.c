@@ -84,8 +84,9 @@ static void print_groups(const struct ls_layout *layout)
         int64_t size = ls_group_size(layout, group);
         if (size == 1 || !what[g])
             continue;
-        printf("  %-10s %5ld x %-5ld ranks", ls_group_name(group), (long)(layout->ranks / size),
-               (long)size);
+        bool copies = ls_account_of(layout, group) == LS_ACCOUNT_REPLICATE;
+        printf("  %-10s %5ld x %-5ld ranks", ls_group_name(copies ? LS_GROUP_REPLICATE : group),
+               (long)(layout->ranks / size), (long)size);
         for (int64_t i = 0; i < size; i++) {
             if (size > 8 && i == 4) {
                 printf(" ...");
@@ -232,7 +233,7 @@ static int print_bytes(const struct ls_config *config, const struct ls_layout *l
 {
     printf("\nbytes that a rank sends in a step, by axis\n"
            "  %4s %12s %12s %12s %14s %14s%s\n",
-           "pp", "tp", "cp", "pp", "dp: shard", "dp: replicate",
+           "pp", "tp", "cp", "pp", "dp_shard", "dp_replicate",
            layout->matrices_meet ? "      optimizer" : "");
     for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
         int64_t bytes[LS_ACCOUNTS];

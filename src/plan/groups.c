@@ -67,15 +67,17 @@ const char *ls_account_name(enum ls_account account)
     return names[account];
 }
 
-enum ls_account ls_account_of(enum ls_layout_group group)
+enum ls_account ls_account_of(const struct ls_layout *layout, enum ls_layout_group group)
 {
-    return table[group].account;
+    bool copies = layout->zero == 0 && layout->size[LS_AXIS_DP_REPLICATE] > 1;
+    return group == LS_GROUP_SHARD && copies ? LS_ACCOUNT_REPLICATE : table[group].account;
 }
 
 bool ls_account_used(const struct ls_layout *layout, enum ls_account account)
 {
     for (int g = 0; g < LS_GROUPS; g++)
-        if (table[g].account == account && ls_group_size(layout, (enum ls_layout_group)g) > 1)
+        if (ls_account_of(layout, (enum ls_layout_group)g) == account &&
+            ls_group_size(layout, (enum ls_layout_group)g) > 1)
             return true;
     return false;
 }

@@ -223,7 +223,7 @@ static bool operation_add(struct ls_simulation *s, const struct ls_recorded *mov
         .place = index,
         .nth = place->visits[message && move->receive]++,
         .seconds = (float)s->pace.move(s->pace.user, player->rank, move, &link),
-        .account = (int8_t)ls_account_of((enum ls_layout_group)move->group),
+        .account = (int8_t)ls_account_of(s->layout, (enum ls_layout_group)move->group),
         .send = message && !move->receive,
         .receive = message && move->receive,
         .name = move->operation,

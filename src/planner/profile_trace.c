@@ -42,11 +42,11 @@ struct rank_trace {
 /* ---- spans ------------------------------------------------------------------------------------
  */
 
-static int account_of(const char *group)
+static int account_of(const struct ls_layout *layout, const char *group)
 {
     for (int g = 0; g < LS_GROUPS; g++)
         if (strcmp(group, ls_group_name((enum ls_layout_group)g)) == 0)
-            return (int)ls_account_of((enum ls_layout_group)g);
+            return (int)ls_account_of(layout, (enum ls_layout_group)g);
     return LS_ACCOUNT_OTHER;
 }
 
@@ -58,12 +58,13 @@ static bool is_apart(const struct inner *inner)
 }
 
 /* What a span of a step is; false: nothing that is told. */
-static bool inner_of(const struct ls_trace_span *span, struct inner *inner)
+static bool inner_of(const struct ls_layout *layout, const struct ls_trace_span *span,
+                     struct inner *inner)
 {
     *inner = (struct inner){-1, -1, span->begin_s, span->duration_s};
     const char *category = span->category;
     if (strcmp(category, "comm") == 0 || strcmp(category, "wait") == 0)
-        inner->part = LS_PROFILE_WAIT + account_of(span->group);
+        inner->part = LS_PROFILE_WAIT + account_of(layout, span->group);
     else if (strcmp(category, "data") == 0)
         inner->part = LS_PROFILE_DATA;
     else if (strcmp(category, "start") == 0)
@@ -167,7 +168,7 @@ static void span_visit(void *user, const struct ls_trace_span *span)
         r->count = 0;
     } else if (strcmp(span->category, "phase") == 0 && r->index == 0) {
         between_add(r, span);
-    } else if (inner_of(span, &inner)) {
+    } else if (inner_of(&r->profile->layout, span, &inner)) {
         inner_add(r, inner);
     }
 }

@@ -111,7 +111,7 @@ static int link_slow(const struct planned *p, const struct ls_drift *drift,
     for (int g = 0; g < LS_GROUPS; g++) {
         enum ls_layout_group group = (enum ls_layout_group)g;
         int64_t ranks = ls_group_size(&p->layout, group);
-        if ((int64_t)ls_account_of(group) != drift->subject || ranks < 2)
+        if ((int64_t)ls_account_of(&p->layout, group) != drift->subject || ranks < 2)
             continue;
         int64_t first = ls_group_member(&p->layout, group, 0, 0);
         int64_t stride = llabs(ls_group_member(&p->layout, group, 0, 1) - first);

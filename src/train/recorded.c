@@ -122,7 +122,7 @@ int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layo
     int status = ls_record_steps(config, layout, rank, 2, leaves, &recording, begins, error);
     for (int64_t i = begins[1]; i < recording.count && !status; i++) {
         const struct ls_recorded *move = &recording.list[i];
-        bytes[ls_account_of((enum ls_layout_group)move->group)] +=
+        bytes[ls_account_of(layout, (enum ls_layout_group)move->group)] +=
             ls_move_bytes(layout, rank, move);
     }
     ls_recording_release(&recording);

@@ -42,6 +42,18 @@ static void test_shows_every_part(void **state)
                        words[i]);
 }
 
+/* Without ZeRO data parallel is dp_replicate in ranks, groups and bytes. */
+static void test_copies_have_one_name(void **state)
+{
+    (void)state;
+    static const char *const words[] = {
+        "dp_replicate 4 x dp_shard 1",
+        "replicate      1 x 4     ranks 0 1 2 3   (gradients are added here)",
+        "dp_shard   dp_replicate\n     0          0 B          0 B          0 B            0 B   "};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        program_expect(TINY "parallel.dp=4", 0, words[i]);
+}
+
 static void test_draws_the_schedule(void **state)
 {
     const char *path = scratch_path(*state, "schedule.svg");
@@ -160,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shows_every_part),
+        cmocka_unit_test(test_copies_have_one_name),
         cmocka_unit_test_setup_teardown(test_draws_the_schedule, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_pictures_of_the_docs, scratch_setup, scratch_teardown),
         cmocka_unit_test(test_proves),

@@ -101,6 +101,7 @@ static void test_where_the_time_went(void **state)
     } runs[] = {
         {"", "wait_tp_s wait_cp_s wait_pp_s wait_dp_shard_s wait_dp_replicate_s wait_other_s"},
         {"parallel.pp=2 parallel.tp=2", "wait_cp_s wait_dp_shard_s wait_dp_replicate_s"},
+        {"parallel.dp=2", "wait_tp_s wait_cp_s wait_pp_s wait_dp_shard_s"},
         {"parallel.dp=2 parallel.zero=2", "wait_tp_s wait_cp_s wait_pp_s wait_dp_replicate_s"},
     };
     for (size_t r = 0; r < sizeof runs / sizeof runs[0]; r++) {

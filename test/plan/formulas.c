@@ -257,12 +257,14 @@ static void regions_bytes(const struct step *step, const struct part *part, int6
                                       : 1;
     int64_t shard_rank = ls_group_rank(l, LS_GROUP_SHARD, rank);
     int64_t replicate_rank = ls_group_rank(l, LS_GROUP_REPLICATE, rank);
+    bool copies = l->zero == 0 && l->size[LS_AXIS_DP_REPLICATE] > 1;
+    int64_t *sums = copies ? &bytes->replicate : &bytes->shard;
     for (int i = 0; i < step->params->region_count; i++) {
         int64_t whole = step->params->regions[i].elements, mine = part->scatter[i];
         if (part->cut)
             bytes->shard += times * reduce * mine * (d - 1);
         else
-            bytes->shard += times * bucketed(l, whole, d, shard_rank);
+            *sums += times * bucketed(l, whole, d, shard_rank);
         bytes->replicate += replicate_bytes(l, part->cut ? mine : whole, times, replicate_rank);
     }
 }

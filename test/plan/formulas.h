@@ -27,8 +27,8 @@
  *   pp   per boundary to another rank a N C forwards and as much back; N = M, or ceil(M / tp) with
  *        sp. Once a step, for a table that is tied across stages, its shard's gradient each way.
  *   dp   with P the elements of the rank's parameters, d ranks of shard and r of replicate:
- *          zero 0      replicate 2 4 P (r - 1) / r; with cp > 1 shard 2 4 P (cp - 1) / cp at every
- *                      micro-batch
+ *          zero 0      replicate 2 4 P (r - 1) / r; without replicate, of cp ranks, shard
+ *                      2 4 P (cp - 1) / cp at every micro-batch
  *          zero 1      shard 4 (P / d) (d - 1) for gradients, once (with cp > 1 at every
  *                      micro-batch), and a (P / d) (d - 1) for parameters (4 for vectors);
  *                      replicate 2 4 (P / d) (r - 1) / r

@@ -76,7 +76,7 @@ static void sent_of(const struct ls_config *config, const struct ls_layout *layo
     for (int64_t i = begins[1]; i < recording.count; i++) {
         const struct ls_recorded *move = &recording.list[i];
         if (!move->label || strcmp(move->label, "loss") != 0)
-            sent[ls_account_of((enum ls_layout_group)move->group)] +=
+            sent[ls_account_of(layout, (enum ls_layout_group)move->group)] +=
                 ls_move_bytes(layout, rank, move);
     }
     ls_recording_release(&recording);
@@ -135,7 +135,7 @@ static void test_figures_of_the_papers(void **state)
     for (int i = 0; i < params.region_count; i++)
         gradients += 4 * params.regions[i].elements;
     /* Data parallel: 2 (d - 1) / d of the gradients. */
-    assert_int_equal(bytes_of(KEYS(GPT2, FP32), 0, LS_ACCOUNT_SHARD), gradients / 4 * 2 * 3);
+    assert_int_equal(bytes_of(KEYS(GPT2, FP32), 0, LS_ACCOUNT_REPLICATE), gradients / 4 * 2 * 3);
     /* ZeRO 1 and 2 (one micro-batch): the same of the parameters, which the tied table's second
      * gradient is none of; ZeRO 3: half as much again, but for the embedding, which its backward
      * does not read. */

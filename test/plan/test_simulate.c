@@ -45,7 +45,7 @@ static double move_s(void *user, int64_t rank, const struct ls_recorded *move, i
 {
     const struct seconds *seconds = user;
     (void)rank;
-    int account = ls_account_of((enum ls_layout_group)move->group);
+    int account = ls_account_of(seconds->layout, (enum ls_layout_group)move->group);
     *link = seconds->one_link ? 0 : account;
     return move->kind == LS_COMM_OTHER ? 0 : seconds->move[account];
 }

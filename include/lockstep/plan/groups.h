@@ -35,7 +35,8 @@ enum ls_layout_group {
 };
 
 /* What a group's bytes and waits are accounted to: its axis. tp: sharers too; dp_shard and
- * dp_replicate: the two groups of ZeRO; optimizer: matrices that meet; other: the loss, the norm,
+ * dp_replicate: the two groups of ZeRO, and with parallel.zero = 0, whose ranks are all copies,
+ * dp_replicate if that axis has ranks; optimizer: matrices that meet; other: the loss, the norm,
  * agreement. */
 enum ls_account {
     LS_ACCOUNT_TP,
@@ -67,7 +68,7 @@ void ls_groups_close(struct ls_comm *groups[LS_GROUPS]);
 
 /* "tp", "cp", "pp", "dp_shard", "dp_replicate", "optimizer", "other" */
 const char *ls_account_name(enum ls_account account);
-enum ls_account ls_account_of(enum ls_layout_group group);
+enum ls_account ls_account_of(const struct ls_layout *layout, enum ls_layout_group group);
 /* Whether a rank of the layout has anybody to talk to on that account. */
 bool ls_account_used(const struct ls_layout *layout, enum ls_account account);
 
