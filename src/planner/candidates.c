@@ -456,6 +456,15 @@ static void add_details(struct making *making, struct candidate c)
     }
 }
 
+/* Whether the keys that are pinned are so many ranks, and so many copies. */
+static bool is_asked(const struct ls_search_options *options, int64_t dp, int64_t replicate)
+{
+    const struct ls_layout_keys *keys = &options->config->parallel;
+    return (free_key(options->pinned, "parallel.dp") || keys->dp == 0 || keys->dp == dp) &&
+           (free_key(options->pinned, "parallel.dp_replicate") || keys->dp_replicate == 0 ||
+            keys->dp_replicate == replicate);
+}
+
 /* dp ranks as copies, as shards, and as shards inside each host with copies over hosts. */
 static void add_dp(struct making *making, struct candidate c, int64_t dp)
 {
@@ -468,11 +477,12 @@ static void add_dp(struct making *making, struct candidate c, int64_t dp)
                               : (struct values){{0, 1, 2, 3}, 4};
     struct values shards = {{1, dp, near}, 3};
     is_pinned(options, "parallel.zero", &zeros, keys->zero);
+    is_pinned(options, "parallel.dp_replicate", &shards, dp / ls_max(keys->dp_replicate, 1));
     is_pinned(options, "parallel.dp_shard", &shards, keys->dp_shard);
     for (int s = 0; s < shards.count; s++) {
         int64_t shard = shards.list[s];
         bool again = (s > 0 && shard == shards.list[0]) || (s > 1 && shard == shards.list[1]);
-        if (shard < 1 || dp % shard || again)
+        if (shard < 1 || dp % shard || again || !is_asked(options, dp, dp / shard))
             continue;
         for (int z = 0; z < zeros.count; z++) {
             c.zero = (int)zeros.list[z];

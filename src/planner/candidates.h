@@ -29,5 +29,9 @@ void candidate_apply(const struct candidate *candidate, bool (*pinned)(const cha
 /* Adds all candidates for so many accelerators, with bounds and estimates. LS_ENOMEM. */
 int candidates_add(const struct ls_search_options *options, int64_t accelerators,
                    struct candidates *candidates, struct ls_error *error);
+/* Why no layout for so many accelerators has the axes that are pinned: LS_ELAYOUT; LS_OK if they
+ * are not the reason. */
+int pinned_refuse(const struct ls_search_options *options, int64_t accelerators,
+                  struct ls_error *error);
 
 #endif

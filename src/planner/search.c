@@ -477,12 +477,16 @@ static int64_t more_needed(struct searching *s, int64_t accelerators, struct ls_
 static int refuse(struct searching *s, int64_t accelerators, struct ls_error *error)
 {
     struct ls_search *search = s->search;
-    if (search->candidates == 0)
+    bool none = search->candidates == 0 || !*search->least_keys;
+    int status = none ? pinned_refuse(s->options, accelerators, error) : LS_OK;
+    if (none && !status)
         return ls_error_set(error, LS_ELAYOUT,
                             "the recipe admits no layout for %ld accelerators: their number has to "
                             "be a product of stages, leaves, numerics.seq_tiles and "
                             "numerics.tp_tiles that divide the model and batch.global",
                             (long)accelerators);
+    if (status)
+        return status;
     search->least_accelerators = more_needed(s, accelerators, NULL);
     char more[96] = "";
     if (search->least_accelerators)

@@ -146,6 +146,14 @@ static void test_a_run_plans_itself(void **state)
     }
 }
 
+/* Keys of data parallel stay as they are given, as those of the other axes do. */
+static void test_keeps_data_parallel(void **state)
+{
+    (void)state;
+    program_expect(SMALL "--top 1 --explain dp_replicate=2", 0, "parallel.dp_replicate=2");
+    program_expect(SMALL "--top 1 --explain dp=4", 0, "parallel.dp=4");
+}
+
 static void test_refuses(void **state)
 {
     (void)state;
@@ -158,6 +166,18 @@ static void test_refuses(void **state)
     program_expect(SMALL "--tokens 2Z", 2, "--tokens = 2Z: expected a number from 1");
     program_expect("plan configs/llama-8b.yaml --cluster nothing.yaml", 16, "nothing.yaml");
     program_expect(SMALL "parallel.tp=3", 13, "admits no layout");
+    program_expect(SMALL "--explain tp=3", 13,
+                   "no layout for 16 accelerators with parallel.tp=3: it does not divide the "
+                   "model's query heads, 32; expected 1, 2, 4 or 8");
+    program_expect(SMALL "--explain pp=5", 13,
+                   "with parallel.pp=5: it does not divide 16 accelerators; expected 1, 2, 4, 8");
+    program_expect(SMALL "--explain dp=3", 13,
+                   "with parallel.dp=3: it does not divide batch.global, 32; expected 1, 2, 4, 8");
+    program_expect(SMALL "--explain pp=4,tp=8", 13,
+                   "with parallel.pp=4 x parallel.tp=8: 32 ranks do not divide 16; leave one");
+    program_expect("plan configs/gpt2-124m.yaml data.tokenizer=byte --cluster "
+                   "clusters/h100-2048.yaml --accelerators 16 --explain pp=16",
+                   13, "parallel.pp=16: 12 blocks, the embedding and the head make 14 stages");
     program_expect("plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml "
                    "--accelerators 8 --seconds 0",
                    13, "no layout fits: the one that takes least needs");
@@ -210,6 +230,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_legend_has_what_is_drawn, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_a_run_plans_itself, scratch_setup, scratch_teardown),
+        cmocka_unit_test(test_keeps_data_parallel),
         cmocka_unit_test(test_refuses),
         cmocka_unit_test(test_names_context_parallel),
         cmocka_unit_test(test_large_clusters_in_little_memory),
