@@ -203,15 +203,17 @@ int launch_fit_print(const char *before, const struct ls_config *config,
     static const char *const verdicts[] = {
         [LS_FITS] = "fits",
         [LS_FITS_NOT_NOW] = "DOES NOT FIT now: end other programs first",
-        [LS_FITS_NOT] = "DOES NOT FIT: run on more hosts, or keep less"};
+        [LS_FITS_NOT] = "DOES NOT FIT: use more machines (`lockstep plan --cluster FILE` is "
+                        "for those of a cluster), or keep less"};
     struct ls_memory_fit fit;
     int status = ls_memory_fit(config, layout, NULL, &fit, error);
     if (status)
         return status;
-    printf("%s%s on this host: %s of %s, of which %s is free: %s\n", before,
-           ls_counted(fit.ranks, "rank").text, ls_bytes((double)fit.bytes).text,
-           ls_bytes((double)fit.machine.total).text, ls_bytes((double)fit.machine.free).text,
-           verdicts[ls_memory_fits(&fit)]);
+    printf(
+        "%s%s on this machine alone would take %s of memory; it has %s, of which %s is free: %s\n",
+        before, ls_counted(fit.ranks, "rank").text, ls_bytes((double)fit.bytes).text,
+        ls_bytes((double)fit.machine.total).text, ls_bytes((double)fit.machine.free).text,
+        verdicts[ls_memory_fits(&fit)]);
     bool keeps = ls_memory_keeps_budget(config, &fit);
     if (!keeps)
         printf("%sa rank's device: %s of a budget of %s: DOES NOT FIT\n", before,

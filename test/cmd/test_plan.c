@@ -73,10 +73,20 @@ static void test_shows_ranks_and_the_moment(void **state)
                                         "communication",
                                         "the most in use at once",
                                         ", micro-batch ",
-                                        "8 ranks on this host: "};
+                                        "8 ranks on this machine alone would take "};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         program_expect(CUT, 0, words[i]);
     program_expect(CUT "--rank 7", 0, "\n          7 ");
+}
+
+/* A cluster's ranks on a laptop: what is compared is said, and where to ask instead. */
+static void test_a_cluster_does_not_fit_here(void **state)
+{
+    (void)state;
+    program_expect("plan memory configs/llama-405b-16k.yaml", 0,
+                   "16384 ranks on this machine alone would take ");
+    program_expect("plan memory configs/llama-405b-16k.yaml", 0,
+                   "is free: DOES NOT FIT: use more machines (`lockstep plan --cluster FILE` ");
 }
 
 /* ZeRO's table for 7.5 billion parameters scaled to 6.74: 16 bytes a parameter over 4 ranks. */
@@ -137,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_add_up),
         cmocka_unit_test(test_shows_ranks_and_the_moment),
+        cmocka_unit_test(test_a_cluster_does_not_fit_here),
         cmocka_unit_test(test_explains),
         cmocka_unit_test_setup_teardown(test_draws, scratch_setup, scratch_teardown),
         cmocka_unit_test(test_refuses),

@@ -231,7 +231,8 @@ static void test_dry_run_needs_no_data(void **state)
         char arguments[600];
         snprintf(arguments, sizeof arguments, RUN "--dry-run parallel.dp=2 %s", data[i]);
         int code = program_run("", arguments, output);
-        if (code || !strstr(output, says[i]) || !strstr(output, "2 ranks on this host: ") ||
+        if (code || !strstr(output, says[i]) ||
+            !strstr(output, "2 ranks on this machine alone would take ") ||
             !strstr(output, "is free: fits") || !strstr(output, "memory per rank, at most: ") ||
             strstr(output, "bytes"))
             fail_msg("%s: %d %s", data[i], code, output);
