@@ -1,9 +1,10 @@
 /* Thread ranks that are late: who waits names them, and nothing hangs. A rank is late until the
- * others have said so, however long that takes. */
+ * others have said so, however long that takes. The clock is the test's own: it turns when all
+ * ranks wait in vain or stay away, and when a rank that works turns it. */
 #include "../support/await.h"
 #include "../support/late.h"
-
-#include <lockstep/comm.h>
+#include "../support/wrapped.h"
+#include "comm/flight.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,17 +12,78 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-static const double timeout_s = 0.3;
-static atomic_int told; /* ranks that were told who is late */
+enum { RANKS_MAX = 4, TURN_US = 5000 };
 
-static void stay_until_told(int ranks)
+static const double timeout_s = 0.3;
+
+/* ---- the clock ------------------------------------------------------------------------------- */
+
+static atomic_llong clock_us;
+static atomic_llong looked_us[RANKS_MAX]; /* when a rank that waits looked last who is late */
+static atomic_bool gave_up;               /* one that waited */
+static int ranks, to_tell;                /* of the world; how many shall be told who is late */
+static atomic_int told, vain;             /* ranks that were; that wait in vain, or stay away */
+static _Thread_local bool in_vain;        /* the next wait of this rank is */
+
+static void clock_begin(int count, int count_to_tell)
 {
-    while (atomic_load(&told) < ranks)
+    ranks = count;
+    to_tell = count_to_tell;
+    atomic_store(&told, 0);
+    atomic_store(&vain, 0);
+    atomic_store(&gave_up, false);
+}
+
+/* Who asks again and again, to wait awake for a while, gets on. */
+WRAPPED(ls_now_s);
+double __wrap_ls_now_s(void)
+{
+    return 1e-6 * (double)atomic_fetch_add(&clock_us, 1);
+}
+
+WRAPPED(flight_wait_begin);
+void __wrap_flight_wait_begin(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
+{
+    __real_flight_wait_begin(wait, comm, now_s);
+    atomic_fetch_add(&vain, in_vain);
+    in_vain = false;
+}
+
+WRAPPED(flight_wait_look);
+bool __wrap_flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
+                             const struct flight_late *late, double now_s)
+{
+    bool waits = __real_flight_wait_look(wait, comm, late, now_s);
+    atomic_store(&looked_us[comm->world_ranks[comm->rank]], llround(now_s * 1e6));
+    if (!waits)
+        atomic_store(&gave_up, true);
+    return waits;
+}
+
+/* A short sleep, whatever the time is. */
+WRAPPED(pthread_cond_timedwait);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                                  const struct timespec *until)
+{
+    double soon_s = __real_ls_now_s() + 0.002;
+    const struct timespec soon = {(time_t)soon_s, (long)(fmod(soon_s, 1) * 1e9)};
+    (void)until;
+    if (atomic_load(&vain) >= ranks && atomic_load(&told) < to_tell)
+        atomic_fetch_add(&clock_us, TURN_US);
+    return __real_pthread_cond_timedwait(cond, mutex, &soon);
+}
+
+static void stay_until_told(void)
+{
+    atomic_fetch_add(&vain, 1);
+    while (atomic_load(&told) < to_tell)
         await_pause();
 }
 
@@ -43,10 +105,11 @@ static int expect(int status, const struct ls_error *got, const char *const *tex
 #define EXPECT(status, got, error, ...)                                                            \
     expect(status, got, (const char *[]){__VA_ARGS__, NULL}, error)
 
-static void run_ranks(int n, int (*body)(struct ls_comm *, void *, struct ls_error *))
+static void run_ranks(int n, int told_ranks,
+                      int (*body)(struct ls_comm *, void *, struct ls_error *))
 {
     struct ls_error error = {0};
-    atomic_store(&told, 0);
+    clock_begin(n, told_ranks);
     if (ls_world_run(n, body, NULL, &error) != LS_OK)
         fail_msg("%d ranks: %s", n, error.text);
 }
@@ -76,7 +139,9 @@ static int body_stalls(struct ls_comm *world, void *user, struct ls_error *error
         return status;
     ls_comm_label(group, "h.3.attn.qkv");
     if (ls_comm_rank(world) == 1)
-        stay_until_told(3);
+        stay_until_told();
+    else
+        in_vain = true;
     status = ls_all_reduce_start(group, buffer, 100, NULL, here, &got);
     atomic_fetch_add(&told, 1);
     status = EXPECT(status, &got, error,
@@ -93,19 +158,23 @@ static int body_stalls(struct ls_comm *world, void *user, struct ls_error *error
 static void test_a_rank_that_stalls_is_named_on_all(void **state)
 {
     (void)state;
-    run_ranks(4, body_stalls);
+    run_ranks(4, 3, body_stalls);
 }
 
 /* ---- one rank works for long, and says so ---------------------------------------------------- */
 
-/* Such a rank says so five times before it would be late, by far: the machine may be busy. */
-static const double long_timeout_s = 1;
-
+/* Such a rank says so four times before it would be late. The others look each time. */
 static void work_and_say_so(int times)
 {
+    while (atomic_load(&vain) < ranks - 1)
+        await_pause();
     for (int i = 0; i < times; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = (long)(long_timeout_s / 5 * 1e9)}, NULL);
+        long long turn_us = llround(timeout_s / 4 * 1e6);
+        long long now_us = atomic_fetch_add(&clock_us, turn_us) + turn_us;
         ls_progress();
+        for (int r = 0; r < ranks - 1; r++)
+            while (atomic_load(&looked_us[r]) < now_us && !atomic_load(&gave_up))
+                await_pause();
     }
 }
 
@@ -115,8 +184,9 @@ static int body_gets_on(struct ls_comm *world, void *user, struct ls_error *erro
     float buffer[10] = {0};
     int rank = ls_comm_rank(world);
     (void)user;
-    ls_comm_set_timeout(world, long_timeout_s);
+    ls_comm_set_timeout(world, timeout_s);
     int status = ls_barrier(world, error);
+    in_vain = rank != 3; /* the wait lasts, but does not fail */
     if (rank == 3)
         work_and_say_so(12);
     if (status == LS_OK && rank == 3)
@@ -134,7 +204,7 @@ static int body_gets_on(struct ls_comm *world, void *user, struct ls_error *erro
 static void test_a_rank_that_gets_on_is_not_late(void **state)
 {
     (void)state;
-    run_ranks(4, body_gets_on);
+    run_ranks(4, 0, body_gets_on);
 }
 
 /* It got on for a while: the time counts from there, also for who waits for one that waits. */
@@ -146,14 +216,15 @@ static int body_gets_stuck(struct ls_comm *world, void *user, struct ls_error *e
     int rank = ls_comm_rank(world);
     struct ls_error got = {0};
     (void)user;
-    ls_comm_set_timeout(world, long_timeout_s);
+    ls_comm_set_timeout(world, timeout_s);
     int status = ls_barrier_at(world, (struct ls_call_site){"first.c", 1}, error);
     if (rank == 2) {
         work_and_say_so(8);
         atomic_store(&stuck, true);
-        stay_until_told(2);
+        stay_until_told();
         return status;
     }
+    in_vain = true;
     status = ls_recv(world, buffer, 10, LS_F32, rank + 1, 0, &got);
     bool early = !atomic_load(&stuck);
     atomic_fetch_add(&told, 1);
@@ -162,14 +233,14 @@ static int body_gets_stuck(struct ls_comm *world, void *user, struct ls_error *e
     status = rank ? EXPECT(status, &got, error, "timed out after ", "late is rank 2:")
                   : EXPECT(status, &got, error, "timed out after ",
                            "late is rank 1:", "in the end for rank 2 of the world");
-    stay_until_told(2);
+    stay_until_told();
     return status;
 }
 
 static void test_a_rank_that_gets_stuck_is_named(void **state)
 {
     (void)state;
-    run_ranks(3, body_gets_stuck);
+    run_ranks(3, 2, body_gets_stuck);
 }
 
 /* ---- who waits for one that waits -------------------------------------------------------------
@@ -195,6 +266,7 @@ static int body_chain(struct ls_comm *world, void *user, struct ls_error *error)
     status = ls_barrier_at(world, (struct ls_call_site){"first.c", 1}, error);
     if (status == LS_OK)
         status = ls_barrier_at(pair, (struct ls_call_site){"first.c", 2}, error);
+    in_vain = rank != 3;
     if (status == LS_OK && rank == 0)
         status = ls_recv_start(world, buffer, 10, LS_F32, 1, 0, NULL, here, &got);
     else if (status == LS_OK && rank == 1)
@@ -202,13 +274,13 @@ static int body_chain(struct ls_comm *world, void *user, struct ls_error *error)
     else if (status == LS_OK && rank == 2)
         status = ls_recv_start(world, buffer, 10, LS_F32, 3, 0, NULL, here, &got);
     else
-        stay_until_told(3);
+        stay_until_told();
     atomic_fetch_add(&told, 1);
     if (rank == 2)
         status = EXPECT(status, &got, error, "timed out", "late is rank 3:");
     else if (rank < 2)
         status = EXPECT(status, &got, error, "timed out", "late is rank ", end);
-    stay_until_told(3);
+    stay_until_told();
     ls_comm_free(pair);
     return status;
 }
@@ -216,7 +288,7 @@ static int body_chain(struct ls_comm *world, void *user, struct ls_error *error)
 static void test_the_end_of_a_chain_is_named(void **state)
 {
     (void)state;
-    run_ranks(4, body_chain);
+    run_ranks(4, 3, body_chain);
 }
 
 /* ---- other orders on different ranks --------------------------------------------------------- */
@@ -232,6 +304,7 @@ static int body_crossed(struct ls_comm *world, void *user, struct ls_error *erro
     int status = ls_barrier(world, error);
     if (status != LS_OK)
         return status;
+    in_vain = true;
     if (rank == 0)
         status = EXPECT(ls_all_reduce_start(world, buffer, 100, NULL, here, &got), &got, error,
                         "all_reduce of 100 F32 (step.c:88): timed out",
@@ -243,14 +316,14 @@ static int body_crossed(struct ls_comm *world, void *user, struct ls_error *erro
                         "at #0 of world (2 ranks); late is rank 0: it ",
                         " #1 of world: all_reduce of 100 F32 (step.c:88)");
     atomic_fetch_add(&told, 1);
-    stay_until_told(2);
+    stay_until_told();
     return status;
 }
 
 static void test_a_recv_against_a_collective(void **state)
 {
     (void)state;
-    run_ranks(2, body_crossed);
+    run_ranks(2, 2, body_crossed);
 }
 
 /* Rank 1 leaves out the first of two collectives: by their sequence number the second, of another
@@ -268,11 +341,12 @@ static int body_skips(struct ls_comm *world, void *user, struct ls_error *error)
     status = EXPECT(status, &got, error, "mismatch", " calls all_reduce of 100 F32 (step.c:88)",
                     "rank 1 calls all_reduce of 60 F32 (step.c:89)");
     if (status != LS_OK || ls_comm_rank(world) == 1) {
-        stay_until_told(2);
+        stay_until_told();
         return status;
     }
     /* And where it does not come to one more, it is late. */
     got = (struct ls_error){0};
+    in_vain = true;
     status = ls_all_reduce_start(world, buffer, 60, NULL, second, &got);
     atomic_fetch_add(&told, 1);
     return EXPECT(status, &got, error,
@@ -282,7 +356,7 @@ static int body_skips(struct ls_comm *world, void *user, struct ls_error *error)
 static void test_a_skipped_collective(void **state)
 {
     (void)state;
-    run_ranks(3, body_skips);
+    run_ranks(3, 2, body_skips);
 }
 
 /* Both ends time out at a pair of their own; what comes afterwards finds its partner. */
@@ -296,12 +370,13 @@ static int body_late_pair(struct ls_comm *world, void *user, struct ls_error *er
     int status = LS_OK;
     if (ls_comm_rank(world) == 0) {
         status = ls_send_start(world, &value, 1, LS_F32, 1, 5, &request, LS_HERE, error);
+        in_vain = true;
         if (status == LS_OK)
             status = EXPECT(ls_wait(&request, &got), &got, error,
                             "late is rank 1: it has called nothing yet");
         atomic_fetch_add(&told, 1);
     } else {
-        stay_until_told(1);
+        stay_until_told();
     }
     if (status == LS_OK)
         status = ls_barrier(world, error);
@@ -318,7 +393,7 @@ static int body_late_pair(struct ls_comm *world, void *user, struct ls_error *er
 static void test_a_late_pair(void **state)
 {
     (void)state;
-    run_ranks(2, body_late_pair);
+    run_ranks(2, 1, body_late_pair);
 }
 
 /* ---- a rank that never comes back ------------------------------------------------------------ */
@@ -329,7 +404,9 @@ static int body_sleeps_for_ever(struct ls_comm *world, void *user, struct ls_err
 {
     (void)user;
     ls_comm_set_timeout(world, timeout_s);
+    in_vain = true;
     if (ls_comm_rank(world) == 2) {
+        atomic_fetch_add(&vain, 1);
         while (!atomic_load(&released))
             await_pause();
         int status = ls_barrier(world, error);
@@ -343,6 +420,7 @@ static void test_a_world_returns_without_it(void **state)
 {
     (void)state;
     struct ls_error error = {0};
+    clock_begin(3, 1);
     int status = ls_world_run(3, body_sleeps_for_ever, NULL, &error);
     atomic_store(&released, true);
     assert_int_equal(status, LS_ECOMM);
@@ -412,6 +490,7 @@ static void test_the_last_operations_of_all_ranks(void **state)
     (void)state;
     struct ls_error error = {0};
     atomic_int claims = 0;
+    clock_begin(2, 0);
     if (ls_world_run(2, body_dumps, &claims, &error) != LS_OK)
         fail_msg("%s", error.text);
     assert_int_equal(atomic_load(&claims), 1);
