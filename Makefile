@@ -156,6 +156,8 @@ $(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read ls_loader_take)
 $(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test comm_record)
+# This one moves a run's folder under it.
+$(BUILD)/test/train/test_moved: private LDFLAGS_BASE += $(call wrap,open fopen mkdir rename renameat2 fsync)
 # These hear how far works are.
 $(addprefix $(BUILD)/test/,data/test_prepare infer/test_infer infer/test_score infer/test_generate interop/test_export planner/test_search): \
 	private LDFLAGS_BASE += $(call wrap,ls_meter)

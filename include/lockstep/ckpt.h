@@ -135,7 +135,7 @@ enum ls_checkpoint_part { LS_CKPT_MODEL, LS_CKPT_OPTIMIZER };
 
 /* Streaming: open, then for each part begin, append until next is NULL, end; then commit. The
  * state's strings are borrowed until commit or abort. A leftover of an interrupted write of the
- * same step is removed. */
+ * same step is removed. run_directory exists. */
 struct ls_checkpoint_writer;
 int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run_directory,
                               const struct ls_checkpoint_state *state, const struct ls_fault *fault,

@@ -55,8 +55,8 @@ static inline struct ls_comm *ls_state_world(const struct ls_state *state)
  * corruption. Compared are copies (data parallel), what tensor-parallel ranks hold alike (norms,
  * shared key/value heads), and a table tied across pipeline stages. */
 int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_error *error);
-/* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep. Rank 0 writes, one
- * whole tensor at a time, gathered from the ranks that hold its parts. */
+/* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep; train.out exists.
+ * Rank 0 writes, one whole tensor at a time, gathered from the ranks that hold its parts. */
 int ls_state_save(struct ls_state *state, struct ls_error *error);
 /* Local. Bytes of what ls_state_save writes, in any layout of the recipe: both files of tensors
  * with their headers, to the byte. state.json, some KB, is beside them. LS_ENOMEM. */

@@ -97,7 +97,7 @@ int ls_trainer_evaluate(struct ls_trainer *trainer, struct ls_eval_report *repor
                         struct ls_error *error);
 
 /* Collective. ls_state_hash, ls_state_save and ls_state_resume (lockstep/state.h) of what the ranks
- * hold; resume before the first step. */
+ * hold; resume before the first step. Saving makes train.out if it is absent. */
 int ls_trainer_hash(struct ls_trainer *trainer, struct ls_digest *digest, struct ls_error *error);
 int ls_trainer_save(struct ls_trainer *trainer, struct ls_error *error);
 int ls_trainer_resume(struct ls_trainer *trainer, bool *resumed, struct ls_error *error);

@@ -362,6 +362,21 @@ int ls_directory_sync(const char *path, const struct ls_fault *fault, struct ls_
     return failure ? ls_error_errno(error, failure, "%s: cannot sync (fsync)", path) : LS_OK;
 }
 
+int ls_directory_add(const char *path, const struct ls_fault *fault, struct ls_error *error)
+{
+    struct stat status;
+    int failure = 0;
+    if (stat(path, &status)) {
+        failure = ls_fault_check(fault, "mkdir");
+        if (!failure && mkdir(path, 0777) && errno != EEXIST) /* else somebody was faster */
+            failure = errno;
+    } else if (!S_ISDIR(status.st_mode)) {
+        failure = ENOTDIR;
+    }
+    return failure ? ls_error_errno(error, failure, "%s: cannot create the directory", path)
+                   : LS_OK;
+}
+
 int ls_directory_make(const char *path, const struct ls_fault *fault, struct ls_error *error)
 {
     char part[PATH_MAX];
@@ -373,19 +388,9 @@ int ls_directory_make(const char *path, const struct ls_fault *fault, struct ls_
             continue;
         char separator = *end;
         *end = '\0';
-        int failure = 0;
-        struct stat status;
-        if (stat(part, &status)) {
-            failure = ls_fault_check(fault, "mkdir");
-            if (!failure && mkdir(part, 0777) && errno != EEXIST) /* else somebody was faster */
-                failure = errno;
-        } else if (!S_ISDIR(status.st_mode)) {
-            failure = ENOTDIR;
-        }
-        if (failure)
-            return ls_error_errno(error, failure, "%s: cannot create the directory", part);
-        if (separator == '\0')
-            break;
+        int code = ls_directory_add(part, fault, error);
+        if (code || separator == '\0')
+            return code;
         *end = separator;
     }
     return LS_OK;

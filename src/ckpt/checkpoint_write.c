@@ -41,7 +41,8 @@ int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run
     strcat(name, ".tmp");
     code = code ? code : ckpt_path(writer->temporary, writer->parent, name, error);
     code = code ? code : ckpt_remove_directory(writer->temporary, error);
-    code = code ? code : ls_directory_make(writer->temporary, fault, error);
+    code = code ? code : ls_directory_add(writer->parent, fault, error);
+    code = code ? code : ls_directory_add(writer->temporary, fault, error);
     if (code) {
         free(writer);
         return code;

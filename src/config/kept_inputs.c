@@ -93,7 +93,7 @@ static int files_keep(const char *run, const char *before, const struct files *f
 {
     char path[PATH_MAX], name[NAME_BYTES];
     snprintf(path, sizeof path, "%s/tokenizer", run);
-    int status = ls_directory_make(path, NULL, error);
+    int status = ls_directory_add(path, NULL, error);
     while (!status && next_name(&before, name)) {
         kept_path(path, run, name);
         unlink(path);

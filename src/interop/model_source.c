@@ -416,7 +416,7 @@ int interop_files_copy(const char *from, const char *to, bool description,
             continue;
         status = ls_path_inside(source, from, *name, error);
         if (!status)
-            status = ls_directory_make(to, fault, error);
+            status = ls_directory_add(to, fault, error);
         if (!status)
             status = interop_path(target, to, *name, error);
         if (!status)

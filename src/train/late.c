@@ -26,7 +26,7 @@ int ls_run_late(const char *directory, struct ls_comm *world, const struct ls_er
         return ls_error_set(error, LS_EIO, "%s is not a directory that can be written to",
                             directory);
     snprintf(path, sizeof path, "%s/log", directory);
-    int status = ls_directory_make(path, NULL, error);
+    int status = ls_directory_add(path, NULL, error);
     if (!status)
         status = text_open(&file, path, "rank", rank, error);
     if (status)

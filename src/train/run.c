@@ -3,6 +3,7 @@
 #include "drift_watch.h"
 #include "events.h"
 #include "metrics_prom.h"
+#include "run_folder.h"
 #include "run_trace.h"
 #include "sink.h"
 
@@ -44,27 +45,6 @@ struct run {
 };
 
 /* ---- where it writes ------------------------------------------------------------------------- */
-
-/* Local, on rank 0. Whether train.out is where it was locked. Otherwise the trainer's train.out is
- * where it is now: what is still written goes there, and nothing is made under the old name, where
- * it would have no lock. LS_EIO where it cannot be found. */
-static int out_find(struct run *run, bool *in_place, struct ls_error *error)
-{
-    char now[PATH_MAX], *out = run->trainer->config.train.out;
-    *in_place = ls_lock_in_place(&run->lock, now);
-    if (!now[0] || strlen(now) >= LS_CONFIG_TEXT_BYTES)
-        return ls_error_set(error, LS_EIO,
-                            "%s was removed while the run wrote to it, or moved to where the run "
-                            "cannot find it",
-                            out);
-    if (strcmp(out, now))
-        ls_log(&run->events.log, LS_LOG_WARNING,
-               "%s was moved while the run writes to it, and is now %s: the run saves there and "
-               "ends",
-               out, now);
-    memmove(out, now, strlen(now) + 1);
-    return LS_OK;
-}
 
 /* Collective. Every rank's train.out is that of rank 0. */
 static int out_follow(struct run *run, struct ls_error *error)
@@ -119,7 +99,7 @@ static int records_open(struct run *run, const struct ls_log *log, bool resumed,
     const char *out = run->config->train.out;
     char path[LS_CONFIG_TEXT_BYTES + 64];
     snprintf(path, sizeof path, "%s/checkpoints", out);
-    int status = ls_directory_make(path, NULL, error);
+    int status = ls_directory_add(path, NULL, error);
     if (status)
         ls_config_blame(run->config, "train.out", error);
     if (!status)
@@ -288,17 +268,38 @@ static int save_failed(struct run *run, bool last, int status, struct ls_error *
     return LS_OK;
 }
 
+/* Collective. The checkpoint, in train.out as it is now. *moved: that was moved meanwhile. */
+static int save_here(struct run *run, bool *moved, struct ls_error *error)
+{
+    char now[PATH_MAX];
+    bool in_place;
+    int local = run->writer ? run_folder_find(&run->lock, run->trainer->config.train.out,
+                                              &run->events.log, &in_place, error)
+                            : LS_OK;
+    int status = ls_comm_agree(run->world, local, error);
+    *moved = false;
+    if (status)
+        return status;
+    status = ls_state_save(&run->trainer->state, error);
+    if (!sink_refused(status))
+        return status;
+    int64_t elsewhere = run->writer && !ls_lock_in_place(&run->lock, now) && now[0] &&
+                        strcmp(now, run->config->train.out) != 0;
+    int agreed = ls_all_reduce_max(run->world, &elsewhere, error);
+    *moved = elsewhere;
+    return agreed ? agreed : status;
+}
+
 /* Collective. last: there is no later occasion. */
 static int save(struct run *run, bool last, struct ls_error *error)
 {
     double start_s = ls_now_s();
     struct ls_error why = {0};
-    bool in_place;
+    bool moved;
     run_trace_begin(&run->trace, "save");
-    int local = run->writer ? out_find(run, &in_place, &why) : LS_OK;
-    int status = ls_comm_agree(run->world, local, &why);
-    if (!status)
-        status = ls_trainer_save(run->trainer, &why);
+    int local = LS_OK, status = save_here(run, &moved, &why);
+    if (moved)
+        status = save_here(run, &moved, &why);
     run_trace_end(&run->trace);
     if (status) {
         status = save_failed(run, last, status, &why);
@@ -422,7 +423,8 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
     };
     bool in_place = true;
     if (run->writer) /* where it cannot be found, saving fails */
-        out_find(run, &in_place, NULL);
+        run_folder_find(&run->lock, run->trainer->config.train.out, &run->events.log, &in_place,
+                        NULL);
     float sum[ALL] = {[ASKED] = run->hooks->stop && *run->hooks->stop ? 1.0f : 0.0f,
                       [MOVED] = in_place ? 0.0f : 1.0f,
                       [STEP] = (float)r->step_s,
@@ -567,36 +569,6 @@ static int fresh_check(const struct ls_config *config, struct ls_error *error)
     return status;
 }
 
-/* What a killed run left half-written. Only names that a run itself writes: a picture, say, may be
- * under way beside it. */
-static void leftovers_remove(const struct ls_config *config, const struct ls_log *log)
-{
-    static const struct {
-        const char *folder, *prefix;
-    } places[] = {{"", "config.yaml"},
-                  {"", "metrics.prom"},
-                  {"/checkpoints", "best"},
-                  {"/tokenizer", ""},
-                  {"/trace", "rank-"}};
-    struct ls_error error = {0};
-    const char *out = config->train.out;
-    char path[PATH_MAX];
-    int files = 0;
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        snprintf(path, sizeof path, "%s%s", out, places[i].folder);
-        files += ls_atomic_file_sweep(path, places[i].prefix);
-    }
-    if (files > 0)
-        ls_log(log, LS_LOG_INFO, "%s: removed %s that a killed run left half-written", out,
-               ls_counted(files, "file").text);
-    int tiers = *config->memory.file ? ls_tier_sweep(config->memory.file) : 0;
-    if (tiers > 0)
-        ls_log(log, LS_LOG_INFO, "%s: removed %s that killed ranks left", config->memory.file,
-               ls_counted(tiers, "offload file").text);
-    if (ls_checkpoint_prune(out, 0, &error)) /* those of checkpoints */
-        ls_log(log, LS_LOG_WARNING, "%s", error.text);
-}
-
 /* Local, on rank 0: nobody else writes to train.out from here on. */
 static int directory_open(struct run *run, const struct ls_log *log, struct ls_error *error)
 {
@@ -610,7 +582,7 @@ static int directory_open(struct run *run, const struct ls_log *log, struct ls_e
                ls_lock_former(&run->lock));
     status = fresh_check(run->config, error);
     if (!status)
-        leftovers_remove(run->config, log);
+        run_folder_sweep(run->config, log);
     return status;
 }
 
@@ -666,9 +638,36 @@ static int peak_take(struct ls_trainer *t, struct ls_error *error)
     return ls_comm_agree(t->world, status, error);
 }
 
-static int run_open(struct run *run, struct ls_error *error)
+/* Local, on rank 0. */
+static int writer_open(struct run *run, bool resumed, struct ls_error *error)
 {
-    bool resumed = false;
+    struct ls_params whole;
+    int status = run_folder_stays(&run->lock, run->config, error);
+    if (!status)
+        status = records_open(run, &run->events.log, resumed, error);
+    if (!status)
+        status = plan_open(run, error);
+    if (!status)
+        status = events_open(&run->events, run->records.metrics, run->trainer,
+                             run->drift.planned ? &run->drift.plan : NULL, resumed, error);
+    if (!status && *run->trainer->layout.note)
+        ls_log(&run->events.log, LS_LOG_INFO, "%s", run->trainer->layout.note);
+    if (!status)
+        status = best_open(run, error);
+    int moved = run_folder_stays(&run->lock, run->config, error);
+    if (status || moved)
+        return moved ? moved : status;
+    status = ls_params_init(&whole, &run->config->model, &run->trainer->numerics, NULL, error);
+    if (!status && run->hooks->started)
+        run->hooks->started(run->hooks->user, &run->trainer->config, &run->trainer->plan, &whole,
+                            ls_trainer_steps(run->trainer));
+    if (!status)
+        ls_params_release(&whole);
+    return status;
+}
+
+static int run_open(struct run *run, bool *resumed, struct ls_error *error)
+{
     int status = run->writer ? directory_open(run, &run->events.log, error) : LS_OK;
     status = ls_comm_agree(run->world, status, error);
     if (!status)
@@ -680,37 +679,13 @@ static int run_open(struct run *run, struct ls_error *error)
     if (!status)
         status = peak_take(run->trainer, error);
     if (!status)
-        status = ls_trainer_resume(run->trainer, &resumed, error);
+        status = ls_trainer_resume(run->trainer, resumed, error);
     if (!status)
         status = drift_watch_open(&run->drift, run->trainer, error);
-    if (status)
-        return status;
-    int64_t first = ls_trainer_steps(run->trainer);
-    if (run->writer) {
-        status = records_open(run, &run->events.log, resumed, error);
-        if (!status)
-            status = plan_open(run, error);
-        if (!status)
-            status = events_open(&run->events, run->records.metrics, run->trainer,
-                                 run->drift.planned ? &run->drift.plan : NULL, resumed, error);
-        if (!status && *run->trainer->layout.note)
-            ls_log(&run->events.log, LS_LOG_INFO, "%s", run->trainer->layout.note);
-        if (!status)
-            status = best_open(run, error);
-        struct ls_params whole;
-        if (!status)
-            status =
-                ls_params_init(&whole, &run->config->model, &run->trainer->numerics, NULL, error);
-        if (!status && run->hooks->started)
-            run->hooks->started(run->hooks->user, &run->trainer->config, &run->trainer->plan,
-                                &whole, first);
-        if (!status)
-            ls_params_release(&whole);
-    }
-    status = ls_comm_agree(run->world, status, error);
-    if (status)
-        return status;
-    return resumed ? evaluation_make_up(run, error) : first_save(run, error);
+    if (status) /* a checkpoint may be missing because it was moved */
+        return run->writer && run_folder_stays(&run->lock, run->config, error) ? LS_EIO : status;
+    status = run->writer ? writer_open(run, *resumed, error) : LS_OK;
+    return ls_comm_agree(run->world, status, error);
 }
 
 /* Collective. A run that has no step to do says so, and what it holds. */
@@ -766,9 +741,11 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
                       .world = world,
                       .hooks = hooks ? hooks : &none,
                       .writer = ls_comm_rank(world) == 0};
-    bool stop = false;
+    bool stop = false, resumed = false;
     events_init(&run.events, log);
-    int status = run_open(&run, error);
+    int status = run_open(&run, &resumed, error);
+    if (!status)
+        status = resumed ? evaluation_make_up(&run, error) : first_save(&run, error);
     if (!status && ls_trainer_steps(run.trainer) >= ls_config_steps(config))
         status = idle(&run, error);
     while (!status && !stop && ls_trainer_steps(run.trainer) < ls_config_steps(config))

@@ -1,9 +1,9 @@
 /* The spans of a run besides its steps, and when the trace is written. */
 #include "run_trace.h"
 
-#include <errno.h>
+#include <lockstep/base/file.h>
+
 #include <stdio.h>
-#include <sys/stat.h>
 
 #define SECONDS_BETWEEN_WRITES 10.0
 
@@ -32,9 +32,8 @@ static int file_open(struct run_trace *trace, struct ls_error *error)
     snprintf(directory, sizeof directory, "%s/trace", trace->trainer->config.train.out);
     snprintf(path, sizeof path, "%s/trace/rank-%05d.json", trace->trainer->config.train.out,
              ls_comm_rank(trace->trainer->world));
-    if (mkdir(directory, 0777) && errno != EEXIST)
-        return ls_error_errno(error, errno, "%s: cannot be made", directory);
-    return ls_trace_file_open(&trace->file, path, &trace->trace, 1, error);
+    int status = ls_directory_add(directory, NULL, error);
+    return status ? status : ls_trace_file_open(&trace->file, path, &trace->trace, 1, error);
 }
 
 /* A failure is a warning, once. */

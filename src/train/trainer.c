@@ -1,6 +1,7 @@
 /* Making and ending a trainer: everything that a step needs is here before the first one. */
 #include "stage.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/interop.h>
 
@@ -442,6 +443,8 @@ int ls_trainer_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_er
 }
 int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
 {
+    if (ls_comm_rank(t->world) == 0)
+        ls_directory_make(t->config.train.out, NULL, NULL); /* saving says what is wrong with it */
     return ls_state_save(&t->state, error);
 }
 int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)

@@ -131,6 +131,9 @@ int ls_atomic_file_sweep(const char *directory, const char *prefix);
 int ls_directory_sync(const char *path, const struct ls_fault *fault, struct ls_error *error);
 /* mkdir -p: creates path and its missing parents; an existing directory is success. */
 int ls_directory_make(const char *path, const struct ls_fault *fault, struct ls_error *error);
+/* mkdir: creates path in a directory that exists; an existing path is success. For folders of a
+ * run: if the run was moved, its old name is not made again (lock.h). */
+int ls_directory_add(const char *path, const struct ls_fault *fault, struct ls_error *error);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,71 @@
+/* Where a run's folder is while the run goes on, and what a killed run left in it. */
+#include "run_folder.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/ckpt.h>
+#include <lockstep/device/tier.h>
+
+#include <string.h>
+
+int run_folder_find(const struct ls_lock *lock, char *out, const struct ls_log *log, bool *in_place,
+                    struct ls_error *error)
+{
+    char now[PATH_MAX];
+    *in_place = ls_lock_in_place(lock, now);
+    if (!now[0] || strlen(now) >= LS_CONFIG_TEXT_BYTES)
+        return ls_error_set(error, LS_EIO,
+                            "%s was removed while the run wrote to it, or moved to where the run "
+                            "cannot find it",
+                            out);
+    if (strcmp(out, now))
+        ls_log(log, LS_LOG_WARNING,
+               "%s was moved while the run writes to it, and is now %s: the run saves there and "
+               "ends",
+               out, now);
+    memmove(out, now, strlen(now) + 1);
+    return LS_OK;
+}
+
+int run_folder_stays(const struct ls_lock *lock, const struct ls_config *config,
+                     struct ls_error *error)
+{
+    char now[PATH_MAX];
+    if (!lock->held || ls_lock_in_place(lock, now))
+        return LS_OK;
+    if (!now[0])
+        return ls_config_reject(config, LS_EIO, "train.out", error,
+                                "the folder was removed while the run started, or moved to where "
+                                "the run cannot find it: start again");
+    return ls_config_reject(config, LS_EIO, "train.out", error,
+                            "the folder was moved while the run started, and is now %.300s: start "
+                            "again with train.out=%.300s",
+                            now, now);
+}
+
+void run_folder_sweep(const struct ls_config *config, const struct ls_log *log)
+{
+    static const struct {
+        const char *folder, *prefix;
+    } places[] = {{"", "config.yaml"},
+                  {"", "metrics.prom"},
+                  {"/checkpoints", "best"},
+                  {"/tokenizer", ""},
+                  {"/trace", "rank-"}};
+    struct ls_error error = {0};
+    const char *out = config->train.out;
+    char path[PATH_MAX];
+    int files = 0;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        snprintf(path, sizeof path, "%s%s", out, places[i].folder);
+        files += ls_atomic_file_sweep(path, places[i].prefix);
+    }
+    if (files > 0)
+        ls_log(log, LS_LOG_INFO, "%s: removed %s that a killed run left half-written", out,
+               ls_counted(files, "file").text);
+    int tiers = *config->memory.file ? ls_tier_sweep(config->memory.file) : 0;
+    if (tiers > 0)
+        ls_log(log, LS_LOG_INFO, "%s: removed %s that killed ranks left", config->memory.file,
+               ls_counted(tiers, "offload file").text);
+    if (ls_checkpoint_prune(out, 0, &error)) /* those of checkpoints */
+        ls_log(log, LS_LOG_WARNING, "%s", error.text);
+}
