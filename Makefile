@@ -166,6 +166,7 @@ $(BUILD)/test/base/test_meter $(BUILD)/test/comm/test_inquire: private LDFLAGS_B
 # These count calls.
 $(BUILD)/test/base/test_base: private LDFLAGS_BASE += $(call wrap,snprintf)
 $(BUILD)/test/convert/test_convert: private LDFLAGS_BASE += $(call wrap,strcmp)
+$(BUILD)/test/cmd/test_hang: private LDFLAGS_BASE += $(call wrap,ls_now_s pthread_cond_timedwait)
 # This one makes the disk slow.
 $(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write)
 $(BUILD)/test/device/test_tier: private LDFLAGS_BASE += $(call wrap,tier_may_begin)

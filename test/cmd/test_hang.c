@@ -1,8 +1,9 @@
-/* No hang: ranks that stop, die, sleep or call something else are named, the last operations of all
- * are kept, and the job ends with the documented code, over processes and over threads. */
+/* No hang: ranks that stop, die, stay away or call something else are named, the last operations of
+ * all are kept, and the job ends with the documented code, over processes and over threads. */
 #include "../support/await.h"
 #include "../support/late.h"
 #include "../support/scratch.h"
+#include "../support/wrapped.h"
 #include "run_program.h"
 
 #include <lockstep/train.h>
@@ -14,7 +15,10 @@
 
 #include <cmocka.h>
 #include <limits.h>
+#include <math.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,11 +43,6 @@ static int folder_setup(void **state)
     return status;
 }
 
-static void sleep_ms(long ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
-
 static void expect_text(const char *name, const char *words)
 {
     char *text = scratch_read(scratch_path(folder, name), NULL);
@@ -53,6 +52,8 @@ static void expect_text(const char *name, const char *words)
 }
 
 /* ---- processes ------------------------------------------------------------------------------- */
+/* Of the program itself, so their clock is the machine's: one that gets no core for comm.timeout_s
+ * is late too. */
 
 enum { RANKS = 4 };
 
@@ -173,10 +174,42 @@ static void test_a_process_that_dies(void **state)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
+/* The clock of rank threads turns when each of them has begun a wait since it turned last, or is
+ * away: it stays away, or has ended. So nobody is late because a core was not free. */
+enum { TURN_US = 5000, ALL = (1 << RANKS) - 1 };
+
+static const double timeout_s = 0.5; /* of that clock */
+static atomic_llong clock_us;
+static atomic_int waited, away;     /* ranks, as bits */
+static _Thread_local int self_mask; /* the bit of the thread's rank; others turn nothing */
+
+/* Who asks again and again, to wait awake for a while, gets on. */
+WRAPPED(ls_now_s);
+double __wrap_ls_now_s(void)
+{
+    return 1e-6 * (double)atomic_fetch_add(&clock_us, 1);
+}
+
+/* A short sleep, whatever the time is. The transport's mutex is held. */
+WRAPPED(pthread_cond_timedwait);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                                  const struct timespec *until)
+{
+    double soon_s = __real_ls_now_s() + 0.002;
+    const struct timespec soon = {(time_t)soon_s, (long)(fmod(soon_s, 1) * 1e9)};
+    (void)until;
+    atomic_fetch_or(&waited, self_mask);
+    if (self_mask && (atomic_load(&waited) | atomic_load(&away)) == ALL) {
+        atomic_store(&waited, 0);
+        atomic_fetch_add(&clock_us, TURN_US);
+    }
+    return __real_pthread_cond_timedwait(cond, mutex, &soon);
+}
+
 struct thread_job {
     struct ls_config config;
     struct ls_comm *world; /* of rank 0 */
-    bool calls;            /* rank 0 calls another collective; else it sleeps */
+    bool calls;            /* rank 0 calls another collective; else it stays until all others end */
     struct ls_error errors[RANKS];
     int status[RANKS];
 };
@@ -189,7 +222,8 @@ static void on_stepped(void *user, const struct ls_step_report *report)
     if (report->step == 2 && job->calls)
         ls_barrier(job->world, &ignored);
     else if (report->step == 2)
-        sleep_ms(6500);
+        for (atomic_fetch_or(&away, self_mask); atomic_load(&away) != ALL;)
+            await_pause();
 }
 
 static int thread_body(struct ls_comm *world, void *user, struct ls_error *error)
@@ -197,10 +231,12 @@ static int thread_body(struct ls_comm *world, void *user, struct ls_error *error
     struct thread_job *job = user;
     int rank = ls_comm_rank(world);
     struct ls_run_hooks hooks = {.user = job, .stepped = on_stepped};
+    self_mask = 1 << rank;
     if (rank == 0)
         job->world = world;
     job->status[rank] = ls_run(&job->config, world, NULL, &hooks, error);
     job->errors[rank] = *error;
+    atomic_fetch_or(&away, self_mask);
     return job->status[rank];
 }
 
@@ -208,16 +244,19 @@ static struct thread_job *threads_run(const char *out, bool calls)
 {
     static struct thread_job job;
     static const char *const keys[] = {
-        "model.preset=gpt2-tiny", "batch.global=8",  "parallel.tp=2",         "parallel.dp=2",
-        "parallel.threads=1",     "train.steps=100", "log.tensorboard=false", "model.vocab=320",
-        "train.save_every=0",     "comm.timeout_s=3"};
+        "model.preset=gpt2-tiny", "batch.global=8",     "parallel.tp=2",
+        "parallel.dp=2",          "parallel.threads=1", "train.steps=100",
+        "log.tensorboard=false",  "model.vocab=320",    "train.save_every=0"};
     char key[PATH_MAX + 32];
     struct ls_error error = {0};
     job = (struct thread_job){.calls = calls};
+    atomic_store(&away, 0);
     ls_config_defaults(&job.config);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         assert_int_equal(ls_config_set(&job.config, keys[i], &error), 0);
     snprintf(key, sizeof key, "data.train=%s/corpus_train", folder);
+    assert_int_equal(ls_config_set(&job.config, key, &error), 0);
+    snprintf(key, sizeof key, "comm.timeout_s=%g", timeout_s);
     assert_int_equal(ls_config_set(&job.config, key, &error), 0);
     snprintf(key, sizeof key, "train.out=%s/%s", folder, out);
     assert_int_equal(ls_config_set(&job.config, key, &error), 0);
@@ -229,20 +268,20 @@ static struct thread_job *threads_run(const char *out, bool calls)
     return &job;
 }
 
-static void test_a_thread_that_sleeps(void **state)
+static void test_a_thread_that_stays_away(void **state)
 {
     (void)state;
-    const struct thread_job *job = threads_run("asleep", false);
+    const struct thread_job *job = threads_run("away", false);
     for (int rank = 0; rank < RANKS; rank++)
         assert_int_equal(job->status[rank], LS_ECOMM);
     for (int rank = 1; rank < RANKS; rank++)
-        if (!says_waited(job->errors[rank].text, 3) ||
+        if (!says_waited(job->errors[rank].text, timeout_s) ||
             !strstr(job->errors[rank].text, " of world (4 ranks); late is rank 0: ") ||
-            !strstr(job->errors[rank].text, "asleep/log"))
+            !strstr(job->errors[rank].text, "away/log"))
             fail_msg("rank %d: %s", rank, job->errors[rank].text);
-    expect_text("asleep/log/rank-00003.txt", "late is rank 0");
+    expect_text("away/log/rank-00003.txt", "late is rank 0");
     char line[PATH_MAX + 128];
-    snprintf(line, sizeof line, "grep -l '^rank 3: #' '%s'/asleep/log/operations-*.txt >/dev/null",
+    snprintf(line, sizeof line, "grep -l '^rank 3: #' '%s'/away/log/operations-*.txt >/dev/null",
              folder);
     assert_int_equal(system(line), 0);
 }
@@ -272,7 +311,7 @@ static void test_the_program_over_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_thread_that_sleeps),
+        cmocka_unit_test(test_a_thread_that_stays_away),
         cmocka_unit_test(test_a_thread_that_calls_another_collective),
         cmocka_unit_test(test_the_program_over_threads),
         cmocka_unit_test(test_a_process_that_freezes),
