@@ -104,8 +104,12 @@ struct ls_ops {
 /* Local. threads >= 1. isa must be at most ls_isa_best() (LS_ENOTSUP). LS_EINVAL where
  * LOCKSTEP_ISA names no instruction set. */
 int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_error *error);
-/* The same, to go through the motions: no op that is given it reads or writes a buffer; what an op
- * refuses, it refuses still. Has no workspace, and needs no machine that has isa. */
+/* Local. The workspace that ls_ops_init takes: at most so much becomes resident, and in large
+ * products does. A small model touches 2 to 4 MiB a thread. */
+size_t ls_ops_workspace_bytes(int threads);
+/* The same as ls_ops_init, to go through the motions: no op that is given it reads or writes a
+ * buffer; what an op refuses, it refuses still. Has no workspace, and needs no machine that has
+ * isa. */
 void ls_ops_init_idle(struct ls_ops *ops, enum ls_isa isa);
 void ls_ops_release(struct ls_ops *ops);
 

@@ -311,14 +311,23 @@ static bool calls_agree(const struct mpi_comm *comm, const struct mpi_slot *slot
     return true;
 }
 
+static int64_t slot_scratch_bytes(int ranks)
+{
+    int64_t bytes = (int64_t)comm_rounds_scratch_bytes(ranks, &limits);
+    return ls_round_up(bytes * MPI_SCRATCHES, PAGE);
+}
+
+int64_t ls_comm_mpi_sum_bytes(int ranks)
+{
+    return MPI_ACTIVE * slot_scratch_bytes(ranks);
+}
+
 /* For the first sum, for all slots: which of them a later one finds free depends on time. */
 static bool scratch_take(struct mpi_comm *comm)
 {
-    int64_t bytes = (int64_t)comm_rounds_scratch_bytes(comm->base.size, &limits);
+    size_t bytes = (size_t)slot_scratch_bytes(comm->base.size);
     for (int s = 0; s < MPI_ACTIVE; s++)
-        if (!comm->slots[s].scratch &&
-            !(comm->slots[s].scratch =
-                  aligned_alloc(PAGE, (size_t)ls_round_up(bytes * MPI_SCRATCHES, PAGE))))
+        if (!comm->slots[s].scratch && !(comm->slots[s].scratch = aligned_alloc(PAGE, bytes)))
             return false;
     return true;
 }

@@ -111,6 +111,17 @@ static dnnl_status_t rate_measure(int threads, dnnl_data_type_t type, double *fl
     return status;
 }
 
+/* Without instructions for bf16 its products are float32's, with conversions around them. */
+static bool measures_f32(enum ls_dtype dtype)
+{
+    return dtype != LS_BF16 || ls_isa_best() < LS_ISA_AVX512_BF16;
+}
+
+size_t ls_gemm_peak_bytes(enum ls_dtype dtype)
+{
+    return (size_t)3 * EDGE * EDGE * ls_dtype_bytes(measures_f32(dtype) ? LS_F32 : dtype);
+}
+
 int ls_gemm_peak(struct ls_ops *ops, enum ls_dtype dtype, double *flops_per_s,
                  struct ls_error *error)
 {
@@ -124,8 +135,7 @@ int ls_gemm_peak(struct ls_ops *ops, enum ls_dtype dtype, double *flops_per_s,
         status = rate_measure(ops->threads, dnnl_bf16, &bf16);
     if (status == dnnl_unimplemented)
         status = dnnl_success;
-    /* Without instructions for bf16 its products are float32's, with conversions around them. */
-    if (status == dnnl_success && (bf16 <= 0 || ls_isa_best() < LS_ISA_AVX512_BF16))
+    if (status == dnnl_success && (bf16 <= 0 || measures_f32(dtype)))
         status = rate_measure(ops->threads, dnnl_f32, &f32);
     if (status != dnnl_success)
         return ls_error_set(error, status == dnnl_out_of_memory ? LS_ENOMEM : LS_ENOTSUP,

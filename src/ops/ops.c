@@ -9,6 +9,11 @@
  * op touches cost nothing. */
 enum { WORKSPACE_BYTES = 16 << 20, THREADS_MAX = 4096 };
 
+size_t ls_ops_workspace_bytes(int threads)
+{
+    return (size_t)threads * WORKSPACE_BYTES;
+}
+
 int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_error *error)
 {
     *ops = (struct ls_ops){0};
@@ -29,7 +34,7 @@ int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_erro
                             isa <= limit ? "" : " while " LS_ISA_VARIABLE " limits it",
                             ls_isa_name(best));
     struct ls_arena arena;
-    int status = ls_arena_init(&arena, (size_t)threads * WORKSPACE_BYTES, error);
+    int status = ls_arena_init(&arena, ls_ops_workspace_bytes(threads), error);
     if (status != LS_OK)
         return status;
     *ops = (struct ls_ops){.threads = threads,

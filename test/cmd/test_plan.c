@@ -73,7 +73,8 @@ static void test_shows_ranks_and_the_moment(void **state)
                                         "communication",
                                         "the most in use at once",
                                         ", micro-batch ",
-                                        "8 ranks on this machine alone would take "};
+                                        "8 ranks on this machine alone would take ",
+                                        "\nbeside that at most "};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         program_expect(CUT, 0, words[i]);
     program_expect(CUT "--rank 7", 0, "\n          7 ");

@@ -1,13 +1,15 @@
 /* Resident memory beside the plan: the most that the process has in a step, without what the
- * libraries take (as a small model shows it), is what was planned, within 5 percent; and a save
- * takes little more, however large a tensor is. A program of its own, so that no other test's
- * memory is in the way. */
+ * libraries take (as a small model shows it), is what was planned, within 5 percent; a whole run
+ * takes at most what the fit says beside that; and a save takes little more than a step, however
+ * large a tensor is. A program of its own, so that no other test's memory is in the way. */
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "tokens.h"
 
+#include <lockstep/compare.h>
 #include <lockstep/train.h>
+#include <lockstep/train/fit.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,6 +20,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Bytes of a line of /proc/self/status. */
 static double status_bytes(const char *name)
@@ -127,6 +132,87 @@ static void test_resident_is_planned(void **state)
     }
 }
 
+static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    return ls_run(user, world, NULL, NULL, error);
+}
+
+/* What the child process of a run tells: the run's failure, and the most that was resident. */
+struct told {
+    int status;
+    struct ls_error error;
+    double peak;
+};
+
+/* A process of its own, in which no earlier run has left anything. Nothing before it may have begun
+ * threads of OpenMP: they are not in a child. */
+static struct told run_alone(struct ls_config *config, int ranks)
+{
+    struct told *told =
+        mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(told != MAP_FAILED);
+    pid_t child = fork();
+    if (child == 0) {
+        told->status = ls_world_run(ranks, run_body, config, &told->error);
+        told->peak = status_bytes("VmHWM:");
+        _exit(0);
+    }
+    int ended;
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+    struct told out = *told;
+    munmap(told, sizeof *told);
+    return out;
+}
+
+/* Steps, evaluations and checkpoints, and the measuring before them, take at most what the fit
+ * says, and more than the plan alone. */
+static void run_check(struct ls_config *config)
+{
+    static struct ls_layout layout;
+    struct ls_error error = {0};
+    struct ls_memory_fit fit;
+    char keys[400];
+    ls_config_layout_text(config, NULL, keys, sizeof keys);
+    assert_int_equal(ls_config_layout(config, 0, &layout, &error), LS_OK);
+    assert_int_equal(ls_memory_fit(config, &layout, NULL, &fit, &error), LS_OK);
+    struct told told = run_alone(config, (int)layout.ranks);
+    if (told.status)
+        fail_msg("%s: %s", keys, told.error.text);
+    double peak = told.peak / 0x1p20, plan = (double)fit.bytes / 0x1p20,
+           beside = (double)fit.beside / 0x1p20;
+    printf("%.1f MiB planned, %.1f beside it, of at most %.1f: %s\n", plan, peak - plan, beside,
+           keys);
+    if (peak < plan || peak > plan + beside)
+        fail_msg("%s\nresident %.1f MiB, planned %.1f and at most %.1f beside it", keys, peak, plan,
+                 beside);
+}
+
+static void test_a_run_takes_what_the_fit_says(void **state)
+{
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    skip(); /* their shadow is resident too */
+#endif
+    static const char *const recipes[] = {
+        "model.layers=4 model.channels=64 model.heads=4 batch.global=8",
+        "model.layers=2 model.channels=128 model.heads=4 batch.global=16 numerics.precision=fp32",
+        "model.arch=llama model.layers=4 model.channels=64 model.heads=4 model.kv_heads=2 "
+        "batch.global=8 optim.name=muon",
+    };
+    enum { RUNS = 48 };
+    for (int i = 0; i < RUNS; i += i < 2 ? 1 : check_every(23, 9)) {
+        char keys[400];
+        snprintf(keys, sizeof keys,
+                 "%s train.steps=2 train.save_every=1 eval.every=1 data.valid=u16:%s/tokens.bin "
+                 "data.sequence=32 model.vocab=50 train.out=%s/run%d",
+                 recipes[i % 3], (const char *)*state, (const char *)*state, i);
+        struct ls_config config = config_of(*state, keys), drawn;
+        const struct ls_draw draw = {
+            .seed = 17, .index = (uint64_t)i, .ranks_max = 8, .folder = *state};
+        run_check(i > 2 && ls_draw_layout(&config, &draw, &drawn) ? &drawn : &config);
+    }
+}
+
 /* The most while a save goes on, and before it. */
 struct save_peaks {
     struct ls_config config;
@@ -185,6 +271,9 @@ static void test_a_save_takes_no_whole_tensor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        /* First: see run_alone. */
+        cmocka_unit_test_setup_teardown(test_a_run_takes_what_the_fit_says, tokens_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_resident_is_planned, tokens_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_a_save_takes_no_whole_tensor, tokens_setup,
                                         scratch_teardown),

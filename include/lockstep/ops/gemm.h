@@ -70,6 +70,8 @@ void ls_gemm_reference(const struct ls_gemm *gemm);
 int ls_gemm_peak(struct ls_ops *ops, enum ls_dtype dtype, double *flops_per_s,
                  struct ls_error *error);
 
+/* Local. What it takes meanwhile, for its operands and their product. */
+size_t ls_gemm_peak_bytes(enum ls_dtype dtype);
 /* Local. "oneDNN 2.6.3": the library behind ls_gemm_peak. No result depends on it. */
 const char *ls_gemm_library(void);
 

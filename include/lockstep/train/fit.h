@@ -21,10 +21,18 @@ extern "C" {
 struct ls_memory_fit {
     int64_t ranks;      /* on this machine */
     int64_t bytes;      /* of all their plans, what goes to the host tier with them */
+    int64_t beside;     /* what their processes take beside that, at most; no verdict counts it */
     int64_t rank_bytes; /* that the rank takes of its device which takes most */
     struct ls_device_memory machine;
 };
-/* config is resolved, and layout its layout. Counted are the ranks of world that run on this
+/* Beside the plans a process takes its libraries and a rank its tables. Before the first step a
+ * process takes the operands with which it measures the machine's peak (ls_gemm_peak_bytes), and
+ * gives them back. From the first step on a rank takes what ops work in (ls_ops_workspace_bytes), a
+ * window of a checkpoint's tensors while it is written (rank 0 two), and over MPI what each group
+ * sums in (ls_comm_mpi_sum_bytes). Not counted: a sample's decoder (ls_decoder_bytes), a tokenizer,
+ * and pages of mapped files, which the system takes back.
+ *
+ * config is resolved, and layout its layout. Counted are the ranks of world that run on this
  * machine; world NULL: all of the layout's. The errors are those of ls_plan_rank. */
 int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout,
                   const struct ls_comm *world, struct ls_memory_fit *fit, struct ls_error *error);
