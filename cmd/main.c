@@ -134,10 +134,14 @@ int main(int argc, char **argv)
      * what was written in vain is an error at the end. */
     signal(SIGPIPE, SIG_IGN);
     launch_arguments(argv);
+    struct ls_error error;
+    if (cmd_progress_check(&error)) {
+        fprintf(stderr, "lockstep: %s\n", error.text);
+        return ls_exit_code(error.code);
+    }
     int code = dispatch(argc, argv);
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        struct ls_error error;
         int status =
             ls_error_errno(&error, errno ? errno : EIO, "lockstep: cannot write the output");
         fprintf(stderr, "%s\n", error.text);

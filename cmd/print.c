@@ -70,7 +70,9 @@ void cmd_print_overview(FILE *file)
     for (size_t i = 0; i < count; i++)
         fprintf(file, "  %-13s %s\n", pages[i].name, pages[i].summary);
     fputs("\n`lockstep help COMMAND` shows a command's page, `lockstep --version` the version.\n"
-          "`lockstep doctor` shows whether this machine can train.\n",
+          "`lockstep doctor` shows whether this machine can train.\n"
+          "Commands that take long show how far they are on standard error;\n"
+          "LOCKSTEP_PROGRESS=off in the environment turns that off.\n",
           file);
 }
 

@@ -398,6 +398,8 @@ def main():
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Hundreds of small runs need not measure the machine each.
     os.environ.setdefault("LOCKSTEP_PEAK_FLOPS", "1e12")
+    # On a slow machine a command prints no more lines than on a fast one.
+    os.environ.setdefault("LOCKSTEP_PROGRESS", "off")
     begin_s = time.monotonic()
     programs = programs_of(arguments.programs, arguments.under)
     run = Run(programs, max(arguments.jobs, 1))

@@ -22,6 +22,8 @@ static struct {
 } works[WORKS_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+void (*told_also)(const char *what, int64_t done, int64_t all);
+
 WRAPPED(ls_meter);
 void __wrap_ls_meter(const char *what, int64_t done, int64_t all)
 {
@@ -35,6 +37,8 @@ void __wrap_ls_meter(const char *what, int64_t done, int64_t all)
     works[i].done = done;
     works[i].all = all;
     pthread_mutex_unlock(&lock);
+    if (told_also)
+        told_also(what, done, all);
 }
 
 void told_clear(void)

@@ -6,6 +6,8 @@
 
 /* Forgets all. */
 void told_clear(void);
+/* Hears each of them too; NULL: nobody does. */
+extern void (*told_also)(const char *what, int64_t done, int64_t all);
 /* Fails unless somebody told of `what`, of no less than before until all was done, and at the end
  * of all of `all`. TOLD_SOME: however many there are; 0: nobody knew how many. */
 enum { TOLD_SOME = -1 };

@@ -1,0 +1,170 @@
+/* Commands that take long show how far they are: here the clock leaps by 11 seconds whenever one
+ * tells, so that every part of its work is a line in a log. */
+#include "../../cmd/cmd.h"
+
+#include "../support/scratch.h"
+#include "../support/told.h"
+#include "../support/wrapped.h"
+
+#include <lockstep/base/meter.h>
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "run_program.h"
+
+static atomic_int told; /* how often */
+
+WRAPPED(ls_now_s);
+double __wrap_ls_now_s(void)
+{
+    return __real_ls_now_s() + 11.0 * told;
+}
+
+WRAPPED(ls_meter);
+static void leap_and_show(const char *what, int64_t done, int64_t all)
+{
+    told++;
+    __real_ls_meter(what, done, all);
+}
+
+/* ---- a command in this process --------------------------------------------------------------- */
+
+#define KEYS                                                                                       \
+    "model.arch=gpt2", "model.layers=1", "model.channels=32", "model.heads=2", "model.vocab=60",   \
+        "model.context=16", "batch.global=4", "parallel.threads=1", "comm.timeout_s=0",            \
+        "numerics.arithmetic=fma", "data.train=u16:tokens.bin"
+
+enum { WORDS_MAX = 32 };
+
+static int setup(void **state)
+{
+    uint16_t tokens[2000];
+    if (scratch_setup(state) || chdir(*state))
+        return -1;
+    for (uint32_t i = 0; i < 2000; i++)
+        tokens[i] = (uint16_t)(i * 7 % 50);
+    scratch_write("tokens.bin", tokens, sizeof tokens);
+    return unsetenv("LOCKSTEP_PROGRESS");
+}
+
+static int teardown(void **state)
+{
+    return chdir("/") || scratch_teardown(state);
+}
+
+static int redirect(int fd, const char *path)
+{
+    int kept = dup(fd), file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    assert_true(kept >= 0 && file >= 0 && dup2(file, fd) == fd);
+    close(file);
+    return kept;
+}
+
+static void restore(int fd, int kept)
+{
+    fflush(NULL);
+    assert_true(dup2(kept, fd) == fd);
+    close(kept);
+}
+
+/* Runs it; what it wrote to standard error, to be freed. */
+static char *progress_of(int (*command)(int argc, char **argv), char *const *words)
+{
+    char *argv[WORDS_MAX] = {NULL};
+    int argc = 0;
+    while (words[argc]) {
+        argv[argc] = words[argc];
+        argc++;
+    }
+    fflush(NULL);
+    int out = redirect(STDOUT_FILENO, "out.txt"), log = redirect(STDERR_FILENO, "log.txt");
+    int code = command(argc, argv);
+    restore(STDOUT_FILENO, out);
+    restore(STDERR_FILENO, log);
+    ls_meter_show(NULL);
+    char *text = scratch_read("log.txt", NULL);
+    if (code > 1) /* 1: what is compared differs */
+        fail_msg("exit code %d: %s", code, text);
+    return text;
+}
+
+/* It shows the line, and nothing with LOCKSTEP_PROGRESS=off. */
+static void check_shown(int (*command)(int argc, char **argv), char *const *words, const char *line)
+{
+    char *text = progress_of(command, words);
+    if (!strstr(text, line))
+        fail_msg("no line \"%s\" in: %s", line, text);
+    free(text);
+    assert_int_equal(setenv("LOCKSTEP_PROGRESS", "off", 1), 0);
+    text = progress_of(command, words);
+    if (strstr(text, line))
+        fail_msg("with LOCKSTEP_PROGRESS=off: %s", text);
+    free(text);
+    assert_int_equal(unsetenv("LOCKSTEP_PROGRESS"), 0);
+}
+
+static void test_verify(void **state)
+{
+    (void)state;
+    char *words[] = {"verify", KEYS, "--layouts", "2", "--ranks", "2", "--steps", "1", NULL};
+    check_shown(cmd_verify, words, "lockstep verify: 1 of 2 layouts\n");
+}
+
+static void test_bench_step(void **state)
+{
+    (void)state;
+    char *words[] = {"step", KEYS, "train.steps=4", NULL};
+    check_shown(cmd_bench_step, words, "lockstep bench step: 2 of 4 steps  ETA ");
+}
+
+static void test_diff(void **state)
+{
+    (void)state;
+    char *one[] = {"train", KEYS, "train.steps=3", "train.out=one", "log.progress=off", NULL};
+    char *two[] = {"train",         KEYS, "train.steps=3", "train.out=two", "log.progress=off",
+                   "optim.lr=2e-2", NULL};
+    free(progress_of(cmd_train, one));
+    free(progress_of(cmd_train, two));
+    char *words[] = {"diff", "one", "two", "--force", NULL};
+    check_shown(cmd_diff, words, "lockstep diff: 1 of 2 steps\n");
+}
+
+/* What is no answer is refused before anything is done. */
+static void test_other_values(void **state)
+{
+    (void)state;
+    char output[PROGRAM_OUTPUT_BYTES];
+    assert_int_equal(program_run("LOCKSTEP_PROGRESS=never", "doctor", output),
+                     ls_exit_code(LS_ECONFIG));
+    assert_string_equal(output, "lockstep: LOCKSTEP_PROGRESS = never: expected on or off; unset it "
+                                "for on\n");
+    program_expect_under("LOCKSTEP_PROGRESS=on", "--version", 0, "numerics.version");
+    program_expect_under("LOCKSTEP_PROGRESS=", "--version", 0, "numerics.version");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_diff),
+        cmocka_unit_test(test_other_values),
+    };
+    told_also = leap_and_show;
+    setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
+    char path[4096];
+    program_path(path, sizeof path);
+    setenv("LOCKSTEP", path, 1);
+    return cmocka_run_group_tests_name("progress", tests, setup, teardown);
+}
