@@ -263,6 +263,7 @@ int cmd_bench_interop(int argc, char **argv)
         status = places_set(b, &error);
     if (!status)
         status = model_make(b, &error);
+    cmd_progress_begin("bench interop"); /* of each import and export */
     for (int round = 0; round < b->rounds && !status; round++) {
         status = timed(b, 0, round, &error);
         if (!status)

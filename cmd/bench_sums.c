@@ -2,6 +2,7 @@
  * changes a bit, with what each keeps, moves and takes (doc/adr/0023-leaves-in-turn.md). */
 #include "bench.h"
 
+#include <lockstep/base/meter.h>
 #include <lockstep/device/swap.h>
 #include <lockstep/ops.h>
 
@@ -170,8 +171,10 @@ static int measure(struct bench *b, struct way *ways, int count, struct ls_error
 {
     int status = LS_OK;
     for (int round = 0; round < ROUNDS && !status; round++)
-        for (int w = 0; w < count && !status; w++)
+        for (int w = 0; w < count && !status; w++) {
             status = way_run(b, &ways[w], &ways[w].seconds[round], error);
+            ls_meter("sums", round * count + w + 1, ROUNDS * count);
+        }
     return status ? status : exact_check(b, error);
 }
 
@@ -228,6 +231,7 @@ int cmd_bench_sums(int argc, char **argv)
         {0}};
     struct ls_error error = {0};
     int status = bench_args("bench sums", argc, argv, keys, &error);
+    cmd_progress_begin("bench sums");
     int levels = levels_of(b.leaves);
     struct way ways[] = {{.name = "chain of leaves", .add = chain_add, .device = 4, .moved = 4},
                          {.name = "tree", .add = tree_add, .device = 4.0 * levels, .moved = 4},

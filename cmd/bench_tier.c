@@ -2,6 +2,7 @@
  * table, and one JSON object on the last line. */
 #include "bench.h"
 
+#include <lockstep/base/meter.h>
 #include <lockstep/device/tier.h>
 
 #include <errno.h>
@@ -126,12 +127,14 @@ static int measure(const struct bench *bench, struct way *way, bool writes, int 
 static int measure_all(const struct bench *bench, struct way *ways, int count,
                        struct ls_error *error)
 {
+    int done = 0;
     for (int round = -1; round < ROUNDS; round++)
         for (int writes = 1; writes >= 0; writes--)
             for (int i = 0; i < count; i++) {
                 int status = measure(bench, &ways[i], writes, round, error);
                 if (status)
                     return status;
+                ls_meter("passes", ++done, 2 * (ROUNDS + 1) * count);
             }
     return LS_OK;
 }
@@ -218,6 +221,7 @@ int cmd_bench_tier(int argc, char **argv)
                          {.name = "file by threads", .fd = -1}};
     struct ls_error error = {0};
     int status = bench_args("bench tier", argc, argv, keys, &error);
+    cmd_progress_begin("bench tier");
     bench.mib = ls_round_up(bench.mib, TRANSFER_BYTES / MIB);
     if (!status)
         status = ls_arena_init(&bench.device, (size_t)BUFFERS * TRANSFER_BYTES, &error);

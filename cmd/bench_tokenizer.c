@@ -2,6 +2,7 @@
 #include "bench.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/meter.h>
 #include <lockstep/data.h>
 #include <lockstep/device.h>
 
@@ -64,6 +65,8 @@ static int measure(struct bench *b, int64_t threads, double *seconds, struct ls_
         }
         if (round >= 0)
             times[round] = ls_now_s() - begin;
+        ls_meter(threads == 1 ? "rounds of one thread" : "rounds of all threads", round + 2,
+                 ROUNDS + 1);
     }
     if (!status) {
         *seconds = bench_median(times, ROUNDS);
@@ -115,6 +118,7 @@ int cmd_bench_tokenizer(int argc, char **argv)
     int status = bench_args("bench tokenizer", argc, argv, keys, &error);
     if (!status && (!b.spec || !b.path))
         status = ls_error_set(&error, LS_ECONFIG, "expected tokenizer=SPEC and text=FILE");
+    cmd_progress_begin("bench tokenizer");
     if (!status)
         status = run(&b, &error);
     free(b.text);

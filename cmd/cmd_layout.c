@@ -290,7 +290,8 @@ static int check(const struct ls_config *config, const struct ls_layout *layout,
 {
     struct ls_layout_proof proof;
     double start = ls_now_s();
-    int status = ls_layout_check(config, layout, &proof, error);
+    cmd_progress_begin("layout");
+    int status = ls_layout_check(config, layout, true, &proof, error);
     if (status)
         return status;
     printf("proved: %s in %s; %s agree, %s arrive (%.2f s)\n", ls_counted(proof.ranks, "rank").text,

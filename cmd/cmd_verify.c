@@ -50,7 +50,7 @@ static int waits_prove(const struct ls_config *config, struct ls_error *error)
     struct ls_layout layout;
     struct ls_layout_proof proof;
     int status = ls_config_layout(config, 0, &layout, error);
-    return status ? status : ls_layout_check(config, &layout, &proof, error);
+    return status ? status : ls_layout_check(config, &layout, false, &proof, error);
 }
 
 /* Proves and runs one layout and prints its line. Only what makes going on senseless is an error.

@@ -3,6 +3,8 @@
 
 #include "trainer.h"
 
+#include <lockstep/base/meter.h>
+
 #include <stdlib.h>
 
 /* Steps of so many leaves each. */
@@ -13,6 +15,7 @@ struct course {
     int64_t *begins;       /* [steps]: operations before each */
     int64_t *clocks;       /* [steps]: `at` of what comes first in each; or NULL */
     int steps;
+    bool tells; /* how many ranks are recorded */
 };
 
 static int record(const struct course *course, int64_t rank, struct ls_recording *recording,
@@ -240,6 +243,8 @@ static int ranks_add(const struct course *course, struct ls_move_proof *proof,
     int status = LS_OK;
     for (int64_t rank = 0; rank < course->layout->ranks && !status; rank++) {
         struct ls_recording recording;
+        if (course->tells)
+            ls_meter("ranks", rank + 1, course->layout->ranks);
         if (ls_move_proof_alike(proof, rank) != rank)
             continue;
         ls_recording_init(&recording);
@@ -289,13 +294,14 @@ static int matrices_prove(const struct course *course, struct ls_layout_proof *o
     return status;
 }
 
-int ls_layout_check(const struct ls_config *config, const struct ls_layout *layout,
+int ls_layout_check(const struct ls_config *config, const struct ls_layout *layout, bool tells,
                     struct ls_layout_proof *out, struct ls_error *error)
 {
     struct course course;
     int64_t *leaves = NULL;
     bool meet = layout->matrices_meet && ls_group_size(layout, LS_GROUP_MATRICES) > 1;
     int status = course_init(&course, &leaves, config, layout, error);
+    course.tells = tells;
     if (!status)
         status = lists_prove(&course, true, out, error);
     if (!status && meet)

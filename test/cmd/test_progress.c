@@ -128,6 +128,30 @@ static void test_bench_step(void **state)
     check_shown(cmd_bench_step, words, "lockstep bench step: 2 of 4 steps  ETA ");
 }
 
+static void test_layout_check(void **state)
+{
+    (void)state;
+    char *words[] = {"layout", KEYS, "parallel.dp=4", "--check", NULL};
+    check_shown(cmd_layout, words, "lockstep layout: 1 of 4 ranks\n");
+}
+
+static void test_bench_tokenizer(void **state)
+{
+    (void)state;
+    char *words[] = {"tokenizer", "tokenizer=byte", "text=tokens.bin", "threads=2", NULL};
+    check_shown(cmd_bench_tokenizer, words,
+                "lockstep bench tokenizer: 1 of 6 rounds of one thread\n");
+    check_shown(cmd_bench_tokenizer, words,
+                "lockstep bench tokenizer: 1 of 6 rounds of all threads\n");
+}
+
+static void test_bench_sums(void **state)
+{
+    (void)state;
+    char *words[] = {"sums", "leaves=2", "parameters=65536", "threads=1", NULL};
+    check_shown(cmd_bench_sums, words, "lockstep bench sums: 1 of ");
+}
+
 static void test_diff(void **state)
 {
     (void)state;
@@ -156,9 +180,9 @@ static void test_other_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_verify),
-        cmocka_unit_test(test_bench_step),
-        cmocka_unit_test(test_diff),
+        cmocka_unit_test(test_verify),       cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_layout_check), cmocka_unit_test(test_bench_tokenizer),
+        cmocka_unit_test(test_bench_sums),   cmocka_unit_test(test_diff),
         cmocka_unit_test(test_other_values),
     };
     told_also = leap_and_show;

@@ -158,7 +158,7 @@ static void layout_run(struct session *s, int recipe, const struct ls_config *co
     struct ls_error error = {0};
     s->ran++;
     if (ls_config_layout(config, 0, &layout, &error) ||
-        ls_layout_check(config, &layout, &proof, &error))
+        ls_layout_check(config, &layout, false, &proof, &error))
         failure(s, recipe, config, error.text);
     else if (!runs(s, recipe, config, why, sizeof why))
         failure(s, recipe, config, why);

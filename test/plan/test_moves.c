@@ -238,7 +238,7 @@ static void test_layouts_are_proved(void **state)
         struct ls_layout layout = admitted(layouts[i]);
         struct ls_layout_proof proof;
         struct ls_error error = {0};
-        if (ls_layout_check(&config, &layout, &proof, &error))
+        if (ls_layout_check(&config, &layout, false, &proof, &error))
             fail_msg("layout %d: %s", i, error.text);
         assert_int_equal(proof.ranks, layout.ranks);
         assert_true((proof.groups > 0) == (layout.ranks > 1));
@@ -315,7 +315,7 @@ static void test_random_layouts_are_proved(void **state)
         if (!ls_draw_layout(&config, &draw, &drawn) || ls_config_layout(&drawn, 0, &layout, NULL))
             continue;
         found++;
-        if (ls_layout_check(&drawn, &layout, &proof, &error))
+        if (ls_layout_check(&drawn, &layout, false, &proof, &error))
             fail_msg("layout %d: %s", i, error.text);
         if (!recomputes(&layout))
             check_formulas(&drawn, &layout, i, i % layout.ranks);
@@ -358,7 +358,7 @@ static void test_pipelines_of_replicas_are_proved(void **state)
             assert_int_equal(ls_config_set(&config, word, &error), LS_OK);
         if (ls_config_layout(&config, 0, &layout, NULL))
             continue;
-        if (ls_layout_check(&config, &layout, &proof, &error))
+        if (ls_layout_check(&config, &layout, false, &proof, &error))
             fail_msg("%s %s %s, %ld ranks: %s", layers, frozen[i / 5 % 3], schedules[schedule],
                      (long)layout.ranks, error.text);
         proved++;
@@ -603,7 +603,7 @@ static void test_matrices_are_proved_apart(void **state)
         struct ls_error error = {0};
         lists_init(&lists, muon[i]);
         if (lists_prove(&lists, &all, &error) || lists_prove_alike(&lists, &rest, &error) ||
-            ls_layout_check(&config, &lists.layout, &apart, &error))
+            ls_layout_check(&config, &lists.layout, false, &apart, &error))
             fail_msg("layout %d: %s", i, error.text);
         assert_true(apart.recorded < all.recorded && rest.messages < all.messages);
         assert_int_equal(apart.ranks, all.ranks);
@@ -653,7 +653,7 @@ static void test_many_ranks_are_recorded_once(void **state)
     struct ls_layout layout = admitted(keys);
     struct ls_layout_proof proof;
     struct ls_error error = {0};
-    if (ls_layout_check(&config, &layout, &proof, &error))
+    if (ls_layout_check(&config, &layout, false, &proof, &error))
         fail_msg("%s", error.text);
     assert_int_equal(proof.ranks, 16384 / part);
     assert_int_equal(proof.recorded, 256 / part);

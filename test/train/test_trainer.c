@@ -618,7 +618,7 @@ static void test_replicas_of_a_deep_model(void **state)
             other.config.parallel.dp_shard = 2;
             other.config.parallel.zero = zero;
             if (ls_config_layout(&other.config, 0, &layout, &error) ||
-                ls_layout_check(&other.config, &layout, &proof, &error))
+                ls_layout_check(&other.config, &layout, false, &proof, &error))
                 fail_msg("%s: %s", what, error.text);
             run(&other);
             expect_same(&one, &other, 0, 2, what);

@@ -48,8 +48,8 @@ int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layo
 
 /* Records every rank, or one that it is alike, in a step of each batch of the ramp-up and two of
  * the full batch, one after the other, and proves that they agree. Where matrices meet, each rank
- * is recorded there. LS_ELAYOUT where they do not agree. */
-int ls_layout_check(const struct ls_config *config, const struct ls_layout *layout,
+ * is recorded there. tells: ls_meter hears how many are. LS_ELAYOUT where they do not agree. */
+int ls_layout_check(const struct ls_config *config, const struct ls_layout *layout, bool tells,
                     struct ls_layout_proof *proof, struct ls_error *error);
 
 #ifdef __cplusplus
