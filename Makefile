@@ -172,7 +172,8 @@ $(BUILD)/test/base/test_base: private LDFLAGS_BASE += $(call wrap,snprintf)
 $(BUILD)/test/convert/test_convert: private LDFLAGS_BASE += $(call wrap,strcmp)
 $(BUILD)/test/cmd/test_hang: private LDFLAGS_BASE += $(call wrap,ls_now_s pthread_cond_timedwait)
 # This one makes the disk slow.
-$(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write)
+$(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write ls_now_s flight_wait_begin \
+	flight_wait_moved flight_wait_look pthread_cond_timedwait)
 $(BUILD)/test/device/test_tier: private LDFLAGS_BASE += $(call wrap,tier_may_begin)
 $(BUILD)/test/device/test_tier_faults: private LDFLAGS_BASE += $(call wrap,tier_settle)
 # These run the program.
