@@ -45,7 +45,7 @@ OPTIONS(eval_options) = {
     {"--truncate", NULL, "leave out the first tokens of a request that is too long"},
     {"--choices", "FILE", "answer multiple choices in llm.c's format of HellaSwag"},
     {"--quantize", "none|int8|int8-weights",
-     "make the blocks' matrices int8, with what they meet or alone (default: none)"},
+     "quantize the blocks' matrices: int8 with their inputs, int8-weights alone (default: none)"},
     {"--threads", "N", "threads of each rank (default: cores / ranks)"},
     END};
 #define TEMPLATE_DATE                                                                              \
@@ -85,7 +85,7 @@ OPTIONS(generate_options) = {
     {"--top-p", "P", "draw from the likeliest tokens that together have P (default: 1)"},
     {"--seed", "N", "seed of the draw; the same seed gives the same text (default: 1234)"},
     {"--quantize", "none|int8|int8-weights",
-     "make the blocks' matrices int8, with what they meet or alone (default: none)"},
+     "quantize the blocks' matrices: int8 with their inputs, int8-weights alone (default: none)"},
     {"--threads", "N", "threads of each rank (default: cores / ranks)"},
     END};
 OPTIONS(prepare_options) = {
@@ -130,17 +130,18 @@ OPTIONS(plan_options) = {
      "2,048 "
      "accelerators)"},
     {"--explain", "KEYS",
-     "only layouts with these keys, such as pp=8,tp=8, and the textbook beside the best"},
+     "show only layouts with these keys, such as pp=8,tp=8, and the textbook beside the best"},
     {"--what-if", "FIGURE=VALUE",
-     "what another figure of the cluster would change, such as link.inter=100Gbps"},
+     "show what another figure of the cluster would change, such as link.inter=100Gbps"},
     {"--svg", "FILE", "draw a step of the best layout, ranks over time, as an SVG picture"},
     {"--trace", "FILE", "write that step as a trace for Perfetto"},
     {"--apply", "FILE", "write the configuration with the best layout's keys"},
     {"--lesson", "memory|bubble|allreduce|3d|scaling",
-     "an exercise with formula, numbers and answer instead of a plan; takes --svg and --cluster"},
+     "print an exercise with formula, numbers and answer instead of a plan; takes --svg and "
+     "--cluster"},
     {"--layout", NULL,
-     "no search: what the configuration's own layout takes; --what-if then takes several figures, "
-     "with commas between"},
+     "do not search: show what the configuration's own layout takes; --what-if then takes several "
+     "figures, with commas between"},
     {"--json", NULL, "with --layout: print one JSON object instead"},
     END};
 OPTIONS(export_options) = {
@@ -163,7 +164,8 @@ OPTIONS(convert_options) = {
     END};
 OPTIONS(bench_plan_options) = {
     {"--cluster", "FILE", "the machine, as it was measured"},
-    {"--rehearse", "TIMES", "let ranks sleep, on cores so many times slower"},
+    {"--rehearse", "TIMES",
+     "let ranks sleep instead of computing, as on cores so many times slower"},
     {"--steps", "N", "run N steps after two to warm up; the median counts (default: 7)"},
     END};
 OPTIONS(plan_memory_options) = {
@@ -250,12 +252,12 @@ static const struct cmd_page pages[] = {
      "lockstep layout configs/gpt2-124m.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
      "lockstep layout --check configs/llama-405b-16k.yaml\n"},
     {"plan", "[CONFIG.yaml] [key=value]...", "find the best layouts of a recipe on a cluster",
-     "Runs nothing. Looks at every layout that the recipe admits on the cluster: stages, data, "
+     "Trains nothing. Examines every layout that the recipe admits on the cluster: stages, data, "
      "context and tensor parallel, ZeRO, schedule, chunks, micro-batch, recomputation, offload. "
-     "Each is bounded, held against memory to the byte, and, if it may be among the best, "
-     "simulated: what every rank would compute and move is recorded from the trainer itself, and "
-     "carried out against a clock with the cluster's rates. Since no layout changes a bit of the "
-     "result, the fastest one may be taken.\n\nA key that the command line gives stays as it is; "
+     "For each it finds a bound of the step's time, and the memory to the byte. A layout that may "
+     "be among the best is simulated: the trainer itself records each rank's operations, and the "
+     "cluster's rates time them. No layout changes a bit of the result, so you can take the "
+     "fastest one.\n\nA key that the command line gives stays as it is; "
      "layout keys in the file are ignored. doc/planning.md explains the figures.\n\n`lockstep "
      "plan memory` shows what each rank keeps in memory, and when it keeps most.",
      plan_options,
@@ -264,15 +266,15 @@ static const struct cmd_page pages[] = {
      "--explain tp=2\n"
      "lockstep plan --lesson bubble --svg bubble.svg\n"},
     {"plan memory", "[CONFIG.yaml] [key=value]...", "show what each rank keeps in memory, and when",
-     "Runs nothing and allocates nothing of it. Prints, for each kind of ranks, the memory that a "
-     "run allocates, to the byte: parameters, gradients, optimizer states, activations that are "
-     "kept for the backward, the workspace of the layer under work, and what communication goes "
-     "through. Then the moment of a step at which most of it is in use: which half of which layer, "
-     "for which micro-batch. If this machine has less memory than the ranks take, it says which "
-     "changes of the layout would be enough, the cheapest first.\n\n--explain sets beside it what "
-     "papers count (16 bytes a parameter, ZeRO 1 to 3, the activations of Korthikanti et al.) and "
-     "says where and why this differs, for this configuration and for a model of 7 billion "
-     "parameters on 4 ranks.",
+     "Trains nothing, and does not allocate the memory. Prints, for each kind of rank, the memory "
+     "that a run allocates, to the byte: parameters, gradients, optimizer states, activations that "
+     "are kept for the backward, the workspace of the current layer, and communication buffers. "
+     "Then it names the moment of a step at which most memory is in use: the layer, the part of "
+     "its forward or backward, and the micro-batch. If this machine has less memory than the ranks "
+     "take, it says which changes of the layout would be enough, the cheapest first.\n\n--explain "
+     "sets beside it what papers count (16 bytes a parameter, ZeRO 1 to 3, the activations of "
+     "Korthikanti et al.) and says where and why this differs, for this configuration and for a "
+     "model of 7 billion parameters on 4 ranks.",
      plan_memory_options,
      "lockstep plan memory configs/gpt2-124m.yaml parallel.dp=4 parallel.zero=2\n"
      "lockstep plan memory configs/llama-405b-16k.yaml --svg memory.svg\n"
@@ -301,13 +303,11 @@ static const struct cmd_page pages[] = {
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
      "prints its loss on DATA (a token store, or an llm.c token file), or on the run's own "
      "data.valid: in nats and bits per token, and in bits per byte of text. --text, --ids, "
-     "--requests and --choices evaluate on something else.\n\nThe layout is that "
-     "of the keys (parallel.tp, pp, dp, cp, sp, cp_method, tp_overlap, split; numerics.isa; "
-     "comm.*), whatever "
-     "layout trained the run: one rank without. " TOKENIZER_KEY
-     " Each rank loads its part of the model. Ranks are "
-     "threads of this process, or processes under mpirun or srun. The loss is the same, bit for "
-     "bit.",
+     "--requests and --choices evaluate on something else.\n\nThe keys give the layout "
+     "(parallel.tp, pp, dp, cp, sp, cp_method, tp_overlap, split; numerics.isa; "
+     "comm.*), whatever layout trained the run; without them it is one rank. " TOKENIZER_KEY
+     " Each rank loads its part of the model. Ranks are threads of this process, or processes "
+     "under mpirun or srun. The loss is the same, bit for bit.",
      eval_options,
      "lockstep eval runs/demo\nlockstep eval runs/demo corpus_valid --samples 256\n"
      "lockstep eval runs/demo --step 300\n"
@@ -317,13 +317,12 @@ static const struct cmd_page pages[] = {
      "lockstep eval runs/demo/checkpoints/step-00000300\n"},
     {"generate", "RUN [key=value...]", "continue a text with a trained model",
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
-     "prints the prompt's continuation. With --prompts, each prompt becomes a JSON line, in their "
-     "order; it is the same whatever the batch.\n\nA log-probability has the bits of the forward "
-     "of training, which `lockstep eval --ids` and `--requests` compute again.\n\nA model that "
-     "does not fit one rank is cut by "
-     "parallel.tp and parallel.pp (with parallel.split, comm.*), whatever layout trained "
-     "it. " TOKENIZER_KEY " Ranks "
-     "are threads of this process, or processes under mpirun or srun. The text is the same.",
+     "prints the prompt's continuation. With --prompts, it prints a JSON line for each prompt, in "
+     "their order. The batch size does not change the text.\n\nA log-probability has the bits of "
+     "the forward of training, which `lockstep eval --ids` and `--requests` compute again.\n\nIf a "
+     "model does not fit one rank, cut it with parallel.tp and parallel.pp (and parallel.split, "
+     "comm.*), whatever layout trained it. " TOKENIZER_KEY " Ranks are threads of this process, or "
+     "processes under mpirun or srun. The text is the same.",
      generate_options,
      "lockstep generate runs/demo --prompt \"In the beginning\" --tokens 200 --top-p 0.9\n"
      "lockstep generate runs/demo --prompt \"In the beginning\" parallel.tp=2 parallel.pp=2\n"
@@ -332,11 +331,11 @@ static const struct cmd_page pages[] = {
     {"convert", "deepspeed|megatron|torchtitan FILE|ARGUMENTS [key=value]...",
      "translate another trainer's configuration",
      "Reads DeepSpeed's JSON, Megatron-LM's arguments (as one text, behind --, or a shell script "
-     "that gives them) or torchtitan's TOML, and prints a configuration of Lockstep. Behind each "
-     "key stands where it comes from; then follows what was left out, and why. A default there "
-     "that is another one here is written out.\n\n"
-     "A key that changes results and has no counterpart is refused, as is a key that nobody knows; "
-     "each is named, with its line and the reason. --allow-loss leaves them out, and names them in "
+     "that gives them) or torchtitan's TOML, and prints a configuration of Lockstep. A comment "
+     "after each key says where it comes from. At the end are the keys that were left out, and "
+     "why. If the other trainer's default differs from that of Lockstep, it is written out.\n\n"
+     "A key that changes results and has no counterpart is refused, as is an unknown key; each is "
+     "named, with its line and the reason. --allow-loss leaves them out, and names them in "
      "the result and on standard error.\n\n"
      "key=value sets a key of Lockstep and wins over the file.",
      convert_options,
@@ -346,7 +345,7 @@ static const struct cmd_page pages[] = {
      "lockstep convert torchtitan llama3_8b.toml --ranks 8 --allow-loss\n"
      "lockstep convert deepspeed --keys\n"},
     {"import", "DIR --out RUN [key=value]...", "make a run of another program's model",
-     "DIR is a folder of Hugging Face's: config.json, and weights as safetensors, in one file or "
+     "DIR is a Hugging Face folder: config.json, and weights as safetensors, in one file or "
      "in "
      "shards with their index; or llm.c's model_*.bin; or a run. RUN becomes a directory with "
      "config.yaml, a checkpoint of step 0, and in hf/ the tokenizer's and other files that go with "
@@ -367,8 +366,8 @@ static const struct cmd_page pages[] = {
      "makes a folder of them alone.\n\n"
      "--quantize int8 makes matrices Q8_0: 32 values of a row are int8 with one scale in fp16. A "
      "matrix whose rows are not whole blocks of 32 is fp16, with a warning.\n\n"
-     "A model that the format cannot say is refused, with the key. What is made appears complete "
-     "or not at all.",
+     "A model that the format cannot represent is refused, with the key. The output appears "
+     "complete or not at all.",
      export_options,
      "lockstep export runs/qwen --format hf --dtype bf16 --out out/\n"
      "lockstep export runs/qwen --format gguf --dtype fp16 --out qwen.gguf\n"
@@ -383,11 +382,9 @@ static const struct cmd_page pages[] = {
      "them, and writes a train and a validation store in Megatron's .bin/.idx format. A file "
      "appears under its final name only when it is complete. The tokenizer's name is kept beside "
      "the stores, so that training, evaluation and generation find it.\n\nWith --pairs or --chat a "
-     "line "
-     "of JSONL is an example for fine-tuning. PREFIX_train.mask and PREFIX_valid.mask say which "
-     "tokens count: training and evaluation learn from and measure the answers alone.\n\nBytes "
-     "that are not "
-     "UTF-8 are kept as they are.",
+     "line of JSONL is an example for fine-tuning. PREFIX_train.mask and PREFIX_valid.mask say "
+     "which tokens count: training and evaluation learn from and measure the answers "
+     "alone.\n\nBytes that are not UTF-8 are kept as they are.",
      prepare_options,
      "lockstep data prepare --input book.txt --output corpus --tokenizer byte\n"
      "lockstep data prepare --input web.jsonl.zst --output web --tokenizer gpt2/ --workers 8\n"
@@ -400,13 +397,12 @@ static const struct cmd_page pages[] = {
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
     {"bench", "attention|gemm|comm|int8|interop|machine|ops|pipeline|step|sums|tier|tokenizer ...",
      "measure this machine",
-     "`lockstep bench gemm`: matrix products; `bench int8`: those with weights of int8; "
-     "`bench attention`: attention; `bench comm`: collectives; `bench ops`: the other "
-     "kernels; `bench machine`: all of it, for the planner; `bench pipeline`: schedules; "
-     "`bench step`: whole training steps; `bench sums`: ways to add leaves; `bench tier`: memory "
-     "tiers; `bench tokenizer`: text to tokens; `bench interop`: import and export. Each compares "
-     "with the machine's own limit, "
-     "measured in the same run.",
+     "`lockstep bench gemm`: matrix products; `bench int8`: those with weights of int8; `bench "
+     "attention`: attention; `bench comm`: collectives; `bench ops`: the other kernels; `bench "
+     "machine`: all of it, for the planner; `bench pipeline`: schedules; `bench step`: whole "
+     "training steps; `bench sums`: ways to add leaves; `bench tier`: memory tiers; `bench "
+     "tokenizer`: text to tokens; `bench interop`: import and export. Each compares with the "
+     "machine's own limit, measured in the same run.",
      none, NULL},
     {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32|int8] [isa=NAME] [arithmetic=NAME]",
      "measure matrix products",
@@ -423,9 +419,9 @@ static const struct cmd_page pages[] = {
      "[tokens=N] [window=N] [heads=N] [kv_heads=N] [head_dim=N] [threads=N] [dtype=bf16|fp16|fp32] "
      "[isa=NAME] [arithmetic=NAME]",
      "measure attention",
-     "Prints the time of attention over a sequence, forward and backward, to all keys, to those in "
-     "a window and with capped scores, its operations on pairs that see each other a second, and "
-     "the time of one token that is generated behind such a sequence.",
+     "Prints the time and GFLOP/s of attention over a sequence, forward and backward: to all keys, "
+     "to the keys in a window, and with capped scores. Only pairs that see each other count as "
+     "operations. Then it prints the time of one token that is generated after such a sequence.",
      none,
      "lockstep bench attention\nlockstep bench attention tokens=8192 window=1024 kv_heads=4\n"},
     {"bench comm", "[ranks=N] [bytes=N]", "measure collectives",
@@ -435,14 +431,14 @@ static const struct cmd_page pages[] = {
     {"bench machine", "[CONFIG.yaml] [key=value]...", "measure this machine for the planner",
      "Writes a cluster file for `lockstep plan`: how long each kind of op takes by shape, type and "
      "threads, each kind of collective by ranks and bytes, copies and the disk; all cores compute "
-     "at once, as ranks do. With a configuration it measures exactly the works of its layout (and "
-     "of the same model cut over as many ranks as there are cores), so that a plan for it need not "
-     "interpolate; without one, a grid of shapes. Under mpirun it measures each host, takes "
-     "medians over hosts, names those that are more than 10 % slower, and measures the network "
-     "between them; start one process a host, or as many as shall meet in collectives. The grid "
-     "takes about a minute on two cores that nothing else uses, --quick some seconds.\n\n--check "
-     "trains some steps of a configuration of one rank, in turns with the works of a step alone, "
-     "and prints both.",
+     "at once, as ranks do. With a configuration it measures exactly the operations of its layout "
+     "(and of the same model cut over as many ranks as there are cores), so that a plan for it "
+     "need not interpolate. Without one, it measures a grid of shapes. Under mpirun it measures "
+     "each host, takes medians over hosts, names those that are more than 10 % slower, and "
+     "measures the network between them; start one process for each host, or as many as will take "
+     "part in its collectives. The grid takes about a minute on two idle cores, --quick a few "
+     "seconds.\n\n--check trains a few steps of a configuration of one rank, in turns with a "
+     "step's operations alone, and prints the times of both.",
      machine_options,
      "lockstep bench machine --out machine.yaml\n"
      "lockstep bench machine --out machine.yaml run.yaml\n"
@@ -456,19 +452,19 @@ static const struct cmd_page pages[] = {
      none, "lockstep bench pipeline\nlockstep bench pipeline ranks=16 micro=32 ms=60\n"},
     {"bench plan", "[CONFIG.yaml] [key=value]...", "hold a forecast against a step that runs",
      "Forecasts a step of the layout on a measured machine (`lockstep bench machine --out`), runs "
-     "a few steps of it here on random tokens, and prints both as one JSON object. With --rehearse "
-     "ranks compute nothing: they sleep for as long as their ops would take on cores so many times "
-     "slower, and move their bytes as in a run. So layouts of more ranks than cores show what "
-     "schedules and overlaps take.",
+     "a few steps of it here on random tokens, and prints both as one JSON object. With "
+     "--rehearse, ranks compute nothing: they sleep for as long as their operations would take on "
+     "cores so many times slower, and communicate as in a run. So schedules and overlap can be "
+     "timed for more ranks than there are cores.",
      bench_plan_options,
      "lockstep bench plan run.yaml --cluster machine.yaml parallel.tp=2\n"
      "lockstep bench plan run.yaml --cluster machine.yaml --rehearse 20 parallel.pp=8\n"},
     {"bench step", "[CONFIG.yaml] [key=value]...", "measure training steps",
-     "Trains a few steps on random tokens and prints one JSON object: tokens per second, time of "
-     "a step and of its update, peak memory, the rate of matrix products and its share of the "
+     "Trains a few steps on random tokens and prints one JSON object: tokens per second, time of a "
+     "step and of its update, peak memory, the rate of matrix products and its share of the "
      "machine's rate; with memory.offload the bytes that moved in a step, the seconds in which "
-     "some did and those that were waited for; and for each axis of the layout the bytes that "
-     "moved in a step, the bytes that should have, and the time spent waiting.",
+     "some were moving, and the seconds spent waiting for them; and for each axis of the layout "
+     "the bytes that moved in a step, the bytes that should have, and the time spent waiting.",
      none,
      "lockstep bench step model.preset=gpt2-124m batch.global=4 parallel.dp=2\n"
      "lockstep bench step optim.name=muon\n"},
@@ -479,16 +475,17 @@ static const struct cmd_page pages[] = {
      "and moves, and its time beside the chain's.",
      none, "lockstep bench sums\nlockstep bench sums leaves=512\n"},
     {"bench interop", "[folder=PATH] [mib=N] [rounds=N]", "measure import and export of a model",
-     "Makes a Llama of mib=1024 MiB in bf16 as a folder of Hugging Face's, in a folder (here, by "
-     "default), imports it and exports it again, rounds=3 times in turns with a program that reads "
-     "and writes as many bytes and syncs them. Prints both rates, and the share of the plain one.",
+     "Makes a Llama of mib=1024 MiB in bf16 as a Hugging Face folder, inside folder=PATH (default: "
+     "the current folder). Imports it and exports it again, rounds=3 times, in turns with a plain "
+     "program that reads and writes as many bytes and syncs them. Prints both rates, and the share "
+     "of the plain one.",
      none, "lockstep bench interop folder=/mnt/nvme\n"},
     {"bench tier", "[folder=PATH] [mib=N]", "measure memory tiers",
-     "Moves mib=1024 MiB to host memory and to a file in a folder (here, by default) and back, and "
-     "prints the rates beside those of plain copies, and of plain O_DIRECT reads and writes of the "
-     "same disk, measured in turns with them; the last line has them as one JSON object. "
-     "LOCKSTEP_IO_URING=0 in the environment has threads take the place of io_uring, as where the "
-     "system does not allow it.",
+     "Moves mib=1024 MiB to host memory and to a file in folder=PATH (default: the current folder) "
+     "and back, and prints the rates beside those of plain copies, and of plain O_DIRECT reads and "
+     "writes of the same disk, measured in turns with them; the last line has them as one JSON "
+     "object. With LOCKSTEP_IO_URING=0 in the environment, threads replace io_uring, as they do if "
+     "the system does not allow it.",
      none, "lockstep bench tier folder=/mnt/nvme\n"},
     {"bench tokenizer", "tokenizer=SPEC text=FILE [threads=N]", "measure encoding of text",
      "Encodes a text file, five times, on one thread and on several (as many as cores) that each "
@@ -501,16 +498,17 @@ static const struct cmd_page pages[] = {
      none, NULL},
     {"plot", "RUN...", "draw the losses of runs",
      "Draws the training and validation losses of RUN/metrics.jsonl, and the learning rate below "
-     "them, as an SVG picture: each step faint, and a line of means over them. Several runs come "
-     "into one picture. A step without a finite loss is a gap with a mark.",
+     "them, as an SVG picture: each step faint, and a line of means over them. Several runs share "
+     "one picture. A step without a finite loss is a gap with a mark.",
      plot_options, "lockstep plot runs/demo\nlockstep plot runs/a runs/b --output both.svg\n"},
     {"profile", "RUN", "show where the time of a run went, against the plan",
      "Reads only the run's directory. Prints the parts of a step: computing, the optimizer, waits "
-     "for samples and for other ranks by axis of the layout; medians over steps with what nine in "
-     "ten keep within, means over ranks. The first two steps after each start, skipped steps and "
-     "those of a ramp-up are left out. One sentence names the bottleneck.\n\nWith --cluster what "
-     "the same layout would take by the plan stands beside it, and the difference. A run with "
-     "log.profile=true has products, attention, passes over memory and the update measured.",
+     "for samples and for other ranks by axis of the layout; medians over steps with the range "
+     "that holds nine in ten of them, means over ranks. The first two steps after each start, "
+     "skipped steps and those of a ramp-up are left out. One sentence names the "
+     "bottleneck.\n\nWith --cluster it prints beside it what the same layout would take by the "
+     "plan, and the difference. A run with log.profile=true has products, attention, passes over "
+     "memory and the update measured.",
      profile_options,
      "lockstep profile runs/demo\n"
      "lockstep bench machine --out machine.yaml runs/demo/config.yaml\n"

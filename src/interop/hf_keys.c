@@ -445,9 +445,10 @@ static int export_check(const struct ls_config *config, const json_t *descriptio
             continue;
         if (strcmp(value_of(config, &all[i], ours, sizeof ours),
                    value_of(&again[0], &all[i], theirs, sizeof theirs)))
-            status = ls_config_reject(config, LS_ECONFIG, all[i].name, error,
-                                      "Hugging Face's %s cannot say that: a model there has %.60s",
-                                      ls_family_of(config->model.arch)->hf.model_type, theirs);
+            status =
+                ls_config_reject(config, LS_ECONFIG, all[i].name, error,
+                                 "Hugging Face's %s cannot represent that: a model there has %.60s",
+                                 ls_family_of(config->model.arch)->hf.model_type, theirs);
     }
     free(again);
     return status;
