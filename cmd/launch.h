@@ -22,9 +22,10 @@ int launch_plan_config(struct ls_config *config, const char *const *words, int c
                        struct ls_error *missing, struct ls_error *error);
 /* Ends a line with what a plan takes in memory tiers, "  (and host 1.2 GiB)". */
 void launch_tiers_print(const struct ls_memory_plan *plan);
-/* Prints "4 ranks on this machine alone would take 3.1 GiB of memory; it has 23.5 GiB, of which 20.2
- * GiB is free: fits", what the processes take beside that, and, if it does not fit, the changes with
- * which it would. before: of each line. *starts: training would not be refused here. */
+/* Prints "4 ranks on this machine alone would take 3.1 GiB of memory; it has 23.5 GiB, of
+ * which 20.2 GiB is free: fits", what the processes take beside that, and, if it does not fit, the
+ * changes with which it would. before: of each line. *starts: training would not be refused here.
+ */
 int launch_fit_print(const char *before, const struct ls_config *config,
                      const struct ls_layout *layout, bool *starts, struct ls_error *error);
 /* What a layout takes with all its ranks on this machine, in bytes; LS_ELAYOUT, and LS_ENOMEM where

@@ -258,8 +258,9 @@ void planned_forecast(const struct ls_search_options *options, const struct ls_c
     time_print(f);
     if (layout)
         planned_leaves(options, config, layout, f);
-    printf("  model flops %.1f %% of peak (attention as if nothing were masked), computed %.1f %%\n",
-           100 * f->mfu, 100 * f->hfu);
+    printf(
+        "  model flops %.1f %% of peak (attention as if nothing were masked), computed %.1f %%\n",
+        100 * f->mfu, 100 * f->hfu);
     printf("\nmemory: %s of %s of a rank%s\n", ls_bytes(f->device_bytes).text,
            ls_bytes(f->capacity_bytes).text, f->fits ? "" : ", which does not fit");
     training_print(options, f);
