@@ -203,8 +203,8 @@ int launch_fit_print(const char *before, const struct ls_config *config,
     static const char *const verdicts[] = {
         [LS_FITS] = "fits",
         [LS_FITS_NOT_NOW] = "DOES NOT FIT now: end other programs first",
-        [LS_FITS_NOT] = "DOES NOT FIT: use more machines (`lockstep plan --cluster FILE` is "
-                        "for those of a cluster), or keep less"};
+        [LS_FITS_NOT] = ("DOES NOT FIT: use more machines (`lockstep plan --cluster FILE` is "
+                         "for those of a cluster), or keep less")};
     struct ls_memory_fit fit;
     int status = ls_memory_fit(config, layout, NULL, &fit, error);
     if (status)

@@ -78,7 +78,7 @@ const struct family family_gemma = {
               .acts = 1u << LS_ACT_GEGLU,
               .ffn = {.times = 8, .over = 1, .multiple = 1},
               .presets = presets,
-              .hf = {"gemma", "GemmaForCausalLM", "model.", hf_keys, NULL},
+              .hf = {"gemma", "GemmaForCausalLM", "model.", hf_keys, NULL, false},
               .gguf = {.architecture = "gemma", .norm_plus_one = true, .tied = true}},
     .embedding = &gemma_embedding,
     .block = &block,

@@ -80,7 +80,7 @@ const struct family family_gemma2 = {
               .window_layers = LS_WINDOW_EVEN,
               .ffn = {.times = 4, .over = 1, .multiple = 1},
               .presets = presets,
-              .hf = {"gemma2", "Gemma2ForCausalLM", "model.", hf_keys, NULL},
+              .hf = {"gemma2", "Gemma2ForCausalLM", "model.", hf_keys, NULL, false},
               .gguf = {.architecture = "gemma2",
                        .norm_plus_one = true,
                        .tied = true,

@@ -176,7 +176,7 @@ const struct family family_gpt2 = {
               .acts = 1u << LS_ACT_GELU_TANH | 1u << LS_ACT_GELU_ERF,
               .ffn = {.times = 4, .over = 1, .multiple = 1},
               .presets = presets,
-              .hf = {"gpt2", "GPT2LMHeadModel", "transformer.", hf_keys, hf_dropouts},
+              .hf = {"gpt2", "GPT2LMHeadModel", "transformer.", hf_keys, hf_dropouts, false},
               .gguf = {.architecture = "gpt2", .names = gguf_names}},
     .embedding = &embedding,
     .block = &block,

@@ -94,7 +94,7 @@ const struct family family_llama = {
               .acts = 1u << LS_ACT_SWIGLU,
               .ffn = {.times = 8, .over = 3, .multiple = 256},
               .presets = presets,
-              .hf = {"llama", "LlamaForCausalLM", "model.", hf_keys, NULL},
+              .hf = {"llama", "LlamaForCausalLM", "model.", hf_keys, NULL, false},
               .gguf = {.architecture = "llama", .interleaved = true, .frequencies = true}},
     .embedding = &llama_embedding,
     .block = &llama_block,

@@ -26,7 +26,7 @@ const struct family family_mistral = {
               .acts = 1u << LS_ACT_SWIGLU,
               .ffn = {.times = 8, .over = 3, .multiple = 256},
               .presets = presets,
-              .hf = {"mistral", "MistralForCausalLM", "model.", hf_keys, NULL},
+              .hf = {"mistral", "MistralForCausalLM", "model.", hf_keys, NULL, false},
               .gguf = {.architecture = "llama", .interleaved = true, .frequencies = true}},
     .keys = keys,
     .embedding = &llama_embedding,

@@ -61,7 +61,7 @@ const struct family family_olmo2 = {
               .acts = 1u << LS_ACT_SWIGLU,
               .ffn = {.times = 8, .over = 3, .multiple = 256},
               .presets = presets,
-              .hf = {"olmo2", "Olmo2ForCausalLM", "model.", hf_keys, NULL},
+              .hf = {"olmo2", "Olmo2ForCausalLM", "model.", hf_keys, NULL, false},
               .gguf = {.architecture = "olmo2", .head = true, .names = gguf_names}},
     .embedding = &llama_embedding,
     .block = &block,

@@ -62,7 +62,7 @@ const struct family family_phi3 = {
               .acts = 1u << LS_ACT_SWIGLU,
               .ffn = {.times = 8, .over = 3, .multiple = 256},
               .presets = presets,
-              .hf = {"phi3", "Phi3ForCausalLM", "model.", hf_keys, NULL, .unscaled = true},
+              .hf = {"phi3", "Phi3ForCausalLM", "model.", hf_keys, NULL, true},
               .gguf = {.architecture = "phi3", .names = gguf_names}},
     .keys = keys,
     .embedding = &llama_embedding,

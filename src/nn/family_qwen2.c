@@ -33,7 +33,7 @@ const struct family family_qwen2 = {
               .acts = 1u << LS_ACT_SWIGLU,
               .ffn = {.times = 8, .over = 3, .multiple = 256},
               .presets = presets,
-              .hf = {"qwen2", "Qwen2ForCausalLM", "model.", hf_keys, NULL},
+              .hf = {"qwen2", "Qwen2ForCausalLM", "model.", hf_keys, NULL, false},
               .gguf = {.architecture = "qwen2"}},
     .embedding = &llama_embedding,
     .block = &llama_block,

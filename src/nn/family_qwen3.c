@@ -59,7 +59,7 @@ const struct family family_qwen3 = {
               .acts = 1u << LS_ACT_SWIGLU,
               .ffn = {.times = 8, .over = 3, .multiple = 256},
               .presets = presets,
-              .hf = {"qwen3", "Qwen3ForCausalLM", "model.", hf_keys, NULL},
+              .hf = {"qwen3", "Qwen3ForCausalLM", "model.", hf_keys, NULL, false},
               .gguf = {.architecture = "qwen3", .names = gguf_names}},
     .embedding = &llama_embedding,
     .block = &block,

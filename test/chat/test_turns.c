@@ -295,8 +295,8 @@ static const char *const within[] = {
     "{{ s|first if s else '' }}",
     "{% if m.role == 'tool' %}{{ s|first if s else '' }}{% endif %}",
     "{% for o in messages[loop.index:] %}{{ o.role[0] if m.role == 'system' else '' }}{% endfor %}",
-    "{% for o in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{{ o.role[0] }}{% endfor "
-    "%}",
+    ("{% for o in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{{ o.role[0] }}"
+     "{% endfor %}"),
     "{% set messages = messages[1:] %}",
     "{% if m.role != 'tool' %}{{ f() if f is defined and m.content == '' }}{% endif %}",
     "{% if m == messages[-1] %}.{% endif %}",

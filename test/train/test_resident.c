@@ -196,8 +196,8 @@ static void test_a_run_takes_what_the_fit_says(void **state)
     static const char *const recipes[] = {
         "model.layers=4 model.channels=64 model.heads=4 batch.global=8",
         "model.layers=2 model.channels=128 model.heads=4 batch.global=16 numerics.precision=fp32",
-        "model.arch=llama model.layers=4 model.channels=64 model.heads=4 model.kv_heads=2 "
-        "batch.global=8 optim.name=muon",
+        ("model.arch=llama model.layers=4 model.channels=64 model.heads=4 model.kv_heads=2 "
+         "batch.global=8 optim.name=muon"),
     };
     enum { RUNS = 48 };
     for (int i = 0; i < RUNS; i += i < 2 ? 1 : check_every(23, 9)) {
