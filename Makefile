@@ -150,6 +150,8 @@ $(BUILD)/test/train/test_drift $(BUILD)/test/train/test_drift_mpi: private LDFLA
 	ls_optimizer_step ls_loader_take)
 $(BUILD)/test/parallel/test_pipeline_bubble: private LDFLAGS_BASE += $(call wrap,ls_now_s nanosleep ls_send_start \
 	ls_recv_start ls_wait)
+$(BUILD)/test/comm/test_watch_mpi: private LDFLAGS_BASE += $(call wrap,ls_now_s flight_wait_begin \
+	flight_wait_moved flight_wait_look)
 $(BUILD)/test/comm/test_watch: private LDFLAGS_BASE += $(call wrap,ls_now_s flight_wait_begin flight_wait_look \
 	pthread_cond_timedwait)
 $(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_peak)

@@ -70,10 +70,15 @@ static void put(struct plain *p, const char *bytes, size_t count)
     p->bytes += count;
 }
 
+/* Of no bytes all are equal, wherever they are. */
+static bool equal(const char *a, const char *b, size_t bytes)
+{
+    return bytes == 0 || memcmp(a, b, bytes) == 0;
+}
+
 static bool begins(const struct ls_chat_text *text, const struct ls_chat_text *with)
 {
-    return text->count >= with->count &&
-           (with->count == 0 || memcmp(text->bytes, with->bytes, with->count) == 0);
+    return text->count >= with->count && equal(text->bytes, with->bytes, with->count);
 }
 
 /* Puts every turn, behind the one before or as a document; *one: each is how the whole begins. */
@@ -138,7 +143,7 @@ static int same_examples(const struct ls_chat *chat, const char *shown, json_t *
         put(&made, "|", part->ends_document);
         end = part->end;
     }
-    if (rc != expected || (!rc && (made.bytes != p.bytes || memcmp(made.text, p.text, p.bytes))))
+    if (rc != expected || (!rc && (made.bytes != p.bytes || !equal(made.text, p.text, p.bytes))))
         fail_msg("%s\n%s\n%d %s\n%.*s\nexpected %d\n%.*s", shown, line, rc, error.text,
                  (int)made.bytes, made.text ? made.text : "", expected, (int)p.bytes,
                  p.text ? p.text : "");
@@ -174,16 +179,16 @@ static int same_texts(const struct ls_chat *chat, const char *shown, json_t *con
             continue;
         made++;
         rc = chat_conversation_render(&c, i, prompt, NULL, &alone, &error);
-        if (rc || bytes != alone.count || memcmp(alone.bytes, whole.bytes, of->shared) ||
+        if (rc || bytes != alone.count || !equal(alone.bytes, whole.bytes, of->shared) ||
             (of->count &&
-             memcmp(alone.bytes + of->shared, prefixes.own.bytes + of->first, of->count)))
+             !equal(alone.bytes + of->shared, prefixes.own.bytes + of->first, of->count)))
             fail_msg("%s\n%s\n%lld messages, prompt %d: %s\n%.*s%.*s\nexpected\n%.*s", shown, line,
                      (long long)i, prompt, rc ? error.text : "", (int)of->shared, whole.bytes,
                      (int)of->count, prefixes.own.bytes + of->first, (int)alone.count, alone.bytes);
     }
     bool fails = chat_conversation_render(&c, count, prompt, NULL, &alone, &error) != LS_OK;
     if (fails != (rc != LS_OK) ||
-        (!fails && (alone.count != whole.count || memcmp(alone.bytes, whole.bytes, whole.count))))
+        (!fails && (alone.count != whole.count || !equal(alone.bytes, whole.bytes, whole.count))))
         fail_msg("%s\n%s\nthe whole is another text, or fails, beside others", shown, line);
     free(line);
     free(prefixes.of);

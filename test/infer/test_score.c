@@ -160,10 +160,11 @@ static void test_one_log_probability_in_every_layout(void **state)
         {"numerics.isa=plain"},
         {"parallel.pp=2", "parallel.cp=2", "parallel.dp=2"},
     };
+    struct scores *other = NULL; /* of the run before */
     for (int run = 0; run < RUNS; run++) {
         struct scores *one = scores_of(*state, run, (keys_t){NULL}, false);
-        struct scores *other = scores_of(*state, (run + 1) % RUNS, (keys_t){NULL}, false);
-        assert_memory_not_equal(one->scored, other->scored, sizeof one->scored);
+        if (other)
+            assert_memory_not_equal(one->scored, other->scored, sizeof one->scored);
         free(other);
         for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
             if (!check_pair(run, (int)i, 5))
@@ -176,8 +177,9 @@ static void test_one_log_probability_in_every_layout(void **state)
             assert_memory_equal(out->likeliest, one->likeliest, sizeof one->likeliest);
             free(out);
         }
-        free(one);
+        other = one;
     }
+    free(other);
 }
 
 /* ---- the likeliest, windows, and what is refused ----------------------------------------------

@@ -275,21 +275,22 @@ static void test_longer_steps_go_on_in_a_line(void **state)
         {"parallel.pp=4", "parallel.chunks=2", "parallel.schedule=interleaved"},
     };
     enum { LAYOUTS = sizeof layouts / sizeof *layouts, SEEDS = 24 };
-    int near = 0;
+    int near = 0, cases = 0;
     double worst = 0;
     (void)state;
-    for (int i = 0; i < LAYOUTS * SEEDS; i++) {
+    for (int i = 0; i < LAYOUTS * SEEDS; i += check_every(5, 3)) {
         struct ls_forecast whole, line;
         step_forecast(1 + i % SEEDS, layouts[i / SEEDS], false, &whole);
         step_forecast(1 + i % SEEDS, layouts[i / SEEDS], true, &line);
         double off =
             fmax(fabs(line.step_s / whole.step_s - 1), fabs(line.compute_s / whole.compute_s - 1));
         near += off < 0.005;
+        cases++;
         worst = fmax(worst, off);
     }
-    printf("%d of %d within 0.5 %%, the worst %.1f %% off\n", near, LAYOUTS * SEEDS, 100 * worst);
-    if (near < LAYOUTS * SEEDS * 98 / 100 || worst > 0.02)
-        fail_msg("%d of %d are near, the worst is %g off", near, LAYOUTS * SEEDS, worst);
+    printf("%d of %d within 0.5 %%, the worst %.1f %% off\n", near, cases, 100 * worst);
+    if (near < cases * 98 / 100 || worst > 0.02)
+        fail_msg("%d of %d are near, the worst is %g off", near, cases, worst);
 }
 
 /* ---- refusals ----------------------------------------------------------------------------------

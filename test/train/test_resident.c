@@ -200,7 +200,7 @@ static void test_a_run_takes_what_the_fit_says(void **state)
          "batch.global=8 optim.name=muon"),
     };
     enum { RUNS = 48 };
-    for (int i = 0; i < RUNS; i += i < 2 ? 1 : check_every(23, 9)) {
+    for (int i = 0; i < RUNS; i += i < 2 ? 1 : check_every(23, 15)) {
         char keys[400];
         snprintf(keys, sizeof keys,
                  "%s train.steps=2 train.save_every=1 eval.every=1 data.valid=u16:%s/tokens.bin "
