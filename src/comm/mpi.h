@@ -66,11 +66,11 @@ struct mpi_comm {
     struct mpi_comm *next; /* in the engine's list */
     MPI_Comm group, pairs; /* pairs: send and recv, so that their tags are the caller's */
     int tag_max;
-    int *world_ranks;                     /* [n] */
-    bool *missing;                        /* [n] of comm_mpi_look */
-    uint64_t moves;                       /* how often something moved */
-    int unfinished;                       /* operations that are not over */
-    struct mpi_op *queue, *sends, *spare; /* an operation that has ended is used again */
+    int *world_ranks; /* [n] */
+    bool *missing;    /* [n] of comm_mpi_look */
+    uint64_t moves;   /* how often something moved */
+    int unfinished;   /* operations that are not over */
+    struct mpi_op *queue, *sends, *spare;
     struct mpi_slot slots[MPI_ACTIVE];
     bool broken;
     char broken_text[720];

@@ -28,6 +28,13 @@ int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error)
     size_t n = (size_t)comm->base.size;
     bool failed = false;
     comm->missing = take(n, sizeof *comm->missing, &failed);
+    for (int i = 0; i < LS_COMM_PENDING_MAX && !failed; i++) {
+        struct mpi_op *op = take(1, sizeof *op, &failed);
+        if (op) {
+            op->next = comm->spare;
+            comm->spare = op;
+        }
+    }
     for (int s = 0; s < MPI_ACTIVE; s++) {
         struct mpi_slot *slot = &comm->slots[s];
         slot->calls = take(n, sizeof *slot->calls, &failed);

@@ -6,6 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* As many operations as a rank may have pending exist from the start, so that later steps allocate
+ * nothing. */
+enum { GROUP_OPERATIONS = LS_COMM_PENDING_MAX };
+
 static int thread_split(struct ls_comm *comm, const int *members, int size, int rank,
                         struct ls_comm **out, struct ls_error *error);
 static void thread_free(struct ls_comm *comm);
@@ -42,7 +46,8 @@ static struct thread_group *group_new(struct ls_world *world, const struct threa
     group->world_rank = calloc((size_t)size, sizeof *group->world_rank);
     group->taken = calloc((size_t)size, sizeof *group->taken);
     group->left = calloc((size_t)size, sizeof *group->left);
-    if (!group->world_rank || !group->taken || !group->left) {
+    if (!group->world_rank || !group->taken || !group->left ||
+        !comm_group_grow(group, GROUP_OPERATIONS)) {
         group_free(group);
         return NULL;
     }

@@ -78,8 +78,6 @@ struct thread_group {
     bool *taken;     /* [size] the rank has its communicator */
     bool *left;      /* [size] the rank takes part no more */
     bool any_left;
-    /* An operation that has ended is used again: a group has as many as were ever pending at one
-     * time, so that after the first steps nothing is allocated. */
     struct thread_op *live, *spare;
 };
 
@@ -129,6 +127,8 @@ int comm_thread_wait(struct ls_comm *comm, void *operation, struct ls_error *err
 bool comm_thread_test(struct ls_comm *comm, void *operation);
 /* The mutex is held: fails what waits for that rank, finishes what it has posted and is ready. */
 void comm_group_leave(struct thread_group *group, int rank);
+/* Adds spare operations; false when memory ran out. */
+bool comm_group_grow(struct thread_group *group, int count);
 void comm_op_free_list(struct thread_op *list);
 
 /* ---- thread_helper.c: threads that do blocks while every rank computes ------------------------

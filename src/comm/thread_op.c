@@ -57,14 +57,25 @@ void comm_op_free_list(struct thread_op *list)
     }
 }
 
+bool comm_group_grow(struct thread_group *group, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct thread_op *op = op_new(group);
+        if (!op)
+            return false;
+        op->next = group->spare;
+        group->spare = op;
+    }
+    return true;
+}
+
 /* A fresh operation at the end of the live ones: send and recv match in the order of calls. */
 static struct thread_op *op_take(struct thread_group *group, int slots)
 {
-    struct thread_op *op = group->spare ? group->spare : op_new(group), **end = &group->live;
-    if (!op)
+    if (!group->spare && !comm_group_grow(group, 1))
         return NULL;
-    if (op == group->spare)
-        group->spare = op->next;
+    struct thread_op *op = group->spare, **end = &group->live;
+    group->spare = op->next;
     while (*end)
         end = &(*end)->next;
     *end = op;

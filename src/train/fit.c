@@ -21,8 +21,9 @@ static int64_t ranks_here(const struct ls_layout *layout, const struct ls_comm *
 }
 
 /* Measured, and rounded up. PROCESS: 14 MiB of library files and 4 of their data; over MPI 5 more.
- * RANK: half a MiB of tables, stacks of its threads. WINDOW: of a checkpoint's tensors. */
-enum { PROCESS_BYTES = 24 << 20, RANK_BYTES = 1 << 20, WINDOW_BYTES = 4 * LS_STATE_MESSAGE };
+ * RANK: half a MiB of tables, stacks of its threads, 2 MiB of records of pending operations.
+ * WINDOW: of a checkpoint's tensors. */
+enum { PROCESS_BYTES = 24 << 20, RANK_BYTES = 3 << 20, WINDOW_BYTES = 4 * LS_STATE_MESSAGE };
 
 /* Of a rank, for the sums of its groups over MPI. */
 static int64_t sums_bytes(const struct ls_layout *layout)

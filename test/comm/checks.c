@@ -3,7 +3,6 @@
 
 #include "../support/await.h"
 
-#include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -664,35 +663,10 @@ int check_stats(struct ls_comm *comm, struct ls_error *error)
     return expect_stats(&before, &after, expected, error);
 }
 
-/* Of the heap of all ranks that are threads of this process; 0 with a sanitizer's allocator. */
-int check_group_memory(struct ls_comm *comm, struct ls_error *error)
-{
-    enum { GROUPS = 16, BYTES_MAX = 48 << 10 };
-    struct ls_comm *groups[GROUPS];
-    bool threads = ls_comm_transport(comm) == LS_TRANSPORT_THREAD;
-    TRY(ls_barrier(comm, error));
-    size_t before = mallinfo2().uordblks;
-    TRY(ls_barrier(comm, error));
-    for (int i = 0; i < GROUPS; i++)
-        TRY(ls_comm_split(comm, 0, ls_comm_rank(comm), &groups[i], error));
-    TRY(ls_barrier(comm, error));
-    double taken = (double)mallinfo2().uordblks - (double)before;
-    TRY(ls_barrier(comm, error));
-    for (int i = 0; i < GROUPS; i++)
-        ls_comm_free(groups[i]);
-    double each = taken / (GROUPS * (threads ? ls_comm_size(comm) : 1));
-    return each <= BYTES_MAX ? LS_OK
-                             : ls_error_set(error, LS_ENUMERIC,
-                                            "a group takes %.0f bytes of a rank: expected at most "
-                                            "%d",
-                                            each, BYTES_MAX);
-}
-
 int check_comm(struct ls_comm *comm, struct ls_error *error)
 {
     int64_t n = ls_comm_size(comm);
     int64_t counts[] = {0, 1, n - 1, n + 1, 1000, n <= 8 ? 65537 : 8209};
-    TRY(check_group_memory(comm, error));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         TRY(check_operations(comm, counts[i], error));
     if (ls_comm_machine_ranks(comm) != n)

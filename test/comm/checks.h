@@ -22,8 +22,6 @@ int check_overlap(struct ls_comm *comm, struct ls_error *error);
 int check_many_pairs(struct ls_comm *comm, struct ls_error *error);
 /* Bytes and operations are counted. */
 int check_stats(struct ls_comm *comm, struct ls_error *error);
-/* A group that nothing is pending in takes little memory. */
-int check_group_memory(struct ls_comm *comm, struct ls_error *error);
 /* All of them, on awkward counts. */
 int check_comm(struct ls_comm *comm, struct ls_error *error);
 
