@@ -156,6 +156,7 @@ $(BUILD)/test/comm/test_watch: private LDFLAGS_BASE += $(call wrap,ls_now_s flig
 	pthread_cond_timedwait)
 $(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_peak)
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read ls_loader_take)
+$(BUILD)/test/train/test_commands: private LDFLAGS_BASE += $(call wrap,ls_submit ls_arena_init)
 $(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test comm_record)
 # This one runs commands in its own process, on a clock of its own.

@@ -68,9 +68,10 @@ static int seconds(struct bench *b, attention_op op, const struct ls_attention *
     return status;
 }
 
-static void told(void *user, const struct ls_work *work, enum ls_work_pass pass)
+static void told(void *user, const struct ls_command *command, const struct ls_work *work,
+                 enum ls_work_pass pass)
 {
-    (void)pass;
+    (void)command, (void)pass;
     *(double *)user = work->flops;
 }
 
@@ -78,7 +79,7 @@ static void told(void *user, const struct ls_work *work, enum ls_work_pass pass)
 static int line(struct bench *b, const char *name, const struct ls_attention *a, double first[2],
                 struct ls_error *error)
 {
-    const struct ls_work_watch watch = {told, NULL, &b->flops};
+    const struct ls_ops_watch watch = {told, NULL, &b->flops};
     double forward = 0, backward = 0;
     int status = seconds(b, ls_attention_forward, a, &forward, error);
     if (!status)

@@ -60,7 +60,7 @@ static int rehearse_body(struct ls_comm *world, void *user, struct ls_error *err
     silence(bench, world);
     struct sleeper sleeper = {.cluster = &bench->cluster};
     prctl(PR_SET_TIMERSLACK, 1UL); /* of this thread: it sleeps no longer than it is asked to */
-    const struct ls_work_watch watch = {.end = sleep_for, .user = &sleeper};
+    const struct ls_ops_watch watch = {.end = sleep_for, .user = &sleeper};
     double step_s[STEPS_MAX];
     int status = ls_rehearse_steps(&bench->config, &bench->layout, world, &watch,
                                    bench->steps + WARM_UP, step_s, error);

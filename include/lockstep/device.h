@@ -40,6 +40,9 @@ struct ls_device_memory {
 };
 struct ls_device_memory ls_device_memory(void);
 
+/* What is done to bytes of a device. */
+enum ls_access { LS_READS = 1, LS_WRITES = 2, LS_READS_WRITES = 3 };
+
 /* An arena hands out 64-byte aligned pieces of one block, front to back. In measuring mode
  * (ls_arena_measure) it has no block, returns NULL for every piece and only counts: running the
  * same code first on a measuring arena gives the exact size that the real one needs. */

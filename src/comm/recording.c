@@ -148,12 +148,14 @@ static bool works_grow(struct ls_recording *recording)
     return true;
 }
 
-static void work_note(void *user, const struct ls_work *work, enum ls_work_pass pass)
+static void work_note(void *user, const struct ls_command *command, const struct ls_work *work,
+                      enum ls_work_pass pass)
 {
     struct ls_recording *recording = user;
     if ((2 * recording->works_count >= recording->works_room && !works_grow(recording)) ||
         !ls_list_grow(&recording->done, recording->done_count, &recording->done_room,
-                      sizeof *recording->done)) {
+                      sizeof *recording->done) ||
+        (recording->commands && !ls_command_list_add(recording->commands, command))) {
         recording->incomplete = true;
         return;
     }
@@ -166,9 +168,9 @@ static void work_note(void *user, const struct ls_work *work, enum ls_work_pass 
         (struct ls_recorded_work){.work = *place - 1, .pass = pass, .at = recording->clock++};
 }
 
-struct ls_work_watch ls_recording_watch(struct ls_recording *recording)
+struct ls_ops_watch ls_recording_watch(struct ls_recording *recording)
 {
-    return (struct ls_work_watch){.begin = work_note, .user = recording};
+    return (struct ls_ops_watch){.begin = work_note, .user = recording};
 }
 
 static int64_t transfer_note(void *user, enum ls_tier_kind kind, bool writes, size_t bytes)

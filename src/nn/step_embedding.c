@@ -151,8 +151,7 @@ static void documents_backward(const struct layer_run *run, const struct bound_s
                                      .ids = b->positions,
                                      .vocabulary = s->bias->rows};
     for (struct run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);)
-        for (int64_t i = 0; i < piece.count; i++)
-            b->positions[piece.row + i] = (int32_t)(piece.position + i);
+        ls_iota(run->ops, piece.count, (int32_t)piece.position, b->positions + piece.row);
     ls_embedding_backward(run->ops, &embedding, dy, &sum, b->scratch, run_gradient(run, s->bias));
 }
 

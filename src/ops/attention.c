@@ -104,15 +104,10 @@ static int forward(struct ls_ops *ops, const struct attention_job *job, struct l
 int ls_attention_forward(struct ls_ops *ops, const struct ls_attention *attention,
                          struct ls_error *error)
 {
-    const struct attention_range keys = attention_whole(attention);
-    int status = attention_check(ops, attention, keys, false, error);
-    if (status != LS_OK)
-        return status;
-    OPS_TELL(ops, attention_work(ops, attention, keys, false));
-    if (ops->idle)
-        return LS_OK;
-    const struct attention_job job = attention_job_of(ops, attention, keys, NULL);
-    return forward(ops, &job, error);
+    static const struct attention_kind kind = {ATTENTION_KEYS | ATTENTION_OUT, false, forward};
+    const struct attention_call call = {&kind, *attention, attention_whole(attention), NULL};
+    int status = attention_check(ops, attention, call.keys, false, error);
+    return status ? status : attention_submit(ops, &call, error);
 }
 
 /* ---- forward in parts ---- */
@@ -129,36 +124,32 @@ int ls_attention_forward_part(struct ls_ops *ops, const struct ls_attention *att
                               int64_t key_first, int64_t key_count, float *state,
                               struct ls_error *error)
 {
-    const struct attention_range keys = {.first = key_first, .count = key_count};
-    int status = attention_check(ops, attention, keys, true, error);
-    if (status != LS_OK)
-        return status;
-    OPS_TELL(ops, attention_work(ops, attention, keys, false));
-    if (ops->idle)
-        return LS_OK;
-    const struct attention_job job = attention_job_of(ops, attention, keys, state);
-    return forward(ops, &job, error);
+    static const struct attention_kind kind = {ATTENTION_KEYS | ATTENTION_STATE_ON, false, forward};
+    const struct attention_call call = {&kind, *attention, {key_first, key_count}, state};
+    int status = attention_check(ops, attention, call.keys, true, error);
+    return status ? status : attention_submit(ops, &call, error);
+}
+
+static int finish(struct ls_ops *ops, const struct attention_job *job, struct ls_error *error)
+{
+    const struct ls_attention *a = job->a;
+    const int64_t blocks = a->batch * a->heads * job->blocks;
+    (void)error;
+#pragma omp parallel for num_threads(ops->threads)
+    for (int64_t item = 0; item < blocks; item++) {
+        int64_t block = item % job->blocks, head = item / job->blocks;
+        int64_t b = head / a->heads, h = head % a->heads;
+        const struct attention_state carried = carried_state(job, b, h, block);
+        state_store(job, &carried, b, h, block);
+    }
+    return LS_OK;
 }
 
 int ls_attention_forward_finish(struct ls_ops *ops, const struct ls_attention *attention,
                                 float *state, struct ls_error *error)
 {
-    const struct attention_range keys = {.first = 0, .count = BLOCK};
+    static const struct attention_kind kind = {ATTENTION_STATE_IN | ATTENTION_OUT, false, finish};
+    const struct attention_call call = {&kind, *attention, {0, BLOCK}, state};
     int status = attention_check_shape(attention, error);
-    if (status != LS_OK)
-        return status;
-    OPS_TELL(ops, attention_store_work(attention->act, attention->batch * attention->tokens,
-                                       attention->heads * attention->head_dim));
-    if (ops->idle)
-        return LS_OK;
-    const struct attention_job job = attention_job_of(ops, attention, keys, state);
-    const int64_t blocks = attention->batch * attention->heads * job.blocks;
-#pragma omp parallel for num_threads(ops->threads)
-    for (int64_t item = 0; item < blocks; item++) {
-        int64_t block = item % job.blocks, head = item / job.blocks;
-        int64_t b = head / attention->heads, h = head % attention->heads;
-        const struct attention_state carried = carried_state(&job, b, h, block);
-        state_store(&job, &carried, b, h, block);
-    }
-    return LS_OK;
+    return status ? status : attention_submit(ops, &call, error);
 }

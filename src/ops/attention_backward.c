@@ -330,58 +330,51 @@ static int check_gradients(const struct ls_attention *a, struct ls_error *error)
 int ls_attention_backward(struct ls_ops *ops, const struct ls_attention *attention,
                           struct ls_error *error)
 {
-    const struct attention_range keys = attention_whole(attention);
+    static const struct attention_kind kind = {
+        ATTENTION_KEYS | ATTENTION_GRADIENTS | ATTENTION_D_QUERIES, true, backward};
+    const struct attention_call call = {&kind, *attention, attention_whole(attention), NULL};
     int status = check_gradients(attention, error);
     if (status == LS_OK)
-        status = attention_check(ops, attention, keys, false, error);
-    if (status != LS_OK)
-        return status;
-    OPS_TELL(ops, attention_work(ops, attention, keys, true));
-    if (ops->idle)
-        return LS_OK;
-    const struct attention_job job = attention_job_of(ops, attention, keys, NULL);
-    return backward(ops, &job, error);
+        status = attention_check(ops, attention, call.keys, false, error);
+    return status ? status : attention_submit(ops, &call, error);
 }
 
 int ls_attention_backward_part(struct ls_ops *ops, const struct ls_attention *attention,
                                int64_t key_first, int64_t key_count, float *state,
                                struct ls_error *error)
 {
-    const struct attention_range keys = {.first = key_first, .count = key_count};
+    static const struct attention_kind kind = {
+        ATTENTION_KEYS | ATTENTION_GRADIENTS | ATTENTION_STATE_ON, true, backward};
+    const struct attention_call call = {&kind, *attention, {key_first, key_count}, state};
     int status = check_gradients(attention, error);
     if (status == LS_OK)
-        status = attention_check(ops, attention, keys, true, error);
-    if (status != LS_OK)
-        return status;
-    OPS_TELL(ops, attention_work(ops, attention, keys, true));
-    if (ops->idle)
-        return LS_OK;
-    const struct attention_job job = attention_job_of(ops, attention, keys, state);
-    return backward(ops, &job, error);
+        status = attention_check(ops, attention, call.keys, true, error);
+    return status ? status : attention_submit(ops, &call, error);
+}
+
+static int finish(struct ls_ops *ops, const struct attention_job *job, struct ls_error *error)
+{
+    const struct ls_attention *a = job->a;
+    (void)error;
+#pragma omp parallel for num_threads(ops->threads)
+    for (int64_t item = 0; item < a->batch * a->heads * job->blocks; item++) {
+        int64_t block = item % job->blocks, head = item / job->blocks;
+        int64_t b = head / a->heads, h = head % a->heads;
+        struct attention_rows d_q = attention_query_rows(job, a->d_q, a->q_ld, b, h, block);
+        job->kernel->store_columns(&job->shape, attention_state_of(job, b, h, block), a->scale,
+                                   &d_q);
+    }
+    return LS_OK;
 }
 
 int ls_attention_backward_finish(struct ls_ops *ops, const struct ls_attention *attention,
                                  float *state, struct ls_error *error)
 {
-    const struct attention_range keys = {.first = 0, .count = BLOCK};
+    static const struct attention_kind kind = {ATTENTION_STATE_IN | ATTENTION_D_QUERIES, true,
+                                               finish};
+    const struct attention_call call = {&kind, *attention, {0, BLOCK}, state};
     int status = attention_check_shape(attention, error);
-    if (status != LS_OK)
-        return status;
-    OPS_TELL(ops, attention_store_work(attention->act, attention->batch * attention->tokens,
-                                       attention->heads * attention->head_dim));
-    if (ops->idle)
-        return LS_OK;
-    const struct attention_job job = attention_job_of(ops, attention, keys, state);
-    const struct ls_attention *a = attention;
-#pragma omp parallel for num_threads(ops->threads)
-    for (int64_t item = 0; item < a->batch * a->heads * job.blocks; item++) {
-        int64_t block = item % job.blocks, head = item / job.blocks;
-        int64_t b = head / a->heads, h = head % a->heads;
-        struct attention_rows d_q = attention_query_rows(&job, a->d_q, a->q_ld, b, h, block);
-        job.kernel->store_columns(&job.shape, attention_state_of(&job, b, h, block), a->scale,
-                                  &d_q);
-    }
-    return LS_OK;
+    return status ? status : attention_submit(ops, &call, error);
 }
 
 /* One row of sums, rounded by the kernel that would have rounded them. It may read past the end of
@@ -400,14 +393,33 @@ static void finish_row(const struct attention_kernel *kernel, enum ls_dtype act,
     }
 }
 
-void ls_attention_kv_finish(struct ls_ops *ops, const struct ls_kv_gradient *kv)
+static struct ls_work kv_finish_work(const struct ls_ops *ops, const void *arguments)
 {
-    OPS_TELL(ops, attention_store_work(kv->act, kv->rows, 2 * kv->width));
-    if (ops->idle)
-        return;
-    LS_ASSERT(kv->width % 8 == 0 && kv->ld >= kv->width);
+    const struct ls_kv_gradient *kv = arguments;
+    (void)ops;
+    return attention_store_work(kv->act, kv->rows, 2 * kv->width);
+}
+
+static void kv_finish_operands(const struct ls_ops *ops, const void *arguments,
+                               struct ls_operands *out)
+{
+    const struct ls_kv_gradient *kv = arguments;
+    const size_t sum = ops_bytes(LS_F32, kv->rows * kv->width);
+    const size_t rows = ops_rows_bytes(kv->act, kv->rows, kv->width, kv->ld);
+    (void)ops;
+    ops_operand(out, kv, &kv->d_k_sum, sum, LS_READS);
+    ops_operand(out, kv, &kv->d_v_sum, sum, LS_READS);
+    ops_operand(out, kv, &kv->d_k, rows, LS_WRITES);
+    ops_operand(out, kv, &kv->d_v, rows, LS_WRITES);
+}
+
+static int kv_finish_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct ls_kv_gradient *kv = arguments;
     const struct attention_kernel *kernel = attention_kernel_of(ops, kv->act);
     const size_t row_bytes = (size_t)kv->ld * ls_dtype_bytes(kv->act);
+    (void)error;
+    LS_ASSERT(kv->width % 8 == 0 && kv->ld >= kv->width);
 #pragma omp parallel for num_threads(ops->threads)
     for (int64_t row = 0; row < kv->rows; row++) {
         const size_t at = (size_t)row * row_bytes;
@@ -415,4 +427,11 @@ void ls_attention_kv_finish(struct ls_ops *ops, const struct ls_kv_gradient *kv)
         finish_row(kernel, kv->act, kv->width, kv->scale, kv->d_k_sum + sum, (char *)kv->d_k + at);
         finish_row(kernel, kv->act, kv->width, 1.0f, kv->d_v_sum + sum, (char *)kv->d_v + at);
     }
+    return LS_OK;
+}
+
+void ls_attention_kv_finish(struct ls_ops *ops, const struct ls_kv_gradient *kv)
+{
+    static const struct ls_op op = {sizeof *kv, kv_finish_work, kv_finish_operands, kv_finish_run};
+    ops_submit(ops, &op, kv);
 }

@@ -53,9 +53,11 @@ static int64_t first_seen(const struct ls_attention_decode *d, int64_t b)
     return d->starts ? ls_max(window, d->starts[b]) : window;
 }
 
-static struct ls_work decode_work(const struct ls_attention_decode *d)
+static struct ls_work decode_work(const struct ls_ops *ops, const void *arguments)
 {
+    const struct ls_attention_decode *d = arguments;
     double pairs = 0;
+    (void)ops;
     for (int64_t b = 0; b < d->batch; b++)
         pairs += (double)(d->lengths[b] - first_seen(d, b));
     return (struct ls_work){
@@ -181,21 +183,30 @@ static struct decode_job job_of(const struct ls_ops *ops, const struct ls_attent
     return job;
 }
 
-int ls_attention_decode(struct ls_ops *ops, const struct ls_attention_decode *decode,
-                        struct ls_error *error)
+static void decode_operands(const struct ls_ops *ops, const void *arguments,
+                            struct ls_operands *out)
 {
-    const struct ls_attention_decode *d = decode;
-    int status = check(d, error);
-    if (status != LS_OK)
-        return status;
-    OPS_TELL(ops, decode_work(d));
-    if (ops->idle)
-        return LS_OK;
+    const struct ls_attention_decode *d = arguments;
+    int64_t width = d->heads * d->head_dim;
+    const size_t cache = ops_bytes(d->act, d->batch * d->capacity * d->kv_heads * d->head_dim);
+    const size_t each = ops_bytes(LS_F32, d->batch);
+    (void)ops;
+    ops_operand_ids(ops_operand(out, d, &d->lengths, each, LS_READS), 1, d->capacity + 1);
+    ops_operand_ids(ops_operand(out, d, &d->starts, each, LS_READS), 0, 1);
+    ops_operand(out, d, &d->q, ops_rows_bytes(d->act, d->batch, width, d->q_ld), LS_READS);
+    ops_operand(out, d, &d->k_cache, cache, LS_READS);
+    ops_operand(out, d, &d->v_cache, cache, LS_READS);
+    ops_operand(out, d, &d->o, ops_rows_bytes(d->act, d->batch, width, d->o_ld), LS_WRITES);
+}
+
+static int decode_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct ls_attention_decode *d = arguments;
     const struct decode_job job = job_of(ops, d);
     struct ls_arena need;
     ls_arena_measure(&need);
     room_take(&job, &need);
-    status = attention_check_room(ops, &need, error);
+    int status = attention_check_room(ops, &need, error);
     if (status != LS_OK)
         return status;
     const int64_t slices = ls_ceil_div(job.group, job.slice);
@@ -213,4 +224,12 @@ int ls_attention_decode(struct ls_ops *ops, const struct ls_attention_decode *de
         attention_kernel_end(job.kernel);
     }
     return LS_OK;
+}
+
+int ls_attention_decode(struct ls_ops *ops, const struct ls_attention_decode *decode,
+                        struct ls_error *error)
+{
+    static const struct ls_op op = {sizeof *decode, decode_work, decode_operands, decode_run};
+    int status = check(decode, error);
+    return status ? status : ls_submit(ops, &(struct ls_command){&op, decode}, error);
 }

@@ -224,13 +224,24 @@ static double pairs_of(const struct ls_attention *a, struct attention_range keys
     return pairs;
 }
 
-struct ls_work attention_work(const struct ls_ops *ops, const struct ls_attention *a,
-                              struct attention_range keys, bool backward)
+struct ls_work attention_store_work(enum ls_dtype act, int64_t rows, int64_t width)
 {
+    return ops_pass(LS_WORK_CAST, LS_F32, rows, width, 1, act == LS_F32 ? 2 : 1.5);
+}
+
+/* Pairs of a query and a key that it sees. Idle ops do not read where documents start: each
+ * sequence is one. */
+static struct ls_work attention_work(const struct ls_ops *ops, const void *arguments)
+{
+    const struct attention_call *c = arguments;
+    const struct ls_attention *a = &c->a;
+    bool backward = c->kind->backward;
+    if (!(c->kind->uses & ATTENTION_KEYS))
+        return attention_store_work(a->act, a->batch * a->tokens, a->heads * a->head_dim);
     double heads = (double)a->batch * (double)a->heads;
-    double pairs = pairs_of(a, keys, a->starts && !ops->idle) / (double)a->batch;
+    double pairs = pairs_of(a, c->keys, a->starts && !ops->idle) / (double)a->batch;
     double queries = heads * (double)a->tokens * (double)a->head_dim;
-    double pieces = 2.0 * (double)(a->batch * a->kv_heads * keys.count * a->head_dim);
+    double pieces = 2.0 * (double)(a->batch * a->kv_heads * c->keys.count * a->head_dim);
     return (struct ls_work){
         .kind = backward ? LS_WORK_ATTENTION_BACKWARD : LS_WORK_ATTENTION,
         .dtype = a->act,
@@ -243,9 +254,64 @@ struct ls_work attention_work(const struct ls_ops *ops, const struct ls_attentio
     };
 }
 
-struct ls_work attention_store_work(enum ls_dtype act, int64_t rows, int64_t width)
+/* Of a call in parts k, v and their gradients begin at the range. */
+static void key_operands(const struct attention_call *c, struct ls_operands *out)
 {
-    return ops_pass(LS_WORK_CAST, LS_F32, rows, width, 1, act == LS_F32 ? 2 : 1.5);
+    const struct ls_attention *a = &c->a;
+    int64_t each = a->keys ? a->keys : a->tokens, width = a->kv_heads * a->head_dim;
+    int64_t rows = (a->batch - 1) * each + (c->state ? c->keys.count : each);
+    const size_t bytes = ops_rows_bytes(a->act, rows, width, a->kv_ld);
+    const size_t starts = ops_rows_bytes(LS_F32, a->batch, a->q_first + a->tokens, a->starts_ld);
+    ops_operand(out, c, &a->k, bytes, LS_READS);
+    ops_operand(out, c, &a->v, bytes, LS_READS);
+    ops_operand_ids(ops_operand(out, c, &a->starts, starts, LS_READS), 0, 1);
+    if (c->kind->uses & ATTENTION_GRADIENTS) {
+        ops_operand(out, c, &a->d_k, a->d_k_sum ? 0 : bytes, LS_WRITES);
+        ops_operand(out, c, &a->d_v, a->d_v_sum ? 0 : bytes, LS_WRITES);
+        ops_operand(out, c, &a->d_k_sum, ops_bytes(LS_F32, rows * width), LS_WRITES);
+        ops_operand(out, c, &a->d_v_sum, ops_bytes(LS_F32, rows * width), LS_WRITES);
+    }
+}
+
+static void attention_operands(const struct ls_ops *ops, const void *arguments,
+                               struct ls_operands *out)
+{
+    const struct attention_call *c = arguments;
+    const struct ls_attention *a = &c->a;
+    int64_t rows = a->batch * a->tokens, width = a->heads * a->head_dim;
+    const size_t q = ops_rows_bytes(a->act, rows, width, a->q_ld);
+    const size_t o = ops_rows_bytes(a->act, rows, width, a->o_ld);
+    const size_t lse = ops_bytes(LS_F32, rows * a->heads);
+    int uses = c->kind->uses;
+    if (uses & ATTENTION_KEYS) {
+        ops_operand(out, c, &a->q, q, LS_READS);
+        key_operands(c, out);
+    }
+    if (uses & (ATTENTION_OUT | ATTENTION_GRADIENTS)) {
+        ops_operand(out, c, &a->o, o, uses & ATTENTION_OUT ? LS_WRITES : LS_READS);
+        ops_operand(out, c, &a->lse, lse, uses & ATTENTION_OUT ? LS_WRITES : LS_READS);
+    }
+    if (uses & ATTENTION_GRADIENTS)
+        ops_operand(out, c, &a->d_o, o, LS_READS);
+    if (uses & ATTENTION_D_QUERIES)
+        ops_operand(out, c, &a->d_q, q, LS_WRITES);
+    if (uses & (ATTENTION_STATE_IN | ATTENTION_STATE_ON))
+        ops_operand(out, c, &c->state, ls_attention_state_bytes(ops, a),
+                    uses & ATTENTION_STATE_ON ? LS_READS_WRITES : LS_READS);
+}
+
+static int attention_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct attention_call *c = arguments;
+    const struct attention_job job = attention_job_of(ops, &c->a, c->keys, c->state);
+    return c->kind->run(ops, &job, error);
+}
+
+int attention_submit(struct ls_ops *ops, const struct attention_call *call, struct ls_error *error)
+{
+    static const struct ls_op op = {sizeof *call, attention_work, attention_operands,
+                                    attention_run};
+    return ls_submit(ops, &(struct ls_command){&op, call}, error);
 }
 
 /* ---- one head's blocks ---- */

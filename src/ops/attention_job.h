@@ -106,10 +106,31 @@ void attention_ahead_add_next(const struct attention_job *job, struct attention_
 /* Pair `step` of `steps` begins: its share of the rows may be asked for. */
 void attention_ahead_allow(struct attention_ahead *ahead, int64_t step, int64_t steps);
 
-/* What a forward, or a backward, on these keys computes: pairs of a query and a key that it sees.
- * Idle ops do not read where documents start: each sequence is one. */
-struct ls_work attention_work(const struct ls_ops *ops, const struct ls_attention *a,
-                              struct attention_range keys, bool backward);
+/* ---- commands -------------------------------------------------------------------------------- */
+
+/* What is read and written beside q, k and v; starts always are. */
+enum attention_uses {
+    ATTENTION_KEYS = 1,      /* q, k, v, starts */
+    ATTENTION_OUT = 2,       /* o and lse, written */
+    ATTENTION_GRADIENTS = 4, /* o, lse and d_o, read; those of keys, written */
+    ATTENTION_D_QUERIES = 8, /* written */
+    ATTENTION_STATE_IN = 16, /* read */
+    ATTENTION_STATE_ON = 32, /* updated */
+};
+struct attention_call;
+struct attention_kind {
+    int uses; /* of enum attention_uses */
+    bool backward;
+    int (*run)(struct ls_ops *ops, const struct attention_job *job, struct ls_error *error);
+};
+struct attention_call {
+    const struct attention_kind *kind;
+    struct ls_attention a;
+    struct attention_range keys;
+    float *state; /* NULL: the call is not in parts */
+};
+int attention_submit(struct ls_ops *ops, const struct attention_call *call, struct ls_error *error);
+
 /* What it computes where rows that were carried are stored: [rows, width]. */
 struct ls_work attention_store_work(enum ls_dtype act, int64_t rows, int64_t width);
 /* One thread's share of the workspace. */

@@ -1,32 +1,133 @@
-/* Embedding, forward and backward: what each thread takes. The arithmetic is in
+/* Embedding, forward and backward: its commands, and what each thread takes. The arithmetic is in
  * kern/embedding_kernel.c. */
 #include "ops/kernels.h"
 #include "ops/share.h"
 
 #include <string.h>
 
+/* What the forward's ops differ in. */
+struct embedding_call;
+struct embedding_kind {
+    enum ls_work_kind work;
+    int flops;         /* of an element */
+    bool table, y_f32; /* the table is read; y is float32, whatever act is */
+    void (*rows)(const struct ls_ops *ops, const struct embedding_call *c, int64_t begin,
+                 int64_t end);
+};
+
+struct embedding_call {
+    const struct embedding_kind *kind;
+    struct ls_embedding embedding;
+    const float *x; /* NULL: none */
+    void *y;
+};
+
+static struct ls_work embedding_work(const struct ls_ops *ops, const void *arguments)
+{
+    const struct embedding_call *c = arguments;
+    const struct ls_embedding *e = &c->embedding;
+    (void)ops;
+    return ops_pass(c->kind->work, c->kind->y_f32 ? LS_F32 : e->act, e->rows, e->channels,
+                    c->kind->flops, e->position ? 3 : 2);
+}
+
+static void embedding_operands(const struct ls_ops *ops, const void *arguments,
+                               struct ls_operands *out)
+{
+    const struct embedding_call *c = arguments;
+    const struct ls_embedding *e = &c->embedding;
+    int64_t count = e->rows * e->channels;
+    int64_t positions = e->first_position + ls_min(e->rows, e->tokens);
+    (void)ops;
+    if (c->kind->table) {
+        struct ls_operand *ids = ops_operand(out, c, &e->ids, ops_bytes(LS_F32, e->rows), LS_READS);
+        ops_operand_ids(ids, e->first_id, e->first_id + e->vocabulary);
+        ops_operand(out, c, &e->table, ops_bytes(e->act, e->vocabulary * e->channels), LS_READS);
+    }
+    ops_operand(out, c, &e->position, ops_bytes(e->act, positions * e->channels), LS_READS);
+    ops_operand(out, c, &c->x, ops_bytes(LS_F32, count), LS_READS);
+    ops_operand(out, c, &c->y, ops_bytes(c->kind->y_f32 ? LS_F32 : e->act, count), LS_WRITES);
+}
+
+static int embedding_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct embedding_call *c = arguments;
+    (void)error;
+    OPS_EACH_SHARE (ops, c->embedding.rows * c->embedding.channels, c->embedding.rows, 1)
+        c->kind->rows(ops, c, begin, end);
+    return LS_OK;
+}
+
+static const struct ls_op embedding_op = {sizeof(struct embedding_call), embedding_work,
+                                          embedding_operands, embedding_run};
+
+static void forward_rows(const struct ls_ops *ops, const struct embedding_call *c, int64_t begin,
+                         int64_t end)
+{
+    ops->kernels->embedding->forward(&c->embedding, c->y, begin, end);
+}
+
 void ls_embedding_forward(struct ls_ops *ops, const struct ls_embedding *embedding, void *y)
 {
-    OPS_TELL(ops, ops_pass(LS_WORK_EMBEDDING, embedding->act, embedding->rows, embedding->channels,
-                           1, embedding->position ? 3 : 2));
-    OPS_EACH_SHARE (ops, embedding->rows * embedding->channels, embedding->rows, 1)
-        ops->kernels->embedding->forward(embedding, y, begin, end);
+    static const struct embedding_kind kind = {LS_WORK_EMBEDDING, 1, true, false, forward_rows};
+    ops_submit(ops, &embedding_op, &(struct embedding_call){&kind, *embedding, NULL, y});
+}
+
+static void gather_rows(const struct ls_ops *ops, const struct embedding_call *c, int64_t begin,
+                        int64_t end)
+{
+    ops->kernels->embedding->gather(&c->embedding, c->y, begin, end);
 }
 
 void ls_embedding_gather(struct ls_ops *ops, const struct ls_embedding *embedding, float *y)
 {
-    OPS_TELL(ops, ops_pass(LS_WORK_EMBEDDING, LS_F32, embedding->rows, embedding->channels, 0, 2));
-    OPS_EACH_SHARE (ops, embedding->rows * embedding->channels, embedding->rows, 1)
-        ops->kernels->embedding->gather(embedding, y, begin, end);
+    static const struct embedding_kind kind = {LS_WORK_EMBEDDING, 0, true, true, gather_rows};
+    struct embedding_call call = {&kind, *embedding, NULL, y};
+    call.embedding.position = NULL; /* of finish */
+    ops_submit(ops, &embedding_op, &call);
+}
+
+static void finish_rows(const struct ls_ops *ops, const struct embedding_call *c, int64_t begin,
+                        int64_t end)
+{
+    ops->kernels->embedding->finish(&c->embedding, c->x, c->y, begin, end);
 }
 
 void ls_embedding_finish(struct ls_ops *ops, const struct ls_embedding *embedding, const float *x,
                          void *y)
 {
-    OPS_TELL(ops, ops_pass(LS_WORK_ADD, embedding->act, embedding->rows, embedding->channels, 1,
-                           embedding->position ? 3 : 2));
-    OPS_EACH_SHARE (ops, embedding->rows * embedding->channels, embedding->rows, 1)
-        ops->kernels->embedding->finish(embedding, x, y, begin, end);
+    static const struct embedding_kind kind = {LS_WORK_ADD, 1, false, false, finish_rows};
+    ops_submit(ops, &embedding_op, &(struct embedding_call){&kind, *embedding, x, y});
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+struct iota {
+    int64_t count;
+    int32_t first;
+    int32_t *to;
+};
+
+static void iota_operands(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
+{
+    const struct iota *c = arguments;
+    (void)ops;
+    ops_operand(out, c, &c->to, ops_bytes(LS_F32, c->count), LS_WRITES);
+}
+
+static int iota_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct iota *c = arguments;
+    (void)ops, (void)error;
+    for (int64_t i = 0; i < c->count; i++)
+        c->to[i] = c->first + (int32_t)i;
+    return LS_OK;
+}
+
+void ls_iota(struct ls_ops *ops, int64_t count, int32_t first, int32_t *to)
+{
+    static const struct ls_op op = {sizeof(struct iota), NULL, iota_operands, iota_run};
+    ops_submit(ops, &op, &(struct iota){count, first, to});
 }
 
 /* order[start[v]] ... order[start[v + 1] - 1] = the rows with id first_id + v, ascending. */
@@ -55,44 +156,118 @@ static void sort_by_id(const struct ls_embedding *embedding, int64_t rows,
     start[0] = 0;
 }
 
+struct embedding_gradient {
+    struct ls_embedding embedding; /* without tables */
+    struct ls_token_sum sum;
+    struct ls_embedding_scratch scratch;
+    const void *dy;
+    float *d_table;
+};
+
 /* The table is written as a whole, or read and written. */
-static struct ls_work backward_work(const struct ls_embedding *embedding,
-                                    const struct ls_token_sum *sum)
+static struct ls_work backward_work(const struct ls_ops *ops, const void *arguments)
 {
-    int64_t rows = ls_token_rows(sum), channels = embedding->channels;
-    struct ls_work work =
-        ops_pass(LS_WORK_EMBEDDING_BACKWARD, embedding->act, rows, channels, 1, 1);
-    work.bytes += 4.0 * (double)(sum->onto ? 2 * rows : embedding->vocabulary) * (double)channels;
+    const struct embedding_gradient *c = arguments;
+    const struct ls_embedding *e = &c->embedding;
+    int64_t rows = ls_token_rows(&c->sum);
+    struct ls_work work = ops_pass(LS_WORK_EMBEDDING_BACKWARD, e->act, rows, e->channels, 1, 1);
+    (void)ops;
+    work.bytes += 4.0 * (double)(c->sum.onto ? 2 * rows : e->vocabulary) * (double)e->channels;
     return work;
+}
+
+static void backward_operands(const struct ls_ops *ops, const void *arguments,
+                              struct ls_operands *out)
+{
+    const struct embedding_gradient *c = arguments;
+    const struct ls_embedding *e = &c->embedding;
+    int64_t rows = ls_token_rows(&c->sum);
+    struct ls_operand *ids = ops_operand(out, c, &e->ids, ops_bytes(LS_F32, rows), LS_READS);
+    (void)ops;
+    ops_operand_ids(ids, e->first_id, e->first_id + e->vocabulary);
+    ops_operand(out, c, &c->dy, ops_bytes(e->act, rows * e->channels), LS_READS);
+    ops_operand(out, c, &c->scratch.order, ops_bytes(LS_F32, rows), LS_WRITES);
+    ops_operand(out, c, &c->scratch.start, ops_bytes(LS_F32, e->vocabulary + 1), LS_WRITES);
+    ops_operand(out, c, &c->d_table, ops_bytes(LS_F32, e->vocabulary * e->channels),
+                ops_sum_access(&c->sum));
+}
+
+static int backward_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct embedding_gradient *c = arguments;
+    int64_t rows = ls_token_rows(&c->sum), vocabulary = c->embedding.vocabulary;
+    enum { CHUNK = 64 }; /* vocabulary rows: frequent ids cluster, so threads take chunks in turn */
+    int64_t chunks = ls_ceil_div(vocabulary, CHUNK);
+    (void)error;
+    sort_by_id(&c->embedding, rows, c->scratch);
+    int parts = ops_parts(ops, (vocabulary + rows) * c->embedding.channels);
+#pragma omp parallel for num_threads(parts) schedule(dynamic)
+    for (int64_t chunk = 0; chunk < chunks; chunk++)
+        ops->kernels->embedding->backward(&c->embedding, c->dy, &c->sum, c->scratch, c->d_table,
+                                          chunk * CHUNK, ls_min((chunk + 1) * CHUNK, vocabulary));
+    return LS_OK;
 }
 
 void ls_embedding_backward(struct ls_ops *ops, const struct ls_embedding *embedding, const void *dy,
                            const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
                            float *d_table)
 {
-    OPS_TELL(ops, backward_work(embedding, sum));
-    if (ops->idle)
-        return;
-    int64_t rows = ls_token_rows(sum), vocabulary = embedding->vocabulary;
-    enum { CHUNK = 64 }; /* vocabulary rows: frequent ids cluster, so threads take chunks in turn */
-    int64_t chunks = ls_ceil_div(vocabulary, CHUNK);
-    LS_ASSERT(rows <= INT32_MAX && (sum->tiles == 1 || sum->sequences == 1));
-    sort_by_id(embedding, rows, scratch);
-    int parts = ops_parts(ops, (vocabulary + rows) * embedding->channels);
-#pragma omp parallel for num_threads(parts) schedule(dynamic)
-    for (int64_t chunk = 0; chunk < chunks; chunk++)
-        ops->kernels->embedding->backward(embedding, dy, sum, scratch, d_table, chunk * CHUNK,
-                                          ls_min((chunk + 1) * CHUNK, vocabulary));
+    static const struct ls_op op = {sizeof(struct embedding_gradient), backward_work,
+                                    backward_operands, backward_run};
+    struct embedding_gradient call = {*embedding, *sum, scratch, dy, d_table};
+    LS_ASSERT(ls_token_rows(sum) <= INT32_MAX && (sum->tiles == 1 || sum->sequences == 1));
+    call.embedding.table = NULL;
+    call.embedding.position = NULL;
+    ops_submit(ops, &op, &call);
+}
+
+struct position_gradient {
+    enum ls_dtype act;
+    int64_t channels, row_first, rows;
+    struct ls_token_sum sum;
+    const void *dy;
+    float *d_position;
+};
+
+static int64_t position_rows(const struct position_gradient *c)
+{
+    return c->sum.leaves * c->sum.sequences * c->rows;
+}
+
+static struct ls_work position_work(const struct ls_ops *ops, const void *arguments)
+{
+    const struct position_gradient *c = arguments;
+    (void)ops;
+    return ops_pass(LS_WORK_COLUMN_SUM, c->act, position_rows(c), c->channels, 1, 1);
+}
+
+static void position_operands(const struct ls_ops *ops, const void *arguments,
+                              struct ls_operands *out)
+{
+    const struct position_gradient *c = arguments;
+    (void)ops;
+    ops_operand(out, c, &c->dy, ops_bytes(c->act, ls_token_rows(&c->sum) * c->channels), LS_READS);
+    ops_operand(out, c, &c->d_position, ops_bytes(LS_F32, c->rows * c->channels),
+                ops_sum_access(&c->sum));
+}
+
+static int position_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct position_gradient *c = arguments;
+    (void)error;
+    OPS_EACH_SHARE (ops, position_rows(c) * c->channels, c->rows, 1)
+        ops->kernels->embedding->position_backward(c->act, c->channels, c->dy, &c->sum,
+                                                   c->row_first, c->d_position, begin, end);
+    return LS_OK;
 }
 
 void ls_position_backward(struct ls_ops *ops, enum ls_dtype act, int64_t channels, const void *dy,
                           const struct ls_token_sum *sum, int64_t row_first, int64_t rows,
                           float *d_position)
 {
+    static const struct ls_op op = {sizeof(struct position_gradient), position_work,
+                                    position_operands, position_run};
     LS_ASSERT(row_first >= 0 && row_first + rows <= sum->tokens && sum->tiles == 1);
-    OPS_TELL(ops, ops_pass(LS_WORK_COLUMN_SUM, act, sum->leaves * sum->sequences * rows, channels,
-                           1, 1));
-    OPS_EACH_SHARE (ops, sum->leaves * sum->sequences * rows * channels, rows, 1)
-        ops->kernels->embedding->position_backward(act, channels, dy, sum, row_first, d_position,
-                                                   begin, end);
+    ops_submit(ops, &op,
+               &(struct position_gradient){act, channels, row_first, rows, *sum, dy, d_position});
 }

@@ -58,11 +58,13 @@ static int check(const struct ls_gemm *gemm, struct ls_error *error)
     return LS_OK;
 }
 
-static struct ls_work work_of(const struct ls_gemm *gemm)
+static struct ls_work gemm_work(const struct ls_ops *ops, const void *arguments)
 {
+    const struct ls_gemm *gemm = arguments;
     double m = (double)gemm->m, n = (double)gemm->n, k = (double)gemm_k(gemm);
     double in = (double)ls_dtype_bytes(gemm->in), out = (double)ls_dtype_bytes(gemm->out);
     double of_b = gemm->b_scales ? 1 : in;
+    (void)ops;
     return (struct ls_work){.kind = gemm->a_transposed   ? LS_WORK_PRODUCT_AT
                                     : gemm->b_transposed ? LS_WORK_PRODUCT_BT
                                                          : LS_WORK_PRODUCT,
@@ -75,16 +77,30 @@ static struct ls_work work_of(const struct ls_gemm *gemm)
                                 m * k * in + n * k * of_b + m * n * out * (gemm->onto ? 2 : 1)};
 }
 
-int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error)
+static void gemm_operands(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
 {
-    int status = check(gemm, error);
-    if (status == LS_OK && gemm->b_scales)
-        status = gemm_int8_check(ops, gemm, error);
-    if (status != LS_OK || gemm->m == 0 || gemm->n == 0)
-        return status;
-    OPS_TELL(ops, work_of(gemm));
-    if (ops->idle)
-        return LS_OK;
+    const struct ls_gemm *gemm = arguments;
+    int64_t m = gemm->m, n = gemm->n, k = gemm_k(gemm);
+    enum ls_dtype of_b = gemm->b_scales ? LS_I8 : gemm->in;
+    (void)ops;
+    ops_operand(out, gemm, &gemm->a,
+                gemm->a_transposed ? ops_rows_bytes(gemm->in, k, m, gemm->lda)
+                                   : ops_rows_bytes(gemm->in, m, k, gemm->lda),
+                LS_READS);
+    ops_operand(out, gemm, &gemm->b,
+                gemm->b_transposed ? ops_rows_bytes(of_b, n, k, gemm->ldb)
+                                   : ops_rows_bytes(of_b, k, n, gemm->ldb),
+                LS_READS);
+    ops_operand(out, gemm, &gemm->c, ops_rows_bytes(gemm->out, m, n, gemm->ldc),
+                gemm->onto == LS_ONTO_NOTHING ? LS_WRITES : LS_READS_WRITES);
+    ops_operand(out, gemm, &gemm->bias, ops_bytes(LS_F32, n), LS_READS);
+    ops_operand(out, gemm, &gemm->b_scales, ops_bytes(LS_F32, n * gemm->tiles), LS_READS);
+}
+
+static int gemm_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct ls_gemm *gemm = arguments;
+    (void)error;
     if (gemm_k(gemm) == 0)
         ls_gemm_reference(gemm);
     else if (gemm->b_scales && !gemm->a_kept)
@@ -92,4 +108,15 @@ int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error 
     else if (!gemm_run_few(ops, gemm))
         gemm_run_blocked(ops, gemm, NULL);
     return LS_OK;
+}
+
+int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error)
+{
+    static const struct ls_op op = {sizeof *gemm, gemm_work, gemm_operands, gemm_run};
+    int status = check(gemm, error);
+    if (status == LS_OK && gemm->b_scales)
+        status = gemm_int8_check(ops, gemm, error);
+    if (status != LS_OK || gemm->m == 0 || gemm->n == 0)
+        return status;
+    return ls_submit(ops, &(struct ls_command){&op, gemm}, error);
 }

@@ -210,20 +210,52 @@ void gemm_run_int8(struct ls_ops *ops, const struct ls_gemm *gemm)
 /* ---- weights ----------------------------------------------------------------------------------
  */
 
-int ls_int8_quantize(struct ls_ops *ops, int64_t rows, int64_t cols, int64_t tiles,
-                     const float *weights, int8_t *values, float *scales, struct ls_error *error)
+struct quantize_call {
+    int64_t rows, cols, tiles;
+    const float *weights;
+    int8_t *values;
+    float *scales;
+};
+
+static struct ls_work quantize_work(const struct ls_ops *ops, const void *arguments)
 {
-    LS_ASSERT(tiles >= 1 && cols % tiles == 0);
-    int64_t length = cols / tiles;
-    OPS_TELL(ops, ops_pass(LS_WORK_CAST, LS_F32, rows, cols, 3, 1.25));
-    OPS_EACH_SHARE (ops, rows * cols, rows, 1)
+    const struct quantize_call *c = arguments;
+    (void)ops;
+    return ops_pass(LS_WORK_CAST, LS_F32, c->rows, c->cols, 3, 1.25);
+}
+
+static void quantize_operands(const struct ls_ops *ops, const void *arguments,
+                              struct ls_operands *out)
+{
+    const struct quantize_call *c = arguments;
+    (void)ops;
+    ops_operand(out, c, &c->weights, ops_bytes(LS_F32, c->rows * c->cols), LS_READS);
+    ops_operand(out, c, &c->values, ops_bytes(LS_I8, c->rows * c->cols), LS_WRITES);
+    ops_operand(out, c, &c->scales, ops_bytes(LS_F32, c->rows * c->tiles), LS_WRITES);
+}
+
+static int quantize_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct quantize_call *c = arguments;
+    int64_t tiles = c->tiles, length = c->cols / tiles;
+    OPS_EACH_SHARE (ops, c->rows * c->cols, c->rows, 1)
         for (int64_t i = begin * tiles; i < end * tiles; i++)
-            scales[i] = ops->kernels->int8->quantize(LS_F32, length, weights, i * length,
-                                                     values + i * length);
-    for (int64_t i = 0; i < rows * tiles && !ops->idle; i++)
-        if (scales[i] != scales[i])
+            c->scales[i] = ops->kernels->int8->quantize(LS_F32, length, c->weights, i * length,
+                                                        c->values + i * length);
+    for (int64_t i = 0; i < c->rows * tiles; i++)
+        if (c->scales[i] != c->scales[i])
             return ls_error_set(error, LS_EDATA,
                                 "row %lld has a weight that is not finite: it cannot be int8",
                                 (long long)(i / tiles));
     return LS_OK;
+}
+
+int ls_int8_quantize(struct ls_ops *ops, int64_t rows, int64_t cols, int64_t tiles,
+                     const float *weights, int8_t *values, float *scales, struct ls_error *error)
+{
+    static const struct ls_op op = {sizeof(struct quantize_call), quantize_work, quantize_operands,
+                                    quantize_run};
+    const struct quantize_call call = {rows, cols, tiles, weights, values, scales};
+    LS_ASSERT(tiles >= 1 && cols % tiles == 0);
+    return ls_submit(ops, &(struct ls_command){&op, &call}, error);
 }

@@ -1,4 +1,4 @@
-/* Cross-entropy: what each thread takes, and the sum of losses over tokens. */
+/* Cross-entropy: its commands, what each thread takes, and the sum of losses over tokens. */
 #include "ops/kernels.h"
 #include "ops/share.h"
 #include "ops/tree.h"
@@ -10,57 +10,120 @@ static void check(const struct ls_cross_entropy *op, const int32_t *target)
         LS_ASSERT(target[row] >= -1 && target[row] < op->vocabulary);
 }
 
-/* passes: how often the logits are read or written. */
-static struct ls_work work_of(const struct ls_cross_entropy *op, double passes)
+/* What the losses' ops differ in. */
+struct loss_call;
+struct loss_kind {
+    int passes, gradient_passes; /* over the logits; with a gradient */
+    enum ls_access logits, row_max, row_sum;
+    void (*rows)(const struct ls_ops *ops, const struct loss_call *c, int64_t begin, int64_t end);
+};
+
+/* What an op does not have is NULL. */
+struct loss_call {
+    const struct loss_kind *kind;
+    struct ls_cross_entropy op;
+    void *logits;
+    const int32_t *target;
+    float *max, *sum, *target_logit, *out; /* [rows]; out: losses, places */
+};
+
+static struct ls_work loss_work(const struct ls_ops *ops, const void *arguments)
 {
-    return ops_pass(LS_WORK_LOSS, op->act, op->rows, op->padded, 4, passes);
+    const struct loss_call *c = arguments;
+    (void)ops;
+    return ops_pass(LS_WORK_LOSS, c->op.act, c->op.rows, c->op.padded, 4,
+                    c->op.scale != 0 ? c->kind->gradient_passes : c->kind->passes);
+}
+
+static void loss_operands(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
+{
+    const struct loss_call *c = arguments;
+    const struct loss_kind *kind = c->kind;
+    const size_t row = ops_bytes(LS_F32, c->op.rows);
+    (void)ops;
+    ops_operand(out, c, &c->logits, ops_bytes(c->op.act, c->op.rows * c->op.padded),
+                c->op.scale != 0 ? kind->logits : LS_READS);
+    ops_operand_ids(ops_operand(out, c, &c->target, row, LS_READS), -1, c->op.vocabulary);
+    ops_operand(out, c, &c->max, row, kind->row_max);
+    ops_operand(out, c, &c->sum, row, kind->row_sum);
+    ops_operand(out, c, &c->target_logit, row, kind->row_sum);
+    ops_operand(out, c, &c->out, row, LS_WRITES);
+}
+
+static int loss_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct loss_call *c = arguments;
+    (void)error;
+    check(&c->op, c->target);
+    OPS_EACH_SHARE (ops, c->op.rows * c->op.padded, c->op.rows, 1)
+        c->kind->rows(ops, c, begin, end);
+    return LS_OK;
+}
+
+static const struct ls_op loss_op = {sizeof(struct loss_call), loss_work, loss_operands, loss_run};
+
+static void whole_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
+                       int64_t end)
+{
+    ops->kernels->loss->cross_entropy(&c->op, c->logits, c->target, c->out, begin, end);
 }
 
 void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
                       const int32_t *target, float *loss)
 {
-    OPS_TELL(ops, work_of(op, op->scale != 0 ? 3 : 1));
-    if (ops->idle)
-        return;
-    check(op, target);
-    LS_ASSERT(op->first == 0 && op->vocabulary <= op->padded);
-    OPS_EACH_SHARE (ops, op->rows * op->padded, op->rows, 1)
-        ops->kernels->loss->cross_entropy(op, logits, target, loss, begin, end);
+    static const struct loss_kind kind = {1, 3, LS_READS_WRITES, 0, 0, whole_rows};
+    LS_ASSERT(ops->idle || (op->first == 0 && op->vocabulary <= op->padded));
+    ops_submit(ops, &loss_op,
+               &(struct loss_call){&kind, *op, logits, target, NULL, NULL, NULL, loss});
+}
+
+static void max_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
+                     int64_t end)
+{
+    ops->kernels->loss->max(&c->op, c->logits, c->max, begin, end);
 }
 
 void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
                           float *max)
 {
-    OPS_TELL(ops, work_of(op, 1));
-    if (ops->idle)
-        return;
-    check(op, NULL);
-    OPS_EACH_SHARE (ops, op->rows * op->padded, op->rows, 1)
-        ops->kernels->loss->max(op, logits, max, begin, end);
+    static const struct loss_kind kind = {1, 1, LS_READS, LS_WRITES, 0, max_rows};
+    ops_submit(
+        ops, &loss_op,
+        &(struct loss_call){&kind, *op, (void *)(uintptr_t)logits, NULL, max, NULL, NULL, NULL});
+}
+
+static void sum_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
+                     int64_t end)
+{
+    ops->kernels->loss->sum(&c->op, c->logits, c->target, c->max, c->sum, c->target_logit, begin,
+                            end);
 }
 
 void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
                           const int32_t *target, const float *max, float *sum, float *target_logit)
 {
-    OPS_TELL(ops, work_of(op, 1));
-    if (ops->idle)
-        return;
-    check(op, target);
-    OPS_EACH_SHARE (ops, op->rows * op->padded, op->rows, 1)
-        ops->kernels->loss->sum(op, logits, target, max, sum, target_logit, begin, end);
+    static const struct loss_kind kind = {1, 1, LS_READS, LS_READS, LS_WRITES, sum_rows};
+    ops_submit(ops, &loss_op,
+               &(struct loss_call){&kind, *op, (void *)(uintptr_t)logits, target,
+                                   (float *)(uintptr_t)max, sum, target_logit, NULL});
+}
+
+static void finish_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
+                        int64_t end)
+{
+    const struct loss_rows rows = {c->max, c->sum, c->target_logit};
+    ops->kernels->loss->finish(&c->op, c->logits, c->target, &rows, c->out, begin, end);
 }
 
 void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
                              const int32_t *target, const float *max, const float *sum,
                              const float *target_logit, float *loss)
 {
-    OPS_TELL(ops, work_of(op, op->scale != 0 ? 2 : 0));
-    if (ops->idle)
-        return;
-    check(op, target);
-    const struct loss_rows rows = {max, sum, target_logit};
-    OPS_EACH_SHARE (ops, op->rows * op->padded, op->rows, 1)
-        ops->kernels->loss->finish(op, logits, target, &rows, loss, begin, end);
+    static const struct loss_kind kind = {0, 2, LS_READS_WRITES, LS_READS, LS_READS, finish_rows};
+    ops_submit(ops, &loss_op,
+               &(struct loss_call){&kind, *op, logits, target, (float *)(uintptr_t)max,
+                                   (float *)(uintptr_t)sum, (float *)(uintptr_t)target_logit,
+                                   loss});
 }
 
 /* Columns are looked through once, and none is added: no kernel is needed. */
@@ -76,16 +139,21 @@ static float place_of(const struct ls_cross_entropy *op, const void *logits, int
     return -__builtin_inff();
 }
 
+static void place_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
+                       int64_t end)
+{
+    (void)ops;
+    for (int64_t row = begin; row < end; row++)
+        c->out[row] = place_of(&c->op, c->logits, row, c->max[row]);
+}
+
 void ls_cross_entropy_place(struct ls_ops *ops, const struct ls_cross_entropy *op,
                             const void *logits, const float *max, float *place)
 {
-    OPS_TELL(ops, work_of(op, 1));
-    if (ops->idle)
-        return;
-    check(op, NULL);
-    OPS_EACH_SHARE (ops, op->rows * op->padded, op->rows, 1)
-        for (int64_t row = begin; row < end; row++)
-            place[row] = place_of(op, logits, row, max[row]);
+    static const struct loss_kind kind = {1, 1, LS_READS, LS_READS, 0, place_rows};
+    ops_submit(ops, &loss_op,
+               &(struct loss_call){&kind, *op, (void *)(uintptr_t)logits, NULL,
+                                   (float *)(uintptr_t)max, NULL, NULL, place});
 }
 
 static float tokens_sum(const float *loss, int64_t tokens)
@@ -105,19 +173,42 @@ static float tokens_sum(const float *loss, int64_t tokens)
     return top ? stack[0] : 0.0f;
 }
 
+struct loss_sum {
+    const float *loss;
+    int64_t sequences, tiles, tokens;
+    float *out;
+};
+
+static void loss_sum_operands(const struct ls_ops *ops, const void *arguments,
+                              struct ls_operands *out)
+{
+    const struct loss_sum *c = arguments;
+    (void)ops;
+    ops_operand(out, c, &c->loss, ops_bytes(LS_F32, c->sequences * c->tiles * c->tokens), LS_READS);
+    ops_operand(out, c, &c->out, ops_bytes(LS_F32, c->sequences), LS_WRITES);
+}
+
+static int loss_sum_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct loss_sum *c = arguments;
+    const float *loss = c->loss;
+    (void)ops, (void)error;
+    for (int64_t sequence = 0; sequence < c->sequences; sequence++) {
+        float stack[64] = {0};
+        int top = 0;
+        for (int64_t tile = 0; tile < c->tiles; tile++, loss += c->tokens) {
+            stack[top++] = tokens_sum(loss, c->tokens);
+            for (int merges = ops_tree_merges(tile, c->tiles); merges > 0; merges--, top--)
+                stack[top - 2] += stack[top - 1];
+        }
+        c->out[sequence] = stack[0];
+    }
+    return LS_OK;
+}
+
 void ls_loss_sum(struct ls_ops *ops, const float *loss, int64_t sequences, int64_t tiles,
                  int64_t tokens, float *out)
 {
-    if (ops->idle)
-        return;
-    for (int64_t sequence = 0; sequence < sequences; sequence++) {
-        float stack[64] = {0};
-        int top = 0;
-        for (int64_t tile = 0; tile < tiles; tile++, loss += tokens) {
-            stack[top++] = tokens_sum(loss, tokens);
-            for (int merges = ops_tree_merges(tile, tiles); merges > 0; merges--, top--)
-                stack[top - 2] += stack[top - 1];
-        }
-        out[sequence] = stack[0];
-    }
+    static const struct ls_op op = {sizeof(struct loss_sum), NULL, loss_sum_operands, loss_sum_run};
+    ops_submit(ops, &op, &(struct loss_sum){loss, sequences, tiles, tokens, out});
 }

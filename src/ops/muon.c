@@ -1,4 +1,5 @@
-/* Muon: what each thread takes of its elementwise parts, and the Newton-Schulz iteration. */
+/* Muon: its commands, what each thread takes of the elementwise ones, and the Newton-Schulz
+ * iteration. */
 #include "ops/kernels.h"
 #include "ops/share.h"
 
@@ -10,20 +11,175 @@ enum {
     SQUARE = 32 /* what is mirrored at once */
 };
 
+/* ---- elementwise ----------------------------------------------------------------------------- */
+
+struct momentum_call {
+    struct ls_update update; /* without master and compute */
+    struct ls_muon_momentum muon;
+    void *m;
+    float *direction;
+};
+
+static struct ls_work momentum_work(const struct ls_ops *ops, const void *arguments)
+{
+    const struct momentum_call *c = arguments;
+    (void)ops;
+    return ops_pass(LS_WORK_UPDATE, LS_F32, c->update.count, 1, 6, 4);
+}
+
+static void momentum_operands(const struct ls_ops *ops, const void *arguments,
+                              struct ls_operands *out)
+{
+    const struct momentum_call *c = arguments;
+    (void)ops;
+    ops_update_operands(&c->update, c, out);
+    ops_operand(out, c, &c->m, ops_bytes(c->update.moment_type, c->update.count), LS_READS_WRITES);
+    ops_operand(out, c, &c->direction, ops_bytes(LS_F32, c->update.count), LS_WRITES);
+}
+
+static int momentum_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct momentum_call *c = arguments;
+    (void)error;
+    OPS_EACH_SHARE (ops, c->update.count, c->update.count, ALIGN)
+        ops->kernels->muon->momentum(&c->update, &c->muon, c->m, c->direction, begin, end);
+    return LS_OK;
+}
+
 void ls_muon_momentum(struct ls_ops *ops, const struct ls_update *update,
                       const struct ls_muon_momentum *muon, void *m, float *direction)
 {
-    OPS_TELL(ops, ops_pass(LS_WORK_UPDATE, LS_F32, update->count, 1, 6, 4));
-    OPS_EACH_SHARE (ops, update->count, update->count, ALIGN)
-        ops->kernels->muon->momentum(update, muon, m, direction, begin, end);
+    static const struct ls_op op = {sizeof(struct momentum_call), momentum_work, momentum_operands,
+                                    momentum_run};
+    struct momentum_call call = {*update, *muon, m, direction};
+    call.update.master = NULL;
+    call.update.compute = NULL;
+    ops_submit(ops, &op, &call);
+}
+
+struct muon_step_call {
+    struct ls_update update; /* without gradients */
+    float scale;
+    const float *orthogonal;
+};
+
+static struct ls_work muon_step_work(const struct ls_ops *ops, const void *arguments)
+{
+    const struct muon_step_call *c = arguments;
+    (void)ops;
+    return ops_pass(LS_WORK_UPDATE, LS_F32, c->update.count, 1, 4, 3.5);
+}
+
+static void muon_step_operands(const struct ls_ops *ops, const void *arguments,
+                               struct ls_operands *out)
+{
+    const struct muon_step_call *c = arguments;
+    (void)ops;
+    ops_update_operands(&c->update, c, out);
+    ops_operand(out, c, &c->orthogonal, ops_bytes(LS_F32, c->update.count), LS_READS);
+}
+
+static int muon_step_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct muon_step_call *c = arguments;
+    (void)error;
+    OPS_EACH_SHARE (ops, c->update.count, c->update.count, ALIGN)
+        ops->kernels->muon->step(&c->update, c->scale, c->orthogonal, begin, end);
+    return LS_OK;
 }
 
 void ls_muon_update(struct ls_ops *ops, const struct ls_update *update, float scale,
                     const float *orthogonal)
 {
-    OPS_TELL(ops, ops_pass(LS_WORK_UPDATE, LS_F32, update->count, 1, 4, 3.5));
-    OPS_EACH_SHARE (ops, update->count, update->count, ALIGN)
-        ops->kernels->muon->step(update, scale, orthogonal, begin, end);
+    static const struct ls_op op = {sizeof(struct muon_step_call), muon_step_work,
+                                    muon_step_operands, muon_step_run};
+    struct muon_step_call call = {*update, scale, orthogonal};
+    call.update.gradient = NULL;
+    call.update.second = NULL;
+    ops_submit(ops, &op, &call);
+}
+
+/* ---- passes of Newton-Schulz ----------------------------------------------------------------- */
+
+/* Over a matrix of n x n, or over n elements: `with` is read, x is read and written. */
+struct schulz_call;
+struct schulz_kind {
+    enum ls_work_kind work;
+    int flops, moved;
+    int64_t align;
+    void (*rows)(const struct ls_ops *ops, const struct schulz_call *c, int64_t begin, int64_t end);
+};
+struct schulz_call {
+    const struct schulz_kind *kind;
+    int64_t rows, cols;
+    float factor;
+    const float *with;
+    float *x;
+};
+
+static struct ls_work schulz_work(const struct ls_ops *ops, const void *arguments)
+{
+    const struct schulz_call *c = arguments;
+    (void)ops;
+    return ops_pass(c->kind->work, LS_F32, c->rows, c->cols, c->kind->flops, c->kind->moved);
+}
+
+static void schulz_operands(const struct ls_ops *ops, const void *arguments,
+                            struct ls_operands *out)
+{
+    const struct schulz_call *c = arguments;
+    (void)ops;
+    ops_operand(out, c, &c->with, ops_bytes(LS_F32, c->rows * c->cols), LS_READS);
+    ops_operand(out, c, &c->x, ops_bytes(LS_F32, c->rows * c->cols), LS_READS_WRITES);
+}
+
+static int schulz_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct schulz_call *c = arguments;
+    (void)error;
+    OPS_EACH_SHARE (ops, c->rows * c->cols, c->rows, c->kind->align)
+        c->kind->rows(ops, c, begin, end);
+    return LS_OK;
+}
+
+static const struct ls_op schulz_op = {sizeof(struct schulz_call), schulz_work, schulz_operands,
+                                       schulz_run};
+
+static void scale_rows(const struct ls_ops *ops, const struct schulz_call *c, int64_t begin,
+                       int64_t end)
+{
+    ops->kernels->muon->scale(c->factor, c->x, begin, end);
+}
+
+static void mirror_rows(const struct ls_ops *ops, const struct schulz_call *c, int64_t begin,
+                        int64_t end)
+{
+    int64_t n = c->cols;
+    (void)ops;
+    for (int64_t row = begin; row < end; row += SQUARE)
+        for (int64_t col = row; col < n; col += SQUARE)
+            for (int64_t i = row; i < ls_min(row + SQUARE, end); i++)
+                for (int64_t j = ls_max(col, i + 1); j < ls_min(col + SQUARE, n); j++)
+                    c->x[i * n + j] = c->x[j * n + i];
+}
+
+/* What is above the diagonal, from below it. */
+static void mirror(struct ls_ops *ops, int64_t n, float *x)
+{
+    static const struct schulz_kind kind = {LS_WORK_COPY, 0, 1, SQUARE, mirror_rows};
+    ops_submit(ops, &schulz_op, &(struct schulz_call){&kind, n, n, 0, NULL, x});
+}
+
+static void polynomial_rows(const struct ls_ops *ops, const struct schulz_call *c, int64_t begin,
+                            int64_t end)
+{
+    ops->kernels->muon->polynomial(c->cols, c->with, c->x, begin, end);
+}
+
+static void polynomial(struct ls_ops *ops, int64_t n, const float *gram, float *square)
+{
+    static const struct schulz_kind kind = {LS_WORK_ADD, 4, 3, 1, polynomial_rows};
+    ops_submit(ops, &schulz_op, &(struct schulz_call){&kind, n, n, 0, gram, square});
 }
 
 /* ---- Newton-Schulz --------------------------------------------------------------------------- */
@@ -45,21 +201,8 @@ static void normalise(struct ls_ops *ops, int64_t count, float *x)
     ls_exact_clear(&sum);
     ls_squared_norm(ops, count, x, NULL, &sum);
     float factor = (float)(1 / fmax(sqrt(ls_exact_value(&sum)), 1e-7));
-    OPS_TELL(ops, ops_pass(LS_WORK_UPDATE, LS_F32, count, 1, 1, 2));
-    OPS_EACH_SHARE (ops, count, count, ALIGN)
-        ops->kernels->muon->scale(factor, x, begin, end);
-}
-
-/* What is above the diagonal, from below it. */
-static void mirror(struct ls_ops *ops, int64_t n, float *x)
-{
-    OPS_TELL(ops, ops_pass(LS_WORK_COPY, LS_F32, n, n, 0, 1));
-    OPS_EACH_SHARE (ops, n * n, n, SQUARE)
-        for (int64_t row = begin; row < end; row += SQUARE)
-            for (int64_t col = row; col < n; col += SQUARE)
-                for (int64_t i = row; i < ls_min(row + SQUARE, end); i++)
-                    for (int64_t j = ls_max(col, i + 1); j < ls_min(col + SQUARE, n); j++)
-                        x[i * n + j] = x[j * n + i];
+    static const struct schulz_kind kind = {LS_WORK_UPDATE, 1, 2, ALIGN, scale_rows};
+    ops_submit(ops, &schulz_op, &(struct schulz_call){&kind, count, 1, factor, NULL, x});
 }
 
 /* product is of the whole; its rows of a band begin at a_step elements of A each. */
@@ -148,13 +291,6 @@ static int apply(struct ls_ops *ops, const struct ls_newton_schulz *op, const fl
         .ldc = op->cols,
     };
     return ls_gemm_run(ops, &product, error);
-}
-
-static void polynomial(struct ls_ops *ops, int64_t n, const float *gram, float *square)
-{
-    OPS_TELL(ops, ops_pass(LS_WORK_ADD, LS_F32, n, n, 4, 3));
-    OPS_EACH_SHARE (ops, n * n, n, 1)
-        ops->kernels->muon->polynomial(n, gram, square, begin, end);
 }
 
 static int iterate(struct ls_ops *ops, const struct ls_newton_schulz *op, const float *x, float *to,

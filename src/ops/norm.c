@@ -1,120 +1,300 @@
-/* Norms: what each thread takes of the rows, or of the columns of weights. */
+/* Norms: their commands, and what each thread takes of the rows, or of the columns of weights. */
 #include "ops/kernels.h"
 #include "ops/share.h"
 
-/* Rows are independent: each thread takes a share of them. */
+/* What the norms' ops differ in. */
+struct norm_call;
+struct norm_kind {
+    enum ls_work_kind work;
+    int flops; /* of an element */
+    enum ls_access statistics;
+    bool row_sums; /* written: read where the statistics are written */
+    /* A share of the rows, of the columns of a weight, or of parts. */
+    void (*share)(const struct ls_ops *ops, const struct norm_call *c, int64_t begin, int64_t end);
+};
+
+/* What an op does not have is 0 and NULL. Of norm there are the pointers that the op uses. */
+struct norm_call {
+    const struct norm_kind *kind;
+    struct ls_norm norm;
+    struct ls_norm_cut cut;
+    struct ls_token_sum tokens;
+    int64_t units, tiles, unit_tokens, sums_ld; /* of struct ls_norm_parts */
+    const void *x, *z, *around;                 /* rows: x or h, residual or dy, d_residual */
+    void *sum, *y;                              /* rows that are written */
+    float *row_sums, *d_weight, *d_bias, *parts;
+};
+
+static size_t rows_bytes(const struct ls_norm *norm)
+{
+    if (norm->heads == 0)
+        return ops_bytes(norm->act, norm->rows * norm->channels);
+    return ops_rows_bytes(norm->act, norm->rows / norm->heads, norm->heads * norm->channels,
+                          norm->ld);
+}
+
+static size_t statistics_bytes(const struct ls_norm *norm)
+{
+    if (norm->heads == 0)
+        return ops_bytes(LS_F32, norm->rows);
+    return ops_rows_bytes(LS_F32, norm->rows / norm->heads, norm->heads, norm->statistics_ld);
+}
+
+static void norm_operands(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
+{
+    const struct norm_call *c = arguments;
+    const struct norm_kind *kind = c->kind;
+    const struct ls_norm *norm = &c->norm;
+    const size_t rows = rows_bytes(norm), vector = ops_bytes(LS_F32, norm->channels);
+    (void)ops;
+    ops_operand(out, c, &c->x, rows, LS_READS);
+    ops_operand(out, c, &c->z, rows, LS_READS);
+    ops_operand(out, c, &c->around, rows, LS_READS);
+    ops_operand(out, c, &c->sum, rows, LS_WRITES);
+    ops_operand(out, c, &c->y, rows, LS_WRITES);
+    ops_operand(out, c, &norm->weight, vector, LS_READS);
+    ops_operand(out, c, &norm->bias, vector, LS_READS);
+    ops_operand(out, c, &norm->mean, statistics_bytes(norm), kind->statistics);
+    ops_operand(out, c, &norm->rstd, statistics_bytes(norm), kind->statistics);
+    ops_operand(out, c, &c->row_sums, ops_bytes(LS_F32, norm->rows),
+                kind->row_sums ? LS_WRITES : LS_READS);
+    ops_operand(out, c, &c->d_weight, vector, ops_sum_access(&c->tokens));
+    ops_operand(out, c, &c->d_bias, vector, ops_sum_access(&c->tokens));
+    ops_operand(out, c, &c->parts,
+                ops_rows_bytes(LS_F32, c->units, c->tiles * norm->channels, c->sums_ld), LS_WRITES);
+}
+
+/* Bytes of the rows that are read and written; vectors are left out. */
+static struct ls_work norm_work(const struct ls_ops *ops, const void *arguments)
+{
+    const struct norm_call *c = arguments;
+    int64_t columns = c->kind->row_sums ? c->cut.count : c->norm.channels;
+    int rows =
+        (c->x != NULL) + (c->z != NULL) + (c->around != NULL) + (c->sum != NULL) + (c->y != NULL);
+    (void)ops;
+    return ops_pass(c->kind->work, c->norm.act, c->norm.rows, columns, c->kind->flops, rows);
+}
+
+static int norm_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct norm_call *c = arguments;
+    const struct ls_norm *norm = &c->norm;
+    int64_t columns = c->kind->row_sums ? c->cut.count : norm->channels;
+    int64_t shares = c->d_weight ? norm->channels : c->parts ? c->units * c->tiles : norm->rows;
+    (void)error;
+    OPS_EACH_SHARE (ops, norm->rows * columns, shares, c->d_weight ? 64 : 1)
+        c->kind->share(ops, c, begin, end);
+    return LS_OK;
+}
+
+static void norm_submit(struct ls_ops *ops, const struct norm_call *call)
+{
+    static const struct ls_op op = {sizeof *call, norm_work, norm_operands, norm_run};
+    LS_ASSERT(call->norm.channels <= LS_NORM_CHANNELS_MAX);
+    ops_submit(ops, &op, call);
+}
+
+/* RMSNorm has neither a mean nor a bias. */
+static struct ls_norm uncentred(const struct ls_norm *norm)
+{
+    struct ls_norm rms = *norm;
+    rms.mean = NULL;
+    rms.bias = NULL;
+    return rms;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+static void layernorm_forward(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
+                              int64_t end)
+{
+    ops->kernels->norm->layernorm_forward(&c->norm, c->x, c->z, c->sum, c->y, begin, end);
+}
+
 void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
                           const void *residual, void *sum, void *y)
 {
-    LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
-    OPS_TELL(ops,
-             ops_pass(LS_WORK_NORM, norm->act, norm->rows, norm->channels, 8, residual ? 4 : 2));
-    OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->rows, 1)
-        ops->kernels->norm->layernorm_forward(norm, x, residual, sum, y, begin, end);
+    static const struct norm_kind kind = {LS_WORK_NORM, 8, LS_WRITES, false, layernorm_forward};
+    norm_submit(ops, &(struct norm_call){.kind = &kind,
+                                         .norm = *norm,
+                                         .x = x,
+                                         .z = residual,
+                                         .sum = residual ? sum : NULL,
+                                         .y = y});
+}
+
+static void rmsnorm_forward(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
+                            int64_t end)
+{
+    ops->kernels->norm->rmsnorm_forward(&c->norm, c->x, c->z, c->sum, c->y, begin, end);
 }
 
 void ls_rmsnorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
                         const void *residual, void *sum, void *y)
 {
-    LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
-    OPS_TELL(ops,
-             ops_pass(LS_WORK_NORM, norm->act, norm->rows, norm->channels, 8, residual ? 4 : 2));
-    OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->rows, 1)
-        ops->kernels->norm->rmsnorm_forward(norm, x, residual, sum, y, begin, end);
+    static const struct norm_kind kind = {LS_WORK_NORM, 8, LS_WRITES, false, rmsnorm_forward};
+    norm_submit(ops, &(struct norm_call){.kind = &kind,
+                                         .norm = uncentred(norm),
+                                         .x = x,
+                                         .z = residual,
+                                         .sum = residual ? sum : NULL,
+                                         .y = y});
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+static void layernorm_backward(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
+                               int64_t end)
+{
+    ops->kernels->norm->layernorm_backward_input(&c->norm, c->x, c->z, c->around, c->y, begin, end);
 }
 
 void ls_layernorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                  const void *dy, const void *d_residual, void *dh)
 {
-    LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
-    OPS_TELL(ops, ops_pass(LS_WORK_NORM_BACKWARD, norm->act, norm->rows, norm->channels, 10,
-                           d_residual ? 4 : 3));
-    OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->rows, 1)
-        ops->kernels->norm->layernorm_backward_input(norm, h, dy, d_residual, dh, begin, end);
+    static const struct norm_kind kind = {LS_WORK_NORM_BACKWARD, 10, LS_READS, false,
+                                          layernorm_backward};
+    norm_submit(ops,
+                &(struct norm_call){
+                    .kind = &kind, .norm = *norm, .x = h, .z = dy, .around = d_residual, .y = dh});
+}
+
+static void rmsnorm_backward(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
+                             int64_t end)
+{
+    ops->kernels->norm->rmsnorm_backward_input(&c->norm, c->x, c->z, c->around, c->y, begin, end);
 }
 
 void ls_rmsnorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                const void *dy, const void *d_residual, void *dh)
 {
-    LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
-    OPS_TELL(ops, ops_pass(LS_WORK_NORM_BACKWARD, norm->act, norm->rows, norm->channels, 10,
-                           d_residual ? 4 : 3));
-    OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->rows, 1)
-        ops->kernels->norm->rmsnorm_backward_input(norm, h, dy, d_residual, dh, begin, end);
+    static const struct norm_kind kind = {LS_WORK_NORM_BACKWARD, 10, LS_READS, false,
+                                          rmsnorm_backward};
+    norm_submit(ops, &(struct norm_call){.kind = &kind,
+                                         .norm = uncentred(norm),
+                                         .x = h,
+                                         .z = dy,
+                                         .around = d_residual,
+                                         .y = dh});
 }
 
-static void backward_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
-                            const void *dy, const struct ls_token_sum *sum, float *d_weight,
-                            float *d_bias)
+/* ---- gradients of weights -------------------------------------------------------------------- */
+
+static void weight_columns(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
+                           int64_t end)
 {
-    LS_ASSERT(ls_token_rows(sum) == norm->rows);
-    OPS_TELL(ops, ops_pass(LS_WORK_COLUMN_SUM, norm->act, norm->rows, norm->channels, 4, 2));
-    OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->channels, 64)
-        ops->kernels->sum->norm_weight(norm, h, dy, sum, d_weight, d_bias, begin, end);
+    ops->kernels->sum->norm_weight(&c->norm, c->x, c->z, &c->tokens, c->d_weight, c->d_bias, begin,
+                                   end);
 }
+static const struct norm_kind weight_kind = {LS_WORK_COLUMN_SUM, 4, LS_READS, false,
+                                             weight_columns};
 
 void ls_layernorm_backward_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                   const void *dy, const struct ls_token_sum *sum, float *d_weight,
                                   float *d_bias)
 {
-    backward_weight(ops, norm, h, dy, sum, d_weight, d_bias);
+    LS_ASSERT(ls_token_rows(sum) == norm->rows);
+    norm_submit(ops, &(struct norm_call){.kind = &weight_kind,
+                                         .norm = *norm,
+                                         .tokens = *sum,
+                                         .x = h,
+                                         .z = dy,
+                                         .d_weight = d_weight,
+                                         .d_bias = d_bias});
 }
 
 void ls_rmsnorm_backward_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                 const void *dy, const struct ls_token_sum *sum, float *d_weight)
 {
-    struct ls_norm uncentered = *norm;
-    uncentered.mean = NULL;
-    backward_weight(ops, &uncentered, h, dy, sum, d_weight, NULL);
+    const struct ls_norm rms = uncentred(norm);
+    ls_layernorm_backward_weight(ops, &rms, h, dy, sum, d_weight, NULL);
 }
 
 /* Part i of units times tiles. */
-static void heads_part(const struct ls_ops *ops, const struct ls_norm *norm, const void *h,
-                       const void *dy, const struct ls_norm_parts *out, int64_t i)
+static void heads_part(const struct ls_ops *ops, const struct norm_call *c, int64_t i)
 {
-    const struct ls_token_sum sum = {1, 1, 1, out->tokens, LS_ONTO_NOTHING};
-    int64_t unit = i / out->tiles, tile = i % out->tiles, heads = norm->heads / out->tiles;
-    int64_t token = unit * out->tokens, head = tile * heads;
+    const struct ls_norm *norm = &c->norm;
+    const struct ls_token_sum sum = {1, 1, 1, c->unit_tokens, LS_ONTO_NOTHING};
+    int64_t unit = i / c->tiles, tile = i % c->tiles, heads = norm->heads / c->tiles;
+    int64_t token = unit * c->unit_tokens, head = tile * heads;
     int64_t at = token * norm->ld + head * norm->channels;
-    float *to = out->sums + unit * out->sums_ld + tile * norm->channels;
+    float *to = c->parts + unit * c->sums_ld + tile * norm->channels;
     struct ls_norm part = *norm;
-    part.rows = out->tokens;
+    part.rows = c->unit_tokens;
     part.heads = heads;
-    part.mean = NULL;
     part.rstd = norm->rstd + token * norm->statistics_ld + head;
-    ops->kernels->sum->norm_weight(&part, ops_at(norm->act, h, at), ops_at(norm->act, dy, at), &sum,
-                                   to, NULL, 0, norm->channels);
+    ops->kernels->sum->norm_weight(&part, ops_at(norm->act, c->x, at), ops_at(norm->act, c->z, at),
+                                   &sum, to, NULL, 0, norm->channels);
+}
+
+static void heads_parts(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
+                        int64_t end)
+{
+    for (int64_t i = begin; i < end; i++)
+        heads_part(ops, c, i);
 }
 
 void ls_rmsnorm_heads_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                              const void *dy, const struct ls_norm_parts *out)
 {
+    static const struct norm_kind kind = {LS_WORK_COLUMN_SUM, 4, LS_READS, false, heads_parts};
     LS_ASSERT(norm->heads % out->tiles == 0);
     LS_ASSERT(out->units * out->tokens * norm->heads == norm->rows);
-    OPS_TELL(ops, ops_pass(LS_WORK_COLUMN_SUM, norm->act, norm->rows, norm->channels, 4, 2));
-    OPS_EACH_SHARE (ops, norm->rows * norm->channels, out->units * out->tiles, 1)
-        for (int64_t i = begin; i < end; i++)
-            heads_part(ops, norm, h, dy, out, i);
+    norm_submit(ops, &(struct norm_call){.kind = &kind,
+                                         .norm = uncentred(norm),
+                                         .units = out->units,
+                                         .tiles = out->tiles,
+                                         .unit_tokens = out->tokens,
+                                         .sums_ld = out->sums_ld,
+                                         .x = h,
+                                         .z = dy,
+                                         .parts = out->sums});
 }
 
-/* As large as passes that the planner can play again. */
+/* ---- rows of which ranks hold parts ---------------------------------------------------------- */
+
+static void cut_sum_rows(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
+                         int64_t end)
+{
+    ops->kernels->norm->cut_sum(&c->norm, &c->cut, c->x, c->z, c->row_sums, begin, end);
+}
+
 void ls_rmsnorm_cut_sum(struct ls_ops *ops, const struct ls_norm *norm,
                         const struct ls_norm_cut *cut, const void *h, const void *dy, float *sums)
 {
+    static const struct norm_kind forward = {LS_WORK_COLUMN_SUM, 1, LS_READS, true, cut_sum_rows};
+    static const struct norm_kind backward = {LS_WORK_COLUMN_SUM, 4, LS_READS, true, cut_sum_rows};
+    struct ls_norm of = uncentred(norm);
     LS_ASSERT(norm->heads == 1 && cut->count % cut->tiles == 0);
     LS_ASSERT(cut->first + cut->count <= norm->channels);
-    OPS_TELL(ops, ops_pass(LS_WORK_COLUMN_SUM, norm->act, norm->rows, cut->count, dy ? 4 : 1,
-                           dy ? 2 : 1));
-    OPS_EACH_SHARE (ops, norm->rows * cut->count, norm->rows, 1)
-        ops->kernels->norm->cut_sum(norm, cut, h, dy, sums, begin, end);
+    if (!dy) /* they are made of these sums */
+        of.rstd = NULL;
+    norm_submit(ops, &(struct norm_call){.kind = dy ? &backward : &forward,
+                                         .norm = of,
+                                         .cut = *cut,
+                                         .x = h,
+                                         .z = dy,
+                                         .row_sums = sums});
+}
+
+static void cut_finish_rows(const struct ls_ops *ops, const struct norm_call *c, int64_t begin,
+                            int64_t end)
+{
+    ops->kernels->norm->cut_finish(&c->norm, &c->cut, c->x, c->z, c->row_sums, c->y, begin, end);
 }
 
 void ls_rmsnorm_cut_finish(struct ls_ops *ops, const struct ls_norm *norm,
                            const struct ls_norm_cut *cut, const void *h, const void *dy,
                            const float *sums, void *to)
 {
-    OPS_TELL(ops, ops_pass(dy ? LS_WORK_NORM_BACKWARD : LS_WORK_NORM, norm->act, norm->rows,
-                           norm->channels, dy ? 10 : 8, dy ? 3 : 2));
-    OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->rows, 1)
-        ops->kernels->norm->cut_finish(norm, cut, h, dy, sums, to, begin, end);
+    static const struct norm_kind forward = {LS_WORK_NORM, 8, LS_WRITES, false, cut_finish_rows};
+    static const struct norm_kind backward = {LS_WORK_NORM_BACKWARD, 10, LS_READS, false,
+                                              cut_finish_rows};
+    norm_submit(ops, &(struct norm_call){.kind = dy ? &backward : &forward,
+                                         .norm = uncentred(norm),
+                                         .cut = *cut,
+                                         .x = h,
+                                         .z = dy,
+                                         .y = to,
+                                         .row_sums = (float *)(uintptr_t)sums});
 }

@@ -151,10 +151,47 @@ void ls_rope_table(int64_t tokens, int64_t head_dim, double theta,
     }
 }
 
+struct rope_call {
+    enum ls_dtype act;
+    struct ls_rope rope;
+    bool backward;
+    void *x;
+};
+
+static struct ls_work rope_work(const struct ls_ops *ops, const void *arguments)
+{
+    const struct rope_call *c = arguments;
+    (void)ops;
+    return ops_pass(LS_WORK_ROPE, c->act, c->rope.rows, c->rope.heads * c->rope.head_dim, 3, 2);
+}
+
+static void rope_operands(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
+{
+    const struct rope_call *c = arguments;
+    const struct ls_rope *rope = &c->rope;
+    const size_t table =
+        ops_bytes(LS_F32, (rope->first_position + rope->tokens) * (rope->head_dim / 2));
+    (void)ops;
+    ops_operand(out, c, &c->x,
+                ops_rows_bytes(c->act, rope->rows, rope->heads * rope->head_dim, rope->ld),
+                LS_READS_WRITES);
+    ops_operand(out, c, &rope->cosine, table, LS_READS);
+    ops_operand(out, c, &rope->sine, table, LS_READS);
+}
+
+static int rope_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct rope_call *c = arguments;
+    const struct ls_rope *rope = &c->rope;
+    (void)error;
+    OPS_EACH_SHARE (ops, rope->rows * rope->heads * rope->head_dim, rope->rows, 1)
+        ops->kernels->pointwise->rope(c->act, rope, c->backward, begin, end, c->x);
+    return LS_OK;
+}
+
 void ls_rope_apply(struct ls_ops *ops, enum ls_dtype act, const struct ls_rope *rope, void *x,
                    bool backward)
 {
-    OPS_TELL(ops, ops_pass(LS_WORK_ROPE, act, rope->rows, rope->heads * rope->head_dim, 3, 2));
-    OPS_EACH_SHARE (ops, rope->rows * rope->heads * rope->head_dim, rope->rows, 1)
-        ops->kernels->pointwise->rope(act, rope, backward, begin, end, x);
+    static const struct ls_op op = {sizeof(struct rope_call), rope_work, rope_operands, rope_run};
+    ops_submit(ops, &op, &(struct rope_call){act, *rope, backward, x});
 }

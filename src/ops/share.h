@@ -1,4 +1,4 @@
-/* ops/share.h - how a range is cut among threads, and what is told of an op. No bit depends on
+/* ops/share.h - how a range is cut among threads, and what commands are made of. No bit depends on
  * either. */
 #ifndef OPS_SHARE_H
 #define OPS_SHARE_H
@@ -31,29 +31,54 @@ static inline int64_t ops_cut(int64_t count, int64_t align, int part, int parts)
                          end = ops_cut(count, align, part + 1, parts); begin < end; begin = end)
 /* clang-format on */
 
-/* ---- what is told of an op ---------------------------------------------------------------------
- */
+/* ---- commands -------------------------------------------------------------------------------- */
 
-struct ops_told {
-    const struct ls_work_watch *watch;
-    struct ls_work work;
-};
-static inline struct ops_told ops_tell(const struct ls_ops *ops, struct ls_work work)
+/* Submits an op that refuses nothing. */
+static inline void ops_submit(struct ls_ops *ops, const struct ls_op *op, const void *arguments)
 {
-    if (ops->watch->begin)
-        ops->watch->begin(ops->watch->user, &work, (enum ls_work_pass)ops->pass);
-    return (struct ops_told){ops->watch, work};
+    (void)ls_submit(ops, &(struct ls_command){op, arguments}, NULL);
 }
-static inline void ops_told_end(const struct ops_told *told)
+
+/* The pointer at `field`, a member of arguments, has so many bytes behind it; none where it is NULL
+ * or there are none. Returns the operand, to say more of it, or NULL. */
+struct ls_operand *ops_operand(struct ls_operands *out, const void *arguments, const void *field,
+                               size_t bytes, enum ls_access access);
+
+/* They are whole numbers in [least, below). */
+static inline void ops_operand_ids(struct ls_operand *operand, int64_t least, int64_t below)
 {
-    if (told->watch && told->watch->end)
-        told->watch->end(told->watch->user, &told->work);
+    if (!operand)
+        return;
+    operand->least = (int32_t)least;
+    operand->below = (int32_t)below;
 }
-/* From here to the end of the block the op works. Nothing is computed where nobody watches. */
-#define OPS_TELL(ops, work)                                                                        \
-    __attribute__((cleanup(ops_told_end))) const struct ops_told ops_told_ =                       \
-        (ops)->watch ? ops_tell(ops, work) : (struct ops_told){0};                                 \
-    (void)ops_told_
+
+static inline size_t ops_bytes(enum ls_dtype dtype, int64_t elements)
+{
+    return (size_t)elements * ls_dtype_bytes(dtype);
+}
+/* From the first to the last byte of rows that lie ld elements apart. */
+static inline size_t ops_rows_bytes(enum ls_dtype dtype, int64_t rows, int64_t width, int64_t ld)
+{
+    return rows > 0 ? ops_bytes(dtype, (rows - 1) * ld + width) : 0;
+}
+
+/* Those of an update, a member of arguments, but for its moments. */
+static inline void ops_update_operands(const struct ls_update *update, const void *arguments,
+                                       struct ls_operands *out)
+{
+    const size_t bytes = ops_bytes(LS_F32, update->count);
+    ops_operand(out, arguments, &update->master, bytes, LS_READS_WRITES);
+    ops_operand(out, arguments, &update->compute, bytes / 2, LS_WRITES);
+    ops_operand(out, arguments, &update->gradient, bytes, LS_READS);
+    ops_operand(out, arguments, &update->second, bytes, LS_READS);
+}
+
+/* Of what a sum over tokens goes to. */
+static inline enum ls_access ops_sum_access(const struct ls_token_sum *sum)
+{
+    return sum->onto == LS_ONTO_NOTHING ? LS_WRITES : LS_READS_WRITES;
+}
 
 /* An op on [rows, cols] elements of a type, each with so many operations; `moved` elements of that
  * type are read and written for each of them. */

@@ -1,4 +1,5 @@
-/* Updates of parameters: what each thread takes, and the numbers that depend on the step. */
+/* Updates of parameters: their commands, what each thread takes, and the numbers that depend on the
+ * step. */
 #include "ops/kernels.h"
 #include "ops/share.h"
 
@@ -16,54 +17,152 @@ static double power(double base, int64_t exponent)
     return result;
 }
 
-/* states: moments that are read and written; the gradients, the master and the rounded copy too. */
-static struct ls_work update_work(const struct ls_update *update, int states, int flops)
+/* What the updates' ops differ in. */
+struct update_call;
+struct update_kind {
+    int flops; /* of an element */
+    void (*share)(const struct ls_ops *ops, const struct update_call *c, int64_t begin,
+                  int64_t end);
+};
+
+struct update_call {
+    const struct update_kind *kind;
+    struct ls_update update;
+    union {
+        struct ls_adamw adamw;
+        struct ls_sgd sgd;
+        struct ls_lion lion;
+    } rule;
+    void *moment[2]; /* NULL: none */
+};
+
+/* Master and moments are read and written; the gradients are read, the rounded copy is written. */
+static struct ls_work update_work(const struct ls_ops *ops, const void *arguments)
 {
-    struct ls_work work = ops_pass(LS_WORK_UPDATE, update->moment_type, update->count, 1, flops, 0);
+    const struct update_call *c = arguments;
+    const struct ls_update *update = &c->update;
+    int states = (c->moment[0] != NULL) + (c->moment[1] != NULL);
+    struct ls_work work =
+        ops_pass(LS_WORK_UPDATE, update->moment_type, update->count, 1, c->kind->flops, 0);
     double each = (update->second ? 16 : 12) + (update->compute ? 2 : 0) +
                   2.0 * states * (double)ls_dtype_bytes(update->moment_type);
+    (void)ops;
     work.bytes = (double)update->count * each;
     return work;
+}
+
+static void update_operands(const struct ls_ops *ops, const void *arguments,
+                            struct ls_operands *out)
+{
+    const struct update_call *c = arguments;
+    ops_update_operands(&c->update, c, out);
+    (void)ops;
+    for (int i = 0; i < 2; i++)
+        ops_operand(out, c, &c->moment[i], ops_bytes(c->update.moment_type, c->update.count),
+                    LS_READS_WRITES);
+}
+
+static int update_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct update_call *c = arguments;
+    (void)error;
+    OPS_EACH_SHARE (ops, c->update.count, c->update.count, ALIGN)
+        c->kind->share(ops, c, begin, end);
+    return LS_OK;
+}
+
+static const struct ls_op update_op = {sizeof(struct update_call), update_work, update_operands,
+                                       update_run};
+
+static void adamw_share(const struct ls_ops *ops, const struct update_call *c, int64_t begin,
+                        int64_t end)
+{
+    const struct ls_adamw *adamw = &c->rule.adamw;
+    float step_size = (float)(c->update.lr / (1 - power(adamw->beta1, adamw->step)));
+    float inverse_root = (float)(1 / sqrt(1 - power(adamw->beta2, adamw->step)));
+    ops->kernels->update->adamw(&c->update, adamw, step_size, inverse_root, c->moment[0],
+                                c->moment[1], begin, end);
 }
 
 void ls_adamw_update(struct ls_ops *ops, const struct ls_update *update,
                      const struct ls_adamw *adamw, void *m, void *v)
 {
-    OPS_TELL(ops, update_work(update, 2, 15));
-    if (ops->idle)
-        return;
-    LS_ASSERT(adamw->step >= 1);
-    float step_size = (float)(update->lr / (1 - power(adamw->beta1, adamw->step)));
-    float inverse_root = (float)(1 / sqrt(1 - power(adamw->beta2, adamw->step)));
-    OPS_EACH_SHARE (ops, update->count, update->count, ALIGN)
-        ops->kernels->update->adamw(update, adamw, step_size, inverse_root, m, v, begin, end);
+    static const struct update_kind kind = {15, adamw_share};
+    LS_ASSERT(ops->idle || adamw->step >= 1);
+    ops_submit(ops, &update_op, &(struct update_call){&kind, *update, {.adamw = *adamw}, {m, v}});
+}
+
+static void sgd_share(const struct ls_ops *ops, const struct update_call *c, int64_t begin,
+                      int64_t end)
+{
+    ops->kernels->update->sgd(&c->update, &c->rule.sgd, c->moment[0], begin, end);
 }
 
 void ls_sgd_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_sgd *sgd,
                    void *buffer)
 {
-    OPS_TELL(ops, update_work(update, buffer ? 1 : 0, 6));
-    OPS_EACH_SHARE (ops, update->count, update->count, ALIGN)
-        ops->kernels->update->sgd(update, sgd, buffer, begin, end);
+    static const struct update_kind kind = {6, sgd_share};
+    ops_submit(ops, &update_op,
+               &(struct update_call){&kind, *update, {.sgd = *sgd}, {buffer, NULL}});
+}
+
+static void lion_share(const struct ls_ops *ops, const struct update_call *c, int64_t begin,
+                       int64_t end)
+{
+    ops->kernels->update->lion(&c->update, &c->rule.lion, c->moment[0], begin, end);
 }
 
 void ls_lion_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_lion *lion,
                     void *m)
 {
-    OPS_TELL(ops, update_work(update, 1, 9));
-    OPS_EACH_SHARE (ops, update->count, update->count, ALIGN)
-        ops->kernels->update->lion(update, lion, m, begin, end);
+    static const struct update_kind kind = {9, lion_share};
+    ops_submit(ops, &update_op, &(struct update_call){&kind, *update, {.lion = *lion}, {m, NULL}});
+}
+
+/* ---- squares --------------------------------------------------------------------------------- */
+
+struct squares_call {
+    int64_t count;
+    const float *gradient, *second;
+    struct ls_exact_sum *sum;
+};
+
+static struct ls_work squares_work(const struct ls_ops *ops, const void *arguments)
+{
+    const struct squares_call *c = arguments;
+    (void)ops;
+    return ops_pass(LS_WORK_SQUARES, LS_F32, c->count, 1, 2, c->second ? 2 : 1);
+}
+
+static void squares_operands(const struct ls_ops *ops, const void *arguments,
+                             struct ls_operands *out)
+{
+    const struct squares_call *c = arguments;
+    (void)ops;
+    ops_operand(out, c, &c->gradient, ops_bytes(LS_F32, c->count), LS_READS);
+    ops_operand(out, c, &c->second, ops_bytes(LS_F32, c->count), LS_READS);
+    ops_operand_ids(ops_operand(out, c, &c->sum, sizeof *c->sum, LS_READS_WRITES), 0,
+                    1); /* cleared */
+}
+
+static int squares_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct squares_call *c = arguments;
+    (void)error;
+    OPS_EACH_SHARE (ops, c->count, c->count, ALIGN) {
+        struct ls_exact_sum own;
+        ls_exact_clear(&own);
+        ops->kernels->update->squares(c->gradient, c->second, begin, end, &own);
+#pragma omp critical(ls_squared_norm)
+        ls_exact_merge(c->sum, &own);
+    }
+    return LS_OK;
 }
 
 void ls_squared_norm(struct ls_ops *ops, int64_t count, const float *gradient, const float *second,
                      struct ls_exact_sum *sum)
 {
-    OPS_TELL(ops, ops_pass(LS_WORK_SQUARES, LS_F32, count, 1, 2, second ? 2 : 1));
-    OPS_EACH_SHARE (ops, count, count, ALIGN) {
-        struct ls_exact_sum own;
-        ls_exact_clear(&own);
-        ops->kernels->update->squares(gradient, second, begin, end, &own);
-#pragma omp critical(ls_squared_norm)
-        ls_exact_merge(sum, &own);
-    }
+    static const struct ls_op op = {sizeof(struct squares_call), squares_work, squares_operands,
+                                    squares_run};
+    ops_submit(ops, &op, &(struct squares_call){count, gradient, second, sum});
 }

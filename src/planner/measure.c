@@ -2,8 +2,6 @@
 #include <lockstep/planner/measure.h>
 #include <lockstep/train/recorded.h>
 
-#include <lockstep/train/memory.h>
-
 #include "planner/cluster_private.h"
 #include "planner/measure_private.h"
 
@@ -53,79 +51,41 @@ int measure_teams(const struct ls_measure *measure, int threads)
 
 /* ---- a list ---------------------------------------------------------------------------------- */
 
-struct ls_replay_hints ls_replay_hints_of(const struct ls_config *config,
-                                          const struct ls_layout *layout)
-{
-    const struct ls_model_config *model = &config->model;
-    const struct ls_numerics *numerics = &layout->numerics;
-    int64_t tp = layout->size[LS_AXIS_TP], cp = layout->size[LS_AXIS_CP];
-    return (struct ls_replay_hints){
-        .window = layout->model.window,
-        .softcap = layout->model.attention_softcap,
-        .heads = ls_max(1, model->heads / tp),
-        .kv_heads = ls_max(1, model->kv_heads / tp),
-        .sequence = config->data.sequence,
-        .vocabulary = model->vocab_padded / tp,
-        .tp_tiles = ls_max(1, numerics->tp_tiles / tp),
-        .leaf_sequences = ls_max(1, numerics->leaf_sequences),
-        .tile_tokens = config->data.sequence / ls_max(1, numerics->seq_tiles),
-        .leaf_tiles = ls_max(1, numerics->seq_tiles / cp),
-        .act = numerics->act,
-        .rms_norm = model->act == LS_ACT_SWIGLU || model->act == LS_ACT_GEGLU,
-        .gelu_erf = model->act == LS_ACT_GELU_ERF,
-        .fast = numerics->fast,
-    };
-}
-
-/* The bytes that a rank goes over: what it only reads in a step, and what it writes. */
-static int rings_set(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
-                     struct ls_replay_options *options, struct ls_error *error)
-{
-    struct ls_memory_plan plan;
-    int status = ls_plan_rank(config, layout, rank, &plan, error);
-    if (status)
-        return status;
-    size_t weights = plan.bytes[LS_MEMORY_PARAMETERS];
-    if (config->numerics.precision != LS_F32) /* masters are read by the update alone */
-        weights /= 3;
-    options->read_bytes = weights + plan.bytes[LS_MEMORY_ACTIVATIONS];
-    options->write_bytes = plan.total - weights;
-    return LS_OK;
-}
-
 int ls_measure_list_record(const struct ls_config *config, const struct ls_layout *layout,
                            int64_t rank, int threads, struct ls_measure_list *list,
                            struct ls_error *error)
 {
+    struct ls_command_list both = {.count = 0};
     struct ls_recording recording;
     enum ls_dtype act = config->numerics.precision;
-    int64_t second = 0, first = 0;
-    *list = (struct ls_measure_list){.count = 0};
+    int64_t second = 0;
+    *list = (struct ls_measure_list){.options = {.threads = threads, .act = act}};
     ls_recording_init(&recording);
+    recording.commands = &both;
     int status = ls_record_works(config, layout, rank, &recording, &second, error);
-    while (first < recording.done_count && recording.done[first].at < second)
-        first++;
-    int32_t *order = calloc((size_t)(recording.done_count - first + 1), sizeof *order);
-    if (!order && !status)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the works of a step");
-    for (int64_t i = first; i < recording.done_count && !status; i++)
-        order[list->steps++] = recording.done[i].work;
-    list->order = order;
+    list->order = calloc((size_t)recording.done_count + 1, sizeof *list->order);
+    if (!list->order && !status)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for the commands of a step");
+    for (int64_t i = 0; i < recording.done_count && !status; i++) {
+        const struct ls_command command = ls_command_list_get(&both, i);
+        if (recording.done[i].at < second)
+            continue;
+        list->order[list->commands.count] = recording.done[i].work;
+        if (!ls_command_list_add(&list->commands, &command))
+            status = ls_error_set(error, LS_ENOMEM, "no memory for the commands of a step");
+    }
+    ls_command_list_release(&both);
     list->works = recording.works;
     list->count = recording.works_count;
     recording.works = NULL;
     ls_recording_release(&recording);
     struct ls_replay_options *options = &list->options;
-    options->threads = threads;
-    options->hints = ls_replay_hints_of(config, layout);
     options->arithmetic = config->numerics.arithmetic == LS_CONFIG_AUTO
                               ? ls_arithmetic_fastest(ls_isa_best(), act)
                               : (enum ls_arithmetic)config->numerics.arithmetic;
     options->isa = config->numerics.isa == LS_CONFIG_AUTO
                        ? ls_isa_fastest(ls_isa_best(), options->arithmetic, act)
                        : (enum ls_isa)config->numerics.isa;
-    if (!status)
-        status = rings_set(config, layout, rank, options, error);
     if (status)
         ls_measure_list_release(list);
     return status;
@@ -133,18 +93,19 @@ int ls_measure_list_record(const struct ls_config *config, const struct ls_layou
 
 void ls_measure_list_release(struct ls_measure_list *list)
 {
-    free((void *)(uintptr_t)list->order);
-    free((void *)(uintptr_t)list->works);
+    ls_command_list_release(&list->commands);
+    free(list->order);
+    free(list->works);
     *list = (struct ls_measure_list){.count = 0};
 }
 
 /* ---- replays of a list ----------------------------------------------------------------------- */
 
-/* Where the list is measured: all places of it, or of each work the first ones. */
+/* Where the list is measured: all of it, or of each work the first commands. */
 struct course {
     const struct ls_measure *measure;
     const struct ls_measure_list *list;
-    int32_t *place; /* [places]: works */
+    int64_t *place; /* [places]: commands */
     int64_t places;
     double *seconds; /* [teams, places]: medians over rounds */
     int teams;
@@ -153,18 +114,19 @@ struct course {
 static int course_init(struct course *course, const struct ls_measure *measure,
                        const struct ls_measure_list *list, struct ls_error *error)
 {
+    int64_t steps = list->commands.count;
     *course = (struct course){.measure = measure, .list = list};
     course->teams = measure_teams(measure, list->options.threads);
     int *seen = calloc((size_t)list->count + 1, sizeof *seen);
-    course->place = calloc((size_t)list->steps + 1, sizeof *course->place);
-    for (int64_t i = 0; i < list->steps && seen && course->place; i++)
-        if (seen[list->order[i]]++ < PLACES_MAX)
-            course->place[course->places++] = list->order[i];
+    course->place = calloc((size_t)steps + 1, sizeof *course->place);
+    for (int64_t i = 0; i < steps && seen && course->place; i++)
+        if (list->order[i] >= 0 && seen[list->order[i]]++ < PLACES_MAX)
+            course->place[course->places++] = i;
     course->seconds = calloc((size_t)(course->teams * course->places) + 1, sizeof(double));
     bool fails = !seen || !course->place || !course->seconds;
     free(seen);
-    return fails ? ls_error_set(error, LS_ENOMEM, "no memory to measure %lld works",
-                                (long long)list->steps)
+    return fails ? ls_error_set(error, LS_ENOMEM, "no memory to measure %lld commands",
+                                (long long)steps)
                  : LS_OK;
 }
 
@@ -178,14 +140,19 @@ static void course_release(struct course *course)
 static int round_run(const struct course *course, struct ls_comm *comm, struct ls_replay *replay,
                      const double *long_s, double *seconds, struct ls_error *error)
 {
+    const struct ls_measure_list *list = course->list;
     double once_s = course->measure->effort.once_s;
     int status = ls_barrier(comm, error);
     for (int64_t i = 0; i < course->places && !status; i++) {
-        if (long_s && once_s > 0 && course->list->options.alone && long_s[i] > once_s)
+        int64_t begin = course->place[i];
+        if (long_s && once_s > 0 && list->alone && long_s[i] > once_s) {
             seconds[i] = long_s[i];
-        else
-            status =
-                ls_replay_run(replay, &course->list->works[course->place[i]], &seconds[i], error);
+            continue;
+        }
+        while (begin > 0 && list->order[begin - 1] < 0)
+            begin--;
+        for (int64_t at = begin; at <= course->place[i] && !status; at++)
+            status = ls_replay_run(replay, at, &seconds[i], error);
     }
     return status;
 }
@@ -205,8 +172,7 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
     struct ls_replay *replay = NULL;
     int64_t rounds = 0, places = course->places;
     double *own = course->seconds + ls_comm_rank(comm) * places, *all = NULL, one[ROUNDS_MAX];
-    int status = ls_replay_new(&course->list->options, course->list->works, course->list->count,
-                               &replay, error);
+    int status = ls_replay_new(&course->list->options, &course->list->commands, &replay, error);
     status = ls_comm_agree(comm, status, error);
     if (!status) /* pages, caches, threads */
         status = round_run(course, comm, replay, NULL, own, error);
@@ -243,7 +209,8 @@ int ls_measure_works(const struct ls_measure *measure, const struct ls_measure_l
         double sum = 0;
         int64_t times = 0;
         for (int64_t i = 0; i < course.places; i++)
-            for (int team = 0; team < course.teams && course.place[i] == w; team++, times++)
+            for (int team = 0; team < course.teams && list->order[course.place[i]] == w;
+                 team++, times++)
                 sum += course.seconds[team * course.places + i];
         seconds[w] = times ? sum / (double)times : 0;
     }
@@ -259,8 +226,9 @@ int ls_measure_list_add(const struct ls_measure *measure, const struct ls_measur
     int status = seconds && times ? ls_measure_works(measure, list, seconds, error)
                                   : ls_error_set(error, LS_ENOMEM, "no memory for %lld works",
                                                  (long long)list->count);
-    for (int64_t i = 0; i < list->steps && !status; i++)
-        times[list->order[i]]++;
+    for (int64_t i = 0; i < list->commands.count && !status; i++)
+        if (list->order[i] >= 0)
+            times[list->order[i]]++;
     for (int64_t w = 0; w < list->count && !status; w++) {
         const struct ls_work *work = &list->works[w];
         double sum = 0, count = 0;

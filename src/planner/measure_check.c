@@ -30,8 +30,8 @@ static int list_time(const struct ls_measure_list *list, struct ls_replay *repla
 {
     int status = LS_OK;
     *seconds = 0;
-    for (int64_t i = 0; i < list->steps && !status; i++) {
-        status = ls_replay_run(replay, &list->works[list->order[i]], &works[i], error);
+    for (int64_t i = 0; i < list->commands.count && !status; i++) {
+        status = ls_replay_run(replay, i, &works[i], error);
         *seconds += works[i];
     }
     return status;
@@ -51,7 +51,7 @@ static int turns_run(const struct check_run *run, struct ls_comm *comm, struct l
         if (!status)
             status = ls_barrier(comm, error);
         if (!status)
-            status = list_time(run->list, replay, works + at * run->list->steps,
+            status = list_time(run->list, replay, works + at * run->list->commands.count,
                                &run->replay_s[first + at], error);
     }
     return status;
@@ -63,7 +63,7 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
     struct ls_comm *self = NULL;
     struct ls_trainer *trainer = NULL;
     struct ls_replay *replay = NULL;
-    int64_t steps = run->list->steps;
+    int64_t steps = run->list->commands.count;
     double one[TURNS_MAX];
     double *works = calloc((size_t)(run->turns * steps) + 1, sizeof *works);
     int status = works ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a check");
@@ -72,8 +72,7 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
     if (!status)
         status = ls_trainer_new(run->config, self, NULL, &trainer, error);
     if (!status)
-        status =
-            ls_replay_new(&run->list->options, run->list->works, run->list->count, &replay, error);
+        status = ls_replay_new(&run->list->options, &run->list->commands, &replay, error);
     status = ls_comm_agree(comm, status, error);
     if (!status)
         status = turns_run(run, comm, trainer, replay, works, error);
@@ -92,11 +91,11 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
 static void kinds_sum(const struct check_run *run, struct ls_measure_check *check)
 {
     const struct ls_measure_list *list = run->list;
-    for (int64_t i = 0; i < list->steps; i++) {
+    for (int64_t i = 0; i < list->commands.count; i++) {
         enum ls_work_kind kind = list->works[list->order[i]].kind;
         check->kind_count[kind]++;
         for (int team = 0; team < run->teams; team++)
-            check->kind_s[kind] += run->work_s[team * list->steps + i] / run->teams;
+            check->kind_s[kind] += run->work_s[team * list->commands.count + i] / run->teams;
     }
 }
 
@@ -104,7 +103,7 @@ static void file_sum(const struct ls_cluster *cluster, const struct ls_measure_l
                      struct ls_measure_check *check)
 {
     int threads = list->options.threads;
-    for (int64_t i = 0; cluster && i < list->steps; i++) {
+    for (int64_t i = 0; cluster && i < list->commands.count; i++) {
         const struct ls_work *work = &list->works[list->order[i]];
         double seconds = ls_cost_work(cluster, threads, work);
         check->missing += work->m > 0 && work->n > 0 && !ls_cost_row(cluster, threads, work);
@@ -119,7 +118,7 @@ static int check_run(const struct ls_measure *measure, struct check_run *run,
     int64_t samples = (int64_t)run->teams * run->turns;
     run->step_s = calloc((size_t)samples, sizeof(double));
     run->replay_s = calloc((size_t)samples, sizeof(double));
-    run->work_s = calloc((size_t)(run->teams * run->list->steps) + 1, sizeof(double));
+    run->work_s = calloc((size_t)(run->teams * run->list->commands.count) + 1, sizeof(double));
     double *ratio = calloc((size_t)samples, sizeof *ratio);
     int status = LS_OK;
     if (!run->step_s || !run->replay_s || !run->work_s || !ratio)

@@ -1,220 +1,209 @@
-/* Replays: the buffers on which recorded works are run again. Operands that a step finds in memory
- * go round a ring; what flows from op to op is found among the last outputs. */
-#include "planner/replay.h"
+/* Replays: recorded commands, submitted again on memory of their own. What lay side by side when
+ * they were recorded does so again, so that a step's commands find in caches what they found there.
+ */
+#include <lockstep/planner/measure.h>
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 4096 };
-#define NOWHERE ((void *)(uintptr_t)64) /* of what is only counted */
+enum { PAGE = 4096 };
 
-/* ---- buffers --------------------------------------------------------------------------------- */
+/* Addresses of recorded operands, and where they are now. */
+struct place {
+    uintptr_t from, end;
+    size_t at;
+};
 
-static bool is_taken(const struct ls_replay *r, const unsigned char *at, size_t bytes, size_t *end)
+struct ls_replay {
+    struct ls_ops ops;
+    struct ls_command_list commands;
+    struct ls_arena memory;
+    struct place *places; /* [count], ascending, none touches the next */
+    int64_t count;
+    size_t numbers; /* bytes of operands that are whole numbers, which have places of their own */
+};
+
+static void *pointer_of(const struct ls_command *command, const struct ls_operand *operand)
 {
-    for (int i = 0; i < r->taken_count; i++) {
-        const struct replay_span *span = &r->taken[i];
-        if (at < span->at + span->bytes && span->at < at + bytes) {
-            *end = (size_t)(span->at + span->bytes - r->write.base);
-            return true;
-        }
-    }
-    return false;
+    void *pointer;
+    memcpy(&pointer, (const char *)command->arguments + operand->field, sizeof pointer);
+    return pointer;
 }
 
-static void *note(struct ls_replay *r, unsigned char *at, size_t bytes)
+static void pointer_set(const struct ls_command *command, const struct ls_operand *operand,
+                        void *pointer)
 {
-    LS_ASSERT(r->taken_count < REPLAY_TAKEN);
-    r->taken[r->taken_count++] = (struct replay_span){at, bytes};
-    return at;
+    char *arguments = (char *)(uintptr_t)command->arguments;
+    memcpy(arguments + operand->field, &pointer, sizeof pointer);
 }
 
 static size_t room_of(size_t bytes)
 {
-    return (size_t)ls_round_up(ls_max((int64_t)bytes, 1), 64);
+    return (size_t)ls_round_up((int64_t)bytes, 64);
 }
 
-void *replay_read(struct ls_replay *r, size_t bytes)
+/* ---- places ---------------------------------------------------------------------------------- */
+
+static int by_address(const void *a, const void *b)
 {
-    bytes = room_of(bytes);
-    r->read_need += bytes;
-    if (r->measuring)
-        return NOWHERE;
-    if (r->read_at + bytes > r->read.size)
-        r->read_at = 0;
-    void *at = r->read.base + r->read_at;
-    r->read_at += bytes;
-    return at;
+    const struct place *x = a, *y = b;
+    return (x->from > y->from) - (x->from < y->from);
 }
 
-void *replay_state(struct ls_replay *r, size_t bytes)
+static int places_find(struct ls_replay *r, struct ls_error *error)
 {
-    size_t end;
-    bytes = room_of(bytes);
-    r->write_need += bytes;
-    if (r->measuring)
-        return NOWHERE;
-    for (int wraps = 0; wraps < 2;) {
-        if (r->write_at + bytes > r->write.size) {
-            r->write_at = 0;
-            wraps++;
-        }
-        if (!is_taken(r, r->write.base + r->write_at, bytes, &end))
-            break;
-        r->write_at = room_of(end);
-    }
-    unsigned char *at = r->write.base + r->write_at;
-    r->write_at += bytes;
-    return note(r, at, bytes);
-}
-
-void *replay_out(struct ls_replay *r, size_t bytes)
-{
-    void *at = replay_state(r, bytes);
-    if (r->measuring)
-        return at;
-    memmove(r->recent + 1, r->recent, (REPLAY_RECENT - 1) * sizeof r->recent[0]);
-    r->recent[0] = (struct replay_span){at, room_of(bytes)};
-    return at;
-}
-
-void *replay_flow(struct ls_replay *r, size_t bytes)
-{
-    size_t end, room = room_of(bytes);
-    r->flow_need += room;
-    if (r->measuring)
-        return NOWHERE;
-    for (int i = 0; i < REPLAY_RECENT && !r->alone; i++)
-        if (r->recent[i].bytes == room && !is_taken(r, r->recent[i].at, room, &end))
-            return note(r, r->recent[i].at, room);
-    unsigned char *at = replay_state(r, bytes);
-    if (r->alone) {
-        const struct ls_work_watch *watch = r->ops.watch;
-        r->ops.watch = NULL;
-        ls_copy(&r->ops, bytes, replay_read(r, bytes), at);
-        r->ops.watch = watch;
-    }
-    return at;
-}
-
-void *replay_flow_part(struct ls_replay *r, size_t bytes)
-{
-    size_t end, room = room_of(bytes);
-    for (int i = 0; i < REPLAY_RECENT && !r->alone && !r->measuring; i++) {
-        size_t parts = r->recent[i].bytes / room;
-        if (parts < 2)
-            continue;
-        unsigned char *at = r->recent[i].at + r->turn++ % parts * room;
-        if (!is_taken(r, at, room, &end)) {
-            r->flow_need += room;
-            return note(r, at, room);
+    struct ls_operands operands;
+    int64_t room = r->commands.count * LS_OPERANDS_MAX + 1;
+    r->places = malloc((size_t)room * sizeof *r->places);
+    if (!r->places)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a replay of %lld commands",
+                            (long long)r->commands.count);
+    for (int64_t i = 0; i < r->commands.count; i++) {
+        const struct ls_command command = ls_command_list_get(&r->commands, i);
+        ls_command_operands(&r->ops, &command, &operands);
+        for (int o = 0; o < operands.count; o++) {
+            uintptr_t from = (uintptr_t)pointer_of(&command, &operands.list[o]);
+            if (operands.list[o].below)
+                r->numbers += room_of(operands.list[o].bytes);
+            else
+                r->places[r->count++] = (struct place){from, from + operands.list[o].bytes, 0};
         }
     }
-    return replay_flow(r, bytes);
+    return LS_OK;
 }
 
-const int32_t *replay_ids(struct ls_replay *r, int64_t count, int64_t below)
+/* Those that overlap or touch become one; each keeps its place in its page. Returns the bytes of
+ * all of them. */
+static size_t places_join(struct ls_replay *r)
 {
-    r->ids_need = ls_max(r->ids_need, count);
-    if (r->measuring)
-        return NOWHERE;
-    if (r->ids_below != below)
-        r->ids_filled = 0;
-    r->ids_below = below;
-    for (int64_t i = r->ids_filled; i < count; i++)
-        r->ids[i] = (int32_t)((uint64_t)i * 2654435761u % (uint64_t)below);
-    r->ids_filled = ls_max(r->ids_filled, count);
-    return r->ids;
+    int64_t count = 0;
+    size_t at = 0;
+    qsort(r->places, (size_t)r->count, sizeof *r->places, by_address);
+    for (int64_t i = 0; i < r->count; i++) {
+        struct place *last = &r->places[count - 1];
+        if (count > 0 && r->places[i].from <= last->end)
+            last->end = r->places[i].end > last->end ? r->places[i].end : last->end;
+        else
+            r->places[count++] = r->places[i];
+    }
+    r->count = count;
+    for (int64_t i = 0; i < count; i++) {
+        struct place *place = &r->places[i];
+        place->at = at + place->from % PAGE;
+        at = (size_t)ls_round_up((int64_t)(place->at + (place->end - place->from)), PAGE);
+    }
+    return at;
 }
 
-bool replay_begins(struct ls_replay *r)
+static void *place_of(const struct ls_replay *r, uintptr_t address)
 {
-    r->begin_s = ls_now_s();
-    return !r->measuring;
+    int64_t low = 0, high = r->count - 1;
+    while (low < high) {
+        int64_t middle = (low + high + 1) / 2;
+        if (r->places[middle].from <= address)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return r->memory.base + r->places[low].at + (address - r->places[low].from);
 }
 
-/* ---- a replay -------------------------------------------------------------------------------- */
-
-/* What the op takes. */
-static int measure(struct ls_replay *r, const struct ls_work *work, struct ls_error *error)
+static void numbers_fill(int32_t *at, const struct ls_operand *operand)
 {
-    r->read_need = r->write_need = r->flow_need = 0;
-    r->taken_count = 0;
-    r->measuring = true;
-    int status = replay_work(r, work, error);
-    r->measuring = false;
-    r->taken_count = 0;
-    return status;
+    uint64_t span = (uint64_t)(operand->below - operand->least);
+    for (size_t i = 0; i < operand->bytes / sizeof *at; i++)
+        at[i] = operand->least + (int32_t)((uint64_t)i * 2654435761u % span);
+}
+
+/* Commands get their own places in the place of the recorded ones. */
+static void commands_place(struct ls_replay *r, size_t numbers_at)
+{
+    struct ls_operands operands;
+    unsigned char *numbers = r->memory.base + numbers_at;
+    for (int64_t i = 0; i < r->commands.count; i++) {
+        const struct ls_command command = ls_command_list_get(&r->commands, i);
+        ls_command_operands(&r->ops, &command, &operands);
+        for (int o = 0; o < operands.count; o++) {
+            const struct ls_operand *operand = &operands.list[o];
+            if (operand->below) {
+                numbers_fill((int32_t *)(void *)numbers, operand);
+                pointer_set(&command, operand, numbers);
+                numbers += room_of(operand->bytes);
+            } else {
+                pointer_set(&command, operand,
+                            place_of(r, (uintptr_t)pointer_of(&command, operand)));
+            }
+        }
+    }
 }
 
 /* Between -0.05 and 0.05 in float32, and in 16 bits near that: sums stay of that order. */
-static void values_fill(struct ls_replay *r)
+static void values_fill(const struct ls_replay *r, enum ls_dtype act)
 {
-    float *values = (float *)(void *)r->read.base;
-    const int64_t count = (int64_t)(r->read.size / sizeof *values);
-    const bool half = r->hints.act != LS_F32;
+    float *values = (float *)(void *)r->memory.base;
+    const int64_t count = (int64_t)(r->memory.size / sizeof *values);
+    const bool half = act != LS_F32;
 #pragma omp parallel for num_threads(r->ops.threads) schedule(static)
     for (int64_t i = 0; i < count; i++) {
         float x = ((float)((uint64_t)i * 2654435761u >> 7 & 4095) / 2048 - 1) * 0.05f;
-        uint32_t pair = ls_f32_to_half(half ? r->hints.act : LS_BF16, x);
+        uint32_t pair = ls_f32_to_half(half ? act : LS_BF16, x);
         if (half)
             memcpy(&values[i], &(uint32_t){pair << 16 | pair}, sizeof pair);
         else
             values[i] = x;
     }
-    size_t both = r->read.size < r->write.size ? r->read.size : r->write.size;
-    memcpy(r->write.base, r->read.base, both);
 }
 
-static size_t size_max(size_t a, size_t b)
+/* ---- a replay -------------------------------------------------------------------------------- */
+
+static int commands_copy(struct ls_replay *r, const struct ls_command_list *commands,
+                         struct ls_error *error)
 {
-    return a > b ? a : b;
+    for (int64_t i = 0; i < commands->count; i++) {
+        const struct ls_command command = ls_command_list_get(commands, i);
+        if (!ls_command_list_add(&r->commands, &command))
+            return ls_error_set(error, LS_ENOMEM, "no memory for a replay of %lld commands",
+                                (long long)commands->count);
+    }
+    return LS_OK;
 }
 
-int ls_replay_new(const struct ls_replay_options *options, const struct ls_work *works,
-                  int64_t count, struct ls_replay **out, struct ls_error *error)
+int ls_replay_new(const struct ls_replay_options *options, const struct ls_command_list *commands,
+                  struct ls_replay **out, struct ls_error *error)
 {
-    size_t read = options->read_bytes, write = options->write_bytes;
     struct ls_replay *r = calloc(1, sizeof *r);
+    size_t values = 0;
     *out = NULL;
     if (!r)
         return ls_error_set(error, LS_ENOMEM, "no memory for a replay");
-    r->hints = options->hints;
-    r->alone = options->alone;
     int status = ls_ops_init(&r->ops, options->threads, options->isa, error);
     r->ops.arithmetic = options->arithmetic;
-    for (int64_t i = 0; i < count && !status; i++) {
-        status = measure(r, &works[i], error);
-        size_t flow = r->flow_need;
-        read = size_max(read, r->read_need + flow);
-        write = size_max(write, r->write_need + 2 * flow);
-    }
-    r->ids_count = ls_max(r->ids_need, 1);
-    r->ids = calloc((size_t)r->ids_count, sizeof *r->ids);
-    if (!r->ids && !status)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for tokens of a replay");
     if (!status)
-        status = ls_arena_init(&r->read, (size_t)ls_round_up((int64_t)read + ALIGN, ALIGN), error);
+        status = commands_copy(r, commands, error);
     if (!status)
-        status =
-            ls_arena_init(&r->write, (size_t)ls_round_up((int64_t)write + ALIGN, ALIGN), error);
+        status = places_find(r, error);
     if (!status) {
-        values_fill(r);
-        *out = r;
-        return LS_OK;
+        values = places_join(r);
+        status = ls_arena_init(&r->memory, values + r->numbers + PAGE, error);
     }
-    ls_replay_free(r);
-    return status;
+    if (status) {
+        ls_replay_free(r);
+        return status;
+    }
+    values_fill(r, options->act);
+    commands_place(r, values);
+    *out = r;
+    return LS_OK;
 }
 
 void ls_replay_free(struct ls_replay *r)
 {
     if (!r)
         return;
-    ls_arena_release(&r->read);
-    ls_arena_release(&r->write);
+    ls_command_list_release(&r->commands);
+    ls_arena_release(&r->memory);
     ls_ops_release(&r->ops);
-    free(r->ids);
+    free(r->places);
     free(r);
 }
 
@@ -223,18 +212,11 @@ struct ls_ops *ls_replay_ops(struct ls_replay *r)
     return &r->ops;
 }
 
-int ls_replay_run(struct ls_replay *r, const struct ls_work *work, double *seconds,
-                  struct ls_error *error)
+int ls_replay_run(struct ls_replay *r, int64_t i, double *seconds, struct ls_error *error)
 {
-    int status = measure(r, work, error);
-    if (status)
-        return status;
-    /* All that one op takes lies behind each other. */
-    if (r->read_at + r->read_need > r->read.size)
-        r->read_at = 0;
-    if (r->write_at + r->write_need > r->write.size)
-        r->write_at = 0;
-    status = replay_work(r, work, error);
-    *seconds = ls_now_s() - r->begin_s;
+    const struct ls_command command = ls_command_list_get(&r->commands, i);
+    double begin = ls_now_s();
+    int status = ls_submit(&r->ops, &command, error);
+    *seconds = ls_now_s() - begin;
     return status;
 }

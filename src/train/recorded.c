@@ -97,7 +97,7 @@ int ls_record_works(const struct ls_config *config, const struct ls_layout *layo
 }
 
 int ls_rehearse_steps(const struct ls_config *config, const struct ls_layout *layout,
-                      struct ls_comm *world, const struct ls_work_watch *watch, int steps,
+                      struct ls_comm *world, const struct ls_ops_watch *watch, int steps,
                       double *step_s, struct ls_error *error)
 {
     struct ls_trainer *t = NULL;

@@ -110,7 +110,7 @@ struct ls_trainer {
     struct ls_runner *runner;   /* evaluations and samples */
     struct ls_trace *trace;
     struct tensor_digests *digests;  /* NULL: not asked for */
-    struct ls_work_watch watch;      /* of ops, where a recording or log.profile wants it */
+    struct ls_ops_watch watch;       /* of ops, where a recording or log.profile wants it */
     struct work_times times;         /* of the step under way, with log.profile */
     struct ls_tier_watch tier_watch; /* and of tiers */
     double peak_flops;               /* of all ranks of this machine, 0 where not measured */

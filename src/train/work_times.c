@@ -5,10 +5,11 @@
 
 #include <string.h>
 
-static void on_begin(void *user, const struct ls_work *work, enum ls_work_pass pass)
+static void on_begin(void *user, const struct ls_command *command, const struct ls_work *work,
+                     enum ls_work_pass pass)
 {
     struct work_times *times = user;
-    (void)work, (void)pass;
+    (void)command, (void)work, (void)pass;
     times->begin_s = ls_now_s();
 }
 
@@ -19,10 +20,10 @@ static void on_end(void *user, const struct ls_work *work)
     times->works[work->kind]++;
 }
 
-struct ls_work_watch work_times_watch(struct work_times *times)
+struct ls_ops_watch work_times_watch(struct work_times *times)
 {
     work_times_clear(times);
-    return (struct ls_work_watch){on_begin, on_end, times};
+    return (struct ls_ops_watch){on_begin, on_end, times};
 }
 
 void work_times_clear(struct work_times *times)

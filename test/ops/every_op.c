@@ -57,6 +57,7 @@ OP(ls_copy_rows, (ops, N, 4, AT, 8, AT, 8))
 OP(ls_embedding_forward, (ops, EMBEDDING, AT))
 OP(ls_embedding_gather, (ops, EMBEDDING, AT))
 OP(ls_embedding_finish, (ops, EMBEDDING, AT, AT))
+OP(ls_iota, (ops, N, 3, AT))
 OP(ls_embedding_backward, (ops, EMBEDDING, AT, &one_row, (struct ls_embedding_scratch){AT, AT}, AT))
 OP(ls_position_backward, (ops, LS_F32, N, AT, &sum, 0, N, AT))
 OP(ls_cross_entropy, (ops, &loss, AT, AT, AT))
@@ -137,6 +138,7 @@ const struct every_op every_op[] = {
     ENTRY(ls_embedding_forward),
     ENTRY(ls_embedding_gather),
     ENTRY(ls_embedding_finish),
+    ENTRY(ls_iota),
     ENTRY(ls_embedding_backward),
     ENTRY(ls_position_backward),
     ENTRY(ls_cross_entropy),

@@ -86,6 +86,8 @@ static void test_all_ops_are_tried(void **state)
     glob_t headers;
     assert_int_equal(glob("include/lockstep/ops/*.h", 0, NULL, &headers), 0);
     for (size_t i = 0; i < headers.gl_pathc; i++) {
+        if (strstr(headers.gl_pathv[i], "/command.h")) /* submits any op */
+            continue;
         FILE *file = fopen(headers.gl_pathv[i], "r");
         assert_non_null(file);
         text[fread(text, 1, sizeof text - 1, file)] = '\0';

@@ -32,22 +32,23 @@ struct told {
     int count;
 };
 
-static void tell(void *user, const struct ls_work *work, enum ls_work_pass pass)
+static void tell(void *user, const struct ls_command *command, const struct ls_work *work,
+                 enum ls_work_pass pass)
 {
-    (void)pass;
+    (void)command, (void)pass;
     struct told *told = user;
     told->work = *work;
     told->count++;
 }
 
-static void assert_tells(struct ls_replay *replay, const struct ls_work *work)
+static void assert_tells(struct ls_replay *replay, int64_t i, const struct ls_work *work)
 {
     struct told told = {.count = 0};
-    const struct ls_work_watch watch = {.begin = tell, .user = &told};
+    const struct ls_ops_watch watch = {.begin = tell, .user = &told};
     struct ls_error error = {0};
     double seconds = -1;
     ls_replay_ops(replay)->watch = &watch;
-    if (ls_replay_run(replay, work, &seconds, &error))
+    if (ls_replay_run(replay, i, &seconds, &error))
         fail_msg("%s", error.text);
     ls_replay_ops(replay)->watch = NULL;
     const struct ls_work *got = &told.work;
@@ -63,7 +64,7 @@ static void assert_tells(struct ls_replay *replay, const struct ls_work *work)
     assert_true(seconds >= 0);
 }
 
-/* Every rank's works, each run again. Returns how many. */
+/* Every command of every rank's step, run again. Returns how many. */
 static int64_t replay_all(const char *words, bool kinds[LS_WORK_KINDS])
 {
     struct ls_config config = config_of_words("%s", words);
@@ -76,15 +77,13 @@ static int64_t replay_all(const char *words, bool kinds[LS_WORK_KINDS])
         struct ls_measure_list list;
         struct ls_replay *replay;
         if (ls_measure_list_record(&config, &layout, rank, 1, &list, &error) ||
-            ls_replay_new(&list.options, list.works, list.count, &replay, &error))
+            ls_replay_new(&list.options, &list.commands, &replay, &error))
             fail_msg("%s: %s", words, error.text);
-        for (int64_t i = 0; i < list.count; i++) {
-            if (list.works[i].m == 0 || list.works[i].n == 0) /* nothing runs */
-                continue;
-            assert_tells(replay, &list.works[i]);
-            kinds[list.works[i].kind] = true;
+        for (int64_t i = 0; i < list.commands.count; i++) {
+            assert_tells(replay, i, &list.works[list.order[i]]);
+            kinds[list.works[list.order[i]].kind] = true;
         }
-        count += list.count;
+        count += list.commands.count;
         ls_replay_free(replay);
         ls_measure_list_release(&list);
     }
@@ -112,6 +111,11 @@ static void test_replays_tell_what_was_recorded(void **state)
         LLAMA "numerics.precision=bf16 parallel.tp=4 parallel.pp=3",
         LLAMA "numerics.precision=bf16 numerics.seq_tiles=2 parallel.cp=2 "
               "parallel.cp_method=ring memory.recompute=selective",
+        SMALL "optim.name=muon",
+        SMALL "optim.name=muon parallel.dp=2 parallel.zero=1 optim.moments=bf16",
+        "model.arch=gemma2 model.head_dim=16 model.window=64 model.kv_heads=2 model.ffn=128 " SMALL,
+        "model.arch=qwen3 model.head_dim=16 model.kv_heads=2 model.ffn=128 " SMALL "parallel.tp=2",
+        "model.arch=olmo2 model.kv_heads=2 model.ffn=128 " SMALL "parallel.tp=2",
     };
     bool kinds[LS_WORK_KINDS] = {false};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -119,47 +123,6 @@ static void test_replays_tell_what_was_recorded(void **state)
     for (int kind = 0; kind < LS_WORK_KINDS; kind++)
         if (!kinds[kind])
             fail_msg("no case computes %s", ls_work_name((enum ls_work_kind)kind));
-}
-
-/* Muon's inner passes have stand-ins: they run, and what they take is there. */
-static void test_muon_has_stand_ins(void **state)
-{
-    (void)state;
-    struct ls_config config = config_of_words(SMALL "optim.name=muon");
-    static struct ls_layout layout;
-    struct ls_measure_list list;
-    struct ls_replay *replay;
-    struct ls_error error = {0};
-    assert_int_equal(ls_config_layout(&config, 0, &layout, &error), LS_OK);
-    assert_int_equal(ls_measure_list_record(&config, &layout, 0, 1, &list, &error), LS_OK);
-    assert_int_equal(ls_replay_new(&list.options, list.works, list.count, &replay, &error), LS_OK);
-    for (int64_t i = 0; i < list.count; i++) {
-        double seconds = -1;
-        if (ls_replay_run(replay, &list.works[i], &seconds, &error))
-            fail_msg("%s", error.text);
-        assert_true(seconds >= 0);
-    }
-    ls_replay_free(replay);
-    ls_measure_list_release(&list);
-}
-
-static void test_what_no_op_tells_is_refused(void **state)
-{
-    (void)state;
-    const struct ls_work works[] = {
-        {LS_WORK_NORM, LS_F32, 4, 64, 1, 8 * 4 * 64, 7 * 4 * 64 * 4},
-        {LS_WORK_PRODUCT, LS_F32, 4, 64, 8, 2 * 4 * 64 * 8, 1},
-        {LS_WORK_ATTENTION, LS_F32, 7, 3, 64, 12345, 1},
-        {LS_WORK_UPDATE, LS_F32, 64, 1, 1, 15 * 64, 5 * 64},
-    };
-    const struct ls_replay_options options = {.threads = 1, .isa = LS_ISA_PLAIN};
-    for (size_t i = 0; i < sizeof works / sizeof *works; i++) {
-        struct ls_replay *replay;
-        struct ls_error error = {0};
-        assert_int_equal(ls_replay_new(&options, &works[i], 1, &replay, &error), LS_ENOTSUP);
-        assert_non_null(strstr(error.text, ls_work_name(works[i].kind)));
-        assert_null(replay);
-    }
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -316,7 +279,7 @@ static void test_a_configuration_is_measured(void **state)
     int64_t works = 0;
     for (int kind = 0; kind < LS_WORK_KINDS; kind++)
         works += check.kind_count[kind];
-    assert_int_equal(works, list.steps);
+    assert_int_equal(works, list.commands.count);
     assert_int_equal(check.missing, 0);
     assert_true(check.step_s > 0 && check.replay_s > 0 && check.ratio > 0);
     assert_true(check.file_total_s > 0);
@@ -339,8 +302,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_replays_tell_what_was_recorded),
-        cmocka_unit_test(test_muon_has_stand_ins),
-        cmocka_unit_test(test_what_no_op_tells_is_refused),
         cmocka_unit_test(test_rows_are_sorted_and_replaced),
         cmocka_unit_test_setup_teardown(test_a_machine_is_measured, scratch_setup,
                                         scratch_teardown),

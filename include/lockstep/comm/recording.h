@@ -9,7 +9,7 @@
  *
  * What the rank computes in between is written down too, where its ops are watched:
  *
- *   struct ls_work_watch watch = ls_recording_watch(&recording);   ops->watch = &watch
+ *   struct ls_ops_watch watch = ls_recording_watch(&recording);   ops->watch = &watch
  *
  * Starts, waits and works are numbered as they come: that number is their `at`.
  *
@@ -46,7 +46,7 @@ struct ls_recorded {
     int64_t started_at, waited_at; /* LS_RECORDED_PENDING: not yet */
 };
 
-/* An op that ran: what it computed is works[work]. */
+/* A command that ran: what it computed is works[work]. */
 struct ls_recorded_work {
     int32_t work;
     enum ls_work_pass pass;
@@ -68,6 +68,7 @@ struct ls_recording {
     bool wants_works; /* whoever has ops lets them be watched; set before */
     struct ls_recorded_work *done;
     int64_t done_count, done_room;
+    struct ls_command_list *commands; /* borrowed: gets the command of each in done; NULL: none */
     struct ls_recorded_transfer *transfers;
     int64_t transfers_count, transfers_room;
     struct ls_work *works; /* each once */
@@ -83,7 +84,7 @@ void ls_recording_init(struct ls_recording *recording);
 void ls_recording_release(struct ls_recording *recording);
 /* Local. What appends to recording, which is borrowed, each op of a struct ls_ops that it watches.
  * Where there is no memory for it, recording->incomplete is set. */
-struct ls_work_watch ls_recording_watch(struct ls_recording *recording);
+struct ls_ops_watch ls_recording_watch(struct ls_recording *recording);
 /* Local. The same of tiers that go through the motions (ls_tier_idle_new). */
 struct ls_tier_watch ls_recording_tier_watch(struct ls_recording *recording);
 /* Local. Each operation that comm starts on this rank, but in a group of one, is appended to

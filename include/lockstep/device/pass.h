@@ -7,6 +7,7 @@
 #ifndef LOCKSTEP_DEVICE_PASS_H
 #define LOCKSTEP_DEVICE_PASS_H
 
+#include <lockstep/device.h>
 #include <lockstep/device/tier.h>
 
 #ifdef __cplusplus
@@ -14,7 +15,6 @@ extern "C" {
 #endif
 
 enum { LS_PASS_LANES = 5, LS_PASS_SETS = 3 };
-enum ls_access { LS_READS = 1, LS_WRITES = 2, LS_READS_WRITES = 3 };
 
 /* A window's part of one array. Written bytes end at a multiple of LS_TIER_ALIGN or where the array
  * ends, so that no two windows share what a transfer moves. */

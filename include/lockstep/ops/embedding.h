@@ -41,6 +41,9 @@ struct ls_embedding_scratch {
     int32_t *order; /* [rows] */
     int32_t *start; /* [vocabulary + 1] */
 };
+/* to[i] = first + i, i < count: the positions of tokens that follow each other, which are ids of a
+ * position table. Local. */
+void ls_iota(struct ls_ops *ops, int64_t count, int32_t first, int32_t *to);
 struct ls_token_sum;
 void ls_embedding_backward(struct ls_ops *ops, const struct ls_embedding *embedding, const void *dy,
                            const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,

@@ -1,9 +1,9 @@
-/* lockstep/ops/work.h - what an op computes, told to whoever watches. Included by lockstep/ops.h.
+/* lockstep/ops/work.h - what a command computes: kind, shape, operations and bytes, derived from
+ * its arguments by its op (lockstep/ops/command.h). Included by lockstep/ops.h.
  *
- * Each op that reads or writes buffers tells its kind, its shape, its operations and its bytes to
- * ops->watch before and after it works, idle ops too. Ops made of others (Newton-Schulz) leave it
- * to these; ls_loss_sum, which is small, and ls_filled, which checks, tell nothing. The planner
- * records what a rank would compute; a profile measures what it did.
+ * Ops made of others (Newton-Schulz) are the commands of these. ls_loss_sum and ls_iota, which are
+ * small, have no work; ls_filled, which checks, is no command.
+ * The planner records what a rank would compute; a profile measures what it did.
  */
 #ifndef LOCKSTEP_OPS_WORK_H
 #define LOCKSTEP_OPS_WORK_H
@@ -47,30 +47,6 @@ struct ls_work {
     /* Additions and multiplications, and bytes read and written at least once, as the formula of
      * the op has them: exponentials count as one. */
     double flops, bytes;
-};
-
-/* The pass of a training step that an op works for. Whoever calls ops knows, and says so in the
- * pass of struct ls_ops. */
-enum ls_work_pass {
-    LS_WORK_PASS_NONE,
-    LS_WORK_PASS_FORWARD,
-    LS_WORK_PASS_RECOMPUTE, /* what was not kept of the forward is made again */
-    LS_WORK_PASS_BACKWARD,  /* both halves */
-    LS_WORK_PASS_INPUT,     /* the backward's halves, where a schedule separates them */
-    LS_WORK_PASS_WEIGHTS,
-    LS_WORK_PASS_REDUCE, /* gradients become final, and their norm is taken */
-    LS_WORK_PASS_UPDATE, /* of the parameters */
-    LS_WORK_PASSES
-};
-/* "other", "forward", "recompute", "backward", "backward, input", "backward, weights", ... */
-const char *ls_work_pass_name(enum ls_work_pass pass);
-
-/* Told before and after each op; begin or end may be NULL. Called by the thread that calls the op,
- * never inside another op. */
-struct ls_work_watch {
-    void (*begin)(void *user, const struct ls_work *work, enum ls_work_pass pass);
-    void (*end)(void *user, const struct ls_work *work);
-    void *user;
 };
 
 #endif

@@ -1,16 +1,16 @@
 /* lockstep/planner/measure.h - how fast this machine is: ops, collectives, copies, the disk.
  *
- * A work that was recorded (lockstep/ops/work.h) is run again by a replay: the same op on buffers
- * of its own, which tells the same as it told when it was recorded.
+ * Commands that were recorded (lockstep/ops/command.h) are submitted again by a replay, on memory
+ * of its own:
  *
- *   ls_replay_new(&options, works, count, &replay, error)   buffers for each of these works
- *   ls_replay_run(replay, &works[i], &seconds, error)       in the order of the step
+ *   ls_replay_new(&options, &commands, &replay, error)
+ *   ls_replay_run(replay, i, &seconds, error)       commands in the order of the step
  *   ls_replay_free(replay)
  *
  * How long an op takes depends on where its operands are. In a step most of them come from memory:
  * weights, saved activations, gradients and states were last touched a step ago. What the op before
- * wrote is still in a cache. A replay does the same: what an op reads comes from a ring of the
- * bytes that the rank has, and what flows from op to op is found among the last outputs.
+ * wrote is still in a cache. A replay does the same, because its operands lie to each other as
+ * those of the recorded step.
  *
  * Measurements run on all cores: cores / threads teams at once, each of which does the same, as
  * ranks of one machine do. They fill the lists of a struct ls_cluster.
@@ -27,43 +27,19 @@ extern "C" {
 
 /* ---- replays: Local -------------------------------------------------------------------------- */
 
-/* What a work does not tell of the op that told it. Zeros: one head, one tile, LayerNorm, the tanh
- * form of GELU. */
-struct ls_replay_hints {
-    int64_t heads, kv_heads;             /* of a rank */
-    int64_t sequence;                    /* tokens */
-    int64_t window;                      /* that attention sees in some layers; 0: all */
-    float softcap;                       /* of scores; 0: none */
-    int64_t vocabulary;                  /* rows of the table held */
-    int64_t tp_tiles;                    /* of a contraction that tp may cut, here */
-    int64_t leaf_sequences, tile_tokens; /* sequences of a leaf; tokens of a tile of one, here */
-    int64_t leaf_tiles;                  /* tiles of a sequence, here */
-    enum ls_dtype act;
-    bool rms_norm, gelu_erf, fast;
-};
-/* Of a rank of a layout; config is resolved. */
-struct ls_replay_hints ls_replay_hints_of(const struct ls_config *config,
-                                          const struct ls_layout *layout);
-
 struct ls_replay_options {
     int threads;
     enum ls_isa isa;
     enum ls_arithmetic arithmetic;
-    struct ls_replay_hints hints;
-    /* Of the rings that operands come from and results go to; more where one work needs more. */
-    size_t read_bytes, write_bytes;
-    /* Works do not follow each other: what would flow into one is copied to a cache before. */
-    bool alone;
+    enum ls_dtype act; /* values are such as this type has them */
 };
 struct ls_replay;
-/* LS_ENOMEM; LS_ENOTSUP for an instruction set that is not here. */
-int ls_replay_new(const struct ls_replay_options *options, const struct ls_work *works,
-                  int64_t count, struct ls_replay **out, struct ls_error *error);
-/* Runs one of those works; *seconds is what its op took alone. Passes inside Newton-Schulz, which
- * are no ops of their own, have stand-ins that move as many bytes: they alone tell something else.
- * Works on nothing do not run. */
-int ls_replay_run(struct ls_replay *replay, const struct ls_work *work, double *seconds,
-                  struct ls_error *error);
+/* commands is borrowed for the call. LS_ENOMEM; LS_ENOTSUP for an instruction set that is not
+ * here. */
+int ls_replay_new(const struct ls_replay_options *options, const struct ls_command_list *commands,
+                  struct ls_replay **out, struct ls_error *error);
+/* Runs command i; *seconds is what it took. */
+int ls_replay_run(struct ls_replay *replay, int64_t i, double *seconds, struct ls_error *error);
 /* What it computes with: to watch it. */
 struct ls_ops *ls_replay_ops(struct ls_replay *replay);
 void ls_replay_free(struct ls_replay *replay);
@@ -89,16 +65,18 @@ struct ls_measure {
     struct ls_cluster *cluster; /* what is measured is added to it */
 };
 
-/* One list of works, in the order of a step. */
+/* Commands in the order of a step. What one computes is works[order[i]]; -1: it only prepares the
+ * next one, and is not measured. */
 struct ls_measure_list {
     struct ls_replay_options options;
-    const struct ls_work *works; /* [count], each once */
-    const int32_t *order;        /* [steps], indices of works */
-    int64_t count, steps;
+    struct ls_command_list commands;
+    int32_t *order;        /* [commands.count] */
+    struct ls_work *works; /* [count], each once */
+    int64_t count;
+    bool alone; /* they do not follow each other: what takes long may be run once */
 };
-/* The second step of `rank`, as recorded: works and order are to be freed by
- * ls_measure_list_release. threads of the rank; isa and arithmetic are those that the configuration
- * has or, for auto, that are fastest here. */
+/* The second step of `rank`, as recorded, to be released. threads of the rank; isa and arithmetic
+ * are those that the configuration has or, for auto, that are fastest here. */
 int ls_measure_list_record(const struct ls_config *config, const struct ls_layout *layout,
                            int64_t rank, int threads, struct ls_measure_list *list,
                            struct ls_error *error);

@@ -39,7 +39,7 @@ int ls_record_matrices(const struct ls_config *config, const struct ls_layout *l
  * watch, which is borrowed, is told of each and may sleep for as long as it would take. Memory is
  * there, zeroed, and collectives move it. step_s[steps]: what each took on this rank. */
 int ls_rehearse_steps(const struct ls_config *config, const struct ls_layout *layout,
-                      struct ls_comm *world, const struct ls_work_watch *watch, int steps,
+                      struct ls_comm *world, const struct ls_ops_watch *watch, int steps,
                       double *step_s, struct ls_error *error);
 
 /* Bytes that rank sends in a full step, between the first and the last, by account. */
