@@ -142,14 +142,12 @@ static void print_keys(enum ls_convert_project project)
                                         [LS_RULE_READ] = "translated",
                                         [LS_RULE_DROP] = "left out",
                                         [LS_RULE_LOSE] = "refused"};
-    size_t count;
-    const struct ls_convert_rule *rules = ls_convert_rules(project, &count);
     printf("| %s | fate | Lockstep | |\n|---|---|---|---|\n", ls_convert_project_title(project));
-    for (size_t i = 0; i < count; i++) {
-        printf("| `%s` | %s | ", rules[i].theirs, kinds[rules[i].kind]);
-        print_words(rules[i].ours, ',', ", ");
-        printf(" | %s%s", rules[i].why, *rules[i].off ? "; fine with " : "");
-        print_words(rules[i].off, '|', " or ");
+    for (const struct ls_convert_rule *rule = ls_convert_rules(project); rule->theirs; rule++) {
+        printf("| `%s` | %s | ", rule->theirs, kinds[rule->kind]);
+        print_words(rule->ours, ',', ", ");
+        printf(" | %s%s", rule->why, *rule->off ? "; fine with " : "");
+        print_words(rule->off, '|', " or ");
         puts(" |");
     }
 }

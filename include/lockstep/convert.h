@@ -49,9 +49,20 @@ struct ls_convert_rule {
     const char *ours; /* COPY, READ: our key, or keys with commas between; "" for none */
     const char *off;  /* LOSE: values, with | between, with which it changes nothing; "" for none */
     const char *why;  /* what a reader has to know; "" for nothing */
+    /* LOSE: what would have to be here, as patterns of ls_convert_here; else NULL, or the same of a
+     * DROP whose reason is that it is not here. */
+    const char *lacks;
 };
-/* All keys of that project that are known. */
-const struct ls_convert_rule *ls_convert_rules(enum ls_convert_project project, size_t *count);
+/* All keys of that project that are known, to a NULL `theirs`. */
+const struct ls_convert_rule *ls_convert_rules(enum ls_convert_project project);
+
+/* Local. Whether anything is here that one of the patterns (as in fnmatch(3), whatever the case,
+ * with | between) names: a key of the configuration ("optim.lr"), a word of one ("optim.name=lion",
+ * "model.arch=qwen3") or a preset ("model.preset=qwen3-4b"). Patterns with ": " are for what keys
+ * say ("model.from: *llm.c*") and for the steps of families ("qwen3: norm of heads"). Then found is
+ * the name of it. So a reason that names something as missing is found out when it is added. */
+enum { LS_CONVERT_HERE_BYTES = 128 };
+bool ls_convert_here(const char *patterns, char found[LS_CONVERT_HERE_BYTES]);
 
 /* ---- converting ----------------------------------------------------------------------------- */
 

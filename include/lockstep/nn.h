@@ -188,6 +188,10 @@ const char *ls_arch_name(enum ls_arch arch); /* "gpt2" */
  * to the family: false where it belongs to a kind of step that the family has none of, or to others
  * that name it as theirs. */
 bool ls_family_reads(enum ls_arch arch, const char *key);
+/* Local. What layers of the family are made of: the name of step i of its embedding, block and
+ * head, such as "rope" or "norm of heads"; NULL behind the last. *biased: it adds a bias where the
+ * model has biases. */
+const char *ls_family_step(enum ls_arch arch, int i, bool *biased);
 
 /* Local. The matrices of a block that have adapters, by what Hugging Face's files call them
  * ("q_proj,v_proj", "c_attn"), with commas between; "all": each of them. LS_ECONFIG where there is

@@ -111,9 +111,16 @@ void convert_drop(struct convert *c, const char *theirs, const char *format, ...
                     .fate = LS_CONVERT_DROPPED, .theirs = (char *)theirs, .why = why});
 }
 
-void convert_lose(struct convert *c, const char *theirs, const char *format, ...)
+void convert_lose(struct convert *c, const char *theirs, const char *lacks, const char *format, ...)
 {
     FORMATTED(why, format);
+    char found[LS_CONVERT_HERE_BYTES];
+    if (ls_convert_here(lacks, found))
+        snprintf(
+            why, sizeof why,
+            "%s is here, but this is not translated to it yet: set it yourself, and leave this "
+            "out",
+            found);
     item_add(c, &(struct ls_convert_item){
                     .fate = LS_CONVERT_LOST, .theirs = (char *)theirs, .why = why});
 }
@@ -140,6 +147,36 @@ void convert_fail(struct convert *c, const char *theirs, const char *format, ...
                      entry && *entry->text ? " = " : "", entry ? entry->text : "", expected);
 }
 
+void convert_take(struct convert *c, const char *ours, const char *theirs, const char *initial)
+{
+    if (convert_find(c, theirs))
+        convert_keep(c, ours, theirs, "%s", convert_word(c, theirs, ""));
+    else if (initial)
+        convert_assume(c, ours, theirs, "%s", initial);
+}
+
+void convert_keep_int(struct convert *c, const char *ours, const char *theirs, int64_t value)
+{
+    convert_keep(c, ours, theirs, "%lld", (long long)value);
+}
+
+bool convert_choose(struct convert *c, const char *ours, const char *theirs, const char *word)
+{
+    char known[256] = "";
+    size_t used = 0;
+    for (const struct ls_config_word *one = ls_config_key_of(ours)->words; one->word; one++) {
+        if (convert_among(word, one->word)) {
+            convert_keep(c, ours, theirs, "%s", one->word);
+            return true;
+        }
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
+                                     one->word);
+    }
+    convert_lose(c, theirs, ASKED, "there is no %s: %s is one of %s", word, ours, known);
+    return false;
+}
+
 /* ---- what all projects have ----------------------------------------------------------------- */
 
 int64_t convert_dp(struct convert *c, int64_t model_ranks, const char *axes)
@@ -160,22 +197,55 @@ int64_t convert_dp(struct convert *c, int64_t model_ranks, const char *axes)
 void convert_tp(struct convert *c, const char *theirs, int64_t ranks)
 {
     enum { TILES = 8 }; /* what numerics.tp_tiles = 0 reaches */
-    convert_keep(c, "parallel.tp", theirs, "%lld", (long long)ranks);
+    convert_keep_int(c, "parallel.tp", theirs, ranks);
     if (ranks > TILES || !ls_is_pow2(ranks))
-        convert_keep(c, "numerics.tp_tiles", theirs, "%lld", (long long)ranks);
+        convert_keep_int(c, "numerics.tp_tiles", theirs, ranks);
 }
 
 void convert_cp(struct convert *c, const char *theirs, int64_t ranks)
 {
-    convert_keep(c, "parallel.cp", theirs, "%lld", (long long)ranks);
+    convert_keep_int(c, "parallel.cp", theirs, ranks);
     if (ranks > 1)
-        convert_keep(c, "numerics.seq_tiles", theirs, "%lld", (long long)ranks);
+        convert_keep_int(c, "numerics.seq_tiles", theirs, ranks);
 }
 
 void convert_bucket(struct convert *c, const char *theirs, double elements)
 {
     double mib = elements * 4 / (1 << 20);
     convert_keep(c, "comm.bucket_mb", theirs, "%.0f", mib < 1 ? 1 : mib > 65536 ? 65536 : mib);
+}
+
+void convert_reduce(struct convert *c, const char *theirs, const char *type)
+{
+    bool half = convert_among(type, "bf16|bfp16|bfloat16");
+    if (convert_among(type, "fp32|float32|float"))
+        convert_drop(c, theirs, "as it is here");
+    else if (convert_choose(c, "numerics.reduce", theirs, half ? "bf16" : type)) {
+        convert_keep(c, "numerics.mode", theirs, "fast");
+        convert_advise(c, "numerics.mode=fast: other layouts give other bits; numerics.reduce=fp32 "
+                          "with numerics.mode=ordered keeps them equal");
+    }
+}
+
+void convert_documents(struct convert *c, const char *theirs)
+{
+    convert_keep(c, "data.packing", theirs, "documents");
+    convert_advise(c, "data.packing=documents: samples are whole documents here, and there a "
+                      "stream that is cut anywhere; stores without an index cannot be packed");
+}
+
+void convert_first_weights(struct convert *c, const char *theirs)
+{
+    char lacks[64];
+    const char *title = ls_convert_project_title(c->result->project);
+    snprintf(lacks, sizeof lacks, "model.from: *%s*", title);
+    if (convert_has(c, "model.from"))
+        convert_drop(c, theirs, "model.from has the first weights");
+    else
+        convert_lose(c, theirs, lacks,
+                     "checkpoints of %s are not read: give model.from=FOLDER, the same weights in "
+                     "a format that it takes",
+                     title);
 }
 
 /* ---- fates ---------------------------------------------------------------------------------- */
@@ -247,16 +317,15 @@ static void give_fate(struct convert *c, struct convert_entry *entry)
     else if (rule->kind == LS_RULE_LOSE && is_neutral(entry, rule->off))
         convert_drop(c, entry->key, "as it is here");
     else if (rule->kind == LS_RULE_LOSE)
-        convert_lose(c, entry->key, "%s", why);
+        convert_lose(c, entry->key, rule->lacks, "%s", why);
 }
 
 /* Whether rows lie in that section. */
 static bool is_section(const struct convert_project *project, const char *key)
 {
-    size_t count, length = strlen(key);
-    const struct ls_convert_rule *rules = project->rules(&count);
-    for (size_t i = 0; i < count; i++)
-        if (strncmp(rules[i].theirs, key, length) == 0 && rules[i].theirs[length] == '.')
+    size_t length = strlen(key);
+    for (const struct ls_convert_rule *rule = project->rules; rule->theirs; rule++)
+        if (strncmp(rule->theirs, key, length) == 0 && rule->theirs[length] == '.')
             return true;
     return false;
 }

@@ -62,17 +62,16 @@ struct convert {
 struct convert_project {
     const char *name, *title;
     convert_reader *read;
-    const struct ls_convert_rule *(*rules)(size_t *count);
-    const char *remark;               /* what no key says, and differs all the same */
-    void (*derive)(struct convert *); /* what the rows that are READ become */
-    bool flags;                       /* keys are --arguments, and "auto" is a value like others */
+    const struct ls_convert_rule *rules; /* to a NULL `theirs` */
+    const char *remark;                  /* what no key says, and differs all the same */
+    void (*derive)(struct convert *);    /* what the rows that are READ become */
+    bool flags; /* keys are --arguments, and "auto" is a value like others */
 };
 extern const struct convert_project convert_deepspeed, convert_megatron, convert_torchtitan;
 const struct convert_project *convert_project_of(enum ls_convert_project project);
 
-const struct ls_convert_rule *convert_deepspeed_rules(size_t *count);
-const struct ls_convert_rule *convert_megatron_rules(size_t *count);
-const struct ls_convert_rule *convert_torchtitan_rules(size_t *count);
+extern const struct ls_convert_rule convert_deepspeed_rules[], convert_megatron_rules[],
+    convert_torchtitan_rules[];
 
 /* The row of that key, exact before *, and the longest * before shorter ones; NULL for none. */
 const struct ls_convert_rule *convert_rule_of(const struct convert_project *project,
@@ -107,14 +106,23 @@ void convert_keep(struct convert *c, const char *ours, const char *theirs, const
 /* The same of a default there that is not ours; does nothing where our key has a value already. */
 void convert_assume(struct convert *c, const char *ours, const char *theirs, const char *format,
                     ...) __attribute__((format(printf, 4, 5)));
+/* Our key gets the value of theirs, or `initial` as a default there; NULL: then ours stands. */
+void convert_take(struct convert *c, const char *ours, const char *theirs, const char *initial);
+void convert_keep_int(struct convert *c, const char *ours, const char *theirs, int64_t value);
+/* Our key gets the one of its words that `word` is, whatever the case, if there is one; otherwise
+ * theirs is lost, with those that there are. */
+bool convert_choose(struct convert *c, const char *ours, const char *theirs, const char *word);
 bool convert_has(const struct convert *c, const char *ours);
 /* Whether their key is "auto". */
 bool convert_is_auto(const struct convert *c, const char *theirs);
 /* A key goes, with a reason. */
 void convert_drop(struct convert *c, const char *theirs, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void convert_lose(struct convert *c, const char *theirs, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* lacks: as in struct ls_convert_rule. ASKED: the code has asked the tables that the reason names,
+ * just before. Where it is here after all, the reason says so instead. */
+#define ASKED ""
+void convert_lose(struct convert *c, const char *theirs, const char *lacks, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 void convert_advise(struct convert *c, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* "ds.json:3: optimizer.params.lr = "x": <what was expected>"; theirs need not be there. */
@@ -128,24 +136,33 @@ void convert_tp(struct convert *c, const char *theirs, int64_t ranks);
 void convert_cp(struct convert *c, const char *theirs, int64_t ranks);
 /* comm.bucket_mb of so many fp32 elements. */
 void convert_bucket(struct convert *c, const char *theirs, double elements);
+/* The type that gradients travel in. */
+void convert_reduce(struct convert *c, const char *theirs, const char *type);
+/* Attention stays within a document. */
+void convert_documents(struct convert *c, const char *theirs);
+/* First weights that are the project's: model.from on the command line has them, or they are lost.
+ */
+void convert_first_weights(struct convert *c, const char *theirs);
 
-/* Rows of a table. */
-#define COPY(theirs, ours, why)                                                                    \
+/* Rows of a table; `...` is why, and perhaps what lacks. */
+#define RULE(theirs_, kind_, ours_, off_, ...)                                                     \
     {                                                                                              \
-        theirs, LS_RULE_COPY, ours, "", why                                                        \
+        .theirs = (theirs_), .kind = LS_RULE_##kind_, .ours = (ours_), .off = (off_),              \
+        .why = __VA_ARGS__                                                                         \
     }
-#define READ(theirs, ours, why)                                                                    \
-    {                                                                                              \
-        theirs, LS_RULE_READ, ours, "", why                                                        \
-    }
-#define DROP(theirs, why)                                                                          \
-    {                                                                                              \
-        theirs, LS_RULE_DROP, "", "", why                                                          \
-    }
-#define LOSE(theirs, off, why)                                                                     \
-    {                                                                                              \
-        theirs, LS_RULE_LOSE, "", off, why                                                         \
-    }
+#define COPY(theirs, ours, why) RULE(theirs, COPY, ours, "", why)
+#define READ(theirs, ours, why) RULE(theirs, READ, ours, "", why)
+#define DROP(theirs, ...)       RULE(theirs, DROP, "", "", __VA_ARGS__)
+#define LOSE(theirs, off, ...)  RULE(theirs, LOSE, "", off, __VA_ARGS__)
+
+/* What several projects have and is not here: the reason, and its patterns. */
+#define EXPERTS     "there are no experts", "*expert*|*moe*|*: *router*"
+#define NO_FP8      "nothing is trained in FP8", "*fp8*|*float8*"
+#define NO_FP4      "nothing is trained in FP4", "*fp4*"
+#define QUANTISED   "nothing is quantised in training", "*quant*|*=int8|*=int4"
+#define MASTERS     "master weights are fp32", "*master*|*param*dtype*|*param*type*"
+#define NO_RL       "there is no reinforcement learning", "rl.*|*grpo*|*ppo*|*reward*"
+#define WHOLE_STATE "a run goes on with its whole state", "train.*load*|train.*reset*"
 
 /* ---- writing -------------------------------------------------------------------------------- */
 

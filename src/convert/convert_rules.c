@@ -25,19 +25,17 @@ const char *ls_convert_project_title(enum ls_convert_project project)
     return projects[project]->title;
 }
 
-const struct ls_convert_rule *ls_convert_rules(enum ls_convert_project project, size_t *count)
+const struct ls_convert_rule *ls_convert_rules(enum ls_convert_project project)
 {
-    return projects[project]->rules(count);
+    return projects[project]->rules;
 }
 
 const struct ls_convert_rule *convert_rule_of(const struct convert_project *project,
                                               const char *key)
 {
     const struct ls_convert_rule *found = NULL;
-    size_t longest = 0, count;
-    const struct ls_convert_rule *rules = project->rules(&count);
-    for (size_t i = 0; i < count; i++) {
-        const struct ls_convert_rule *rule = &rules[i];
+    size_t longest = 0;
+    for (const struct ls_convert_rule *rule = project->rules; rule->theirs; rule++) {
         size_t length = strlen(rule->theirs);
         if (strcmp(rule->theirs, key) == 0)
             return rule;
@@ -61,12 +59,12 @@ static const char *leaf_of(const char *key)
 const char *convert_nearest(const struct convert_project *project, const char *key)
 {
     const char *names[NEAREST_MAX], *leaves[NEAREST_MAX];
-    size_t count = 0, rows;
-    const struct ls_convert_rule *rules = project->rules(&rows);
-    for (size_t i = 0; i < rows && count < NEAREST_MAX; i++) {
-        const char *name = rules[i].theirs;
+    size_t count = 0;
+    for (const struct ls_convert_rule *rule = project->rules; rule->theirs; rule++) {
+        const char *name = rule->theirs;
         if (name[strlen(name) - 1] == '*')
             continue;
+        LS_ASSERT(count < NEAREST_MAX);
         names[count] = name;
         leaves[count++] = leaf_of(name);
     }

@@ -60,14 +60,14 @@ static int set_all(const struct convert *c, struct ls_config *config)
 }
 
 /* What a run would say of this configuration, were it started now; "" for nothing. A vocabulary is
- * the tokenizer's, which is not looked for here. */
+ * the tokenizer's, and what model.from is stands there: neither is looked for here. */
 static void what_lacks(const struct ls_config *config, char *why, size_t bytes)
 {
     struct ls_error error = {0};
     struct ls_config *copy = malloc(sizeof *copy);
     struct ls_layout *layout = malloc(sizeof *layout);
     *why = '\0';
-    if (copy && layout) {
+    if (copy && layout && !*config->model_keys.from) {
         *copy = *config;
         if (copy->model_keys.vocab == 0)
             copy->model_keys.vocab = 50257;

@@ -51,11 +51,11 @@ static void data_ranks(struct convert *c, const struct batch *b)
         convert_fail(c, ZERO "mics_shard_size",
                      "expected a divisor of the %lld data-parallel ranks", (long long)b->dp);
     } else if (mics) {
-        convert_keep(c, "parallel.dp_shard", ZERO "mics_shard_size", "%lld", (long long)shard);
+        convert_keep_int(c, "parallel.dp_shard", ZERO "mics_shard_size", shard);
         convert_keep(c, "parallel.dp_replicate", ZERO "mics_shard_size", "%lld",
                      (long long)(b->dp / shard));
     } else {
-        convert_keep(c, "parallel.dp", from, "%lld", (long long)b->dp);
+        convert_keep_int(c, "parallel.dp", from, b->dp);
     }
 }
 
@@ -108,9 +108,7 @@ static void translate_scale(struct convert *c)
         {"fp16.min_loss_scale", "numerics.min_loss_scale"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (convert_find(c, rows[i].theirs))
-            convert_keep(c, rows[i].ours, rows[i].theirs, "%s",
-                         convert_word(c, rows[i].theirs, ""));
+        convert_take(c, rows[i].ours, rows[i].theirs, NULL);
 }
 
 static void translate_precision(struct convert *c)
@@ -148,15 +146,6 @@ static void translate_precision(struct convert *c)
 
 #define PARAM "optimizer.params."
 
-/* The key's value, or the default there. */
-static void param(struct convert *c, const char *ours, const char *theirs, const char *initial)
-{
-    if (convert_find(c, theirs))
-        convert_keep(c, ours, theirs, "%s", convert_word(c, theirs, ""));
-    else if (initial)
-        convert_assume(c, ours, theirs, "%s", initial);
-}
-
 static void betas(struct convert *c, const char *first, const char *second)
 {
     static const char *const ours[] = {"optim.beta1", "optim.beta2"};
@@ -178,36 +167,35 @@ static void adam(struct convert *c, bool decoupled)
     convert_real(c, PARAM "weight_decay", &decay);
     convert_keep(c, "optim.name", "optimizer.type", "adamw");
     betas(c, "0.9", "0.999");
-    param(c, "optim.epsilon", PARAM "eps", "1e-8");
-    param(c, "optim.weight_decay", PARAM "weight_decay", "0");
+    convert_take(c, "optim.epsilon", PARAM "eps", "1e-8");
+    convert_take(c, "optim.weight_decay", PARAM "weight_decay", "0");
     if (!decoupled && !convert_flag(c, PARAM "adam_w_mode", true) && decay != 0)
-        convert_lose(c, PARAM "adam_w_mode", "weight decay is decoupled in adamw");
+        convert_lose(c, PARAM "adam_w_mode", "optim.name=adam|optim.decoupled*",
+                     "weight decay is decoupled in adamw");
 }
 
 static void sgd(struct convert *c)
 {
-    double decay = 0, momentum = 0;
+    double momentum = 0;
     convert_keep(c, "optim.name", "optimizer.type", "sgd");
     convert_real(c, PARAM "momentum", &momentum);
-    param(c, "optim.momentum", PARAM "momentum", "0");
+    convert_take(c, "optim.momentum", PARAM "momentum", "0");
     if (convert_flag(c, PARAM "nesterov", false) || momentum > 0)
-        param(c, "optim.nesterov", PARAM "nesterov", "false");
-    if (convert_real(c, PARAM "weight_decay", &decay) && decay != 0)
-        convert_lose(c, PARAM "weight_decay", "it is part of SGD's gradient there, decoupled here");
-    convert_assume(c, "optim.weight_decay", PARAM "weight_decay", "0");
+        convert_take(c, "optim.nesterov", PARAM "nesterov", "false");
+    convert_take(c, "optim.weight_decay", PARAM "weight_decay", "0");
 }
 
 static void muon(struct convert *c)
 {
     convert_keep(c, "optim.name", "optimizer.type", "muon");
-    param(c, "optim.lr", PARAM "muon_lr", NULL);
-    param(c, "optim.adamw_lr", PARAM "adam_lr", NULL);
+    convert_take(c, "optim.lr", PARAM "muon_lr", NULL);
+    convert_take(c, "optim.adamw_lr", PARAM "adam_lr", NULL);
     if (convert_has(c, "optim.lr") && !convert_has(c, "optim.adamw_lr"))
-        param(c, "optim.adamw_lr", PARAM "lr", NULL);
-    param(c, "optim.momentum", PARAM "momentum", "0.95");
+        convert_take(c, "optim.adamw_lr", PARAM "lr", NULL);
+    convert_take(c, "optim.momentum", PARAM "momentum", "0.95");
     betas(c, "0.9", "0.95");
-    param(c, "optim.epsilon", PARAM "eps", "1e-8");
-    param(c, "optim.weight_decay", PARAM "weight_decay", "0");
+    convert_take(c, "optim.epsilon", PARAM "eps", "1e-8");
+    convert_take(c, "optim.weight_decay", PARAM "weight_decay", "0");
     convert_assume(c, "optim.muon_scale", "optimizer.type", "original");
 }
 
@@ -228,15 +216,14 @@ static void translate_optimizer(struct convert *c)
     } else if (convert_among(type, "Lion")) {
         convert_keep(c, "optim.name", "optimizer.type", "lion");
         betas(c, "0.9", "0.99");
-        param(c, "optim.weight_decay", PARAM "weight_decay", "0");
+        convert_take(c, "optim.weight_decay", PARAM "weight_decay", "0");
     } else if (convert_among(type, "Muon")) {
         muon(c);
     } else {
-        convert_lose(c, "optimizer.type", "there is no %s; adamw, sgd, lion and muon are here",
-                     type);
+        convert_choose(c, "optim.name", "optimizer.type", type);
         betas(c, "0.9", "0.999");
-        param(c, "optim.epsilon", PARAM "eps", "1e-8");
-        param(c, "optim.weight_decay", PARAM "weight_decay", "0");
+        convert_take(c, "optim.epsilon", PARAM "eps", "1e-8");
+        convert_take(c, "optim.weight_decay", PARAM "weight_decay", "0");
     }
 }
 
@@ -251,17 +238,18 @@ static void warm_up(struct convert *c)
     if (convert_int(c, STEP "warmup_num_steps", 0, &steps) && steps < 2)
         steps = 2; /* the least there */
     if (convert_find(c, STEP "warmup_num_steps"))
-        convert_keep(c, "optim.warmup_steps", STEP "warmup_num_steps", "%lld", (long long)steps);
+        convert_keep_int(c, "optim.warmup_steps", STEP "warmup_num_steps", steps);
     else
         convert_assume(c, "optim.warmup_steps", STEP "warmup_num_steps", "1000");
     if (!convert_among(convert_word(c, STEP "warmup_type", "log"), "linear"))
-        convert_lose(c, STEP "warmup_type",
+        convert_lose(c, STEP "warmup_type", "optim.warmup_type|optim.warmup=*log*",
                      "log (the default there): the rate rises in a line here; write \"linear\"");
     if ((convert_real(c, STEP "warmup_min_lr", &least) && least != 0) ||
         (convert_real(c, STEP "warmup_min_ratio", &least) && least != 0))
         convert_lose(c,
                      convert_find(c, STEP "warmup_min_lr") ? STEP "warmup_min_lr"
                                                            : STEP "warmup_min_ratio",
+                     "optim.warmup_*ratio|optim.warmup_*lr|optim.warmup_init*",
                      "the warm-up begins at 0 here");
 }
 
@@ -270,11 +258,11 @@ static void decay(struct convert *c, const char *schedule, const char *least)
     int64_t steps;
     convert_keep(c, "optim.schedule", "scheduler.type", "%s", schedule);
     if (convert_int(c, STEP "total_num_steps", 1, &steps)) {
-        convert_keep(c, "optim.decay_steps", STEP "total_num_steps", "%lld", (long long)steps);
-        convert_keep(c, "train.steps", STEP "total_num_steps", "%lld", (long long)steps);
+        convert_keep_int(c, "optim.decay_steps", STEP "total_num_steps", steps);
+        convert_keep_int(c, "train.steps", STEP "total_num_steps", steps);
     }
     if (strcmp(schedule, "cosine") == 0)
-        param(c, "optim.min_ratio", STEP "cos_min_ratio", least);
+        convert_take(c, "optim.min_ratio", STEP "cos_min_ratio", least);
     else
         convert_assume(c, "optim.min_ratio", "scheduler.type", "%s", least);
 }
@@ -286,11 +274,11 @@ static void translate_rate(struct convert *c, const char *type)
     if (warm && convert_is_auto(c, STEP "warmup_max_lr"))
         return;
     if (warm && convert_find(c, STEP "warmup_max_lr"))
-        param(c, "optim.lr", STEP "warmup_max_lr", NULL);
+        convert_take(c, "optim.lr", STEP "warmup_max_lr", NULL);
     else if (warm && convert_among(type, "WarmupDecayLR"))
         convert_assume(c, "optim.lr", STEP "warmup_max_lr", "0.001");
     else if (!convert_has(c, "optim.lr") && (convert_find(c, "optimizer.type") || warm))
-        param(c, "optim.lr", PARAM "lr", "0.001");
+        convert_take(c, "optim.lr", PARAM "lr", "0.001");
 }
 
 static void translate_schedule(struct convert *c)
@@ -310,7 +298,7 @@ static void translate_schedule(struct convert *c)
         decay(c, "cosine", "0.0001");
         warm_up(c);
     } else {
-        convert_lose(c, "scheduler.type",
+        convert_lose(c, "scheduler.type", "optim.schedule=*cycle*|optim.schedule=*range*",
                      "there is no %s; WarmupLR, WarmupDecayLR and WarmupCosineLR have counterparts",
                      type);
     }
@@ -347,7 +335,7 @@ static void translate_offload(struct convert *c)
     offload_path(c, ZERO "offload_optimizer.device", ZERO "offload_optimizer.nvme_path");
     offload_path(c, ZERO "offload_param.device", ZERO "offload_param.nvme_path");
     if (convert_among(convert_word(c, ZERO "offload_optimizer.device", ""), "cpu|nvme"))
-        param(c, "memory.offload.optimizer_ratio", ZERO "offload_optimizer.ratio", NULL);
+        convert_take(c, "memory.offload.optimizer_ratio", ZERO "offload_optimizer.ratio", NULL);
     for (int i = 0; i < 3; i++)
         if (convert_flag(c, old[i], false))
             convert_keep(c, i ? "memory.offload.parameters" : "memory.offload.optimizer", old[i],
@@ -365,7 +353,7 @@ static void translate_zero(struct convert *c)
     if (convert_flag(c, "zero_optimization", false)) /* as it was in 2020 */
         convert_keep(c, "parallel.zero", "zero_optimization", "1");
     if (convert_int(c, ZERO "stage", 0, &stage))
-        convert_keep(c, "parallel.zero", ZERO "stage", "%lld", (long long)stage);
+        convert_keep_int(c, "parallel.zero", ZERO "stage", stage);
     if (convert_real(c, ZERO "reduce_bucket_size", &elements))
         convert_bucket(c, ZERO "reduce_bucket_size", elements);
     for (int i = 0; i < 2; i++) {
@@ -384,9 +372,10 @@ static void translate_recomputation(struct convert *c)
     static const char *const keys[] = {"activation_checkpointing.partition_activations",
                                        "activation_checkpointing.cpu_checkpointing",
                                        "activation_checkpointing.number_checkpoints"};
-    int64_t checkpoints = 0;
+    int64_t checkpoints = 0; /* false in many files */
     bool cut = convert_flag(c, keys[0], false), host = convert_flag(c, keys[1], false);
-    convert_int(c, keys[2], 0, &checkpoints);
+    if (!convert_among(convert_word(c, keys[2], ""), "false"))
+        convert_int(c, keys[2], 0, &checkpoints);
     if (cut || host || checkpoints > 0)
         convert_keep(c, "memory.recompute", cut ? keys[0] : host ? keys[1] : keys[2], "full");
     if (cut)
@@ -422,7 +411,14 @@ static void derive(struct convert *c)
     translate_schedule(c);
     translate_zero(c);
     translate_recomputation(c);
-    convert_assume(c, "optim.clip", "gradient_clipping", "1");
+    if (!convert_has(c, "optim.clip") && !convert_is_auto(c, "gradient_clipping")) {
+        convert_assume(c, "optim.clip", "gradient_clipping", "1");
+        convert_advise(c, "optim.clip: without gradient_clipping DeepSpeed clips at 1 since 2026, "
+                          "and before that not at all: set it, 0 for none");
+    }
+    if (convert_find(c, "communication_data_type"))
+        convert_reduce(c, "communication_data_type",
+                       convert_word(c, "communication_data_type", ""));
     if (!c->options->preset)
         convert_advise(c, "model: a DeepSpeed file does not describe it; give --model PRESET, such "
                           "as gpt2-124m, or set model.arch, model.layers and the others");

@@ -2,66 +2,17 @@
  * defaults. */
 #include "megatron.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- the model ------------------------------------------------------------------------------ */
-
-/* Rotary positions make a Llama; what else a family is must fit. */
-static bool choose_family(struct convert *c)
-{
-    const char *positions = convert_word(c, "--position-embedding-type", "learned_absolute");
-    bool rope =
-        convert_find(c, "--use-rotary-position-embeddings") || strcmp(positions, "rope") == 0;
-    bool rms = strcmp(convert_word(c, "--normalization", "LayerNorm"), "RMSNorm") == 0;
-    const char *from = rope && !convert_find(c, "--position-embedding-type")
-                           ? "--use-rotary-position-embeddings"
-                           : "--position-embedding-type";
-    if (!rope && strcmp(positions, "learned_absolute") != 0)
-        convert_lose(c, "--position-embedding-type",
-                     "%s is not here: gpt2 has learned positions, llama rotary ones", positions);
-    if (convert_find(c, from))
-        convert_keep(c, "model.arch", from, "%s", rope ? "llama" : "gpt2");
-    else
-        convert_assume(c, "model.arch", from, "gpt2");
-    if (rope != rms)
-        convert_lose(c, "--normalization", "%s: model.arch = %s has %s",
-                     convert_word(c, "--normalization", "LayerNorm (the default there)"),
-                     rope ? "llama" : "gpt2", rope ? "RMSNorm" : "LayerNorm");
-    return rope;
-}
-
-static void translate_activation(struct convert *c, bool llama)
-{
-    bool swiglu = convert_find(c, "--swiglu");
-    if (llama && !swiglu)
-        convert_lose(c, "--swiglu", "it is not given: model.arch = llama has SwiGLU");
-    if (!llama && swiglu)
-        convert_lose(c, "--swiglu", "model.arch = gpt2 has GELU");
-    if (swiglu && llama)
-        convert_keep(c, "model.activation", "--swiglu", "swiglu");
-    if (!llama && convert_find(c, "--openai-gelu"))
-        convert_keep(c, "model.activation", "--openai-gelu", "gelu_tanh");
-    else if (!llama && convert_find(c, "--no-bias-gelu-fusion"))
-        convert_keep(c, "model.activation", "--no-bias-gelu-fusion", "gelu_erf");
-    if (convert_find(c, "--openai-gelu") && llama)
-        convert_lose(c, "--openai-gelu", "model.arch = llama has SwiGLU");
-}
-
-static void translate_bias(struct convert *c, bool llama)
-{
-    if (convert_find(c, "--disable-bias-linear"))
-        convert_keep(c, "model.bias", "--disable-bias-linear", "false");
-    else if (llama)
-        convert_lose(c, "--disable-bias-linear",
-                     "it is not given: model.arch = llama has no biases");
-}
 
 /* Four times the width, or with SwiGLU as many parameters as that. */
 static void translate_ffn(struct convert *c)
 {
     int64_t hidden, ffn;
     if (convert_int(c, "--ffn-hidden-size", 1, &ffn))
-        convert_keep(c, "model.ffn", "--ffn-hidden-size", "%lld", (long long)ffn);
+        convert_keep_int(c, "model.ffn", "--ffn-hidden-size", ffn);
     else if (convert_find(c, "--swiglu") && convert_int(c, "--hidden-size", 1, &hidden))
         convert_assume(c, "model.ffn", "--ffn-hidden-size", "%lld",
                        (long long)(8 * hidden / 3 / 64 * 64));
@@ -73,28 +24,68 @@ static void translate_heads(struct convert *c)
     if (!convert_find(c, "--group-query-attention"))
         return;
     convert_int(c, "--num-query-groups", 1, &groups);
-    convert_keep(c, "model.kv_heads",
-                 convert_find(c, "--num-query-groups") ? "--num-query-groups"
-                                                       : "--group-query-attention",
-                 "%lld", (long long)groups);
+    convert_keep_int(c, "model.kv_heads",
+                     convert_find(c, "--num-query-groups") ? "--num-query-groups"
+                                                           : "--group-query-attention",
+                     groups);
 }
 
-static void translate_rope(struct convert *c, bool llama)
+/* As in the paper: queries and keys count 0.1 mscale ln(factor) + 1 times, over the same of
+ * mscale-all-dim. */
+static void translate_yarn(struct convert *c)
 {
-    double factor = 8;
-    if (!llama)
-        return;
-    if (convert_find(c, "--rotary-base"))
-        convert_keep(c, "model.rope_theta", "--rotary-base", "%s",
-                     convert_word(c, "--rotary-base", ""));
+    static const char *const keys[][2] = {
+        {"model.rope_factor", "--yarn-rotary-scaling-factor"},
+        {"model.rope_original_context", "--yarn-original-max-position-embeddings"},
+        {"model.rope_beta_fast", "--yarn-beta-fast"},
+        {"model.rope_beta_slow", "--yarn-beta-slow"}};
+    double factor = 1, one = 1, all = 0;
+    bool scaled = convert_find(c, "--yarn-mscale") || convert_find(c, "--yarn-mscale-all-dim");
+    convert_keep(c, "model.rope_scaling", "--position-embedding-type", "yarn");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        convert_take(c, keys[i][0], keys[i][1], NULL);
+    convert_real(c, keys[0][1], &factor);
+    convert_real(c, "--yarn-mscale", &one);
+    convert_real(c, "--yarn-mscale-all-dim", &all);
+    if (scaled && factor > 1)
+        convert_keep(c, "model.rope_attention_factor",
+                     convert_find(c, "--yarn-mscale") ? "--yarn-mscale" : "--yarn-mscale-all-dim",
+                     "%.9g", (0.1 * one * log(factor) + 1) / (0.1 * all * log(factor) + 1));
+}
+
+static void translate_rope(struct convert *c)
+{
+    static const char *const linear = "--rotary-seq-len-interpolation-factor";
+    convert_take(c, "model.rope_theta", "--rotary-base", NULL);
+    if (convert_among(convert_word(c, "--position-embedding-type", ""), "yarn"))
+        translate_yarn(c);
+    if (convert_find(c, linear)) {
+        convert_keep(c, "model.rope_scaling", linear, "linear");
+        convert_take(c, "model.rope_factor", linear, NULL);
+    }
     if (!convert_find(c, "--use-rope-scaling"))
         return;
-    convert_real(c, "--rope-scaling-factor", &factor);
-    convert_keep(c, "model.rope_factor",
-                 convert_find(c, "--rope-scaling-factor") ? "--rope-scaling-factor"
-                                                          : "--use-rope-scaling",
-                 "%g", factor);
+    if (!convert_find(c, "--rope-scaling-factor"))
+        convert_keep(c, "model.rope_factor", "--use-rope-scaling", "8");
+    convert_take(c, "model.rope_factor", "--rope-scaling-factor", NULL);
     convert_keep(c, "model.rope_original_context", "--use-rope-scaling", "8192");
+}
+
+/* Samples are a stream of documents, unless attention, positions and the loss end with each. */
+static void translate_documents(struct convert *c, bool rotary)
+{
+    static const char *const keys[] = {"--reset-attention-mask", "--reset-position-ids",
+                                       "--eod-mask-loss"};
+    bool attention = convert_find(c, keys[0]);
+    if (attention && (rotary || convert_find(c, keys[1]))) { /* rotary positions are differences */
+        convert_documents(c, keys[0]);
+        return;
+    }
+    for (int i = 0; i < 3; i++)
+        if (convert_find(c, keys[i]))
+            convert_lose(c, keys[i], "data.*position*|data.*attention*|data.*eod*",
+                         "data.packing=documents does it with the other two: give %s and %s",
+                         keys[0], keys[1]);
 }
 
 static void translate_context(struct convert *c)
@@ -103,9 +94,9 @@ static void translate_context(struct convert *c)
     int64_t length = 0, context = 0;
     for (int i = 0; i < 2; i++)
         if (convert_int(c, lengths[i], 1, &length))
-            convert_keep(c, "data.sequence", lengths[i], "%lld", (long long)length);
+            convert_keep_int(c, "data.sequence", lengths[i], length);
     if (convert_int(c, "--max-position-embeddings", 1, &context))
-        convert_keep(c, "model.context", "--max-position-embeddings", "%lld", (long long)context);
+        convert_keep_int(c, "model.context", "--max-position-embeddings", context);
     else if (length)
         convert_assume(c, "model.context", "--max-position-embeddings", "%lld", (long long)length);
 }
@@ -114,14 +105,10 @@ static void translate_context(struct convert *c)
 static void translate_dropout(struct convert *c)
 {
     double attention = 0.1;
-    if (convert_find(c, "--hidden-dropout"))
-        convert_keep(c, "model.dropout", "--hidden-dropout", "%s",
-                     convert_word(c, "--hidden-dropout", ""));
-    else
-        convert_assume(c, "model.dropout", "--hidden-dropout", "0.1");
+    convert_take(c, "model.dropout", "--hidden-dropout", "0.1");
     convert_real(c, "--attention-dropout", &attention);
     if (attention != 0)
-        convert_lose(c, "--attention-dropout",
+        convert_lose(c, "--attention-dropout", "model.att*dropout*",
                      "%g%s: attention's probabilities are not dropped; write 0", attention,
                      convert_find(c, "--attention-dropout") ? "" : " (the default there)");
 }
@@ -130,26 +117,27 @@ static void translate_vocabulary(struct convert *c)
 {
     int64_t padded;
     if (convert_int(c, "--padded-vocab-size", 1, &padded)) {
-        convert_keep(c, "model.vocab", "--padded-vocab-size", "%lld", (long long)padded);
+        convert_keep_int(c, "model.vocab", "--padded-vocab-size", padded);
         convert_keep(c, "model.vocab_multiple", "--padded-vocab-size", "1");
     }
 }
 
 void megatron_model(struct convert *c)
 {
-    bool llama = choose_family(c);
-    translate_activation(c, llama);
-    translate_bias(c, llama);
+    static const char *const untied = "--untie-embeddings-and-output-weights";
+    bool rotary = megatron_family(c);
     translate_ffn(c);
     translate_heads(c);
-    translate_rope(c, llama);
+    if (rotary)
+        translate_rope(c);
+    translate_documents(c, rotary);
     translate_context(c);
     translate_dropout(c);
     translate_vocabulary(c);
-    if (convert_find(c, "--untie-embeddings-and-output-weights"))
-        convert_keep(c, "model.tied", "--untie-embeddings-and-output-weights", "false");
+    if (convert_find(c, untied))
+        convert_keep(c, "model.tied", untied, "false");
     else
-        convert_assume(c, "model.tied", "--untie-embeddings-and-output-weights", "true");
+        convert_assume(c, "model.tied", untied, "true");
 }
 
 /* ---- the layout ----------------------------------------------------------------------------- */
@@ -174,7 +162,7 @@ static void translate_stages(struct convert *c, struct megatron *m)
     }
     if (chunks > 1) {
         convert_keep(c, "parallel.schedule", from, "interleaved");
-        convert_keep(c, "parallel.chunks", from, "%lld", (long long)chunks);
+        convert_keep_int(c, "parallel.chunks", from, chunks);
     }
     for (int i = 0; i < 2; i++)
         if (convert_find(c, ends[i]))
@@ -219,10 +207,10 @@ static void translate_data_ranks(struct convert *c, struct megatron *m)
         if (m->dp % instances)
             convert_fail(c, key, "expected a divisor of the %lld data-parallel ranks",
                          (long long)m->dp);
-        convert_keep(c, "parallel.dp_replicate", key, "%lld", (long long)instances);
+        convert_keep_int(c, "parallel.dp_replicate", key, instances);
         convert_keep(c, "parallel.dp_shard", key, "%lld", (long long)(m->dp / instances));
     } else {
-        convert_keep(c, "parallel.dp", from, "%lld", (long long)m->dp);
+        convert_keep_int(c, "parallel.dp", from, m->dp);
     }
 }
 
@@ -288,7 +276,7 @@ void megatron_layout(struct convert *c, struct megatron *m)
     else if (convert_find(c, "--sequence-parallel"))
         convert_drop(c, "--sequence-parallel", "there is one tensor-parallel rank, as there");
     if (convert_int(c, "--pipeline-model-parallel-size", 1, &m->pp))
-        convert_keep(c, "parallel.pp", "--pipeline-model-parallel-size", "%lld", (long long)m->pp);
+        convert_keep_int(c, "parallel.pp", "--pipeline-model-parallel-size", m->pp);
     if (convert_int(c, "--context-parallel-size", 1, &m->cp))
         convert_cp(c, "--context-parallel-size", m->cp);
     translate_stages(c, m);
@@ -339,9 +327,7 @@ void megatron_memory(struct convert *c, const struct megatron *m)
     translate_recomputation(c, m);
     if (convert_find(c, "--optimizer-cpu-offload")) {
         convert_keep(c, "memory.offload.optimizer", "--optimizer-cpu-offload", "host");
-        if (convert_find(c, "--optimizer-offload-fraction"))
-            convert_keep(c, "memory.offload.optimizer_ratio", "--optimizer-offload-fraction", "%s",
-                         convert_word(c, "--optimizer-offload-fraction", ""));
+        convert_take(c, "memory.offload.optimizer_ratio", "--optimizer-offload-fraction", NULL);
     }
     if (convert_int(c, "--cpu-offloading-num-layers", 0, &offloaded) && offloaded > 0) {
         convert_keep(c, "memory.offload.activations", "--cpu-offloading-num-layers", "host");

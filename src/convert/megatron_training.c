@@ -4,15 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The value of an argument for our key, or the default there. */
-static void argument(struct convert *c, const char *ours, const char *theirs, const char *initial)
-{
-    if (convert_find(c, theirs))
-        convert_keep(c, ours, theirs, "%s", convert_word(c, theirs, ""));
-    else if (initial)
-        convert_assume(c, ours, theirs, "%s", initial);
-}
-
 /* ---- the batch and the steps ---------------------------------------------------------------- */
 
 static void translate_rampup(struct convert *c, struct megatron *m)
@@ -37,9 +28,9 @@ static void translate_batch(struct convert *c, struct megatron *m)
     int64_t micro = 0;
     for (int i = 0; i < 2; i++)
         if (convert_int(c, small[i], 1, &micro))
-            convert_keep(c, "batch.micro", small[i], "%lld", (long long)micro);
+            convert_keep_int(c, "batch.micro", small[i], micro);
     if (convert_int(c, "--global-batch-size", 1, &m->batch)) {
-        convert_keep(c, "batch.global", "--global-batch-size", "%lld", (long long)m->batch);
+        convert_keep_int(c, "batch.global", "--global-batch-size", m->batch);
         if (m->dp && micro && m->batch % convert_times(micro, m->dp))
             convert_fail(c, "--global-batch-size",
                          "expected a multiple of --micro-batch-size x data-parallel ranks = %lld x "
@@ -67,7 +58,7 @@ static int64_t steps_of(struct convert *c, const struct megatron *m, const char 
         return 0;
     *from = in_samples;
     if (value && (m->rampup || !m->batch)) {
-        convert_lose(c, in_samples, "steps are counted here, and %s: give %s",
+        convert_lose(c, in_samples, "train.samples", "steps are counted here, and %s: give %s",
                      m->rampup ? "the batch grows" : "the batch is not known", in_steps);
         return 0;
     }
@@ -79,7 +70,7 @@ static void translate_steps(struct convert *c, struct megatron *m)
     const char *from;
     m->steps = steps_of(c, m, "--train-iters", "--train-samples", &from);
     if (m->steps)
-        convert_keep(c, "train.steps", from, "%lld", (long long)m->steps);
+        convert_keep_int(c, "train.steps", from, m->steps);
 }
 
 /* ---- the rate ------------------------------------------------------------------------------- */
@@ -98,7 +89,7 @@ static void translate_warm_up(struct convert *c, const struct megatron *m, int64
         steps = convert_share(old, decay ? decay : m->steps);
     }
     if (steps)
-        convert_keep(c, "optim.warmup_steps", from, "%lld", (long long)steps);
+        convert_keep_int(c, "optim.warmup_steps", from, steps);
 }
 
 /* The end of the schedule: cosine and linear fall to the least rate there. */
@@ -112,7 +103,7 @@ static void translate_end(struct convert *c, const char *style, double peak)
     else if (ends)
         convert_assume(c, "optim.min_ratio", "--min-lr", "0");
     else if (least != 0 && !convert_among(style, "constant"))
-        convert_lose(c, "--min-lr", "inverse_sqrt has no least rate");
+        convert_lose(c, "--min-lr", "optim.min_lr", "inverse_sqrt has no least rate");
     else if (given)
         convert_drop(c, "--min-lr", "a constant rate has no end");
 }
@@ -124,9 +115,11 @@ static void translate_wsd(struct convert *c, const struct megatron *m)
     const char *style = convert_word(c, "--lr-wsd-decay-style", "exponential");
     convert_keep(c, "optim.schedule", "--lr-decay-style", "wsd");
     if (steps)
-        convert_keep(c, "optim.cooldown_steps", from, "%lld", (long long)steps);
+        convert_keep_int(c, "optim.cooldown_steps", from, steps);
     if (strcmp(style, "linear") != 0)
-        convert_lose(c, "--lr-wsd-decay-style", "%s%s: the cool-down is linear here", style,
+        convert_lose(c, "--lr-wsd-decay-style",
+                     "optim.cooldown_[!s]*|optim.cooldown_s[!t]*|optim.cooldown=*",
+                     "%s%s: the cool-down is linear here", style,
                      convert_find(c, "--lr-wsd-decay-style") ? "" : " (the default there)");
 }
 
@@ -140,7 +133,7 @@ static void translate_rate(struct convert *c, const struct megatron *m)
     int64_t decay = steps_of(c, m, "--lr-decay-iters", "--lr-decay-samples", &from);
     double peak = 0;
     bool known = convert_among(style, "WSD");
-    argument(c, "optim.lr", "--lr", NULL);
+    convert_take(c, "optim.lr", "--lr", NULL);
     convert_real(c, "--lr", &peak);
     for (int i = 0; i < 4; i++)
         if (strcmp(style, styles[i][0]) == 0) {
@@ -156,42 +149,31 @@ static void translate_rate(struct convert *c, const struct megatron *m)
         convert_fail(c, "--lr-decay-style",
                      "expected constant, linear, cosine, inverse-square-root or WSD");
     if (decay && !convert_among(style, "constant|inverse-square-root"))
-        convert_keep(c, "optim.decay_steps", from, "%lld", (long long)decay);
+        convert_keep_int(c, "optim.decay_steps", from, decay);
     translate_warm_up(c, m, decay);
     translate_end(c, style, peak);
 }
 
 /* ---- the optimizer -------------------------------------------------------------------------- */
 
-static void translate_sgd(struct convert *c)
-{
-    double decay = 0.01;
-    convert_real(c, "--weight-decay", &decay);
-    argument(c, "optim.momentum", "--sgd-momentum", "0.9");
-    if (decay != 0)
-        convert_lose(c, "--weight-decay", "it is part of SGD's gradient there, decoupled here");
-    else
-        argument(c, "optim.weight_decay", "--weight-decay", NULL);
-}
-
 static void translate_muon(struct convert *c)
 {
     const char *mode = convert_word(c, "--muon-scale-mode", "spectral");
     double extra = 1;
     convert_real(c, "--muon-extra-scale-factor", &extra);
-    argument(c, "optim.momentum", "--muon-momentum", "0.9");
+    convert_take(c, "optim.momentum", "--muon-momentum", "0.9");
     if (convert_find(c, "--muon-nesterov"))
         convert_keep(c, "optim.nesterov", "--muon-nesterov", "true");
     else
         convert_assume(c, "optim.nesterov", "--muon-nesterov", "false");
-    argument(c, "optim.ns_steps", "--muon-num-ns-steps", NULL);
-    argument(c, "optim.weight_decay", "--weight-decay", "0.01");
+    convert_take(c, "optim.ns_steps", "--muon-num-ns-steps", NULL);
+    convert_take(c, "optim.weight_decay", "--weight-decay", "0.01");
     if (strcmp(mode, "spectral") == 0 && extra == 0.2)
         convert_keep(c, "optim.muon_scale", "--muon-extra-scale-factor", "match_rms_adamw");
     else if (strcmp(mode, "shape_scaling") == 0 && extra == 1)
         convert_keep(c, "optim.muon_scale", "--muon-scale-mode", "original");
     else
-        convert_lose(c, "--muon-scale-mode",
+        convert_lose(c, "--muon-scale-mode", "optim.muon_scale=*spectral*|optim.muon_*factor",
                      "%s times %g is not here: spectral with --muon-extra-scale-factor 0.2 is "
                      "match_rms_adamw, shape_scaling is original",
                      mode, extra);
@@ -201,30 +183,28 @@ static void translate_optimizer(struct convert *c)
 {
     const char *name = convert_word(c, "--optimizer", "adam");
     bool muon = convert_among(name, "muon|dist_muon");
-    bool known = muon || convert_among(name, "adam|sgd|lion");
-    if (!known)
-        convert_lose(c, "--optimizer", "there is no %s; adamw, sgd, lion and muon are here", name);
-    if (known && convert_find(c, "--optimizer"))
-        convert_keep(c, "optim.name", "--optimizer", "%s",
-                     muon                          ? "muon"
-                     : convert_among(name, "adam") ? "adamw"
-                                                   : name);
+    if (convert_find(c, "--optimizer"))
+        convert_choose(c, "optim.name", "--optimizer",
+                       muon                          ? "muon"
+                       : convert_among(name, "adam") ? "adamw"
+                                                     : name);
     if (convert_among(name, "sgd")) {
-        translate_sgd(c);
+        convert_take(c, "optim.momentum", "--sgd-momentum", "0.9");
+        convert_take(c, "optim.weight_decay", "--weight-decay", "0.01");
         return;
     }
     if (convert_among(name, "lion")) {
-        argument(c, "optim.beta1", "--lion-beta1", "0.95");
-        argument(c, "optim.beta2", "--lion-beta2", "0.98");
-        argument(c, "optim.weight_decay", "--weight-decay", "0.01");
+        convert_take(c, "optim.beta1", "--lion-beta1", "0.95");
+        convert_take(c, "optim.beta2", "--lion-beta2", "0.98");
+        convert_take(c, "optim.weight_decay", "--weight-decay", "0.01");
         return;
     }
     if (muon)
         translate_muon(c);
-    argument(c, "optim.beta1", "--adam-beta1", "0.9");
-    argument(c, "optim.beta2", "--adam-beta2", "0.999");
-    argument(c, "optim.epsilon", "--adam-eps", "1e-8");
-    argument(c, "optim.weight_decay", "--weight-decay", "0.01");
+    convert_take(c, "optim.beta1", "--adam-beta1", "0.9");
+    convert_take(c, "optim.beta2", "--adam-beta2", "0.999");
+    convert_take(c, "optim.epsilon", "--adam-eps", "1e-8");
+    convert_take(c, "optim.weight_decay", "--weight-decay", "0.01");
 }
 
 static void translate_moments(struct convert *c)
@@ -236,7 +216,8 @@ static void translate_moments(struct convert *c)
         convert_keep(c, "optim.moments", keys[0], "bf16");
     for (int i = 0; i < 2 && !both; i++)
         if (!convert_among(convert_word(c, keys[i], "fp32"), "fp32"))
-            convert_lose(c, keys[i], "moments are fp32, or both bf16");
+            convert_lose(c, keys[i], "optim.moments=fp16|optim.moments=*8*|optim.moment1*",
+                         "moments are fp32, or both bf16");
 }
 
 /* ---- precision ------------------------------------------------------------------------------ */
@@ -258,13 +239,14 @@ static void translate_precision(struct convert *c)
         return;
     convert_keep(c, "numerics.precision", "--fp16", "fp16");
     for (int i = 0; i < 4; i++)
-        argument(c, scale[i][1], scale[i][0], NULL);
+        convert_take(c, scale[i][1], scale[i][0], NULL);
     if (convert_find(c, "--loss-scale"))
         return;
     if (!convert_real(c, "--initial-loss-scale", &initial))
         convert_assume(c, "numerics.initial_scale_power", "--initial-loss-scale", "32");
     else if (initial < 1 || log2(initial) != floor(log2(initial)))
-        convert_lose(c, "--initial-loss-scale", "the loss scale begins at a power of two");
+        convert_lose(c, "--initial-loss-scale", "numerics.initial_scale",
+                     "the loss scale begins at a power of two");
     else
         convert_keep(c, "numerics.initial_scale_power", "--initial-loss-scale", "%.0f",
                      log2(initial));
@@ -272,7 +254,6 @@ static void translate_precision(struct convert *c)
 
 void megatron_training(struct convert *c, struct megatron *m)
 {
-    int64_t every;
     translate_batch(c, m);
     translate_steps(c, m);
     translate_rate(c, m);
@@ -280,12 +261,12 @@ void megatron_training(struct convert *c, struct megatron *m)
     translate_moments(c);
     translate_precision(c);
     if (convert_has(c, "model.seed"))
-        argument(c, "data.seed", "--seed", NULL);
+        convert_take(c, "data.seed", "--seed", NULL);
     if (convert_find(c, "--tensorboard-dir"))
         convert_keep(c, "log.tensorboard", "--tensorboard-dir", "true");
-    if (convert_int(c, "--check-weight-hash-across-dp-replicas-interval", 1, &every))
-        convert_keep(c, "log.hash_every", "--check-weight-hash-across-dp-replicas-interval", "%lld",
-                     (long long)every);
+    convert_take(c, "log.hash_every", "--check-weight-hash-across-dp-replicas-interval", NULL);
+    if (convert_find(c, "--grad-reduce-in-bf16"))
+        convert_reduce(c, "--grad-reduce-in-bf16", "bf16");
 }
 
 /* ---- data, checkpoints, evaluation ---------------------------------------------------------- */
@@ -305,7 +286,7 @@ static void translate_corpus(struct convert *c, const char *theirs, const char *
     if (one || weighed)
         convert_keep(c, ours, theirs, "%s", one ? first : second);
     else
-        convert_lose(c, theirs,
+        convert_lose(c, theirs, "data.*blend*|data.*weights*|data.train: *weight*",
                      "a blend of corpora by weights is not here; a list with commas in %s takes "
                      "each once in an epoch",
                      ours);
@@ -322,7 +303,7 @@ static void translate_split(struct convert *c)
     if (all)
         convert_drop(c, "--split", "all of it is trained on, as here");
     else
-        convert_lose(c, "--split",
+        convert_lose(c, "--split", "data.split|data.*validation*",
                      "data.train is trained on as a whole: make two stores with `lockstep data "
                      "prepare --validation`, and give --train-data-path and --valid-data-path");
 }
@@ -335,7 +316,7 @@ static void translate_evaluation(struct convert *c, const struct megatron *m)
             convert_drop(c, "--eval-interval", "no data.valid is known: set it with eval.every");
         return;
     }
-    argument(c, "eval.every", "--eval-interval", NULL);
+    convert_take(c, "eval.every", "--eval-interval", NULL);
     convert_int(c, "--eval-global-batch-size", 1, &batch);
     if (convert_int(c, "--eval-iters", 0, &batches) && batches > 0 && batch > 0)
         convert_keep(c, "eval.samples", "--eval-iters", "%lld",
@@ -345,15 +326,20 @@ static void translate_evaluation(struct convert *c, const struct megatron *m)
 static void translate_checkpoints(struct convert *c)
 {
     const char *save = convert_word(c, "--save", NULL), *load = convert_word(c, "--load", NULL);
+    static const char *const others[] = {"--pretrained-checkpoint", "--no-load-optim",
+                                         "--no-load-rng"};
+    bool tuned = convert_find(c, "--finetune");
     if (save)
         convert_keep(c, "train.out", "--save", "%s", save);
     else if (load)
         convert_keep(c, "train.out", "--load", "%s", load);
-    if (load && (!save || strcmp(save, load) == 0))
+    if (load && !tuned && (!save || strcmp(save, load) == 0))
         convert_keep(c, "train.resume", "--load", "auto");
-    else if (load)
-        convert_lose(c, "--load",
-                     "another folder than --save: checkpoints of Megatron are not read");
+    else if (load || tuned)
+        convert_first_weights(c, load ? "--load" : "--finetune");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (convert_find(c, others[i]))
+            convert_first_weights(c, others[i]);
 }
 
 void megatron_data(struct convert *c, const struct megatron *m)
@@ -364,6 +350,9 @@ void megatron_data(struct convert *c, const struct megatron *m)
     translate_corpus(c, "--train-data-path", "data.train");
     translate_corpus(c, "--valid-data-path", "data.valid");
     translate_split(c);
+    if (convert_find(c, "--mock-data") && !convert_has(c, "data.train"))
+        convert_lose(c, "--mock-data", "data.*mock*|data.*synthetic*|data.train: *random*",
+                     "there is always real data: give data.train=PREFIX");
     if (vocab && merges) {
         convert_keep(c, "data.tokenizer", "--vocab-file", "%s,%s", vocab, merges);
         convert_drop(c, "--merge-file", "with --vocab-file in data.tokenizer");

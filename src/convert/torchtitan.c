@@ -1,6 +1,7 @@
 /* torchtitan's configuration: what several of its keys say together, and its defaults. */
 #include "convert_private.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct titan {
@@ -18,120 +19,207 @@ static const char *given(const struct convert *c, const char *const *keys)
 }
 #define GIVEN(...) given(c, (const char *const[]){__VA_ARGS__, NULL})
 
-static void copied(struct convert *c, const char *ours, const char *theirs, const char *initial)
-{
-    if (convert_find(c, theirs))
-        convert_keep(c, ours, theirs, "%s", convert_word(c, theirs, ""));
-    else if (initial)
-        convert_assume(c, ours, theirs, "%s", initial);
-}
-
 /* ---- the model ------------------------------------------------------------------------------ */
 
-static const char other_library[] = "transformers_modeling_backend";
-/* Models of torchtitan that are none of ours, and what they have. */
+static const char hf_model[] = "hf_transformers.model";
+/* What torchtitan calls families, where that is not our name. */
+static const char *const families[][2] = {{"llama3|llama3_ft|llama3_simple_fsdp", "llama"}};
+/* Shapes of its own, by the names of presets. */
+static const struct ls_preset shapes[] = {
+    {"llama-debugmodel", "layers=6 channels=256 heads=16 ffn=768 rope_theta=500000 rope_factor=8 "
+                         "rope_original_context=8192"},
+    {"qwen3-debugmodel", "layers=8 channels=256 heads=16 kv_heads=8 head_dim=128 ffn=3072 "
+                         "rope_theta=1000000 norm_epsilon=1e-6 tied=true"},
+    {0}};
+/* Models, or flavors, that are none of ours, and what they have. */
 static const struct stranger {
-    const char *names, *why;
+    const char *names, *why, *lacks;
 } strangers[] = {
-    {"llama4|deepseek_v3|deepseek_v4|gpt_oss", "it is a mixture of experts"},
-    {"qwen3|qwen3_vl|qwen3_5", "it has norms on queries and keys, or experts"},
-    {"flux|llama3_siglip2|vlm", "it reads or makes pictures"},
-    {other_library, "its layers are those of another library"},
+    {"llama4|deepseek_v3|deepseek_v4|gpt_oss|30B-A3B|235B-A22B|debugmodel_moe", EXPERTS},
+    {"flux|llama3_siglip2|vlm|qwen3_vl", "it reads or makes pictures", "*image*|*vision*|*pixel*"},
+    {"qwen3_5", "its attention is linear in part", "*: *delta*|*linear_attention*"},
 };
-
-static const struct flavor {
-    const char *names, *preset;
-    int64_t layers;
-} flavors[] = {{"1B", "llama-1b", 16},
-               {"3B", "llama-3b", 28},
-               {"8B", "llama-8b", 32},
-               {"70B", "llama-70b", 80},
-               {"405B", "llama-405b", 126}};
 /* Behind a flavor: attention stays within a document. */
 static const char *const masked[] = {"_flex_attn", "_varlen_attn", "_flex", "_varlen"};
 
-static void debug_model(struct convert *c, struct titan *t)
+/* The preset of that name, whatever the case, NULL for none. */
+static const struct ls_preset *preset_of(const struct ls_preset *presets, const char *name)
 {
-    static const char *const keys[][2] = {
-        {"model.arch", "llama"},    {"model.layers", "6"},
-        {"model.channels", "256"},  {"model.heads", "16"},
-        {"model.ffn", "768"},       {"model.rope_theta", "500000"},
-        {"model.rope_factor", "8"}, {"model.rope_original_context", "8192"}};
-    t->layers = 6;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        convert_keep(c, keys[i][0], "model.flavor", "%s", keys[i][1]);
+    for (; presets->name; presets++)
+        if (convert_among(name, presets->name))
+            return presets;
+    return NULL;
+}
+
+static bool family_of(const char *name, enum ls_arch *arch)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (convert_among(name, families[i][0]))
+            name = families[i][1];
+    for (int i = 0; i < LS_ARCHES; i++)
+        if (strcmp(ls_arch_name((enum ls_arch)i), name) == 0) {
+            *arch = (enum ls_arch)i;
+            return true;
+        }
+    return false;
+}
+
+/* Why there is no model of that name, or of that flavor; known: the others. */
+static void refuse(struct convert *c, const char *theirs, const char *name, const char *known)
+{
+    for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++)
+        if (convert_among(name, strangers[i].names)) {
+            convert_lose(c, theirs, strangers[i].lacks,
+                         "there is no model %s here: %s; give --model PRESET if one is the same",
+                         name, strangers[i].why);
+            return;
+        }
+    convert_lose(c, theirs, ASKED,
+                 "there is no model %s here: expected one of %s; or give --model PRESET, or "
+                 "model.layers, model.channels and the others",
+                 name, known);
+}
+
+static void refuse_family(struct convert *c, const char *theirs, const char *name)
+{
+    char known[256] = "llama3";
+    for (int i = 0; i < LS_ARCHES; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, ", %s", ls_arch_name((enum ls_arch)i));
+    }
+    refuse(c, theirs, name, known);
+}
+
+static void refuse_flavor(struct convert *c, enum ls_arch arch, const char *flavor)
+{
+    char known[512] = "debugmodel";
+    const char *prefix = ls_arch_name(arch);
+    for (const struct ls_preset *preset = ls_family_of(arch)->presets; preset->name; preset++) {
+        size_t used = strlen(known), length = strlen(prefix);
+        bool is = strncmp(preset->name, prefix, length) == 0 && preset->name[length] == '-';
+        if (is)
+            snprintf(known + used, sizeof known - used, ", %s", preset->name + length + 1);
+    }
+    refuse(c, "model.flavor", flavor, known);
+}
+
+/* The keys of a shape, one by one. */
+static void keep_shape(struct convert *c, enum ls_arch arch, const struct ls_preset *shape)
+{
+    char keys[512], *rest;
+    snprintf(keys, sizeof keys, "%s", shape->keys);
+    convert_keep(c, "model.arch", "model.flavor", "%s", ls_arch_name(arch));
+    for (char *key = strtok_r(keys, " ", &rest); key; key = strtok_r(NULL, " ", &rest)) {
+        char ours[64];
+        size_t length = strcspn(key, "=");
+        snprintf(ours, sizeof ours, "model.%.*s", (int)length, key);
+        convert_keep(c, ours, "model.flavor", "%s", key + length + 1);
+    }
     if (!convert_has(c, "model.vocab"))
         convert_keep(c, "model.vocab", "model.flavor", "2048");
 }
 
-/* kind: what strangers are looked up by. */
-static void refuse_model(struct convert *c, const char *theirs, const char *name, const char *kind)
+/* The flavor without what masks documents: "8B" of "8B_flex". */
+static bool is_masked(const char *flavor, char *shape, size_t bytes)
 {
-    const char *why = "expected llama3";
-    for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++)
-        if (convert_among(kind, strangers[i].names))
-            why = strangers[i].why;
-    convert_lose(c, theirs, "there is no model %s here: %s; give --model PRESET if one is the same",
-                 name, why);
-}
-
-static void refuse_flavor(struct convert *c, const char *flavor)
-{
-    char known[128] = "debugmodel";
-    for (size_t i = 0, used = strlen(known); i < sizeof flavors / sizeof *flavors; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, ", %s", flavors[i].names);
-    convert_lose(c, "model.flavor",
-                 "no flavor %s of Llama 3 is known (%s are); give --model PRESET, or model.layers, "
-                 "model.channels and the others",
-                 flavor, known);
-}
-
-static void translate_flavor(struct convert *c, struct titan *t, const char *flavor)
-{
-    char shape[64];
     size_t length = strlen(flavor), end = 0;
     for (size_t i = 0; i < sizeof masked / sizeof *masked && !end; i++)
         if (length > strlen(masked[i]) &&
             strcmp(flavor + length - strlen(masked[i]), masked[i]) == 0)
             end = strlen(masked[i]);
-    snprintf(shape, sizeof shape, "%.*s", (int)ls_min((int64_t)(length - end), 63), flavor);
-    if (convert_among(shape, "debugmodel|debug"))
-        debug_model(c, t);
-    for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++)
-        if (convert_among(shape, flavors[i].names)) {
-            t->layers = flavors[i].layers;
-            convert_keep(c, "model.preset", "model.flavor", "%s", flavors[i].preset);
-        }
-    if (!t->layers)
-        refuse_flavor(c, flavor);
-    else if (end)
-        convert_lose(c, "model.flavor",
-                     "attention of %s stays within a document; here it is causal over all tokens "
-                     "before",
-                     flavor);
+    snprintf(shape, bytes, "%.*s", (int)ls_min((int64_t)(length - end), 63), flavor);
+    return end > 0;
+}
+
+static void translate_flavor(struct convert *c, struct titan *t, enum ls_arch arch)
+{
+    const char *flavor = convert_word(c, "model.flavor", "debugmodel"), *layers;
+    char bare[64], name[128];
+    bool documents = is_masked(flavor, bare, sizeof bare);
+    snprintf(name, sizeof name, "%s-%s", ls_arch_name(arch),
+             convert_among(bare, "debug") ? "debugmodel" : bare);
+    const struct ls_preset *preset = preset_of(ls_family_of(arch)->presets, name);
+    const struct ls_preset *shape = preset ? preset : preset_of(shapes, name);
+    if (!shape) {
+        refuse_flavor(c, arch, flavor);
+        return;
+    }
+    layers = strstr(shape->keys, "layers=");
+    t->layers = strtoll(layers + strlen("layers="), NULL, 10);
+    if (convert_has(c, "model.from"))
+        convert_drop(c, "model.flavor", "model.from says what the model is");
+    else if (preset)
+        convert_keep(c, "model.preset", "model.flavor", "%s", preset->name);
+    else
+        keep_shape(c, arch, shape);
+    if (documents)
+        convert_documents(c, "model.flavor");
+}
+
+/* A model of Hugging Face's by its name there: "Qwen/Qwen3-4B". */
+static void translate_hf_model(struct convert *c)
+{
+    const char *model = convert_word(c, hf_model, ""), *slash = strrchr(model, '/');
+    const struct ls_preset *preset = NULL;
+    for (int i = 0; i < LS_ARCHES && !preset; i++)
+        preset = preset_of(ls_family_of((enum ls_arch)i)->presets, slash ? slash + 1 : model);
+    if (preset && convert_among(convert_word(c, "model.flavor", "full"), "full"))
+        convert_keep(c, "model.preset", hf_model, "%s", preset->name);
+    else
+        refuse_family(c, hf_model, model);
 }
 
 static void translate_model(struct convert *c, struct titan *t)
 {
     const char *name = convert_word(c, "model.name", "llama3");
-    const char *flavor = convert_word(c, "model.flavor", "debugmodel");
-    const char *backend = convert_word(c, "hf_transformers.model", NULL);
-    bool llama = convert_among(name, "llama3|llama3_ft|llama3_simple_fsdp");
+    enum ls_arch arch;
     if (convert_has(c, "model.preset") || convert_has(c, "model.layers")) {
         if (GIVEN("model.name"))
             convert_drop(c, "model.name", "the command line describes the model");
         if (GIVEN("model.flavor"))
             convert_drop(c, "model.flavor", "the command line describes the model");
-        return;
+    } else if (convert_find(c, hf_model)) {
+        translate_hf_model(c);
+    } else if (!family_of(name, &arch)) {
+        refuse_family(c, "model.name", name);
+    } else {
+        if (GIVEN("model.name"))
+            convert_drop(c, "model.name", "with model.flavor");
+        translate_flavor(c, t, arch);
     }
-    if (backend || !llama) {
-        refuse_model(c, backend ? "hf_transformers.model" : "model.name", backend ? backend : name,
-                     backend ? other_library : name);
+    if (convert_among(convert_word(c, "model.attn_mask_type", "causal"), "block_causal"))
+        convert_documents(c, "model.attn_mask_type");
+    else if (!convert_among(convert_word(c, "model.attn_mask_type", "causal"), "causal"))
+        convert_fail(c, "model.attn_mask_type", "expected causal or block_causal");
+}
+
+static void translate_converters(struct convert *c)
+{
+    const struct convert_entry *list = convert_find(c, "model.converters");
+    char one[64];
+    for (int i = 0; list && convert_element(list, i, one, sizeof one); i++)
+        if (convert_among(one, "lora"))
+            convert_lose(c, "model.converters", "lora.targets: *head*",
+                         "lora: adapters are beside matrices of blocks here, and beside the head "
+                         "too there: set lora.rank and lora.targets yourself");
+        else
+            convert_lose(c, "model.converters", "*fp8*|*float8*|*mxfp*|*quant*",
+                         "%s: nothing is quantised in training", one);
+}
+
+/* First weights: where Hugging Face's, they say what the model is. */
+static void translate_first_weights(struct convert *c)
+{
+    static const char *const path = "checkpoint.initial_load_path";
+    const char *on = GIVEN("checkpoint.enable", "checkpoint.enable_checkpoint");
+    bool hf = convert_flag(c, "checkpoint.initial_load_in_hf", false);
+    const char *from = hf ? GIVEN(path, "model.hf_assets_path") : GIVEN(path);
+    if (!from || !on || !*convert_word(c, from, "") || !convert_flag(c, on, false))
         return;
-    }
-    if (GIVEN("model.name"))
-        convert_drop(c, "model.name", "with model.flavor");
-    translate_flavor(c, t, flavor);
+    if (hf && !convert_has(c, "model.from"))
+        convert_keep(c, "model.from", from, "%s", convert_word(c, from, ""));
+    else
+        convert_first_weights(c, from);
 }
 
 static void translate_sequence(struct convert *c, struct titan *t)
@@ -141,13 +229,9 @@ static void translate_sequence(struct convert *c, struct titan *t)
     if (from)
         convert_int(c, from, 1, &t->sequence);
     from = from ? from : "training.seq_len";
-    if (convert_find(c, from)) {
-        convert_keep(c, "model.context", from, "%lld", (long long)t->sequence);
-        convert_keep(c, "data.sequence", from, "%lld", (long long)t->sequence);
-    } else {
-        convert_assume(c, "model.context", from, "2048");
-        convert_assume(c, "data.sequence", from, "2048");
-    }
+    convert_take(c, "data.sequence", from, "2048");
+    if (!convert_has(c, "model.from"))
+        convert_take(c, "model.context", from, "2048");
 }
 
 /* ---- the layout ----------------------------------------------------------------------------- */
@@ -188,12 +272,12 @@ static void translate_data_ranks(struct convert *c, struct titan *t)
     if (t->shard == 0)
         convert_fail(c, from, "expected -1, or at least 1");
     if (copies)
-        convert_keep(c, "parallel.dp_replicate", copies, "%lld", (long long)t->replicate);
+        convert_keep_int(c, "parallel.dp_replicate", copies, t->replicate);
     if (t->shard == -1) {
         convert_advise(c, "parallel.dp_shard: it is what is left of the ranks there; give --ranks "
                           "N, or set it");
     } else {
-        convert_keep(c, "parallel.dp_shard", from, "%lld", (long long)t->shard);
+        convert_keep_int(c, "parallel.dp_shard", from, t->shard);
         t->dp = convert_times(t->replicate, t->shard);
     }
     if (t->shard != 1)
@@ -280,7 +364,7 @@ static void translate_exchange(struct convert *c, const struct titan *t)
     if (async && convert_flag(c, async, false))
         convert_keep(c, "parallel.tp_overlap", async, "4");
     if (t->tp > 1)
-        copied(c, "parallel.sp", "parallelism.enable_sequence_parallel", NULL);
+        convert_take(c, "parallel.sp", "parallelism.enable_sequence_parallel", NULL);
 }
 
 static void translate_layout(struct convert *c, struct titan *t)
@@ -293,7 +377,7 @@ static void translate_layout(struct convert *c, struct titan *t)
     if (tp)
         convert_tp(c, tp, t->tp);
     if (pp)
-        convert_keep(c, "parallel.pp", pp, "%lld", (long long)t->pp);
+        convert_keep_int(c, "parallel.pp", pp, t->pp);
     if (cp)
         convert_cp(c, cp, t->cp);
     translate_data_ranks(c, t);
@@ -333,9 +417,9 @@ static void translate_batch(struct convert *c, const struct titan *t)
     if (counted && t->pp > 1)
         convert_int(c, "parallelism.num_pp_microbatches", 1, &times);
     if (t->pp > 1 && convert_int(c, pieces, 1, &micro))
-        convert_keep(c, "batch.micro", pieces, "%lld", (long long)micro);
+        convert_keep_int(c, "batch.micro", pieces, micro);
     else if (t->pp == 1 || counted)
-        convert_keep(c, "batch.micro", from, "%lld", (long long)local);
+        convert_keep_int(c, "batch.micro", from, local);
     convert_int(c, "training.global_batch_size", -1, &global);
     const char *whole = global > 0 ? "training.global_batch_size" : step;
     if (global < 1)
@@ -346,7 +430,7 @@ static void translate_batch(struct convert *c, const struct titan *t)
                      "ranks",
                      (long long)local, (long long)t->dp);
     if (global > 0)
-        convert_keep(c, "batch.global", whole, "%lld", (long long)global);
+        convert_keep_int(c, "batch.global", whole, global);
     else if (t->dp)
         convert_keep(c, "batch.global", from, "%lld",
                      (long long)convert_times(convert_times(local, times), t->dp));
@@ -365,21 +449,20 @@ static void translate_optimizer(struct convert *c)
     double decay = 0.1;
     convert_real(c, "optimizer.weight_decay", &decay);
     if (!convert_among(name, "Adam|AdamW"))
-        convert_lose(c, "optimizer.name",
-                     "there is no %s as it is there; adamw, sgd, lion and muon "
-                     "are here",
+        convert_lose(c, "optimizer.name", ASKED,
+                     "%s: torchtitan has Adam and AdamW; set optim.name and its keys for another",
                      name);
     else if (convert_find(c, "optimizer.name"))
         convert_keep(c, "optim.name", "optimizer.name", "adamw");
     if (convert_among(name, "Adam") && decay != 0)
-        convert_lose(c, "optimizer.weight_decay",
+        convert_lose(c, "optimizer.weight_decay", "optim.name=adam|optim.decoupled*",
                      "%g%s: it is part of Adam's gradient there, decoupled here", decay,
                      convert_find(c, "optimizer.weight_decay") ? "" : " (the default there)");
-    copied(c, "optim.lr", "optimizer.lr", "8e-4");
-    copied(c, "optim.beta1", "optimizer.beta1", NULL);
-    copied(c, "optim.beta2", "optimizer.beta2", NULL);
-    copied(c, "optim.epsilon", "optimizer.eps", NULL);
-    copied(c, "optim.weight_decay", "optimizer.weight_decay", NULL);
+    convert_take(c, "optim.lr", "optimizer.lr", "8e-4");
+    convert_take(c, "optim.beta1", "optimizer.beta1", NULL);
+    convert_take(c, "optim.beta2", "optimizer.beta2", NULL);
+    convert_take(c, "optim.epsilon", "optimizer.eps", NULL);
+    convert_take(c, "optim.weight_decay", "optimizer.weight_decay", NULL);
 }
 
 static int64_t translate_warm_up(struct convert *c, int64_t steps)
@@ -395,7 +478,7 @@ static int64_t translate_warm_up(struct convert *c, int64_t steps)
     }
     warm = ls_min(warm, steps);
     if (from)
-        convert_keep(c, "optim.warmup_steps", from, "%lld", (long long)warm);
+        convert_keep_int(c, "optim.warmup_steps", from, warm);
     else
         convert_assume(c, "optim.warmup_steps", "lr_scheduler.warmup_steps", "%lld",
                        (long long)warm);
@@ -423,17 +506,18 @@ static void translate_rate(struct convert *c)
         return;
     }
     if (!convert_among(how, "linear|cosine") || (stable && !convert_among(how, "linear")))
-        convert_lose(c, type, "%s%s: the rate falls in a line%s", how,
-                     stable ? " behind a stable part" : "", stable ? "" : ", or by a cosine");
+        convert_lose(c, type, "optim.schedule=sqrt|optim.cooldown_[!s]*|optim.cooldown_s[!t]*",
+                     "%s%s: the rate falls in a line%s", how, stable ? " behind a stable part" : "",
+                     stable ? "" : ", or by a cosine");
     else if (!stable && convert_find(c, type))
         convert_keep(c, "optim.schedule", type, "%s", how);
     else if (!stable)
         convert_assume(c, "optim.schedule", type, "linear");
     if (stable) {
         convert_keep(c, "optim.schedule", ratio, "wsd");
-        convert_keep(c, "optim.cooldown_steps", ratio, "%lld", (long long)decay);
+        convert_keep_int(c, "optim.cooldown_steps", ratio, decay);
     }
-    copied(c, "optim.min_ratio", least ? least : "lr_scheduler.min_lr_factor", "0");
+    convert_take(c, "optim.min_ratio", least ? least : "lr_scheduler.min_lr_factor", "0");
 }
 
 /* ---- precision, memory ---------------------------------------------------------------------- */
@@ -449,8 +533,11 @@ static void translate_precision(struct convert *c)
         convert_keep(c, "numerics.precision", mixed, "%s",
                      convert_among(word, "float32") ? "fp32" : "bf16");
     if (!convert_among(whole, "float32"))
-        convert_lose(c, "training.dtype", "%s: master weights, moments and gradients are fp32",
+        convert_lose(c, "training.dtype", "*master*|*param*type*", "%s: master weights are fp32",
                      whole);
+    if (convert_find(c, "training.mixed_precision_reduce"))
+        convert_reduce(c, "training.mixed_precision_reduce",
+                       convert_word(c, "training.mixed_precision_reduce", ""));
 }
 
 static void translate_memory(struct convert *c)
@@ -484,7 +571,7 @@ static void translate_checkpoints(struct convert *c)
         return;
     }
     convert_keep(c, "train.resume", from, "auto");
-    copied(c, "train.save_every", "checkpoint.interval", "500");
+    convert_take(c, "train.save_every", "checkpoint.interval", "500");
     if (!convert_int(c, "checkpoint.keep_latest_k", 0, &keep))
         convert_assume(c, "train.keep", "checkpoint.keep_latest_k", "10");
     else /* 0 keeps all */
@@ -506,7 +593,7 @@ static void translate_data(struct convert *c)
         convert_drop(c, "training.dataset_path", "data.train names tokens, not text");
     if (GIVEN("model.tokenizer_path"))
         convert_drop(c, "model.tokenizer_path", "data.tokenizer is the one of the tokens");
-    if (GIVEN("model.hf_assets_path"))
+    if (GIVEN("model.hf_assets_path") && !convert_has(c, "model.from"))
         convert_drop(c, "model.hf_assets_path", "data.tokenizer is the one of the tokens");
 }
 
@@ -520,7 +607,7 @@ static void translate_evaluation(struct convert *c, const struct titan *t)
         convert_drop(c, on, "no data.valid is known: set it with eval.every");
         return;
     }
-    copied(c, "eval.every", "validation.freq", "10");
+    convert_take(c, "eval.every", "validation.freq", "10");
     convert_int(c, "validation.local_batch_size", 1, &local);
     if (convert_int(c, "validation.steps", -1, &steps) && steps > 0 && t->dp)
         convert_keep(c, "eval.samples", "validation.steps", "%lld",
@@ -532,15 +619,17 @@ static void translate_seed(struct convert *c)
     const char *from = GIVEN("debug.seed", "training.seed");
     if (!from)
         return;
-    copied(c, "model.seed", from, NULL);
-    copied(c, "data.seed", from, NULL);
+    convert_take(c, "model.seed", from, NULL);
+    convert_take(c, "data.seed", from, NULL);
 }
 
 static void derive(struct convert *c)
 {
     struct titan t = {0};
     const char *folder = GIVEN("job.dump_folder", "global.dump_folder");
+    translate_first_weights(c);
     translate_model(c, &t);
+    translate_converters(c);
     translate_sequence(c, &t);
     translate_layout(c, &t);
     translate_batch(c, &t);
@@ -550,7 +639,7 @@ static void derive(struct convert *c)
     translate_memory(c);
     translate_seed(c);
     if (folder && *convert_word(c, folder, ""))
-        copied(c, "train.out", folder, NULL);
+        convert_take(c, "train.out", folder, NULL);
     translate_checkpoints(c);
     translate_data(c);
     translate_evaluation(c, &t);

@@ -2,9 +2,8 @@
  * 2026), under the sections that they had over time. */
 #include "convert_private.h"
 
-#define EXPERTS    "there are no experts"
-#define NO_FLOAT8  "there is no float8"
-#define IMAGES     "it belongs to a model of images"
+#define IMAGES     "it belongs to a model of images", "*image*|*vision*|*pixel*|*: *vision*"
+#define PYTHON     "a module of Python is not read", "*python*|*custom_*"
 #define COMPILED   "nothing is compiled"
 #define ONE_FORMAT "checkpoints have one format, which any layout reads"
 #define TRACES     "log.trace has every step"
@@ -15,7 +14,7 @@
     READ("parallelism." name, ours, ""), READ("experimental." name, ours, ""),                     \
         READ("training." name, ours, "")
 
-static const struct ls_convert_rule rules[] = {
+const struct ls_convert_rule convert_torchtitan_rules[] = {
     /* the job */
     DROP("job.description", "a name"),
     READ("job.dump_folder", "train.out", ""),
@@ -25,23 +24,24 @@ static const struct ls_convert_rule rules[] = {
     DROP("job.save_config_*", "the resolved config.yaml lies in train.out"),
     DROP("job.config_file", "it names this file"),
     DROP("job.use_for_integration_test", TESTS),
-    LOSE("job.custom_config_module", "", "a module of Python is not read"),
-    LOSE("experimental.custom_*", "", "a module of Python is not read"),
+    LOSE("job.custom_config_module", "", PYTHON),
+    LOSE("experimental.custom_*", "", PYTHON),
     DROP("experimental.torch_spmd", COMPILED),
     /* the model */
     READ("model.name", "model.preset", ""),
     READ("model.flavor", "model.preset", ""),
     LOSE("model.norm_type", "rmsnorm|fused_rmsnorm|compiled_rmsnorm",
-         "model.arch = llama has RMSNorm"),
+         "the families that torchtitan has are here with RMSNorm",
+         "model.norm*type|llama: layernorm|qwen3: layernorm"),
     COPY("model.vocab_size", "model.vocab", ""),
     READ("model.tokenizer_path", "data.tokenizer", ""),
     READ("model.hf_assets_path", "data.tokenizer", ""),
-    LOSE("model.converters", "", NO_FLOAT8),
+    READ("model.converters", "", "as it is here"),
     DROP("model.print_after_conversion", ""),
     DROP("model.use_flex_attn", "another program for the same result"),
-    LOSE("model.attn_mask_type", "causal", "attention is causal over all tokens before"),
+    READ("model.attn_mask_type", "data.packing", "causal, as here"),
     READ("hf_transformers.model", "model.preset", ""),
-    LOSE("hf_assets_path", "", "give it as model.hf_assets_path"),
+    LOSE("hf_assets_path", "", "give it as model.hf_assets_path", "*hf_assets*"),
     /* data and the batch */
     READ("training.dataset", "data.train", ""),
     READ("training.dataset_path", "data.train", ""),
@@ -80,15 +80,14 @@ static const struct ls_convert_rule rules[] = {
     /* precision */
     READ("training.dtype", "numerics.precision", ""),
     READ("training.mixed_precision_param", "numerics.precision", ""),
-    LOSE("training.mixed_precision_reduce", "float32",
-         "gradients travel in fp32; numerics.reduce=bf16 with numerics.mode=fast comes nearest"),
-    LOSE("training.fp8_linear", "false", NO_FLOAT8),
-    LOSE("training.enable_fp8_linear", "false", NO_FLOAT8),
-    LOSE("training.enable_float8_linear", "false", NO_FLOAT8),
-    DROP("training.enable_fsdp_*", NO_FLOAT8),
-    DROP("training.precompute_float8_*", NO_FLOAT8),
-    DROP("training.float8_scaling_*", NO_FLOAT8),
-    LOSE("float8.enable_float8_linear", "false", NO_FLOAT8),
+    READ("training.mixed_precision_reduce", "numerics.reduce,numerics.mode", ""),
+    LOSE("training.fp8_linear", "false", NO_FP8),
+    LOSE("training.enable_fp8_linear", "false", NO_FP8),
+    LOSE("training.enable_float8_linear", "false", NO_FP8),
+    DROP("training.enable_fsdp_*", NO_FP8),
+    DROP("training.precompute_float8_*", NO_FP8),
+    DROP("training.float8_scaling_*", NO_FP8),
+    LOSE("float8.enable_float8_linear", "false", NO_FP8),
     DROP("float8.*", "it takes effect where model.converters names float8"),
     DROP("mx.*", "it takes effect where model.converters names mx"),
     DROP("quantize.*", "it takes effect where model.converters names a quantisation"),
@@ -115,7 +114,8 @@ static const struct ls_convert_rule rules[] = {
     DEGREE("data_parallel_replicate_degree", "parallel.dp_replicate"),
     DEGREE("data_parallel_shard_degree", "parallel.dp_shard"),
     READ("training.data_parallel_degree", "parallel.dp_shard", ""),
-    LOSE("training.data_parallel_type", "fsdp", "data parallelism is by shards and copies"),
+    LOSE("training.data_parallel_type", "fsdp", "data parallelism is by shards and copies",
+         "parallel.data*type|parallel.ddp*"),
     DEGREE("tensor_parallel_degree", "parallel.tp"),
     DEGREE("pipeline_parallel_degree", "parallel.pp"),
     DEGREE("context_parallel_degree", "parallel.cp"),
@@ -178,18 +178,21 @@ static const struct ls_convert_rule rules[] = {
     READ("checkpoint.enable_first_step_checkpoint", "train.save_first", "off"),
     READ("checkpoint.create_seed_checkpoint", "train.save_first", "off"),
     READ("checkpoint.load_step", "train.resume", "the newest, as train.resume=auto takes it"),
-    LOSE("checkpoint.initial_load_path", "", "a run begins anew, or goes on from its own"),
-    DROP("checkpoint.initial_load_*", "without initial_load_path it means nothing"),
-    LOSE("checkpoint.load_only", "false", "a run saves its end"),
-    LOSE("checkpoint.exclude_from_loading", "", "a run goes on with its whole state"),
+    READ("checkpoint.initial_load_path", "model.from", "checkpoints are off there unless enabled"),
+    READ("checkpoint.initial_load_in_hf", "model.from", "with checkpoint.initial_load_path"),
+    DROP("checkpoint.initial_load_*", "with checkpoint.initial_load_path"),
+    LOSE("checkpoint.load_only", "false", "a run saves its end",
+         "train.load_only|train.save_end|train.no_save*"),
+    LOSE("checkpoint.exclude_from_loading", "", WHOLE_STATE),
     DROP("checkpoint.async_mode", "a checkpoint is written by all ranks, then the run goes on"),
     DROP("checkpoint.enable_ft_dataloader_checkpoints", ONE_FORMAT),
-    DROP("checkpoint.export_dtype", ONE_FORMAT),
-    DROP("checkpoint.last_save_*", ONE_FORMAT),
+    DROP("checkpoint.export_dtype", "`lockstep export` writes models for other programs"),
+    DROP("checkpoint.last_save_*", "`lockstep export` writes models for other programs"),
     DROP("checkpoint.model_weights_only", ONE_FORMAT),
     DROP("fault_tolerance.process_group*", "without fault_tolerance.enable it means nothing"),
     LOSE("fault_tolerance.*", "false",
-         "ranks that come and go, and steps apart, give other results"),
+         "ranks that come and go, and steps apart, give other results",
+         "*replica_id*|*elastic*|*diloco*|*semi_sync*"),
     /* evaluation */
     READ("validation.enable", "eval.every", ""),
     READ("validation.enabled", "eval.every", ""),
@@ -222,10 +225,5 @@ static const struct ls_convert_rule rules[] = {
     LOSE("eval.*", "", IMAGES),
     LOSE("inference.*", "", IMAGES),
     LOSE("data.*", "", IMAGES),
+    {0},
 };
-
-const struct ls_convert_rule *convert_torchtitan_rules(size_t *count)
-{
-    *count = sizeof rules / sizeof *rules;
-    return rules;
-}

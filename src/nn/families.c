@@ -36,6 +36,20 @@ int program_steps(const struct program *program)
     return count;
 }
 
+const char *ls_family_step(enum ls_arch arch, int i, bool *biased)
+{
+    const struct family *family = families[arch].family;
+    const struct program *programs[] = {family->embedding, family->block, family->head};
+    for (int p = 0; p < 3; i -= program_steps(programs[p++])) {
+        if (i >= program_steps(programs[p]))
+            continue;
+        const struct step *step = &programs[p]->steps[i];
+        *biased = step->bias && family->about.bias;
+        return step->kind->name;
+    }
+    return NULL;
+}
+
 int program_values(const struct program *program)
 {
     int count = 0;

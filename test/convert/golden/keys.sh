@@ -27,12 +27,12 @@ torchrun \
     --seq-length 1024 \
     --encoder-seq-length 1024 \
     --decoder-seq-length \
-    --position-embedding-type rope \
+    --position-embedding-type yarn \
     --use-rotary-position-embeddings \
     --rotary-base 500000 \
     --rotary-percent \
     --rotary-interleaved \
-    --rotary-seq-len-interpolation-factor \
+    --rotary-seq-len-interpolation-factor 2 \
     --rotary-scaling-factor \
     --use-rope-scaling \
     --rope-scaling-factor 8 \
@@ -41,7 +41,12 @@ torchrun \
     --no-position-embedding \
     --relative-attention-other \
     --mrope-section \
-    --yarn-other \
+    --yarn-rotary-scaling-factor 4 \
+    --yarn-original-max-position-embeddings 1024 \
+    --yarn-beta-fast 32 \
+    --yarn-beta-slow 1 \
+    --yarn-mscale 1 \
+    --yarn-mscale-all-dim 1 \
     --no-yarn-correction-range-round-to-int \
     --normalization RMSNorm \
     --norm-epsilon 1e-6 \
@@ -78,8 +83,8 @@ torchrun \
     --qk-clipother \
     --attention-output-gate \
     --softmax-type \
-    --window-size \
-    --window-attn-skip-freq \
+    --window-size 127,0 \
+    --window-attn-skip-freq 2 \
     --fp32-residual-connection \
     --attention-softmax-in-fp32 \
     --multi-latent-attention \
@@ -383,7 +388,7 @@ torchrun \
     --persistent-save-interval 500 \
     --save-retain-interval \
     --most-recent-k 3 \
-    --pretrained-checkpoint \
+    --pretrained-checkpoint release \
     --load-main-params-from-ckpt \
     --no-load-optim \
     --no-load-rng \
