@@ -144,7 +144,9 @@ static void print_keys(enum ls_convert_project project)
                                         [LS_RULE_LOSE] = "refused"};
     printf("| %s | fate | Lockstep | |\n|---|---|---|---|\n", ls_convert_project_title(project));
     for (const struct ls_convert_rule *rule = ls_convert_rules(project); rule->theirs; rule++) {
-        printf("| `%s` | %s | ", rule->theirs, kinds[rule->kind]);
+        printf("| ");
+        print_words(rule->theirs, '|', ", ");
+        printf(" | %s | ", kinds[rule->kind]);
         print_words(rule->ours, ',', ", ");
         printf(" | %s%s", rule->why, *rule->off ? "; fine with " : "");
         print_words(rule->off, '|', " or ");

@@ -44,7 +44,8 @@ enum ls_convert_rule_kind {
     LS_RULE_LOSE, /* changes results, and has no counterpart: refused, unless it is off */
 };
 struct ls_convert_rule {
-    const char *theirs; /* "fp16.enabled", "--lr"; with a * at its end, all that begin so */
+    /* "fp16.enabled", "--lr", with | between; one with a * at its end: all that begin so. */
+    const char *theirs;
     enum ls_convert_rule_kind kind;
     const char *ours; /* COPY, READ: our key, or keys with commas between; "" for none */
     const char *off;  /* LOSE: values, with | between, with which it changes nothing; "" for none */
@@ -55,6 +56,9 @@ struct ls_convert_rule {
 };
 /* All keys of that project that are known, to a NULL `theirs`. */
 const struct ls_convert_rule *ls_convert_rules(enum ls_convert_project project);
+/* Key i of a row; false behind its last. */
+enum { LS_CONVERT_KEY_BYTES = 128 };
+bool ls_convert_rule_key(const struct ls_convert_rule *rule, int i, char key[LS_CONVERT_KEY_BYTES]);
 
 /* Local. Whether anything is here that one of the patterns (as in fnmatch(3), whatever the case,
  * with | between) names: a key of the configuration ("optim.lr"), a word of one ("optim.name=lion",

@@ -297,10 +297,10 @@ static bool is_neutral(const struct convert_entry *entry, const char *off)
 
 static void unknown(struct convert *c, const struct convert_project *project, const char *key)
 {
-    const char *near = convert_nearest(project, key);
-    char why[TEXT_BYTES];
-    snprintf(why, sizeof why, "no such key is known%s%s%s", near ? "; did you mean " : "",
-             near ? near : "", near ? "?" : "");
+    char near[LS_CONVERT_KEY_BYTES] = "", why[TEXT_BYTES];
+    bool found = convert_nearest(project, key, near);
+    snprintf(why, sizeof why, "no such key is known%s%s%s", found ? "; did you mean " : "", near,
+             found ? "?" : "");
     item_add(c, &(struct ls_convert_item){
                     .fate = LS_CONVERT_UNKNOWN, .theirs = (char *)key, .why = why});
 }
@@ -324,9 +324,11 @@ static void give_fate(struct convert *c, struct convert_entry *entry)
 static bool is_section(const struct convert_project *project, const char *key)
 {
     size_t length = strlen(key);
+    char theirs[LS_CONVERT_KEY_BYTES];
     for (const struct ls_convert_rule *rule = project->rules; rule->theirs; rule++)
-        if (strncmp(rule->theirs, key, length) == 0 && rule->theirs[length] == '.')
-            return true;
+        for (int i = 0; ls_convert_rule_key(rule, i, theirs); i++)
+            if (strncmp(theirs, key, length) == 0 && theirs[length] == '.')
+                return true;
     return false;
 }
 

@@ -76,8 +76,9 @@ extern const struct ls_convert_rule convert_deepspeed_rules[], convert_megatron_
 /* The row of that key, exact before *, and the longest * before shorter ones; NULL for none. */
 const struct ls_convert_rule *convert_rule_of(const struct convert_project *project,
                                               const char *key);
-/* The known key that was probably meant, NULL for none. */
-const char *convert_nearest(const struct convert_project *project, const char *key);
+/* The known key that was probably meant; false for none. */
+bool convert_nearest(const struct convert_project *project, const char *key,
+                     char near[LS_CONVERT_KEY_BYTES]);
 
 /* The entry of that key, NULL where it is absent or hidden. */
 const struct convert_entry *convert_find(const struct convert *c, const char *key);

@@ -1,6 +1,7 @@
 /* The tables of all projects, and how a key is found in one. */
 #include "convert_private.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const struct convert_project *const projects[] = {
@@ -8,7 +9,7 @@ static const struct convert_project *const projects[] = {
     [LS_CONVERT_MEGATRON] = &convert_megatron,
     [LS_CONVERT_TORCHTITAN] = &convert_torchtitan,
 };
-enum { PROJECTS = sizeof projects / sizeof *projects, NEAREST_MAX = 2048 };
+enum { PROJECTS = sizeof projects / sizeof *projects, KEYS_MAX = 1024 };
 
 const struct convert_project *convert_project_of(enum ls_convert_project project)
 {
@@ -30,22 +31,36 @@ const struct ls_convert_rule *ls_convert_rules(enum ls_convert_project project)
     return projects[project]->rules;
 }
 
+bool ls_convert_rule_key(const struct ls_convert_rule *rule, int i, char key[LS_CONVERT_KEY_BYTES])
+{
+    const char *at = rule->theirs;
+    for (; i > 0 && *at; i--) {
+        at += strcspn(at, "|");
+        at += *at == '|';
+    }
+    int length = (int)strcspn(at, "|");
+    LS_ASSERT(length < LS_CONVERT_KEY_BYTES);
+    snprintf(key, LS_CONVERT_KEY_BYTES, "%.*s", length, at);
+    return length > 0;
+}
+
 const struct ls_convert_rule *convert_rule_of(const struct convert_project *project,
                                               const char *key)
 {
     const struct ls_convert_rule *found = NULL;
     size_t longest = 0;
-    for (const struct ls_convert_rule *rule = project->rules; rule->theirs; rule++) {
-        size_t length = strlen(rule->theirs);
-        if (strcmp(rule->theirs, key) == 0)
-            return rule;
-        if (rule->theirs[length - 1] != '*' || strncmp(rule->theirs, key, length - 1) != 0)
-            continue;
-        if (length > longest) {
-            longest = length;
-            found = rule;
+    char theirs[LS_CONVERT_KEY_BYTES];
+    for (const struct ls_convert_rule *rule = project->rules; rule->theirs; rule++)
+        for (int i = 0; ls_convert_rule_key(rule, i, theirs); i++) {
+            size_t length = strlen(theirs);
+            if (strcmp(theirs, key) == 0)
+                return rule;
+            if (length > longest && theirs[length - 1] == '*' &&
+                strncmp(theirs, key, length - 1) == 0) {
+                longest = length;
+                found = rule;
+            }
         }
-    }
     return found;
 }
 
@@ -56,18 +71,27 @@ static const char *leaf_of(const char *key)
     return dot ? dot + 1 : key;
 }
 
-const char *convert_nearest(const struct convert_project *project, const char *key)
+/* Every key of the project but those with a *; each begins in text, which holds them all. */
+static size_t known_keys(const struct convert_project *project, char *text, const char **names,
+                         const char **leaves)
 {
-    const char *names[NEAREST_MAX], *leaves[NEAREST_MAX];
     size_t count = 0;
-    for (const struct ls_convert_rule *rule = project->rules; rule->theirs; rule++) {
-        const char *name = rule->theirs;
-        if (name[strlen(name) - 1] == '*')
-            continue;
-        LS_ASSERT(count < NEAREST_MAX);
-        names[count] = name;
-        leaves[count++] = leaf_of(name);
-    }
+    for (const struct ls_convert_rule *rule = project->rules; rule->theirs; rule++)
+        for (int i = 0; ls_convert_rule_key(rule, i, text); i++) {
+            size_t length = strlen(text);
+            if (text[length - 1] == '*')
+                continue;
+            LS_ASSERT(count < KEYS_MAX);
+            names[count] = text;
+            leaves[count++] = leaf_of(text);
+            text += length + 1;
+        }
+    return count;
+}
+
+static const char *nearest(const char *key, const char *const *names, const char *const *leaves,
+                           size_t count)
+{
     for (size_t i = 0; i < count; i++) /* another section, or none */
         if (strcmp(leaf_of(key), leaves[i]) == 0)
             return names[i];
@@ -79,4 +103,18 @@ const char *convert_nearest(const struct convert_project *project, const char *k
         if (leaves[i] == near)
             return names[i];
     return NULL;
+}
+
+bool convert_nearest(const struct convert_project *project, const char *key,
+                     char near[LS_CONVERT_KEY_BYTES])
+{
+    static const size_t bytes = KEYS_MAX * LS_CONVERT_KEY_BYTES;
+    const char *names[KEYS_MAX], *leaves[KEYS_MAX];
+    char *text = malloc(bytes);
+    size_t count = text ? known_keys(project, text, names, leaves) : 0;
+    const char *found = nearest(key, names, leaves, count);
+    if (found)
+        snprintf(near, LS_CONVERT_KEY_BYTES, "%s", found);
+    free(text);
+    return found;
 }
