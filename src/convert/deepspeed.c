@@ -359,8 +359,6 @@ static void translate_zero(struct convert *c)
     for (int i = 0; i < 2; i++) {
         if (stage == 3 && convert_real(c, persist[i], &elements))
             convert_keep(c, "parallel.persist", persist[i], "%.0f", elements);
-        else if (convert_find(c, persist[i]))
-            convert_drop(c, persist[i], "has a meaning with stage 3 only");
         if (convert_real(c, prefetch[i], &elements) && elements == 0)
             convert_keep(c, "parallel.prefetch", prefetch[i], "0");
     }

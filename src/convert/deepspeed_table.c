@@ -105,7 +105,7 @@ const struct ls_convert_rule convert_deepspeed_rules[] = {
     DROP(ZERO "ignore_unused_parameters", "every parameter is used"),
     DROP(ZERO "sub_group_size", "the update passes through windows that are chosen"),
     READ(ZERO "stage3_param_persistence_threshold|" ZERO "param_persistence_threshold",
-         "parallel.persist", ""),
+         "parallel.persist", "has a meaning with stage 3 only"),
     DROP(ZERO "stage3_model_persistence_threshold|" ZERO "model_persistence_threshold",
          "parallel.persist has no total"),
     READ(ZERO "stage3_prefetch_bucket_size|" ZERO "prefetch_bucket_size", "parallel.prefetch",

@@ -146,8 +146,6 @@ static void translate_stages(struct convert *c, struct megatron *m)
 {
     static const char *const per_stage = "--num-layers-per-virtual-pipeline-stage";
     static const char *const stages = "--num-virtual-stages-per-pipeline-rank";
-    static const char *const ends[] = {"--decoder-first-pipeline-num-layers",
-                                       "--decoder-last-pipeline-num-layers"};
     int64_t layers = 0, chunks = 0;
     const char *from = convert_find(c, per_stage) ? per_stage : stages;
     if (convert_int(c, per_stage, 1, &layers)) {
@@ -164,10 +162,6 @@ static void translate_stages(struct convert *c, struct megatron *m)
         convert_keep(c, "parallel.schedule", from, "interleaved");
         convert_keep_int(c, "parallel.chunks", from, chunks);
     }
-    for (int i = 0; i < 2; i++)
-        if (convert_find(c, ends[i]))
-            convert_drop(c, ends[i],
-                         "stages are balanced by cost; parallel.split says another cut");
 }
 
 /* The world of a launcher, where both of its numbers are there. */
@@ -258,9 +252,6 @@ static void translate_communication(struct convert *c)
         convert_keep(c, "comm.timeout_s", "--distributed-timeout-minutes", "%g", 60 * minutes);
     if (convert_find(c, "--tp-comm-overlap"))
         convert_keep(c, "parallel.tp_overlap", "--tp-comm-overlap", "4");
-    if (convert_find(c, "--distributed-backend"))
-        convert_drop(c, "--distributed-backend",
-                     "comm.transport is chosen by how the program is started");
 }
 
 void megatron_layout(struct convert *c, struct megatron *m)
@@ -273,8 +264,6 @@ void megatron_layout(struct convert *c, struct megatron *m)
             convert_tp(c, tensor[i], m->tp);
     if (convert_find(c, "--sequence-parallel") && m->tp > 1)
         convert_keep(c, "parallel.sp", "--sequence-parallel", "true");
-    else if (convert_find(c, "--sequence-parallel"))
-        convert_drop(c, "--sequence-parallel", "there is one tensor-parallel rank, as there");
     if (convert_int(c, "--pipeline-model-parallel-size", 1, &m->pp))
         convert_keep_int(c, "parallel.pp", "--pipeline-model-parallel-size", m->pp);
     if (convert_int(c, "--context-parallel-size", 1, &m->cp))

@@ -213,7 +213,7 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     DROP("--param-to-param-group-map-json|--dump-param-to-param-group-map", "a record"),
     /* the rate */
     READ("--lr", "optim.lr", ""),
-    READ("--min-lr", "optim.min_ratio", ""),
+    READ("--min-lr", "optim.min_ratio", "a constant rate has no end"),
     READ("--lr-decay-style", "optim.schedule", ""),
     READ("--lr-decay-iters|--lr-decay-samples", "optim.decay_steps", "this schedule has no end"),
     READ("--lr-warmup-iters|--lr-warmup-samples|--lr-warmup-fraction|--warmup",
@@ -257,9 +257,8 @@ const struct ls_convert_rule convert_megatron_rules[] = {
          "--num-virtual-stages-per-pipeline-rank",
          "parallel.chunks,parallel.schedule", ""),
     DROP("--microbatch-group-size-per-*", "the interleaved schedule takes pp micro-batches"),
-    READ("--decoder-first-pipeline-num-layers|--decoder-last-pipeline-num-layers", "parallel.split",
-         ""),
-    DROP("--pipeline-model-parallel-layout",
+    DROP("--decoder-first-pipeline-num-layers|--decoder-last-pipeline-num-layers|"
+         "--pipeline-model-parallel-layout",
          "stages are balanced by cost; parallel.split says another cut"),
     DROP("--account-for-embedding-in-pipeline-split|"
          "--account-for-loss-in-pipeline-split",
@@ -287,7 +286,7 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     DROP("--no-gradient-reduce-div-fusion", FUSED),
     READ("--tp-comm-overlap", "parallel.tp_overlap", ""),
     DROP("--delay-wgrad-compute", "a schedule such as zb-h1 separates them"),
-    READ("--distributed-backend", "comm.transport", ""),
+    READ("--distributed-backend", "comm.transport", "it is chosen by how the program is started"),
     READ("--distributed-timeout-minutes", "comm.timeout_s", ""),
     COPY("--distributed-timeout-seconds-after-init", "comm.timeout_s", ""),
     DROP("--use-tp-pp-dp-mapping", "the order of axes is fixed"),
@@ -323,7 +322,8 @@ const struct ls_convert_rule convert_megatron_rules[] = {
          "--min-offloaded-tensor-size|--mlp-chunks-for-*",
          SPEED),
     /* data */
-    READ("--data-path|--train-data-path|--split", "data.train", ""),
+    READ("--data-path|--train-data-path", "data.train", ""),
+    READ("--split", "data.train", "all of it is trained on, as here"),
     READ("--valid-data-path", "data.valid", ""),
     DROP("--test-data-path", "`lockstep eval` takes any data"),
     LOSE("--data-args-path|--per-split-data-args-path", "", WRITE_OUT),
@@ -349,7 +349,7 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     LOSE("--sample-rate", "1", "all samples are used", "data.*sample_rate*|data.*share*"),
     COPY("--seed", "model.seed", ""),
     DROP("--te-rng-tracker", "random numbers come from Philox"),
-    READ("--vocab-file|--merge-file", "data.tokenizer", ""),
+    READ("--vocab-file|--merge-file", "data.tokenizer", "both make data.tokenizer"),
     READ("--tokenizer-type", "data.tokenizer", TOKENS),
     /* checkpoints */
     READ("--save", "train.out", ""),
@@ -372,7 +372,7 @@ const struct ls_convert_rule convert_megatron_rules[] = {
     DROP("--async-*|--use-persistent-ckpt-worker", SPEED),
     DROP("--verify-integrity", "always"),
     /* evaluation */
-    READ("--eval-interval", "eval.every", ""),
+    READ("--eval-interval", "eval.every", "no data.valid is known: set it with eval.every"),
     READ("--eval-iters", "eval.samples", "no data.valid is known"),
     READ("--eval-global-batch-size", "eval.samples", "with --eval-iters"),
     DROP("--eval-micro-batch-size", SPEED),

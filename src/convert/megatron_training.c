@@ -104,8 +104,6 @@ static void translate_end(struct convert *c, const char *style, double peak)
         convert_assume(c, "optim.min_ratio", "--min-lr", "0");
     else if (least != 0 && !convert_among(style, "constant"))
         convert_lose(c, "--min-lr", "optim.min_lr", "inverse_sqrt has no least rate");
-    else if (given)
-        convert_drop(c, "--min-lr", "a constant rate has no end");
 }
 
 static void translate_wsd(struct convert *c, const struct megatron *m)
@@ -295,14 +293,9 @@ static void translate_corpus(struct convert *c, const char *theirs, const char *
 /* The share of documents that is trained on there is cut off when tokens are made here. */
 static void translate_split(struct convert *c)
 {
-    const char *split = convert_word(c, "--split", NULL);
-    if (!split)
-        return;
-    size_t first = strcspn(split, ",/ ");
-    bool all = !split[first] || strspn(split + first, "0,./ ") == strlen(split + first);
-    if (all)
-        convert_drop(c, "--split", "all of it is trained on, as here");
-    else
+    const char *split = convert_word(c, "--split", "");
+    split += strcspn(split, ",/ ");
+    if (strspn(split, "0,./ ") != strlen(split))
         convert_lose(c, "--split", "data.split|data.*validation*",
                      "data.train is trained on as a whole: make two stores with `lockstep data "
                      "prepare --validation`, and give --train-data-path and --valid-data-path");
@@ -311,11 +304,8 @@ static void translate_split(struct convert *c)
 static void translate_evaluation(struct convert *c, const struct megatron *m)
 {
     int64_t batches = 100, batch = m->batch;
-    if (!convert_has(c, "data.valid")) {
-        if (convert_find(c, "--eval-interval"))
-            convert_drop(c, "--eval-interval", "no data.valid is known: set it with eval.every");
+    if (!convert_has(c, "data.valid"))
         return;
-    }
     convert_take(c, "eval.every", "--eval-interval", NULL);
     convert_int(c, "--eval-global-batch-size", 1, &batch);
     if (convert_int(c, "--eval-iters", 0, &batches) && batches > 0 && batch > 0)
@@ -353,13 +343,11 @@ void megatron_data(struct convert *c, const struct megatron *m)
     if (convert_find(c, "--mock-data") && !convert_has(c, "data.train"))
         convert_lose(c, "--mock-data", "data.*mock*|data.*synthetic*|data.train: *random*",
                      "there is always real data: give data.train=PREFIX");
-    if (vocab && merges) {
+    if (vocab && merges)
         convert_keep(c, "data.tokenizer", "--vocab-file", "%s,%s", vocab, merges);
-        convert_drop(c, "--merge-file", "with --vocab-file in data.tokenizer");
-    } else if (!convert_has(c, "model.vocab")) {
+    else if (!convert_has(c, "model.vocab"))
         convert_advise(c, "model.vocab: set it, or data.tokenizer, if none is recorded beside the "
                           "data");
-    }
     translate_evaluation(c, m);
     translate_checkpoints(c);
 }

@@ -146,11 +146,10 @@ static void translate_flavor(struct convert *c, struct titan *t, enum ls_arch ar
     }
     layers = strstr(shape->keys, "layers=");
     t->layers = strtoll(layers + strlen("layers="), NULL, 10);
-    if (convert_has(c, "model.from"))
-        convert_drop(c, "model.flavor", "model.from says what the model is");
-    else if (preset)
+    bool told = convert_has(c, "model.from");
+    if (!told && preset)
         convert_keep(c, "model.preset", "model.flavor", "%s", preset->name);
-    else
+    else if (!told)
         keep_shape(c, arch, shape);
     if (documents)
         convert_documents(c, "model.flavor");
@@ -173,20 +172,13 @@ static void translate_model(struct convert *c, struct titan *t)
 {
     const char *name = convert_word(c, "model.name", "llama3");
     enum ls_arch arch;
-    if (convert_has(c, "model.preset") || convert_has(c, "model.layers")) {
-        if (GIVEN("model.name"))
-            convert_drop(c, "model.name", "the command line describes the model");
-        if (GIVEN("model.flavor"))
-            convert_drop(c, "model.flavor", "the command line describes the model");
-    } else if (convert_find(c, hf_model)) {
+    bool told = convert_has(c, "model.preset") || convert_has(c, "model.layers");
+    if (!told && convert_find(c, hf_model))
         translate_hf_model(c);
-    } else if (!family_of(name, &arch)) {
-        refuse_family(c, "model.name", name);
-    } else {
-        if (GIVEN("model.name"))
-            convert_drop(c, "model.name", "with model.flavor");
+    else if (!told && family_of(name, &arch))
         translate_flavor(c, t, arch);
-    }
+    else if (!told)
+        refuse_family(c, "model.name", name);
     if (convert_among(convert_word(c, "model.attn_mask_type", "causal"), "block_causal"))
         convert_documents(c, "model.attn_mask_type");
     else if (!convert_among(convert_word(c, "model.attn_mask_type", "causal"), "causal"))
@@ -587,14 +579,6 @@ static void translate_data(struct convert *c)
     if (!convert_has(c, "data.train"))
         convert_advise(c, "data.train: %s%s; `lockstep data prepare` makes tokens of a text",
                        from ? "there it is " : "set it", from ? convert_word(c, from, "") : "");
-    if (GIVEN("training.dataset"))
-        convert_drop(c, "training.dataset", "nothing is downloaded: data.train names tokens");
-    if (GIVEN("training.dataset_path"))
-        convert_drop(c, "training.dataset_path", "data.train names tokens, not text");
-    if (GIVEN("model.tokenizer_path"))
-        convert_drop(c, "model.tokenizer_path", "data.tokenizer is the one of the tokens");
-    if (GIVEN("model.hf_assets_path") && !convert_has(c, "model.from"))
-        convert_drop(c, "model.hf_assets_path", "data.tokenizer is the one of the tokens");
 }
 
 static void translate_evaluation(struct convert *c, const struct titan *t)

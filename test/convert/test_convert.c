@@ -901,8 +901,8 @@ static void test_first_weights(void **state)
            "model = {name = \"qwen3\", flavor = \"0.6B\", hf_assets_path = \"hf/Qwen3-0.6B\"}\n"
            "checkpoint = {enable = true, initial_load_in_hf = true}\n"
            "training.seq_len = 4096\n",
-           &strict, "from: \"hf/Qwen3-0.6B\"", "model.from says what the model is",
-           "sequence: 4096 ", NULL);
+           &strict, "from: \"hf/Qwen3-0.6B\"", "model.preset or model.from says", "sequence: 4096 ",
+           NULL);
 }
 
 /* Gradients travel in bf16 where the file says so. */
