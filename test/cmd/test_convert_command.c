@@ -28,7 +28,7 @@ static void test_each_project(void **state)
     program_expect("convert torchtitan " GOLDEN "newer.toml", 0, "schedule: wsd");
     program_expect("convert deepspeed --keys", 0,
                    "| `gradient_clipping` | copied | `optim.clip` |");
-    program_expect("convert torchtitan --keys", 0, "fine with `causal`");
+    program_expect("convert torchtitan --keys", 0, "fine with `rmsnorm` or");
 }
 
 static void test_arguments_of_megatron(void **state)
