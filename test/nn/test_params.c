@@ -806,6 +806,26 @@ static void test_refused_sizes(void **state)
     refused(&config, &numerics, NULL, LS_EINVAL, "at least 1");
 }
 
+/* Steps of all three layers in their order; a bias is told only where there can be one. */
+static void test_steps_of_families(void **state)
+{
+    (void)state;
+    for (int arch = 0; arch < LS_ARCHES; arch++) {
+        const char *step, *first = NULL, *last = NULL;
+        bool biased = false, any = false, normed = false;
+        for (int i = 0; (step = ls_family_step((enum ls_arch)arch, i, &biased)); i++) {
+            first = first ? first : step;
+            last = step;
+            any |= biased;
+            normed |= strcmp(step, "norm of heads") == 0;
+        }
+        assert_string_equal(first, "embedding");
+        assert_string_equal(last, "head and loss");
+        assert_int_equal(any, ls_family_of((enum ls_arch)arch)->bias);
+        assert_int_equal(normed, arch == LS_QWEN3);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -822,6 +842,7 @@ int main(void)
         cmocka_unit_test(test_digests_of_any_cut_add_up),
         cmocka_unit_test(test_digest_sees_every_element),
         cmocka_unit_test(test_refused_sizes),
+        cmocka_unit_test(test_steps_of_families),
     };
     return cmocka_run_group_tests_name("params", tests, NULL, NULL);
 }
