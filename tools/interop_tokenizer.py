@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import sys
 import tempfile
 import time
@@ -136,43 +137,129 @@ def check_ranks(library, pattern, folder, tokens, texts):
                    reference.decode, texts)
 
 
-SIGNS = {"?": ["", "?", "+"], "*": ["", "?", "+"], "+": ["", "?", "+"], "{,2}": ["", "?"],
-         "{2}": ["", "?", "+", "??", "?+", "+?"], "{1,2}": ["", "?", "+", "++"], "{2,}": ["", "?", "+"]}
+SIGNS = ("? * + ?? *? +? ?+ *+ ++ {2} {1,2} {,2} {2,} {0} {1} {0,2} {2}? {1,2}? {2,}? {2}+ {1,2}+ {,2}? {,2}+ "
+         "{1,1} {3,1} { {,} {a} {1,}?+ +* ?* +?+ {2}{2}").split()
+LETTERS = {"plain": "abx", "cased": "sStTfFiIkKl'ſßﬆﬁK", "wide": "éͅιΙ中²Ⅰⓐǆǅ\u200d\n", "marks": "-]}&~# :<^"}
+ESCAPES = r"\s \S \d \D \w \W \n \t \r \f \u0061 \u00e9 \p{L} \P{L} \p{Lu} \p{N} \p{M} \p{P} \p{Han} \P{Nd}".split()
+ODD = (r"\b \B \h \H \R \X \A \z \Z \G \K \N \O \1 \0 \x41 \x{61} \o{141} \e \a \v \cA \k<n> \g<1> \y \pL \Q ^ "
+       r"\é (?#c) (?m:.) (?s:.) (?x:a) (?-i:a) (?<n>a) (?P<n>a) (?|a|b) (?~a) (?(1)a) (*FAIL) (?=) () (?:) \ "
+       r"\p{^L} \p{l} \p{Letter}").split()
+MEMBERS = (r"a b - ^ ^a a-c a-b-x ] [ [b] [^b] && & ~~ -- . $ * { ( | : [:alpha:] \] \- \^ \\ é 中-龥 \u0061-\u0063 !-/ "
+           r"a- -a \s- -\s \w-z").split()
 
 
-def draw_pattern(rng, depth=2):
-    """An expression of a, b and x with repetitions, also of repetitions, of what is not empty."""
-    part = rng.choice(["a", "b", "x", "[ab]"])
-    if depth > 0 and rng.random() < 0.7:
-        inner = [draw_pattern(rng, depth - 1) for _ in range(2)]
-        part = f"(?:{part}{inner[0]}|{rng.choice('abx')}{inner[1]})"
-    sign = rng.choice(list(SIGNS)) if rng.random() < 0.7 else None
-    return part + sign + rng.choice(SIGNS[sign]) if sign else part
+class PatternDraw:
+    """One expression of some of the constructs, and texts of its letters."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.letters = list(LETTERS[rng.choice(["plain"] * 3 + list(LETTERS))])
+        signs = rng.choice([SIGNS[:6], SIGNS[:16], SIGNS])
+        with_odd = lambda likely, parts: parts if rng.random() < likely else []
+        self.signs = with_odd(0.8, signs)
+        self.atoms = (list("abx") + [re.escape(c) for c in self.letters] + with_odd(0.3, ESCAPES)
+                      + with_odd(0.1, ODD) + with_odd(0.3, [".", "$", "(?i)"]))
+        self.members = [*"abx", "a-c", *with_odd(0.8, list(set(self.letters) - set("-]^&"))),
+                        *with_odd(0.3, ESCAPES), *with_odd(0.2, MEMBERS)]
+        self.groups = ["(?:"] * 3 + ["(", "(?>"] + with_odd(0.3, ["(?=", "(?!", "(?<=", "(?<!"]) + with_odd(
+            0.3, ["(?i:", "(?:(?i)"])
+        self.empty = rng.random() < 0.2
+
+    def item(self, depth):
+        kind = self.rng.random()
+        if depth > 0 and kind < 0.45:
+            part = self.rng.choice(self.groups) + self.branches(depth - 1) + ")"
+        elif kind < 0.65:
+            members = "".join(self.rng.choices(self.members, k=self.rng.randrange(1, 4)))
+            part = self.rng.choice(["[", "[", "[^"]) + members + "]"
+        else:
+            part = self.rng.choice(self.atoms)
+        return part + (self.rng.choice(self.signs) if self.signs and self.rng.random() < 0.4 else "")
+
+    def branches(self, depth):
+        return "|".join("".join(self.item(depth) for _ in range(self.rng.randrange(not self.empty, 4)))
+                        for _ in range(self.rng.choice([1, 1, 2, 3])))
+
+    def pattern(self):
+        return self.branches(self.rng.randrange(1, 4)) + self.rng.choice(["", "a", "b"])
+
+    def text(self):
+        letters = self.letters + list("aab" + self.rng.choice(["x", "A1 \t", "é中²\u3000", "\n\n\r-", "{},2"]))
+        return "".join(self.rng.choices(letters, k=self.rng.randrange(1, 12)))
 
 
-def check_patterns(library, rng, folder, count):
-    """Drawn expressions on drawn texts, of which the ids show where they are split."""
-    wrong = 0
-    path = os.path.join(folder, "pattern.json")
-    texts = ["".join(rng.choices("aaabbx", k=rng.randrange(1, 12))) for _ in range(40)]
-    base = json.loads(tokenizer_families.make("gpt2", ["aaaa bbbb xxxx abab xaxb bxba"] * 9, 300))
+class Range(ctypes.Structure):
+    _fields_ = [("begin", ctypes.c_size_t), ("end", ctypes.c_size_t)]
+
+
+ONIGURUMA, FANCY = 0, 1  # enum data_pattern_syntax
+
+
+class OurPattern:
+    """A pattern of liblockstep; supported is False for one that is refused."""
+
+    def __init__(self, library, pattern, syntax):
+        self.library, self.splitter, self.state = library, ctypes.c_void_p(), ctypes.c_void_p()
+        self.supported = library.data_splitter_new(pattern.encode(), syntax, False,
+                                                   ctypes.byref(self.splitter), None) == 0
+        if self.supported:
+            assert library.data_split_state_new(self.splitter, ctypes.byref(self.state), None) == 0
+
+    def release(self):
+        self.library.data_split_state_free(self.state)
+        self.library.data_splitter_free(self.splitter)
+
+    def find(self, text):
+        """Where matches begin and end; None for what takes too many steps."""
+        data, found, at = text.encode(), [], Range()
+        while at.end < len(data):
+            if self.library.data_split_find(self.splitter, self.state, data, ctypes.c_size_t(len(data)),
+                                            ctypes.c_size_t(at.end), ctypes.byref(at), None):
+                return None
+            if at.begin < len(data):
+                found.append((len(data[:at.begin].decode()), len(data[:at.end].decode())))
+        return found
+
+
+def their_pattern(pattern):
+    """A function as OurPattern.find; None for a pattern that is refused."""
+    try:
+        regex = Regex(pattern)
+    except Exception:  # the package has no narrower one
+        return None
+    pieces, between = (pre_tokenizers.Split(regex, behavior) for behavior in ("isolated", "removed"))
+
+    def find(text):
+        try:
+            left = {place for _, place in between.pre_tokenize_str(text)}
+            return [place for _, place in pieces.pre_tokenize_str(text) if place not in left]
+        except BaseException as error:  # Oniguruma's limit of steps
+            if type(error).__name__ != "PanicException":
+                raise
+            return None
+
+    return find
+
+
+def check_patterns(library, rng, count, syntax):
+    """Drawn expressions on drawn texts. Returns how many expressions are equal, refused and different."""
+    equal, refused, different = 0, 0, []
     for _ in range(count):
-        pattern = draw_pattern(rng) + rng.choice("abx")
-        base["pre_tokenizer"] = tokenizer_families.sequence(tokenizer_families.split(pattern),
-                                                            tokenizer_families.BYTE_LEVEL)
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(base, file)
-        ours = Ours(library, path)
-        reference = Tokenizer.from_file(path)
-        for text in texts:
-            expected, found = reference.encode(text).ids, ours.encode(text, False)
-            if expected != found and wrong < 9:
-                print(f"{pattern} in {text}: expected {expected}, found {found}")
-            wrong += expected != found
-    return wrong
+        draw = PatternDraw(rng)
+        pattern = draw.pattern()
+        ours, theirs = OurPattern(library, pattern, syntax), their_pattern(pattern)
+        if not ours.supported or not theirs:
+            refused += 1
+        else:
+            found = ((text, theirs(text), ours.find(text)) for text in (draw.text() for _ in range(30)))
+            first = next((f for f in found if None not in f and f[1] != f[2]), None)
+            equal += first is None
+            different += [(pattern, *first)] if first else []
+        ours.release()
+    return equal, refused, different
 
 
-CLASSES = [r"\w", r"\W", r"\d", r"\s"] + [r"\p{%s}" % name for name in (
+CLASSES = [r"\w", r"\W", r"[\w]", r"\d", r"\s"] + [r"\p{%s}" % name for name in (
     "Han Hiragana Katakana Hangul Thai Hebrew Greek Latin Cyrillic Arabic Devanagari "
     "L M N P S Lu Lo").split()]
 
@@ -220,9 +307,13 @@ def main():
             differ = check_family(library, name, folder, corpus, texts)
             print(f"{name}: {2 * len(texts)} encodings, {differ} differ")
             wrong += differ
-        differ = check_patterns(library, rng, folder, options.texts)
-        print(f"patterns: {options.texts} drawn, {differ} texts differ")
-        wrong += differ
+        equal, refused, differ = check_patterns(library, rng, 10 * options.texts, ONIGURUMA)
+        print(f"patterns: {equal} equal, {refused} refused, {len(differ)} differ")
+        for pattern, text, expected, found in differ[:9]:
+            print(f"{pattern!r} in {text!r}: expected {expected}, found {found}")
+        twin = check_patterns(library, rng, 10 * options.texts, FANCY)[2]
+        print(f"patterns read as fancy-regex reads them, which must be seen: {len(twin)} differ")
+        wrong += len(differ) + (not twin)
         tokens = golden_tokenizer.byte_tokens(corpus.splitlines(keepends=True))
         for pattern in ("r50k_base", "cl100k_base", "o200k_base", "llama3", "qwen"):
             differ = check_ranks(library, pattern, folder, tokens, texts)

@@ -22,15 +22,33 @@ struct data_pattern {
 /* ---- translation ----------------------------------------------------------------------------- */
 
 enum { GROUPS_MAX = 100 }; /* within each other */
+/* Of a group, or of the whole pattern, what may match nothing. */
+struct branches {
+    bool earlier; /* a branch before this one */
+    bool before;  /* what lies before the last item in this one */
+};
+struct group {
+    size_t begin;             /* in out */
+    bool looks;               /* ahead or behind */
+    bool caseless;            /* around it */
+    struct branches branches; /* around it */
+};
 struct translation {
     const char *pattern, *at; /* what follows */
     enum data_pattern_syntax syntax;
     struct ls_text out;
-    bool in_class;
-    size_t item;               /* of out: where what a repetition repeats begins */
-    bool repeated, once;       /* the item is a repetition; that of {1} */
-    size_t groups[GROUPS_MAX]; /* where those begin that are open */
+    const char *members;   /* of brackets: where they begin; NULL outside */
+    const char *class_end; /* of the last class: what follows */
+    bool caseless;         /* within (?i) */
+    bool joins;            /* the last character is one that check_joined() asks for */
+    bool begins;           /* no item went before in this branch */
+    size_t item;           /* of out: where what a repetition repeats begins */
+    bool item_empty;       /* it may match nothing */
+    bool repeated, once;   /* it is a repetition; that of {1} */
+    struct branches branches;
+    struct group groups[GROUPS_MAX]; /* those that are open */
     int groups_count;
+    bool atomic; /* there is an atomic group, or a possessive repetition of a group */
     struct ls_error *error;
 };
 
@@ -75,16 +93,17 @@ static int put_members(struct translation *t, const char *class)
 }
 
 /* Those of \w: letters, marks, digits, numerals, connectors, letters in circles and squares. Of
- * other numbers Oniguruma has those of Latin-1, of other characters fancy-regex has the two
- * joiners. */
+ * other numbers Oniguruma has those of Latin-1, but not in brackets; of other characters
+ * fancy-regex has the two joiners. */
 static int put_word(struct translation *t)
 {
     static const char *const classes[] = {"L", "M", "Nd", "Nl", "Pc"};
     int rc = put_text(t, "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}"
                          "\\x{1f170}-\\x{1f189}");
     if (!rc)
-        rc = put_text(t, t->syntax == DATA_ONIGURUMA ? "\\xb2\\xb3\\xb9\\xbc-\\xbe"
-                                                     : "\\x{200c}\\x{200d}");
+        rc = put_text(t, t->syntax != DATA_ONIGURUMA ? "\\x{200c}\\x{200d}"
+                         : t->members                ? ""
+                                                     : "\\xb2\\xb3\\xb9\\xbc-\\xbe");
     for (int i = 0; i < 5 && !rc; i++)
         rc = put_members(t, classes[i]);
     return rc;
@@ -127,15 +146,23 @@ static int put_script(struct translation *t, const struct script *script)
 static int put_class(struct translation *t, const char *class, bool negated)
 {
     const struct script *script = script_find(class);
-    if (t->in_class && negated)
+    if (t->members && negated)
         return refuse(t, "a negated class in brackets");
-    int rc = t->in_class ? LS_OK : put_text(t, negated ? "[^" : "[");
+    int rc = t->members ? LS_OK : put_text(t, negated ? "[^" : "[");
     if (!rc)
         rc = script                    ? put_script(t, script)
              : !strcmp(class, "space") ? put_text(t, SPACE)
              : !strcmp(class, "word")  ? put_word(t)
                                        : put_members(t, class);
-    return rc || t->in_class ? rc : put_text(t, "]");
+    t->class_end = t->at;
+    return rc || t->members ? rc : put_text(t, "]");
+}
+
+/* Of marks, U+1171E has got another category after Unicode 14. */
+static bool property_known(const char *class)
+{
+    bool changed = !strcmp(class, "Mn") || !strcmp(class, "Mc");
+    return (data_category_known(class) && !changed) || script_find(class);
 }
 
 /* at stands behind "\p" or "\P". */
@@ -146,17 +173,22 @@ static int put_property(struct translation *t, bool negated)
     if (length == 0 || length >= sizeof class)
         return refuse(t, "this property");
     snprintf(class, sizeof class, "%.*s", (int)length, t->at + 1);
-    if (!data_category_known(class) && !script_find(class))
+    if (!property_known(class))
         return refuse(t, "this property");
     t->at += length + 2;
     return put_class(t, class, negated);
 }
 
-/* at stands behind a backslash. */
+/* at stands at a backslash. */
 static int put_escape(struct translation *t)
 {
-    char c = *t->at++, escaped[24] = {'\\', c};
+    char c = *++t->at, escaped[24] = {'\\', c};
     unsigned code;
+    if ((unsigned char)c >= 0x80) /* the character that follows means itself */
+        return LS_OK;
+    t->at++;
+    if (t->caseless && c && strchr("pPuwW", c))
+        return refuse(t, "this escape within (?i)");
     switch (c) {
     case 'p':
     case 'P':
@@ -185,27 +217,78 @@ static int put_escape(struct translation *t)
         if (c == '\0' || strchr("0123456789", c) || (c >= 'a' && c <= 'z') ||
             (c >= 'A' && c <= 'Z'))
             return refuse(t, c ? "this escape" : "a backslash at the end");
-        return (unsigned char)c < 0x80 ? put(t, escaped, 2) : put(t, &c, 1);
+        return put(t, escaped, 2);
     }
 }
 
-/* at stands behind "(". */
+static void begin_item(struct translation *t)
+{
+    t->item = t->out.count;
+    t->branches.before = t->branches.before && t->item_empty;
+    t->item_empty = t->repeated = t->once = t->begins = false;
+}
+
+static void begin_branch(struct translation *t)
+{
+    t->branches.before = t->item_empty = t->begins = true;
+    t->repeated = t->once = false;
+}
+
+/* The branch that ends here, or one before it, may match nothing. */
+static bool branches_empty(const struct translation *t)
+{
+    return t->branches.earlier || (t->branches.before && t->item_empty);
+}
+
+/* at stands at "(". (?i) is no item. */
 static int put_group(struct translation *t)
 {
     static const char *const kinds[] = {"?:", "?i:", "?=", "?!", "?<=", "?<!", "?>", "?i)"};
-    const char *kind = t->at[0] == '?' ? NULL : "";
+    const char *kind = *++t->at == '?' ? NULL : "";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !kind; i++)
         if (strncmp(t->at, kinds[i], strlen(kinds[i])) == 0)
             kind = kinds[i];
     if (!kind)
         return refuse(t, "this kind of group");
+    if (!strcmp(kind, "?i)") && !t->begins) /* to Oniguruma the branches that follow are within */
+        return refuse(t, "(?i) behind the beginning of a branch");
     if (t->groups_count == GROUPS_MAX)
         return refuse(t, "a group in so many groups");
-    t->groups[t->groups_count] = t->out.count;
-    t->groups_count += strcmp(kind, "?i)") != 0;
+    if (strcmp(kind, "?i)") != 0) {
+        begin_item(t);
+        t->groups[t->groups_count++] =
+            (struct group){t->item, strpbrk(kind, "=!") != NULL, t->caseless, t->branches};
+        t->branches.earlier = false;
+        begin_branch(t);
+    }
+    t->caseless = t->caseless || (kind[0] && kind[1] == 'i');
+    t->atomic = t->atomic || !strcmp(kind, "?>");
     t->at += strlen(kind);
     int rc = put_text(t, "(");
     return rc ? rc : put_text(t, *kind ? kind : "?:");
+}
+
+/* at stands at ")". */
+static int put_group_end(struct translation *t)
+{
+    bool empty = branches_empty(t);
+    t->at++;
+    t->groups_count -= t->groups_count > 0;
+    const struct group *group = &t->groups[t->groups_count];
+    t->item = group->begin;
+    t->item_empty = empty || group->looks;
+    t->caseless = group->caseless;
+    t->branches = group->branches;
+    t->repeated = t->once = t->begins = false;
+    return put_text(t, ")");
+}
+
+/* A "-" between what is a class and something else, which may mean a range to one of the two. */
+static bool ranges_class(const struct translation *t)
+{
+    bool class_before = t->at == t->class_end, first = t->at == t->members;
+    bool class_behind = t->at[1] == '\\' && t->at[2] && strchr("sSdDwWpP", t->at[2]);
+    return (class_before && t->at[1] != ']') || (class_behind && !first);
 }
 
 static int put_in_class(struct translation *t)
@@ -215,7 +298,12 @@ static int put_in_class(struct translation *t)
         return refuse(t, "brackets in brackets");
     if (c == '&' && t->at[1] == '&')
         return refuse(t, "the && of brackets");
-    t->in_class = c != ']';
+    if (c == ']' && t->at == t->members)
+        return refuse(t, "\"]\" at the beginning of brackets");
+    if (c == '-' && ranges_class(t))
+        return refuse(t, "a range of a class");
+    if (c == ']')
+        t->members = NULL;
     t->at++;
     return put(t, &c, 1);
 }
@@ -231,13 +319,17 @@ static const char *bound_read(const char *at, long *bound)
     return at;
 }
 
-/* A repetition of the item. That of a repetition repeats it, where PCRE2 takes none. */
-static int put_repeated(struct translation *t, const char *repetition)
+/* A repetition of the item. That of a repetition repeats it, where PCRE2 takes none. Of an item
+ * that may match nothing Oniguruma and PCRE2 end the repetition in other ways. */
+static int put_repeated(struct translation *t, const char *repetition, long least, bool many)
 {
     static const char open[] = "(?:";
     const size_t bytes = sizeof open - 1;
     if (t->once) /* what Oniguruma makes of it depends on the item */
         return refuse(t, "a repetition of {1}");
+    if (t->item_empty && many)
+        return refuse(t, "a repetition of what may match an empty text");
+    t->item_empty = t->item_empty || least == 0;
     if (t->repeated) {
         int rc = put_text(t, "(?:)");
         if (rc)
@@ -247,6 +339,8 @@ static int put_repeated(struct translation *t, const char *repetition)
         memcpy(t->out.bytes + t->item, open, bytes);
     }
     t->repeated = true;
+    if (t->out.bytes[t->item] == '(' && repetition[1] && strchr(repetition, '\0')[-1] == '+')
+        t->atomic = true;
     return put_text(t, repetition);
 }
 
@@ -261,8 +355,8 @@ static int put_braces(struct translation *t)
     bool comma = *at == ',';
     at = comma ? bound_read(at + 1, &most) : at;
     if (*at != '}' || (least < 0 && most < 0)) {
-        t->item = t->out.count;
-        t->repeated = t->once = false;
+        begin_item(t);
+        t->joins = false;
         t->at++;
         return put_text(t, "\\{");
     }
@@ -274,9 +368,10 @@ static int put_braces(struct translation *t)
     bool changed = t->syntax == DATA_ONIGURUMA ? comma && *at == '?' : *at == '?' || *at == '+';
     if (most >= 0)
         snprintf(more, sizeof more, "%ld", most);
+    long top = comma ? most : least;
     snprintf(text, sizeof text, "{%ld%s%s}%.*s", ls_max(least, 0), comma ? "," : "", more, changed,
              at);
-    int rc = put_repeated(t, text);
+    int rc = put_repeated(t, text, ls_max(least, 0), top < 0 || top > 1);
     t->at = at + changed;
     t->once = t->syntax == DATA_ONIGURUMA && least == 1 && (!comma || most == 1);
     return rc;
@@ -288,82 +383,110 @@ static int put_sign(struct translation *t)
     char text[3] = {t->at[0]};
     if (t->at[1] == '?' || t->at[1] == '+')
         text[1] = t->at[1];
-    int rc = put_repeated(t, text);
+    int rc = put_repeated(t, text, text[0] == '+', text[0] != '?');
+    t->joins = false;
     t->at += strlen(text);
     return rc;
 }
 
-/* at stands at what may be repeated. */
+/* Where case is ignored, Oniguruma takes some letters in a row for one character too, as ss for
+ * U+00DF, also if groups lie between them. Of ASCII these are ss, st, ff, fi and fl. */
+static int check_joined(struct translation *t, char c)
+{
+    if (t->caseless && t->joins && strchr("sStTfFiIlL", c))
+        return refuse(t, "this letter behind s or f within (?i)");
+    t->joins = t->caseless && strchr("sSfF", c);
+    return LS_OK;
+}
+
+/* at stands at what may be repeated, and is no group. */
 static int put_item(struct translation *t)
 {
-    char c = *t->at++;
-    if (((unsigned char)c & 0xc0) != 0x80) /* a character is one item */
-        t->item = t->out.count;
-    t->repeated = t->once = false;
+    char c = *t->at;
+    begin_item(t);
+    int rc = check_joined(t, c);
+    if (rc || c == '\\')
+        return rc ? rc : put_escape(t);
+    t->at++;
     switch (c) {
-    case '\\':
-        return put_escape(t);
-    case '(':
-        return put_group(t);
-    case ')':
-        t->groups_count -= t->groups_count > 0;
-        t->item = t->groups[t->groups_count];
-        return put_text(t, ")");
     case '$':
+        t->item_empty = true;
         return put_text(t, t->syntax == DATA_ONIGURUMA ? "(?=\\n|\\z)" : "\\z");
     case '[':
-        t->in_class = true;
         t->at += *t->at == '^';
+        t->members = t->at;
         return put_text(t, t->at[-1] == '^' ? "[^" : "[");
     default:
         return put(t, &c, 1);
     }
 }
 
+/* at stands at "|". */
+static int put_bar(struct translation *t)
+{
+    t->branches.earlier = branches_empty(t);
+    t->joins = false;
+    begin_branch(t);
+    t->at++;
+    return put_text(t, "|");
+}
+
 static int put_next(struct translation *t)
 {
     char c = *t->at;
-    if (t->in_class && c != '\\')
-        return put_in_class(t);
-    if (t->in_class) {
-        t->at++;
-        return put_escape(t);
-    }
-    if (c == '{')
+    if (t->caseless && (unsigned char)c >= 0x80)
+        return refuse(t, "a character beyond ASCII within (?i)");
+    if (t->members)
+        return c == '\\' ? put_escape(t) : put_in_class(t);
+    switch (c) {
+    case '{':
         return put_braces(t);
-    if (c == '^')
+    case '^':
         return refuse(t, "\"^\"");
-    return c == '?' || c == '*' || c == '+' ? put_sign(t) : put_item(t);
+    case '?':
+    case '*':
+    case '+':
+        return put_sign(t);
+    case '(':
+        return put_group(t);
+    case ')':
+        return put_group_end(t);
+    case '|':
+        return put_bar(t);
+    default:
+        return ((unsigned char)c & 0xc0) != 0x80 ? put_item(t) : put(t, t->at++, 1);
+    }
 }
 
 /* ---- patterns -------------------------------------------------------------------------------- */
 
-static int compile(struct data_pattern *pattern, const char *source, const struct ls_text *text,
-                   struct ls_error *error)
+/* In atomic groups machine code of PCRE2 10.42 finds what it should not, as (?>x*y|)y in xy, and
+ * does not find what it should, as (?>x+?)b in xxb. */
+static int compile(struct data_pattern *pattern, const struct translation *t)
 {
     int code;
     PCRE2_SIZE offset;
     uint32_t empty = 0;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a pattern");
+        return ls_error_set(t->error, LS_ENOMEM, "no memory for a pattern");
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    pattern->code = pcre2_compile((PCRE2_SPTR)text->bytes, text->count, PCRE2_UTF | PCRE2_UCP,
+    pattern->code = pcre2_compile((PCRE2_SPTR)t->out.bytes, t->out.count, PCRE2_UTF | PCRE2_UCP,
                                   &code, &offset, context);
     pcre2_compile_context_free(context);
     if (!pattern->code) {
         PCRE2_UCHAR message[160] = "";
         pcre2_get_error_message(code, message, sizeof message);
-        return ls_error_set(error, LS_EDATA, "pattern \"%.200s\": %s", source,
+        return ls_error_set(t->error, LS_EDATA, "pattern \"%.200s\": %s", t->pattern,
                             (const char *)message);
     }
     pcre2_pattern_info(pattern->code, PCRE2_INFO_MATCHEMPTY, &empty);
     if (empty)
-        return ls_error_set(error, LS_ENOTSUP,
+        return ls_error_set(t->error, LS_ENOTSUP,
                             "pattern \"%.200s\": it may match an empty text, which is not "
                             "supported",
-                            source);
-    pattern->compiled = pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE) == 0;
+                            t->pattern);
+    pattern->compiled = !t->atomic && pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE) == 0;
     return LS_OK;
 }
 
@@ -373,11 +496,12 @@ int data_pattern_new(const char *source, enum data_pattern_syntax syntax, struct
     *out = NULL;
     struct translation t = {.pattern = source, .at = source, .syntax = syntax, .error = error};
     struct data_pattern *pattern = calloc(1, sizeof *pattern);
+    begin_branch(&t);
     int rc = pattern ? put_text(&t, "") : ls_error_set(error, LS_ENOMEM, "no memory for a pattern");
     while (!rc && *t.at)
         rc = put_next(&t);
     if (!rc)
-        rc = compile(pattern, source, &t.out, error);
+        rc = compile(pattern, &t);
     ls_text_release(&t.out);
     if (rc) {
         data_pattern_free(pattern);

@@ -360,6 +360,7 @@ static const struct {
 } classes[] = {
     {"\\w", 144671, 2736728200u},
     {"\\W", 967393, 3589823352u},
+    {"[\\w]", 144665, 2736727091u},
     {"\\d", 760, 39891450u},
     {"\\s", 25, 141586u},
     {"\\p{Han}", 99030, 3983948558u},
@@ -468,11 +469,11 @@ static void test_normalizers_change_what_they_change_there(void **state)
 }
 
 /* What Oniguruma reads in another way than PCRE2: the matches are those there. */
-static void test_repetitions(void **state)
+static void test_what_oniguruma_reads_in_another_way(void **state)
 {
     static const struct {
         const char *pattern, *text;
-        size_t bytes; /* of the match at its beginning */
+        size_t bytes; /* of the match at its beginning; 0: there is none at all */
     } cases[] = {
         {"xa{,3}", "xaaaaa", 4},
         {"a{2,3}?", "aaaa", 2},
@@ -495,6 +496,11 @@ static void test_repetitions(void **state)
         {"x(?:ab|(c)){2}?d", "xd", 2},
         {"x[a-c]{2}{2}d", "xabcad", 6},
         {"x\\w{2}?.", "x..", 2},
+        {"(?i:'s|'t)", "'\xc5\xbf", 3},
+        {"(?:x|(?i)a|b)c", "Bc", 2},
+        {"(?:(?i)a)b|c", "C", 0},
+        {"(?>x*y|)y", "xy", 0}, /* machine code of PCRE2 10.42 finds y */
+        {"(?:ab?)+b", "abab", 4},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -508,7 +514,10 @@ static void test_repetitions(void **state)
         assert_ok(data_split_find(splitter, split_state, (const unsigned char *)cases[i].text,
                                   strlen(cases[i].text), 0, &found, &error),
                   error);
-        if (found.begin != 0 || found.end != cases[i].bytes)
+        size_t none = strlen(cases[i].text);
+        struct data_range expected = {cases[i].bytes ? 0 : none,
+                                      cases[i].bytes ? cases[i].bytes : none};
+        if (found.begin != expected.begin || found.end != expected.end)
             fail_msg("%s in %s: [%zu, %zu), expected %zu bytes", cases[i].pattern, cases[i].text,
                      found.begin, found.end, cases[i].bytes);
         data_split_state_free(split_state);
@@ -537,6 +546,17 @@ static void test_patterns_that_are_refused(void **state)
         {"a\\", "a backslash at the end"},
         {"a*", "may match an empty text"},
         {"(a", "missing closing parenthesis"},
+        {"(?:a??|b){1,2}?a", "a repetition of what may match an empty text (at character 10)"},
+        {"(?:b|a*(?=b)|c)+", "a repetition of what may match an empty text (at character 16)"},
+        {"a(?i)|b", "(?i) behind the beginning of a branch (at character 3)"},
+        {"(?i:ss)", "this letter behind s or f within (?i) (at character 6)"},
+        {"(?i:(?:f)(?:i))", "this letter behind s or f within (?i) (at character 13)"},
+        {"(?i)\xc3\x9f", "a character beyond ASCII within (?i) (at character 5)"},
+        {"(?i:[\\p{Lu}])", "this escape within (?i)"},
+        {"[]a]", "\"]\" at the beginning of brackets (at character 2)"},
+        {"[\\s-z]", "a range of a class (at character 4)"},
+        {"[!-\\w]", "a range of a class (at character 3)"},
+        {"\\p{Mn}", "this property"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_error error = {0};
@@ -897,7 +917,7 @@ int main(void)
         cmocka_unit_test(test_scanners_cut_as_patterns_do),
         cmocka_unit_test(test_classes_hold_what_they_hold_there),
         cmocka_unit_test(test_normalizers_change_what_they_change_there),
-        cmocka_unit_test(test_repetitions),
+        cmocka_unit_test(test_what_oniguruma_reads_in_another_way),
         cmocka_unit_test(test_patterns_that_are_refused),
         cmocka_unit_test(test_utf8_validation),
         cmocka_unit_test(test_any_bytes_round_trip_and_cut),
