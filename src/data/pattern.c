@@ -49,6 +49,7 @@ struct translation {
     struct group groups[GROUPS_MAX]; /* those that are open */
     int groups_count;
     bool atomic; /* there is an atomic group, or a possessive repetition of a group */
+    bool ahead;  /* there is a group (?=...) */
     struct ls_error *error;
 };
 
@@ -263,6 +264,7 @@ static int put_group(struct translation *t)
     }
     t->caseless = t->caseless || (kind[0] && kind[1] == 'i');
     t->atomic = t->atomic || !strcmp(kind, "?>");
+    t->ahead = t->ahead || !strcmp(kind, "?=");
     t->at += strlen(kind);
     int rc = put_text(t, "(");
     return rc ? rc : put_text(t, *kind ? kind : "?:");
@@ -461,18 +463,20 @@ static int put_next(struct translation *t)
 /* ---- patterns -------------------------------------------------------------------------------- */
 
 /* In atomic groups machine code of PCRE2 10.42 finds what it should not, as (?>x*y|)y in xy, and
- * does not find what it should, as (?>x+?)b in xxb. */
+ * does not find what it should, as (?>x+?)b in xxb. Its search for where a match may begin passes
+ * over some behind (?=...): for (?=ab)x?a it looks for two a. */
 static int compile(struct data_pattern *pattern, const struct translation *t)
 {
     int code;
     PCRE2_SIZE offset;
     uint32_t empty = 0;
+    uint32_t options = PCRE2_UTF | PCRE2_UCP | (t->ahead ? PCRE2_NO_START_OPTIMIZE : 0);
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context)
         return ls_error_set(t->error, LS_ENOMEM, "no memory for a pattern");
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    pattern->code = pcre2_compile((PCRE2_SPTR)t->out.bytes, t->out.count, PCRE2_UTF | PCRE2_UCP,
-                                  &code, &offset, context);
+    pattern->code =
+        pcre2_compile((PCRE2_SPTR)t->out.bytes, t->out.count, options, &code, &offset, context);
     pcre2_compile_context_free(context);
     if (!pattern->code) {
         PCRE2_UCHAR message[160] = "";

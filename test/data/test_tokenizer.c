@@ -500,6 +500,7 @@ static void test_what_oniguruma_reads_in_another_way(void **state)
         {"(?:x|(?i)a|b)c", "Bc", 2},
         {"(?:(?i)a)b|c", "C", 0},
         {"(?>x*y|)y", "xy", 0}, /* machine code of PCRE2 10.42 finds y */
+        {"(?=ab)x?a", "ab", 1}, /* PCRE2 10.42 looks for two a */
         {"(?:ab?)+b", "abab", 4},
     };
     (void)state;
