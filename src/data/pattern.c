@@ -48,8 +48,6 @@ struct translation {
     struct branches branches;
     struct group groups[GROUPS_MAX]; /* those that are open */
     int groups_count;
-    bool atomic; /* there is an atomic group, or a possessive repetition of a group */
-    bool ahead;  /* there is a group (?=...) */
     struct ls_error *error;
 };
 
@@ -263,8 +261,6 @@ static int put_group(struct translation *t)
         begin_branch(t);
     }
     t->caseless = t->caseless || (kind[0] && kind[1] == 'i');
-    t->atomic = t->atomic || !strcmp(kind, "?>");
-    t->ahead = t->ahead || !strcmp(kind, "?=");
     t->at += strlen(kind);
     int rc = put_text(t, "(");
     return rc ? rc : put_text(t, *kind ? kind : "?:");
@@ -341,8 +337,6 @@ static int put_repeated(struct translation *t, const char *repetition, long leas
         memcpy(t->out.bytes + t->item, open, bytes);
     }
     t->repeated = true;
-    if (t->out.bytes[t->item] == '(' && repetition[1] && strchr(repetition, '\0')[-1] == '+')
-        t->atomic = true;
     return put_text(t, repetition);
 }
 
@@ -462,15 +456,14 @@ static int put_next(struct translation *t)
 
 /* ---- patterns -------------------------------------------------------------------------------- */
 
-/* In atomic groups machine code of PCRE2 10.42 finds what it should not, as (?>x*y|)y in xy, and
- * does not find what it should, as (?>x+?)b in xxb. Its search for where a match may begin passes
- * over some behind (?=...): for (?=ab)x?a it looks for two a. */
+/* The optimized search of PCRE2 10.42 finds y for (?>x*y|)y in xy, and neither (?=ab)x?a in ab nor
+ * (?:x|)[^ ]+a in xab. */
 static int compile(struct data_pattern *pattern, const struct translation *t)
 {
     int code;
     PCRE2_SIZE offset;
     uint32_t empty = 0;
-    uint32_t options = PCRE2_UTF | PCRE2_UCP | (t->ahead ? PCRE2_NO_START_OPTIMIZE : 0);
+    const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NO_START_OPTIMIZE;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context)
         return ls_error_set(t->error, LS_ENOMEM, "no memory for a pattern");
@@ -490,7 +483,7 @@ static int compile(struct data_pattern *pattern, const struct translation *t)
                             "pattern \"%.200s\": it may match an empty text, which is not "
                             "supported",
                             t->pattern);
-    pattern->compiled = !t->atomic && pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE) == 0;
+    pattern->compiled = pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE) == 0;
     return LS_OK;
 }
 
