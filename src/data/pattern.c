@@ -48,6 +48,7 @@ struct translation {
     struct branches branches;
     struct group groups[GROUPS_MAX]; /* those that are open */
     int groups_count;
+    bool unoptimized; /* there is what PCRE2's optimized search is wrong about */
     struct ls_error *error;
 };
 
@@ -261,6 +262,7 @@ static int put_group(struct translation *t)
         begin_branch(t);
     }
     t->caseless = t->caseless || (kind[0] && kind[1] == 'i');
+    t->unoptimized = t->unoptimized || !strcmp(kind, "?>") || !strcmp(kind, "?=");
     t->at += strlen(kind);
     int rc = put_text(t, "(");
     return rc ? rc : put_text(t, *kind ? kind : "?:");
@@ -275,6 +277,7 @@ static int put_group_end(struct translation *t)
     const struct group *group = &t->groups[t->groups_count];
     t->item = group->begin;
     t->item_empty = empty || group->looks;
+    t->unoptimized = t->unoptimized || (empty && !group->looks);
     t->caseless = group->caseless;
     t->branches = group->branches;
     t->repeated = t->once = t->begins = false;
@@ -328,6 +331,7 @@ static int put_repeated(struct translation *t, const char *repetition, long leas
     if (t->item_empty && many)
         return refuse(t, "a repetition of what may match an empty text");
     t->item_empty = t->item_empty || least == 0;
+    t->unoptimized = t->unoptimized || (t->out.bytes[t->item] == '(' && repetition[1] == '+');
     if (t->repeated) {
         int rc = put_text(t, "(?:)");
         if (rc)
@@ -457,13 +461,13 @@ static int put_next(struct translation *t)
 /* ---- patterns -------------------------------------------------------------------------------- */
 
 /* The optimized search of PCRE2 10.42 finds y for (?>x*y|)y in xy, and neither (?=ab)x?a in ab nor
- * (?:x|)[^ ]+a in xab. */
+ * (?:x|)[^ ]+a in xab. Other patterns keep it: without it \p{N}+$ is quadratic in a long run. */
 static int compile(struct data_pattern *pattern, const struct translation *t)
 {
     int code;
     PCRE2_SIZE offset;
     uint32_t empty = 0;
-    const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NO_START_OPTIMIZE;
+    uint32_t options = PCRE2_UTF | PCRE2_UCP | (t->unoptimized ? PCRE2_NO_START_OPTIMIZE : 0);
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context)
         return ls_error_set(t->error, LS_ENOMEM, "no memory for a pattern");
