@@ -146,23 +146,25 @@ $(BUILD)/test/train/test_offload_faults: private LDFLAGS_BASE += $(call wrap,ls_
 	ls_tier_room_take tier_settle ls_optimizer_step)
 $(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_start)
 $(BUILD)/test/infer/test_generate: private LDFLAGS_BASE += $(call wrap,ls_device_memory)
-$(BUILD)/test/train/test_drift $(BUILD)/test/train/test_drift_mpi: private LDFLAGS_BASE += $(call wrap,ls_now_s flight_wait_begin \
-	ls_optimizer_step ls_loader_take)
+# These share a clock among their ranks (test/support/turned_clock.h).
+TURNED   := $(addprefix $(BUILD)/test/,cmd/test_disk cmd/test_hang comm/test_watch comm/test_watch_mpi \
+	train/test_drift train/test_drift_mpi)
+$(TURNED): private LDFLAGS_BASE += $(call wrap,ls_now_s flight_wait_begin flight_wait_moved \
+	flight_wait_look pthread_cond_timedwait sched_yield sysconf)
+$(filter $(BUILD)/test/train/%,$(TURNED)): private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_loader_take)
 $(BUILD)/test/parallel/test_pipeline_bubble: private LDFLAGS_BASE += $(call wrap,ls_now_s nanosleep ls_send_start \
 	ls_recv_start ls_wait)
-$(BUILD)/test/comm/test_watch_mpi: private LDFLAGS_BASE += $(call wrap,ls_now_s flight_wait_begin \
-	flight_wait_moved flight_wait_look)
-$(BUILD)/test/comm/test_watch: private LDFLAGS_BASE += $(call wrap,ls_now_s flight_wait_begin flight_wait_look \
-	pthread_cond_timedwait)
 $(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_peak)
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read ls_loader_take)
 $(BUILD)/test/train/test_commands: private LDFLAGS_BASE += $(call wrap,ls_submit ls_arena_init)
 $(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test comm_record)
-# This one runs commands in its own process, on a clock of its own.
-$(BUILD)/test/cmd/test_progress: $(filter-out $(BUILD)/cmd/main.o,$(COMMANDS:%.c=$(BUILD)/%.o))
+# These run commands in their own processes, on a clock of their own.
+COMMAND_TESTS := $(BUILD)/test/cmd/test_progress $(BUILD)/test/cmd/test_hang
+$(COMMAND_TESTS): $(filter-out $(BUILD)/cmd/main.o,$(COMMANDS:%.c=$(BUILD)/%.o))
+$(COMMAND_TESTS): private LDLIBS := $(BUILD)/liblockstep.a $(LDLIBS)
 $(BUILD)/test/cmd/test_progress: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_meter)
-$(BUILD)/test/cmd/test_progress: private LDLIBS := $(BUILD)/liblockstep.a $(LDLIBS)
+$(BUILD)/test/cmd/test_hang: private LDFLAGS_BASE += $(call wrap,train_late_grace)
 # This one moves a run's folder under it.
 $(BUILD)/test/train/test_moved: private LDFLAGS_BASE += $(call wrap,open fopen mkdir rename renameat2 fsync)
 # These hear how far works are.
@@ -173,10 +175,8 @@ $(BUILD)/test/base/test_meter $(BUILD)/test/comm/test_inquire: private LDFLAGS_B
 # These count calls.
 $(BUILD)/test/base/test_base: private LDFLAGS_BASE += $(call wrap,snprintf)
 $(BUILD)/test/convert/test_convert: private LDFLAGS_BASE += $(call wrap,strcmp)
-$(BUILD)/test/cmd/test_hang: private LDFLAGS_BASE += $(call wrap,ls_now_s pthread_cond_timedwait)
 # This one makes the disk slow.
-$(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write ls_now_s flight_wait_begin \
-	flight_wait_moved flight_wait_look pthread_cond_timedwait)
+$(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write)
 $(BUILD)/test/device/test_tier: private LDFLAGS_BASE += $(call wrap,tier_may_begin)
 $(BUILD)/test/device/test_tier_faults: private LDFLAGS_BASE += $(call wrap,tier_settle)
 # These run the program.

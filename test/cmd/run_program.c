@@ -1,6 +1,7 @@
 /* Runs the program by the shell, and checks its exit code and what it prints. */
 #include "run_program.h"
 
+#include "../support/await.h"
 #include "../support/scratch.h"
 
 #include <setjmp.h>
@@ -137,4 +138,13 @@ int program_ranks(const char *const *words, int word_count, pid_t *pids, int ran
     }
     closedir(proc);
     return found;
+}
+
+void program_await_job(pid_t launcher, const char *log)
+{
+    siginfo_t info = {0};
+    await_pause();
+    assert_int_equal(waitid(P_PID, (id_t)launcher, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+    if (info.si_pid == launcher)
+        fail_msg("the job ended early:\n%s", scratch_read(log, NULL));
 }

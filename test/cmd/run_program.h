@@ -24,5 +24,7 @@ void program_corpus(const char *folder);
 /* Processes of MPI jobs whose command line has all the words, by rank; 0 for those that are not
  * there. Launchers and shells hold the words too, but no rank. Returns how many there are. */
 int program_ranks(const char *const *words, int word_count, pid_t *pids, int ranks);
+/* A pause while a job that prints to the file log goes on; fails the test if it has ended. */
+void program_await_job(pid_t launcher, const char *log);
 
 #endif

@@ -1,16 +1,15 @@
 /* Saving on a bad disk: a rank that is slow and gets on is not late, however small the timeout; one
- * that is stuck is named. Over threads and over processes: under a launcher this program is one
- * rank. The clock is the test's own: it turns when rank 0 writes, which then waits until rank 1 has
- * looked who is late. */
-#include "../support/await.h"
+ * that is stuck is named. Over threads and over processes, of one host and of several
+ * (test/hosts/test_hosts): under a launcher this program is one rank. The clock turns when rank 0
+ * writes, which then waits until rank 1 has looked who is late. */
 #include "../support/late.h"
 #include "../support/scratch.h"
-#include "../support/wrapped.h"
+#include "../support/turned_clock.h"
 #include "run_program.h"
 
 #include <lockstep/train.h>
 
-#include "comm/flight.h"
+#include "train/trainer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,111 +18,19 @@
 
 #include <cmocka.h>
 #include <ctype.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FOLDER "DISK_FOLDER"
 #define KIND   "DISK_KIND"
 
-enum { RANKS = 2, PIECES = 16, PAUSE_MS = 150, WRITES_SLOW = 20, TEXT_BYTES = 1 << 16 };
+enum { RANKS = 2, PIECES = 16, WRITES_SLOW = 20, TEXT_BYTES = 1 << 16 };
 
 static char *folder; /* of the corpus and of all runs */
-
-/* ---- the clock ------------------------------------------------------------------------------- */
-
-/* Of the ranks, who may be processes. NULL: the machine's, for ranks of several hosts, where
- * answers take time (test/hosts/test_hosts). */
-static struct turned {
-    atomic_llong clock_us, looked_us; /* looked_us: when rank 1 looked last */
-    atomic_bool gave_up;
-} * turned;
-
-static double timeout_s(void)
-{
-    return turned ? 0.5 : 1.5;
-}
-
-/* Who asks again and again, to wait awake for a while, gets on. */
-WRAPPED(ls_now_s);
-double __wrap_ls_now_s(void)
-{
-    return turned ? 1e-6 * (double)atomic_fetch_add(&turned->clock_us, 1) : __real_ls_now_s();
-}
-
-/* A wait that begins anew has no need to look yet. */
-static void looked(const struct ls_comm *comm, double now_s)
-{
-    if (turned && comm->world_ranks[comm->rank] == 1)
-        atomic_store(&turned->looked_us, llround(now_s * 1e6));
-}
-
-WRAPPED(flight_wait_begin);
-void __wrap_flight_wait_begin(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
-{
-    __real_flight_wait_begin(wait, comm, now_s);
-    looked(comm, now_s);
-}
-
-WRAPPED(flight_wait_moved);
-void __wrap_flight_wait_moved(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
-{
-    __real_flight_wait_moved(wait, comm, now_s);
-    looked(comm, now_s);
-}
-
-WRAPPED(flight_wait_look);
-bool __wrap_flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
-                             const struct flight_late *late, double now_s)
-{
-    bool waits = __real_flight_wait_look(wait, comm, late, now_s);
-    looked(comm, now_s);
-    if (turned && !waits)
-        atomic_store(&turned->gave_up, true);
-    return waits;
-}
-
-/* A short sleep, whatever the time is. */
-WRAPPED(pthread_cond_timedwait);
-int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
-                                  const struct timespec *until)
-{
-    double soon_s = __real_ls_now_s() + 0.002;
-    const struct timespec soon = {(time_t)soon_s, (long)(fmod(soon_s, 1) * 1e9)};
-    return __real_pthread_cond_timedwait(cond, mutex, turned ? &soon : until);
-}
-
-/* A quarter of the timeout goes by. */
-static void clock_turn(void)
-{
-    long long turn_us = llround(timeout_s() / 4 * 1e6);
-    long long now_us = atomic_fetch_add(&turned->clock_us, turn_us) + turn_us;
-    do
-        await_pause();
-    while (atomic_load(&turned->looked_us) < now_us && !atomic_load(&turned->gave_up));
-}
-
-/* The clock of the processes that use the folder: nothing where it has none. */
-static void clock_share(const char *directory)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/clock", directory);
-    int file = open(path, O_RDWR | O_CLOEXEC);
-    if (file < 0)
-        return;
-    void *found = mmap(NULL, sizeof *turned, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
-    turned = found == MAP_FAILED ? NULL : found;
-}
 
 /* ---- the disk -------------------------------------------------------------------------------- */
 
@@ -133,12 +40,13 @@ static atomic_bool stands; /* one does not return */
 
 WRAPPED(write);
 
+/* A quarter of the timeout goes by. Rank 1 knows of what this rank did before. */
 static void pause_long(void)
 {
-    if (turned)
-        clock_turn();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+    struct ls_progress *own = ls_progress_keep(NULL);
+    ls_progress_keep(own);
+    atomic_store(&turned->heard_s, ls_progress_s(own) - turned_step_s / 2);
+    turned_await(1, turned_turn(turned_step_s));
 }
 
 /* A bad disk takes part of what is offered, after a while; a stuck one does so five times. */
@@ -156,6 +64,13 @@ ssize_t __wrap_write(int file, const void *data, size_t bytes)
     return __real_write(file, data, ls_min((int64_t)bytes, 1 + (int64_t)bytes / PIECES + 4096));
 }
 
+/* Nobody else has to say who is late. */
+WRAPPED(train_late_grace);
+void __wrap_train_late_grace(double timeout_s)
+{
+    (void)timeout_s;
+}
+
 /* ---- the run --------------------------------------------------------------------------------- */
 
 /* One step, and its checkpoint. */
@@ -170,7 +85,7 @@ static int config_make(struct ls_config *config, const char *directory, const ch
     ls_config_defaults(config);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !status; i++)
         status = ls_config_set(config, keys[i], error);
-    snprintf(key, sizeof key, "comm.timeout_s=%g", timeout_s());
+    snprintf(key, sizeof key, "comm.timeout_s=%g", turned_timeout_s);
     if (!status)
         status = ls_config_set(config, key, error);
     snprintf(key, sizeof key, "data.train=%s/corpus_train", directory);
@@ -195,9 +110,8 @@ static int body(struct ls_comm *world, void *user, struct ls_error *error)
 static int threads_run(const char *out, struct ls_error *error)
 {
     static struct ls_config configs[2];
-    static struct turned clocks[2];
     struct ls_config *config = &configs[disk == DISK_STUCK];
-    turned = &clocks[disk == DISK_STUCK];
+    *turned = (struct turned_clock){0};
     writes = 0;
     stands = false;
     if (config_make(config, folder, out, error))
@@ -225,7 +139,7 @@ static void test_a_stuck_disk_of_threads(void **state)
     int status = threads_run("stuck", &error);
     assert_true(stands);
     disk = DISK_GOOD;
-    if (status != LS_ECOMM || !says_waited(error.text, timeout_s()) ||
+    if (status != LS_ECOMM || !says_waited(error.text, turned_timeout_s) ||
         !strstr(error.text, "late is rank 0: it has left "))
         fail_msg("status %d: %s", status, error.text);
 }
@@ -238,7 +152,7 @@ static int rank_main(const char *kind)
     struct ls_config config;
     struct ls_error error = {0};
     disk = strcmp(kind, "slow") == 0 ? DISK_SLOW : DISK_STUCK;
-    clock_share(getenv(FOLDER));
+    turned_share(scratch_path(getenv(FOLDER), "clock"));
     int status = config_make(&config, getenv(FOLDER), kind, &error);
     if (!status)
         status = ls_comm_mpi_new(&world, &error);
@@ -271,9 +185,8 @@ static void mpi_or_skip(void)
 static int processes_run(const char *kind, char out[TEXT_BYTES])
 {
     char self[PATH_MAX] = "", line[3 * PATH_MAX];
-    static const struct turned begin;
     mpi_or_skip();
-    scratch_write(scratch_path(folder, "mpi/clock"), &begin, sizeof begin);
+    unlink(scratch_path(folder, "mpi/clock"));
     assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
     snprintf(line, sizeof line,
              "OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 "
@@ -308,7 +221,7 @@ static void test_a_stuck_disk_of_processes(void **state)
     static char out[TEXT_BYTES];
     (void)state;
     int code = processes_run("stuck", out);
-    if (code != ls_exit_code(LS_ECOMM) || !says_waited(out, timeout_s()) ||
+    if (code != ls_exit_code(LS_ECOMM) || !says_waited(out, turned_timeout_s) ||
         !strstr(out, "late is rank 0: it has left "))
         fail_msg("exited with %d and printed:\n%s", code, out);
 }

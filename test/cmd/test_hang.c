@@ -1,12 +1,16 @@
 /* No hang: ranks that stop, die, stay away or call something else are named, the last operations of
- * all are kept, and the job ends with the documented code, over processes and over threads. */
-#include "../support/await.h"
+ * all are kept, and the job ends with the documented code, over processes and over threads. Under a
+ * launcher this program is a rank of `lockstep train`. */
+#include "../../cmd/cmd.h"
+
 #include "../support/late.h"
 #include "../support/scratch.h"
-#include "../support/wrapped.h"
+#include "../support/turned_clock.h"
 #include "run_program.h"
 
 #include <lockstep/train.h>
+
+#include "train/trainer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,21 +19,20 @@
 
 #include <cmocka.h>
 #include <limits.h>
-#include <math.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#define CLOCK "HANG_CLOCK"
 #define KEYS                                                                                       \
     "data.train=corpus_train model.preset=gpt2-tiny batch.global=8 parallel.threads=1 "            \
-    "log.progress=off log.tensorboard=false train.save_every=0 comm.timeout_s=3 "
+    "log.progress=off log.tensorboard=false train.save_every=0 "
+
+enum { RANKS = 4 };
 
 static char *folder; /* every command runs there */
 static char enter[PATH_MAX];
@@ -51,11 +54,32 @@ static void expect_text(const char *name, const char *words)
     free(text);
 }
 
-/* ---- processes ------------------------------------------------------------------------------- */
-/* Of the program itself, so their clock is the machine's: one that gets no core for comm.timeout_s
- * is late too. */
+/* ---- the clock ------------------------------------------------------------------------------- */
 
-enum { RANKS = 4 };
+/* The ranks that say who is late. */
+static int all_say = RANKS;
+static _Thread_local int self;
+
+/* A rank that found somebody late leaves when the others have said so too. */
+WRAPPED(train_late_grace);
+void __wrap_train_late_grace(double timeout_s)
+{
+    (void)timeout_s;
+    turned_say();
+    turned_stay(self, all_say);
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+/* The rank that stops says nothing. */
+static int rank_main(int argc, char **argv)
+{
+    turned_share(getenv(CLOCK));
+    turned->ranks = RANKS;
+    all_say = RANKS - 1;
+    self = atoi(getenv("OMPI_COMM_WORLD_RANK"));
+    return cmd_train(argc - 1, argv + 1);
+}
 
 /* The processes of the job that trains into `out`, by rank. */
 static int job_find(const char *out, pid_t pids[RANKS])
@@ -69,14 +93,15 @@ static int job_find(const char *out, pid_t pids[RANKS])
 /* Starts the job in a session of its own and returns the launcher. */
 static pid_t job_start(const char *out)
 {
-    char program[PATH_MAX], line[3 * PATH_MAX];
-    program_path(program, sizeof program);
+    char self_path[PATH_MAX] = "", line[3 * PATH_MAX];
+    assert_true(readlink("/proc/self/exe", self_path, sizeof self_path - 1) > 0);
     snprintf(line, sizeof line,
              "cd '%s' && OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0 "
-             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 exec "
+             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " CLOCK "=%s.clock exec "
              "mpirun --oversubscribe -n %d '%s' train " KEYS
-             "parallel.pp=2 parallel.tp=2 train.steps=1000000 train.out=%s > %s.log 2>&1",
-             folder, RANKS, program, out, out);
+             "comm.timeout_s=%g parallel.pp=2 parallel.tp=2 train.steps=1000000 train.out=%s "
+             "> %s.log 2>&1",
+             folder, out, RANKS, self_path, turned_timeout_s, out, out);
     pid_t child = fork();
     if (child == 0) {
         setsid();
@@ -88,26 +113,32 @@ static pid_t job_start(const char *out)
 }
 
 /* Waits until the run has recorded a few steps. */
-static void job_wait(const char *out)
+static void job_wait(pid_t launcher, const char *out)
 {
-    char name[64];
+    char name[64], log[64];
     struct stat found;
     snprintf(name, sizeof name, "%s/metrics.jsonl", out);
+    snprintf(log, sizeof log, "%s.log", out);
     while (stat(scratch_path(folder, name), &found) || found.st_size <= 1000)
-        await_pause();
+        program_await_job(launcher, scratch_path(folder, log));
 }
 
-/* A signal to rank 2; the job's exit code. Nobody is left behind. */
+/* A signal to rank 2, which is away from then on; the job's exit code. Nobody is left behind. */
 static int job_disturb(const char *out, int signal)
 {
     pid_t pids[RANKS], launcher = job_start(out);
+    char name[64];
     int status;
-    job_wait(out);
+    job_wait(launcher, out);
     int found = job_find(out, pids);
     if (found != RANKS)
         kill(-launcher, SIGKILL);
     assert_int_equal(found, RANKS);
     assert_int_equal(kill(pids[2], signal), 0);
+    snprintf(name, sizeof name, "%s.clock", out);
+    turned_share(scratch_path(folder, name));
+    if (await_stopped(pids[2]))
+        atomic_store(&turned->rank[2].away, INT_MAX);
     assert_int_equal(waitpid(launcher, &status, 0), launcher);
     while (job_find(out, pids))
         await_pause();
@@ -146,7 +177,7 @@ static void test_a_process_that_freezes(void **state)
         expect_text(name, " at #");
         expect_text(name, "; late ");
         char *text = scratch_read(scratch_path(folder, name), NULL);
-        if (!says_waited(text, 3))
+        if (!says_waited(text, turned_timeout_s))
             fail_msg("%s\nis: %s", name, text);
         named = named || strstr(text, "is stopped");
         free(text);
@@ -174,42 +205,10 @@ static void test_a_process_that_dies(void **state)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* The clock of rank threads turns when each of them has begun a wait since it turned last, or is
- * away: it stays away, or has ended. So nobody is late because a core was not free. */
-enum { TURN_US = 5000, ALL = (1 << RANKS) - 1 };
-
-static const double timeout_s = 0.5; /* of that clock */
-static atomic_llong clock_us;
-static atomic_int waited, away;     /* ranks, as bits */
-static _Thread_local int self_mask; /* the bit of the thread's rank; others turn nothing */
-
-/* Who asks again and again, to wait awake for a while, gets on. */
-WRAPPED(ls_now_s);
-double __wrap_ls_now_s(void)
-{
-    return 1e-6 * (double)atomic_fetch_add(&clock_us, 1);
-}
-
-/* A short sleep, whatever the time is. The transport's mutex is held. */
-WRAPPED(pthread_cond_timedwait);
-int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
-                                  const struct timespec *until)
-{
-    double soon_s = __real_ls_now_s() + 0.002;
-    const struct timespec soon = {(time_t)soon_s, (long)(fmod(soon_s, 1) * 1e9)};
-    (void)until;
-    atomic_fetch_or(&waited, self_mask);
-    if (self_mask && (atomic_load(&waited) | atomic_load(&away)) == ALL) {
-        atomic_store(&waited, 0);
-        atomic_fetch_add(&clock_us, TURN_US);
-    }
-    return __real_pthread_cond_timedwait(cond, mutex, &soon);
-}
-
 struct thread_job {
     struct ls_config config;
     struct ls_comm *world; /* of rank 0 */
-    bool calls;            /* rank 0 calls another collective; else it stays until all others end */
+    bool calls; /* rank 0 calls another collective; else it stays until the others say so */
     struct ls_error errors[RANKS];
     int status[RANKS];
 };
@@ -222,8 +221,7 @@ static void on_stepped(void *user, const struct ls_step_report *report)
     if (report->step == 2 && job->calls)
         ls_barrier(job->world, &ignored);
     else if (report->step == 2)
-        for (atomic_fetch_or(&away, self_mask); atomic_load(&away) != ALL;)
-            await_pause();
+        __wrap_train_late_grace(0);
 }
 
 static int thread_body(struct ls_comm *world, void *user, struct ls_error *error)
@@ -231,12 +229,11 @@ static int thread_body(struct ls_comm *world, void *user, struct ls_error *error
     struct thread_job *job = user;
     int rank = ls_comm_rank(world);
     struct ls_run_hooks hooks = {.user = job, .stepped = on_stepped};
-    self_mask = 1 << rank;
+    self = rank;
     if (rank == 0)
         job->world = world;
     job->status[rank] = ls_run(&job->config, world, NULL, &hooks, error);
     job->errors[rank] = *error;
-    atomic_fetch_or(&away, self_mask);
     return job->status[rank];
 }
 
@@ -250,13 +247,13 @@ static struct thread_job *threads_run(const char *out, bool calls)
     char key[PATH_MAX + 32];
     struct ls_error error = {0};
     job = (struct thread_job){.calls = calls};
-    atomic_store(&away, 0);
+    *turned = (struct turned_clock){.ranks = RANKS};
     ls_config_defaults(&job.config);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         assert_int_equal(ls_config_set(&job.config, keys[i], &error), 0);
     snprintf(key, sizeof key, "data.train=%s/corpus_train", folder);
     assert_int_equal(ls_config_set(&job.config, key, &error), 0);
-    snprintf(key, sizeof key, "comm.timeout_s=%g", timeout_s);
+    snprintf(key, sizeof key, "comm.timeout_s=%g", turned_timeout_s);
     assert_int_equal(ls_config_set(&job.config, key, &error), 0);
     snprintf(key, sizeof key, "train.out=%s/%s", folder, out);
     assert_int_equal(ls_config_set(&job.config, key, &error), 0);
@@ -275,7 +272,7 @@ static void test_a_thread_that_stays_away(void **state)
     for (int rank = 0; rank < RANKS; rank++)
         assert_int_equal(job->status[rank], LS_ECOMM);
     for (int rank = 1; rank < RANKS; rank++)
-        if (!says_waited(job->errors[rank].text, timeout_s) ||
+        if (!says_waited(job->errors[rank].text, turned_timeout_s) ||
             !strstr(job->errors[rank].text, " of world (4 ranks); late is rank 0: ") ||
             !strstr(job->errors[rank].text, "away/log"))
             fail_msg("rank %d: %s", rank, job->errors[rank].text);
@@ -308,8 +305,10 @@ static void test_the_program_over_threads(void **state)
                          ls_exit_code(LS_ECOMM), "timed out after ");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (getenv(CLOCK))
+        return rank_main(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_thread_that_stays_away),
         cmocka_unit_test(test_a_thread_that_calls_another_collective),

@@ -1,10 +1,7 @@
 /* Thread ranks that are late: who waits names them, and nothing hangs. A rank is late until the
- * others have said so, however long that takes. The clock is the test's own: it turns when all
- * ranks wait in vain or stay away, and when a rank that works turns it. */
-#include "../support/await.h"
+ * others have said so, however long that takes. */
 #include "../support/late.h"
-#include "../support/wrapped.h"
-#include "comm/flight.h"
+#include "../support/turned_clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,79 +9,17 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-enum { RANKS_MAX = 4, TURN_US = 5000 };
+static int to_tell; /* ranks that shall be told who is late */
 
-static const double timeout_s = 0.3;
-
-/* ---- the clock ------------------------------------------------------------------------------- */
-
-static atomic_llong clock_us;
-static atomic_llong looked_us[RANKS_MAX]; /* when a rank that waits looked last who is late */
-static atomic_bool gave_up;               /* one that waited */
-static int ranks, to_tell;                /* of the world; how many shall be told who is late */
-static atomic_int told, vain;             /* ranks that were; that wait in vain, or stay away */
-static _Thread_local bool in_vain;        /* the next wait of this rank is */
-
+/* The clock turns by itself where some rank is to be late. */
 static void clock_begin(int count, int count_to_tell)
 {
-    ranks = count;
+    *turned = (struct turned_clock){.ranks = count_to_tell ? count : 0};
     to_tell = count_to_tell;
-    atomic_store(&told, 0);
-    atomic_store(&vain, 0);
-    atomic_store(&gave_up, false);
-}
-
-/* Who asks again and again, to wait awake for a while, gets on. */
-WRAPPED(ls_now_s);
-double __wrap_ls_now_s(void)
-{
-    return 1e-6 * (double)atomic_fetch_add(&clock_us, 1);
-}
-
-WRAPPED(flight_wait_begin);
-void __wrap_flight_wait_begin(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
-{
-    __real_flight_wait_begin(wait, comm, now_s);
-    atomic_fetch_add(&vain, in_vain);
-    in_vain = false;
-}
-
-WRAPPED(flight_wait_look);
-bool __wrap_flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
-                             const struct flight_late *late, double now_s)
-{
-    bool waits = __real_flight_wait_look(wait, comm, late, now_s);
-    atomic_store(&looked_us[comm->world_ranks[comm->rank]], llround(now_s * 1e6));
-    if (!waits)
-        atomic_store(&gave_up, true);
-    return waits;
-}
-
-/* A short sleep, whatever the time is. */
-WRAPPED(pthread_cond_timedwait);
-int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
-                                  const struct timespec *until)
-{
-    double soon_s = __real_ls_now_s() + 0.002;
-    const struct timespec soon = {(time_t)soon_s, (long)(fmod(soon_s, 1) * 1e9)};
-    (void)until;
-    if (atomic_load(&vain) >= ranks && atomic_load(&told) < to_tell)
-        atomic_fetch_add(&clock_us, TURN_US);
-    return __real_pthread_cond_timedwait(cond, mutex, &soon);
-}
-
-static void stay_until_told(void)
-{
-    atomic_fetch_add(&vain, 1);
-    while (atomic_load(&told) < to_tell)
-        await_pause();
 }
 
 /* The error is LS_ECOMM and holds all of the texts. */
@@ -97,7 +32,7 @@ static int expect(int status, const struct ls_error *got, const char *const *tex
     for (; *texts; texts++)
         if (!strstr(got->text, *texts))
             return ls_error_set(error, LS_ENUMERIC, "'%s' is not in '%.700s'", *texts, got->text);
-        else if (strstr(*texts, "timed out") && !says_waited(got->text, timeout_s))
+        else if (strstr(*texts, "timed out") && !says_waited(got->text, turned_timeout_s))
             return ls_error_set(error, LS_ENUMERIC, "it did not wait: %.700s", got->text);
     return LS_OK;
 }
@@ -117,7 +52,7 @@ static void run_ranks(int n, int told_ranks,
 /* A group of all ranks, backwards, that has passed barrier #0. */
 static int group_new(struct ls_comm *world, struct ls_comm **group, struct ls_error *error)
 {
-    ls_comm_set_timeout(world, timeout_s);
+    ls_comm_set_timeout(world, turned_timeout_s);
     int status = ls_comm_split(world, 0, -ls_comm_rank(world), group, error);
     if (status != LS_OK)
         return status;
@@ -139,11 +74,9 @@ static int body_stalls(struct ls_comm *world, void *user, struct ls_error *error
         return status;
     ls_comm_label(group, "h.3.attn.qkv");
     if (ls_comm_rank(world) == 1)
-        stay_until_told();
-    else
-        in_vain = true;
+        turned_stay(1, to_tell);
     status = ls_all_reduce_start(group, buffer, 100, NULL, here, &got);
-    atomic_fetch_add(&told, 1);
+    turned_say();
     status = EXPECT(status, &got, error,
                     "all_reduce of 100 F32 [h.3.attn.qkv] (step.c:88): ", "timed out after ",
                     "at #1 of tp (4 ranks)",
@@ -163,18 +96,14 @@ static void test_a_rank_that_stalls_is_named_on_all(void **state)
 
 /* ---- one rank works for long, and says so ---------------------------------------------------- */
 
-/* Such a rank says so four times before it would be late. The others look each time. */
-static void work_and_say_so(int times)
+/* The last rank says so four times before it would be late. The others look each time. */
+static void work_and_say_so(int times, int rank)
 {
-    while (atomic_load(&vain) < ranks - 1)
-        await_pause();
     for (int i = 0; i < times; i++) {
-        long long turn_us = llround(timeout_s / 4 * 1e6);
-        long long now_us = atomic_fetch_add(&clock_us, turn_us) + turn_us;
+        double now_s = turned_turn(turned_step_s);
         ls_progress();
-        for (int r = 0; r < ranks - 1; r++)
-            while (atomic_load(&looked_us[r]) < now_us && !atomic_load(&gave_up))
-                await_pause();
+        for (int r = 0; r < rank; r++)
+            turned_await(r, now_s);
     }
 }
 
@@ -184,11 +113,10 @@ static int body_gets_on(struct ls_comm *world, void *user, struct ls_error *erro
     float buffer[10] = {0};
     int rank = ls_comm_rank(world);
     (void)user;
-    ls_comm_set_timeout(world, timeout_s);
+    ls_comm_set_timeout(world, turned_timeout_s);
     int status = ls_barrier(world, error);
-    in_vain = rank != 3; /* the wait lasts, but does not fail */
     if (rank == 3)
-        work_and_say_so(12);
+        work_and_say_so(12, rank);
     if (status == LS_OK && rank == 3)
         status = ls_send(world, buffer, 10, LS_F32, 2, 0, error);
     if (status == LS_OK && rank == 2)
@@ -216,24 +144,23 @@ static int body_gets_stuck(struct ls_comm *world, void *user, struct ls_error *e
     int rank = ls_comm_rank(world);
     struct ls_error got = {0};
     (void)user;
-    ls_comm_set_timeout(world, timeout_s);
+    ls_comm_set_timeout(world, turned_timeout_s);
     int status = ls_barrier_at(world, (struct ls_call_site){"first.c", 1}, error);
     if (rank == 2) {
-        work_and_say_so(8);
+        work_and_say_so(8, rank);
         atomic_store(&stuck, true);
-        stay_until_told();
+        turned_stay(rank, to_tell);
         return status;
     }
-    in_vain = true;
     status = ls_recv(world, buffer, 10, LS_F32, rank + 1, 0, &got);
     bool early = !atomic_load(&stuck);
-    atomic_fetch_add(&told, 1);
+    turned_say();
     if (early)
         return ls_error_set(error, LS_ENUMERIC, "rank %d did not wait: %s", rank, got.text);
     status = rank ? EXPECT(status, &got, error, "timed out after ", "late is rank 2:")
                   : EXPECT(status, &got, error, "timed out after ",
                            "late is rank 1:", "in the end for rank 2 of the world");
-    stay_until_told();
+    turned_stay(rank, to_tell);
     return status;
 }
 
@@ -258,7 +185,7 @@ static int body_chain(struct ls_comm *world, void *user, struct ls_error *error)
         "; in the end for rank 3 of the world: it has left #0 of pp: barrier (first.c:2)";
     int rank = ls_comm_rank(world);
     (void)user;
-    ls_comm_set_timeout(world, timeout_s);
+    ls_comm_set_timeout(world, turned_timeout_s);
     int status = ls_comm_split(world, (rank + 3) % 4 / 2, rank, &pair, error); /* 1 2 and 3 0 */
     if (status != LS_OK)
         return status;
@@ -266,7 +193,6 @@ static int body_chain(struct ls_comm *world, void *user, struct ls_error *error)
     status = ls_barrier_at(world, (struct ls_call_site){"first.c", 1}, error);
     if (status == LS_OK)
         status = ls_barrier_at(pair, (struct ls_call_site){"first.c", 2}, error);
-    in_vain = rank != 3;
     if (status == LS_OK && rank == 0)
         status = ls_recv_start(world, buffer, 10, LS_F32, 1, 0, NULL, here, &got);
     else if (status == LS_OK && rank == 1)
@@ -274,13 +200,13 @@ static int body_chain(struct ls_comm *world, void *user, struct ls_error *error)
     else if (status == LS_OK && rank == 2)
         status = ls_recv_start(world, buffer, 10, LS_F32, 3, 0, NULL, here, &got);
     else
-        stay_until_told();
-    atomic_fetch_add(&told, 1);
+        turned_stay(rank, to_tell);
+    turned_say();
     if (rank == 2)
         status = EXPECT(status, &got, error, "timed out", "late is rank 3:");
     else if (rank < 2)
         status = EXPECT(status, &got, error, "timed out", "late is rank ", end);
-    stay_until_told();
+    turned_stay(rank, to_tell);
     ls_comm_free(pair);
     return status;
 }
@@ -300,11 +226,10 @@ static int body_crossed(struct ls_comm *world, void *user, struct ls_error *erro
     struct ls_call_site here = {"step.c", 88}, there = {"other.c", 99};
     int rank = ls_comm_rank(world);
     (void)user;
-    ls_comm_set_timeout(world, timeout_s);
+    ls_comm_set_timeout(world, turned_timeout_s);
     int status = ls_barrier(world, error);
     if (status != LS_OK)
         return status;
-    in_vain = true;
     if (rank == 0)
         status = EXPECT(ls_all_reduce_start(world, buffer, 100, NULL, here, &got), &got, error,
                         "all_reduce of 100 F32 (step.c:88): timed out",
@@ -315,8 +240,8 @@ static int body_crossed(struct ls_comm *world, void *user, struct ls_error *erro
                         error, "recv of 100 F32 from rank 0 with tag 3 (other.c:99): timed out",
                         "at #0 of world (2 ranks); late is rank 0: it ",
                         " #1 of world: all_reduce of 100 F32 (step.c:88)");
-    atomic_fetch_add(&told, 1);
-    stay_until_told();
+    turned_say();
+    turned_stay(rank, to_tell);
     return status;
 }
 
@@ -334,21 +259,20 @@ static int body_skips(struct ls_comm *world, void *user, struct ls_error *error)
     struct ls_error got = {0};
     struct ls_call_site first = {"step.c", 88}, second = {"step.c", 89};
     (void)user;
-    ls_comm_set_timeout(world, timeout_s);
+    ls_comm_set_timeout(world, turned_timeout_s);
     int status = ls_comm_rank(world) == 1
                      ? ls_all_reduce_start(world, buffer, 60, NULL, second, &got)
                      : ls_all_reduce_start(world, buffer, 100, NULL, first, &got);
     status = EXPECT(status, &got, error, "mismatch", " calls all_reduce of 100 F32 (step.c:88)",
                     "rank 1 calls all_reduce of 60 F32 (step.c:89)");
     if (status != LS_OK || ls_comm_rank(world) == 1) {
-        stay_until_told();
+        turned_stay(ls_comm_rank(world), to_tell);
         return status;
     }
     /* And where it does not come to one more, it is late. */
     got = (struct ls_error){0};
-    in_vain = true;
     status = ls_all_reduce_start(world, buffer, 60, NULL, second, &got);
-    atomic_fetch_add(&told, 1);
+    turned_say();
     return EXPECT(status, &got, error,
                   "at #1 of world (3 ranks); late is rank 1: it has failed in #0");
 }
@@ -366,17 +290,16 @@ static int body_late_pair(struct ls_comm *world, void *user, struct ls_error *er
     struct ls_error got = {0};
     struct ls_request request;
     (void)user;
-    ls_comm_set_timeout(world, timeout_s);
+    ls_comm_set_timeout(world, turned_timeout_s);
     int status = LS_OK;
     if (ls_comm_rank(world) == 0) {
         status = ls_send_start(world, &value, 1, LS_F32, 1, 5, &request, LS_HERE, error);
-        in_vain = true;
         if (status == LS_OK)
             status = EXPECT(ls_wait(&request, &got), &got, error,
                             "late is rank 1: it has called nothing yet");
-        atomic_fetch_add(&told, 1);
+        turned_say();
     } else {
-        stay_until_told();
+        turned_stay(ls_comm_rank(world), to_tell);
     }
     if (status == LS_OK)
         status = ls_barrier(world, error);
@@ -399,20 +322,27 @@ static void test_a_late_pair(void **state)
 /* ---- a rank that never comes back ------------------------------------------------------------ */
 
 static atomic_bool released, gone;
+static pthread_key_t thread_end; /* its value: where to say that the rank is away for good */
+
+static void on_thread_end(void *away)
+{
+    atomic_store((atomic_int *)away, INT_MAX);
+}
 
 static int body_sleeps_for_ever(struct ls_comm *world, void *user, struct ls_error *error)
 {
     (void)user;
-    ls_comm_set_timeout(world, timeout_s);
-    in_vain = true;
+    ls_comm_set_timeout(world, turned_timeout_s);
+    atomic_int *away = &turned->rank[ls_comm_rank(world)].away;
     if (ls_comm_rank(world) == 2) {
-        atomic_fetch_add(&vain, 1);
+        atomic_store(away, INT_MAX);
         while (!atomic_load(&released))
             await_pause();
         int status = ls_barrier(world, error);
         atomic_store(&gone, true);
         return status;
     }
+    pthread_setspecific(thread_end, away);
     return ls_barrier_at(world, (struct ls_call_site){"step.c", 5}, error);
 }
 
@@ -420,6 +350,7 @@ static void test_a_world_returns_without_it(void **state)
 {
     (void)state;
     struct ls_error error = {0};
+    assert_int_equal(pthread_key_create(&thread_end, on_thread_end), 0);
     clock_begin(3, 1);
     int status = ls_world_run(3, body_sleeps_for_ever, NULL, &error);
     atomic_store(&released, true);

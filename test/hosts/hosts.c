@@ -217,14 +217,11 @@ char *hosts_said(const char *directory, const char *out)
     return scratch_read(scratch_path(directory, name), NULL);
 }
 
-/* Fails where the job has ended before what is waited for came. */
-static void pause_or_fail(pid_t launcher, const char *directory, const char *out)
+static void await_job(pid_t launcher, const char *directory, const char *out)
 {
-    siginfo_t info = {0};
-    await_pause();
-    assert_int_equal(waitid(P_PID, (id_t)launcher, &info, WEXITED | WNOHANG | WNOWAIT), 0);
-    if (info.si_pid == launcher)
-        fail_msg("the job ended early:\n%s", hosts_said(directory, out));
+    char name[64];
+    snprintf(name, sizeof name, "%s.log", out);
+    program_await_job(launcher, scratch_path(directory, name));
 }
 
 void hosts_wait_steps(pid_t launcher, const char *directory, const char *out, int ranks,
@@ -234,7 +231,7 @@ void hosts_wait_steps(pid_t launcher, const char *directory, const char *out, in
     struct stat found;
     snprintf(name, sizeof name, "%s/metrics.jsonl", out);
     while (stat(scratch_path(directory, name), &found) != 0 || found.st_size == 0)
-        pause_or_fail(launcher, directory, out);
+        await_job(launcher, directory, out);
     assert_int_equal(job_find(directory, out, pids), ranks);
 }
 
@@ -256,7 +253,7 @@ int hosts_last_step(const char *directory, const char *out)
 void hosts_wait_checkpoint(pid_t launcher, const char *directory, const char *out)
 {
     while (!hosts_last_step(directory, out))
-        pause_or_fail(launcher, directory, out);
+        await_job(launcher, directory, out);
 }
 
 /* Whether a process is on a host, but for those that hold them: launchers, their daemons (which

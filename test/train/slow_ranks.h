@@ -1,17 +1,14 @@
 /* Ranks that are slow by a clock that the test turns, in runs that watch for drift: what the linker
- * puts in the place of the clock, of the update, of the loader, and of the begin of a wait
- * (Makefile, "wrap"). Nothing takes time but updates and samples, whatever the machine does; a wait
- * ends when the slowest rank has come as far. Included by the one file of such a test; each rank
- * sets `here` to its number.
+ * puts in the place of the update and of the loader (Makefile, "wrap"). Nothing takes time but
+ * updates and samples, whatever the machine does; a wait ends when the slowest rank has come as
+ * far. Included by the one file of such a test; each rank sets `here` to its number.
  */
 #ifndef TEST_TRAIN_SLOW_RANKS_H
 #define TEST_TRAIN_SLOW_RANKS_H
 
-#include "../support/wrapped.h"
+#include "../support/turned_clock.h"
 
 #include <lockstep/train.h>
-
-#include "comm/flight.h"
 
 /* Of config_of_words, with the directory of tokens_setup twice behind it: ten steps in RUN/run. */
 #define SLOW_RANKS_RUN                                                                             \
@@ -24,15 +21,11 @@ enum { BASE_MS = 60, RANKS_MAX = 4, FAIL = -1 };
 static int update_ms[RANKS_MAX], input_ms[RANKS_MAX]; /* of each rank */
 static _Thread_local int here;
 
-/* Of the thread's rank: its time, how often it asked, and how many of each it has done. Who asks
- * again and again, to wait awake for a while, gets on. */
-static _Thread_local int64_t clock_ms, asked, updates, takes;
+static _Thread_local int64_t updates, takes; /* how many of each the rank has done */
 
-WRAPPED(ls_now_s);
-double __wrap_ls_now_s(void)
+static void works_for(int ms)
 {
-    static const double begin_s = 1e9; /* so late that no wait until a time of it ends by itself */
-    return begin_s + 1e-3 * (double)clock_ms + 1e-6 * (double)asked++;
+    turned_ahead_ns += 1000000 * (int64_t)ms;
 }
 
 WRAPPED(ls_optimizer_step);
@@ -43,7 +36,7 @@ int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
     if (update_ms[here] == FAIL && step->step == 4)
         return ls_error_set(error, LS_EIO, "rank %d fails", here);
     updates++;
-    clock_ms += ls_max(update_ms[here], 0);
+    works_for((int)ls_max(update_ms[here], 0));
     return __real_ls_optimizer_step(optimizer, ops, slices, count, step, error);
 }
 
@@ -53,25 +46,24 @@ int __wrap_ls_loader_take(struct ls_loader *loader, const int32_t **inputs, cons
 {
     int status = __real_ls_loader_take(loader, inputs, targets, wait_s, error);
     takes++;
-    clock_ms += input_ms[here];
+    works_for(input_ms[here]);
     *wait_s = 1e-3 * input_ms[here];
     return status;
 }
 
-WRAPPED(flight_wait_begin);
-void __wrap_flight_wait_begin(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
+static void await_slowest(void)
 {
     int64_t update = 0, input = 0;
     for (int i = 0; i < RANKS_MAX; i++) {
         update = ls_max(update, update_ms[i]);
         input = ls_max(input, input_ms[i]);
     }
-    clock_ms = ls_max(clock_ms, updates * update + takes * input);
-    __real_flight_wait_begin(wait, comm, now_s);
+    turned_ahead_ns = ls_max(turned_ahead_ns, 1000000 * (updates * update + takes * input));
 }
 
 static void slow(int base_ms, int rank, int ms)
 {
+    turned_before_wait = await_slowest;
     for (int i = 0; i < RANKS_MAX; i++) {
         update_ms[i] = i == rank ? ms : base_ms;
         input_ms[i] = 0;
