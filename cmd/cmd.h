@@ -134,8 +134,9 @@ void cmd_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-/* LS_ECONFIG if LOCKSTEP_PROGRESS in the environment is neither on nor off. */
-int cmd_progress_check(struct ls_error *error);
+/* Whether LOCKSTEP_PROGRESS in the environment lets commands show how far they are: LS_ECONFIG if
+ * it is neither on nor off. */
+int cmd_progress_read(bool *shown, struct ls_error *error);
 /* Standard error shows how far the command is from here on (lockstep/base/meter.h), and names it.
  * Nothing is shown with LOCKSTEP_PROGRESS=off. */
 void cmd_progress_begin(const char *page_name);

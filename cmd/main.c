@@ -135,7 +135,8 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     launch_arguments(argv);
     struct ls_error error;
-    if (cmd_progress_check(&error)) {
+    bool shown;
+    if (cmd_progress_read(&shown, &error)) {
         fprintf(stderr, "lockstep: %s\n", error.text);
         return ls_exit_code(error.code);
     }

@@ -31,10 +31,11 @@ static void write_text(void *user, const char *text, size_t bytes)
     fflush(stderr);
 }
 
-int cmd_progress_check(struct ls_error *error)
+int cmd_progress_read(bool *shown, struct ls_error *error)
 {
     const char *given = getenv("LOCKSTEP_PROGRESS");
-    if (!given || !*given || strcmp(given, "on") == 0 || strcmp(given, "off") == 0)
+    *shown = !given || !*given || strcmp(given, "on") == 0;
+    if (*shown || strcmp(given, "off") == 0)
         return LS_OK;
     return ls_error_set(error, LS_ECONFIG,
                         "LOCKSTEP_PROGRESS = %s: expected on or off; unset it for on", given);
@@ -42,8 +43,10 @@ int cmd_progress_check(struct ls_error *error)
 
 void cmd_progress_begin(const char *page_name)
 {
-    const char *given = getenv("LOCKSTEP_PROGRESS");
-    if (given && strcmp(given, "off") == 0)
+    struct ls_error error;
+    bool shown;
+    cmd_progress_read(&shown, &error);
+    if (!shown)
         return;
     static char title[64];
     snprintf(title, sizeof title, "lockstep %s", page_name);
