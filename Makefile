@@ -40,7 +40,7 @@ CFLAGS_BASE := -std=c11 -D_GNU_SOURCE -DLS_VERSION='"$(VERSION)"' -Iinclude -Isr
 	-ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -Wall -Wextra -Wvla \
 	-Wmissing-prototypes $(shell pkg-config --cflags $(LIBS_PC) 2>/dev/null)
 # Objects name no folder above the tree, so that ccache gives one clone what another compiled.
-CFLAGS_BASE += -ffile-prefix-map=$(CURDIR)=.
+CFLAGS_BASE += -ffile-prefix-map='$(CURDIR)'=.
 ifeq ($(WERROR),1)
 CFLAGS_BASE += -Werror
 endif
@@ -284,7 +284,7 @@ fuzz:
 	+$(MAKE) --no-print-directory BUILD=$(BUILD)-fuzz CC=clang MPI=0 \
 		SANITIZE=address,undefined,fuzzer-no-link fuzzers
 	@for fuzzer in $(FUZZERS); do echo "== $$fuzzer"; mkdir -p $$fuzzer.corpus; \
-		(cd $$fuzzer.corpus && $(CURDIR)/$$fuzzer -max_total_time=$(SECONDS) -print_final_stats=1 \
+		(cd $$fuzzer.corpus && '$(CURDIR)'/$$fuzzer -max_total_time=$(SECONDS) -print_final_stats=1 \
 		-verbosity=0 . ) || exit 1; done
 .PHONY: fuzzers
 fuzzers: $(patsubst %.c,$(BUILD)/%,$(wildcard test/*/fuzz_*.c))
@@ -348,10 +348,11 @@ define pc_write
 		'Libs.private: $(LDLIBS)' > $(3)
 endef
 comma := ,
+escaped = $(subst $(empty) ,\ ,$(1))
 # With PKG_CONFIG_PATH=build, pkg-config finds this one: programs link with the build tree.
 $(BUILD)/lockstep-uninstalled.pc: Makefile
 	@mkdir -p $(@D)
-	$(call pc_write,$(abspath $(BUILD)),$(CURDIR)/include,$@)
+	$(call pc_write,$(call escaped,$(abspath $(BUILD))),$(call escaped,$(CURDIR)/include),$@)
 
 install: all man
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig \

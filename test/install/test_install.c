@@ -50,6 +50,17 @@ static void test_a_program_links_with_the_build_tree(void **state)
                   "ldd \"$scratch/program\" | grep -q \"$build/liblockstep.so.0\"");
 }
 
+/* One object of it stands for all. */
+static void test_a_clone_may_have_a_blank_in_its_path(void **state)
+{
+    shell(*state, "mkdir \"$scratch/a clone\"\n"
+                  "cp -r Makefile include src examples \"$scratch/a clone\"\n"
+                  "cd \"$scratch/a clone\"\n"
+                  "command make -s build/src/base/error.o build/lockstep-uninstalled.pc\n"
+                  "flags=$(PKG_CONFIG_PATH=build pkg-config --cflags lockstep)\n"
+                  "eval \"${CC:-cc} -c examples/collective.c $flags -o collective.o\"\n");
+}
+
 static void test_a_program_links_with_another_prefix(void **state)
 {
     shell(*state, "make install PREFIX=\"$scratch/prefix\"\n"
@@ -98,6 +109,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_a_program_links_with_the_build_tree),
+        TEST(test_a_clone_may_have_a_blank_in_its_path),
         TEST(test_a_program_links_with_another_prefix),
         TEST(test_a_folder_for_libraries_of_its_own),
         TEST(test_a_staged_installation),
