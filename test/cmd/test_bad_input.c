@@ -604,7 +604,7 @@ static void expect_stopped(const char *arguments, const char *words)
     snprintf(before, sizeof before,
              "%s lines() { cat stopped/metrics.jsonl 2>/dev/null | wc -l; }; n=$(lines);", enter);
     snprintf(command, sizeof command,
-             "%s & pid=$!; while test $(lines) -le $n; do sleep 0.02; done;"
+             "%s & pid=$!; while kill -0 $pid && test $(lines) -le $n; do sleep 0.02; done;"
              "kill -TERM $pid; wait $pid",
              arguments);
     program_expect_under(before, command, ls_exit_code(LS_ESTOPPED), words);

@@ -123,7 +123,7 @@ static void test_processes_hold_it_too(void **state)
     run_end(child, SIGTERM);
     expect("{ " MPIRUN "$L train $C train.out=busy-mpi parallel.dp=2 train.steps=60000 "
            "train.resume=auto > /dev/null 2>&1 & "
-           "until test -s busy-mpi/lock; do sleep 0.1; done; "
+           "until test -s busy-mpi/lock; do kill -0 $! || exit 9; sleep 0.1; done; "
            "$L train $C train.out=busy-mpi train.resume=auto train.steps=60000; code=$?; "
            "kill -TERM $!; wait; exit $code; }",
            ls_exit_code(LS_EBUSY), "is held by process ");
@@ -448,7 +448,8 @@ static bool on_small_disk(int kib, const char *line, int code, const char *words
 
 /* Fills the disk under a run, waits until that is said, and makes room again. */
 #define FULL_AND_ROOM                                                                              \
-    "await() { until grep -q \"$1\" full.log; do sleep 0.1; done; }\n"                             \
+    "await() {\n"                                                                                  \
+    "    until grep -q \"$1\" full.log; do kill -0 $! || exit 9; sleep 0.1; done; }\n"             \
     "await 'step 1/'; dd if=/dev/zero of=disk/ballast bs=4k 2> /dev/null\n"                        \
     "await 'without records in metrics.jsonl'\n"                                                   \
     "await 'without records in the TensorBoard events'\n"                                          \

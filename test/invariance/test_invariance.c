@@ -194,15 +194,14 @@ static int layout_check(struct session *s, uint64_t index, int recipe,
     struct ls_error error = {0};
     char text[1024], tensor[200];
     ls_config_layout_text(config, one, text, sizeof text);
-    double begin_s = ls_now_s();
     bool mpi = config->comm.transport == LS_TRANSPORT_MPI;
     bool halves = !mpi && index % 6 == 5 && s->steps > 1;
     int status = mpi      ? proof_mpi(s, config, proof, &error)
                  : halves ? proof_halves(s, config, index, proof, &error)
                           : ls_proof_threads(config, s->steps, proof, &error);
     if (getenv("INVARIANCE_VERBOSE"))
-        printf("%llu %s: %s%s, %.1f s\n", (unsigned long long)index, recipe_names[recipe], text,
-               halves ? ", and another" : "", ls_now_s() - begin_s);
+        printf("%llu %s: %s%s\n", (unsigned long long)index, recipe_names[recipe], text,
+               halves ? ", and another" : "");
     if (status) {
         printf("%llu %s: %s: %s\n", (unsigned long long)index, recipe_names[recipe], text,
                error.text);
