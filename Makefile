@@ -108,6 +108,13 @@ $(BUILD)/commit: always
 $(BUILD)/src/base/version.o: CFLAGS_BASE += -DLS_COMMIT="\"$$(cat $(BUILD)/commit)\""
 $(BUILD)/src/base/version.o: $(BUILD)/commit
 
+# Text files as strings of C.
+$(BUILD)/%.inc: %
+	@mkdir -p $(@D)
+	$(Q)sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' $< > $@
+$(BUILD)/src/planner/lesson.o: CFLAGS_BASE += -I$(BUILD)
+$(BUILD)/src/planner/lesson.o: $(addprefix $(BUILD)/,src/planner/lessons.txt.inc clusters/h100-2048.yaml.inc)
+
 $(BUILD)/liblockstep.a: $(OBJECTS)
 	@rm -f $@
 	$(call say,AR,$@)

@@ -27,59 +27,51 @@ static int refuse_others(const struct cmd_args *args, struct ls_error *error)
     return LS_OK;
 }
 
-struct picture {
-    char *text;
-    size_t bytes;
+struct asked {
+    const struct ls_lesson *lesson;
+    struct ls_lesson_ask ask;
 };
 
-static int picture_write(const void *context, FILE *file, struct ls_error *error)
+static int lesson_write(const void *context, FILE *picture, struct ls_error *error)
 {
-    const struct picture *picture = context;
-    if (fwrite(picture->text, 1, picture->bytes, file) < picture->bytes)
-        return ls_error_set(error, LS_EIO, "the picture cannot be written");
-    return LS_OK;
+    const struct asked *asked = context;
+    struct ls_lesson_ask ask = asked->ask;
+    ask.picture = picture;
+    return ls_lesson_run(asked->lesson, &ask, error);
 }
 
 /* The page is printed once its picture is written. */
-static int run(const struct ls_lesson *lesson, const struct ls_cluster *cluster, const char *svg,
-               struct ls_error *error)
+static int run(struct asked *asked, const char *svg, struct ls_error *error)
 {
-    struct picture page = {0}, picture = {0};
-    struct ls_lesson_ask ask = {.cluster = cluster};
-    ask.text = open_memstream(&page.text, &page.bytes);
-    ask.picture = svg ? open_memstream(&picture.text, &picture.bytes) : NULL;
-    int status = ask.text && (ask.picture || !svg)
-                     ? ls_lesson_run(lesson, &ask, error)
-                     : ls_error_set(error, LS_ENOMEM, "no memory for a lesson");
-    if (ask.text)
-        fclose(ask.text);
-    if (ask.picture)
-        fclose(ask.picture);
+    char *page = NULL;
+    size_t bytes;
+    asked->ask.text = open_memstream(&page, &bytes);
+    if (!asked->ask.text)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a lesson");
+    int status =
+        svg ? ls_file_write(svg, lesson_write, asked, error) : lesson_write(asked, NULL, error);
+    fclose(asked->ask.text);
+    if (!status)
+        cmd_print("%s", page);
     if (!status && svg)
-        status = ls_file_write(svg, picture_write, &picture, error);
-    if (!status) {
-        cmd_print("%s", page.text);
-        if (svg)
-            cmd_print("\nwrote %s\n", svg);
-    }
-    free(page.text);
-    free(picture.text);
+        cmd_print("\nwrote %s\n", svg);
+    free(page);
     return status;
 }
 
 int plan_lesson(const struct cmd_args *args, struct ls_error *error)
 {
-    const struct ls_lesson *lesson;
     struct ls_cluster cluster = {0};
+    struct asked asked = {.lesson = NULL};
     const char *path = cmd_args_value(args, "--cluster");
-    int status = ls_lesson_find(cmd_args_value(args, "--lesson"), &lesson, error);
+    int status = ls_lesson_find(cmd_args_value(args, "--lesson"), &asked.lesson, error);
     if (!status)
         status = refuse_others(args, error);
     if (!status && path)
         status = ls_cluster_read(path, &cluster, error);
-    if (status)
-        return status;
-    status = run(lesson, path ? &cluster : NULL, cmd_args_value(args, "--svg"), error);
+    asked.ask.cluster = path ? &cluster : NULL;
+    if (!status)
+        status = run(&asked, cmd_args_value(args, "--svg"), error);
     ls_cluster_release(&cluster);
     return status;
 }

@@ -1,73 +1,90 @@
-/* planner/lesson_private.h - what lessons share: text, numbers, configurations, bars. Private to
- * src/planner. */
+/* planner/lesson_private.h - lessons.txt: pages with formulas in them. Private to src/planner.
+ *
+ * A line that begins with two spaces goes on with the one before. The beginning of a line says what
+ * it is:
+ *
+ *   keys KEY=VALUE...          what all cases of the lesson have
+ *   case NAME: KEY=VALUE...    a configuration, of whose forecast and memory formulas ask
+ *   let P(z) = EXPRESSION      a function of one variable, or of none
+ *   def row {gb P(z)}|...      text that {row} stands for
+ *   = Given                    the name of a part
+ *   (four spaces)              printed as it is: formulas, commands
+ *   |      |    a|    b|       the head of a table: its columns are as wide as they are here, and
+ *                              what comes after the last bar is not padded
+ *   _      |     |     |       the same, not printed
+ *   >ZeRO {z}|{gb P(z)}        a row
+ *   @z 0 1 2:LINE              the line with z as 0, 1 and 2; 1~9 are all from 1 to 9
+ *   ?CONDITION:LINE            the line if the condition is not 0
+ *   ~4                         1F1B of 4 stages and 4 micro-batches, drawn with letters
+ *   !bars TITLE|AXIS|PART...   the picture; its lines are in lesson_picture.c
+ *   ; ...                      a comment
+ *   anything else              a paragraph, which is wrapped
+ *
+ * In braces stands a form and an expression: {gb N} is "112 GB". Forms are in lesson_page.c,
+ * the functions that expressions call in lesson_values.c. Expressions have numbers, + - * / < and
+ * parentheses, lower-case letters as variables, and names. */
 #ifndef PLANNER_LESSON_PRIVATE_H
 #define PLANNER_LESSON_PRIVATE_H
 
+#include <lockstep/planner/cost.h>
 #include <lockstep/planner/lesson.h>
+#include <lockstep/planner/search.h>
 
-struct ls_lesson_page {
+struct lesson_result {
+    const char *name;
+    double parameters, flops, ranks, tp, pp, dp, zero, fits;
+    double held[LS_MEMORY_KINDS], taken;
+    struct ls_forecast forecast;
+};
+
+enum {
+    LESSON_LETTERS = 26,
+    LESSON_NAMES_MAX = 24,
+    LESSON_CASES_MAX = 16,
+    LESSON_ARGUMENTS_MAX = 3
+};
+struct lesson_picture;
+struct lesson_page {
+    const struct ls_lesson *lesson;
     const struct ls_cluster *cluster; /* NULL: the lesson has none */
     bool own;                         /* these are the lesson's own figures */
-    FILE *text, *picture;
+    FILE *text;
+    struct lesson_picture *picture; /* NULL: none */
+    struct lesson_result results[LESSON_CASES_MAX];
+    int result_count;
+    double variables[LESSON_LETTERS];
+    const char *names[LESSON_NAMES_MAX]; /* what follows "let ", "def " and "keys " */
+    int name_count;
+    const char *head; /* of the table */
+    int status;       /* the first failure; what follows computes nothing new */
+    struct ls_error *error;
 };
 
-int lesson_memory(const struct ls_lesson_page *page, struct ls_error *error);
-int lesson_bubble(const struct ls_lesson_page *page, struct ls_error *error);
-int lesson_allreduce(const struct ls_lesson_page *page, struct ls_error *error);
-int lesson_3d(const struct ls_lesson_page *page, struct ls_error *error);
-int lesson_scaling(const struct ls_lesson_page *page, struct ls_error *error);
-
-/* ---- text ------------------------------------------------------------------------------------
- */
-
-/* "Given" on a line of its own, after an empty one. */
-void lesson_part(const struct ls_lesson_page *page, const char *title);
-/* A paragraph, indented, in lines of at most 96 columns. */
-void lesson_say(const struct ls_lesson_page *page, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-/* A command to type, on a line of its own. */
-void lesson_command(const struct ls_lesson_page *page, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-/* What the figures of the cluster are, and where they are from. */
-void lesson_say_cluster(const struct ls_lesson_page *page);
-
-struct lesson_number {
-    char text[32];
+struct lesson_text {
+    char text[2048];
 };
-struct lesson_number lesson_gb(double bytes);     /* "112 GB", of 10^9 bytes */
-struct lesson_number lesson_seconds(double s);    /* "1.23 s", "56.7 ms" */
-struct lesson_number lesson_percent(double part); /* "84.2 %"; "-" of NaN */
 
-/* ---- configurations --------------------------------------------------------------------------
- */
+/* Prints a line of the page. */
+void lesson_line(struct lesson_page *page, const char *line);
+/* The text, with what stands in braces computed. */
+struct lesson_text lesson_expand(struct lesson_page *page, const char *text);
+/* What follows the name where it was given a meaning; NULL: it was not. */
+const char *lesson_name(const struct lesson_page *page, const char *name, int length);
 
-/* From keys as one writes them on a command line; resolved. */
+/* The expression that begins there; moves on behind it. */
+double lesson_expression(struct lesson_page *page, const char **at);
+/* A function of the code that plans. */
+double lesson_call(struct lesson_page *page, const char *name, const double *a);
+/* "NAME: KEYS" */
+void lesson_case(struct lesson_page *page, const char *line);
+/* Why case i is not the best one. */
+struct ls_reason lesson_reason(const struct lesson_page *page, int i);
+void lesson_schedule(struct lesson_page *page, int stages);
 int lesson_config(const char *keys, struct ls_config *config, struct ls_error *error);
-/* LS_ELAYOUT where the cluster has fewer accelerators than the lesson has ranks. */
-int lesson_room(const struct ls_cluster *cluster, const char *lesson, int64_t ranks,
-                struct ls_error *error);
-/* The forecast of such keys on the cluster. */
-int lesson_forecast(const struct ls_cluster *cluster, const char *keys,
-                    struct ls_forecast *forecast, struct ls_error *error);
 
-/* ---- bars ------------------------------------------------------------------------------------
- */
-
-enum { LESSON_PARTS_MAX = 5, LESSON_BARS_MAX = 12 };
-struct lesson_bar {
-    char label[64];
-    double parts[LESSON_PARTS_MAX];
-    char note[64]; /* behind the bar */
-};
-struct lesson_bars {
-    const char *title, *axis;
-    const char *legends[LESSON_PARTS_MAX];
-    int part_count, count;
-    struct lesson_bar bar[LESSON_BARS_MAX];
-    double limit; /* a line across; 0: none */
-    const char *limit_text;
-};
-/* Nothing where file is NULL. */
-void lesson_bars_draw(const struct lesson_bars *bars, FILE *file);
+int lesson_picture_new(struct lesson_picture **picture, struct ls_error *error);
+/* A line of the page that begins with "!". */
+void lesson_picture_line(struct lesson_page *page, const char *line);
+int lesson_picture_draw(const struct lesson_picture *picture, FILE *file, struct ls_error *error);
 
 #endif

@@ -5,8 +5,8 @@
  *
  * A lesson prints a question, what is given, the formula with its source, the numbers as a table,
  * the answer, and an exercise with the command that checks it. Every number comes from the code
- * that plans: closed forms, schedule tables, memory plans, forecasts. What is given is written
- * here. Everything here is Local.
+ * that plans: closed forms, schedule tables, memory plans, forecasts. The pages, with what is
+ * given, are src/planner/lessons.txt. Everything here is Local.
  */
 #ifndef LOCKSTEP_PLANNER_LESSON_H
 #define LOCKSTEP_PLANNER_LESSON_H
@@ -23,11 +23,12 @@ struct ls_lesson_ask {
     FILE *picture; /* one <svg> element; NULL: none */
 };
 
-struct ls_lesson_page; /* private */
 struct ls_lesson {
-    const char *name, *title;
-    bool has_cluster; /* it computes with a cluster's figures */
-    int (*page)(const struct ls_lesson_page *page, struct ls_error *error);
+    const char *name;
+    bool has_cluster;     /* it computes with a cluster's figures */
+    bool forecasts;       /* of its cases; else it asks for their memory alone */
+    int64_t ranks, hosts; /* that the cluster has to have */
+    const char *link;     /* its own rate between hosts; NULL: the figures' */
 };
 
 /* All lessons, in the order in which to read them. */
