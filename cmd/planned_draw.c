@@ -146,22 +146,17 @@ static void colours_choose(struct timeline *timeline)
     }
 }
 
-struct classes {
-    char text[16];
-};
-static struct classes classes_of(const struct timeline *timeline, int kind)
+static struct ls_picture_class class_of(const struct timeline *timeline, int kind)
 {
     static const char *const passes[] = {
         [LS_WORK_PASS_NONE] = "ls-f5",       [LS_WORK_PASS_FORWARD] = "ls-a00",
         [LS_WORK_PASS_RECOMPUTE] = "ls-a01", [LS_WORK_PASS_BACKWARD] = "ls-a30",
         [LS_WORK_PASS_INPUT] = "ls-a10",     [LS_WORK_PASS_WEIGHTS] = "ls-a20",
         [LS_WORK_PASS_REDUCE] = "ls-a21",    [LS_WORK_PASS_UPDATE] = "ls-a11"};
-    struct classes classes;
+    struct ls_picture_class class = ls_picture_class("ls-f", timeline->colour[kind]);
     if (kind < MOVES)
-        snprintf(classes.text, sizeof classes.text, "%s", passes[pass_of(kind)]);
-    else
-        snprintf(classes.text, sizeof classes.text, "ls-f%d", timeline->colour[kind]);
-    return classes;
+        snprintf(class.text, sizeof class.text, "%s", passes[pass_of(kind)]);
+    return class;
 }
 
 /* ---- the picture ------------------------------------------------------------------------------
@@ -174,13 +169,13 @@ static int legend_draw(const struct timeline *timeline, const struct lane *lane,
         .file = file, .left = LEFT, .right = LEFT + COLUMNS + RIGHT, .x = LEFT, .y = y};
     for (int kind = lane->first; kind < lane->end; kind++)
         if (is_drawn(timeline, lane, kind))
-            ls_legend_add(&legend, classes_of(timeline, kind).text, kind_name(kind));
+            ls_legend_add(&legend, class_of(timeline, kind).text, kind_name(kind));
     if (lane == &computing && waits(timeline))
         ls_legend_add(&legend, "ls-idle", "waiting");
     if (legend.x == LEFT)
         return y;
     if (file)
-        ls_picture_text(file, "ls-soft", LEFT - 8, y + 12, "end", "", lane->name);
+        ls_picture_text(file, "ls-soft", LEFT - 8, y + 12, "end", "%s", lane->name);
     return (int)legend.y + LS_LEGEND_ROW;
 }
 
@@ -198,7 +193,7 @@ static void kind_draw(FILE *file, const struct timeline *timeline, int r, const 
         if (high == low)
             continue;
         if (!any)
-            fprintf(file, "<path class=\"%s\" d=\"", classes_of(timeline, kind).text);
+            fprintf(file, "<path class=\"%s\" d=\"", class_of(timeline, kind).text);
         fprintf(file, "M%d %dh%dv%dh%dz", LEFT + c, y + lane->height - high, end - c, high - low,
                 c - end);
         any = true;
@@ -209,9 +204,8 @@ static void kind_draw(FILE *file, const struct timeline *timeline, int r, const 
 
 static void row_draw(FILE *file, const struct timeline *timeline, int r, int y)
 {
-    char label[32];
-    snprintf(label, sizeof label, "rank %ld", (long)timeline->rows[r].rank);
-    ls_picture_text(file, "ls-soft", LEFT - 8, y + 13, "end", "", label);
+    ls_picture_text(file, "ls-soft", LEFT - 8, y + 13, "end", "rank %ld",
+                    (long)timeline->rows[r].rank);
     if (waits(timeline))
         ls_picture_rect(file, "ls-idle", LEFT, y, COLUMNS, computing.height, NULL);
     for (int kind = 0; kind < KINDS; kind++) {
@@ -227,17 +221,10 @@ static void axis_draw(FILE *file, const struct timeline *timeline, double y)
     struct ls_scale scale = {
         .high = timeline->step_s * (long_step ? 1 : 1e3), .from = LEFT, .to = LEFT + COLUMNS};
     ls_scale_fit(&scale, 8);
-    ls_picture_line(file, "ls-line", scale.from, y, scale.to, y);
-    for (int i = 0; i < scale.ticks; i++) {
-        double at = ls_scale_place(&scale, scale.tick[i]);
-        ls_picture_line(file, "ls-line", at, y, at, y + 5);
-        ls_picture_text(file, "ls-text", at, y + 20, "middle", "",
-                        ls_scale_label(&scale, scale.tick[i]).text);
-    }
     snprintf(text, sizeof text, "%s; ranks that do the same are drawn once%s",
              long_step ? "seconds" : "milliseconds",
              timeline->left_out ? ", and some kinds are left out" : "");
-    ls_picture_text(file, "ls-soft", LEFT + COLUMNS / 2.0, y + 40, "middle", "", text);
+    ls_scale_axis(file, &scale, y, text);
 }
 
 /* "1.90 s", "94.2 ms" */
@@ -258,7 +245,7 @@ static int timeline_write(const void *context, FILE *file, struct ls_error *erro
     int top = legend_draw(timeline, &moving, legend_draw(timeline, &computing, 36, NULL), NULL) + 8;
     int bottom = top + timeline->count * ROW;
     ls_picture_begin(file, LEFT + COLUMNS + RIGHT, bottom + 50, title);
-    ls_picture_text(file, "ls-title", 8, 24, "start", "", title);
+    ls_picture_text(file, "ls-title", 8, 24, "start", "%s", title);
     legend_draw(timeline, &moving, legend_draw(timeline, &computing, 36, file), file);
     for (int r = 0; r < timeline->count; r++)
         row_draw(file, timeline, r, top + r * ROW);

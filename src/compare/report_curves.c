@@ -256,18 +256,18 @@ static void bars(struct report *report, const char *what, const double (*seconds
         for (int p = 0; p < PARTS; p++)
             all += seconds[r][p];
         if (label)
-            ls_picture_text(report->file, "ls-text", 0, y + BAR - 8, "start", "",
+            ls_picture_text(report->file, "ls-text", 0, y + BAR - 8, "start", "%s",
                             report->runs[r].label);
         ls_picture_rect(report->file, "ls-idle", x, y, width - label, BAR, NULL);
         for (int p = 0; p < PARTS && all > 0; p++) {
             double wide = (width - label) * seconds[r][p] / all;
-            char classes_of[24], tip[128];
+            char tip[128];
             if (wide < 0.05)
                 continue;
-            snprintf(classes_of, sizeof classes_of, "ls-part%d", p);
             snprintf(tip, sizeof tip, "%s: %s, %.1f %%", report_part_name((enum report_part)p),
                      report_seconds(seconds[r][p]).text, 100 * seconds[r][p] / all);
-            ls_picture_rect(report->file, classes_of, x, y, wide, BAR, tip);
+            ls_picture_rect(report->file, ls_picture_class("ls-part", p).text, x, y, wide, BAR,
+                            tip);
             x += wide;
         }
     }

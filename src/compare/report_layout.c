@@ -60,16 +60,15 @@ static void grid_measure(struct grid *grid, const struct ls_layout *layout, int 
 
 static void cell_draw(const struct grid *grid, const int64_t at[LS_AXES], double x, double y)
 {
-    char tip[160], number[24];
+    char tip[160];
     int64_t rank = ls_layout_rank(grid->layout, at);
     int used = snprintf(tip, sizeof tip, "rank %ld:", (long)rank);
     for (int a = 0; a < LS_AXES; a++)
         used += snprintf(tip + used, sizeof tip - (size_t)used, "%s %s %ld", a ? "," : "",
                          ls_axis_name((enum ls_layout_axis)a), (long)at[a]);
-    snprintf(number, sizeof number, "%ld", (long)rank);
     ls_picture_rect(grid->file, "ls-cell", x + 1, y + 1, grid->cell_width - 2, CELL - 2, tip);
-    ls_picture_text(grid->file, "ls-text", x + grid->cell_width / 2.0, y + CELL - 7.5, "middle", "",
-                    number);
+    ls_picture_text(grid->file, "ls-text", x + grid->cell_width / 2.0, y + CELL - 7.5, "middle",
+                    "%ld", (long)rank);
 }
 
 /* One replica of one pipeline rank. */
@@ -86,7 +85,7 @@ static void box_draw(const struct grid *grid, int64_t at[LS_AXES], double x, dou
         else
             snprintf(name, sizeof name, "dp %ld",
                      (long)(at[LS_AXIS_DP_REPLICATE] + at[LS_AXIS_DP_SHARD]));
-        ls_picture_text(grid->file, "ls-soft", x + PAD + 1, y + 14, "start", "", name);
+        ls_picture_text(grid->file, "ls-soft", x + PAD + 1, y + 14, "start", "%s", name);
         top += HEAD;
     }
     for (int64_t cp = 0; cp < grid->shown[LS_AXIS_CP]; cp++)
@@ -110,12 +109,10 @@ static void grid_draw(struct report *report, const struct ls_layout *layout, con
     ls_picture_begin(report->file, drawn > 120 ? drawn : 120,
                      (int)grid.shown[LS_AXIS_PP] * grid.band - GAP, title);
     for (int64_t pp = 0; pp < grid.shown[LS_AXIS_PP]; pp++) {
-        char name[32];
         int64_t shards = grid.shown[LS_AXIS_DP_SHARD];
         double top = (double)(pp * grid.band);
-        snprintf(name, sizeof name, "pp %ld", (long)pp);
         if (grid.label)
-            ls_picture_text(report->file, "ls-soft", 0, top + 16, "start", "", name);
+            ls_picture_text(report->file, "ls-soft", 0, top + 16, "start", "pp %ld", (long)pp);
         for (int64_t i = 0; i < grid.shown[LS_AXIS_DP_REPLICATE] * shards; i++) {
             int64_t at[LS_AXES] = {pp, i / shards, i % shards, 0, 0};
             box_draw(&grid, at, grid.label + (double)(i % grid.per_line * (grid.box_width + GAP)),
@@ -265,16 +262,14 @@ static void memory_bars(struct report *report, const struct held *held, int64_t 
                      "Memory of a rank of each pipeline rank; the table has the numbers");
     for (int i = 0; i < bars; i++) {
         double x = label, y = i * (BAR + SPACE);
-        char name[24];
-        snprintf(name, sizeof name, "pp %d", i);
         if (label)
-            ls_picture_text(report->file, "ls-soft", 0, y + BAR - 6, "start", "", name);
+            ls_picture_text(report->file, "ls-soft", 0, y + BAR - 6, "start", "pp %d", i);
         for (int k = 0; k < KINDS && most > 0; k++) {
             double wide = (width - label) * held[i].bytes[k] / most;
-            char part[16], tip[96];
-            snprintf(part, sizeof part, "ls-part%d", kind_colours[k]);
+            char tip[96];
             snprintf(tip, sizeof tip, "%s: %s", kinds[k], ls_bytes(held[i].bytes[k]).text);
-            ls_picture_rect(report->file, part, x, y, wide, BAR, tip);
+            ls_picture_rect(report->file, ls_picture_class("ls-part", kind_colours[k]).text, x, y,
+                            wide, BAR, tip);
             x += wide;
         }
     }

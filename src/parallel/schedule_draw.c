@@ -279,20 +279,18 @@ static void draw_action(const struct drawing *d, struct ls_action action, double
                     ls_action_text(action).text);
     if (width < ls_picture_text_width(number) + 3)
         return;
-    snprintf(classes, sizeof classes, "ls-n%d", odd);
-    ls_picture_text(file, classes, x + width / 2, y + ROW - 11, "middle", "", number);
+    ls_picture_text(file, ls_picture_class("ls-n", odd).text, x + width / 2, y + ROW - 11, "middle",
+                    "%s", number);
 }
 
 static void draw_rows(const struct drawing *d, const struct ls_scale *time, int top, FILE *file)
 {
     for (int row = 0; row < rows_count(d->rows); row++) {
-        char label[32];
         int rank = rank_of_row(d->rows, row);
         int y = top + row * ROW + (row >= d->rows.head ? ROW / 2 : 0);
         int64_t count, first = d->schedule->first[rank];
         const struct ls_action *actions = ls_schedule_actions(d->schedule, rank, &count);
-        snprintf(label, sizeof label, "rank %d", rank);
-        ls_picture_text(file, "ls-text", LEFT - 8, y + ROW - 9, "end", "", label);
+        ls_picture_text(file, "ls-text", LEFT - 8, y + ROW - 9, "end", "rank %d", rank);
         if (d->idle)
             ls_picture_rect(file, "ls-idle", LEFT, y, time->to - time->from, ROW - 4, NULL);
         for (int64_t i = 0; i < count; i++) {
@@ -303,20 +301,7 @@ static void draw_rows(const struct drawing *d, const struct ls_scale *time, int 
         }
     }
     if (d->rows.tail)
-        ls_picture_text(file, "ls-soft", LEFT - 8, top + d->rows.head * ROW + 6, "end", "", "...");
-}
-
-static void draw_axis(const struct drawing *d, const struct ls_scale *time, int y, FILE *file)
-{
-    ls_picture_line(file, "ls-line", time->from, y, time->to, y);
-    for (int i = 0; i < time->ticks; i++) {
-        double at = ls_scale_place(time, time->tick[i]);
-        ls_picture_line(file, "ls-line", at, y, at, y + 5);
-        ls_picture_text(file, "ls-text", at, y + 19, "middle", "",
-                        ls_scale_label(time, time->tick[i]).text);
-    }
-    ls_picture_text(file, "ls-soft", (time->from + time->to) / 2, y + 38, "middle", "",
-                    d->picture->time_label);
+        ls_picture_text(file, "ls-soft", LEFT - 8, top + d->rows.head * ROW + 6, "end", "...");
 }
 
 /* Of what is present, in rows; returns their height. file NULL: only measures. */
@@ -344,9 +329,8 @@ static int draw_legend(const struct drawing *d, int y, FILE *file)
 static void draw_all(const struct drawing *d, FILE *file)
 {
     double room = d->width - 16;
-    int top = 26 + 22 * ls_picture_wrap(NULL, "", 0, 0, room * 13 / 17, 22, d->title);
-    int note = top - 4;
-    top = note + LINE * ls_picture_wrap(NULL, "", 0, 0, room, LINE, d->note) - 8;
+    int note = 8 + ls_picture_title(NULL, d->width, d->title);
+    int top = note + LINE * ls_picture_wrap(NULL, "", 0, 0, room, LINE, d->note) - 8;
     int legend = top;
     top = draw_legend(d, top, NULL);
     int bottom = top + rows_count(d->rows) * ROW + (d->rows.tail ? ROW / 2 : 0);
@@ -354,11 +338,11 @@ static void draw_all(const struct drawing *d, FILE *file)
     ls_scale_fit(&time, (int)ls_max(d->width / 90, 2));
     ls_picture_begin(file, d->width, bottom + AXIS, d->title);
     fputs(style, file);
-    ls_picture_wrap(file, "ls-title", 8, 26, room * 13 / 17, 22, d->title);
+    ls_picture_title(file, d->width, d->title);
     ls_picture_wrap(file, "ls-soft", 8, note, room, LINE, d->note);
     draw_legend(d, legend, file);
     draw_rows(d, &time, top, file);
-    draw_axis(d, &time, bottom + 2, file);
+    ls_scale_axis(file, &time, bottom + 2, d->picture->time_label);
     ls_picture_end(file);
 }
 

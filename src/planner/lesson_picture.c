@@ -183,13 +183,11 @@ static void legend_draw(const struct bars *bars, const struct ls_scale *x, FILE 
 {
     struct ls_legend legend = {.file = file, .left = 18, .right = WIDTH, .x = 18, .y = 36};
     for (int part = 0; part < bars->part_count; part++) {
-        char classes[16];
         bool drawn = false;
         for (int i = 0; i < bars->count && !drawn; i++)
             drawn = is_drawn(bars, i, part, x);
-        snprintf(classes, sizeof classes, "ls-f%d", part);
         if (drawn)
-            ls_legend_add(&legend, classes, bars->legends[part]);
+            ls_legend_add(&legend, ls_picture_class("ls-f", part).text, bars->legends[part]);
     }
 }
 
@@ -199,28 +197,28 @@ static void grid_draw(const struct bars *bars, const struct ls_scale *x, FILE *f
     for (int t = 0; t < x->ticks; t++) {
         double place = ls_scale_place(x, x->tick[t]);
         ls_picture_line(file, "ls-grid", place, TOP - 4, place, low);
-        ls_picture_text(file, "ls-soft", place, low + 17, "middle", "",
+        ls_picture_text(file, "ls-soft", place, low + 17, "middle", "%s",
                         ls_scale_label(x, x->tick[t]).text);
     }
-    ls_picture_text(file, "ls-soft", (x->from + x->to) / 2, low + 37, "middle", "", bars->axis);
+    ls_picture_text(file, "ls-soft", (x->from + x->to) / 2, low + 37, "middle", "%s", bars->axis);
 }
 
 static void bar_draw(const struct bars *bars, int i, const struct ls_scale *x, FILE *file)
 {
     const struct bar *bar = &bars->bar[i];
     double y = TOP + i * ROW + (ROW - THICK) / 2, before = 0;
-    ls_picture_text(file, "ls-text", LEFT - 10, y + 15, "end", "", bar->label);
+    ls_picture_text(file, "ls-text", LEFT - 10, y + 15, "end", "%s", bar->label);
     for (int part = 0; part < bars->part_count; part++) {
-        char classes[16], tip[128];
+        char tip[128];
         double from = ls_scale_place(x, before);
         double to = ls_scale_place(x, before + bar->parts[part]);
         before += bar->parts[part];
-        snprintf(classes, sizeof classes, "ls-f%d", part);
         snprintf(tip, sizeof tip, "%s: %.3g", bars->legends[part], bar->parts[part]);
         if (is_drawn(bars, i, part, x))
-            ls_picture_rect(file, classes, from, y, to - from, THICK, tip);
+            ls_picture_rect(file, ls_picture_class("ls-f", part).text, from, y, to - from, THICK,
+                            tip);
     }
-    ls_picture_text(file, "ls-text ls-halo", ls_scale_place(x, before) + 6, y + 15, "start", "",
+    ls_picture_text(file, "ls-text ls-halo", ls_scale_place(x, before) + 6, y + 15, "start", "%s",
                     bar->note);
 }
 
@@ -232,7 +230,7 @@ static void bars_draw(const struct bars *bars, FILE *file)
     ls_scale_fit(&x, 6);
     int height = TOP + bars->count * ROW + BOTTOM;
     ls_picture_begin(file, WIDTH, height, bars->title);
-    ls_picture_text(file, "ls-title", 18, 24, "start", "", bars->title);
+    ls_picture_text(file, "ls-title", 18, 24, "start", "%s", bars->title);
     legend_draw(bars, &x, file);
     grid_draw(bars, &x, file);
     for (int i = 0; i < bars->count; i++)
@@ -240,7 +238,7 @@ static void bars_draw(const struct bars *bars, FILE *file)
     if (bars->limit > 0) {
         double place = ls_scale_place(&x, bars->limit);
         ls_picture_line(file, "ls-line", place, TOP - 4, place, height - BOTTOM);
-        ls_picture_text(file, "ls-soft", place + 4, TOP - 4, "start", "", bars->limit_text);
+        ls_picture_text(file, "ls-soft", place + 4, TOP - 4, "start", "%s", bars->limit_text);
     }
     ls_picture_end(file);
 }

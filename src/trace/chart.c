@@ -8,7 +8,6 @@ enum {
     WIDTH = 880,
     LEFT = 68,
     RIGHT = LS_AXES_RIGHT,
-    TITLE = 22,  /* of a line of the title */
     ROW = 20,    /* of a line of the legend */
     LABEL = 38,  /* above a panel */
     BOTTOM = 50, /* below the last one */
@@ -298,10 +297,7 @@ static int put_legend(FILE *file, const struct ls_chart *chart, int y, int width
 /* Returns the height. */
 static int put_title(FILE *file, const struct ls_chart *chart, int width)
 {
-    if (!chart->title || !*chart->title)
-        return 8;
-    return 14 + TITLE * ls_picture_wrap(file, "ls-title", 8, 26, (width - 16) * 13 / 17, TITLE,
-                                        chart->title);
+    return chart->title && *chart->title ? ls_picture_title(file, width, chart->title) : 8;
 }
 
 /* ---- the chart ------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include "text.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,16 +111,28 @@ static void put_attribute(FILE *file, const char *name, double value)
 }
 
 void ls_picture_text(FILE *file, const char *classes, double x, double y, const char *anchor,
-                     const char *more, const char *text)
+                     const char *format, ...)
 {
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
     fprintf(file, "<text class=\"%s\"", classes);
     put_attribute(file, "x", x);
     put_attribute(file, "y", y);
     if (strcmp(anchor, "start") != 0)
         fprintf(file, " text-anchor=\"%s\"", anchor);
-    fprintf(file, "%s%s>", *more ? " " : "", more);
+    fputc('>', file);
     ls_picture_xml(file, text);
     fputs("</text>\n", file);
+}
+
+struct ls_picture_class ls_picture_class(const char *of, int number)
+{
+    struct ls_picture_class out;
+    snprintf(out.text, sizeof out.text, "%s%d", of, number);
+    return out;
 }
 
 /* Letters of system fonts are about 7 units wide at 13 units a line; wide ones make up for narrow
@@ -155,13 +168,20 @@ int ls_picture_wrap(FILE *file, const char *classes, double x, double y, double 
         }
         if (!fits || !*text) {
             if (file)
-                ls_picture_text(file, classes, x, y + lines * leading, "start", "", line);
+                ls_picture_text(file, classes, x, y + lines * leading, "start", "%s", line);
             lines++;
             used = 0;
             line[0] = '\0';
         }
     }
     return lines;
+}
+
+int ls_picture_title(FILE *file, int width, const char *title)
+{
+    enum { LINE = 22 };
+    return 14 +
+           LINE * ls_picture_wrap(file, "ls-title", 8, 26, (width - 16) * 13 / 17, LINE, title);
 }
 
 void ls_picture_line(FILE *file, const char *classes, double x1, double y1, double x2, double y2)
@@ -200,7 +220,8 @@ void ls_legend_add(struct ls_legend *legend, const char *classes, const char *te
     }
     if (legend->file) {
         ls_picture_rect(legend->file, classes, legend->x, legend->y, 14, 14, NULL);
-        ls_picture_text(legend->file, "ls-text", legend->x + 20, legend->y + 12, "start", "", text);
+        ls_picture_text(legend->file, "ls-text", legend->x + 20, legend->y + 12, "start", "%s",
+                        text);
     }
     legend->x += wide;
 }
@@ -315,28 +336,32 @@ static void x_tick_text(FILE *file, const struct ls_scale *x, double value, doub
 {
     const struct ls_tick_text label = ls_scale_label(x, value);
     double most = x->to + LS_AXES_RIGHT - ls_picture_text_width(label.text) / 2;
-    ls_picture_text(file, "ls-text", fmin(ls_scale_place(x, value), most), y, "middle", "",
+    ls_picture_text(file, "ls-text", fmin(ls_scale_place(x, value), most), y, "middle", "%s",
                     label.text);
+}
+
+void ls_scale_axis(FILE *file, const struct ls_scale *x, double y, const char *label)
+{
+    for (int i = 0; i < x->ticks; i++) {
+        double at = ls_scale_place(x, x->tick[i]);
+        ls_picture_line(file, "ls-line", at, y, at, y + 5);
+        if (label)
+            x_tick_text(file, x, x->tick[i], y + 20);
+    }
+    ls_picture_line(file, "ls-line", x->from, y, x->to, y);
+    if (label)
+        ls_picture_text(file, "ls-soft", (x->from + x->to) / 2, y + 40, "middle", "%s", label);
 }
 
 void ls_scale_axes(FILE *file, const struct ls_scale *x, const struct ls_scale *y,
                    const char *x_label, const char *y_label)
 {
-    ls_picture_text(file, "ls-soft", 8, y->to - 12, "start", "", y_label);
+    ls_picture_text(file, "ls-soft", 8, y->to - 12, "start", "%s", y_label);
     for (int i = 0; i < y->ticks; i++) {
         double at = ls_scale_place(y, y->tick[i]);
         ls_picture_line(file, "ls-grid", x->from, at, x->to, at);
-        ls_picture_text(file, "ls-text", x->from - 8, at + 4.5, "end", "",
+        ls_picture_text(file, "ls-text", x->from - 8, at + 4.5, "end", "%s",
                         ls_scale_label(y, y->tick[i]).text);
     }
-    for (int i = 0; i < x->ticks; i++) {
-        double at = ls_scale_place(x, x->tick[i]);
-        ls_picture_line(file, "ls-line", at, y->from, at, y->from + 5);
-        if (x_label)
-            x_tick_text(file, x, x->tick[i], y->from + 20);
-    }
-    ls_picture_line(file, "ls-line", x->from, y->from, x->to, y->from);
-    if (x_label)
-        ls_picture_text(file, "ls-soft", (x->from + x->to) / 2, y->from + 40, "middle", "",
-                        x_label);
+    ls_scale_axis(file, x, y->from, x_label);
 }

@@ -9,7 +9,6 @@ enum {
     HEIGHT = 320, /* of the areas */
     LEFT = 68,
     RIGHT = LS_AXES_RIGHT,
-    TITLE = 22, /* of a line of the title */
     LABEL = 38, /* above the areas */
     DIP = 6,    /* half the width of what is too narrow to be drawn */
     BOTTOM = 68
@@ -121,7 +120,7 @@ static void put_areas(const struct drawing *d)
     for (int p = 0; p < d->stack->part_count; p++) {
         if (!is_drawn(d, p))
             continue;
-        fprintf(d->file, "<path class=\"ls-f%d\" d=\"", p % LS_PICTURE_COLOURS);
+        fprintf(d->file, "<path class=\"ls-f%d\" d=\"", p);
         put_edge(d, d->shown, p + 1, false);
         put_edge(d, d->shown, p, true);
         fputs("Z\"><title>", d->file);
@@ -142,7 +141,7 @@ static void put_veil(const struct drawing *d)
     put_edge(d, d->shown, d->stack->part_count, false);
     put_edge(d, d->lowest, d->stack->part_count, true);
     fputs("Z\"/>\n", d->file);
-    ls_picture_text(d->file, "ls-soft", (d->x.from + d->x.to) / 2, d->y.from + 58, "middle", "",
+    ls_picture_text(d->file, "ls-soft", (d->x.from + d->x.to) / 2, d->y.from + 58, "middle",
                     "faint: comes and goes");
 }
 
@@ -154,7 +153,8 @@ static void put_marks(const struct drawing *d)
     if (stack->limit > 0) {
         double at = ls_scale_place(&d->y, stack->limit);
         ls_picture_line(d->file, "ls-gap ls-line", d->x.from, at, d->x.to, at);
-        ls_picture_text(d->file, "ls-text ls-halo", d->x.to, at - 6, "end", "", stack->limit_text);
+        ls_picture_text(d->file, "ls-text ls-halo", d->x.to, at - 6, "end", "%s",
+                        stack->limit_text);
     }
     if (stack->marked >= 0) {
         double at = ls_scale_place(&d->x, (double)stack->marked + 0.5);
@@ -173,19 +173,10 @@ static int put_legend(const struct drawing *d, FILE *file, int top)
              4;
     struct ls_legend legend = {
         .file = file, .left = 8, .right = d->width, .x = 8, .y = (double)y + 2};
-    for (int p = stack->part_count - 1; p >= 0; p--) {
-        char classes[16];
-        snprintf(classes, sizeof classes, "ls-f%d", p % LS_PICTURE_COLOURS);
+    for (int p = stack->part_count - 1; p >= 0; p--)
         if (is_drawn(d, p))
-            ls_legend_add(&legend, classes, stack->parts[p].legend);
-    }
+            ls_legend_add(&legend, ls_picture_class("ls-f", p).text, stack->parts[p].legend);
     return (int)legend.y - 2 + LS_LEGEND_ROW - top;
-}
-
-static int put_title(const struct drawing *d, FILE *file)
-{
-    return 14 + TITLE * ls_picture_wrap(file, "ls-title", 8, 26, (d->width - 16) * 13 / 17.0, TITLE,
-                                        d->stack->title);
 }
 
 int ls_stack_draw(const struct ls_stack *stack, FILE *file, struct ls_error *error)
@@ -195,7 +186,8 @@ int ls_stack_draw(const struct ls_stack *stack, FILE *file, struct ls_error *err
     int status = columns_make(&d, error);
     if (status)
         return status;
-    int title = put_title(&d, NULL), top = title + put_legend(&d, NULL, 0) + LABEL;
+    int title = ls_picture_title(NULL, d.width, stack->title),
+        top = title + put_legend(&d, NULL, 0) + LABEL;
     d.x = (struct ls_scale){
         .high = (double)stack->count, .from = LEFT, .to = d.width - RIGHT, .whole = true};
     d.y = (struct ls_scale){
@@ -203,7 +195,7 @@ int ls_stack_draw(const struct ls_stack *stack, FILE *file, struct ls_error *err
     ls_scale_fit(&d.x, d.width / 130 > 2 ? d.width / 130 : 2);
     ls_scale_fit(&d.y, 6);
     ls_picture_begin(file, d.width, top + HEIGHT + BOTTOM, stack->title);
-    put_title(&d, file);
+    ls_picture_title(file, d.width, stack->title);
     put_legend(&d, file, title);
     ls_scale_axes(file, &d.x, &d.y, stack->x_label, stack->y_label);
     put_areas(&d);

@@ -39,13 +39,20 @@ void ls_picture_end(FILE *file);
 void ls_picture_xml(FILE *file, const char *text);
 /* To a tenth of a unit, with a point in every locale. */
 void ls_picture_number(FILE *file, double value);
-/* anchor: start, middle or end. more: further attributes, or "". */
+/* anchor: start, middle or end. Less than 512 bytes of text. */
 void ls_picture_text(FILE *file, const char *classes, double x, double y, const char *anchor,
-                     const char *more, const char *text);
+                     const char *format, ...) __attribute__((format(printf, 6, 7)));
 /* The text in lines of at most width units, by an estimate of its letters, `leading` apart; returns
  * how many. file NULL: only counts. */
 int ls_picture_wrap(FILE *file, const char *classes, double x, double y, double width, int leading,
                     const char *text);
+/* The picture's title, in lines; returns where what follows begins. file NULL: only that. */
+int ls_picture_title(FILE *file, int width, const char *title);
+/* "ls-f3" of ls-f and 3. */
+struct ls_picture_class {
+    char text[16];
+};
+struct ls_picture_class ls_picture_class(const char *of, int number);
 /* Units that the text takes at 13 units a line, by the same estimate. */
 double ls_picture_text_width(const char *text);
 void ls_picture_line(FILE *file, const char *classes, double x1, double y1, double x2, double y2);
@@ -84,6 +91,8 @@ struct ls_tick_text {
     char text[64];
 };
 struct ls_tick_text ls_scale_label(const struct ls_scale *scale, double value);
+/* The axis of a fitted scale at height y, with its ticks. label NULL: they have no text. */
+void ls_scale_axis(FILE *file, const struct ls_scale *x, double y, const char *label);
 /* Both axes and their ticks, of fitted scales. x_label NULL: x has ticks without text. Right of the
  * axes the picture has LS_AXES_RIGHT units at least. */
 enum { LS_AXES_RIGHT = 18 };
