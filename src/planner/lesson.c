@@ -20,6 +20,9 @@ enum { LESSONS = sizeof lessons / sizeof lessons[0] };
 static const char pages[] =
 #include <src/planner/lessons.txt.inc>
     ;
+static const char own_cluster[] =
+#include <clusters/h100-2048.yaml.inc>
+    ;
 
 /* The lesson's page, its lines whole; memory of the caller. NULL: no memory. */
 static char *page_read(const char *name)
@@ -59,18 +62,6 @@ int ls_lesson_find(const char *name, const struct ls_lesson **lesson, struct ls_
     const char *near = ls_nearest(name, names, LESSONS);
     return ls_error_set(error, LS_ECONFIG, "no lesson %.64s%s%s%s (there are %s)", name,
                         near ? "; did you mean " : "", near ? near : "", near ? "?" : "", all);
-}
-
-/* ---- the figures to begin with ----------------------------------------------------------------
- */
-
-static const char own_cluster[] =
-#include <clusters/h100-2048.yaml.inc>
-    ;
-
-const char *ls_lesson_cluster(void)
-{
-    return own_cluster;
 }
 
 /* ---- a page -----------------------------------------------------------------------------------

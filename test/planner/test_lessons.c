@@ -1,5 +1,5 @@
-/* Lessons: their numbers by hand, their figures beside the cluster's file, and every page and
- * picture. Runs from the root of the tree, where clusters/ is. */
+/* Lessons: their numbers by hand, other clusters, and every page and picture. Runs from the root of
+ * the tree, where clusters/ is. */
 #include <lockstep/planner/lesson.h>
 
 #include <setjmp.h>
@@ -232,32 +232,24 @@ static void test_names(void **state)
 /* ---- clusters ---------------------------------------------------------------------------------
  */
 
-static char *written(const struct ls_cluster *cluster)
-{
-    char *text = NULL;
-    size_t bytes;
-    struct ls_error error = {0};
-    FILE *file = open_memstream(&text, &bytes);
-    assert_int_equal(ls_cluster_write(cluster, file, &error), LS_OK);
-    fclose(file);
-    return text;
-}
-
-/* The figures that lessons begin with are those of the file. */
-static void test_own_figures(void **state)
+/* No layout fits, and the fast link joins 16: the page says so. */
+static void test_3d_elsewhere(void **state)
 {
     (void)state;
     struct ls_error error = {0};
-    struct ls_cluster file, own;
-    const char *text = ls_lesson_cluster();
-    assert_int_equal(ls_cluster_read(H100, &file, &error), LS_OK);
-    assert_int_equal(ls_cluster_read_text("own", text, strlen(text), &own, &error), LS_OK);
-    char *a = written(&file), *b = written(&own);
-    assert_string_equal(a, b);
-    free(a);
-    free(b);
-    ls_cluster_release(&file);
-    ls_cluster_release(&own);
+    struct ls_cluster cluster;
+    struct page page;
+    assert_int_equal(ls_cluster_read(H100, &cluster, &error), LS_OK);
+    cluster.accelerator.memory_bytes = 1e9;
+    cluster.link[0].joins = cluster.accelerators = 16;
+    assert_int_equal(run("3d", &cluster, &page, &error), LS_OK);
+    ROW(&page, "tp 16", "16", "1", "128", "3", "12.3 GB", "does not fit");
+    has(&page, "Here one link joins all 16.");
+    has(&page, "None of these fits into this cluster's accelerators.");
+    assert_null(strstr(page.text, "is the fastest that fits"));
+    assert_null(strstr(page.text, "The fast link joins fewer than 16"));
+    page_release(&page);
+    ls_cluster_release(&cluster);
 }
 
 static void test_other_clusters(void **state)
@@ -295,7 +287,7 @@ int main(void)
         cmocka_unit_test(test_scaling_is_drawn_by_doublings),
         cmocka_unit_test(test_every_lesson),
         cmocka_unit_test(test_names),
-        cmocka_unit_test(test_own_figures),
+        cmocka_unit_test(test_3d_elsewhere),
         cmocka_unit_test(test_other_clusters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

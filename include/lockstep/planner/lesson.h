@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 struct ls_lesson_ask {
-    const struct ls_cluster *cluster; /* NULL: the lesson's own figures */
+    const struct ls_cluster *cluster; /* NULL: the lesson's, clusters/h100-2048.yaml */
     FILE *text;
     FILE *picture; /* one <svg> element; NULL: none */
 };
@@ -40,9 +40,6 @@ int ls_lesson_find(const char *name, const struct ls_lesson **lesson, struct ls_
 int ls_lesson_run(const struct ls_lesson *lesson, const struct ls_lesson_ask *ask,
                   struct ls_error *error);
 
-/* The figures that lessons have without a cluster, as a cluster's file: those of
- * clusters/h100-2048.yaml. */
-const char *ls_lesson_cluster(void);
 /* The model of 7 billion parameters that textbooks like (Llama 2 7B), on so many ranks at this
  * stage of ZeRO: a configuration, resolved. */
 int ls_lesson_seven(int64_t ranks, int zero, struct ls_config *config, struct ls_error *error);
