@@ -33,7 +33,8 @@ static char *page_read(const char *name)
     char *page = strndup(from, end ? (size_t)(end - from) : strlen(from)), *to = page;
     for (const char *at = page; at && *at;) {
         bool goes_on = !strncmp(at, "\n  ", 3) && at[3] != ' ';
-        *to++ = goes_on ? ' ' : *at;
+        if (!goes_on || at[3] != '|')
+            *to++ = goes_on ? ' ' : *at;
         at += goes_on ? 3 : 1;
     }
     if (page)

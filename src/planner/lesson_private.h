@@ -1,7 +1,7 @@
 /* planner/lesson_private.h - lessons.txt: pages with formulas in them. Private to src/planner.
  *
- * A line that begins with two spaces goes on with the one before. The beginning of a line says what
- * it is:
+ * A line that begins with two spaces goes on with the one before, after a space, or with a bar at
+ * once. The beginning of a line says what it is:
  *
  *   keys KEY=VALUE...          what all cases of the lesson have
  *   case NAME: KEY=VALUE...    a configuration, of whose forecast and memory formulas ask
