@@ -129,10 +129,10 @@ static void print_repetition(const struct diff *d, const struct ls_run_record *r
 {
     int64_t step = repeats_not(run, again, d->difference.step);
     if (step)
-        printf("  %s is not repeated: step %ld gives other bits than were recorded\n", name,
+        printf("  %s is not reproduced: step %ld gives other bits than the record\n", name,
                (long)step);
     else
-        printf("  %s is repeated bit for bit\n", name);
+        printf("  %s is reproduced bit for bit\n", name);
 }
 
 /* What the repetitions tell. */
@@ -145,10 +145,9 @@ static void verdict(const struct diff *d)
     bool machines =
         one && other && ls_fingerprint_differs(one, other, differences, sizeof differences);
     if (step)
-        printf("run again, they part at step %ld; first tensor: %s\n", (long)step, tensor);
+        printf("the repeated runs diverge at step %ld; first tensor: %s\n", (long)step, tensor);
     else
-        printf("run again, they do not differ: the difference is of the machine or the build, not "
-               "of the layouts\n");
+        printf("the repeated runs agree: the cause is a machine or the build, not the layouts\n");
     print_repetition(d, &d->a, d->again_a, "A");
     print_repetition(d, &d->b, d->again_b, "B");
     if (machines)
@@ -156,8 +155,8 @@ static void verdict(const struct diff *d)
                   "differ:\n  A  %s\n  B  %s\n",
                   one, other);
     else if (!step)
-        puts("  look for faulty memory or arithmetic where the run that is not repeated ran "
-             "(doc/verify.md)");
+        puts("  look for faulty memory or arithmetic in the machine of the run that is not "
+             "reproduced (doc/verify.md)");
 }
 
 static int compare(struct diff *d, const struct cmd_args *args, bool *differ,

@@ -102,7 +102,7 @@ void ls_draw_cover_print(const struct ls_draw_cover *cover, FILE *file)
 {
     int count;
     const struct ls_draw_row *rows = ls_draw_rows(&count);
-    fprintf(file, "drawn: %d layouts; with each value (-: no layout was found that has it)\n",
+    fprintf(file, "%d layouts drawn; how many had each value (-: none was found)\n",
             cover->layouts);
     for (int a = 0; a < count; a++) {
         fprintf(file, "  %c  %-31s", letter(a), rows[a].name);
@@ -116,8 +116,8 @@ void ls_draw_cover_print(const struct ls_draw_cover *cover, FILE *file)
         }
         fputc('\n', file);
     }
-    fprintf(file, "with both of a pair at another value than the first (-: none was found that "
-                  "has)\n    ");
+    fprintf(file, "how many had both keys of a pair at another value than the first (-: none found)"
+                  "\n    ");
     for (int a = 0; a < count; a++)
         fprintf(file, " %3c", letter(a));
     fputc('\n', file);
@@ -134,7 +134,7 @@ void ls_draw_cover_print(const struct ls_draw_cover *cover, FILE *file)
 
 void ls_draw_cover_line(const struct ls_draw_cover *cover, FILE *file)
 {
-    int count, column = fprintf(file, "drawn:"), met = 0, pairs = 0;
+    int count, column = fprintf(file, "settings covered, with the number of layouts:"), met = 0, pairs = 0;
     const struct ls_draw_row *rows = ls_draw_rows(&count);
     for (int a = 0; a < count; a++) {
         char text[64];
@@ -149,5 +149,5 @@ void ls_draw_cover_line(const struct ls_draw_cover *cover, FILE *file)
             pairs++;
         }
     }
-    fprintf(file, "\n  %d of %d pairs of these settings met in one layout\n", met, pairs);
+    fprintf(file, "\n  %d of %d pairs of settings occurred together\n", met, pairs);
 }

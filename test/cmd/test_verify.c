@@ -195,9 +195,9 @@ static void test_a_machine_at_fault(void **state)
     int code = program_run(enter, "diff one faulty", output);
     if (code != 1 || !strstr(output, "the records differ at step 5, in the loss") ||
         !strstr(output, "A again: steps 5 to 5, 1 rank") ||
-        !strstr(output, "run again, they do not differ") ||
-        !strstr(output, "A is repeated bit for bit") ||
-        !strstr(output, "B is not repeated: step 5 gives other bits"))
+        !strstr(output, "the repeated runs agree") ||
+        !strstr(output, "A is reproduced bit for bit") ||
+        !strstr(output, "B is not reproduced: step 5 gives other bits"))
         fail_msg("exited with %d and printed:\n%s", code, output);
     expect("diff one faulty --no-rerun", 1, "the records differ at step 5");
 }
@@ -212,8 +212,8 @@ static void test_the_first_tensor(void **state)
     if (code != 1 || !strstr(output, "the records differ at step ") ||
         !strstr(output, "again: steps 1 to ") || !strstr(output, "1 rank thread") ||
         !strstr(output, "2 rank threads") ||
-        !strstr(output, "run again, they part at step 1; first tensor: forward, block 0 (h.0)") ||
-        !strstr(output, "A is repeated bit for bit") ||
+        !strstr(output, "the repeated runs diverge at step 1; first tensor: forward, block 0 (h.0)") ||
+        !strstr(output, "A is reproduced bit for bit") ||
         !strstr(output, "B is repeated bit for bit"))
         fail_msg("exited with %d and printed:\n%s", code, output);
 }
