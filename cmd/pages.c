@@ -11,7 +11,7 @@
 
 OPTIONS(none) = {END};
 OPTIONS(train_options) = {
-    {"--dry-run", NULL, "check configuration, layout and data, show the plan, and stop"},
+    {"--dry-run", NULL, "check configuration, layout and data, show the memory plan, and stop"},
     {"--help-config", NULL, "list every configuration key with its default, and exit"},
     END};
 #define STEP                                                                                       \
@@ -36,13 +36,13 @@ OPTIONS(eval_options) = {
      "evaluate on the tokens of a file's JSON lines, each with `id`: what "
      "--logprobs writes"},
     {"--logprobs", "FILE",
-     "write each token's log-probability as a JSON line, in decimal and as "
-     "the bits of the float"},
+     "write a JSON line for each token, with its log-probability in decimal and as the bits of "
+     "the float"},
     {"--requests", "FILE",
      "score the texts of a file's JSON lines: {\"context\", "
      "\"continuation\"}, {\"text\"} or {\"tokens\", \"prompt_tokens\"}"},
     {"--output", "FILE", "where --requests' results go (default: printed)"},
-    {"--truncate", NULL, "leave out the first tokens of a request that is too long"},
+    {"--truncate", NULL, "drop the first tokens of a request that is too long"},
     {"--choices", "FILE", "answer multiple choices in llm.c's format of HellaSwag"},
     {"--quantize", "none|int8|int8-weights",
      "quantize the blocks' matrices: int8 with their inputs, int8-weights alone (default: none)"},
@@ -60,29 +60,31 @@ OPTIONS(generate_options) = {
     {"--prompt", "TEXT", "what to continue (default: a new line)"},
     SPECIAL_TOKENS,
     {"--prompts", "FILE",
-     "continue many: lines of text, or of JSON in a file named .jsonl, with `prompt`, and "
-     "`max_tokens` and `stop` where they differ"},
+     "continue many prompts: one per line, or JSON lines in a file named .jsonl, with `prompt` "
+     "and optionally `max_tokens` and `stop`"},
     {"--chat", NULL,
-     "answer: --prompt is what the user says, --prompts a file of conversations, JSON lines with "
-     "`messages`; without either, each line of standard input is a turn. The chat template is that "
-     "of the tokenizer's folder"},
-    {"--chat-template", "FILE", "the chat template, in place of the folder's"},
+     "answer instead: --prompt is the user's message, --prompts a file of conversations, JSON "
+     "lines with `messages`; without either, each line of standard input is a turn. The chat "
+     "template is that of the tokenizer's folder"},
+    {"--chat-template", "FILE", "use this chat template instead of the folder's"},
     TEMPLATE_DATE,
     {"--system", "TEXT", "with --chat: the system's message, before the first turn"},
     {"--output", "FILE", "where JSON lines go (default: printed)"},
-    {"--batch", "N", "work on N prompts at a time (default: 16)"},
+    {"--batch", "N", "process N prompts at once (default: 16)"},
     {"--logprobs", NULL,
-     "give each token's log-probability, in decimal and as the bits of the float: of a prompt as a "
-     "JSON line for each token"},
+     "give each token's log-probability, in decimal and as the bits of the float; with "
+     "--prompt, as a JSON line for each token"},
     {"--stop", "TEXT", "end a text before TEXT"},
     {"--eos", "IDS",
      "tokens that end a text, with commas between them, or `none` (default: eos_token_id of the "
      "model's folder, or the one that ends a document)"},
-    {"--truncate", NULL, "leave out the first tokens of a prompt that is too long"},
+    {"--truncate", NULL, "drop the first tokens of a prompt that is too long"},
     {"--tokens", "N", "generate at most N tokens (default: 128; with --chat 1024)"},
-    {"--temperature", "T", "divide the logits by T; 0 always takes the likeliest (default: 0.8)"},
+    {"--temperature", "T",
+     "divide the logits by T; with 0 always take the likeliest token "
+     "(default: 0.8)"},
     {"--top-k", "K", "draw from the K likeliest tokens; 0 from all (default: 0)"},
-    {"--top-p", "P", "draw from the likeliest tokens that together have P (default: 1)"},
+    {"--top-p", "P", "draw from the likeliest tokens with total probability P (default: 1)"},
     {"--seed", "N", "seed of the draw; the same seed gives the same text (default: 1234)"},
     {"--quantize", "none|int8|int8-weights",
      "quantize the blocks' matrices: int8 with their inputs, int8-weights alone (default: none)"},
@@ -91,15 +93,17 @@ OPTIONS(generate_options) = {
 OPTIONS(prepare_options) = {
     {"--input", "PATH...", "text, JSONL (.gz and .zst too), or folders of them"},
     {"--output", "PREFIX", "write PREFIX_train.bin and .idx, PREFIX_valid.bin and .idx"},
-    {"--tokenizer", "SPEC", "`byte`, or a folder that holds GPT-2's vocab.json and merges.txt"},
-    {"--validation", "SHARE", "share of the tokens that is kept for validation (default: 0.1)"},
+    {"--tokenizer", "SPEC",
+     "`byte`, a folder with tokenizer.json or with vocab.json and "
+     "merges.txt, or another tokenizer (doc/data.md)"},
+    {"--validation", "SHARE", "share of the documents held out for validation (default: 0.1)"},
     {"--pairs", NULL,
-     "each JSONL object is an example: {\"prompt\": ..., \"completion\": ...}, of which the "
+     "each JSONL object is an example: {\"prompt\": ..., \"completion\": ...}; only the "
      "completion counts"},
     {"--chat", NULL,
-     "each JSONL object is a conversation: {\"messages\": [...]}, of which the assistant's turns "
-     "count; the tokenizer's chat template makes it a text"},
-    {"--chat-template", "FILE", "the chat template, in place of the tokenizer's"},
+     "each JSONL object is a conversation: {\"messages\": [...]}; only the assistant's turns "
+     "count. The tokenizer's chat template turns it into text"},
+    {"--chat-template", "FILE", "use this chat template instead of the tokenizer's"},
     TEMPLATE_DATE,
     {"--json-keys", "KEY", "the key of a JSONL object that holds its text (default: text)"},
     {"--on-error", "stop|skip",
@@ -120,19 +124,19 @@ OPTIONS(layout_options) = {
     END};
 OPTIONS(plan_options) = {
     {"--cluster", "FILE",
-     "what to plan for (clusters/ holds some; default: this machine, measured)"},
-    {"--goal", "time|cost|memory", "what is to be small (default: time)"},
+     "plan for this cluster (clusters/ has examples; default: this machine, which is measured)"},
+    {"--goal", "time|cost|memory", "what to minimize (default: time)"},
     {"--tokens", "N", "tokens of the whole training (default: those of train.steps)"},
     {"--top", "N", "show N layouts (default: 10)"},
     {"--accelerators", "N", "use N of the cluster's accelerators (default: all)"},
     {"--seconds", "S",
-     "search for at most S seconds, 0: until the best is proven (default: 8; 50 for more than "
-     "2,048 "
-     "accelerators)"},
+     "search for at most S seconds; 0: until the best is proven optimal (default: 8; 50 for "
+     "more than 2,048 accelerators)"},
     {"--explain", "KEYS",
-     "show only layouts with these keys, such as pp=8,tp=8, and the textbook beside the best"},
+     "show only layouts with these keys, such as pp=8,tp=8, and compare the best with the "
+     "textbook"},
     {"--what-if", "FIGURE=VALUE",
-     "show what another figure of the cluster would change, such as link.inter=100Gbps"},
+     "forecast with another figure of the cluster, such as link.inter=100Gbps"},
     {"--svg", "FILE", "draw a step of the best layout, ranks over time, as an SVG picture"},
     {"--trace", "FILE", "write that step as a trace for Perfetto"},
     {"--apply", "FILE", "write the configuration with the best layout's keys"},
@@ -140,68 +144,67 @@ OPTIONS(plan_options) = {
      "print an exercise with formula, numbers and answer instead of a plan; takes --svg and "
      "--cluster"},
     {"--layout", NULL,
-     "do not search: show what the configuration's own layout takes; --what-if then takes several "
+     "do not search: forecast the configuration's own layout; --what-if then takes several "
      "figures, with commas between"},
     {"--json", NULL, "with --layout: print one JSON object instead"},
     END};
 OPTIONS(export_options) = {
-    {"--format", "FORMAT", "hf (default), peft (adapters alone), llmc or gguf"},
-    {"--dtype", "TYPE", "fp32 (default), bf16 or fp16: what weights are rounded to"},
+    {"--format", "FORMAT", "hf (default), peft (only the adapters), llmc or gguf"},
+    {"--dtype", "TYPE", "round weights to fp32 (default), bf16 or fp16"},
     {"--quantize", "none|int8",
-     "with --format gguf, in place of --dtype: matrices in Q8_0, the rest in fp32"},
-    {"--out", "PATH", "the folder or file that is made; it must not exist"},
+     "with --format gguf, instead of --dtype: matrices in Q8_0, the rest in fp32"},
+    {"--out", "PATH", "write to this folder or file, which must not exist"},
     {"--step", "STEP", "a step, latest or best (default: the newest checkpoint)"},
     {"--shard-mb", "N", "megabytes of a file of weights (default: 5000)"},
     END};
-OPTIONS(import_options) = {{"--out", "RUN", "the directory of the run; it must not exist"}, END};
+OPTIONS(import_options) = {{"--out", "RUN", "make this run directory, which must not exist"}, END};
 OPTIONS(convert_options) = {
-    {"--ranks", "N", "all ranks of the job, where the file does not say how many there are"},
+    {"--ranks", "N", "number of all ranks of the job, if the file does not give it"},
     {"--model", "PRESET", "take the model's shape from this preset, such as gpt2-124m"},
     {"--allow-loss", NULL,
-     "leave out keys that change results and have no counterpart here, and name each"},
+     "leave out keys that change results and have no counterpart, and name each"},
     {"--out", "FILE", "write to FILE, complete or not at all (default: standard output)"},
-    {"--keys", NULL, "list every key that is known, with what becomes of it, as Markdown"},
+    {"--keys", NULL, "list every known key and its translation, as Markdown"},
     END};
 OPTIONS(bench_plan_options) = {
-    {"--cluster", "FILE", "the machine, as it was measured"},
-    {"--rehearse", "TIMES",
-     "let ranks sleep instead of computing, as on cores so many times slower"},
-    {"--steps", "N", "run N steps after two to warm up; the median counts (default: 7)"},
+    {"--cluster", "FILE", "the measured machine, as a cluster file"},
+    {"--rehearse", "TIMES", "let ranks sleep instead of computing, as on cores TIMES times slower"},
+    {"--steps", "N", "run N steps after two warm-up steps, and take the median (default: 7)"},
     END};
 OPTIONS(plan_memory_options) = {
     {"--rank", "N", "show rank N (default: one of each kind of ranks)"},
     {"--json", NULL, "print one JSON object instead of tables"},
     {"--svg", "FILE",
      "draw what is in use during a step as an SVG picture, of the rank that takes most"},
-    {"--explain", NULL,
-     "set the textbook's figures beside the plan, and say where and why it "
-     "differs"},
+    {"--explain", NULL, "compare the plan with the textbook's figures, and explain differences"},
     END};
 OPTIONS(machine_options) = {
-    {"--out", "FILE", "write what was measured as a cluster file"},
-    {"--quick", NULL, "a coarser grid, some seconds"},
+    {"--out", "FILE", "write the measurements as a cluster file"},
+    {"--quick", NULL, "measure a coarser grid, in some seconds"},
     {"--all", NULL, "measure fp16 too"},
     {"--bound", NULL,
-     "only the cores that this process is bound to, by taskset or mpirun (default: all of the "
-     "host)"},
+     "measure only the cores that this process is bound to, by taskset or mpirun (default: all "
+     "of the host)"},
     {"--disk", "FOLDER", "measure the disk that holds this folder too (default: none)"},
-    {"--check", "CONFIG", "hold the sum of the works of a step against the step itself"},
-    {"--machine", "FILE", "with --check: the rows of this file too"},
-    {"--threads", "LIST", "only these numbers of threads of a rank, such as 1,2"},
+    {"--check", "CONFIG", "compare the sum of the works of a step with the step itself"},
+    {"--machine", "FILE", "with --check: show the times of this file too"},
+    {"--threads", "LIST", "measure only these numbers of threads of a rank, such as 1,2"},
     END};
 OPTIONS(plot_options) = {
     {"--output", "FILE",
-     "where to draw (default: loss.svg in the run's directory; here, for several runs)"},
+     "write to FILE (default: loss.svg in the run's directory, or in the current folder for "
+     "several runs)"},
     {"--log", NULL, "draw the loss on a logarithmic scale"},
     END};
 OPTIONS(profile_options) = {
     {"--cluster", "FILE",
-     "the plan's column: what the layout would take on this cluster, or on this machine as "
-     "`lockstep bench machine --out FILE` measured it (default: the run's train.plan)"},
+     "compare with the forecast for this cluster file, such as that of `lockstep bench machine "
+     "--out FILE` (default: the run's train.plan)"},
     END};
 OPTIONS(report_options) = {
     {"--output", "FILE",
-     "where to write (default: report.html in the run's directory; here, for two runs)"},
+     "write to FILE (default: report.html in the run's directory, or in the current folder for "
+     "two runs)"},
     END};
 OPTIONS(verify_options) = {
     {"--layouts", "N", "try N layouts (default: 50)"},
@@ -211,8 +214,8 @@ OPTIONS(verify_options) = {
     END};
 OPTIONS(diff_options) = {
     {"--force", NULL,
-     "compare runs of two recipes too: from the start, and a difference is expected"},
-    {"--no-rerun", NULL, "compare what was recorded, and repeat nothing"},
+     "compare runs of different recipes too, from the start, although they will differ"},
+    {"--no-rerun", NULL, "compare only the records, and repeat nothing"},
     END};
 OPTIONS(help_options) = {
     {"--list", NULL, "list the names of all pages, one per line, as --man takes them"},
@@ -225,17 +228,18 @@ OPTIONS(help_options) = {
 static const struct cmd_page pages[] = {
     {"train", "[CONFIG.yaml] [key=value]...", "train a model",
      "Trains what the configuration describes and writes a run directory: the resolved "
-     "config.yaml, metrics.jsonl (one object per step), TensorBoard events and "
-     "checkpoints.\n\nThe ranks of the layout (the keys of `parallel`) share the work. They are "
-     "threads of this process, unless mpirun or srun started the program: then each process is "
-     "one rank. However the work is cut - pipeline, data, context and tensor parallel, ZeRO, "
+     "config.yaml, metrics.jsonl (one object per step), TensorBoard events and checkpoints.\n\n"
+     "The ranks of the layout (the keys of `parallel`) share the work. They are threads of "
+     "this process, unless mpirun or srun started the program: then each process is one rank. "
+     "However the work is cut - pipeline, data, context and tensor parallel, ZeRO, "
      "micro-batches, threads, transport - the losses and the final state are the same, bit for "
-     "bit.\n\nSIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit; a second "
-     "signal ends the program at once. train.resume=auto goes on from the newest checkpoint, and "
-     "the result is that of a run that was never stopped.\n\n"
-     "Environment: a launcher is known by OMPI_COMM_WORLD_SIZE, PMIX_RANK, PMI_RANK, PMI_SIZE, or "
-     "SLURM_PROCID with SLURM_NTASKS above 1. comm.transport=thread or mpi overrides them; a batch "
-     "script of Slurm sets the last two, so give comm.transport=thread there to run without srun.",
+     "bit.\n\nSIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit; a "
+     "second signal ends the program at once. train.resume=auto resumes from the newest "
+     "checkpoint, and the result is that of a run that was never stopped.\n\nEnvironment: a "
+     "launcher is known by OMPI_COMM_WORLD_SIZE, PMIX_RANK, PMI_RANK, PMI_SIZE, or "
+     "SLURM_PROCID with SLURM_NTASKS above 1. comm.transport=thread or mpi overrides them; a "
+     "batch script of Slurm sets the last two, so give comm.transport=thread there to run "
+     "without srun.",
      train_options,
      "lockstep train configs/demo.yaml\n"
      "lockstep train configs/demo.yaml parallel.dp=4 train.steps=500 train.resume=auto\n"
@@ -252,29 +256,29 @@ static const struct cmd_page pages[] = {
      "lockstep layout configs/gpt2-124m.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
      "lockstep layout --check configs/llama-405b-16k.yaml\n"},
     {"plan", "[CONFIG.yaml] [key=value]...", "find the best layouts of a recipe on a cluster",
-     "Trains nothing. Examines every layout that the recipe admits on the cluster: stages, data, "
-     "context and tensor parallel, ZeRO, schedule, chunks, micro-batch, recomputation, offload. "
-     "For each it finds a bound of the step's time, and the memory to the byte. A layout that may "
-     "be among the best is simulated: the trainer itself records each rank's operations, and the "
-     "cluster's rates time them. No layout changes a bit of the result, so you can take the "
-     "fastest one.\n\nA key that the command line gives stays as it is; "
-     "layout keys in the file are ignored. doc/planning.md explains the figures.\n\n`lockstep "
-     "plan memory` shows what each rank keeps in memory, and when it keeps most.",
+     "Trains nothing. Examines every layout that the recipe admits on the cluster: stages, "
+     "data, context and tensor parallel, ZeRO, schedule, chunks, micro-batch, recomputation, "
+     "offload. For each it finds a bound of the step's time, and the memory to the byte. A "
+     "layout that may be among the best is simulated: the trainer itself records each rank's "
+     "operations, and the cluster's rates time them. No layout changes a bit of the result, so "
+     "you can take the fastest one.\n\nLayout keys on the command line are fixed; those in the "
+     "file are ignored. doc/planning.md explains the figures.\n\n`lockstep plan memory` shows "
+     "what each rank keeps in memory, and when it keeps most.",
      plan_options,
      "lockstep plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --tokens 15e12\n"
      "lockstep plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators 64 "
      "--explain tp=2\n"
      "lockstep plan --lesson bubble --svg bubble.svg\n"},
     {"plan memory", "[CONFIG.yaml] [key=value]...", "show what each rank keeps in memory, and when",
-     "Trains nothing, and does not allocate the memory. Prints, for each kind of rank, the memory "
-     "that a run allocates, to the byte: parameters, gradients, optimizer states, activations that "
-     "are kept for the backward, the workspace of the current layer, and communication buffers. "
-     "Then it names the moment of a step at which most memory is in use: the layer, the part of "
-     "its forward or backward, and the micro-batch. If this machine has less memory than the ranks "
-     "take, it says which changes of the layout would be enough, the cheapest first.\n\n--explain "
-     "sets beside it what papers count (16 bytes a parameter, ZeRO 1 to 3, the activations of "
-     "Korthikanti et al.) and says where and why this differs, for this configuration and for a "
-     "model of 7 billion parameters on 4 ranks.",
+     "Trains nothing, and does not allocate the memory. Prints, for each kind of rank, the "
+     "memory that a run allocates, to the byte: parameters, gradients, optimizer states, "
+     "activations that are kept for the backward, the workspace of the current layer, and "
+     "communication buffers. Then it names the moment of a step at which most memory is in "
+     "use: the layer, the part of its forward or backward, and the micro-batch. If this "
+     "machine has less memory than the ranks take, it says which changes of the layout would "
+     "be enough, the cheapest first.\n\n--explain compares it with the figures of papers (16 "
+     "bytes per parameter, ZeRO 1 to 3, the activations of Korthikanti et al.) and explains "
+     "differences, for this configuration and for a model of 7 billion parameters on 4 ranks.",
      plan_memory_options,
      "lockstep plan memory configs/gpt2-124m.yaml parallel.dp=4 parallel.zero=2\n"
      "lockstep plan memory configs/llama-405b-16k.yaml --svg memory.svg\n"
@@ -290,14 +294,14 @@ static const struct cmd_page pages[] = {
      verify_options,
      "lockstep verify configs/demo.yaml\n"
      "lockstep verify run.yaml parallel.tp=2 parallel.zero=3 --layouts 20 --ranks 16 --steps 5\n"},
-    {"diff", "RUN_A RUN_B", "find where two runs of a recipe part",
+    {"diff", "RUN_A RUN_B", "find where two runs of a recipe diverge",
      "Compares the losses and hashes that two run directories recorded. If they differ, both "
-     "runs are repeated, each in its own layout on thread ranks of this process, from the newest "
-     "checkpoint at which they are equal (or from the start). The first step and the first "
-     "tensor whose bits differ are named: forward or backward, layer, stage, or the update. If "
-     "the records differ but the repetitions do not, a machine is at fault, and the run whose "
-     "record is not repeated is named.\n\nNothing is written. The exit code is 0 if the runs are "
-     "equal as far as both go, and 1 if they differ.",
+     "runs are repeated, each in its own layout on thread ranks of this process, from the "
+     "newest checkpoint at which they are equal (or from the start). The first step and the "
+     "first tensor whose bits differ are named: forward or backward, layer, stage, or the "
+     "update. If the records differ but the repetitions do not, a machine is at fault, and the "
+     "run that is not reproduced is named.\n\nNothing is written. The exit code is 0 if the "
+     "runs are equal as far as both go, and 1 if they differ.",
      diff_options, "lockstep diff runs/a runs/b\n"},
     {"eval", "RUN [DATA] [key=value...]", "evaluate a trained model",
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
@@ -344,30 +348,28 @@ static const struct cmd_page pages[] = {
      "lockstep convert megatron -- --num-layers 12 --hidden-size 768 --num-attention-heads 12\n"
      "lockstep convert torchtitan llama3_8b.toml --ranks 8 --allow-loss\n"
      "lockstep convert deepspeed --keys\n"},
-    {"import", "DIR --out RUN [key=value]...", "make a run of another program's model",
-     "DIR is a Hugging Face folder: config.json, and weights as safetensors, in one file or "
-     "in "
+    {"import", "DIR --out RUN [key=value]...", "turn another program's model into a run",
+     "DIR is a Hugging Face folder: config.json, and weights as safetensors, in one file or in "
      "shards with their index; or llm.c's model_*.bin; or a run. RUN becomes a directory with "
-     "config.yaml, a checkpoint of step 0, and in hf/ the tokenizer's and other files that go with "
-     "the model: `lockstep train RUN/config.yaml data.train=...` goes on from it, and `eval`, "
-     "`generate` and `export` take it. It appears complete or not at all.\n\n"
-     "A family, a feature or a tensor that is not known is refused by name. A key of config.json "
-     "that is not known, and changes no result, is a warning.\n\n"
-     "To train without a copy, set model.from in a configuration: each rank then reads its part "
-     "from DIR. key=value sets a key of RUN/config.yaml.",
+     "config.yaml, a checkpoint of step 0, and in hf/ the tokenizer's and other files that go "
+     "with the model. `lockstep train RUN/config.yaml data.train=...` trains it further, and "
+     "`eval`, `generate` and `export` take it. It appears complete or not at all.\n\nAn "
+     "unknown family, feature or tensor is refused by name. An unknown key of config.json "
+     "gives a warning.\n\nTo train without a copy, set model.from in a configuration: each "
+     "rank then reads its part from DIR. key=value sets a key of RUN/config.yaml.",
      import_options,
      "lockstep import ~/models/Qwen3-0.6B --out runs/qwen\n"
      "lockstep import gpt2_124M.bin --out runs/gpt2 numerics.precision=bf16\n"},
     {"export", "RUN|DIR --out PATH [--format F] [--dtype T]", "write a model for other programs",
-     "hf makes a folder that transformers' from_pretrained loads as it is: config.json, weights as "
-     "safetensors, and the tokenizer's and other files that came with the model. llmc makes an "
-     "llm.c model_*.bin of a GPT-2; gguf a file for llama.cpp, with the tokenizer that came with "
-     "the model. The padding of the vocabulary is left out. Adapters (lora.rank) are merged; peft "
-     "makes a folder of them alone.\n\n"
-     "--quantize int8 makes matrices Q8_0: 32 values of a row are int8 with one scale in fp16. A "
-     "matrix whose rows are not whole blocks of 32 is fp16, with a warning.\n\n"
-     "A model that the format cannot represent is refused, with the key. The output appears "
-     "complete or not at all.",
+     "hf makes a folder that transformers' from_pretrained loads as it is: config.json, "
+     "weights as safetensors, and the tokenizer's and other files that came with the model. "
+     "llmc makes an llm.c model_*.bin of a GPT-2; gguf a file for llama.cpp, with the "
+     "tokenizer that came with the model. The padding of the vocabulary is removed. Adapters "
+     "(lora.rank) are merged; peft writes a folder with only the adapters.\n\n--quantize int8 "
+     "makes matrices Q8_0: 32 values of a row are int8 with one scale in fp16. A matrix whose "
+     "rows are not whole blocks of 32 is fp16, with a warning.\n\nA model that the format "
+     "cannot represent is refused, and the error names the key. The output appears complete or "
+     "not at all.",
      export_options,
      "lockstep export runs/qwen --format hf --dtype bf16 --out out/\n"
      "lockstep export runs/qwen --format gguf --dtype fp16 --out qwen.gguf\n"
@@ -380,11 +382,11 @@ static const struct cmd_page pages[] = {
     {"data prepare", "--input PATH... --output PREFIX --tokenizer SPEC", "turn text into tokens",
      "Reads text files (one document each), JSONL files (one document per line) and folders of "
      "them, and writes a train and a validation store in Megatron's .bin/.idx format. A file "
-     "appears under its final name only when it is complete. The tokenizer's name is kept beside "
-     "the stores, so that training, evaluation and generation find it.\n\nWith --pairs or --chat a "
-     "line of JSONL is an example for fine-tuning. PREFIX_train.mask and PREFIX_valid.mask say "
-     "which tokens count: training and evaluation learn from and measure the answers "
-     "alone.\n\nBytes that are not UTF-8 are kept as they are.",
+     "appears under its final name only when it is complete. The tokenizer's name is kept "
+     "beside the stores, so that training, evaluation and generation find it.\n\nWith --pairs "
+     "or --chat a line of JSONL is an example for fine-tuning. PREFIX_train.mask and "
+     "PREFIX_valid.mask say which tokens count: only the answers count in the loss of training "
+     "and evaluation.\n\nBytes that are not UTF-8 are kept unchanged.",
      prepare_options,
      "lockstep data prepare --input book.txt --output corpus --tokenizer byte\n"
      "lockstep data prepare --input web.jsonl.zst --output web --tokenizer gpt2/ --workers 8\n"
@@ -450,7 +452,7 @@ static const struct cmd_page pages[] = {
      "Runs each schedule on thread ranks whose stages sleep, so that many ranks are concurrent on "
      "few cores, and prints the measured idle share beside the computed one.",
      none, "lockstep bench pipeline\nlockstep bench pipeline ranks=16 micro=32 ms=60\n"},
-    {"bench plan", "[CONFIG.yaml] [key=value]...", "hold a forecast against a step that runs",
+    {"bench plan", "[CONFIG.yaml] [key=value]...", "compare a forecast with a measured step",
      "Forecasts a step of the layout on a measured machine (`lockstep bench machine --out`), runs "
      "a few steps of it here on random tokens, and prints both as one JSON object. With "
      "--rehearse, ranks compute nothing: they sleep for as long as their operations would take on "
@@ -502,13 +504,13 @@ static const struct cmd_page pages[] = {
      "one picture. A step without a finite loss is a gap with a mark.",
      plot_options, "lockstep plot runs/demo\nlockstep plot runs/a runs/b --output both.svg\n"},
     {"profile", "RUN", "show where the time of a run went, against the plan",
-     "Reads only the run's directory. Prints the parts of a step: computing, the optimizer, waits "
-     "for samples and for other ranks by axis of the layout; medians over steps with the range "
-     "that holds nine in ten of them, means over ranks. The first two steps after each start, "
-     "skipped steps and those of a ramp-up are left out. One sentence names the "
-     "bottleneck.\n\nWith --cluster it prints beside it what the same layout would take by the "
-     "plan, and the difference. A run with log.profile=true has products, attention, passes over "
-     "memory and the update measured.",
+     "Reads only the run's directory. Prints the parts of a step: computing, the optimizer, "
+     "waits for samples and for other ranks by axis of the layout; medians over steps with the "
+     "range that holds nine in ten of them, means over ranks. The first two steps after each "
+     "start, skipped steps and those of a ramp-up are left out. One sentence names the "
+     "bottleneck.\n\nWith --cluster it also prints the forecast of the same layout, and the "
+     "difference. With log.profile=true a run also measures products, attention, passes over "
+     "memory and the update.",
      profile_options,
      "lockstep profile runs/demo\n"
      "lockstep bench machine --out machine.yaml runs/demo/config.yaml\n"
@@ -573,7 +575,7 @@ const struct cmd_exit_code *cmd_exit_codes(void)
         {LS_ENOMEM, "out of memory"},
         {LS_ECOMM, "a collective failed, did not match, or timed out"},
         {LS_ENUMERIC, "a loss or a gradient is not finite"},
-        {LS_ESTOPPED, "stopped by a signal after saving a checkpoint: train.resume=auto goes on"},
+        {LS_ESTOPPED, "stopped by a signal after saving a checkpoint; train.resume=auto resumes"},
         {LS_ENOTSUP, "this build or machine cannot do what was asked for"},
         {LS_EBUSY, "another run writes to this directory"},
         {0, NULL},

@@ -134,7 +134,8 @@ void ls_draw_cover_print(const struct ls_draw_cover *cover, FILE *file)
 
 void ls_draw_cover_line(const struct ls_draw_cover *cover, FILE *file)
 {
-    int count, column = fprintf(file, "settings covered, with the number of layouts:"), met = 0, pairs = 0;
+    int count, column = fprintf(file, "settings covered, with the number of layouts:"), met = 0,
+               pairs = 0;
     const struct ls_draw_row *rows = ls_draw_rows(&count);
     for (int a = 0; a < count; a++) {
         char text[64];

@@ -105,8 +105,9 @@ static const struct ls_config_key table[] = {
     TEXT("model.preset", RUN, "", model_keys.preset,
          "a published shape to start from: {presets}; keys that you give beside it win"),
     PATH("model.from", RUN, "", model_keys.from,
-         "what the model is, and its first weights: a folder of Hugging Face's (config.json and "
-         "safetensors), llm.c's model_*.bin, or a run; empty = the keys below, and random weights"),
+         "take the shape and the initial weights of this model: a Hugging Face folder "
+         "(config.json and safetensors), llm.c's model_*.bin, or a run; empty = the keys "
+         "below, and random weights"),
     WORD("model.arch", RECIPE, "gpt2", arches, model_keys.arch, "{families}"),
     INT("model.vocab", RECIPE, "0", 0, 0x1p30, model_keys.vocab,
         "vocabulary in tokens; 0 = the tokenizer's"),
@@ -123,13 +124,13 @@ static const struct ls_config_key table[] = {
     INT("model.ffn", RECIPE, "0", 0, 4194304, model_keys.ffn,
         "hidden width of the feed-forward part; 0 = {ffn}"),
     INT("model.context", RECIPE, "0", 0, 0x1p30, model_keys.context,
-        "longest sequence that the model takes, in tokens"),
+        "longest sequence of the model, in tokens"),
     WORD("model.tied", RECIPE, "auto", auto_or_bool, model_keys.tied,
          "the output head shares the token embedding's weight; auto = {tied}"),
     WORD("model.bias", RECIPE, "auto", auto_or_bool, model_keys.bias,
          "linear layers have biases; auto = {bias}"),
     WORD("model.activation", RECIPE, "auto", activations, model_keys.activation,
-         "of the feed-forward part; auto = {activation}"),
+         "activation of the feed-forward part; auto = {activation}"),
     REAL_ABOVE("model.norm_epsilon", RECIPE, "1e-5", 0, 1, model_keys.norm_epsilon,
                "added to the variance (LayerNorm) or the mean square (RMSNorm)"),
     REAL_ABOVE("model.rope_theta", RECIPE, "10000", 1, 1e12, model_keys.rope_theta,
@@ -137,20 +138,22 @@ static const struct ls_config_key table[] = {
     REAL("model.rope_factor", RECIPE, "0", 0, 1e6, model_keys.rope_factor,
          "rotary frequencies are scaled by this factor; 0 or 1 = none ({readers})"),
     WORD("model.rope_scaling", RECIPE, "llama3", rope_kinds, model_keys.rope_scaling,
-         "how they are scaled: llama3 (by wavelength), linear (all of them) or yarn ({readers})"),
+         "how rotary frequencies are scaled: llama3 (by wavelength), linear (all of them) or "
+         "yarn ({readers})"),
     REAL("model.rope_low_freq_factor", RECIPE, "1", 0, 1e6, model_keys.rope_low_freq_factor,
          "wavelengths above rope_original_context / this are scaled in full ({readers})"),
     REAL("model.rope_high_freq_factor", RECIPE, "4", 0, 1e6, model_keys.rope_high_freq_factor,
          "wavelengths below rope_original_context / this are not scaled ({readers})"),
     INT("model.rope_original_context", RECIPE, "0", 0, 0x1p30, model_keys.rope_original_context,
         "context before the scaling, in tokens ({readers})"),
-    REAL_ABOVE(
-        "model.rope_beta_fast", RECIPE, "32", 0, 1e6, model_keys.rope_beta_fast,
-        "yarn does not scale pairs that turn more often than this in that context ({readers})"),
+    REAL_ABOVE("model.rope_beta_fast", RECIPE, "32", 0, 1e6, model_keys.rope_beta_fast,
+               "yarn does not scale pairs that turn more often than this in rope_original_context "
+               "({readers})"),
     REAL_ABOVE("model.rope_beta_slow", RECIPE, "1", 0, 1e6, model_keys.rope_beta_slow,
-               "and scales in full those that turn less often than this ({readers})"),
+               "yarn scales in full pairs that turn less often than this in "
+               "rope_original_context ({readers})"),
     REAL("model.rope_attention_factor", RECIPE, "0", 0, 1e6, model_keys.rope_attention_factor,
-         "what yarn multiplies queries and keys by; 0 = 0.1 ln(rope_factor) + 1 ({readers})"),
+         "yarn multiplies queries and keys by this; 0 = 0.1 ln(rope_factor) + 1 ({readers})"),
     INT("model.window", RECIPE, "0", 0, 0x1p30, model_keys.window,
         "tokens that a query sees, its own included ({readers}); 0 = all up to its own"),
     WORD("model.window_layers", RECIPE, "auto", window_layers, model_keys.window_layers,
@@ -161,7 +164,7 @@ static const struct ls_config_key table[] = {
     REAL("model.logit_softcap", RECIPE, "0", 0, 1e6, model_keys.logit_softcap,
          "logits become cap tanh(logit / cap) ({readers}); 0 = none"),
     REAL("model.query_scale", RECIPE, "0", 0, 1e6, model_keys.query_scale,
-         "attention scores are divided by the root of this ({readers}); 0 = head_dim"),
+         "attention scores are divided by the square root of this ({readers}); 0 = head_dim"),
     REAL_BELOW("model.dropout", RECIPE, "0", 0, 1, model_keys.dropout,
                "probability that an activation is dropped while training"),
     REAL_ABOVE("model.init_std", RECIPE, "0.02", 0, 10, model_keys.init_std,
@@ -175,18 +178,16 @@ static const struct ls_config_key table[] = {
           "uint16 tokens, or a list of these with commas between"),
     PATHS("data.valid", RUN, "", data.valid, "tokens to evaluate on; empty = none"),
     PATHS("data.tokenizer", RUN, "", data.tokenizer,
-          "`byte`, a folder with vocab.json and merges.txt, or both files with a comma between; "
-          "empty "
-          "= the one recorded beside the data"),
+          "`byte`, a folder with tokenizer.json or with vocab.json and merges.txt, or another "
+          "tokenizer (doc/data.md); empty = the one recorded beside the data"),
     INT("data.sequence", RECIPE, "0", 0, 0x1p30, data.sequence,
         "tokens of a training sequence; 0 = model.context"),
     BOOL("data.shuffle", RECIPE, "true", data.shuffle,
-         "visit the sequences in a random order, another one each epoch"),
+         "visit the sequences in a random order, a different one in each epoch"),
     WORD("data.packing", RECIPE, "stream", packings, data.packing,
          "what a sequence holds: stream = the next tokens, wherever documents end; documents = "
-         "whole "
-         "documents, as many as fit, each of which attends to itself alone"),
-    COUNT("data.seed", RECIPE, "1234", 0, data.seed, "seed of that order"),
+         "whole documents, as many as fit, each of which attends only to itself"),
+    COUNT("data.seed", RECIPE, "1234", 0, data.seed, "seed of the order of sequences"),
 
     INT("batch.global", RECIPE, "8", 1, 0x1p30, batch.global, "sequences of one optimizer step"),
     INT("batch.micro", LAYOUT, "0", 0, 0x1p30, batch.micro,
@@ -196,7 +197,7 @@ static const struct ls_config_key table[] = {
     INT("batch.rampup_increment", RECIPE, "0", 0, 0x1p30, batch.rampup_increment,
         "sequences added at each increment of the ramp-up, up to batch.global"),
     COUNT("batch.rampup_samples", RECIPE, "0", 0, batch.rampup_samples,
-          "sequences over which the whole ramp-up stretches"),
+          "sequences consumed until the ramp-up is complete"),
 
     WORD("optim.name", RECIPE, "adamw", optimizers, optim.name,
          "adamw (decoupled weight decay), sgd (with momentum), lion, or muon for the matrices of "
@@ -207,29 +208,29 @@ static const struct ls_config_key table[] = {
     REAL_BELOW("optim.beta2", RECIPE, "0.95", 0, 1, optim.beta2,
                "decay of the second moment (adamw, beside muon) or of the momentum (lion)"),
     REAL_ABOVE("optim.epsilon", RECIPE, "1e-8", 0, 1, optim.epsilon,
-               "added to the root of the second moment (adamw, beside muon)"),
+               "added to the square root of the second moment (adamw, beside muon)"),
     REAL("optim.weight_decay", RECIPE, "0.1", 0, 100, optim.weight_decay,
          "weight decay, decoupled from the gradient (with sgd added to it, as in PyTorch); norms "
          "and "
          "biases are not decayed"),
     REAL_BELOW("optim.momentum", RECIPE, "0.9", 0, 1, optim.momentum,
-               "momentum (sgd; muon, where it is 0.95 if it is not given)"),
+               "momentum (sgd; muon, with default 0.95)"),
     BOOL("optim.nesterov", RECIPE, "false", optim.nesterov,
-         "Nesterov's momentum (sgd; muon, where it is true if it is not given)"),
+         "Nesterov's momentum (sgd; muon, with default true)"),
     INT("optim.ns_steps", RECIPE, "5", 1, 99, optim.ns_steps,
         "steps of the Newton-Schulz iteration that orthogonalises a matrix (muon)"),
     WORD("optim.muon_scale", RECIPE, "match_rms_adamw", muon_scales, optim.muon_scale,
-         "what the learning rate of a matrix is multiplied by (muon): match_rms_adamw = 0.2 "
-         "sqrt(max(rows, columns)), so that rate and weight decay of adamw fit; original = "
-         "sqrt(max(1, rows / columns)), which wants a rate of about 0.02"),
+         "factor of a matrix's learning rate (muon): match_rms_adamw = 0.2 sqrt(max(rows, "
+         "columns)), for the rate and weight decay of adamw; original = sqrt(max(1, rows / "
+         "columns)), for a rate of about 0.02"),
     REAL("optim.adamw_lr", RECIPE, "0", 0, 1000, optim.adamw_lr,
          "peak learning rate of tables, norms and biases, on the schedule of optim.lr (muon); 0 = "
          "optim.lr"),
     WORD("optim.moments", RECIPE, "fp32", fp32_or_bf16, optim.moments,
-         "type in which moments (momentum too) are kept: bf16 halves their memory and rounds them "
-         "stochastically, by random bits that the layout does not change"),
+         "type of the moments (and of momentum): bf16 halves their memory and rounds them "
+         "stochastically, with random bits that do not depend on the layout"),
     REAL("optim.clip", RECIPE, "1", 0, 1e30, optim.clip,
-         "gradients are scaled down to this global norm; 0 = off"),
+         "largest global norm of the gradients, which are scaled down to it; 0 = off"),
     WORD("optim.schedule", RECIPE, "cosine", schedules, optim.schedule,
          "course of the learning rate after the warm-up; wsd = warm-up, stable, decay"),
     COUNT("optim.warmup_steps", RECIPE, "0", 0, optim.warmup_steps,
@@ -243,49 +244,49 @@ static const struct ls_config_key table[] = {
           "number of steps before decay_steps in which the rate falls (wsd)"),
 
     INT("lora.rank", RECIPE, "0", 0, 4096, lora.rank,
-        "rank of the adapters that are trained in the place of the model, whose own weights are "
-        "frozen then (LoRA); 0 = the model is trained"),
+        "rank of the LoRA adapters that are trained while the model's own weights are frozen; "
+        "0 = the model is trained"),
     REAL("lora.alpha", RECIPE, "0", 0, 1e6, lora.alpha,
-         "adapters count alpha / rank times; 0 = lora.rank"),
+         "the output of adapters is scaled by alpha / rank; 0 = lora.rank"),
     TEXT("lora.targets", RECIPE, "all", lora.targets,
          "matrices of each block that have adapters, by the names of Hugging Face's files with "
          "commas between (q_proj,v_proj; c_attn); all = each of them"),
     PATH("lora.from", RUN, "", lora.from,
-         "first values of the adapters, and with them the keys above: a folder of PEFT's "
-         "(adapter_config.json and adapter_model.safetensors); empty = random ones that change "
-         "nothing yet"),
+         "take the initial adapters and the keys above from this PEFT folder "
+         "(adapter_config.json and adapter_model.safetensors); empty = random adapters that "
+         "change nothing before the first step"),
 
     WORD("numerics.precision", RECIPE, "bf16", precisions, numerics.precision,
          "type in which forward and backward compute; weights are kept and sums are taken in fp32"),
     WORD("numerics.mode", RECIPE, "ordered", modes, numerics.mode,
-         "ordered: the same bits in every layout; fast: sums in whatever order is quickest"),
+         "ordered: the same bits in every layout; fast: sums in the quickest order"),
     INT("numerics.tp_tiles", RECIPE, "0", 0, 1024, numerics.tp_tiles,
-        "tiles into which contractions are cut, so that parallel.tp may be this number over any "
-        "power of two: it divides heads, ffn, the padded vocabulary and kv_heads * head_dim, and "
-        "is "
-        "a multiple or a divisor of kv_heads; 0 = the largest such power of two up to 8"),
+        "tiles into which contractions are cut, so that parallel.tp may be this number divided "
+        "by any power of two: it divides heads, ffn, the padded vocabulary and kv_heads * "
+        "head_dim, and is a multiple or a divisor of kv_heads; 0 = the largest such power of "
+        "two up to 8"),
     INT("numerics.seq_tiles", RECIPE, "1", 1, 0x1p20, numerics.seq_tiles,
-        "tiles into which a sequence is cut for the sums over its tokens, so that parallel.cp may "
-        "be this number over any power of two; above 1 data.sequence must be a multiple of 128 "
-        "times this"),
+        "tiles into which a sequence is cut for the sums over its tokens, so that parallel.cp "
+        "may be this number divided by any power of two; above 1 data.sequence must be a "
+        "multiple of 128 times this"),
     INT("numerics.leaf_sequences", RECIPE, "0", 0, 0x1p20, numerics.leaf_sequences,
-        "sequences of a leaf: a batch's gradient is summed leaf after leaf, and a leaf is computed "
-        "by one data-parallel rank; 0 = chosen by the recipe: see doc/determinism.md"),
+        "sequences of a leaf: a batch's gradient is summed leaf by leaf, and one data-parallel "
+        "rank computes a leaf; 0 = chosen from the recipe (doc/determinism.md)"),
     WORD("numerics.arithmetic", RECIPE, "auto", arithmetics, numerics.arithmetic,
-         "how products are added, on every processor alike: fma, or bf16_pairs, which AMX is fast "
-         "at (bf16 only); auto = the faster one, measured when the run first starts and kept from "
-         "then on"),
+         "how products are added, equally on every processor: fma, or bf16_pairs, which is "
+         "fast with AMX (bf16 only); auto = the faster one, measured when the run first starts "
+         "and then kept"),
     WORD("numerics.isa", LAYOUT, "auto", isas, numerics.isa,
-         "instruction set, which changes speed and no bits; auto = the fastest one that every rank "
-         "has"),
+         "instruction set, which changes only the speed; auto = the fastest one that every "
+         "rank has"),
 
     WORD("numerics.reduce", RECIPE, "fp32", fp32_or_bf16, numerics.reduce,
-         "type in which gradients travel between ranks: bf16 halves the bytes, rounds each "
-         "rank's part, and needs numerics.mode = fast"),
+         "type in which ranks exchange gradients: bf16 halves the bytes, rounds each rank's "
+         "part, and needs numerics.mode = fast"),
     REAL("numerics.loss_scale", RECIPE, "0", 0, 0x1p40, numerics.loss_scale,
-         "fp16 only: what the loss is multiplied by, so that gradients fit into fp16; 0 = dynamic: "
-         "halved at a step that is not finite, which is skipped, and doubled after "
-         "loss_scale_window steps without one"),
+         "fp16 only: factor of the loss, so that gradients fit into fp16; 0 = dynamic: halved "
+         "at a non-finite step, which is skipped, and doubled after loss_scale_window finite "
+         "steps"),
     INT("numerics.initial_scale_power", RECIPE, "16", 0, 40, numerics.initial_scale_power,
         "the dynamic loss scale begins at 2 to this power"),
     INT("numerics.loss_scale_window", RECIPE, "1000", 1, 0x1p40, numerics.loss_scale_window,
@@ -293,10 +294,10 @@ static const struct ls_config_key table[] = {
     INT("numerics.hysteresis", RECIPE, "2", 1, 0x1p20, numerics.hysteresis,
         "halve the dynamic loss scale after this many non-finite steps"),
     BOOL("numerics.consecutive_hysteresis", RECIPE, "false", numerics.consecutive_hysteresis,
-         "count those afresh after every finite step, not only when the scale doubles"),
+         "restart that count after every finite step, not only when the scale doubles"),
     REAL_ABOVE("numerics.min_loss_scale", RECIPE, "1", 0, 0x1p40, numerics.min_loss_scale,
-               "the dynamic loss scale never falls below this: where it would, the run stops, or "
-               "with train.on_nonfinite = skip goes on with this one"),
+               "smallest dynamic loss scale: if it would fall lower, the run stops, or with "
+               "train.on_nonfinite = skip continues at this scale"),
 
     INT("parallel.pp", LAYOUT, "1", 1, 65536, parallel.pp,
         "pipeline-parallel ranks: each holds some of the layers"),
@@ -304,20 +305,21 @@ static const struct ls_config_key table[] = {
         "data-parallel ranks in all; sets dp_replicate with zero 0 and dp_shard with zero 1 to "
         "3, or, if one of the two is given, the other; 0 = dp_replicate times dp_shard"),
     INT("parallel.dp_replicate", LAYOUT, "0", 0, 65536, parallel.dp_replicate,
-        "data-parallel copies of the training state; 0 = what parallel.dp says, or 1"),
+        "data-parallel replicas of the training state; 0 = from parallel.dp, or 1"),
     INT("parallel.dp_shard", LAYOUT, "0", 0, 65536, parallel.dp_shard,
-        "data-parallel ranks that share one copy of the training state; 0 = what parallel.dp says, "
+        "data-parallel ranks that share one copy of the training state; 0 = from parallel.dp, "
         "or 1"),
     INT("parallel.cp", LAYOUT, "1", 1, 65536, parallel.cp,
-        "context-parallel ranks: each holds a part of every sequence; numerics.seq_tiles over a "
-        "power of two, or 1"),
+        "context-parallel ranks: each holds a part of every sequence; numerics.seq_tiles "
+        "divided by a power of two, or 1"),
     INT("parallel.tp", LAYOUT, "1", 1, 65536, parallel.tp,
-        "tensor-parallel ranks: each holds a part of every layer; divides numerics.tp_tiles"),
+        "tensor-parallel ranks: each holds a part of every layer; numerics.tp_tiles divided by "
+        "a power of two, or 1"),
     WORD("parallel.sp", LAYOUT, "auto", auto_or_bool, parallel.sp,
          "sequence parallel: norms, dropout and residual on 1/tp of the tokens; auto = if tp is "
          "above 1 and the recipe's token tiles admit it"),
     INT("parallel.zero", LAYOUT, "0", 0, 3, parallel.zero,
-        "what data-parallel ranks share instead of each keeping a copy: 1 optimizer state, 2 "
+        "state that data-parallel ranks shard instead of replicating it: 1 optimizer state, 2 "
         "also gradients, 3 also parameters"),
     WORD("parallel.schedule", LAYOUT, "1f1b", pipelines, parallel.schedule,
          "order of a pipeline's work; csv = parallel.schedule_file"),
@@ -325,8 +327,8 @@ static const struct ls_config_key table[] = {
          "a table in torchtitan's CSV form: a row for each pipeline rank, cells such as 0F0, 1I2, "
          "1W2, 2B1"),
     INT("parallel.chunks", LAYOUT, "0", 0, 4096, parallel.chunks,
-        "virtual stages of each pipeline rank: 1 (gpipe, 1f1b, zb-h1), 2 (zbv, dualpipev) or any "
-        "(interleaved); 0 = the fewest that the schedule takes"),
+        "virtual stages of each pipeline rank: 1 (gpipe, 1f1b, zb-h1), 2 (zbv, dualpipev) or "
+        "any (interleaved); 0 = the fewest that the schedule needs"),
     TEXT("parallel.split", LAYOUT, "", parallel.split,
          "layers of each stage, such as 0-5,6-13: 0 is the embedding, model.layers + 1 the head; "
          "empty = balanced by cost"),
@@ -334,91 +336,92 @@ static const struct ls_config_key table[] = {
          "how context-parallel ranks get each other's keys and values: gathered at once, or "
          "passed around in a ring"),
     INT("parallel.prefetch", LAYOUT, "1", 0, 64, parallel.prefetch,
-        "number of layers whose parameters are gathered, or come from a memory tier, before they "
-        "are needed (zero 1 to 3, and memory.offload.parameters)"),
+        "number of layers whose parameters are gathered, or read from a memory tier, before "
+        "they are needed (zero 1 to 3, and memory.offload.parameters)"),
     INT("parallel.persist", LAYOUT, "0", 0, 0x1p40, parallel.persist,
         "tensors of up to this many elements stay whole on every rank (zero 3)"),
     BOOL("parallel.reshard_after_forward", LAYOUT, "true", parallel.reshard_after_forward,
          "parameters are freed after the forward and gathered again for the backward (zero 3)"),
     INT("parallel.tp_overlap", LAYOUT, "1", 1, 64, parallel.tp_overlap,
-        "parts into which a tensor-parallel product is cut, so that one part moves while the "
+        "parts into which a tensor-parallel product is cut, so that one part is sent while the "
         "next is computed"),
     BOOL("parallel.auto", RUN, "false", train.auto_layout,
-         "let `lockstep train` search the fastest layout, for train.plan or this machine as it is "
-         "measured; keys of the layout on the command line stay"),
+         "let `lockstep train` search for the fastest layout, for train.plan or for this "
+         "machine, which it measures; layout keys on the command line are fixed"),
     INT("parallel.threads", LAYOUT, "0", 0, 4096, parallel.threads,
         "threads of each rank; 0 = cores / ranks on this machine, at least 1"),
 
-    TEXT(
-        "memory.recompute", LAYOUT, "none", parallel.recompute,
-        "what blocks give up after the forward and make again for the backward: none, selective "
-        "(norms, attention, the activation), full (all but a block's input), every:K (all but the "
-        "input of every K-th block), sqrt (the same with K = the root of a stage's blocks), or a "
-        "list of blocks such as 0-3,7, recomputed in full; for some stages alone: full@0;none@1-3"),
+    TEXT("memory.recompute", LAYOUT, "none", parallel.recompute,
+         "what blocks drop after the forward and compute again for the backward: none, "
+         "selective (norms, attention, the activation), full (all but a block's input), every:K "
+         "(all but the input of every K-th block), sqrt (the same with K = the square root of a "
+         "stage's blocks), or a list of blocks such as 0-3,7, recomputed in full; by stage: "
+         "full@0;none@1-3"),
     BOOL("memory.partition_activations", LAYOUT, "false", parallel.partition_activations,
-         "the input that a recomputed block keeps is cut over tensor-parallel ranks, and gathered "
-         "again for the backward"),
+         "cut the input that a recomputed block keeps over tensor-parallel ranks, and gather "
+         "it for the backward"),
     BYTES("memory.device_budget", LAYOUT, "0", 0, memory.device_budget,
-          "what a rank may take of its device's memory, such as 2GiB; a run that needs more is "
-          "refused, with what would fit; 0 = what the machine has"),
+          "limit of a rank's device memory, such as 2GiB; a run that needs more is refused, "
+          "and the error says what would fit; 0 = the machine's memory"),
     OFFLOAD("optimizer", LS_OFFLOAD_OPTIMIZER,
-            "where the optimizer's part of the matrices lies, their float32 masters and states: "
-            "none (on the device), host (the machine's memory) or file (on the disk of "
-            "memory.file); it passes through the device at each update",
-            "how much of it, at least; the rest stays on the device"),
+            "where the float32 masters and optimizer states of matrices are kept: none (on the "
+            "device), host (the machine's memory) or file (on the disk of memory.file); they "
+            "pass through the device at each update",
+            "share of it that is offloaded, at least; the rest stays on the device"),
     OFFLOAD("gradients", LS_OFFLOAD_GRADIENTS,
-            "where the gradients of blocks lie: none, host or file; each comes to the device while "
-            "a leaf is added to it, and for the update. Not with replicas of shards",
-            "of how many blocks, at least"),
+            "where the gradients of blocks are kept: none, host or file; each is read to the "
+            "device while a leaf is added to it, and for the update. Not with dp_replicate "
+            "above 1 in zero 1 to 3",
+            "share of the blocks, at least"),
     OFFLOAD("parameters", LS_OFFLOAD_PARAMETERS,
-            "where the matrices of blocks lie, as they are computed with: none, host or file; each "
-            "block's come ahead of it (parallel.prefetch). Where ranks share them, with ZeRO 3 "
-            "only",
-            "of how many blocks, at least"),
+            "where the matrices of blocks are kept, in the compute type: none, host or file; "
+            "each block's are read before it is computed (parallel.prefetch). Not with zero 1 "
+            "or 2 over several ranks",
+            "share of the blocks, at least"),
     OFFLOAD("activations", LS_OFFLOAD_ACTIVATIONS,
-            "where what blocks keep for their backward lies in between: none, host or file; it is "
-            "written behind the forward and read ahead of the backward. Not the last block of a "
-            "stage's chunk",
-            "how many of the blocks, at least: the first ones, which wait longest"),
+            "where the activations of blocks are kept until the backward: none, host or file; "
+            "they are written after the forward and read before the backward. Not the last "
+            "block of a stage's chunk",
+            "share of the blocks, at least: the first ones, whose activations wait longest"),
     PATH("memory.file", LAYOUT, "", memory.file,
-         "folder for what goes to file, on a local disk: each rank makes a file of the size it "
-         "needs there, and removes it at the end"),
+         "folder on a local disk for data offloaded to file: each rank makes a file of the "
+         "size it needs there, and removes it at the end"),
     BOOL("memory.overcommit", RUN, "false", train.overcommit,
          "train although the ranks of a machine will take more memory than it has (swap, or pages "
          "that are never touched)"),
 
     BOOL("memory.check", LAYOUT, "false", memory.check,
-         "what is dead is poisoned, and what lives is guarded: a value that a layer reads too late "
-         "or writes past its end is named (slow; finds wrong lifetimes)"),
+         "poison dead values and guard live ones: the error names a value that a layer reads "
+         "too late or writes past its end (slow; finds wrong lifetimes)"),
 
     WORD("comm.transport", LAYOUT, "auto", transports, comm.transport,
          "thread: ranks are threads of this process; mpi: ranks are processes started by mpirun "
          "or srun; auto = mpi if they started the program"),
     INT("comm.bucket_mb", LAYOUT, "25", 1, 65536, comm.bucket_mb,
         "gradients are reduced in buckets of about this many MiB, while the backward still runs"),
-    REAL(
-        "comm.timeout_s", LAYOUT, "600", 0, 1e6, comm.timeout_s,
-        "seconds without progress after which the run ends and names the rank that the others wait "
-        "for, also while it saves; 0 = never"),
+    REAL("comm.timeout_s", LAYOUT, "600", 0, 1e6, comm.timeout_s,
+         "seconds without progress after which the run ends and names the late rank, also while "
+         "it saves; 0 = never"),
     BOOL("comm.check", LAYOUT, "false", comm.check,
-         "ranks compare every collective before it moves a byte (slow; finds mismatches)"),
+         "ranks compare every collective before it starts (slow; finds mismatches)"),
 
     COUNT("train.steps", RUN, "100", 0, train.steps,
-          "optimizer steps that are planned; 0 = save the initial weights and end"),
+          "planned optimizer steps; 0 = save the initial weights and end"),
     TEXT("train.frozen", RECIPE, "", train.frozen,
-         "parameters that stay what they are, and take no gradient and no optimizer memory: "
-         "patterns of their names (wte.*,h.0.*,*.norm_1.weight) with commas between; empty = none"),
+         "parameters that do not change, and take no gradient and no optimizer memory: "
+         "patterns of their names (wte.*,h.0.*,*.norm_1.weight) with commas between; empty = "
+         "none"),
     COUNT("train.extend", RUN, "0", 0, train.extend,
-          "steps after train.steps, at the rate with which the schedule ends; the recipe stays the "
-          "same, so a finished run goes on with them"),
+          "steps after train.steps, at the rate with which the schedule ends; the recipe does "
+          "not change, so a finished run can resume with them"),
     PATH("train.out", RUN, "", train.out,
          "the run's directory; empty = runs/ and the name of the configuration file"),
     PATH("train.resume", RUN, "never", train.resume,
          "never; auto = from the run's newest checkpoint if there is one; or the path of a "
          "checkpoint"),
     PATH("train.plan", RUN, "", train.plan,
-         "cluster file (of lockstep bench machine, say) that the run's steps are compared with: a "
-         "forecast is made at the start; empty = ranks are compared with each other only"),
+         "cluster file (such as that of lockstep bench machine) for a forecast, with which the "
+         "run's steps are compared; empty = ranks are only compared with each other"),
     COUNT("train.save_every", RUN, "0", 0, train.save_every,
           "steps between checkpoints; 0 = only at the end"),
     BOOL("train.save_first", RUN, "false", train.save_first,
@@ -447,17 +450,17 @@ static const struct ls_config_key table[] = {
     COUNT("log.hash_every", RUN, "0", 0, log.hash_every,
           "steps between hashes of the whole state in metrics.jsonl; 0 = only the last step"),
     COUNT("log.drift_every", RUN, "20", 0, log.drift_every,
-          "steps of a window after which ranks compare what they took, and name a slow rank, an "
-          "unbalanced stage, a slow link or input wait; 0 = never"),
+          "steps after which ranks compare their times, and report a slow rank, an unbalanced "
+          "stage, a slow link or input wait; 0 = never"),
     BOOL("log.tensorboard", RUN, "true", log.tensorboard, "write TensorBoard events"),
     BOOL("log.trace", RUN, "false", log.trace,
          "write a trace of every step that Perfetto and chrome://tracing show"),
     BOOL("log.profile", RUN, "false", log.profile,
          "measure the ops of every step, and record their seconds by kind in metrics.jsonl"),
     WORD("log.progress", RUN, "auto", progresses, log.progress,
-         "live: one line, updated in place, on a terminal; plain: a line now and then; off: only "
-         "hash and paths; auto = live on a terminal, else plain"),
-    WORD("log.level", RUN, "info", levels, log.level, "the least urgent messages that are shown"),
+         "live: one line, updated in place, on a terminal; plain: a line every five seconds; "
+         "off: only hash and paths; auto = live on a terminal, otherwise plain"),
+    WORD("log.level", RUN, "info", levels, log.level, "the least urgent kind of messages shown"),
 };
 
 enum { TABLE_COUNT = sizeof table / sizeof table[0] };

@@ -202,7 +202,8 @@ static void test_a_machine_at_fault(void **state)
     expect("diff one faulty --no-rerun", 1, "the records differ at step 5");
 }
 
-/* Recipes that sum in other orders part in a tensor of the first step, which shows only later. */
+/* Recipes that sum in different orders diverge in a tensor of the first step, which shows only
+ * later. */
 static void test_the_first_tensor(void **state)
 {
     (void)state;
@@ -212,9 +213,10 @@ static void test_the_first_tensor(void **state)
     if (code != 1 || !strstr(output, "the records differ at step ") ||
         !strstr(output, "again: steps 1 to ") || !strstr(output, "1 rank thread") ||
         !strstr(output, "2 rank threads") ||
-        !strstr(output, "the repeated runs diverge at step 1; first tensor: forward, block 0 (h.0)") ||
+        !strstr(output,
+                "the repeated runs diverge at step 1; first tensor: forward, block 0 (h.0)") ||
         !strstr(output, "A is reproduced bit for bit") ||
-        !strstr(output, "B is repeated bit for bit"))
+        !strstr(output, "B is reproduced bit for bit"))
         fail_msg("exited with %d and printed:\n%s", code, output);
 }
 
