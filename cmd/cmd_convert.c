@@ -23,8 +23,8 @@ static int project_of(const char *name, enum ls_convert_project *project, struct
     }
     if (access(name, F_OK) == 0)
         return ls_error_set(error, LS_ECONFIG,
-                            "%.100s: expected whose file it is before it: lockstep convert "
-                            "deepspeed|megatron|torchtitan %.100s",
+                            "%.100s: expected the trainer's name before the file: lockstep "
+                            "convert deepspeed|megatron|torchtitan %.100s",
                             name, name);
     const char *near = ls_nearest(name, names, count);
     return ls_error_set(error, LS_ECONFIG,

@@ -124,7 +124,7 @@ static int store_evaluate(struct evaluating *e, struct ls_error *error)
                                     e->asked->logprobs ? &logprobs : NULL, error);
     if (status == LS_EIO && data == own)
         ls_config_reject(&job->config, status, "data.valid", error,
-                         "%s. Where it lies now: lockstep eval %s DATA", error->text,
+                         "%s. If the data was moved, name it: lockstep eval %s DATA", error->text,
                          job->args.word[0]);
     else if (status == LS_EIO || status == LS_EDATA)
         ls_error_prefix(error, "%s = %.300s", job->data ? "DATA" : "data.valid", data);

@@ -74,7 +74,7 @@ static void print_groups(const struct ls_layout *layout)
         [LS_GROUP_SHARD] = layout->zero > 0
                                ? "gradients are added here first, and the state is sharded"
                                : "gradients are added here",
-        [LS_GROUP_REPLICATE] = "their sum goes on here",
+        [LS_GROUP_REPLICATE] = "then gradients are added here",
         [LS_GROUP_PP] = "stages",
         [LS_GROUP_MATRICES] = "parts of matrices, in the optimizer",
     };

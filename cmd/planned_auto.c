@@ -13,8 +13,8 @@ int planned_auto(struct ls_config *config, bool tells, struct ls_error *error)
         return LS_OK;
     if (ls_mpi_launched())
         return ls_config_reject(config, LS_ECONFIG, "parallel.auto", error,
-                                "it plans for ranks that one process starts by itself; under a "
-                                "launcher write the layout before: lockstep plan --apply FILE");
+                                "it plans for rank threads of one process; under a launcher "
+                                "write the layout first: lockstep plan --apply FILE");
     config->train.auto_layout = false; /* what the run keeps is the layout */
     const char *path = *config->train.plan ? config->train.plan : NULL;
     int status = planned_cluster(path, config, &cluster, error);

@@ -217,8 +217,8 @@ static int marked_text(struct chat_conversation *c, int64_t count, struct ls_cha
         counts |= text->parts[i].counts;
     if (!rc && !counts)
         rc = ls_error_set(error, LS_EDATA,
-                          "nothing lies within the template's {%% generation %%}: no turn is to be "
-                          "learned");
+                          "the template's {%% generation %%} contains nothing, so no turn "
+                          "would be learned");
     if (!rc)
         text->parts[text->parts_count - 1].ends_document = true;
     return rc;

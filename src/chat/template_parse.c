@@ -181,7 +181,7 @@ static void parameter_check(struct chat_parser *p, const struct chat_node *node,
     const struct chat_string name = parameter->text;
     for (const struct chat_node *each = node->second; each; each = each->next) {
         if (each->text.count == name.count && !memcmp(each->text.bytes, name.bytes, name.count))
-            chat_parse_fail(p, parameter->at, "the parameter \"%.*s\" is there already",
+            chat_parse_fail(p, parameter->at, "the parameter \"%.*s\" already exists",
                             (int)ls_min((int64_t)name.count, 60), name.bytes);
         if (each->first && !parameter->first)
             chat_parse_fail(p, parameter->at,

@@ -118,8 +118,8 @@ static int tokenizer_keep(const struct ls_config *config, const struct ls_tokeni
     digests_kept(config->train.out, before);
     if (!status && before[0] && begun && strcmp(before, files.digests))
         status = ls_config_reject(config, LS_ECONFIG, "data.tokenizer", error,
-                                  "%s is not the tokenizer that this run began with, which lies in "
-                                  "%.200s/tokenizer",
+                                  "%s is not the tokenizer that this run began with, which is "
+                                  "in %.200s/tokenizer",
                                   list[0].path, config->train.out);
     if (!status && strcmp(before, files.digests))
         status = files_keep(config->train.out, before, &files, error);

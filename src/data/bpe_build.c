@@ -116,8 +116,8 @@ static int tokens_fill(struct data_bpe *bpe, const struct data_bpe_model *model,
         }
         if (!written && !(model->is_added && model->is_added(model->user, id)))
             return ls_error_set(error, LS_EDATA,
-                                "%s: token \"%.*s\" holds a character that does not stand for a "
-                                "byte; expected byte-level BPE as GPT-2 writes it",
+                                "%s: token \"%.*s\" has a character that represents no byte; "
+                                "expected byte-level BPE as GPT-2 writes it",
                                 model->name, (int)ls_min((int64_t)token.count, 100), token.bytes);
         memcpy(bpe->tokens.bytes + used, token.bytes, token.count);
         used += token.count;

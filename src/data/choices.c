@@ -139,8 +139,9 @@ static int examples_read(struct reading *r)
     for (; r->example < r->count && !status; r->example++)
         status = example_read(r);
     if (!status && r->words > 0)
-        status = ls_error_set(r->error, LS_EDATA, "%s: %ld bytes stand behind its %ld examples",
-                              r->name, (long)(2 * r->words), (long)r->count);
+        status =
+            ls_error_set(r->error, LS_EDATA, "%s: %ld bytes after its %ld examples: expected none",
+                         r->name, (long)(2 * r->words), (long)r->count);
     for (int64_t i = 0, at = 0; i < out->texts_count && !status; at += out->texts[i++].count)
         out->texts[i].ids = out->ids + at;
     return status;

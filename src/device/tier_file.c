@@ -44,8 +44,8 @@ static int make_folder(struct tier_file *file, const struct ls_fault *fault, str
     if (failure == EEXIST && !stat(file->folder, &status))
         failure = S_ISDIR(status.st_mode) ? 0 : ENOTDIR;
     if (failure == ENOENT)
-        return ls_error_errno(error, failure, "%s: the folder that it is to lie in is not there",
-                              file->folder);
+        return ls_error_errno(error, failure,
+                              "%s: the folder that should contain it does not exist", file->folder);
     if (failure)
         return ls_error_errno(error, failure, "%s: cannot make the folder", file->folder);
     return LS_OK;

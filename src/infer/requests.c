@@ -78,8 +78,9 @@ static int end_of_document_append(struct reading *r, struct ls_token_list *list)
 {
     if (!r->by.tokenizer)
         return ls_error_set(r->error, LS_ECONFIG,
-                            "nothing stands before it, and no tokenizer is known that says which "
-                            "token ends a document: put that token there");
+                            "the context is empty, and no tokenizer is known whose "
+                            "end-of-document token could stand for it: give that token as the "
+                            "context");
     int32_t id = ls_tokenizer_eod(r->by.tokenizer);
     return tokens_append(r, list, &id, 1);
 }

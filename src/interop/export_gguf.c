@@ -46,8 +46,8 @@ static void fallback_warn(const struct exporting *ex)
         }
     if (first)
         ls_log(ex->export->log, LS_LOG_WARNING,
-               "%lld of %lld tensors are fp16 and not int8, whose blocks of %d do not fill their "
-               "rows: a row of %s has %lld",
+               "%lld of %lld tensors are fp16 instead of int8, because their rows are not "
+               "whole blocks of %d: a row of %s has %lld",
                (long long)count, (long long)ex->count, GGUF_Q8_VALUES, first->name,
                (long long)first->cols);
 }

@@ -271,8 +271,8 @@ static int strangers_check(const struct ls_model_source *source, const json_t *e
             const char *name = ls_safetensors_at(f->shards[s].file, i)->name;
             if (!json_object_get(expected, name) && !is_buffer(name))
                 return ls_error_set(error, LS_ECKPT,
-                                    "%.300s/%s: tensor %.100s has no place in a model of the "
-                                    "family %s",
+                                    "%.300s/%s: tensor %.100s does not belong to a model of "
+                                    "the family %s",
                                     source->path, f->shards[s].name, name, ls_arch_name(f->arch));
         }
     return LS_OK;

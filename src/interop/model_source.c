@@ -268,7 +268,7 @@ static int run_check(const struct ls_config *config, const struct ls_config *kep
     return !kept->model_keys.from[0] || !strcmp(ours, theirs)
                ? LS_OK
                : ls_config_reject(config, LS_ECONFIG, "model.from", error,
-                                  "the run that train.resume goes on with began from %.200s",
+                                  "the run that train.resume continues began from %.200s",
                                   kept->model_keys.from);
 }
 

@@ -196,8 +196,8 @@ int peft_check(const struct ls_model_source *source, struct ls_error *error)
                     !strcmp(name + strlen(PEFT_PREFIX), there.name);
         if (!known)
             return ls_error_set(error, LS_ECKPT,
-                                "%.300s: tensor %.100s has no place in this model: the adapters "
-                                "are of another one",
+                                "%.300s: tensor %.100s does not belong to this model: the "
+                                "adapters are those of another model",
                                 source->adapters_path, name);
     }
     return LS_OK;

@@ -102,9 +102,9 @@ static int rows_agree(const struct ls_cluster *cluster, struct ls_comm *hosts,
         status = ls_all_reduce_max(hosts, &least, error);
     if (!status && most != -least)
         status = ls_error_set(error, LS_ECONFIG,
-                              "the hosts have other numbers of cores or of processes, or measured "
-                              "other things: expected the same on each; measure each kind of "
-                              "hosts by itself");
+                              "the hosts differ in their numbers of cores or processes, or in "
+                              "what they measured: expected the same on each; measure each "
+                              "kind of host separately");
     return status;
 }
 

@@ -48,8 +48,8 @@ static int recipe_check(const struct ls_state *state, const struct ls_checkpoint
                             checkpoint->directory, differences);
     return ls_error_set(error, LS_ECKPT,
                         "%.300s: its learning rate falls until step %ld (%s). Set "
-                        "optim.decay_steps=%ld to go on with that schedule, or leave train.steps "
-                        "at %ld and add train.extend",
+                        "optim.decay_steps=%ld to keep that schedule, or leave train.steps at "
+                        "%ld and add train.extend",
                         checkpoint->directory, (long)planned, differences, (long)planned,
                         (long)other.train.steps);
 }

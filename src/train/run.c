@@ -73,8 +73,8 @@ static int records_set_aside(const char *metrics, const struct ls_log *log, stru
     if (rename(metrics, aside))
         return ls_error_errno(error, errno, "%s: cannot rename to %s", metrics, aside);
     ls_log(log, LS_LOG_WARNING,
-           "an earlier run left records here but no checkpoint: this one starts anew at step 1, "
-           "and they are now %s",
+           "an earlier run left records here but no checkpoint: this run starts at step 1, and "
+           "the old records are now %s",
            aside);
     return LS_OK;
 }
@@ -262,8 +262,8 @@ static int save_failed(struct run *run, bool last, int status, struct ls_error *
                             error->text);
     if (run->writer)
         ls_log(&run->events.log, LS_LOG_ERROR,
-               "no checkpoint of step %ld (%s): %s. The run goes on and tries again when the next "
-               "one is due",
+               "no checkpoint of step %ld (%s): %s. The run continues and tries again when the "
+               "next one is due",
                step, stands, error->text);
     return LS_OK;
 }
@@ -564,7 +564,7 @@ static int fresh_check(const struct ls_config *config, struct ls_error *error)
         ls_config_blame(config, "train.out", error);
     else if (count)
         status = ls_config_reject(config, LS_ECONFIG, "train.out", error,
-                                  "this run already holds checkpoints; go on from them with "
+                                  "this run already holds checkpoints; resume with "
                                   "train.resume=auto, or name another directory");
     return status;
 }
@@ -723,13 +723,13 @@ static int stopped(const struct run *run, const struct ls_config *given, struct 
     const char *out = run->config->train.out;
     if (run->moved)
         return ls_error_set(error, LS_EIO,
-                            "%s was moved while the run wrote to it; the state after step %ld is "
-                            "saved in %s/checkpoints: start again with train.out=%s "
-                            "train.resume=auto to go on",
+                            "%s was moved while the run wrote to it; the state after step %ld "
+                            "is saved in %s/checkpoints: resume with train.out=%s "
+                            "train.resume=auto",
                             given->train.out, step, out, out);
     return ls_error_set(error, LS_ESTOPPED,
                         "stopped by a signal after step %ld; the state is saved in "
-                        "%s/checkpoints: start again with train.resume=auto to go on",
+                        "%s/checkpoints: resume with train.resume=auto",
                         step, out);
 }
 

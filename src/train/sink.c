@@ -6,7 +6,7 @@ int sink_judge(struct sink *sink, const char *name, int status, const struct ls_
 {
     if (sink_refused(status)) {
         if (sink->lost++ == 0)
-            ls_log(log, LS_LOG_WARNING, "the run goes on without records in %s: %s", name,
+            ls_log(log, LS_LOG_WARNING, "the run continues without records in %s: %s", name,
                    error->text);
         return LS_OK;
     }

@@ -34,13 +34,14 @@ int ls_trainer_dtensor(const struct ls_trainer *t, int i, enum ls_tensor_kind ki
     bool held = kind == LS_TENSOR_PARAMETER || state >= 0;
     if (held && (slice->away || slice->half))
         return ls_error_set(error, LS_EINVAL, "%s %s", t->params.list[i].name,
-                            slice->half ? "is frozen: its values are those it is computed with"
-                                        : "lies in a memory tier (memory.offload.optimizer)");
+                            slice->half ? "is frozen and has no float32 values: read those in the "
+                                          "compute type"
+                                        : "is in a memory tier (memory.offload.optimizer)");
     if (held)
         return ls_state_tensor(&t->state, i, state < 0 ? LS_F32 : ls_state_type(&t->state, state),
                                state < 0 ? slice->master : slice->state[state], out, error);
     if (slice->gradient_away)
-        return ls_error_set(error, LS_EINVAL, "the gradient of %s lies in a memory tier",
+        return ls_error_set(error, LS_EINVAL, "the gradient of %s is in a memory tier",
                             t->params.list[i].name);
     const float *gradient = gradient_of(t, i, kind == LS_TENSOR_TABLE_GRADIENT);
     if (!gradient)

@@ -457,7 +457,7 @@ static void test_refused_templates(void **state)
          "more than 16 arguments"},
         {"{% macro f(a=1, b) %}{% endmacro %}",
          "x:1:17: a parameter without a default behind one with a default"},
-        {"{% macro f(a, b, a=1) %}{% endmacro %}", "x:1:18: the parameter \"a\" is there already"},
+        {"{% macro f(a, b, a=1) %}{% endmacro %}", "x:1:18: the parameter \"a\" already exists"},
         {"{% macro f(a) %}{{ varargs }}{% endmacro %}",
          "x:1:20: a macro's variable \"varargs\" is not supported"},
         {"{% macro f(caller) %}{{ caller }}{{ kwargs.a }}{% endmacro %}",

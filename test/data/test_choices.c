@@ -84,7 +84,7 @@ static void test_damage_is_named(void **state)
         {-255, 2, "version 2"},
         {-254, 0, "promises no examples"},
         {-254, 3, "ends in example 2 of the 3"},
-        {-254, 1, "26 bytes stand behind its 1 examples"},
+        {-254, 1, "26 bytes after its 1 examples"},
         {0, 65534, "example 0: the first word is 65534: expected 65535"},
         {1, 27, "example 0: its size in bytes is 27"},
         {1, 8, "example 0: its size in bytes is 8"},

@@ -785,8 +785,8 @@ static void test_malformed_vocabularies(void **state)
         {"\"!\":0,", "\"!\":0.0,", "not an integer"},
         {"\"!\":0,", "\"\":0,", "the empty token"},
         {"\"!\":0,", "\"!!!!\":0,", "byte 33 (\"\\x21\") has no token"},
-        {"\"!\":0,", "\"\\u4e2d\":0,", "does not stand for a byte"},
-        {"\"!\":0,", "\"a b\":0,", "does not stand for a byte"},
+        {"\"!\":0,", "\"\\u4e2d\":0,", "represents no byte"},
+        {"\"!\":0,", "\"a b\":0,", "represents no byte"},
         {"<|endoftext|>", "<|end|>", "no token \"<|endoftext|>\""},
     };
     struct ls_error error = {0};

@@ -116,7 +116,7 @@ static void test_what_is_wrong(void **state)
         {"llama3", "\"!\":0,", "\"!\":99999999,", "token \"!\": its id"},
         {"llama3", "\"!\":0,", "\"!\":\"0\",", "token \"!\": its id"},
         {"llama3", "\"!\":0,", "\"\":0,", "token \"\": expected 1 to"},
-        {"llama3", "\"!\":0,", "\"a b\":0,", "does not stand for a byte"},
+        {"llama3", "\"!\":0,", "\"a b\":0,", "represents no byte"},
         {"llama3", "\"merges\":[", "\"merges\":[\"a\",",
          "model.merges[0]: expected \"LEFT RIGHT\""},
         {"llama3", "\"merges\":[", "\"merges\":[\"a b c\",", "model.merges[0]"},

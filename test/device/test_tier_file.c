@@ -79,7 +79,7 @@ static void test_refused_starts(void **state)
 {
     struct statvfs system;
     const char *folder = scratch_path(*state, "absent/tier");
-    check_refused(folder, BYTES, LS_EIO, "absent/tier: the folder that it is to lie in");
+    check_refused(folder, BYTES, LS_EIO, "absent/tier: the folder that should contain it");
     const char *file = scratch_path(*state, "file");
     scratch_write(file, "x", 1);
     check_refused(file, BYTES, LS_EIO, "file: cannot make the folder: Not a directory");

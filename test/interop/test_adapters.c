@@ -347,7 +347,7 @@ static void test_bad_weights(void **state)
     adapters_make(directory, "llama_tiny", "adapters", "q_proj,v_proj");
     json_edit(scratch_path(directory, "adapters/adapter_config.json"), "target_modules",
               "[\"q_proj\"]");
-    expect_refused(directory, words, "v_proj.lora_A.weight has no place in this model");
+    expect_refused(directory, words, "v_proj.lora_A.weight does not belong to this model");
     /* What has none to give. */
     struct ls_error error = {0};
     struct ls_export_report report;

@@ -336,7 +336,7 @@ static void test_bad_folders_are_refused(void **state)
     snprintf(folder, sizeof config.memory.file, "%s/tokens.bin", (const char *)*state);
     expect_refused(&config, LS_EIO, "tokens.bin");
     snprintf(folder, sizeof config.memory.file, "%s/absent/offload", (const char *)*state);
-    expect_refused(&config, LS_EIO, "the folder that it is to lie in is not there");
+    expect_refused(&config, LS_EIO, "the folder that should contain it does not exist");
     if (!access("/sys", F_OK)) { /* where nobody makes folders, not even root */
         snprintf(folder, sizeof config.memory.file, "/sys/offload");
         expect_refused(&config, LS_EIO, "/sys/offload: cannot make the folder");
