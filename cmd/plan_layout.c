@@ -54,6 +54,7 @@ static void json_print(const struct ls_layout *layout, const struct ls_forecast 
                    {"hfu", f->hfu},
                    {"bubble", f->bubble},
                    {"compute_s", f->compute_s},
+                   {"contended_s", f->contended_s},
                    {"offload_exposed_s", f->offload_exposed_s},
                    {"samples_s", f->samples.seconds},
                    {"samples_exposed_s", f->samples_exposed_s},

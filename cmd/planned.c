@@ -155,7 +155,9 @@ static void time_print(const struct ls_forecast *f)
     part("products", products, f);
     part("attention", attention, f);
     part("the optimizer", update, f);
-    part("other passes over memory", f->compute_s - products - attention - update, f);
+    part("other passes over memory", f->compute_s - products - attention - update - f->contended_s,
+         f);
+    part("slower beside collectives", f->contended_s, f);
     for (int a = 0; a < LS_ACCOUNTS; a++) {
         snprintf(name, sizeof name,
                  a == LS_ACCOUNT_PP ? "waits for other stages (bubble)" : "waits for %s",

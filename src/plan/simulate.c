@@ -22,12 +22,20 @@ static enum lane lane_of(enum ls_account account)
     return account == LS_ACCOUNT_SHARD || account == LS_ACCOUNT_REPLICATE ? LANE_BULK : LANE_NEXT;
 }
 
-enum event_kind { EVENT_START, EVENT_WAIT, EVENT_TRANSFER, EVENT_TRANSFER_WAIT, EVENT_STEP };
+enum event_kind {
+    EVENT_START,
+    EVENT_WAIT,
+    EVENT_TRANSFER,
+    EVENT_TRANSFER_WAIT,
+    EVENT_STEP,
+    EVENT_END
+};
 
 /* After so many seconds of computing, a rank starts its operation or transfer `number`, waits for
- * it, or begins its second step. */
+ * it, begins its second step, or ends it. */
 struct event {
     double before_s;
+    float units_s, memory_s; /* of before_s, as in struct ls_work_time */
     int32_t number;
     int32_t kind; /* enum event_kind */
 };
@@ -42,8 +50,8 @@ struct stretch {
 
 /* One operation of a rank: where it meets the others, and how long it takes. */
 struct operation {
-    int32_t place, nth; /* the nth of that place */
-    float seconds;
+    int32_t place, nth;           /* the nth of that place */
+    float seconds, units, memory; /* as in struct ls_move_time */
     int8_t link, account;
     bool send, receive; /* of a message; else both links are used */
     const char *name;   /* of the library: lives on */
@@ -56,6 +64,12 @@ struct transfer {
     double from, to; /* once it was started */
 };
 
+/* What an operation takes of a player that has part in it. */
+struct taken {
+    double from, to;
+    float units, memory;
+};
+
 struct player {
     int64_t rank;
     struct event *events;
@@ -65,12 +79,13 @@ struct player {
     double tier_free[LS_TIER_KINDS];
     int64_t count, next;
     int64_t stretch_count, stretch_room, stretch_next;
-    double after_s; /* computing behind the last event */
-    double clock;
+    double clock, from_s; /* from_s: when it began to compute what lies before the next event */
+    struct taken *taken;  /* by operations, in the order of their beginning */
+    int64_t taken_count, taken_room, taken_known; /* taken_known: clock heeds so many of them */
     double out_free[LANES][LS_PACE_LINKS_MAX], in_free[LANES][LS_PACE_LINKS_MAX];
-    int waits_next; /* of those that wait for the same meeting: index + 1 */
-    bool computed;  /* what lies before the next event */
-    bool second;    /* step */
+    int waits_next;           /* of those that wait for the same meeting: index + 1 */
+    bool computing, computed; /* what lies before the next event */
+    bool second;              /* step */
     struct ls_simulated_rank figures;
 };
 
@@ -142,6 +157,7 @@ void ls_simulation_free(struct ls_simulation *s)
         free(s->players[i].operations);
         free(s->players[i].transfers);
         free(s->players[i].stretches);
+        free(s->players[i].taken);
     }
     for (int64_t i = 0; i < s->place_count; i++) {
         free(s->places[i].meetings);
@@ -205,7 +221,6 @@ static bool operation_add(struct ls_simulation *s, const struct ls_recorded *mov
                           struct operation *operation)
 {
     struct player *player = &s->players[s->player_count - 1];
-    int link = 0;
     int32_t index = place_of(s, player->rank, move);
     if (index < 0)
         return false;
@@ -219,17 +234,20 @@ static bool operation_add(struct ls_simulation *s, const struct ls_recorded *mov
         place->visits[0] = place->visits[1] = 0;
     }
     bool message = is_message(move);
+    const struct ls_move_time time = s->pace.move(s->pace.user, player->rank, move);
+    LS_ASSERT(time.link >= 0 && time.link < LS_PACE_LINKS_MAX);
     *operation = (struct operation){
         .place = index,
         .nth = place->visits[message && move->receive]++,
-        .seconds = (float)s->pace.move(s->pace.user, player->rank, move, &link),
+        .seconds = (float)time.seconds,
+        .units = (float)time.units,
+        .memory = (float)time.memory,
+        .link = (int8_t)time.link,
         .account = (int8_t)ls_account_of(s->layout, (enum ls_layout_group)move->group),
         .send = message && !move->receive,
         .receive = message && move->receive,
         .name = move->operation,
     };
-    LS_ASSERT(link >= 0 && link < LS_PACE_LINKS_MAX);
-    operation->link = (int8_t)link;
     return true;
 }
 
@@ -272,13 +290,14 @@ static struct transfer *transfers_of(const struct ls_simulation *s,
     return list;
 }
 
-/* seconds of each work of the recording. */
-static double *seconds_of(const struct ls_simulation *s, const struct ls_recording *recording)
+/* Of each work of the recording. */
+static struct ls_work_time *times_of(const struct ls_simulation *s,
+                                     const struct ls_recording *recording)
 {
-    double *seconds = calloc((size_t)recording->works_count + 1, sizeof *seconds);
-    for (int32_t i = 0; i < recording->works_count && seconds; i++)
-        seconds[i] = s->pace.work(s->pace.user, &recording->works[i]);
-    return seconds;
+    struct ls_work_time *times = calloc((size_t)recording->works_count + 1, sizeof *times);
+    for (int32_t i = 0; i < recording->works_count && times; i++)
+        times[i] = s->pace.work(s->pace.user, &recording->works[i]);
+    return times;
 }
 
 static void work_count(struct ls_simulated_rank *figures, const struct ls_work *work,
@@ -306,35 +325,41 @@ static bool stretch_add(struct player *player, enum ls_work_pass pass, double se
     return true;
 }
 
+static void event_add(struct player *player, struct ls_work_time *before, int32_t number,
+                      int32_t kind)
+{
+    player->events[player->count++] = (struct event){before->seconds, (float)before->units_s,
+                                                     (float)before->memory_s, number, kind};
+    *before = (struct ls_work_time){0};
+}
+
 /* false: no memory. */
 static bool events_make(struct player *player, const struct ls_recording *recording,
-                        const struct tick *timeline, const double *seconds, int64_t second_at,
-                        bool watched)
+                        const struct tick *timeline, const struct ls_work_time *times,
+                        int64_t second_at, bool watched)
 {
-    double before = 0;
+    struct ls_work_time before = {0};
     int64_t done = 0;
     for (int64_t at = 0; at <= recording->clock; at++) {
-        if (at == second_at) {
-            player->events[player->count++] = (struct event){before, 0, EVENT_STEP};
-            before = 0;
-        }
+        if (at == second_at)
+            event_add(player, &before, 0, EVENT_STEP);
         if (at == recording->clock)
             break;
-        if (timeline[at].kind == EVENT_STEP) {
-            const struct ls_recorded_work *computed = &recording->done[done++];
-            int32_t work = computed->work;
-            before += seconds[work];
-            if (at >= second_at)
-                work_count(&player->figures, &recording->works[work], seconds[work]);
-            if (watched && !stretch_add(player, computed->pass, seconds[work]))
-                return false;
+        if (timeline[at].kind != EVENT_STEP) {
+            event_add(player, &before, timeline[at].number, timeline[at].kind);
             continue;
         }
-        player->events[player->count++] =
-            (struct event){before, timeline[at].number, timeline[at].kind};
-        before = 0;
+        const struct ls_recorded_work *computed = &recording->done[done++];
+        const struct ls_work_time *time = &times[computed->work];
+        before.seconds += time->seconds;
+        before.units_s += time->units_s;
+        before.memory_s += time->memory_s;
+        if (at >= second_at)
+            work_count(&player->figures, &recording->works[computed->work], time->seconds);
+        if (watched && !stretch_add(player, computed->pass, time->seconds))
+            return false;
     }
-    player->after_s = before;
+    event_add(player, &before, 0, EVENT_END);
     return true;
 }
 
@@ -349,18 +374,18 @@ int ls_simulation_add(struct ls_simulation *s, int64_t rank, const struct ls_rec
     s->of_rank[rank] = (int)s->player_count;
     *player = (struct player){.rank = rank};
     size_t waited = (size_t)(recording->count + recording->transfers_count);
-    player->events = malloc((waited * 2 + 1) * sizeof *player->events);
+    player->events = malloc((waited * 2 + 2) * sizeof *player->events);
     player->operations = malloc(((size_t)recording->count + 1) * sizeof *player->operations);
     player->transfers = transfers_of(s, recording);
     struct tick *timeline = timeline_of(recording);
-    double *seconds = seconds_of(s, recording);
-    bool made = player->events && player->operations && player->transfers && timeline && seconds;
+    struct ls_work_time *times = times_of(s, recording);
+    bool made = player->events && player->operations && player->transfers && timeline && times;
     for (int64_t i = 0; i < recording->count && made; i++)
         made = operation_add(s, &recording->list[i], &player->operations[i]);
     if (made)
-        made = events_make(player, recording, timeline, seconds, second_at, s->visit != NULL);
+        made = events_make(player, recording, timeline, times, second_at, s->visit != NULL);
     free(timeline);
-    free(seconds);
+    free(times);
     return made ? LS_OK : no_memory(error);
 }
 
@@ -434,8 +459,36 @@ static double *link_free(struct player *player, const struct place *place, enum 
                : (receives ? &player->in_free[lane][link] : NULL);
 }
 
-/* All have come: the operation begins when its links are free, and whoever waits may go on. */
-static void meeting_hold(struct ls_simulation *s, const struct place *place,
+/* Forgets what was over when the player began to compute. */
+static void taken_forget(struct player *player)
+{
+    int64_t left = 0;
+    for (int64_t i = 0; i < player->taken_count; i++)
+        if (player->taken[i].to > player->from_s)
+            player->taken[left++] = player->taken[i];
+    player->taken_count = left;
+}
+
+/* false: no memory. */
+static bool taken_add(struct player *player, const struct meeting *meeting,
+                      const struct operation *operation)
+{
+    if (operation->units <= 0 && operation->memory <= 0)
+        return true;
+    if (!ls_list_grow(&player->taken, player->taken_count, &player->taken_room,
+                      sizeof *player->taken))
+        return false;
+    int64_t at = player->taken_count++;
+    for (; at > 0 && player->taken[at - 1].from > meeting->from; at--)
+        player->taken[at] = player->taken[at - 1];
+    player->taken[at] =
+        (struct taken){meeting->from, meeting->to, operation->units, operation->memory};
+    return true;
+}
+
+/* All have come: the operation begins when its links are free, and whoever waits may go on. false:
+ * no memory. */
+static bool meeting_hold(struct ls_simulation *s, const struct place *place,
                          struct meeting *meeting, const struct operation *operation)
 {
     const enum lane lane = lane_of((enum ls_account)operation->account);
@@ -448,7 +501,9 @@ static void meeting_hold(struct ls_simulation *s, const struct place *place,
         }
     meeting->from = from;
     meeting->to = from + seconds;
-    for (int64_t i = 0; i < place->parties_count; i++)
+    for (int64_t i = 0; i < place->parties_count; i++) {
+        if (!taken_add(&s->players[place->parties[i]], meeting, operation))
+            return false;
         for (int out = 0; out < 2; out++) {
             struct player *party = &s->players[place->parties[i]];
             double *is_free = link_free(party, place, lane, operation->link, out);
@@ -458,11 +513,13 @@ static void meeting_hold(struct ls_simulation *s, const struct place *place,
             if (bulk && lane != LANE_BULK)
                 *bulk = fmax(*bulk, from) + seconds;
         }
+    }
     for (int next, waiting = meeting->waiting; waiting; waiting = next) {
         next = s->players[waiting - 1].waits_next;
         heap_push(s, waiting - 1);
     }
     meeting->waiting = 0;
+    return true;
 }
 
 /* Of a message both ends come, of a group each of its players; where one that stands for several
@@ -480,9 +537,7 @@ static bool operation_start(struct ls_simulation *s, struct player *player, int3
     if (!meeting)
         return false;
     meeting->from = player->clock > meeting->from ? player->clock : meeting->from;
-    if (++meeting->came == parties_of(place))
-        meeting_hold(s, place, meeting, operation);
-    return true;
+    return ++meeting->came < parties_of(place) || meeting_hold(s, place, meeting, operation);
 }
 
 /* Whether the operation is over when the player goes on; else it will be woken. */
@@ -539,21 +594,75 @@ static void transfer_wait(const struct ls_simulation *s, struct player *player,
     }
 }
 
-/* What lies before the next event. */
-static void compute(const struct ls_simulation *s, struct player *player, double seconds)
+/* When the player has computed what lies before the event: slower while operations run, of several
+ * at once by the one that takes most. */
+static double computed_at(const struct player *player, const struct event *event)
 {
-    double from = player->clock;
+    double at = player->from_s, left = event->before_s;
+    while (left > 0) {
+        double units = 0, memory = 0, until = INFINITY;
+        for (int64_t i = 0; i < player->taken_count; i++) {
+            const struct taken *taken = &player->taken[i];
+            if (taken->from > at) {
+                until = fmin(until, taken->from);
+                break;
+            }
+            if (taken->to <= at)
+                continue;
+            units = fmax(units, (double)taken->units);
+            memory = fmax(memory, (double)taken->memory);
+            until = fmin(until, taken->to);
+        }
+        double slower = 1 + ((double)event->units_s * units / (1 - units) +
+                             (double)event->memory_s * memory / (1 - memory)) /
+                                event->before_s;
+        if (at + left * slower <= until)
+            return at + left * slower;
+        left -= (until - at) / slower;
+        at = until;
+    }
+    return at;
+}
+
+/* Computes what lies before the event as far as is known, and is true if that is all: operations
+ * that are not known yet begin at the player's clock or later. */
+static bool compute(struct player *player, const struct event *event)
+{
+    if (!player->computing) {
+        player->computing = true;
+        player->from_s = player->clock;
+        taken_forget(player);
+    } else if (player->taken_known == player->taken_count) {
+        return true;
+    }
+    double end = computed_at(player, event);
+    bool over = end <= player->clock;
+    player->taken_known = player->taken_count;
+    player->clock = fmax(end, player->clock);
+    return over;
+}
+
+/* What lay before the event is computed. */
+static void computed_tell(const struct ls_simulation *s, struct player *player,
+                          const struct event *event)
+{
+    double from = player->from_s, took = player->clock - from;
+    double slower = event->before_s > 0 ? took / event->before_s : 1;
+    player->computed = true;
+    if (player->second && player->taken_count > 0) {
+        player->figures.compute_s += took - event->before_s;
+        player->figures.contended_s += took - event->before_s;
+    }
     for (; player->stretch_next < player->stretch_count; player->stretch_next++) {
         const struct stretch *stretch = &player->stretches[player->stretch_next];
         if (stretch->event > player->next)
             break;
-        double to = from + stretch->seconds;
+        double to = fmin(from + stretch->seconds * slower, player->clock);
         span_tell(s, player,
                   (struct ls_simulated_span){
                       .account = -1, .pass = stretch->pass, .from_s = from, .to_s = to});
         from = to;
     }
-    player->clock += seconds;
 }
 
 /* Goes on with the player that comes first, by one event. false: no memory. */
@@ -561,19 +670,13 @@ static bool player_step(struct ls_simulation *s)
 {
     int who = heap_pop(s);
     struct player *player = &s->players[who];
-    if (player->next == player->count) {
-        compute(s, player, player->after_s);
-        player->figures.end_s = player->clock;
-        return true;
-    }
     const struct event *event = &player->events[player->next];
     if (!player->computed) {
-        compute(s, player, event->before_s);
-        player->computed = true;
-        if (event->before_s > 0) { /* others may come first now */
+        if (!compute(player, event)) { /* others may come first now */
             heap_push(s, who);
             return true;
         }
+        computed_tell(s, player, event);
     }
     bool goes_on = true;
     if (event->kind == EVENT_START && !operation_start(s, player, event->number))
@@ -591,8 +694,11 @@ static bool player_step(struct ls_simulation *s)
     if (!goes_on)
         return true;
     player->next++;
-    player->computed = false;
-    heap_push(s, who);
+    player->computing = player->computed = false;
+    if (event->kind == EVENT_END)
+        player->figures.end_s = player->clock;
+    else
+        heap_push(s, who);
     return true;
 }
 

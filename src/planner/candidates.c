@@ -246,11 +246,13 @@ static double replicas_s(const struct ls_config *config, const struct ls_cluster
     return once * (fast ? 1 : reductions(config, c, micro_batches) * (double)c->replicate);
 }
 
-/* Seconds that the links of data parallel are busy: those between shards. */
+/* Seconds that the links of data parallel are busy: those between shards. *lost_s: what ranks lose
+ * at least that compute meanwhile. */
 static double moves_s(const struct ls_config *config, const struct ls_cluster *cluster,
-                      const struct candidate *c, double held, double micro_batches)
+                      const struct candidate *c, double held, double micro_batches, double *lost_s)
 {
     double n = (double)(c->zero ? c->shard * c->cp : c->replicate * c->shard * c->cp);
+    *lost_s = 0;
     if (n < 2)
         return 0;
     const struct ls_cost_group group =
@@ -258,8 +260,13 @@ static double moves_s(const struct ls_config *config, const struct ls_cluster *c
     double act = (double)ls_dtype_bytes(config->numerics.precision);
     double gathers = c->zero == 0 ? 0 : c->zero >= 3 ? 2 * micro_batches : 1;
     enum ls_comm_kind reduce = c->zero ? LS_COMM_REDUCE_SCATTER : LS_COMM_ALL_REDUCE;
-    return reductions(config, c, micro_batches) * ls_cost_move(cluster, &group, reduce, 4 * held) +
-           gathers * ls_cost_move(cluster, &group, LS_COMM_ALL_GATHER, act * held);
+    double seconds =
+        reductions(config, c, micro_batches) * ls_cost_move(cluster, &group, reduce, 4 * held) +
+        gathers * ls_cost_move(cluster, &group, LS_COMM_ALL_GATHER, act * held);
+    double units, memory;
+    ls_cost_taken(cluster, &group, &units, &memory);
+    *lost_s = fmin(units, memory) * cluster->overlap * seconds;
+    return seconds;
 }
 
 /* Bytes of state of one rank: masters, compute copies, gradients and moments, as ZeRO shares them.
@@ -312,13 +319,15 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
     double micro_batches = ceil((double)config->batch.global / dp / (double)c->micro);
     double whole = layers * cut->block_s + cut->ends_s;
     double held = parameters / pp / (double)c->tp;
-    double moves = moves_s(config, cluster, c, held, micro_batches), overlap = cluster->overlap;
+    double lost, moves = moves_s(config, cluster, c, held, micro_batches, &lost);
+    double overlap = cluster->overlap;
     for (int l = 0; l < cluster->links; l++) /* what may hide, wherever it moves */
         overlap = fmax(overlap, cluster->link[l].overlap);
     double computing = micro_batches * (layers * cut->block_least_s + cut->ends_least_s) / pp;
     c->bound_s = fmax(computing, least_stages_s(c, cut, config->model.layers, micro_batches));
     c->bound_s = fmax(c->bound_s, layers * (cut->forward_s + cut->input_s)); /* there and back */
     c->bound_s = fmax(c->bound_s, 0.9 * moves + (1 - overlap) * computing);
+    c->bound_s = fmax(c->bound_s, 0.9 * lost + computing);
     double most = ceil(layers / pp) * cut->block_s + (c->pp == 1 ? cut->ends_s : 0);
     most = fmax(most, whole / pp);
     double shared = c->zero >= 1 ? (double)(c->shard * c->cp) : 1;
@@ -326,7 +335,7 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
     double slots = fmax(bubble_slots(c, micro_batches), pp - micro_batches);
     c->estimate_s = (micro_batches + slots) * most + cut->state_s / pp / shared;
     /* Not all that could hide does: the first and the last of them have nothing to hide behind. */
-    c->estimate_s += fmax(moves - 0.9 * overlap * computing, 0.4 * moves) +
+    c->estimate_s += fmax(moves - 0.9 * overlap * computing, 0.4 * moves) + lost +
                      replicas_s(config, cluster, c, held, micro_batches);
     double live = c->schedule == LS_SCHEDULE_GPIPE ? micro_batches : fmin(micro_batches, pp);
     c->least_bytes = state_bytes(config, c, held) +

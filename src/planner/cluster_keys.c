@@ -42,6 +42,9 @@ static const struct cluster_key keys[] = {
      "smaller tiles"},
     {"accelerator.units", CLUSTER_COUNT, false, ACCELERATOR(units), 0, 0, 1e6,
      "units that compute tiles in parallel; 0: a product loses nothing at its last tiles"},
+    {"accelerator.unit_bandwidth", CLUSTER_RATE, false, ACCELERATOR(unit_bytes_per_s), 0, 0, 1e18,
+     "rate at which one unit moves a collective, which takes as many units as it needs from "
+     "computation; 0: none"},
     {"accelerator.launch", CLUSTER_SECONDS, false, ACCELERATOR(launch_s), 0, 0, 1,
      "delay before each op begins"},
     {"accelerator.is_core", CLUSTER_COUNT, false, ACCELERATOR(is_core), 0, 0, 1,

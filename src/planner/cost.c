@@ -282,14 +282,15 @@ static double product_flops(const struct ls_cluster_accelerator *accelerator, in
     return least;
 }
 
-double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const struct ls_work *work)
+struct ls_work_time ls_cost_work_time(const struct ls_cluster *cluster, int accelerators,
+                                      const struct ls_work *work)
 {
     const struct ls_cluster_accelerator *accelerator = &cluster->accelerator;
     if (work->m <= 0 || work->n <= 0 || work->k <= 0)
-        return 0;
+        return (struct ls_work_time){0};
     double measured = measured_work(cluster, accelerators, work);
     if (measured >= 0)
-        return measured;
+        return (struct ls_work_time){.seconds = measured};
     double rate = ls_cluster_peak(cluster, work->dtype) * accelerators, flops = work->flops;
     if (is_product(work->kind)) {
         rate *= accelerator->product_share;
@@ -300,7 +301,15 @@ double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const st
         rate = ls_cluster_peak(cluster, LS_F32) * accelerators;
     }
     double bandwidth = accelerator->bytes_per_s * accelerators * accelerator->pass_share;
-    return accelerator->launch_s + fmax(flops / rate, work->bytes / bandwidth);
+    double units_s = flops / rate, memory_s = work->bytes / bandwidth;
+    return (struct ls_work_time){.seconds = accelerator->launch_s + fmax(units_s, memory_s),
+                                 .units_s = units_s >= memory_s ? units_s : 0,
+                                 .memory_s = units_s < memory_s ? memory_s : 0};
+}
+
+double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const struct ls_work *work)
+{
+    return ls_cost_work_time(cluster, accelerators, work).seconds;
 }
 
 /* ---- groups -----------------------------------------------------------------------------------
@@ -355,6 +364,25 @@ void ls_cost_link(const struct ls_cluster *cluster, const struct ls_cost_group *
         *latency_s = fmax(*latency_s, cluster->link[l].latency_s);
         *bytes_per_s = fmin(*bytes_per_s, own * inside * link_rate(cluster, group, l));
     }
+}
+
+/* A byte that comes is written, read again, and written or added where it belongs. */
+#define MEMORY_PASSES 3.0
+/* Of units or bandwidth: something is left for what computes. */
+#define TAKEN_MOST 0.9
+
+void ls_cost_taken(const struct ls_cluster *cluster, const struct ls_cost_group *group,
+                   double *units, double *memory)
+{
+    const struct ls_cluster_accelerator *accelerator = &cluster->accelerator;
+    double latency, rate, own = group->accelerators > 0 ? group->accelerators : 1;
+    *units = *memory = 0;
+    if (group->level < 0 || accelerator->unit_bytes_per_s <= 0 || accelerator->units == 0)
+        return;
+    ls_cost_link(cluster, group, &latency, &rate);
+    *units =
+        fmin(TAKEN_MOST, rate / (own * (double)accelerator->units * accelerator->unit_bytes_per_s));
+    *memory = fmin(TAKEN_MOST, MEMORY_PASSES * rate / (own * accelerator->bytes_per_s));
 }
 
 /* The mean over the hops of a ring through all ranks, domain by domain: most stay inside. */

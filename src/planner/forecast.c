@@ -27,10 +27,10 @@ struct pace {
     int accelerators;
 };
 
-static double work_s(void *user, const struct ls_work *work)
+static struct ls_work_time work_time(void *user, const struct ls_work *work)
 {
     const struct pace *pace = user;
-    return ls_cost_work(pace->cluster, pace->accelerators, work);
+    return ls_cost_work_time(pace->cluster, pace->accelerators, work);
 }
 
 /* The ranks that take part, on the cluster. */
@@ -49,16 +49,21 @@ static struct ls_cost_group group_of(const struct pace *pace, int64_t rank,
     return on;
 }
 
-static double move_s(void *user, int64_t rank, const struct ls_recorded *move, int *link)
+/* What does not hide runs alone, so it takes nothing from what computes. */
+static struct ls_move_time move_time(void *user, int64_t rank, const struct ls_recorded *move)
 {
     const struct pace *pace = user;
     const struct ls_cost_group group = group_of(pace, rank, move);
     double bytes = (double)move->count * (double)ls_dtype_bytes(move->dtype);
     bool pieces = move->kind == LS_COMM_ALL_GATHER || move->kind == LS_COMM_REDUCE_SCATTER ||
                   move->kind == LS_COMM_ALL_TO_ALL;
-    *link = (int)ls_max(group.level, 0);
-    return ls_cost_move(pace->cluster, &group, move->kind,
-                        pieces ? bytes * (double)group.ranks : bytes);
+    struct ls_move_time time = {.link = (int)ls_max(group.level, 0)};
+    time.seconds = ls_cost_move(pace->cluster, &group, move->kind,
+                                pieces ? bytes * (double)group.ranks : bytes);
+    ls_cost_taken(pace->cluster, &group, &time.units, &time.memory);
+    time.units *= pace->cluster->overlap;
+    time.memory *= pace->cluster->overlap;
+    return time;
 }
 
 static double transfer_s(void *user, const struct ls_recorded_transfer *transfer)
@@ -122,7 +127,8 @@ static int ranks_add(const struct ls_forecast_ask *ask, struct ls_simulation *si
 
 /* Of a step: doubles alone, which all grow alike with the number of micro-batches. */
 struct step_times {
-    double step_s, compute_s, work_s[LS_WORK_KINDS], exposed_s[LS_ACCOUNTS], moving_s[LS_ACCOUNTS];
+    double step_s, compute_s, contended_s, work_s[LS_WORK_KINDS];
+    double exposed_s[LS_ACCOUNTS], moving_s[LS_ACCOUNTS];
     double offload_exposed_s, offload_s, flops;
     double slowest_s; /* of the rank that takes most without its waits for other stages */
 };
@@ -145,6 +151,7 @@ static void ranks_average(const struct ls_simulation *simulation, int64_t ranks,
     for (int64_t rank = 0; rank < ranks; rank++) {
         const struct ls_simulated_rank *one = ls_simulation_rank(simulation, rank);
         times->compute_s += one->compute_s / all;
+        times->contended_s += one->contended_s / all;
         times->flops += one->flops;
         times->slowest_s = fmax(times->slowest_s, own_s(one));
         times->offload_exposed_s += one->offload_exposed_s / all;
@@ -165,7 +172,7 @@ static int step_simulate(const struct ls_forecast_ask *ask, struct step_times *t
     struct ls_simulation *simulation = NULL;
     struct pace user = {ask->layout, cluster,
                         ls_forecast_accelerators(cluster, ask->config, ask->layout)};
-    struct ls_pace pace = {work_s, move_s, transfer_s, &user, cluster->overlap, {0}};
+    struct ls_pace pace = {work_time, move_time, transfer_s, &user, cluster->overlap, {0}};
     for (int l = 0; l < cluster->links; l++)
         pace.message_overlap[l] = cluster->link[l].overlap;
     int status = ls_simulation_new(ask->layout, &pace, &simulation, error);
@@ -248,6 +255,7 @@ static void rates_set(const struct ls_forecast_ask *ask, const struct step_times
     f->samples_exposed_s = fmax(f->samples.seconds - times->step_s, 0);
     f->step_s = times->step_s + f->samples_exposed_s;
     f->compute_s = times->compute_s;
+    f->contended_s = times->contended_s;
     memcpy(f->work_s, times->work_s, sizeof f->work_s);
     memcpy(f->exposed_s, times->exposed_s, sizeof f->exposed_s);
     memcpy(f->moving_s, times->moving_s, sizeof f->moving_s);

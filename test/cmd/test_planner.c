@@ -151,7 +151,7 @@ static void test_keeps_data_parallel(void **state)
 {
     (void)state;
     program_expect(SMALL "--top 1 --explain dp_replicate=2", 0, "parallel.dp_replicate=2");
-    program_expect(SMALL "--top 1 --explain dp=4", 0, "parallel.dp=4");
+    program_expect(SMALL "--top 1 --explain dp=4", 0, "dp_replicate=1 parallel.dp_shard=4");
 }
 
 static void test_refuses(void **state)

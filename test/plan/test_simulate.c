@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- a pace of whole seconds ------------------------------------------------------------------
@@ -26,28 +27,33 @@ struct seconds {
     double move[LS_ACCOUNTS];
     double transfer; /* of a tier */
     double overlap, message_overlap;
+    double units;  /* that a move takes */
     bool one_link; /* of all accounts; else each has its own */
 };
 
-static double work_s(void *user, const struct ls_work *work)
+static struct ls_work_time work_time(void *user, const struct ls_work *work)
 {
     const struct seconds *seconds = user;
     int64_t vocabulary = seconds->layout->model.vocab_padded;
     if (work->m == vocabulary || work->n == vocabulary || work->k == vocabulary)
-        return 0;
-    return work->kind == LS_WORK_PRODUCT_BT   ? seconds->product[0]
-           : work->kind == LS_WORK_PRODUCT    ? seconds->product[1]
-           : work->kind == LS_WORK_PRODUCT_AT ? seconds->product[2]
-                                              : 0;
+        return (struct ls_work_time){0};
+    double s = work->kind == LS_WORK_PRODUCT_BT   ? seconds->product[0]
+               : work->kind == LS_WORK_PRODUCT    ? seconds->product[1]
+               : work->kind == LS_WORK_PRODUCT_AT ? seconds->product[2]
+                                                  : 0;
+    return (struct ls_work_time){.seconds = s, .units_s = s};
 }
 
-static double move_s(void *user, int64_t rank, const struct ls_recorded *move, int *link)
+static struct ls_move_time move_time(void *user, int64_t rank, const struct ls_recorded *move)
 {
     const struct seconds *seconds = user;
     (void)rank;
     int account = ls_account_of(seconds->layout, (enum ls_layout_group)move->group);
-    *link = seconds->one_link ? 0 : account;
-    return move->kind == LS_COMM_OTHER ? 0 : seconds->move[account];
+    return (struct ls_move_time){
+        .seconds = move->kind == LS_COMM_OTHER ? 0 : seconds->move[account],
+        .units = seconds->units,
+        .link = seconds->one_link ? 0 : account,
+    };
 }
 
 static double transfer_s(void *user, const struct ls_recorded_transfer *transfer)
@@ -59,6 +65,7 @@ static double transfer_s(void *user, const struct ls_recorded_transfer *transfer
 
 struct result {
     double step_s;
+    int64_t alike;                 /* the rank that the last one is like */
     struct ls_simulated_rank rank; /* the last */
 };
 
@@ -82,7 +89,8 @@ static void forget_messages(struct ls_recording *recording)
 }
 
 static bool forgets;
-static struct passes *watcher; /* NULL: nobody watches */
+static ls_simulated_visit *watch; /* NULL: nobody watches */
+static void *watcher;
 
 /* Seconds of rank 0's computing by pass, and where its last span ended. */
 struct passes {
@@ -105,13 +113,13 @@ static struct result simulate(const char *const *keys, struct seconds seconds)
     struct ls_error error = {0};
     struct ls_simulation *simulation;
     seconds.layout = &layout;
-    struct ls_pace pace = {work_s, move_s, transfer_s, &seconds, seconds.overlap, {0}};
+    struct ls_pace pace = {work_time, move_time, transfer_s, &seconds, seconds.overlap, {0}};
     for (int link = 0; link < LS_PACE_LINKS_MAX; link++)
         pace.message_overlap[link] = seconds.message_overlap;
     if (ls_simulation_new(&layout, &pace, &simulation, &error))
         fail_msg("%s", error.text);
-    if (watcher)
-        ls_simulation_watch(simulation, span_visit, watcher);
+    if (watch)
+        ls_simulation_watch(simulation, watch, watcher);
     for (int64_t rank = 0; rank < layout.ranks; rank++) {
         struct ls_recording recording;
         int64_t second_at;
@@ -130,6 +138,7 @@ static struct result simulate(const char *const *keys, struct seconds seconds)
     if (ls_simulation_run(simulation, &error))
         fail_msg("%s", error.text);
     struct result result = {ls_simulation_step_s(simulation),
+                            ls_simulation_alike(simulation, layout.ranks - 1),
                             *ls_simulation_rank(simulation, layout.ranks - 1)};
     ls_simulation_free(simulation);
     return result;
@@ -242,9 +251,10 @@ static struct passes passes_of(const char *const *keys)
 {
     const struct seconds seconds = {.product = {1, 2, 4}};
     struct passes passes = {.end_s = 0};
+    watch = span_visit;
     watcher = &passes;
     simulate(keys, seconds);
-    watcher = NULL;
+    watch = NULL;
     return passes;
 }
 
@@ -383,23 +393,94 @@ static void test_transfers_hide(void **state)
     assert_true(bound.rank.offload_exposed_s > 0.9 * (bound.step_s - without));
 }
 
+static const char *const layouts[][4] = {
+    {"parallel.pp=2", "parallel.dp=2", "parallel.zero=2", "parallel.schedule=1f1b"},
+    {"parallel.tp=2", "parallel.dp=2", "parallel.zero=3", "parallel.tp_overlap=2"},
+    {"parallel.pp=4", "parallel.dp=1", "parallel.schedule=zb-h1", "parallel.tp=2"},
+    {"parallel.cp=2", "parallel.dp_shard=2", "parallel.zero=1", "parallel.cp_method=ring"},
+    {"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=2", "parallel.pp=2"},
+    {"parallel.dp_shard=2", "optim.name=muon", "parallel.zero=1", "parallel.tp=2"},
+};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+#define KEYS_OF(layout)                                                                            \
+    KEYS(TINY, (layout)[0], (layout)[1], (layout)[2], (layout)[3], "batch.global=8",               \
+         "numerics.seq_tiles=2", "numerics.tp_tiles=4", "data.sequence=256", "model.context=256")
+
+/* Spans of all ranks. */
+struct spans {
+    struct ls_simulated_span list[1 << 16];
+    int count;
+};
+static void spans_visit(void *user, const struct ls_simulated_span *span)
+{
+    struct spans *spans = user;
+    assert_in_range(spans->count, 0, sizeof spans->list / sizeof *spans->list - 1);
+    spans->list[spans->count++] = *span;
+}
+
+static int by_beginning(const void *a, const void *b)
+{
+    const struct ls_simulated_span *x = a, *y = b;
+    return (x->from_s > y->from_s) - (x->from_s < y->from_s);
+}
+
+/* Seconds that the rank computes while an operation of its own runs. */
+static double beside_s(struct spans *spans, int64_t rank)
+{
+    double sum = 0;
+    qsort(spans->list, (size_t)spans->count, sizeof *spans->list, by_beginning);
+    for (int i = 0; i < spans->count; i++) {
+        const struct ls_simulated_span *work = &spans->list[i];
+        double at = work->from_s;
+        if (work->rank != rank || work->operation)
+            continue;
+        for (int k = 0; k < spans->count; k++) {
+            const struct ls_simulated_span *move = &spans->list[k];
+            double from = fmax(at, move->from_s), to = fmin(work->to_s, move->to_s);
+            if (move->rank != rank || move->account < 0 || to <= from)
+                continue;
+            sum += to - from;
+            at = to;
+        }
+    }
+    return sum;
+}
+
+/* What an operation takes of the units, works lose as long as it runs beside them, also where it
+ * begins while they do; and nothing else changes their time. */
+static void test_operations_slow_what_is_beside_them(void **state)
+{
+    (void)state;
+    static struct spans spans;
+    int slowed = 0;
+    for (int i = 0; i < LAYOUTS; i++) {
+        struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1};
+        for (int account = 0; account < LS_ACCOUNTS; account++)
+            seconds.move[account] = 0.3;
+        struct result alone = simulate(KEYS_OF(layouts[i]), seconds);
+        seconds.units = 0.25;
+        spans.count = 0;
+        watch = spans_visit;
+        watcher = &spans;
+        struct result beside = simulate(KEYS_OF(layouts[i]), seconds);
+        watch = NULL;
+        double lost = 0.25 * beside_s(&spans, beside.alike);
+        if (fabs(beside.rank.contended_s - lost) > 1e-6)
+            fail_msg("layout %d: works lose %.9g s, %.9g beside operations", i,
+                     beside.rank.contended_s, lost);
+        assert_true(alone.rank.contended_s == 0 && beside.step_s >= alone.step_s);
+        assert_true(fabs(beside.rank.compute_s - alone.rank.compute_s - lost) < 1e-6);
+        slowed += beside.step_s > alone.step_s && lost > 0;
+    }
+    assert_in_range(slowed, LAYOUTS / 2, LAYOUTS);
+}
+
 /* Whatever takes longer never makes a step shorter. */
 static void test_slower_is_never_faster(void **state)
 {
-    static const char *const layouts[][4] = {
-        {"parallel.pp=2", "parallel.dp=2", "parallel.zero=2", "parallel.schedule=1f1b"},
-        {"parallel.tp=2", "parallel.dp=2", "parallel.zero=3", "parallel.tp_overlap=2"},
-        {"parallel.pp=4", "parallel.dp=1", "parallel.schedule=zb-h1", "parallel.tp=2"},
-        {"parallel.cp=2", "parallel.dp_shard=2", "parallel.zero=1", "parallel.cp_method=ring"},
-        {"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=2", "parallel.pp=2"},
-        {"parallel.dp_shard=2", "optim.name=muon", "parallel.zero=1", "parallel.tp=2"},
-    };
     (void)state;
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        const char *const *keys =
-            KEYS(TINY, layouts[i][0], layouts[i][1], layouts[i][2], layouts[i][3], "batch.global=8",
-                 "numerics.seq_tiles=2", "numerics.tp_tiles=4", "data.sequence=256",
-                 "model.context=256");
+    for (size_t i = 0; i < LAYOUTS; i++) {
+        const char *const *keys = KEYS_OF(layouts[i]);
         struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1};
         double before = simulate(keys, seconds).step_s;
         for (int account = 0; account < LS_ACCOUNTS; account++)
@@ -426,6 +507,7 @@ int main(void)
         cmocka_unit_test(test_gathers_are_prefetched),
         cmocka_unit_test(test_messages_hide_by_themselves),
         cmocka_unit_test(test_transfers_hide),
+        cmocka_unit_test(test_operations_slow_what_is_beside_them),
         cmocka_unit_test(test_slower_is_never_faster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

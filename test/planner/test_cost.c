@@ -92,6 +92,11 @@ static void test_roofline(void **state)
     attention.kind = LS_WORK_ATTENTION;
     near_to("attention", ls_cost_work(&cluster, 1, &attention), 2e-6 + large.flops / 250e12);
     near_to("four cores", ls_cost_work(&cluster, 4, &large), 2e-6 + large.flops / 2000e12);
+    struct ls_work_time units = ls_cost_work_time(&cluster, 1, &large);
+    struct ls_work_time memory = ls_cost_work_time(&cluster, 1, &sum);
+    near_to("units", units.units_s, units.seconds - 2e-6);
+    near_to("memory", memory.memory_s, memory.seconds - 2e-6);
+    assert_true(units.memory_s == 0 && memory.units_s == 0);
     struct ls_work nothing = product(0, 4, 4);
     near_to("nothing", ls_cost_work(&cluster, 1, &nothing), 0);
     ls_cluster_release(&cluster);
@@ -409,6 +414,34 @@ static void test_moves_are_the_formulas(void **state)
     ls_cluster_release(&c);
 }
 
+/* What a group's rate takes of an accelerator's units and memory; of a machine whose units move
+ * nothing, nothing. */
+static void test_moves_take_units_and_bandwidth(void **state)
+{
+    (void)state;
+    struct ls_cluster c = cluster_of(small, "");
+    struct ls_cost_group host = ls_cost_group_of(&c, 1, 0, 8, 1);
+    struct ls_cost_group hosts = ls_cost_group_of(&c, 1, 0, 4, 8), one = host;
+    double units, memory;
+    ls_cost_taken(&c, &host, &units, &memory);
+    assert_true(units == 0 && memory == 0);
+    set(&c, "accelerator.units", "100");
+    set(&c, "accelerator.unit_bandwidth", "20 GB/s");
+    ls_cost_taken(&c, &host, &units, &memory);
+    near_to("units for 400 GB/s", units, 0.2);
+    near_to("memory for 400 GB/s", memory, 3 * 400e9 / 2e12);
+    ls_cost_taken(&c, &hosts, &units, &memory);
+    near_to("units for one card", units, 0.025);
+    near_to("memory for one card", memory, 3 * 50e9 / 2e12);
+    set(&c, "accelerator.unit_bandwidth", "1 B/s"); /* something is left */
+    ls_cost_taken(&c, &hosts, &units, &memory);
+    assert_true(units > 0.5 && units < 1);
+    one.level = -1;
+    ls_cost_taken(&c, &one, &units, &memory);
+    assert_true(units == 0 && memory == 0);
+    ls_cluster_release(&c);
+}
+
 static void test_measured_moves(void **state)
 {
     (void)state;
@@ -552,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_larger_never_takes_less),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_moves_are_the_formulas),
+        cmocka_unit_test(test_moves_take_units_and_bandwidth),
         cmocka_unit_test(test_measured_moves),
         cmocka_unit_test(test_tiers),
         cmocka_unit_test(test_better_is_never_slower),

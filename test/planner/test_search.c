@@ -34,7 +34,8 @@ static int64_t one_of(const int64_t *values, int count)
 #define ONE_OF(...)                                                                                \
     one_of((const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
 
-/* Of accelerators whose figures are drawn, from a slow link to none that is felt. */
+/* Of accelerators whose figures are drawn, from a slow link to none that is felt; the fast ones'
+ * collectives take units. */
 static struct ls_cluster cluster_draw(void)
 {
     struct ls_cluster cluster;
@@ -44,7 +45,7 @@ static struct ls_cluster cluster_draw(void)
     snprintf(text, sizeof text,
              "name: drawn\nhosts: %ld\naccelerators: %ld\n"
              "accelerator: {name: x, peak: {bf16: %ld GFLOP/s}, memory: %ld MiB, bandwidth: 50 "
-             "GB/s, launch: %ld us}\n"
+             "GB/s, launch: %ld us, unit_bandwidth: 1 GB/s}\n"
              "memory: 1 GiB\nhost_link: 1 GB/s\noverlap: %s\n"
              "links:\n  - {name: near, joins: %ld, latency: 2 us, bandwidth: %ld GB/s}\n"
              "  - {name: far, joins: %ld, latency: 10 us, bandwidth: %ld MB/s}\n",
@@ -53,6 +54,7 @@ static struct ls_cluster cluster_draw(void)
              (long)(hosts * each), (long)ONE_OF(100, 2000));
     if (ls_cluster_read_text("drawn", text, strlen(text), &cluster, &error))
         fail_msg("%s\n%s", error.text, text);
+    cluster.accelerator.units = ls_cluster_peak(&cluster, LS_BF16) > 5e11 ? 8 : 0;
     return cluster;
 }
 

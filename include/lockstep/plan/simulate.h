@@ -4,7 +4,8 @@
  * through its recording in order: what it computes takes its time, an operation is started, and
  * where the recording waits for one the rank waits until that is over. An operation begins when all
  * who take part in it have started it and their links are free, and takes as long as the pace says.
- * Ranks that are alike are simulated once. How long one thing takes is the caller's to say.
+ * While it runs, it takes units and bandwidth from what its ranks compute. Ranks that are alike are
+ * simulated once. How long one thing takes is the caller's to say.
  *
  *   ls_simulation_new(layout, &pace, &simulation, error)
  *   for each rank with ls_simulation_alike(simulation, rank) == rank:
@@ -27,12 +28,24 @@ extern "C" {
 
 enum { LS_PACE_LINKS_MAX = 8 };
 
-/* How long things take, in seconds; user is given to each. */
+/* Of a work by itself: how long it takes, and how much of that waits for units to compute and for
+ * memory. The rest, such as its launch, nothing slows. */
+struct ls_work_time {
+    double seconds, units_s, memory_s;
+};
+/* Of an operation: how long it takes, which link of its ranks it occupies (< LS_PACE_LINKS_MAX;
+ * each serves one operation at a time, each way), and the shares of a rank's units and of its
+ * memory's bandwidth that it takes meanwhile, below 1. */
+struct ls_move_time {
+    double seconds, units, memory;
+    int link;
+};
+
+/* How long things take; user is given to each. */
 struct ls_pace {
-    double (*work)(void *user, const struct ls_work *work);
-    /* An operation of rank, once all have come; *link < LS_PACE_LINKS_MAX: which of its links it
-     * occupies, each of which serves one operation at a time, each way. */
-    double (*move)(void *user, int64_t rank, const struct ls_recorded *move, int *link);
+    struct ls_work_time (*work)(void *user, const struct ls_work *work);
+    /* Of rank, once all have come. */
+    struct ls_move_time (*move)(void *user, int64_t rank, const struct ls_recorded *move);
     /* A transfer; those of one tier go one after the other. May be NULL where nothing is offloaded.
      */
     double (*transfer)(void *user, const struct ls_recorded_transfer *transfer);
@@ -79,8 +92,8 @@ double ls_simulation_step_s(const struct ls_simulation *simulation);
 /* A rank's second step. */
 struct ls_simulated_rank {
     double begin_s, end_s; /* since the simulation began */
-    double compute_s;      /* in works, each kind below */
-    double work_s[LS_WORK_KINDS];
+    double compute_s;      /* in works, each kind below, and what they lose beside operations */
+    double work_s[LS_WORK_KINDS], contended_s;
     double exposed_s[LS_ACCOUNTS]; /* that it waited, or moved bytes with its own cores */
     double moving_s[LS_ACCOUNTS];  /* of its operations, hidden or not, waits for others apart */
     double offload_exposed_s, offload_s; /* the same of transfers to and from memory tiers */

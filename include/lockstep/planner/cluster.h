@@ -25,6 +25,7 @@
  *     pass_share: 0.85                         of the bandwidth that elementwise passes reach
  *     tile: [128, 256]                         of a large product, that one unit computes at once
  *     units: 132                               that compute tiles side by side; 0: no quantisation
+ *     unit_bandwidth: 18.75 GB/s               that a unit moves in a collective; 0: it takes none
  *     launch: 3 us                             before each op
  *     is_core: 0                               1: a rank has one for each of its threads
  *     power: 700 W
@@ -82,6 +83,7 @@ struct ls_cluster_accelerator {
     double memory_bytes, bytes_per_s;
     double product_share, attention_share, pass_share; /* in (0, 1] */
     int64_t tile_m, tile_n, units;
+    double unit_bytes_per_s; /* that one of them moves in a collective; 0: others move */
     double launch_s;
     int64_t is_core; /* 1: ranks have as many as they have threads */
     double power_w;

@@ -45,11 +45,19 @@
  * own share alone. The latency a is, of a ring through the domains, the mean of its hops; of a
  * tree, level by level that of its steps; of a message, that of the slowest level between its
  * ranks. Links to neighbours alone (topology: ring) have no trees. LS_COMM_OTHER is an all-reduce.
+ *
+ * A move takes units and bandwidth from what its ranks compute meanwhile. NCCL's kernels share no
+ * unit with others and run on as many as the rate needs: 16 for the 190 GB/s of eight cards of 200
+ * Gbit/s (its author in github.com/NVIDIA/nccl/issues/689). So a move takes its group's rate over
+ * accelerator.unit_bandwidth of the units. Of the memory's bandwidth it takes three times the rate:
+ * what comes is written, read again, and written or added where it belongs (the same,
+ * issues/1428).
  */
 #ifndef LOCKSTEP_PLANNER_COST_H
 #define LOCKSTEP_PLANNER_COST_H
 
 #include <lockstep/device/tier.h>
+#include <lockstep/plan/simulate.h>
 #include <lockstep/planner/closed_forms.h>
 #include <lockstep/planner/cluster.h>
 
@@ -60,7 +68,11 @@ extern "C" {
 /* The row of that very work on so many threads, or the one of all ops of its shape; NULL: none. */
 const struct ls_measured_work *ls_cost_row(const struct ls_cluster *cluster, int threads,
                                            const struct ls_work *work);
-/* Seconds of one op on a rank that has so many accelerators (a GPU: 1; CPU: its threads). */
+/* Of one op on a rank that has so many accelerators (a GPU: 1; CPU: its threads). Nothing slows a
+ * work that was measured. */
+struct ls_work_time ls_cost_work_time(const struct ls_cluster *cluster, int accelerators,
+                                      const struct ls_work *work);
+/* Its seconds. */
 double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const struct ls_work *work);
 
 /* Ranks that meet: n of them, of which `near` lie in one domain of each level, on average:
@@ -82,6 +94,9 @@ struct ls_cost_group ls_cost_group_of(const struct ls_cluster *cluster, int acce
 /* Latency and rate (bytes a second of each rank, each way) of a group. */
 void ls_cost_link(const struct ls_cluster *cluster, const struct ls_cost_group *group,
                   double *latency_s, double *bytes_per_s);
+/* The shares of a rank's units and of its memory's bandwidth that a move of the group takes. */
+void ls_cost_taken(const struct ls_cluster *cluster, const struct ls_cost_group *group,
+                   double *units, double *memory);
 /* Seconds of a collective over bytes in all (what each rank has after an all-gather, before a
  * reduce-scatter), or of a message of bytes (LS_COMM_SEND). */
 double ls_cost_move(const struct ls_cluster *cluster, const struct ls_cost_group *group,

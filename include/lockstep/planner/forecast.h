@@ -36,8 +36,9 @@ struct ls_forecast {
     int accelerators; /* of each rank */
     double step_s, tokens_per_s;
     double compute_s, work_s[LS_WORK_KINDS];
-    double exposed_s[LS_ACCOUNTS];       /* waits for others and for links that nothing hides */
-    double moving_s[LS_ACCOUNTS];        /* operations under way, hidden or not */
+    double contended_s;            /* of compute_s: what works lose beside operations, by no kind */
+    double exposed_s[LS_ACCOUNTS]; /* waits for others and for links that nothing hides */
+    double moving_s[LS_ACCOUNTS];  /* operations under way, hidden or not */
     double offload_exposed_s, offload_s; /* the same of memory tiers */
     struct ls_samples_cost samples;      /* of a step; read while the one before computes */
     double samples_exposed_s;            /* what is longer than a step, for which it waits */
