@@ -204,15 +204,31 @@ static bool step_shorten(const struct ls_forecast_ask *ask, int64_t micro_batche
 /* What a step may grow less than its slowest rank: rounding. */
 #define SLACK 1e-3
 
-/* From steps of 3 and of 4 micro-batches for each stage: in between, each costs the same. Where a
- * time would become negative that was not so; nor where the step grew by less than its slowest rank
- * has to do, which lives on the waits of the first ones for a while (as with interleaved stages).
- * There the whole step is simulated. */
+/* The line through the times of two steps, `further` times their distance behind the second one.
+ * false where it is not straight: a time would become negative, or the step grew by less than its
+ * slowest rank has to do, which lives on the waits of the first micro-batches for a while (as with
+ * interleaved stages). */
+static bool line_extend(const struct step_times *few, const struct step_times *more, double further,
+                        struct step_times *times)
+{
+    bool straight = more->step_s - few->step_s >= (1 - SLACK) * (more->slowest_s - few->slowest_s);
+    *times = *more;
+    for (int i = 0; i < TIMES; i++) {
+        double *time = &((double *)times)[i];
+        *time += further * (((const double *)more)[i] - ((const double *)few)[i]);
+        straight = straight && *time >= 0;
+    }
+    return straight;
+}
+
+/* From steps of 3 and of 4 micro-batches for each stage: in between, each costs the same. Where
+ * that is not so yet, from 4 and 8, then 8 and 16, as long as the whole step, which is simulated
+ * else, has twice as many. */
 static int step_extend(const struct ls_forecast_ask *ask, struct step_times *times, bool *extended,
                        struct ls_error *error)
 {
-    enum { FEW = 3, MORE = FEW + 1 };
-    int64_t pp = ask->layout->size[LS_AXIS_PP], m = ask->layout->micro_batches;
+    const int64_t pp = ask->layout->size[LS_AXIS_PP], m = ask->layout->micro_batches;
+    int64_t some = 3 * pp, next = 4 * pp;
     struct ls_config *config = malloc(sizeof *config);
     struct ls_layout *layout = malloc(sizeof *layout);
     struct step_times few, more;
@@ -221,19 +237,18 @@ static int step_extend(const struct ls_forecast_ask *ask, struct step_times *tim
     part.layout = layout;
     int status = config && layout ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a plan");
     *extended = false;
-    if (!status && m > (MORE + 1) * pp && step_shorten(ask, FEW * pp, config, layout)) {
+    if (!status && m > next + pp && step_shorten(ask, some, config, layout)) {
         status = step_simulate(&part, &few, error);
-        if (!status && step_shorten(ask, MORE * pp, config, layout)) {
+        while (!status && !*extended && step_shorten(ask, next, config, layout)) {
             status = step_simulate(&part, &more, error);
-            double further = (double)(m - MORE * pp) / (double)pp;
-            *times = more;
-            *extended = !status &&
-                        more.step_s - few.step_s >= (1 - SLACK) * (more.slowest_s - few.slowest_s);
-            for (int i = 0; i < TIMES; i++) {
-                double *time = &((double *)times)[i];
-                *time += further * (((double *)&more)[i] - ((double *)&few)[i]);
-                *extended = *extended && *time >= 0;
-            }
+            if (status)
+                break;
+            *extended = line_extend(&few, &more, (double)(m - next) / (double)(next - some), times);
+            if (4 * next > m)
+                break;
+            few = more;
+            some = next;
+            next *= 2;
         }
     }
     free(config);
