@@ -202,6 +202,13 @@ static bool rows_same(struct pair *p, const int64_t *rows, int64_t count,
     return same;
 }
 
+/* The first rows of every value hold no numbers. */
+static void rows_forget(struct pair *p, int64_t count)
+{
+    for (int v = 0; v < VALUES_MAX; v++)
+        memset(p->row[v], 0xff, (size_t)(count * WIDTH_MAX) * sizeof(float));
+}
+
 /* A step over the next rows of some sequences, with what the decoder keeps of those before. */
 static bool step_same(struct pair *p, const struct ls_decoder_run *runs, int run_count, int64_t at,
                       int late)
@@ -215,7 +222,6 @@ static bool step_same(struct pair *p, const struct ls_decoder_run *runs, int run
     for (int i = 0; i < run_count; i++)
         for (int64_t k = 0; k < runs[i].count; k++)
             rows[count++] = runs[i].sequence * TOKENS + at + k;
-    memset(p->row, 0xff, sizeof p->row); /* not a number */
     for (int64_t r = 0; r < count; r++) {
         int64_t given = ls_max(rows[r] - late, 0);
         ids[r] = p->ids[given];
@@ -236,7 +242,9 @@ static bool step_same(struct pair *p, const struct ls_decoder_run *runs, int run
     assert_int_equal(
         (kind->decode ? kind->decode : kind->forward)(&run, &run.layer->steps[p->index]), LS_OK);
     ls_decoder_end(p->decoder, &p->threads);
-    return rows_same(p, rows, count, runs, run_count);
+    bool same = rows_same(p, rows, count, runs, run_count);
+    rows_forget(p, count);
+    return same;
 }
 
 /* Positions go on without anything there. */
@@ -287,6 +295,7 @@ static void check_bits(struct pair *p)
                                               {TOKENS, false}, {TOKENS, true}, {33, true}};
     input_normal(p);
     forward_run(p);
+    rows_forget(p, ROWS);
     for (size_t i = 0; i < sizeof cuttings / sizeof cuttings[0]; i++) {
         struct cutting cut = cuttings[i];
         if (!same_bits(p, cut, (struct twin){0}))
