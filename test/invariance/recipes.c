@@ -29,8 +29,14 @@ static const char *const common_keys[] = {
 /* Of `make check`, where the order of sums needs no more: these come before what a recipe says, the
  * others after it. */
 static const char *const small_keys[] = {"model.channels=32", "model.ffn=64"};
-static const char *const shorter_keys[RECIPES][4] = {
-    [10] = {"model.window=90", "numerics.seq_tiles=2", "data.sequence=256", "model.context=256"},
+static const char *const shorter_keys[RECIPES][5] = {
+    [3] = {"batch.global=4"},
+    [5] = {"batch.global=4"},
+    [9] = {"batch.global=4"},
+    [10] = {"model.window=90", "numerics.seq_tiles=2", "data.sequence=256", "model.context=256",
+            "batch.global=4"},
+    [11] = {"batch.global=4"},
+    [13] = {"batch.global=4"},
 };
 static const char *const recipe_keys[RECIPES][14] = {
     {"model.arch=gpt2", "numerics.precision=fp32", "model.dropout=0.1", "numerics.seq_tiles=2",
@@ -139,7 +145,7 @@ void recipe_config(int recipe, const char *folder, struct ls_config *config)
         set(config, small_keys[i]);
     for (int i = 0; recipe_keys[recipe][i]; i++)
         set(config, recipe_keys[recipe][i]);
-    for (int i = 0; i < 4 && shorter_keys[recipe][i] && !check_all(); i++)
+    for (int i = 0; i < 5 && shorter_keys[recipe][i] && !check_all(); i++)
         set(config, shorter_keys[recipe][i]);
     snprintf(key, sizeof key,
              on_examples[recipe] ? "data.train=%s/examples_train" : "data.train=u16:%s/tokens.bin",
