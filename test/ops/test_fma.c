@@ -24,6 +24,14 @@ static fma_vec fma_rounded_twice(fma_vec a, fma_vec b, fma_vec c)
     return c;
 }
 
+/* A product that ends below the normal floats or beyond the largest, rounded by itself. */
+static fma_vec fma_apart(fma_vec a, fma_vec b, fma_vec c)
+{
+    return a * b + c;
+}
+
+static uint32_t kept = UINT32_MAX; /* bits of a and b */
+
 static uint32_t bits_of(float x)
 {
     uint32_t bits;
@@ -45,8 +53,12 @@ struct lanes {
 /* Lanes in which f is not fmaf. */
 static int wrong(fma_function *f, struct lanes x)
 {
-    fma_vec got = f(x.a, x.b, x.c);
     int count = 0;
+    for (int i = 0; i < FMA_LANES; i++) {
+        x.a[i] = float_of(bits_of(x.a[i]) & kept);
+        x.b[i] = float_of(bits_of(x.b[i]) & kept);
+    }
+    fma_vec got = f(x.a, x.b, x.c);
     for (int i = 0; i < FMA_LANES; i++)
         count += bits_of(got[i]) != bits_of(fmaf(x.a[i], x.b[i], x.c[i]));
     return count;
@@ -146,6 +158,19 @@ static void test_plain_is_the_library(void **state)
     assert_int_equal(wrong_of_special(fma_plain), 0);
 }
 
+/* Products of bf16, and a twin that takes all of them for exact. */
+static void test_bf16_is_the_library(void **state)
+{
+    (void)state;
+    kept = 0xffff0000;
+    int wrong_here = wrong_of_any(fma_bf16) + wrong_of_near(fma_bf16) +
+                     wrong_of_ties(fma_bf16, -149, 127) + wrong_of_special(fma_bf16);
+    int low = wrong_of_ties(fma_apart, -149, -126), high = wrong_of_special(fma_apart);
+    kept = UINT32_MAX;
+    assert_int_equal(wrong_here, 0);
+    assert_true(low > 0 && high > 0);
+}
+
 static void test_rounding_twice_is_seen(void **state)
 {
     (void)state;
@@ -158,6 +183,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_is_the_library),
+        cmocka_unit_test(test_bf16_is_the_library),
         cmocka_unit_test(test_rounding_twice_is_seen),
     };
     return cmocka_run_group_tests_name("fma", tests, NULL, NULL);

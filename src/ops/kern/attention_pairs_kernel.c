@@ -39,8 +39,8 @@ static inline __attribute__((always_inline)) void step(const float a[ROWS][STEP]
         for (int r = 0; r < ROWS; r++) {
             vec first = vec_set(a[r][2 * pair]), second = vec_set(a[r][2 * pair + 1]);
             for (int v = 0; v < 2; v++) {
-                even[r][v] = vec_fma(first, (vec)(words[v] << 16), even[r][v]);
-                odd[r][v] = vec_fma(second, (vec)(words[v] & 0xffff0000u), odd[r][v]);
+                even[r][v] = VEC_FMA_BF16(first, (vec)(words[v] << 16), even[r][v]);
+                odd[r][v] = VEC_FMA_BF16(second, (vec)(words[v] & 0xffff0000u), odd[r][v]);
             }
         }
     }

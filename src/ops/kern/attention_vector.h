@@ -66,6 +66,7 @@ static inline vec vec_fma(vec a, vec b, vec c)
 {
     return fma_plain(a, b, c);
 }
+#define VEC_FMA_BF16 fma_bf16
 static inline vec vec_set(float a)
 {
     return (vec){a, a, a, a};
@@ -87,6 +88,11 @@ static inline vec vec_max(vec a, vec b)
     ints larger = a > b;
     return (vec)((larger & (ints)a) | (~larger & (ints)b));
 }
+#endif
+
+/* vec_fma where a and b are bf16. */
+#if !defined(VEC_FMA_BF16)
+#define VEC_FMA_BF16 vec_fma
 #endif
 
 typedef int32_t vec_int __attribute__((vector_size(LANES * 4)));

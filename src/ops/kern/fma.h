@@ -9,6 +9,7 @@
 #elif defined(__ARM_NEON)
 #include <arm_neon.h>
 #endif
+#include <float.h>
 #include <stdint.h>
 
 enum { FMA_LANES = 4 };
@@ -53,12 +54,34 @@ static inline fma_vec fma_plain(fma_vec a, fma_vec b, fma_vec c)
         return fma_each(a, b, c);
     return (fma_vec)sum;
 }
+
+/* The same where a and b are bf16: their product is exact in float, but beyond the largest float
+ * and below the normal ones. */
+#define FMA_BF16 1
+static inline fma_vec fma_bf16(fma_vec a, fma_vec b, fma_vec c)
+{
+    __m128 x = (__m128)a, y = (__m128)b, zero = _mm_setzero_ps();
+    __m128 product = _mm_mul_ps(x, y), size = _mm_andnot_ps(_mm_set1_ps(-0.0f), product);
+    __m128 factors = _mm_and_ps(_mm_cmpneq_ps(x, zero), _mm_cmpneq_ps(y, zero));
+    __m128 small = _mm_and_ps(factors, _mm_cmplt_ps(size, _mm_set1_ps(FLT_MIN)));
+    __m128 large = _mm_cmpgt_ps(size, _mm_set1_ps(FLT_MAX));
+    if (__builtin_expect(_mm_movemask_ps(_mm_or_ps(small, large)), 0))
+        return fma_plain(a, b, c);
+    return (fma_vec)_mm_add_ps(product, (__m128)c);
+}
 #else
 static inline fma_vec fma_plain(fma_vec a, fma_vec b, fma_vec c)
 {
     return fma_each(a, b, c);
 }
 #endif
+#endif
+
+#if !defined(FMA_BF16)
+static inline fma_vec fma_bf16(fma_vec a, fma_vec b, fma_vec c)
+{
+    return fma_plain(a, b, c);
+}
 #endif
 
 #endif

@@ -47,6 +47,16 @@ static inline vec multiply_add(float a, vec b, vec c)
 #endif
 }
 
+/* The same where a and b are bf16. */
+static inline vec multiply_add_bf16(float a, vec b, vec c)
+{
+#if defined(__AVX2__)
+    return multiply_add(a, b, c);
+#else
+    return fma_bf16((vec){a, a, a, a}, b, c);
+#endif
+}
+
 /* Rows [row, row + rows) and two vectors of columns; rows is constant where this is inlined. */
 static inline __attribute__((always_inline)) void rows_product(const float *a, const float *b,
                                                                int64_t length, const float *from,
@@ -103,8 +113,8 @@ rows_pairs(const float *a, const float *b, const float *from, float *to, int at,
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
             for (int v = 0; v < 2; v++) {
-                even[r][v] = multiply_add(a[k * EDGE + r], first[v], even[r][v]);
-                odd[r][v] = multiply_add(a[(k + 1) * EDGE + r], second[v], odd[r][v]);
+                even[r][v] = multiply_add_bf16(a[k * EDGE + r], first[v], even[r][v]);
+                odd[r][v] = multiply_add_bf16(a[(k + 1) * EDGE + r], second[v], odd[r][v]);
             }
     }
     for (int r = 0; r < rows; r++)
