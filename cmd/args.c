@@ -68,9 +68,18 @@ static int unknown_option(const struct cmd_page *page, const char *given, struct
                         near ? "?" : " (--help lists them)");
 }
 
+static int word_add(struct cmd_args *args, const char *word, int words_max, struct ls_error *error)
+{
+    if (args->words == words_max)
+        return ls_error_set(error, LS_ECONFIG, "%.200s is one argument too many: expected %s", word,
+                            *args->page->arguments ? args->page->arguments : "none");
+    args->word[args->words++] = word;
+    return LS_OK;
+}
+
 /* One option at argv[i]; *used is how many arguments it took. */
-static int read_option(struct cmd_args *args, int argc, char **argv, int i, int *used,
-                       struct ls_error *error)
+static int read_option(struct cmd_args *args, int argc, char **argv, int i, int words_max,
+                       int *used, struct ls_error *error)
 {
     const char *equals = strchr(argv[i], '=');
     size_t length = equals ? (size_t)(equals - argv[i]) : strlen(argv[i]);
@@ -82,6 +91,10 @@ static int read_option(struct cmd_args *args, int argc, char **argv, int i, int 
     if (!option->value) {
         args->value[index] = "";
         return equals ? ls_error_set(error, LS_ECONFIG, "%s takes no value", option->name) : LS_OK;
+    }
+    if (strstr(option->value, "...")) {
+        args->value[index] = "";
+        return equals ? word_add(args, equals + 1, words_max, error) : LS_OK;
     }
     if (equals) {
         args->value[index] = equals + 1;
@@ -95,26 +108,34 @@ static int read_option(struct cmd_args *args, int argc, char **argv, int i, int 
     return LS_OK;
 }
 
+/* On a page that takes the ARGUMENTS of another program, which look like options: one text that
+ * holds several. */
+static bool is_text(const struct cmd_page *page, const char *given)
+{
+    char end = given[strcspn(given, "= \t\n")];
+    return strstr(page->arguments, "|ARGUMENTS") && end && end != '=';
+}
+
+static const char *running = ""; /* the page that was read last */
+
 int cmd_args_read(struct cmd_args *args, const char *page_name, int argc, char **argv,
                   int words_max, struct ls_error *error)
 {
-    *args = (struct cmd_args){.page = cmd_page_of(page_name)};
+    *args = (struct cmd_args){.page = cmd_page_of(page_name), .given = argc - 1};
     LS_ASSERT(args->page && words_max <= CMD_WORDS_MAX);
+    running = args->page->name;
     bool options = true;
     for (int i = 1, used; i < argc; i += used) {
+        int status = LS_OK;
         used = 1;
-        if (options && strcmp(argv[i], "--") == 0) {
+        if (options && strcmp(argv[i], "--") == 0)
             options = false;
-        } else if (options && argv[i][0] == '-' && argv[i][1]) {
-            int status = read_option(args, argc, argv, i, &used, error);
-            if (status)
-                return status;
-        } else if (args->words == words_max) {
-            return ls_error_set(error, LS_ECONFIG, "%.200s is one argument too many: expected %s",
-                                argv[i], *args->page->arguments ? args->page->arguments : "none");
-        } else {
-            args->word[args->words++] = argv[i];
-        }
+        else if (options && argv[i][0] == '-' && argv[i][1] && !is_text(args->page, argv[i]))
+            status = read_option(args, argc, argv, i, words_max, &used, error);
+        else
+            status = word_add(args, argv[i], words_max, error);
+        if (status)
+            return status;
     }
     return LS_OK;
 }
@@ -131,12 +152,9 @@ bool cmd_args_given(const struct cmd_args *args, const char *option)
     return cmd_args_value(args, option) != NULL;
 }
 
-int cmd_args_int(const struct cmd_args *args, const char *option, int64_t min, int64_t max,
-                 int64_t *out, struct ls_error *error)
+int cmd_int_read(const char *name, const char *text, int64_t min, int64_t max, int64_t *out,
+                 struct ls_error *error)
 {
-    const char *text = cmd_args_value(args, option);
-    if (!text)
-        return LS_OK;
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
@@ -145,11 +163,35 @@ int cmd_args_int(const struct cmd_args *args, const char *option, int64_t min, i
         snprintf(bounds, sizeof bounds, "from %lld to %lld", (long long)min, (long long)max);
         if (max == INT64_MAX)
             snprintf(bounds, sizeof bounds, "of at least %lld", (long long)min);
-        return ls_error_set(error, LS_ECONFIG, "%s = %.100s: expected a whole number %s", option,
+        return ls_error_set(error, LS_ECONFIG, "%s = %.100s: expected a whole number %s", name,
                             text, bounds);
     }
     *out = value;
     return LS_OK;
+}
+
+int cmd_args_int(const struct cmd_args *args, const char *option, int64_t min, int64_t max,
+                 int64_t *out, struct ls_error *error)
+{
+    const char *text = cmd_args_value(args, option);
+    return text ? cmd_int_read(option, text, min, max, out, error) : LS_OK;
+}
+
+int cmd_word_read(const char *name, const char *text, const struct ls_word *words, int *out,
+                  struct ls_error *error)
+{
+    char expected[256];
+    if (ls_word_read(words, text, out))
+        return LS_OK;
+    ls_words_expected(words, text, expected, sizeof expected);
+    return ls_error_set(error, LS_ECONFIG, "%s = %.100s: expected %s", name, text, expected);
+}
+
+int cmd_args_word(const struct cmd_args *args, const char *option, const struct ls_word *words,
+                  int *out, struct ls_error *error)
+{
+    const char *text = cmd_args_value(args, option);
+    return text ? cmd_word_read(option, text, words, out, error) : LS_OK;
 }
 
 int cmd_args_real(const struct cmd_args *args, const char *option, double min, double max,
@@ -200,11 +242,30 @@ int cmd_args_output(const struct cmd_args *args, const char *name, const char **
     return status;
 }
 
-int cmd_fail(const char *page_name, int status, const struct ls_error *error)
+/* ---- what fails, and what is warned of ------------------------------------------------------- */
+
+static void line_print(const char *line)
 {
     ls_meter_clear();
     fflush(stdout);
-    fprintf(stderr, "lockstep %s: %s\n", page_name,
-            error->text[0] ? error->text : ls_status_name(status));
+    fprintf(stderr, "lockstep %s: %s\n", running, line);
+}
+
+int cmd_fail(int status, const struct ls_error *error)
+{
+    line_print(error->text[0] ? error->text : ls_status_name(status));
     return ls_exit_code(status);
+}
+
+static void on_log(void *user, enum ls_log_level level, const char *line)
+{
+    (void)user, (void)level;
+    line_print(line);
+}
+
+const struct ls_log cmd_warnings = {.level_max = LS_LOG_WARNING, .write = on_log};
+
+const char *cmd_name(void)
+{
+    return running;
 }

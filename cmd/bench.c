@@ -1,67 +1,130 @@
-/* What the benchmarks share: words such as threads=2, and medians. */
+/* The frame of the benchmarks: words such as threads=2, what computes, operands, turns. */
 #include "bench.h"
 
-#include <lockstep/ops.h>
+#include <lockstep/base/meter.h>
+#include <lockstep/base/words.h>
 
-#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- words ----------------------------------------------------------------------------------- */
+
 static int value_read(const struct bench_key *key, const char *text, struct ls_error *error)
 {
-    char *end;
-    if (key->text) {
-        *key->text = text;
-        return LS_OK;
-    }
-    errno = 0;
-    long long value = key->of_name ? key->of_name(text) : strtoll(text, &end, 10);
-    if (key->of_name && value < 0)
-        return ls_error_set(error, LS_ECONFIG, "%s=%.80s: expected %s", key->name, text,
-                            key->names);
-    if (!key->of_name && (errno || *end || end == text || value < key->min || value > key->max))
-        return ls_error_set(error, LS_ECONFIG, "%s=%.80s: expected a number from %ld to %ld",
-                            key->name, text, (long)key->min, (long)key->max);
-    *key->value = value;
+    if (key->number)
+        return cmd_int_read(key->name, text, key->min, key->max, key->number, error);
+    if (key->word)
+        return cmd_word_read(key->name, text, key->words, key->word, error);
+    *key->text = text;
     return LS_OK;
 }
 
-int bench_arithmetic_of_name(const char *name)
+int bench_args(const struct cmd_args *args, const struct bench_key *keys, struct ls_error *error)
 {
-    for (int i = 0; i < LS_ARITHMETIC_COUNT; i++)
-        if (!strcmp(name, ls_arithmetic_name((enum ls_arithmetic)i)))
-            return i;
-    return -1;
-}
-
-int bench_dtype_of_name(const char *name)
-{
-    static const struct {
-        const char *name;
-        enum ls_dtype dtype;
-    } dtypes[] = {{"bf16", LS_BF16}, {"fp16", LS_F16}, {"fp32", LS_F32}};
-    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
-        if (!strcmp(name, dtypes[i].name))
-            return dtypes[i].dtype;
-    return -1;
-}
-
-int bench_args(const char *page, int argc, char **argv, const struct bench_key *keys,
-               struct ls_error *error)
-{
-    struct cmd_args args;
-    int status = cmd_args_read(&args, page, argc, argv, CMD_WORDS_MAX, error);
-    for (int i = 0; i < args.words && !status; i++) {
+    int status = LS_OK;
+    for (int i = 0; i < args->words && !status; i++) {
         const struct bench_key *key = keys;
-        size_t length = strcspn(args.word[i], "=");
-        while (key->name && (strncmp(args.word[i], key->name, length) || key->name[length]))
+        const char *word = args->word[i];
+        size_t length = strcspn(word, "=");
+        while (key->name && (strncmp(word, key->name, length) || key->name[length]))
             key++;
-        status = key->name && args.word[i][length]
-                     ? value_read(key, args.word[i] + length + 1, error)
-                     : ls_error_set(error, LS_ECONFIG, "%.80s: expected %s", args.word[i],
-                                    args.page->arguments);
+        status = key->name && word[length] ? value_read(key, word + length + 1, error)
+                                           : ls_error_set(error, LS_ECONFIG, "%.80s: expected %s",
+                                                          word, args->page->arguments);
     }
+    return status;
+}
+
+/* ---- what computes --------------------------------------------------------------------------- */
+
+struct bench_machine bench_machine(void)
+{
+    return (struct bench_machine){ls_device_cores(), LS_CONFIG_AUTO, LS_CONFIG_AUTO};
+}
+
+int bench_ops(struct ls_ops *ops, const struct bench_machine *machine, enum ls_dtype dtype,
+              struct ls_error *error)
+{
+    enum ls_isa isa = machine->isa < 0 ? ls_isa_best() : (enum ls_isa)machine->isa;
+    int status = ls_ops_init(ops, (int)machine->threads, isa, error);
+    if (!status)
+        ops->arithmetic = machine->arithmetic < 0 ? ls_arithmetic_fastest(isa, dtype)
+                                                  : (enum ls_arithmetic)machine->arithmetic;
+    return status;
+}
+
+struct bench_text bench_ops_text(const struct ls_ops *ops)
+{
+    struct bench_text out;
+    snprintf(out.text, sizeof out.text, "%s on %s, %s", ls_arithmetic_name(ops->arithmetic),
+             ls_isa_name(ops->isa), ls_counted(ops->threads, "thread").text);
+    return out;
+}
+
+/* ---- operands -------------------------------------------------------------------------------- */
+
+int bench_arena(struct ls_arena *arena, void (*take)(void *user, struct ls_arena *arena),
+                void *user, struct ls_error *error)
+{
+    ls_arena_measure(arena);
+    take(user, arena);
+    int status = ls_arena_init(arena, arena->peak, error);
+    if (!status)
+        take(user, arena);
+    return status;
+}
+
+void *bench_filled(struct ls_arena *arena, enum ls_dtype dtype, int64_t count)
+{
+    void *x = ls_arena_take(arena, (size_t)count * ls_dtype_bytes(dtype));
+    for (int64_t i = 0; x && i < count; i++) {
+        float value = (float)(i * 2654435761u % 4096) / 2048 - 1;
+        if (dtype == LS_F32)
+            ((float *)x)[i] = value;
+        else if (dtype == LS_I8)
+            ((int8_t *)x)[i] = (int8_t)(value * LS_INT8_MOST);
+        else
+            ((ls_half *)x)[i] = ls_f32_to_half(dtype, value);
+    }
+    return x;
+}
+
+int bench_tokens(struct ls_config *config, char path[BENCH_PATH_BYTES], struct ls_error *error)
+{
+    struct ls_philox_key key = ls_philox_key_of(1, "bench");
+    int64_t count = 4 * config->batch.global * config->data.sequence + 1;
+    snprintf(path, BENCH_PATH_BYTES, "/tmp/lockstep-bench-XXXXXX");
+    int descriptor = mkstemp(path);
+    FILE *file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+    if (!file)
+        return ls_error_set(error, LS_EIO, "cannot make the token file %s", path);
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t counter[4] = {(uint32_t)i, 0, 0, 0}, bits[4];
+        ls_philox(key, counter, bits);
+        uint16_t token = (uint16_t)(bits[0] % (uint32_t)ls_min(config->model.vocab, 65536));
+        fwrite(&token, sizeof token, 1, file);
+    }
+    snprintf(config->data.train, sizeof config->data.train, "u16:%s", path);
+    return fclose(file) ? ls_error_set(error, LS_ENOSPC, "cannot write %s", path) : LS_OK;
+}
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+int bench_turns(struct bench_turns *turns, struct ls_error *error)
+{
+    int status = LS_OK, first = turns->cold ? 0 : -1, done = 0;
+    LS_ASSERT(turns->ways <= BENCH_WAYS_MAX && turns->rounds <= BENCH_ROUNDS_MAX);
+    for (int round = first; round < turns->rounds && !status; round++)
+        for (int way = 0; way < turns->ways && !status; way++) {
+            double begin = ls_now_s(), counts = NAN;
+            status = turns->run(turns->user, way, &counts, error);
+            double taken = isnan(counts) ? ls_now_s() - begin : counts;
+            turns->s[way][round < 0 ? 0 : round] = taken;
+            if (turns->meter)
+                ls_meter(turns->meter, ++done, turns->ways * (turns->rounds - first));
+        }
     return status;
 }
 
@@ -77,18 +140,25 @@ double bench_median(double *values, int count)
     return count ? values[count / 2] : 0;
 }
 
-int bench_tokens(char *path, int64_t count, int64_t vocabulary, struct ls_error *error)
+double bench_seconds(const struct bench_turns *turns, int way)
 {
-    int descriptor = mkstemp(path);
-    FILE *file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
-    if (!file)
-        return ls_error_set(error, LS_EIO, "cannot make the token file %s", path);
-    struct ls_philox_key key = ls_philox_key_of(1, "bench");
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t counter[4] = {(uint32_t)i, 0, 0, 0}, bits[4];
-        ls_philox(key, counter, bits);
-        uint16_t token = (uint16_t)(bits[0] % (uint32_t)ls_min(vocabulary, 65536));
-        fwrite(&token, sizeof token, 1, file);
-    }
-    return fclose(file) ? ls_error_set(error, LS_ENOSPC, "cannot write %s", path) : LS_OK;
+    double s[BENCH_ROUNDS_MAX];
+    memcpy(s, turns->s[way], sizeof s);
+    return bench_median(s, turns->rounds);
+}
+
+double bench_best(const struct bench_turns *turns, int way)
+{
+    double best = INFINITY;
+    for (int round = 0; round < turns->rounds; round++)
+        best = fmin(best, turns->s[way][round]);
+    return best;
+}
+
+double bench_ratio(const struct bench_turns *turns, int way, int to)
+{
+    double ratio[BENCH_ROUNDS_MAX];
+    for (int round = 0; round < turns->rounds; round++)
+        ratio[round] = turns->s[way][round] / turns->s[to][round];
+    return bench_median(ratio, turns->rounds);
 }

@@ -1,41 +1,87 @@
-/* What the benchmarks share: words such as threads=2, and medians. */
+/* The frame of the benchmarks: words such as threads=2, what computes, operands, and runs in turns
+ * with their medians. A benchmark is its keys, a body that runs once, and a print. */
 #ifndef CMD_BENCH_H
 #define CMD_BENCH_H
 
 #include "cmd.h"
 
-/* A word "name=VALUE": a number, or, where names are given, what of_name makes of one of these. */
+#include <lockstep/config.h>
+#include <lockstep/device.h>
+#include <lockstep/ops.h>
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+/* A word "name=VALUE" of one of three kinds: a number, one of some words, or a text as it is. */
 struct bench_key {
     const char *name; /* NULL ends a list */
-    int64_t *value;
-    int64_t min, max;
-    const char *names;
-    int (*of_name)(const char *name); /* below 0: no such name */
-    const char **text;                /* or the word as it is */
+    int64_t *number, min, max;
+    int *word;
+    const struct ls_word *words;
+    const char **text;
 };
-#define BENCH_ISA(value)                                                                           \
-    {                                                                                              \
-        "isa", value, 0, 0, "plain, avx2, avx512, avx512_bf16 or amx", ls_isa_of_name, NULL        \
-    }
-#define BENCH_ARITHMETIC(value)                                                                    \
-    {                                                                                              \
-        "arithmetic", value, 0, 0, "fma or bf16_pairs", bench_arithmetic_of_name, NULL             \
-    }
-#define BENCH_DTYPE(value)                                                                         \
-    {                                                                                              \
-        "dtype", value, 0, 0, "bf16, fp16 or fp32", bench_dtype_of_name, NULL                      \
-    }
-int bench_arithmetic_of_name(const char *name);
-int bench_dtype_of_name(const char *name);
-/* Reads the words behind the page's name. LS_ECONFIG. */
-int bench_args(const char *page, int argc, char **argv, const struct bench_key *keys,
-               struct ls_error *error);
+/* Reads the words. LS_ECONFIG. */
+int bench_args(const struct cmd_args *args, const struct bench_key *keys, struct ls_error *error);
 
+/* ---- what computes --------------------------------------------------------------------------- */
+
+struct bench_machine {
+    int64_t threads;
+    int isa, arithmetic; /* LS_CONFIG_AUTO: the best, the fastest */
+};
+struct bench_machine bench_machine(void);
+#define BENCH_THREADS(value)                                                                       \
+    {                                                                                              \
+        .name = "threads", .number = value, .min = 1, .max = ls_device_threads_max()               \
+    }
+/* The key of a word that a key of the configuration has too. */
+#define BENCH_WORD(key, value, same)                                                               \
+    {                                                                                              \
+        .name = key, .word = value, .words = ls_config_key_of(same)->words                         \
+    }
+#define BENCH_MACHINE(machine)                                                                     \
+    BENCH_THREADS(&(machine)->threads), BENCH_WORD("isa", &(machine)->isa, "numerics.isa"),        \
+        BENCH_WORD("arithmetic", &(machine)->arithmetic, "numerics.arithmetic")
+/* Products of dtype are added in the machine's arithmetic. */
+int bench_ops(struct ls_ops *ops, const struct bench_machine *machine, enum ls_dtype dtype,
+              struct ls_error *error);
+/* "fma on avx2, 2 threads" */
+struct bench_text {
+    char text[128];
+};
+struct bench_text bench_ops_text(const struct ls_ops *ops);
+
+/* ---- operands -------------------------------------------------------------------------------- */
+
+/* Makes the arena as large as what take takes of it, and takes it. */
+int bench_arena(struct ls_arena *arena, void (*take)(void *user, struct ls_arena *arena),
+                void *user, struct ls_error *error);
+/* Values between -1 and 1, of int8 as many steps; NULL of an arena that measures. */
+void *bench_filled(struct ls_arena *arena, enum ls_dtype dtype, int64_t count);
+/* Makes a file of uniform tokens, enough for some steps, which data.train then names; path: to be
+ * unlinked, "" until it is made. LS_EIO, LS_ENOSPC. */
+enum { BENCH_PATH_BYTES = 32 };
+int bench_tokens(struct ls_config *config, char path[BENCH_PATH_BYTES], struct ls_error *error);
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+enum { BENCH_WAYS_MAX = 8, BENCH_ROUNDS_MAX = 99 };
+struct bench_turns {
+    int ways, rounds;
+    bool cold;         /* without a round before that warms up */
+    const char *meter; /* what the meter counts; NULL: it does not */
+    /* Runs once. It may set *seconds to what counts of the time, which then is not taken. */
+    int (*run)(void *user, int way, double *seconds, struct ls_error *error);
+    void *user;
+    double s[BENCH_WAYS_MAX][BENCH_ROUNDS_MAX]; /* of each round */
+};
+/* Every way in turn, round after round, so that all see the machine in the same moods. */
+int bench_turns(struct bench_turns *turns, struct ls_error *error);
+/* Seconds of a way: the median of the rounds, and the least of them. */
+double bench_seconds(const struct bench_turns *turns, int way);
+double bench_best(const struct bench_turns *turns, int way);
+/* How many times as long as way `to` it took: the median over rounds. */
+double bench_ratio(const struct bench_turns *turns, int way, int to);
 /* Sorts values; 0 where there are none. */
 double bench_median(double *values, int count);
-
-/* Makes path, which ends with XXXXXX, a headerless uint16 file of count uniform tokens below
- * vocabulary. LS_EIO, LS_ENOSPC. */
-int bench_tokens(char *path, int64_t count, int64_t vocabulary, struct ls_error *error);
 
 #endif

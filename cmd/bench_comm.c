@@ -24,11 +24,6 @@ struct sample {
     float *buffer, *copy;
 };
 
-static int run_ours(const struct sample *sample, struct ls_error *error)
-{
-    return ls_all_reduce(sample->comm, sample->buffer, sample->count, error);
-}
-
 /* What ours is held against: over threads every rank at once copies as many bytes as an all-reduce
  * makes it read and write; over MPI, MPI's own. */
 static int run_limit(const struct sample *sample, struct ls_error *error)
@@ -45,20 +40,22 @@ static int run_limit(const struct sample *sample, struct ls_error *error)
     return LS_OK;
 }
 
+enum way { OURS, LIMIT, WAYS };
+
 /* *seconds of one call: from when all ranks are there to when the last is through, so that ranks
  * that share a core count whole. */
-static int measure(const struct sample *sample,
-                   int (*run)(const struct sample *sample, struct ls_error *error), double *seconds,
-                   struct ls_error *error)
+static int measure(void *user, int way, double *seconds, struct ls_error *error)
 {
+    const struct sample *sample = user;
     int status = ls_barrier(sample->comm, error);
     double begin = ls_now_s();
-    for (int64_t i = 0; i < sample->calls && status == LS_OK; i++)
-        status = run(sample, error);
-    if (status == LS_OK)
+    for (int64_t i = 0; i < sample->calls && !status; i++)
+        status = way == OURS ? ls_all_reduce(sample->comm, sample->buffer, sample->count, error)
+                             : run_limit(sample, error);
+    if (!status)
         status = ls_barrier(sample->comm, error);
     int64_t taken_ns = (int64_t)((ls_now_s() - begin) * 1e9);
-    if (status == LS_OK)
+    if (!status)
         status = ls_all_reduce_max(sample->comm, &taken_ns, error);
     *seconds = (double)taken_ns * 1e-9 / (double)sample->calls;
     return status;
@@ -67,7 +64,7 @@ static int measure(const struct sample *sample,
 static int bench_size(struct ls_comm *comm, bool mpi, int64_t bytes, struct ls_error *error)
 {
     struct sample sample = {.comm = comm, .mpi = mpi, .count = bytes / (int64_t)sizeof(float)};
-    double ours[REPEATS], limit[REPEATS], ratio[REPEATS];
+    struct bench_turns turns = {.ways = WAYS, .rounds = REPEATS, .run = measure, .user = &sample};
     sample.calls = ls_max(1, (8 << 20) / bytes);
     sample.buffer = calloc((size_t)ls_max(1, sample.count), sizeof *sample.buffer);
     sample.copy = calloc((size_t)ls_max(1, sample.count), sizeof *sample.copy);
@@ -76,17 +73,13 @@ static int bench_size(struct ls_comm *comm, bool mpi, int64_t bytes, struct ls_e
         status = ls_error_set(error, LS_ENOMEM, "no memory for two buffers of %lld bytes",
                               (long long)bytes);
     status = ls_comm_agree(comm, status, error);
-    for (int i = -1; i < REPEATS && status == LS_OK; i++) {
-        int slot = i < 0 ? 0 : i; /* the first warms up */
-        status = measure(&sample, run_ours, &ours[slot], error);
-        if (status == LS_OK)
-            status = measure(&sample, run_limit, &limit[slot], error);
-        ratio[slot] = ours[slot] / limit[slot];
-    }
-    if (status == LS_OK && ls_comm_rank(comm) == 0) {
-        double time = bench_median(ours, REPEATS), other = bench_median(limit, REPEATS);
+    if (!status)
+        status = bench_turns(&turns, error);
+    if (!status && ls_comm_rank(comm) == 0) {
+        double time = bench_seconds(&turns, OURS);
         printf("%10lld  %12.1f  %8.2f  %16.1f  %8.2f\n", (long long)bytes, time * 1e6,
-               (double)bytes / time * 1e-9, other * 1e6, bench_median(ratio, REPEATS));
+               (double)bytes / time * 1e-9, bench_seconds(&turns, LIMIT) * 1e6,
+               bench_ratio(&turns, OURS, LIMIT));
         fflush(stdout);
     }
     free(sample.copy);
@@ -111,26 +104,26 @@ static int bench_body(struct ls_comm *comm, void *user, struct ls_error *error)
     return status;
 }
 
-int cmd_bench_comm(int argc, char **argv)
+int cmd_bench_comm(const struct cmd_args *args, struct ls_error *error)
 {
     struct bench bench = {.ranks = 2, .mpi = ls_mpi_launched()};
-    const struct bench_key keys[] = {{"ranks", &bench.ranks, 1, RANKS_MAX, NULL, NULL, NULL},
-                                     {"bytes", &bench.bytes, 4, INT32_MAX, NULL, NULL, NULL},
-                                     {0}};
-    struct ls_error error = {0};
-    int status = bench_args("bench comm", argc, argv, keys, &error);
-    if (status == LS_OK && bench.mpi) {
-        struct ls_comm *comm;
-        status = ls_comm_mpi_new(&comm, &error);
-        if (status == LS_OK)
-            status = bench_body(comm, &bench, &error);
-        /* After a failure the launcher ends the other ranks: nobody waits for this one. */
-        if (status == LS_OK) {
-            ls_comm_free(comm);
-            ls_mpi_finish();
-        }
-    } else if (status == LS_OK) {
-        status = ls_world_run((int)bench.ranks, bench_body, &bench, &error);
+    const struct bench_key keys[] = {
+        {.name = "ranks", .number = &bench.ranks, .min = 1, .max = RANKS_MAX},
+        {.name = "bytes", .number = &bench.bytes, .min = 4, .max = INT32_MAX},
+        {0}};
+    struct ls_comm *comm;
+    int status = bench_args(args, keys, error);
+    if (status)
+        return status;
+    if (!bench.mpi)
+        return ls_world_run((int)bench.ranks, bench_body, &bench, error);
+    status = ls_comm_mpi_new(&comm, error);
+    if (!status)
+        status = bench_body(comm, &bench, error);
+    /* After a failure the launcher ends the other ranks: nobody waits for this one. */
+    if (!status) {
+        ls_comm_free(comm);
+        ls_mpi_finish();
     }
-    return status == LS_OK ? 0 : cmd_fail("bench comm", status, &error);
+    return status;
 }

@@ -1,13 +1,8 @@
 /* lockstep bench gemm: the matrix products of a GPT-2 124M step, each beside one large product of
  * the library. */
 #include "bench.h"
-#include "launch.h"
-
-#include <lockstep/base/words.h>
-#include <lockstep/ops.h>
 
 #include <math.h>
-#include <string.h>
 
 enum { REPEATS = 7, RUNS = 3 };
 
@@ -48,133 +43,99 @@ static const struct shape shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-/* Operands between -1 and 1. */
-static void *filled(struct ls_arena *arena, enum ls_dtype dtype, int64_t count)
-{
-    void *x = ls_arena_take(arena, (size_t)count * ls_dtype_bytes(dtype));
-    for (int64_t i = 0; x && i < count; i++) {
-        float value = (float)(i * 2654435761u % 4096) / 2048 - 1;
-        if (dtype == LS_F32)
-            ((float *)x)[i] = value;
-        else
-            ((ls_half *)x)[i] = ls_f32_to_half(dtype, value);
-    }
-    return x;
-}
+/* A shape's product beside a large one by the library. */
+struct bench {
+    struct ls_ops ops;
+    struct ls_gemm gemm;
+    int64_t k;
+    bool int8; /* of activations in bf16 */
+    double flops;
+};
 
-/* Any int8, and a scale for each row and tile. */
-static void weights_set(struct ls_gemm *gemm, int64_t k, struct ls_arena *arena)
+static void operands(void *user, struct ls_arena *arena)
 {
-    int8_t *b = ls_arena_take(arena, (size_t)(gemm->n * k));
-    for (int64_t i = 0; b && i < gemm->n * k; i++)
-        b[i] = (int8_t)(i * 2654435761u % 255 - 127);
-    gemm->b = b;
-    gemm->b_scales = filled(arena, LS_F32, gemm->n * gemm->tiles);
-}
-
-/* Buffers for gemm, whose sizes are set. With a measuring arena only counts. */
-static void operands(struct ls_gemm *gemm, int64_t k, bool int8, struct ls_arena *arena)
-{
-    gemm->lda = gemm->a_transposed ? gemm->m : k;
-    gemm->ldb = gemm->b_transposed ? k : gemm->n;
+    struct bench *b = user;
+    struct ls_gemm *gemm = &b->gemm;
+    gemm->lda = gemm->a_transposed ? gemm->m : b->k;
+    gemm->ldb = gemm->b_transposed ? b->k : gemm->n;
     gemm->ldc = gemm->n;
-    gemm->a = filled(arena, gemm->in, gemm->m * k);
-    if (int8)
-        weights_set(gemm, k, arena);
-    else
-        gemm->b = filled(arena, gemm->in, gemm->n * k);
-    gemm->c = filled(arena, gemm->out, gemm->m * gemm->n);
+    gemm->a = bench_filled(arena, gemm->in, gemm->m * b->k);
+    gemm->b = bench_filled(arena, b->int8 ? LS_I8 : gemm->in, gemm->n * b->k);
+    if (b->int8)
+        gemm->b_scales = bench_filled(arena, LS_F32, gemm->n * gemm->tiles);
+    gemm->c = bench_filled(arena, gemm->out, gemm->m * gemm->n);
 }
 
-/* The fastest of RUNS runs, in operations a second, as the yardstick takes the fastest of its own.
- */
-static int rate(struct ls_ops *ops, const struct ls_gemm *gemm, double flops, double *out,
-                struct ls_error *error)
+enum way { LIBRARY, OURS, WAYS };
+
+/* The fastest of RUNS runs, as the yardstick takes the fastest of its own. */
+static int run(void *user, int way, double *seconds, struct ls_error *error)
 {
-    int calls = (int)ls_max(1, (int64_t)(2e7 / flops)), status = LS_OK;
-    *out = 0;
-    for (int run = 0; run < RUNS && !status; run++) {
+    struct bench *b = user;
+    double rate = 0;
+    int calls = (int)ls_max(1, (int64_t)(2e7 / b->flops));
+    int status = way == LIBRARY ? ls_gemm_peak(&b->ops, b->gemm.in, &rate, error) : LS_OK;
+    *seconds = way == LIBRARY ? b->flops / rate : INFINITY;
+    for (int run = 0; way == OURS && run < RUNS && !status; run++) {
         double begin = ls_now_s();
         for (int call = 0; call < calls && !status; call++)
-            status = ls_gemm_run(ops, gemm, error);
-        double now = flops * calls / (ls_now_s() - begin);
-        *out = now > *out ? now : *out;
+            status = ls_gemm_run(&b->ops, &b->gemm, error);
+        *seconds = fmin(*seconds, (ls_now_s() - begin) / calls);
     }
     return status;
 }
 
-static int bench_shape(struct ls_ops *ops, const struct shape *shape, enum ls_dtype dtype,
+static int bench_shape(struct bench *b, const struct shape *shape, enum ls_dtype dtype,
                        struct ls_error *error)
 {
-    struct ls_gemm gemm = shape->gemm;
+    struct bench_turns turns = {.ways = WAYS, .rounds = REPEATS, .run = run, .user = b};
+    struct ls_gemm *gemm = &b->gemm;
     struct ls_arena arena;
-    double ours[REPEATS], share[REPEATS], best = 0;
-    bool f32_out = gemm.a_transposed; /* gradients of weights */
-    gemm.sections = (int)ls_max(1, gemm.sections);
-    int64_t k = gemm.k[0] + gemm.k[1] + gemm.k[2];
-    bool int8 = dtype == LS_I8; /* of activations in bf16 */
-    gemm.in = int8 ? LS_BF16 : dtype;
-    gemm.out = f32_out ? LS_F32 : gemm.in;
-    if (int8 && (!gemm.b_transposed || gemm.sections > 1))
+    *gemm = shape->gemm;
+    gemm->sections = (int)ls_max(1, gemm->sections);
+    b->k = gemm->k[0] + gemm->k[1] + gemm->k[2];
+    b->flops = 2.0 * (double)gemm->m * (double)gemm->n * (double)b->k;
+    b->int8 = dtype == LS_I8;
+    gemm->in = b->int8 ? LS_BF16 : dtype;
+    gemm->out = gemm->a_transposed ? LS_F32 : gemm->in; /* gradients of weights */
+    if (b->int8 && (!gemm->b_transposed || gemm->sections > 1))
         return LS_OK; /* there are no gradients in int8 */
-    ls_arena_measure(&arena);
-    operands(&gemm, k, int8, &arena);
-    int status = ls_arena_init(&arena, arena.peak, error);
+    int status = bench_arena(&arena, operands, b, error);
     if (status)
         return status;
-    operands(&gemm, k, int8, &arena);
-    double flops = 2.0 * (double)gemm.m * (double)gemm.n * (double)k;
-    for (int i = 0; i < REPEATS && !status; i++) {
-        double peak = 0;
-        status = ls_gemm_peak(ops, gemm.in, &peak, error);
-        if (!status)
-            status = rate(ops, &gemm, flops, &ours[i], error);
-        best = fmax(best, fmax(peak, ours[i]));
-    }
-    for (int i = 0; i < REPEATS && !status; i++)
-        share[i] = ours[i] / best;
-    if (!status) {
-        printf("%-18s %6ld %6ld %6ld %6ld  %9.1f  %6.2f\n", shape->name, (long)gemm.m, (long)gemm.n,
-               (long)k, (long)gemm.tiles, bench_median(ours, REPEATS) / 1e9,
-               bench_median(share, REPEATS));
-        fflush(stdout);
-    }
+    status = bench_turns(&turns, error);
+    double best = fmin(bench_best(&turns, LIBRARY), bench_best(&turns, OURS));
+    double median = bench_seconds(&turns, OURS);
+    if (!status)
+        printf("%-18s %6ld %6ld %6ld %6ld  %9.1f  %6.2f\n", shape->name, (long)gemm->m,
+               (long)gemm->n, (long)b->k, (long)gemm->tiles, b->flops / median / 1e9,
+               best / median);
+    fflush(stdout);
     ls_arena_release(&arena);
     return status;
 }
 
-/* Products may be of integers too. */
-static int dtype_of_name(const char *name)
+int cmd_bench_gemm(const struct cmd_args *args, struct ls_error *error)
 {
-    return strcmp(name, "int8") ? bench_dtype_of_name(name) : LS_I8;
-}
-
-int cmd_bench_gemm(int argc, char **argv)
-{
-    int64_t threads = ls_device_cores(), isa = ls_isa_best(), dtype = LS_BF16, arithmetic = -1;
+    static const struct ls_word dtypes[] = {
+        {"bf16", LS_BF16}, {"fp16", LS_F16}, {"fp32", LS_F32}, {"int8", LS_I8}, {0}};
+    struct bench_machine machine = bench_machine();
+    struct bench b = {.flops = 0};
+    int dtype = LS_BF16;
     const struct bench_key keys[] = {
-        {"threads", &threads, 1, ls_device_threads_max(), NULL, NULL, NULL},
-        BENCH_ISA(&isa),
-        BENCH_ARITHMETIC(&arithmetic),
-        {"dtype", &dtype, 0, 0, "bf16, fp16, fp32 or int8", dtype_of_name, NULL},
-        {0}};
-    struct ls_error error = {0};
-    struct ls_ops ops;
-    int status = bench_args("bench gemm", argc, argv, keys, &error);
+        BENCH_MACHINE(&machine), {.name = "dtype", .word = &dtype, .words = dtypes}, {0}};
+    int status = bench_args(args, keys, error);
     if (!status)
-        status = ls_ops_init(&ops, (int)threads, (enum ls_isa)isa, &error);
+        status = bench_ops(&b.ops, &machine, (enum ls_dtype)dtype, error);
     if (status)
-        return cmd_fail("bench gemm", status, &error);
-    ops.arithmetic = arithmetic < 0 ? ls_arithmetic_fastest(ops.isa, (enum ls_dtype)dtype)
-                                    : (enum ls_arithmetic)arithmetic;
-    printf("products of %s, %s on %s, %s; GFLOP/s, and share of the best rate in the same run, "
-           "of\none large product by %s or of its own; medians of %d\n%-18s %6s %6s %6s %6s  %9s  "
+        return status;
+    printf("products of %s, %s; GFLOP/s, and share of the best rate in the same run, of\n"
+           "one large product by %s or of its own; medians of %d\n%-18s %6s %6s %6s %6s  %9s  "
            "%6s\n",
-           ls_dtype_name((enum ls_dtype)dtype), ls_arithmetic_name(ops.arithmetic),
-           ls_isa_name(ops.isa), ls_counted(threads, "thread").text, ls_gemm_library(), REPEATS, "",
-           "m", "n", "k", "tiles", "GFLOP/s", "share");
+           ls_dtype_name((enum ls_dtype)dtype), bench_ops_text(&b.ops).text, ls_gemm_library(),
+           REPEATS, "", "m", "n", "k", "tiles", "GFLOP/s", "share");
     for (int i = 0; i < SHAPES && !status; i++)
-        status = bench_shape(&ops, &shapes[i], (enum ls_dtype)dtype, &error);
-    ls_ops_release(&ops);
-    return status ? cmd_fail("bench gemm", status, &error) : 0;
+        status = bench_shape(&b, &shapes[i], (enum ls_dtype)dtype, error);
+    ls_ops_release(&b.ops);
+    return status;
 }

@@ -1,12 +1,8 @@
 /* lockstep bench int8: one product in float32, in bf16, with int8 on both sides and with weights of
  * int8 alone, for few rows and for many, in turns. */
 #include "bench.h"
-#include "launch.h"
 
 #include <lockstep/base/words.h>
-#include <lockstep/ops.h>
-
-#include <stdio.h>
 
 enum { ROUNDS = 7 };
 
@@ -22,33 +18,17 @@ struct bench {
 static const int64_t row_counts[] = {1, 4, 16, 64, 256, 1024};
 enum { ROW_COUNTS = sizeof row_counts / sizeof row_counts[0] };
 
-static float value_of(int64_t i)
+static void operands(void *user, struct ls_arena *arena)
 {
-    return (float)(i * 2654435761u % 4096) / 2048 - 1;
-}
-
-static void *filled(struct ls_arena *arena, enum ls_dtype dtype, int64_t count)
-{
-    void *x = ls_arena_take(arena, (size_t)count * ls_dtype_bytes(dtype));
-    for (int64_t i = 0; x && i < count; i++)
-        if (dtype == LS_F32)
-            ((float *)x)[i] = value_of(i);
-        else if (dtype == LS_BF16)
-            ((ls_half *)x)[i] = ls_f32_to_half(dtype, value_of(i));
-        else
-            ((int8_t *)x)[i] = (int8_t)(value_of(i) * LS_INT8_MOST);
-    return x;
-}
-
-/* With a measuring arena only counts. */
-static void operands(struct bench *b, struct ls_arena *arena)
-{
+    struct bench *b = user;
     const int64_t most = row_counts[ROW_COUNTS - 1];
-    void *c = filled(arena, LS_F32, most * b->n);
-    const float *scales = filled(arena, LS_F32, b->n * b->tiles);
-    const void *x[] = {filled(arena, LS_F32, most * b->k), filled(arena, LS_BF16, most * b->k)};
-    const void *w[] = {filled(arena, LS_F32, b->n * b->k), filled(arena, LS_BF16, b->n * b->k),
-                       filled(arena, LS_I8, b->n * b->k)};
+    void *c = bench_filled(arena, LS_F32, most * b->n);
+    const float *scales = bench_filled(arena, LS_F32, b->n * b->tiles);
+    const void *x[] = {bench_filled(arena, LS_F32, most * b->k),
+                       bench_filled(arena, LS_BF16, most * b->k)};
+    const void *w[] = {bench_filled(arena, LS_F32, b->n * b->k),
+                       bench_filled(arena, LS_BF16, b->n * b->k),
+                       bench_filled(arena, LS_I8, b->n * b->k)};
     for (int kind = 0; kind < KINDS; kind++)
         b->gemm[kind] = (struct ls_gemm){.n = b->n,
                                          .sections = 1,
@@ -67,36 +47,33 @@ static void operands(struct bench *b, struct ls_arena *arena)
                                          .ldc = b->n};
 }
 
-/* Operations a second over some calls. */
-static int rate(struct bench *b, enum kind kind, double *out, struct ls_error *error)
+static double flops_of(const struct bench *b)
 {
-    struct ls_gemm *gemm = &b->gemm[kind];
-    double flops = 2.0 * (double)b->rows * (double)b->n * (double)b->k;
-    int calls = (int)ls_max(1, (int64_t)(1e9 / flops)), status = LS_OK;
-    gemm->m = b->rows;
+    return 2.0 * (double)b->rows * (double)b->n * (double)b->k;
+}
+
+static int run(void *user, int kind, double *seconds, struct ls_error *error)
+{
+    struct bench *b = user;
+    int calls = (int)ls_max(1, (int64_t)(1e9 / flops_of(b))), status = LS_OK;
     double begin = ls_now_s();
+    b->gemm[kind].m = b->rows;
     for (int call = 0; call < calls && !status; call++)
-        status = ls_gemm_run(&b->ops, gemm, error);
-    *out = flops * calls / (ls_now_s() - begin);
+        status = ls_gemm_run(&b->ops, &b->gemm[kind], error);
+    *seconds = (ls_now_s() - begin) / calls;
     return status;
 }
 
 static int line(struct bench *b, struct ls_error *error)
 {
-    double rates[KINDS][ROUNDS], ratio[KINDS][ROUNDS];
-    int status = LS_OK;
-    for (int round = -1; round < ROUNDS && !status; round++) /* the first one warms up */
-        for (int kind = 0; kind < KINDS && !status; kind++)
-            status = rate(b, (enum kind)kind, &rates[kind][round < 0 ? 0 : round], error);
+    struct bench_turns turns = {.ways = KINDS, .rounds = ROUNDS, .run = run, .user = b};
+    int status = bench_turns(&turns, error);
     if (status)
         return status;
-    for (int kind = 0; kind < KINDS; kind++)
-        for (int round = 0; round < ROUNDS; round++)
-            ratio[kind][round] = rates[kind][round] / rates[BF16][round];
     printf("%5ld", (long)b->rows);
     for (int kind = 0; kind < KINDS; kind++)
-        printf("  %9.1f %5.2f", bench_median(rates[kind], ROUNDS) / 1e9,
-               bench_median(ratio[kind], ROUNDS));
+        printf("  %9.1f %5.2f", flops_of(b) / bench_seconds(&turns, kind) / 1e9,
+               bench_ratio(&turns, BF16, kind));
     printf("\n");
     fflush(stdout);
     return LS_OK;
@@ -105,18 +82,13 @@ static int line(struct bench *b, struct ls_error *error)
 static int bench_run(struct bench *b, struct ls_error *error)
 {
     struct ls_arena arena;
-    ls_arena_measure(&arena);
-    operands(b, &arena);
-    int status = ls_arena_init(&arena, arena.peak, error);
+    int status = bench_arena(&arena, operands, b, error);
     if (status)
         return status;
-    operands(b, &arena);
-    printf("y [rows, %ld] = x [rows, %ld] W^T, %s; %s on %s, %s; GFLOP/s, and how\nmany times as "
+    printf("y [rows, %ld] = x [rows, %ld] W^T, %s; %s; GFLOP/s, and how\nmany times as "
            "fast as bf16; medians of %d rounds in turns\n rows  %15s  %15s  %15s  %15s\n",
-           (long)b->n, (long)b->k, ls_counted(b->tiles, "tile").text,
-           ls_arithmetic_name(b->ops.arithmetic), ls_isa_name(b->ops.isa),
-           ls_counted(b->ops.threads, "thread").text, ROUNDS, "fp32", "bf16", "int8",
-           "int8-weights");
+           (long)b->n, (long)b->k, ls_counted(b->tiles, "tile").text, bench_ops_text(&b->ops).text,
+           ROUNDS, "fp32", "bf16", "int8", "int8-weights");
     for (int i = 0; i < ROW_COUNTS && !status; i++) {
         b->rows = row_counts[i];
         status = line(b, error);
@@ -125,27 +97,21 @@ static int bench_run(struct bench *b, struct ls_error *error)
     return status;
 }
 
-int cmd_bench_int8(int argc, char **argv)
+int cmd_bench_int8(const struct cmd_args *args, struct ls_error *error)
 {
     struct bench b = {.n = 4096, .k = 4096, .tiles = 1};
-    int64_t threads = ls_device_cores(), isa = ls_isa_best(), arithmetic = -1;
-    const struct bench_key keys[] = {
-        {"threads", &threads, 1, ls_device_threads_max(), NULL, NULL, NULL},
-        BENCH_ISA(&isa),
-        BENCH_ARITHMETIC(&arithmetic),
-        {"n", &b.n, 1, 1 << 18, NULL, NULL, NULL},
-        {"k", &b.k, 1, 1 << 17, NULL, NULL, NULL},
-        {"tiles", &b.tiles, 1, 64, NULL, NULL, NULL},
-        {0}};
-    struct ls_error error = {0};
-    int status = bench_args("bench int8", argc, argv, keys, &error);
+    struct bench_machine machine = bench_machine();
+    const struct bench_key keys[] = {BENCH_MACHINE(&machine),
+                                     {.name = "n", .number = &b.n, .min = 1, .max = 1 << 18},
+                                     {.name = "k", .number = &b.k, .min = 1, .max = 1 << 17},
+                                     {.name = "tiles", .number = &b.tiles, .min = 1, .max = 64},
+                                     {0}};
+    int status = bench_args(args, keys, error);
     if (!status)
-        status = ls_ops_init(&b.ops, (int)threads, (enum ls_isa)isa, &error);
+        status = bench_ops(&b.ops, &machine, LS_BF16, error);
     if (status)
-        return cmd_fail("bench int8", status, &error);
-    b.ops.arithmetic =
-        arithmetic < 0 ? ls_arithmetic_fastest(b.ops.isa, LS_BF16) : (enum ls_arithmetic)arithmetic;
-    status = bench_run(&b, &error);
+        return status;
+    status = bench_run(&b, error);
     ls_ops_release(&b.ops);
-    return status ? cmd_fail("bench int8", status, &error) : 0;
+    return status;
 }

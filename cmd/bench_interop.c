@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ROUNDS_MAX = 99, BLOCK = 4 << 20, CHANNELS = 1024, VOCABULARY = 32000 };
+enum { BLOCK = 4 << 20, CHANNELS = 1024, VOCABULARY = 32000 };
 
 struct bench {
     const char *folder;
@@ -22,8 +22,7 @@ struct bench {
     char work[PATH_MAX], model[PATH_MAX], run[PATH_MAX], out[PATH_MAX], copy[PATH_MAX];
     struct ls_config config;
     struct ls_ops ops;
-    double seconds[2][2][ROUNDS_MAX]; /* of import and export: their own, and the copy's */
-    int64_t bytes[2];                 /* of the model's file, and of the run's */
+    int64_t bytes[2]; /* of the model's file, and of the run's */
 };
 
 /* ---- a model --------------------------------------------------------------------------------- */
@@ -193,37 +192,50 @@ static int export_run(struct bench *b, struct ls_error *error)
     return ls_export(&what, &report, error);
 }
 
-static int timed(struct bench *b, int way, int round, struct ls_error *error)
+enum way { IMPORT, IMPORT_COPY, EXPORT, EXPORT_COPY, WAYS };
+
+/* A copy reads what was read before it and writes as many bytes as were written. */
+static int turn(void *user, int way, double *counts, struct ls_error *error)
 {
     static const char weights[] = "checkpoints/step-00000000/model.safetensors";
+    struct bench *b = user;
     char file[PATH_MAX + 128];
-    double start = ls_now_s();
-    int status = way == 0 ? import_run(b, error) : export_run(b, error);
-    b->seconds[way][0][round] = ls_now_s() - start;
+    bool imports = way < EXPORT;
+    (void)counts;
+    if (way == IMPORT)
+        return import_run(b, error);
+    if (way == EXPORT)
+        return export_run(b, error);
     b->bytes[0] = size_of(b->model, "model.safetensors");
     b->bytes[1] = size_of(b->run, weights);
-    snprintf(file, sizeof file, "%s/%s", way == 0 ? b->model : b->run,
-             way == 0 ? "model.safetensors" : weights);
-    start = ls_now_s();
-    if (!status)
-        status = copy_run(b, file, b->bytes[way == 0], error);
-    b->seconds[way][1][round] = ls_now_s() - start;
+    snprintf(file, sizeof file, "%s/%s", imports ? b->model : b->run,
+             imports ? "model.safetensors" : weights);
+    return copy_run(b, file, b->bytes[imports], error);
+}
+
+static int turn_and_clean(void *user, int way, double *seconds, struct ls_error *error)
+{
+    struct bench *b = user;
+    double begin = ls_now_s();
+    int status = turn(user, way, seconds, error);
+    *seconds = ls_now_s() - begin;
+    if (way == EXPORT_COPY) {
+        tree_remove(b->run);
+        tree_remove(b->out);
+    }
     return status;
 }
 
-static void print(struct bench *b)
+static void print(const struct bench *b, const struct bench_turns *turns)
 {
     static const char *const names[] = {"import", "export"};
     double all = (double)(b->bytes[0] + b->bytes[1]), ratio[2];
     printf("%-8s %12s %12s %12s\n", "", "GB/s", "plain GB/s", "share");
-    for (int way = 0; way < 2; way++) {
-        double shares[ROUNDS_MAX];
-        for (int r = 0; r < b->rounds; r++)
-            shares[r] = b->seconds[way][1][r] / b->seconds[way][0][r];
-        ratio[way] = bench_median(shares, (int)b->rounds);
-        printf("%-8s %12.2f %12.2f %12.2f\n", names[way],
-               all / bench_median(b->seconds[way][0], (int)b->rounds) / 1e9,
-               all / bench_median(b->seconds[way][1], (int)b->rounds) / 1e9, ratio[way]);
+    for (int i = 0; i < 2; i++) {
+        int way = i ? EXPORT : IMPORT, plain = way + 1;
+        ratio[i] = bench_ratio(turns, plain, way);
+        printf("%-8s %12.2f %12.2f %12.2f\n", names[i], all / bench_seconds(turns, way) / 1e9,
+               all / bench_seconds(turns, plain) / 1e9, ratio[i]);
     }
     printf("{\"model_bytes\": %lld, \"run_bytes\": %lld, \"rounds\": %lld, \"import_share\": %.3f, "
            "\"export_share\": %.3f}\n",
@@ -243,40 +255,34 @@ static int places_set(struct bench *b, struct ls_error *error)
     return LS_OK;
 }
 
-int cmd_bench_interop(int argc, char **argv)
+int cmd_bench_interop(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0};
-    struct bench *b = calloc(1, sizeof *b);
-    if (!b)
-        return 1;
-    *b = (struct bench){.folder = ".", .mib = 1024, .rounds = 3};
-    const struct bench_key keys[] = {{.name = "folder", .text = &b->folder},
-                                     {.name = "mib", .value = &b->mib, .min = 160, .max = 1 << 20},
-                                     {.name = "rounds", .value = &b->rounds, .min = 1, .max = 99},
-                                     {0}};
-    int status = bench_args("bench interop", argc, argv, keys, &error);
+    static struct bench b;
+    b = (struct bench){.folder = ".", .mib = 1024, .rounds = 3};
+    const struct bench_key keys[] = {
+        {.name = "folder", .text = &b.folder},
+        {.name = "mib", .number = &b.mib, .min = 160, .max = 1 << 20},
+        {.name = "rounds", .number = &b.rounds, .min = 1, .max = BENCH_ROUNDS_MAX},
+        {0}};
+    int status = bench_args(args, keys, error);
+    struct bench_turns turns = {
+        .ways = WAYS, .rounds = (int)b.rounds, .cold = true, .run = turn_and_clean, .user = &b};
     if (!status)
-        status = ls_ops_init(&b->ops, ls_device_cores(), ls_isa_best(), &error);
+        status = ls_ops_init(&b.ops, ls_device_cores(), ls_isa_best(), error);
     if (!status)
-        status = shape_set(b, &error);
+        status = shape_set(&b, error);
     if (!status)
-        status = places_set(b, &error);
+        status = places_set(&b, error);
     if (!status)
-        status = model_make(b, &error);
-    cmd_progress_begin("bench interop"); /* of each import and export */
-    for (int round = 0; round < b->rounds && !status; round++) {
-        status = timed(b, 0, round, &error);
-        if (!status)
-            status = timed(b, 1, round, &error);
-        tree_remove(b->run);
-        tree_remove(b->out);
-    }
+        status = model_make(&b, error);
+    cmd_progress_begin(); /* of each import and export */
     if (!status)
-        print(b);
-    if (b->work[0])
-        tree_remove(b->work);
-    if (b->ops.threads)
-        ls_ops_release(&b->ops);
-    free(b);
-    return status == LS_OK ? 0 : cmd_fail("bench interop", status, &error);
+        status = bench_turns(&turns, error);
+    if (!status)
+        print(&b, &turns);
+    if (b.work[0])
+        tree_remove(b.work);
+    if (b.ops.threads)
+        ls_ops_release(&b.ops);
+    return status;
 }

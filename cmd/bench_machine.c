@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 struct bench {
-    struct cmd_args args;
+    const struct cmd_args *args;
     struct ls_measure measure;
     struct ls_cluster cluster;
     int64_t threads[16];
@@ -66,41 +66,24 @@ static void check_print(const struct ls_measure_check *check, int threads, const
     fflush(stdout);
 }
 
-static int check_config(struct bench *bench, struct ls_config *config, char *path, bool *made,
-                        struct ls_error *error)
-{
-    static const char *const defaults[] = {"log.progress=off", NULL};
-    const char *words[CMD_WORDS_MAX];
-    int count = 0;
-    words[count++] = cmd_args_value(&bench->args, "--check");
-    for (int i = 0; i < bench->args.words && count < CMD_WORDS_MAX; i++)
-        words[count++] = bench->args.word[i];
-    int status = launch_config(config, defaults, words, count, error);
-    if (status || config->data.train[0])
-        return status;
-    int64_t samples = 4 * config->batch.global;
-    status = bench_tokens(path, samples * config->data.sequence + 1, config->model.vocab, error);
-    *made = true;
-    snprintf(config->data.train, sizeof config->data.train, "u16:%s", path);
-    return status;
-}
-
 static int check_run(struct bench *bench, struct ls_error *error)
 {
-    char path[] = "/tmp/lockstep-bench-XXXXXX";
-    struct ls_config *config = malloc(sizeof *config);
-    bool made = false;
-    int status = config ? check_config(bench, config, path, &made, error) : LS_ENOMEM;
+    static const char *const defaults[] = {"log.progress=off", NULL};
+    static struct ls_config config;
+    const char *words[CMD_WORDS_MAX + 1] = {cmd_args_value(bench->args, "--check")};
+    char path[BENCH_PATH_BYTES] = "";
+    memcpy(words + 1, bench->args->word, (size_t)bench->args->words * sizeof *words);
+    int status = launch_config(&config, defaults, words, bench->args->words + 1, error);
+    if (!status && !config.data.train[0])
+        status = bench_tokens(&config, path, error);
     for (int i = 0; i < bench->thread_counts && !status; i++) {
         struct ls_measure_check check;
         int threads = (int)bench->threads[i];
-        status = ls_measure_check(&bench->measure, config, threads, 9, &check, error);
+        status = ls_measure_check(&bench->measure, &config, threads, 9, &check, error);
         if (!status)
-            check_print(&check, threads, ls_config_precision(config));
+            check_print(&check, threads, ls_config_precision(&config));
     }
-    if (made)
-        unlink(path);
-    free(config);
+    unlink(path);
     return status;
 }
 
@@ -119,17 +102,15 @@ static bool list_is_new(const struct ls_cluster *cluster, const struct ls_measur
 static int measure_layout(struct bench *bench, const struct ls_config *config, int threads,
                           struct ls_error *error)
 {
-    struct ls_layout *layout = malloc(sizeof *layout);
+    static struct ls_layout layout;
     struct ls_error refused;
-    int status = layout ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
-    if (!status && ls_config_layout(config, 0, layout, &refused)) { /* not of this recipe */
-        free(layout);
+    int status = LS_OK;
+    if (ls_config_layout(config, 0, &layout, &refused)) /* not of this recipe */
         return LS_OK;
-    }
-    for (int64_t p = 0; !status && p < layout->size[LS_AXIS_PP] && !status; p++) {
+    for (int64_t p = 0; p < layout.size[LS_AXIS_PP] && !status; p++) {
         struct ls_measure_list list;
-        int64_t rank = ls_layout_first_rank(layout, p);
-        status = ls_measure_list_record(config, layout, rank, threads, &list, error);
+        int64_t rank = ls_layout_first_rank(&layout, p);
+        status = ls_measure_list_record(config, &layout, rank, threads, &list, error);
         if (!status && list_is_new(&bench->cluster, &list)) {
             char keys[LS_CONFIG_TEXT_BYTES];
             ls_config_layout_text(config, NULL, keys, sizeof keys);
@@ -138,7 +119,6 @@ static int measure_layout(struct bench *bench, const struct ls_config *config, i
         }
         ls_measure_list_release(&list);
     }
-    free(layout);
     return status;
 }
 
@@ -148,30 +128,28 @@ static int measure_config(struct bench *bench, const struct ls_config *config,
                           struct ls_error *error)
 {
     static const char *const axes[] = {"dp", "tp", "pp", "cp"};
-    struct ls_config *own = malloc(sizeof *own);
-    struct ls_layout *layout = malloc(sizeof *layout);
-    int status = own && layout ? ls_config_layout(config, 0, layout, error) : LS_ENOMEM;
-    int64_t ranks = status ? 1 : layout->ranks, cores = ls_device_cores() * bench->host_count;
+    static struct ls_config own;
+    static struct ls_layout layout;
+    int status = ls_config_layout(config, 0, &layout, error);
+    int64_t ranks = status ? 1 : layout.ranks, cores = ls_device_cores() * bench->host_count;
     for (int i = 0; i < bench->thread_counts && !status; i++) {
         int64_t threads = bench->threads[i], most = cores / threads;
         if (ranks > 1 && ranks <= cores && threads > cores / ranks)
             continue;
-        *own = *config;
-        own->parallel.threads = threads;
-        status = measure_layout(bench, own, (int)threads, error);
+        own = *config;
+        own.parallel.threads = threads;
+        status = measure_layout(bench, &own, (int)threads, error);
         for (int64_t r = 2; ranks == 1 && r <= most && !status; r *= 2)
             for (size_t a = 0; a < sizeof axes / sizeof *axes && !status; a++) {
                 char word[64];
-                *own = *config;
-                own->parallel.threads = threads;
+                own = *config;
+                own.parallel.threads = threads;
                 snprintf(word, sizeof word, "parallel.%s=%lld", axes[a], (long long)r);
-                status = ls_config_set(own, word, error);
+                status = ls_config_set(&own, word, error);
                 if (!status)
-                    status = measure_layout(bench, own, (int)threads, error);
+                    status = measure_layout(bench, &own, (int)threads, error);
             }
     }
-    free(layout);
-    free(own);
     return status;
 }
 
@@ -179,7 +157,7 @@ static int measure_grid(struct bench *bench, struct ls_error *error)
 {
     static const enum ls_dtype types[] = {LS_F32, LS_BF16, LS_F16};
     static const char *const words[] = {"fp32", "bf16", "fp16"};
-    int count = cmd_args_given(&bench->args, "--all") ? 3 : 2, status = LS_OK;
+    int count = cmd_args_given(bench->args, "--all") ? 3 : 2, status = LS_OK;
     for (int type = 0; type < count && !status; type++)
         for (int i = 0; i < bench->thread_counts && !status; i++) {
             tell(bench, "ops in %s, %s a rank (%d of %d)", words[type],
@@ -190,37 +168,27 @@ static int measure_grid(struct bench *bench, struct ls_error *error)
     return status;
 }
 
-/* The configuration of the words, to be freed; *out NULL: there are none. */
-static int config_read(const struct bench *bench, struct ls_config **out, struct ls_error *error)
-{
-    struct ls_error missing;
-    *out = bench->args.words ? malloc(sizeof **out) : NULL;
-    if (!bench->args.words)
-        return LS_OK;
-    if (!*out)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
-    return launch_plan_config(*out, bench->args.word, bench->args.words, &missing, error);
-}
-
-/* All of one host. */
+/* All of one host: the ops of the configuration, or of the grid. */
 static int measure_host(struct bench *bench, struct ls_error *error)
 {
-    struct ls_config *config;
-    const char *disk = cmd_args_value(&bench->args, "--disk");
-    int status = config_read(bench, &config, error);
+    static struct ls_config config;
+    const struct cmd_args *args = bench->args;
+    const char *disk = cmd_args_value(args, "--disk");
+    struct ls_error missing;
+    int status =
+        args->words ? launch_plan_config(&config, args->word, args->words, &missing, error) : LS_OK;
     if (!status) {
         tell(bench, "peaks, memory and copies%s", disk ? ", and the disk" : "");
         status = ls_measure_machine(&bench->measure, disk, error);
     }
     if (!status)
-        status = config ? measure_config(bench, config, error) : measure_grid(bench, error);
+        status = args->words ? measure_config(bench, &config, error) : measure_grid(bench, error);
     if (!status) {
         tell(bench, "collectives of threads");
         status = ls_measure_moves(&bench->measure, error);
     }
     if (!status)
         ls_measure_finish(&bench->cluster, 1);
-    free(config);
     return status;
 }
 
@@ -295,7 +263,7 @@ static int finish(struct bench *bench, struct ls_error *error)
 {
     const struct ls_cluster *cluster = &bench->cluster;
     const struct ls_cluster_accelerator *core = &cluster->accelerator;
-    const char *path = cmd_args_value(&bench->args, "--out");
+    const char *path = cmd_args_value(bench->args, "--out");
     char *text = NULL;
     size_t bytes;
     int status = path ? ls_text_write(write_cluster, bench, &text, &bytes, error) : LS_OK;
@@ -350,10 +318,10 @@ static int measure_all(struct bench *bench, struct ls_error *error)
 static int threads_read(struct bench *bench, struct ls_error *error)
 {
     enum { MOST = sizeof bench->threads / sizeof *bench->threads };
-    const char *text = cmd_args_value(&bench->args, "--threads");
+    const char *text = cmd_args_value(bench->args, "--threads");
     int64_t cores = ls_device_cores(), t = 1;
     for (; !text && t < cores && bench->thread_counts < MOST - 1; t *= 2)
-        if (t == 1 || !cmd_args_given(&bench->args, "--quick"))
+        if (t == 1 || !cmd_args_given(bench->args, "--quick"))
             bench->threads[bench->thread_counts++] = t;
     if (!text)
         bench->threads[bench->thread_counts++] = cores;
@@ -365,7 +333,7 @@ static int threads_read(struct bench *bench, struct ls_error *error)
                 error, LS_ECONFIG,
                 "--threads = %.80s: expected numbers from 1 to %lld (the cores here), with commas "
                 "between",
-                cmd_args_value(&bench->args, "--threads"), (long long)cores);
+                cmd_args_value(bench->args, "--threads"), (long long)cores);
         bench->threads[bench->thread_counts++] = t;
     }
     return LS_OK;
@@ -374,7 +342,7 @@ static int threads_read(struct bench *bench, struct ls_error *error)
 /* Options that contradict each other, and what cannot be written. */
 static int options_check(struct bench *bench, struct ls_error *error)
 {
-    const struct cmd_args *args = &bench->args;
+    const struct cmd_args *args = bench->args;
     bool check = cmd_args_given(args, "--check");
     static const char *const measuring[] = {"--out", "--all", "--disk", "--quick"};
     for (size_t i = 0; i < sizeof measuring / sizeof *measuring && check; i++)
@@ -392,27 +360,24 @@ static int options_check(struct bench *bench, struct ls_error *error)
     return path ? ls_atomic_file_open(&bench->out, path, NULL, error) : LS_OK;
 }
 
-int cmd_bench_machine(int argc, char **argv)
+int cmd_bench_machine(const struct cmd_args *args, struct ls_error *error)
 {
-    static struct bench bench = {.out = {.fd = -1}};
-    struct ls_error error = {0};
-    int status = cmd_args_read(&bench.args, "bench machine", argc, argv, CMD_WORDS_MAX, &error);
+    static struct bench bench;
+    const char *file = cmd_args_value(args, "--machine");
+    bench = (struct bench){.args = args, .out = {.fd = -1}};
+    int status = options_check(&bench, error);
+    bench.widened = !cmd_args_given(args, "--bound") && bound_widen(&bench.bound);
     if (!status)
-        status = options_check(&bench, &error);
-    bench.widened = !cmd_args_given(&bench.args, "--bound") && bound_widen(&bench.bound);
-    if (!status)
-        status = threads_read(&bench, &error);
-    bench.measure.effort = !status && cmd_args_given(&bench.args, "--quick")
-                               ? ls_measure_effort_quick()
-                               : ls_measure_effort_full();
+        status = threads_read(&bench, error);
+    bench.measure.effort =
+        cmd_args_given(args, "--quick") ? ls_measure_effort_quick() : ls_measure_effort_full();
     bench.measure.cluster = &bench.cluster;
-    const char *file = status ? NULL : cmd_args_value(&bench.args, "--machine");
-    if (file)
-        status = ls_cluster_read(file, &bench.cluster, &error);
+    if (!status && file)
+        status = ls_cluster_read(file, &bench.cluster, error);
     if (!status)
-        status = cmd_args_given(&bench.args, "--check") ? check_run(&bench, &error)
-                                                        : measure_all(&bench, &error);
+        status =
+            cmd_args_given(args, "--check") ? check_run(&bench, error) : measure_all(&bench, error);
     ls_cluster_release(&bench.cluster);
     ls_atomic_file_abort(&bench.out);
-    return status ? cmd_fail("bench machine", status, &error) : 0;
+    return status;
 }

@@ -2,7 +2,6 @@
 #include "bench.h"
 
 #include <lockstep/base/words.h>
-#include <lockstep/ops.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +25,8 @@ struct bench {
     unsigned char *base;
     size_t bytes; /* of one of the six equal buffers */
     int32_t *ids, *start, *order;
-    float *row; /* statistics, losses */
+    float *floats;         /* statistics, losses */
+    const struct row *row; /* of the table */
 };
 
 /* Buffer i. */
@@ -43,8 +43,8 @@ static struct ls_norm norm_of(struct bench *b)
                             .epsilon = 1e-5f,
                             .weight = at(b, 5),
                             .bias = at(b, 5),
-                            .mean = b->row,
-                            .rstd = b->row + ROWS};
+                            .mean = b->floats,
+                            .rstd = b->floats + ROWS};
 }
 
 static const struct ls_token_sum token_sum = {SEQUENCES, 1, 1, TOKENS, LS_ONTO_NOTHING};
@@ -111,7 +111,7 @@ static void rope(struct bench *b)
 static void cross_entropy(struct bench *b)
 {
     struct ls_cross_entropy op = {LOSS_ROWS, VOCABULARY, PADDED, 4, LS_BF16, 1, 0, 0};
-    ls_cross_entropy(&b->ops, &op, at(b, 0), b->ids, b->row);
+    ls_cross_entropy(&b->ops, &op, at(b, 0), b->ids, b->floats);
 }
 static struct ls_embedding embedding_of(struct bench *b)
 {
@@ -259,56 +259,65 @@ static void fill(struct bench *b)
     for (int r = 0; r < ROWS; r++)
         b->ids[r] = (int32_t)((uint32_t)r * 2654435761u % VOCABULARY);
     for (int r = 0; r < 2 * ROWS; r++)
-        b->row[r] = 1;
+        b->floats[r] = 1;
 }
 
-static void measure(struct bench *b, const struct row *row)
+enum way { OP, COPY, WAYS };
+
+static int run(void *user, int way, double *counts, struct ls_error *error)
 {
-    double op_s[RUNS], copy_s[RUNS];
-    for (int run = -1; run < RUNS; run++) {
-        double t0 = ls_now_s();
-        row->run(b);
-        double t1 = ls_now_s();
-        copy(b, (size_t)row->bytes);
-        double t2 = ls_now_s();
-        if (run >= 0) {
-            op_s[run] = t1 - t0;
-            copy_s[run] = t2 - t1;
-        }
-    }
-    double op = bench_median(op_s, RUNS), copied = bench_median(copy_s, RUNS);
-    printf("%-26s %9.3f ms %8.2f GB/s %5.0f%% of copy (best runs %.0f%%)\n", row->name, op * 1e3,
-           row->bytes / op * 1e-9, 100 * copied / op, 100 * copy_s[0] / op_s[0]);
+    struct bench *b = user;
+    (void)counts, (void)error;
+    if (way == OP)
+        b->row->run(b);
+    else
+        copy(b, (size_t)b->row->bytes);
+    return LS_OK;
+}
+
+static int measure(struct bench *b, struct ls_error *error)
+{
+    struct bench_turns turns = {.ways = WAYS, .rounds = RUNS, .run = run, .user = b};
+    int status = bench_turns(&turns, error);
+    double op = bench_seconds(&turns, OP);
+    printf("%-26s %9.3f ms %8.2f GB/s %5.0f%% of copy (best runs %.0f%%)\n", b->row->name, op * 1e3,
+           b->row->bytes / op * 1e-9, 100 * bench_seconds(&turns, COPY) / op,
+           100 * bench_best(&turns, COPY) / bench_best(&turns, OP));
     fflush(stdout);
+    return status;
 }
 
-int cmd_bench_ops(int argc, char **argv)
+static void buffers_take(void *user, struct ls_arena *arena)
 {
-    struct bench bench = {0};
-    struct ls_error error = {0};
+    struct bench *b = user;
+    b->base = ls_arena_take(arena, 6 * b->bytes);
+    b->ids = ls_arena_take(arena, (size_t)ROWS * 4);
+    b->order = ls_arena_take(arena, (size_t)ROWS * 4);
+    b->start = ls_arena_take(arena, ((size_t)VOCABULARY + 1) * 4);
+    b->floats = ls_arena_take(arena, (size_t)ROWS * 8);
+}
+
+int cmd_bench_ops(const struct cmd_args *args, struct ls_error *error)
+{
+    struct bench b = {.bytes = (size_t)LOSS_ROWS * PADDED * 2};
+    struct bench_machine machine = bench_machine();
     struct ls_arena arena = {0};
-    int64_t threads = 2, isa = ls_isa_best();
+    machine.threads = 2;
     const struct bench_key keys[] = {
-        {"threads", &threads, 1, ls_device_threads_max(), NULL, NULL, NULL}, BENCH_ISA(&isa), {0}};
-    bench.bytes = (size_t)LOSS_ROWS * PADDED * 2;
-    size_t lists = ((size_t)ROWS * 4 + VOCABULARY + 1) * 4 + 256;
-    int status = bench_args("bench ops", argc, argv, keys, &error);
+        BENCH_THREADS(&machine.threads), BENCH_WORD("isa", &machine.isa, "numerics.isa"), {0}};
+    int status = bench_args(args, keys, error);
     if (!status)
-        status = ls_ops_init(&bench.ops, (int)threads, (enum ls_isa)isa, &error);
-    if (!status)
-        status = ls_arena_init(&arena, 6 * bench.bytes + lists, &error);
+        status = bench_ops(&b.ops, &machine, LS_BF16, error);
     if (status)
-        return cmd_fail("bench ops", status, &error);
-    bench.base = ls_arena_take(&arena, 6 * bench.bytes);
-    bench.ids = ls_arena_take(&arena, (size_t)ROWS * 4);
-    bench.order = ls_arena_take(&arena, (size_t)ROWS * 4);
-    bench.start = ls_arena_take(&arena, ((size_t)VOCABULARY + 1) * 4);
-    bench.row = ls_arena_take(&arena, (size_t)ROWS * 8);
-    fill(&bench);
-    printf("%s, %s\n", ls_counted(threads, "thread").text, ls_isa_name((enum ls_isa)isa));
-    for (int i = 0; i < TABLE_ROWS; i++)
-        measure(&bench, &table[i]);
+        return status;
+    status = bench_arena(&arena, buffers_take, &b, error);
+    if (!status) {
+        fill(&b);
+        printf("%s, %s\n", ls_counted(b.ops.threads, "thread").text, ls_isa_name(b.ops.isa));
+    }
+    for (b.row = table; !status && b.row < table + TABLE_ROWS; b.row++)
+        status = measure(&b, error);
     ls_arena_release(&arena);
-    ls_ops_release(&bench.ops);
-    return 0;
+    ls_ops_release(&b.ops);
+    return status;
 }

@@ -59,15 +59,15 @@ static int bench_schedule(const struct bench *bench, enum ls_schedule_kind kind,
     return status;
 }
 
-int cmd_bench_pipeline(int argc, char **argv)
+int cmd_bench_pipeline(const struct cmd_args *args, struct ls_error *error)
 {
     struct bench bench = {.ranks = 8, .micro_batches = 16, .work_ms = 30};
-    const struct bench_key keys[] = {{"ranks", &bench.ranks, 1, RANKS_MAX, NULL, NULL, NULL},
-                                     {"micro", &bench.micro_batches, 1, 4096, NULL, NULL, NULL},
-                                     {"ms", &bench.work_ms, 1, 10000, NULL, NULL, NULL},
-                                     {0}};
-    struct ls_error error = {0};
-    int status = bench_args("bench pipeline", argc, argv, keys, &error);
+    const struct bench_key keys[] = {
+        {.name = "ranks", .number = &bench.ranks, .min = 1, .max = RANKS_MAX},
+        {.name = "micro", .number = &bench.micro_batches, .min = 1, .max = 4096},
+        {.name = "ms", .number = &bench.work_ms, .min = 1, .max = 10000},
+        {0}};
+    int status = bench_args(args, keys, error);
     if (status == LS_OK)
         printf("%s, %s of %d ms a rank, a third each for F, I and W\n"
                "idle: of all ranks in %%; rank: of the slowest rank, from its first action to its "
@@ -83,9 +83,9 @@ int cmd_bench_pipeline(int argc, char **argv)
         if (ls_schedule_admits((enum ls_schedule_kind)kind, bench.ranks, chunks,
                                bench.micro_batches, NULL))
             continue;
-        status = bench_schedule(&bench, (enum ls_schedule_kind)kind, chunks, &error);
+        status = bench_schedule(&bench, (enum ls_schedule_kind)kind, chunks, error);
         if (status == LS_OK && interleaved)
-            status = bench_schedule(&bench, (enum ls_schedule_kind)kind, 4, &error);
+            status = bench_schedule(&bench, (enum ls_schedule_kind)kind, 4, error);
     }
-    return status == LS_OK ? 0 : cmd_fail("bench pipeline", status, &error);
+    return status;
 }

@@ -2,6 +2,7 @@
  * ranks rehearse it that sleep for as long as their ops would take. */
 #include "bench.h"
 #include "launch.h"
+#include "lines.h"
 
 #include <lockstep/planner.h>
 #include <lockstep/train/recorded.h>
@@ -112,14 +113,10 @@ static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
 
 static int run_real(struct bench *bench, struct ls_error *error)
 {
-    char path[] = "/tmp/lockstep-bench-XXXXXX";
-    struct ls_config *config = &bench->config;
-    int64_t samples = 4 * config->batch.global;
-    int status =
-        bench_tokens(path, samples * config->data.sequence + 1, config->model.vocab, error);
-    snprintf(config->data.train, sizeof config->data.train, "u16:%s", path);
+    char path[BENCH_PATH_BYTES] = "";
+    int status = bench_tokens(&bench->config, path, error);
     if (!status)
-        status = launch_ranks(config, run_body, bench, error);
+        status = launch_ranks(&bench->config, run_body, bench, error);
     unlink(path);
     return status;
 }
@@ -160,43 +157,29 @@ static void report_print(struct bench *bench)
     const struct ls_forecast *f = &bench->forecast;
     double measured = bench_median(bench->step_s, bench->steps);
     ls_config_layout_text(&bench->config, NULL, keys, sizeof keys);
-    printf("{\"ranks\": %ld, \"layout\": \"", (long)f->ranks);
-    for (const char *at = keys; *at; at++)
-        printf(*at == '"' || *at == '\\' ? "\\%c" : "%c", *at);
-    printf("\", \"planned_s\": %.6f, \"measured_s\": %.6f, \"error\": %.4f, \"compute_s\": %.6f",
+    printf("{\"ranks\": %ld, \"layout\": ", (long)f->ranks);
+    cmd_json_string(stdout, keys, strlen(keys));
+    printf(", \"planned_s\": %.6f, \"measured_s\": %.6f, \"error\": %.4f, \"compute_s\": %.6f",
            f->step_s, measured, f->step_s / measured - 1, f->compute_s);
     for (int a = 0; a < LS_ACCOUNTS; a++)
         printf(", \"exposed_%s_s\": %.6f", ls_account_name((enum ls_account)a), f->exposed_s[a]);
     printf("}\n");
 }
 
-int cmd_bench_plan(int argc, char **argv)
+int cmd_bench_plan(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0};
-    struct cmd_args args;
-    struct bench *bench = calloc(1, sizeof *bench);
-    int status = bench ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for a benchmark");
+    static struct bench bench;
+    const struct ls_forecast_ask ask = {
+        .config = &bench.config, .layout = &bench.layout, .cluster = &bench.cluster};
+    int status = asked_read(args, &bench, error);
     if (!status)
-        status = cmd_args_read(&args, "bench plan", argc, argv, CMD_WORDS_MAX, &error);
+        status = ls_forecast_make(&ask, &bench.forecast, error);
     if (!status)
-        status = asked_read(&args, bench, &error);
-    if (!status) {
-        const struct ls_forecast_ask ask = {
-            .config = &bench->config, .layout = &bench->layout, .cluster = &bench->cluster};
-        status = ls_forecast_make(&ask, &bench->forecast, &error);
-    }
-    if (!status)
-        status = bench->rehearse ? launch_ranks(&bench->config, rehearse_body, bench, &error)
-                                 : run_real(bench, &error);
-    if (!status && !bench->silent)
-        report_print(bench);
-    if (bench)
-        ls_cluster_release(&bench->cluster);
-    free(bench);
-    if (!status)
-        return 0;
-    int code = cmd_fail("bench plan", status, &error);
-    if (status == LS_ECOMM)
-        launch_end(status);
-    return code;
+        status = bench.rehearse ? launch_ranks(&bench.config, rehearse_body, &bench, error)
+                                : run_real(&bench, error);
+    launch_end(status, error);
+    if (!status && !bench.silent)
+        report_print(&bench);
+    ls_cluster_release(&bench.cluster);
+    return status;
 }

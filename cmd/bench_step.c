@@ -220,41 +220,25 @@ static void report_print(struct bench *bench)
     printf("}\n");
 }
 
-int cmd_bench_step(int argc, char **argv)
+int cmd_bench_step(const struct cmd_args *args, struct ls_error *error)
 {
     static const char *const defaults[] = {"model.preset=gpt2-124m", "model.vocab=50257",
                                            "batch.global=4",         "train.steps=7",
                                            "log.progress=off",       NULL};
-    struct ls_error error = {0};
-    struct cmd_args args;
-    struct ls_config config;
+    static struct ls_config config;
     static struct bench bench;
-    char path[] = "/tmp/lockstep-bench-XXXXXX";
-    bench.begin_s = ls_now_s();
-    bench.config = &config;
-    int status = cmd_args_read(&args, "bench step", argc, argv, CMD_WORDS_MAX, &error);
+    char path[BENCH_PATH_BYTES] = "";
+    bench = (struct bench){.begin_s = ls_now_s(), .config = &config};
+    int status = launch_config(&config, defaults, args->word, args->words, error);
+    if (!status && !config.data.train[0])
+        status = bench_tokens(&config, path, error);
+    cmd_progress_begin();
     if (!status)
-        status = launch_config(&config, defaults, args.word, args.words, &error);
-    bool made = false;
-    if (!status && !config.data.train[0]) {
-        int64_t samples = 4 * config.batch.global;
-        status = bench_tokens(path, samples * config.data.sequence + 1, config.model.vocab, &error);
-        made = true;
-        snprintf(config.data.train, sizeof config.data.train, "u16:%s", path);
-    }
-    cmd_progress_begin("bench step");
-    if (!status)
-        status = launch_ranks(&config, bench_body, &bench, &error);
-    if (made)
-        unlink(path);
-    if (status) {
-        int code = cmd_fail("bench step", status, &error);
-        if (status == LS_ECOMM)
-            launch_end(status);
-        return code;
-    }
-    if (bench.count)
+        status = launch_ranks(&config, bench_body, &bench, error);
+    unlink(path);
+    launch_end(status, error);
+    if (!status && bench.count)
         report_print(&bench);
     free(bench.accounts);
-    return 0;
+    return status;
 }

@@ -2,9 +2,7 @@
  * changes a bit, with what each keeps, moves and takes (doc/adr/0023-leaves-in-turn.md). */
 #include "bench.h"
 
-#include <lockstep/base/meter.h>
 #include <lockstep/device/swap.h>
-#include <lockstep/ops.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -23,6 +21,7 @@ struct bench {
     float grid;               /* a power of two */
     struct ls_tier *tier;     /* of levels above the first */
     struct ls_swap swap;
+    const struct way *ways;
     bool upper_in_tier;
     double disagree; /* elements of the exact sums that two orders give differently */
 };
@@ -149,11 +148,13 @@ struct way {
     bool upper_in_tier;
     double device, tier, moved; /* bytes an element: kept on the device, in the host tier; sent by a
                                  * rank for each leaf when ranks meet */
-    double seconds[ROUNDS];     /* of a leaf */
 };
 
-static int way_run(struct bench *b, struct way *way, double *seconds, struct ls_error *error)
+/* *seconds of a leaf. */
+static int way_run(void *user, int w, double *seconds, struct ls_error *error)
 {
+    struct bench *b = user;
+    const struct way *way = &b->ways[w];
     int status = LS_OK;
     b->upper_in_tier = way->upper_in_tier;
     *seconds = 0;
@@ -161,32 +162,22 @@ static int way_run(struct bench *b, struct way *way, double *seconds, struct ls_
         leaf_make(b, leaf);
         double begin = ls_now_s();
         status = way->add(b, leaf, error);
-        *seconds += ls_now_s() - begin;
+        *seconds += (ls_now_s() - begin) / (double)b->leaves;
     }
-    *seconds /= (double)b->leaves;
     return status;
 }
 
-static int measure(struct bench *b, struct way *ways, int count, struct ls_error *error)
+static void print(const struct bench *b, const struct bench_turns *turns)
 {
-    int status = LS_OK;
-    for (int round = 0; round < ROUNDS && !status; round++)
-        for (int w = 0; w < count && !status; w++) {
-            status = way_run(b, &ways[w], &ways[w].seconds[round], error);
-            ls_meter("sums", round * count + w + 1, ROUNDS * count);
-        }
-    return status ? status : exact_check(b, error);
-}
-
-static void print(const struct bench *b, struct way *ways, int count)
-{
-    double chain = bench_median(ways[0].seconds, ROUNDS);
+    double chain = bench_seconds(turns, 0);
     printf("%lld leaves of %.1fM parameters, %lld threads, median of %d\n%-28s %8s %8s %10s %9s\n",
            (long long)b->leaves, (double)b->elements / 1e6, (long long)b->threads, ROUNDS,
            "bytes a parameter", "device", "host", "moved", "time");
-    for (int w = 0; w < count; w++)
-        printf("%-28s %8.0f %8.0f %10.0f %9.2f\n", ways[w].name, ways[w].device, ways[w].tier,
-               ways[w].moved, bench_median(ways[w].seconds, ROUNDS) / chain);
+    for (int w = 0; w < turns->ways; w++) {
+        const struct way *way = &b->ways[w];
+        printf("%-28s %8.0f %8.0f %10.0f %9.2f\n", way->name, way->device, way->tier, way->moved,
+               bench_seconds(turns, w) / chain);
+    }
     printf("moved: by a rank for each leaf, when several meet; time: of adding a leaf, to the "
            "chain's %.2f ns a parameter\nexact sums in the other order: %.0f elements differ\n",
            1e9 * chain / (double)b->elements, b->disagree);
@@ -221,41 +212,48 @@ static int buffers_open(struct bench *b, int levels, struct ls_error *error)
     return LS_OK;
 }
 
-int cmd_bench_sums(int argc, char **argv)
+int cmd_bench_sums(const struct cmd_args *args, struct ls_error *error)
 {
     struct bench b = {.elements = 16 << 20, .leaves = 32, .threads = ls_device_cores()};
     const struct bench_key keys[] = {
-        {"parameters", &b.elements, 1, INT64_C(1) << 32, NULL, NULL, NULL},
-        {"leaves", &b.leaves, 1, 1 << (LEVELS_MAX - 1), NULL, NULL, NULL},
-        {"threads", &b.threads, 1, 4096, NULL, NULL, NULL},
+        {.name = "parameters", .number = &b.elements, .min = 1, .max = INT64_C(1) << 32},
+        {.name = "leaves", .number = &b.leaves, .min = 1, .max = 1 << (LEVELS_MAX - 1)},
+        BENCH_THREADS(&b.threads),
         {0}};
-    struct ls_error error = {0};
-    int status = bench_args("bench sums", argc, argv, keys, &error);
-    cmd_progress_begin("bench sums");
+    int status = bench_args(args, keys, error);
+    cmd_progress_begin();
     int levels = levels_of(b.leaves);
-    struct way ways[] = {{.name = "chain of leaves", .add = chain_add, .device = 4, .moved = 4},
-                         {.name = "tree", .add = tree_add, .device = 4.0 * levels, .moved = 4},
-                         {.name = "tree, upper levels in host",
-                          .add = tree_add,
-                          .upper_in_tier = true,
-                          .device = 12,
-                          .tier = 4.0 * (levels - 1),
-                          .moved = 4},
-                         {.name = "exact, on a grid", .add = exact_add, .device = 8, .moved = 8}};
-    enum { WAYS = sizeof ways / sizeof *ways };
+    const struct way ways[] = {
+        {.name = "chain of leaves", .add = chain_add, .device = 4, .moved = 4},
+        {.name = "tree", .add = tree_add, .device = 4.0 * levels, .moved = 4},
+        {.name = "tree, upper levels in host",
+         .add = tree_add,
+         .upper_in_tier = true,
+         .device = 12,
+         .tier = 4.0 * (levels - 1),
+         .moved = 4},
+        {.name = "exact, on a grid", .add = exact_add, .device = 8, .moved = 8}};
+    struct bench_turns turns = {.ways = sizeof ways / sizeof *ways,
+                                .rounds = ROUNDS,
+                                .meter = "sums",
+                                .run = way_run,
+                                .user = &b};
+    b.ways = ways;
     if (!status)
-        status = ls_ops_init(&b.ops, (int)b.threads, ls_isa_best(), &error);
+        status = ls_ops_init(&b.ops, (int)b.threads, ls_isa_best(), error);
     if (!status)
-        status = buffers_open(&b, levels, &error);
+        status = buffers_open(&b, levels, error);
     if (!status)
-        status = measure(&b, ways, WAYS, &error);
+        status = bench_turns(&turns, error);
     if (!status)
-        print(&b, ways, WAYS);
+        status = exact_check(&b, error);
+    if (!status)
+        print(&b, &turns);
     if (b.swap.count)
         ls_swap_settle(&b.swap, NULL);
     ls_tier_free(b.tier);
     ls_arena_release(&b.arena);
     if (b.ops.threads)
         ls_ops_release(&b.ops);
-    return status == LS_OK ? 0 : cmd_fail("bench sums", status, &error);
+    return status;
 }

@@ -2,7 +2,6 @@
  * table, and one JSON object on the last line. */
 #include "bench.h"
 
-#include <lockstep/base/meter.h>
 #include <lockstep/device/tier.h>
 
 #include <errno.h>
@@ -25,15 +24,17 @@ enum {
 /* What moves the bytes: once all there, or all back. */
 struct way {
     const char *name;
-    struct ls_tier *tier;   /* NULL: plain */
-    int fd;                 /* of plain I/O; -1 for plain copies */
-    double rate[2][ROUNDS]; /* of reads and of writes, bytes/s */
+    struct ls_tier *tier; /* NULL: plain */
+    int fd;               /* of plain I/O; -1 for plain copies */
+    double rate[2];       /* out and back, bytes/s: medians */
 };
 
 struct bench {
     const char *folder;
     int64_t mib;
     struct ls_arena device, host; /* BUFFERS transfers; all of it, for plain copies */
+    struct way *ways;             /* those that are measured */
+    int count;
 };
 
 static unsigned char *buffer_of(const struct bench *bench, int64_t transfer)
@@ -108,62 +109,51 @@ static int tier_all(const struct bench *bench, struct ls_tier *tier, bool writes
 
 /* ---- turns ---------------------------------------------------------------------------------- */
 
-static int measure(const struct bench *bench, struct way *way, bool writes, int round,
-                   struct ls_error *error)
+/* All ways write, then all read. */
+static int measure(void *user, int turn, double *seconds, struct ls_error *error)
 {
-    int status = LS_OK;
-    double from = ls_now_s();
+    const struct bench *bench = user;
+    const struct way *way = &bench->ways[turn % bench->count];
+    bool writes = turn < bench->count;
+    (void)seconds;
     if (way->tier)
-        status = tier_all(bench, way->tier, writes, error);
-    else if (way->fd >= 0)
-        status = disk_all(bench, way->fd, writes, error);
-    else
-        copy_all(bench, writes);
-    way->rate[writes][round < 0 ? 0 : round] = (double)(bench->mib * MIB) / (ls_now_s() - from);
-    return status;
-}
-
-/* The first round takes what is taken once: pages, and blocks that were never written. */
-static int measure_all(const struct bench *bench, struct way *ways, int count,
-                       struct ls_error *error)
-{
-    int done = 0;
-    for (int round = -1; round < ROUNDS; round++)
-        for (int writes = 1; writes >= 0; writes--)
-            for (int i = 0; i < count; i++) {
-                int status = measure(bench, &ways[i], writes, round, error);
-                if (status)
-                    return status;
-                ls_meter("passes", ++done, 2 * (ROUNDS + 1) * count);
-            }
+        return tier_all(bench, way->tier, writes, error);
+    if (way->fd >= 0)
+        return disk_all(bench, way->fd, writes, error);
+    copy_all(bench, writes);
     return LS_OK;
 }
 
-/* The first way is the limit of the others. */
-static void print_ways(struct way *ways, int count)
+/* The first way is the limit of the others. The round that warms up takes what is taken once:
+ * pages, and blocks that were never written. */
+static int ways_measure(struct bench *bench, struct way *ways, int count, struct ls_error *error)
 {
-    for (int i = 0; i < count; i++) {
+    struct bench_turns turns = {
+        .ways = 2 * count, .rounds = ROUNDS, .meter = "passes", .run = measure, .user = bench};
+    double bytes = (double)(bench->mib * MIB);
+    bench->ways = ways;
+    bench->count = count;
+    int status = bench_turns(&turns, error);
+    for (int i = 0; i < count && !status; i++) {
         printf("%-18s", ways[i].name);
-        for (int writes = 1; writes >= 0; writes--) {
-            double share[ROUNDS], rate[ROUNDS];
-            for (int round = 0; round < ROUNDS; round++) {
-                rate[round] = ways[i].rate[writes][round];
-                share[round] = rate[round] / ways[0].rate[writes][round];
-            }
-            printf("  %10.2f  %5.2f", bench_median(rate, ROUNDS) * 1e-9,
-                   bench_median(share, ROUNDS));
+        for (int back = 0; back < 2; back++) {
+            int turn = back * count + i;
+            ways[i].rate[back] = bytes / bench_seconds(&turns, turn);
+            printf("  %10.2f  %5.2f", ways[i].rate[back] * 1e-9,
+                   bench_ratio(&turns, back * count, turn));
         }
         printf("\n");
     }
     fflush(stdout);
+    return status;
 }
 
 /* {"plain copy": {"out": 1.2e+10, "back": ...}, ...}: medians in bytes a second. */
-static void print_json(struct way *ways, int count)
+static void print_json(const struct way *ways, int count)
 {
     for (int i = 0; i < count; i++)
         printf("%s\"%s\": {\"out\": %.4g, \"back\": %.4g}", i ? ", " : "{", ways[i].name,
-               bench_median(ways[i].rate[1], ROUNDS), bench_median(ways[i].rate[0], ROUNDS));
+               ways[i].rate[0], ways[i].rate[1]);
     printf("}\n");
 }
 
@@ -181,7 +171,7 @@ static int open_tier(const struct bench *bench, enum ls_tier_kind kind, bool thr
     return status;
 }
 
-static int bench_ways(const struct bench *bench, struct way ways[5], struct ls_error *error)
+static int bench_ways(struct bench *bench, struct way ways[5], struct ls_error *error)
 {
     int status = open_tier(bench, LS_TIER_HOST, false, &ways[1].tier, error);
     if (!status)
@@ -196,39 +186,35 @@ static int bench_ways(const struct bench *bench, struct way ways[5], struct ls_e
            "same round\n%-18s  %10s  %5s  %10s  %5s\n",
            (long long)bench->mib, TRANSFER_BYTES / MIB, ROUNDS, "", "out, GB/s", "share",
            "back, GB/s", "share");
-    status = measure_all(bench, ways, 2, error);
-    if (status)
-        return status;
-    print_ways(ways, 2);
-    status = measure_all(bench, ways + 2, 3, error);
-    if (status)
-        return status;
-    print_ways(ways + 2, 3);
-    print_json(ways, 5);
-    return LS_OK;
+    status = ways_measure(bench, ways, 2, error);
+    if (!status)
+        status = ways_measure(bench, ways + 2, 3, error);
+    if (!status)
+        print_json(ways, 5);
+    return status;
 }
 
-int cmd_bench_tier(int argc, char **argv)
+int cmd_bench_tier(const struct cmd_args *args, struct ls_error *error)
 {
     struct bench bench = {.folder = ".", .mib = 1024};
-    const struct bench_key keys[] = {{"folder", NULL, 0, 0, NULL, NULL, &bench.folder},
-                                     {"mib", &bench.mib, 64, 1 << 20, NULL, NULL, NULL},
-                                     {0}};
+    const struct bench_key keys[] = {
+        {.name = "folder", .text = &bench.folder},
+        {.name = "mib", .number = &bench.mib, .min = 64, .max = 1 << 20},
+        {0}};
     struct way ways[] = {{.name = "plain copy", .fd = -1},
                          {.name = "host", .fd = -1},
                          {.name = "plain O_DIRECT", .fd = -1},
                          {.name = "file", .fd = -1},
                          {.name = "file by threads", .fd = -1}};
-    struct ls_error error = {0};
-    int status = bench_args("bench tier", argc, argv, keys, &error);
-    cmd_progress_begin("bench tier");
+    int status = bench_args(args, keys, error);
+    cmd_progress_begin();
     bench.mib = ls_round_up(bench.mib, TRANSFER_BYTES / MIB);
     if (!status)
-        status = ls_arena_init(&bench.device, (size_t)BUFFERS * TRANSFER_BYTES, &error);
+        status = ls_arena_init(&bench.device, (size_t)BUFFERS * TRANSFER_BYTES, error);
     if (!status)
-        status = ls_arena_init(&bench.host, (size_t)bench.mib * MIB, &error);
+        status = ls_arena_init(&bench.host, (size_t)bench.mib * MIB, error);
     if (!status)
-        status = bench_ways(&bench, ways, &error);
+        status = bench_ways(&bench, ways, error);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         ls_tier_free(ways[i].tier);
         if (ways[i].fd >= 0)
@@ -236,5 +222,5 @@ int cmd_bench_tier(int argc, char **argv)
     }
     ls_arena_release(&bench.host);
     ls_arena_release(&bench.device);
-    return status == LS_OK ? 0 : cmd_fail("bench tier", status, &error);
+    return status;
 }

@@ -2,9 +2,7 @@
 #include "bench.h"
 
 #include <lockstep/base/file.h>
-#include <lockstep/base/meter.h>
 #include <lockstep/data.h>
-#include <lockstep/device.h>
 
 #include <pthread.h>
 #include <stdio.h>
@@ -41,42 +39,51 @@ static void *work(void *user)
     return NULL;
 }
 
-/* Seconds for `threads` texts at once, the median of ROUNDS with warm caches. */
+struct crew {
+    struct worker *workers;
+    int64_t threads;
+};
+
+/* All encode at once. */
+static int encode_all(void *user, int way, double *counts, struct ls_error *error)
+{
+    struct crew *crew = user;
+    struct worker *workers = crew->workers;
+    int status = LS_OK;
+    (void)way, (void)counts;
+    for (int64_t i = 0; i < crew->threads; i++)
+        workers[i].started = pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0;
+    for (int64_t i = 0; i < crew->threads; i++) {
+        if (workers[i].started)
+            pthread_join(workers[i].thread, NULL);
+        else
+            status = ls_error_set(error, LS_ENOMEM, "thread %d cannot be started", (int)i);
+        if (workers[i].error.code)
+            status = ls_error_set(error, workers[i].error.code, "%s", workers[i].error.text);
+    }
+    return status;
+}
+
+/* Seconds for `threads` texts at once, with warm caches. */
 static int measure(struct bench *b, int64_t threads, double *seconds, struct ls_error *error)
 {
-    struct worker *workers = calloc((size_t)threads, sizeof *workers);
-    double times[ROUNDS];
-    int status = workers ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for threads");
+    struct crew crew = {calloc((size_t)threads, sizeof *crew.workers), threads};
+    struct bench_turns turns = {.ways = 1, .rounds = ROUNDS, .run = encode_all, .user = &crew};
+    turns.meter = threads == 1 ? "rounds of one thread" : "rounds of all threads";
+    int status = crew.workers ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for threads");
     for (int64_t i = 0; i < threads && !status; i++) {
-        workers[i].bench = b;
-        status = ls_encoder_new(b->tokenizer, &workers[i].encoder, error);
+        crew.workers[i].bench = b;
+        status = ls_encoder_new(b->tokenizer, &crew.workers[i].encoder, error);
     }
-    for (int round = -1; round < ROUNDS && !status; round++) {
-        double begin = ls_now_s();
-        for (int64_t i = 0; i < threads; i++)
-            workers[i].started = pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0;
-        for (int64_t i = 0; i < threads; i++) {
-            if (workers[i].started)
-                pthread_join(workers[i].thread, NULL);
-            else
-                status = ls_error_set(error, LS_ENOMEM, "thread %d cannot be started", (int)i);
-            if (workers[i].error.code)
-                status = ls_error_set(error, workers[i].error.code, "%s", workers[i].error.text);
-        }
-        if (round >= 0)
-            times[round] = ls_now_s() - begin;
-        ls_meter(threads == 1 ? "rounds of one thread" : "rounds of all threads", round + 2,
-                 ROUNDS + 1);
+    if (!status)
+        status = bench_turns(&turns, error);
+    *seconds = bench_seconds(&turns, 0);
+    for (int64_t i = 0; crew.workers && i < threads; i++) {
+        b->tokens = crew.workers[i].ids.count;
+        ls_token_list_release(&crew.workers[i].ids);
+        ls_encoder_free(crew.workers[i].encoder);
     }
-    if (!status) {
-        *seconds = bench_median(times, ROUNDS);
-        b->tokens = workers[0].ids.count;
-    }
-    for (int64_t i = 0; workers && i < threads; i++) {
-        ls_token_list_release(&workers[i].ids);
-        ls_encoder_free(workers[i].encoder);
-    }
-    free(workers);
+    free(crew.workers);
     return status;
 }
 
@@ -107,21 +114,21 @@ static int run(struct bench *b, struct ls_error *error)
     return LS_OK;
 }
 
-int cmd_bench_tokenizer(int argc, char **argv)
+int cmd_bench_tokenizer(const struct cmd_args *args, struct ls_error *error)
 {
     struct bench b = {.threads = ls_device_cores()};
-    const struct bench_key keys[] = {{"tokenizer", NULL, 0, 0, NULL, NULL, &b.spec},
-                                     {"text", NULL, 0, 0, NULL, NULL, &b.path},
-                                     {"threads", &b.threads, 1, 1024, NULL, NULL, NULL},
-                                     {0}};
-    struct ls_error error = {0};
-    int status = bench_args("bench tokenizer", argc, argv, keys, &error);
+    const struct bench_key keys[] = {
+        {.name = "tokenizer", .text = &b.spec},
+        {.name = "text", .text = &b.path},
+        {.name = "threads", .number = &b.threads, .min = 1, .max = 1024},
+        {0}};
+    int status = bench_args(args, keys, error);
     if (!status && (!b.spec || !b.path))
-        status = ls_error_set(&error, LS_ECONFIG, "expected tokenizer=SPEC and text=FILE");
-    cmd_progress_begin("bench tokenizer");
+        status = ls_error_set(error, LS_ECONFIG, "expected tokenizer=SPEC and text=FILE");
+    cmd_progress_begin();
     if (!status)
-        status = run(&b, &error);
+        status = run(&b, error);
     free(b.text);
     ls_tokenizer_free(b.tokenizer);
-    return status == LS_OK ? 0 : cmd_fail("bench tokenizer", status, &error);
+    return status;
 }

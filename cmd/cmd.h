@@ -4,42 +4,9 @@
 #define CMD_CMD_H
 
 #include <lockstep/base.h>
+#include <lockstep/base/key.h>
 
 #include <stdio.h>
-
-/* ---- sub-commands: argv[0] is the sub-command's name; the result is the exit code -------------
- */
-
-int cmd_bench_attention(int argc, char **argv);
-int cmd_bench_comm(int argc, char **argv);
-int cmd_bench_gemm(int argc, char **argv);
-int cmd_bench_int8(int argc, char **argv);
-int cmd_bench_interop(int argc, char **argv);
-int cmd_bench_machine(int argc, char **argv);
-int cmd_bench_ops(int argc, char **argv);
-int cmd_bench_pipeline(int argc, char **argv);
-int cmd_bench_plan(int argc, char **argv);
-int cmd_bench_step(int argc, char **argv);
-int cmd_bench_sums(int argc, char **argv);
-int cmd_bench_tokenizer(int argc, char **argv);
-int cmd_bench_tier(int argc, char **argv);
-int cmd_convert(int argc, char **argv);
-int cmd_data(int argc, char **argv);
-int cmd_diff(int argc, char **argv);
-int cmd_doctor(int argc, char **argv);
-int cmd_eval(int argc, char **argv);
-int cmd_export(int argc, char **argv);
-int cmd_generate(int argc, char **argv);
-int cmd_help(int argc, char **argv);
-int cmd_import(int argc, char **argv);
-int cmd_layout(int argc, char **argv);
-int cmd_plan(int argc, char **argv);
-int cmd_plan_memory(int argc, char **argv);
-int cmd_plot(int argc, char **argv);
-int cmd_profile(int argc, char **argv);
-int cmd_report(int argc, char **argv);
-int cmd_train(int argc, char **argv);
-int cmd_verify(int argc, char **argv);
 
 /* ---- their descriptions --------------------------------------------------------------------- */
 
@@ -87,6 +54,7 @@ void cmd_print_man(FILE *file, const struct cmd_page *page);
 /* Arguments by the page's options; borrowed from argv. */
 struct cmd_args {
     const struct cmd_page *page;
+    int given; /* arguments */
     const char
         *value[CMD_OPTIONS_MAX];     /* by option: its last value, "" for a switch, NULL absent */
     const char *word[CMD_WORDS_MAX]; /* what is no option, in order; all that follows "--" too */
@@ -94,8 +62,9 @@ struct cmd_args {
 };
 
 /* Reads argv[1] onwards. Both "--name VALUE" and "--name=VALUE" are read, options and words in any
- * order. LS_ECONFIG for an option that the page does not list (with the nearest), for a value that
- * is missing or not wanted, and for more than words_max words. */
+ * order; the values of an option that takes "NAME..." are words. LS_ECONFIG for an option that the
+ * page does not list (with the nearest), for a value that is missing or not wanted, and for more
+ * than words_max words. */
 int cmd_args_read(struct cmd_args *args, const char *page_name, int argc, char **argv,
                   int words_max, struct ls_error *error);
 /* The option's value, NULL where it was not given. */
@@ -107,6 +76,14 @@ int cmd_args_int(const struct cmd_args *args, const char *option, int64_t min, i
                  int64_t *out, struct ls_error *error);
 int cmd_args_real(const struct cmd_args *args, const char *option, double min, double max,
                   double *out, struct ls_error *error);
+/* The same of one of some words. */
+int cmd_args_word(const struct cmd_args *args, const char *option, const struct ls_word *words,
+                  int *out, struct ls_error *error);
+/* What cmd_args_int and cmd_args_word read, of a text by itself. */
+int cmd_int_read(const char *name, const char *text, int64_t min, int64_t max, int64_t *out,
+                 struct ls_error *error);
+int cmd_word_read(const char *name, const char *text, const struct ls_word *words, int *out,
+                  struct ls_error *error);
 /* The same of a large count from 1 to most, which may end in k, M, G (or B) or T. */
 int cmd_args_amount(const struct cmd_args *args, const char *option, double most, double *out,
                     struct ls_error *error);
@@ -139,7 +116,7 @@ void cmd_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cmd_progress_read(bool *shown, struct ls_error *error);
 /* Standard error shows how far the command is from here on (lockstep/base/meter.h), and names it.
  * Nothing is shown with LOCKSTEP_PROGRESS=off. */
-void cmd_progress_begin(const char *page_name);
+void cmd_progress_begin(void);
 /* Columns of the terminal now: it may have been resized since the last line. */
 int cmd_terminal_columns(int fd);
 /* Whether a line can be updated in place there. */
@@ -151,7 +128,56 @@ struct cmd_size {
 };
 struct cmd_size cmd_size(int64_t bytes);
 
-/* Prints "lockstep <page>: <error>" to stderr and returns the exit code of status. */
-int cmd_fail(const char *page_name, int status, const struct ls_error *error);
+/* Prints "lockstep <page>: <error>" to stderr, with the page that was read last, and returns the
+ * exit code of status. */
+int cmd_fail(int status, const struct ls_error *error);
+/* "bench step": that page. */
+const char *cmd_name(void);
+/* Prints what the library warns of as "lockstep <page>: <line>". */
+extern const struct ls_log cmd_warnings;
+
+/* ---- sub-commands ---------------------------------------------------------------------------- */
+
+/* Each with its name and the most words that it takes. They return LS_OK, a status whose error
+ * cmd_run prints, or an exit code above 0. */
+#define CMD_COMMANDS(COMMAND)                                                                      \
+    COMMAND(bench_attention, "bench attention", CMD_WORDS_MAX)                                     \
+    COMMAND(bench_comm, "bench comm", CMD_WORDS_MAX)                                               \
+    COMMAND(bench_gemm, "bench gemm", CMD_WORDS_MAX)                                               \
+    COMMAND(bench_int8, "bench int8", CMD_WORDS_MAX)                                               \
+    COMMAND(bench_interop, "bench interop", CMD_WORDS_MAX)                                         \
+    COMMAND(bench_machine, "bench machine", CMD_WORDS_MAX)                                         \
+    COMMAND(bench_ops, "bench ops", CMD_WORDS_MAX)                                                 \
+    COMMAND(bench_pipeline, "bench pipeline", CMD_WORDS_MAX)                                       \
+    COMMAND(bench_plan, "bench plan", CMD_WORDS_MAX)                                               \
+    COMMAND(bench_step, "bench step", CMD_WORDS_MAX)                                               \
+    COMMAND(bench_sums, "bench sums", CMD_WORDS_MAX)                                               \
+    COMMAND(bench_tier, "bench tier", CMD_WORDS_MAX)                                               \
+    COMMAND(bench_tokenizer, "bench tokenizer", CMD_WORDS_MAX)                                     \
+    COMMAND(convert, "convert", CMD_WORDS_MAX)                                                     \
+    COMMAND(data_inspect, "data inspect", 1)                                                       \
+    COMMAND(data_prepare, "data prepare", CMD_WORDS_MAX)                                           \
+    COMMAND(diff, "diff", 2)                                                                       \
+    COMMAND(doctor, "doctor", 0)                                                                   \
+    COMMAND(eval, "eval", CMD_WORDS_MAX)                                                           \
+    COMMAND(export, "export", CMD_WORDS_MAX)                                                       \
+    COMMAND(generate, "generate", CMD_WORDS_MAX)                                                   \
+    COMMAND(help, "help", 2)                                                                       \
+    COMMAND(import, "import", CMD_WORDS_MAX)                                                       \
+    COMMAND(layout, "layout", CMD_WORDS_MAX)                                                       \
+    COMMAND(plan, "plan", CMD_WORDS_MAX)                                                           \
+    COMMAND(plan_memory, "plan memory", CMD_WORDS_MAX)                                             \
+    COMMAND(plot, "plot", LS_PLOT_RUNS_MAX)                                                        \
+    COMMAND(profile, "profile", 1)                                                                 \
+    COMMAND(report, "report", LS_REPORT_RUNS_MAX)                                                  \
+    COMMAND(train, "train", CMD_WORDS_MAX)                                                         \
+    COMMAND(verify, "verify", CMD_WORDS_MAX)
+#define CMD_DECLARE(function, name, words_max)                                                     \
+    int cmd_##function(const struct cmd_args *args, struct ls_error *error);
+CMD_COMMANDS(CMD_DECLARE)
+
+/* Runs the command of that name, whose arguments are argv[1] onwards; *code is the exit code.
+ * False: there is none. */
+bool cmd_run(const char *name, int argc, char **argv, int *code);
 
 #endif

@@ -34,23 +34,6 @@ static int project_of(const char *name, enum ls_convert_project *project, struct
 
 /* ---- the command line ----------------------------------------------------------------------- */
 
-/* Arguments of Megatron look like options of this command: one text that holds several, and all
- * that stand behind "--", are words. A space before the first hyphen says so to the reader. */
-static void shield_arguments(int argc, char **argv)
-{
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        size_t name = strcspn(argv[i], "= \t\n");
-        if (argv[i][0] != '-' || !argv[i][name] || argv[i][name] == '=')
-            continue;
-        char *shielded = malloc(strlen(argv[i]) + 2); /* lives as long as argv */
-        if (shielded) {
-            shielded[0] = ' ';
-            strcpy(shielded + 1, argv[i]);
-            argv[i] = shielded;
-        }
-    }
-}
-
 /* "optim.lr=1e-4": one of our keys. Arguments begin with a hyphen, and few files hold a '='. */
 static bool is_assignment(const char *word)
 {
@@ -74,7 +57,7 @@ static int join(const struct cmd_args *args, char **text, struct ls_error *error
         return ls_error_set(error, LS_ENOMEM, "no memory for the arguments");
     for (int i = 1; i < args->words; i++) {
         const char *word = args->word[i];
-        bool several = strchr(word, ' ') && word[strspn(word, " ")] == '-';
+        bool several = strpbrk(word, " \t\n") && word[strspn(word, " ")] == '-';
         if (is_assignment(word) || is_variable(word))
             continue;
         if (several) {
@@ -171,7 +154,7 @@ static int convert(struct ls_convert *result, enum ls_convert_project project,
     return status;
 }
 
-static int run(const struct cmd_args *args, struct ls_error *error)
+int cmd_convert(const struct cmd_args *args, struct ls_error *error)
 {
     const char *words[CMD_WORDS_MAX], *variables[CMD_WORDS_MAX], *source = NULL;
     struct ls_convert_options options = {.words = words,
@@ -212,15 +195,4 @@ static int run(const struct cmd_args *args, struct ls_error *error)
         print_losses(&result, arguments ? "arguments" : source);
     ls_convert_release(&result);
     return status;
-}
-
-int cmd_convert(int argc, char **argv)
-{
-    struct ls_error error = {0};
-    struct cmd_args args;
-    shield_arguments(argc, argv);
-    int status = cmd_args_read(&args, "convert", argc, argv, CMD_WORDS_MAX, &error);
-    if (!status)
-        status = run(&args, &error);
-    return status ? cmd_fail("convert", status, &error) : 0;
 }

@@ -34,22 +34,6 @@ static void print_split(const char *output, const char *name, const struct ls_pr
     cmd_print("\n");
 }
 
-/* --input PATH... may come several times. The inputs are the words of the line, so dropping every
- * "--input" leaves them in their order; kept[argc] takes the rest. Returns its count. */
-static int drop_input_option(int argc, char **argv, char **kept)
-{
-    static const char option[] = "--input";
-    size_t length = sizeof option - 1;
-    int count = 0;
-    for (int i = 0; i < argc; i++) {
-        if (strncmp(argv[i], option, length) == 0 && argv[i][length] == '=')
-            kept[count++] = argv[i] + length + 1;
-        else if (strcmp(argv[i], option) != 0)
-            kept[count++] = argv[i];
-    }
-    return count;
-}
-
 /* The first bad records that are passed over; user counts them. */
 static void print_skipped(void *user, const char *why)
 {
@@ -60,22 +44,6 @@ static void print_skipped(void *user, const char *why)
         fprintf(stderr, "lockstep data prepare: skipped %s\n", why);
     else if (*count == SHOWN + 1)
         fprintf(stderr, "lockstep data prepare: skipped more, not shown here\n");
-}
-
-static int read_on_error(const struct cmd_args *args, struct ls_prepare_config *config,
-                         struct ls_error *error)
-{
-    static const char *const choices[] = {"stop", "skip"};
-    const char *given = cmd_args_value(args, "--on-error");
-    if (!given || strcmp(given, "stop") == 0)
-        return LS_OK;
-    config->skip_bad = strcmp(given, "skip") == 0;
-    const char *near = ls_nearest(given, choices, 2);
-    return config->skip_bad
-               ? LS_OK
-               : ls_error_set(error, LS_ECONFIG, "--on-error = %.100s: expected stop or skip%s%s%s",
-                              given, near ? "; did you mean " : "", near ? near : "",
-                              near ? "?" : "");
 }
 
 static enum ls_prepare_records records_of(const struct cmd_args *args)
@@ -117,7 +85,9 @@ static int open_chat(const struct cmd_args *args, struct ls_prepare_config *conf
 static int read_config(const struct cmd_args *args, struct ls_prepare_config *config,
                        struct ls_error *error)
 {
+    static const struct ls_word on_errors[] = {{"stop", 0}, {"skip", 1}, {0}};
     int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
+    int skips = 0;
     *config = (struct ls_prepare_config){.inputs = args->word,
                                          .inputs_count = args->words,
                                          .output = cmd_args_value(args, "--output"),
@@ -136,7 +106,8 @@ static int read_config(const struct cmd_args *args, struct ls_prepare_config *co
                             !config->inputs_count ? "--input PATH..."
                             : !config->output     ? "--output PREFIX"
                                                   : "--tokenizer SPEC");
-    int rc = read_on_error(args, config, error);
+    int rc = cmd_args_word(args, "--on-error", on_errors, &skips, error);
+    config->skip_bad = skips;
     if (!rc)
         rc = check_records(args, error);
     if (!rc)
@@ -147,37 +118,28 @@ static int read_config(const struct cmd_args *args, struct ls_prepare_config *co
     return rc;
 }
 
-static int cmd_prepare(int argc, char **argv)
+int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0};
-    struct cmd_args args;
+    struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESETHAND};
     struct ls_prepare_config config;
     struct ls_prepare_report report;
     int64_t skipped = 0;
     struct ls_chat *chat = NULL;
-    char **kept = calloc((size_t)argc + 1, sizeof *kept);
-    int rc = kept ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for the arguments");
+    int rc = read_config(args, &config, error);
     if (!rc)
-        rc = cmd_args_read(&args, "data prepare", drop_input_option(argc, argv, kept), kept,
-                           CMD_WORDS_MAX, &error);
-    if (!rc)
-        rc = read_config(&args, &config, &error);
-    if (!rc)
-        rc = open_chat(&args, &config, &chat, &error);
+        rc = open_chat(args, &config, &chat, error);
     if (!rc) {
-        struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESETHAND};
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
         config.skipped = print_skipped;
         config.user = &skipped;
-        cmd_progress_begin("data prepare");
-        rc = ls_data_prepare(&config, &report, &error);
+        cmd_progress_begin();
+        rc = ls_data_prepare(&config, &report, error);
         ls_meter_clear();
     }
-    free(kept);
     ls_chat_free(chat);
     if (rc)
-        return cmd_fail("data prepare", rc, &error);
+        return rc;
     print_split(config.output, "train", &report.train);
     if (report.validation.tokens > 0)
         print_split(config.output, "valid", &report.validation);
@@ -319,29 +281,11 @@ static int inspect(const char *spec, int64_t tokens, const char *decode, struct 
     return rc;
 }
 
-static int cmd_inspect(int argc, char **argv)
+int cmd_data_inspect(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0};
-    struct cmd_args args;
     int64_t tokens = 64;
-    int rc = cmd_args_read(&args, "data inspect", argc, argv, 1, &error);
-    if (!rc)
-        rc = cmd_args_int(&args, "--tokens", 0, 1 << 24, &tokens, &error);
-    if (!rc && args.words < 1)
-        rc = ls_error_set(&error, LS_ECONFIG, "PATH is missing: the token store to look at");
-    if (!rc)
-        rc = inspect(args.word[0], tokens, cmd_args_value(&args, "--decode"), &error);
-    return rc ? cmd_fail("data inspect", rc, &error) : 0;
-}
-
-int cmd_data(int argc, char **argv)
-{
-    if (argc >= 2 && strcmp(argv[1], "prepare") == 0)
-        return cmd_prepare(argc - 1, argv + 1);
-    if (argc >= 2 && strcmp(argv[1], "inspect") == 0)
-        return cmd_inspect(argc - 1, argv + 1);
-    struct ls_error error = {0};
-    int rc = ls_error_set(&error, LS_ECONFIG, "expected `prepare` or `inspect`%s%.100s",
-                          argc >= 2 ? ", not " : "", argc >= 2 ? argv[1] : "");
-    return cmd_fail("data", rc, &error);
+    int rc = cmd_args_int(args, "--tokens", 0, 1 << 24, &tokens, error);
+    if (!rc && args->words < 1)
+        rc = ls_error_set(error, LS_ECONFIG, "PATH is missing: the token store to look at");
+    return rc ? rc : inspect(args->word[0], tokens, cmd_args_value(args, "--decode"), error);
 }

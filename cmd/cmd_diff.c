@@ -89,7 +89,7 @@ static int run_again(const struct diff *d, const struct ls_run_record *run, cons
     int status = launch_memory(&run->config, &bytes, error);
     if (status)
         return status;
-    cmd_progress_begin("diff");
+    cmd_progress_begin();
     printf("%s again: steps %ld to %ld, %s, %s\n", name, (long)from + 1, (long)found->step,
            ls_counted(ls_config_ranks(&run->config), "rank thread").text, ls_bytes(bytes).text);
     fflush(stdout);
@@ -183,29 +183,21 @@ static int compare(struct diff *d, const struct cmd_args *args, bool *differ,
     return status;
 }
 
-int cmd_diff(int argc, char **argv)
+int cmd_diff(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0};
-    struct cmd_args args;
+    static struct diff d;
     bool differ = false;
-    struct diff *d = calloc(1, sizeof *d);
-    if (!d)
-        return cmd_fail("diff", LS_ENOMEM, &(struct ls_error){.text = "no memory"});
-    int status = cmd_args_read(&args, "diff", argc, argv, 2, &error);
-    if (!status && args.words < 2)
-        status = ls_error_set(&error, LS_ECONFIG, "expected the directories of two runs");
-    if (!status && ls_mpi_launched())
-        status = ls_error_set(&error, LS_ECONFIG,
-                              "ranks are threads of one process here: start it without mpirun");
-    if (!status)
-        status = compare(d, &args, &differ, &error);
-    int code = status ? cmd_fail("diff", status, &error) : differ;
-    if (status == LS_ECOMM)
-        launch_end(status);
-    ls_rerun_free(d->again_a);
-    ls_rerun_free(d->again_b);
-    ls_run_record_release(&d->a);
-    ls_run_record_release(&d->b);
-    free(d);
-    return code;
+    if (args->words < 2)
+        return ls_error_set(error, LS_ECONFIG, "expected the directories of two runs");
+    if (ls_mpi_launched())
+        return ls_error_set(error, LS_ECONFIG,
+                            "ranks are threads of one process here: start it without mpirun");
+    d = (struct diff){0};
+    int status = compare(&d, args, &differ, error);
+    launch_end(status, error);
+    ls_rerun_free(d.again_a);
+    ls_rerun_free(d.again_b);
+    ls_run_record_release(&d.a);
+    ls_run_record_release(&d.b);
+    return status ? status : differ;
 }

@@ -125,7 +125,7 @@ static int store_evaluate(struct evaluating *e, struct ls_error *error)
     if (status == LS_EIO && data == own)
         ls_config_reject(&job->config, status, "data.valid", error,
                          "%s. If the data was moved, name it: lockstep eval %s DATA", error->text,
-                         job->args.word[0]);
+                         job->args->word[0]);
     else if (status == LS_EIO || status == LS_EDATA)
         ls_error_prefix(error, "%s = %.300s", job->data ? "DATA" : "data.valid", data);
     if (!status && e->first)
@@ -381,32 +381,27 @@ static int asked_check(const struct finished_job *job, const struct evaluated *a
     return LS_OK;
 }
 
-int cmd_eval(int argc, char **argv)
+int cmd_eval(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0};
-    struct evaluated out = {0};
-    struct finished_job job = {
-        .command = "eval", .use = LS_TO_EVALUATE, .act = evaluate, .user = &out};
-    int status = cmd_args_read(&job.args, "eval", argc, argv, CMD_WORDS_MAX, &error);
+    static struct finished_job job;
+    struct evaluated out = {.text = cmd_args_value(args, "--text"),
+                            .ids = cmd_args_value(args, "--ids"),
+                            .requests = cmd_args_value(args, "--requests"),
+                            .choices = cmd_args_value(args, "--choices"),
+                            .logprobs = cmd_args_value(args, "--logprobs"),
+                            .output = cmd_args_value(args, "--output"),
+                            .truncate = cmd_args_given(args, "--truncate")};
+    job = (struct finished_job){.args = args, .use = LS_TO_EVALUATE, .act = evaluate, .user = &out};
+    int status = cmd_args_int(args, "--samples", 1, INT64_MAX, &out.samples, error);
     if (!status)
-        status = cmd_args_int(&job.args, "--samples", 1, INT64_MAX, &out.samples, &error);
+        status = finished_encode(args, &out.encode, error);
     if (!status)
-        status = finished_encode(&job.args, &out.encode, &error);
-    if (!status) {
-        out.text = cmd_args_value(&job.args, "--text");
-        out.ids = cmd_args_value(&job.args, "--ids");
-        out.requests = cmd_args_value(&job.args, "--requests");
-        out.choices = cmd_args_value(&job.args, "--choices");
-        out.logprobs = cmd_args_value(&job.args, "--logprobs");
-        out.output = cmd_args_value(&job.args, "--output");
-        out.truncate = cmd_args_given(&job.args, "--truncate");
-        status = finished_words(&job, &error);
-    }
+        status = finished_words(&job, error);
     if (!status)
-        status = asked_check(&job, &out, &error);
+        status = asked_check(&job, &out, error);
     if (!status)
-        status = finished_run(&job, &error);
+        status = finished_run(&job, error);
     if (!status && out.here && !out.requests)
         report_print(&out);
-    return finished_end(&job, status, &error);
+    return status;
 }

@@ -1,54 +1,22 @@
 /* lockstep export: a model as files of other programs. */
 #include "cmd.h"
 
-#include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 #include <lockstep/interop.h>
 
 #include <string.h>
 
-static void on_log(void *user, enum ls_log_level level, const char *line)
-{
-    (void)user, (void)level;
-    ls_meter_clear();
-    fprintf(stderr, "lockstep export: %s\n", line);
-}
-
-/* The value of an option that is one of some words. */
-struct choice {
-    const char *word; /* NULL ends the list */
-    int value;
-};
-
-static int choice_read(const struct cmd_args *args, const char *option,
-                       const struct choice *choices, int *value, struct ls_error *error)
-{
-    const char *given = cmd_args_value(args, option);
-    char list[128] = "";
-    for (const struct choice *choice = choices; choice->word; choice++) {
-        size_t used = strlen(list);
-        if (given && !strcmp(given, choice->word)) {
-            *value = choice->value;
-            return LS_OK;
-        }
-        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", choice->word);
-    }
-    return given ? ls_error_set(error, LS_ECONFIG, "%s %.100s: expected one of %s", option, given,
-                                list)
-                 : LS_OK;
-}
-
 /* What weights become: --dtype, or --quantize. */
 static int type_read(const struct cmd_args *args, int format, int *dtype, struct ls_error *error)
 {
     enum { NONE, INT8 };
-    static const struct choice types[] = {{"fp32", LS_F32}, {"bf16", LS_BF16}, {"fp16", LS_F16},
-                                          {"f32", LS_F32},  {"f16", LS_F16},   {0}};
-    static const struct choice quantizations[] = {{"none", NONE}, {"int8", INT8}, {0}};
+    static const struct ls_word types[] = {{"fp32", LS_F32}, {"bf16", LS_BF16}, {"fp16", LS_F16},
+                                           {"f32", LS_F32},  {"f16", LS_F16},   {0}};
+    static const struct ls_word quantizations[] = {{"none", NONE}, {"int8", INT8}, {0}};
     int quantize = NONE;
-    int status = choice_read(args, "--dtype", types, dtype, error);
+    int status = cmd_args_word(args, "--dtype", types, dtype, error);
     if (!status)
-        status = choice_read(args, "--quantize", quantizations, &quantize, error);
+        status = cmd_args_word(args, "--quantize", quantizations, &quantize, error);
     if (status || quantize == NONE)
         return status;
     if (format != LS_EXPORT_GGUF)
@@ -64,11 +32,11 @@ static int type_read(const struct cmd_args *args, int format, int *dtype, struct
 
 static int options_read(const struct cmd_args *args, struct ls_export *what, struct ls_error *error)
 {
-    static const struct choice formats[] = {{"hf", LS_EXPORT_HF},
-                                            {"peft", LS_EXPORT_PEFT},
-                                            {"llmc", LS_EXPORT_LLMC},
-                                            {"gguf", LS_EXPORT_GGUF},
-                                            {0}};
+    static const struct ls_word formats[] = {{"hf", LS_EXPORT_HF},
+                                             {"peft", LS_EXPORT_PEFT},
+                                             {"llmc", LS_EXPORT_LLMC},
+                                             {"gguf", LS_EXPORT_GGUF},
+                                             {0}};
     int format = LS_EXPORT_HF, dtype = LS_F32;
     int64_t megabytes = 0;
     if (args->words != 1 || !cmd_args_given(args, "--out"))
@@ -77,7 +45,7 @@ static int options_read(const struct cmd_args *args, struct ls_export *what, str
                             : args->words > 1 ? "one argument too many"
                                               : "--out is missing",
                             args->page->arguments);
-    int status = choice_read(args, "--format", formats, &format, error);
+    int status = cmd_args_word(args, "--format", formats, &format, error);
     if (!status)
         status = type_read(args, format, &dtype, error);
     if (!status)
@@ -91,22 +59,17 @@ static int options_read(const struct cmd_args *args, struct ls_export *what, str
     return status;
 }
 
-int cmd_export(int argc, char **argv)
+int cmd_export(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0};
-    struct cmd_args args;
-    const struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log};
-    struct ls_export what = {.log = &log};
+    struct ls_export what = {.log = &cmd_warnings};
     struct ls_export_report report;
-    int status = cmd_args_read(&args, "export", argc, argv, CMD_WORDS_MAX, &error);
+    int status = options_read(args, &what, error);
+    cmd_progress_begin();
     if (!status)
-        status = options_read(&args, &what, &error);
-    cmd_progress_begin("export");
+        status = ls_export(&what, &report, error);
     if (!status)
-        status = ls_export(&what, &report, &error);
-    if (status)
-        return cmd_fail("export", status, &error);
-    cmd_print("%s  %s in %s of weights, %s\n", what.out, ls_counted(report.tensors, "tensor").text,
-              ls_counted(report.files, "file").text, ls_bytes((double)report.bytes).text);
-    return 0;
+        cmd_print("%s  %s in %s of weights, %s\n", what.out,
+                  ls_counted(report.tensors, "tensor").text, ls_counted(report.files, "file").text,
+                  ls_bytes((double)report.bytes).text);
+    return status;
 }

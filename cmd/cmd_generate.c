@@ -479,20 +479,16 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     return status ? status : asked_check(asked, error);
 }
 
-int cmd_generate(int argc, char **argv)
+int cmd_generate(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0};
+    static struct finished_job job;
     struct asked asked;
-    struct finished_job job = {
-        .command = "generate", .use = LS_TO_GENERATE, .act = generate_run, .user = &asked};
-    int status = cmd_args_read(&job.args, "generate", argc, argv, CMD_WORDS_MAX, &error);
+    job = (struct finished_job){
+        .args = args, .use = LS_TO_GENERATE, .act = generate_run, .user = &asked};
+    int status = asked_read(args, &asked, error);
     if (!status)
-        status = asked_read(&job.args, &asked, &error);
-    if (!status)
-        status = finished_words(&job, &error);
-    if (!status && ls_model_is_foreign(job.args.word[0]))
-        asked.folder = job.args.word[0];
-    if (!status)
-        status = finished_run(&job, &error);
-    return finished_end(&job, status, &error);
+        status = finished_words(&job, error);
+    if (!status && ls_model_is_foreign(args->word[0]))
+        asked.folder = args->word[0];
+    return status ? status : finished_run(&job, error);
 }

@@ -33,53 +33,46 @@ static void print_names(void)
     }
 }
 
-static int print_page(const char *name, bool man)
+static int print_page(const char *name, bool man, struct ls_error *error)
 {
     const struct cmd_page *page = cmd_page_of(name);
     if (!page && man && strcmp(name, "lockstep") == 0) {
         cmd_print_man(stdout, NULL);
-        return 0;
+        return LS_OK;
     }
     if (!page) {
         const char *names[CMD_PAGES_MAX];
         const char *near = ls_nearest(name, names, cmd_page_names(names));
-        struct ls_error error;
-        int status = ls_error_set(&error, LS_ECONFIG, "no page %.100s%s%s%s", name,
-                                  near ? "; did you mean " : "", near ? near : "",
-                                  near ? "?" : " (lockstep help lists them)");
-        return cmd_fail("help", status, &error);
+        return ls_error_set(error, LS_ECONFIG, "no page %.100s%s%s%s", name,
+                            near ? "; did you mean " : "", near ? near : "",
+                            near ? "?" : " (lockstep help lists them)");
     }
     if (man)
         cmd_print_man(stdout, page);
     else
         cmd_print_page(stdout, page);
-    return 0;
+    return LS_OK;
 }
 
-int cmd_help(int argc, char **argv)
+int cmd_help(const struct cmd_args *args, struct ls_error *error)
 {
-    struct cmd_args args;
-    struct ls_error error = {0};
-    int status = cmd_args_read(&args, "help", argc, argv, 2, &error);
-    if (status)
-        return cmd_fail("help", status, &error);
-    if (cmd_args_given(&args, "--man"))
-        return print_page(cmd_args_value(&args, "--man"), true);
-    if (cmd_args_given(&args, "--config")) {
+    if (cmd_args_given(args, "--man"))
+        return print_page(cmd_args_value(args, "--man"), true, error);
+    if (cmd_args_given(args, "--config")) {
         ls_config_help(stdout);
-    } else if (cmd_args_given(&args, "--config-markdown")) {
+    } else if (cmd_args_given(args, "--config-markdown")) {
         ls_config_markdown(stdout);
-    } else if (cmd_args_given(&args, "--exit-codes")) {
+    } else if (cmd_args_given(args, "--exit-codes")) {
         print_exit_codes();
-    } else if (cmd_args_given(&args, "--list")) {
+    } else if (cmd_args_given(args, "--list")) {
         print_names();
-    } else if (args.words == 0) {
+    } else if (args->words == 0) {
         cmd_print_overview(stdout);
     } else {
         char name[64];
-        snprintf(name, sizeof name, "%s%s%s", args.word[0], args.words > 1 ? " " : "",
-                 args.words > 1 ? args.word[1] : "");
-        return print_page(name, false);
+        snprintf(name, sizeof name, "%s%s%s", args->word[0], args->words > 1 ? " " : "",
+                 args->words > 1 ? args->word[1] : "");
+        return print_page(name, false, error);
     }
-    return 0;
+    return LS_OK;
 }

@@ -290,7 +290,7 @@ static int check(const struct ls_config *config, const struct ls_layout *layout,
 {
     struct ls_layout_proof proof;
     double start = ls_now_s();
-    cmd_progress_begin("layout");
+    cmd_progress_begin();
     int status = ls_layout_check(config, layout, true, &proof, error);
     if (status)
         return status;
@@ -327,20 +327,16 @@ static int show(const struct ls_config *config, const struct ls_layout *layout, 
     return status;
 }
 
-int cmd_layout(int argc, char **argv)
+int cmd_layout(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0};
-    struct cmd_args args;
-    struct ls_config config;
-    struct ls_layout layout;
-    int status = cmd_args_read(&args, "layout", argc, argv, CMD_WORDS_MAX, &error);
+    static struct ls_config config;
+    static struct ls_layout layout;
+    int status = launch_config(&config, NULL, args->word, args->words, error);
     if (!status)
-        status = launch_config(&config, NULL, args.word, args.words, &error);
-    if (!status)
-        status = ls_config_layout(&config, 0, &layout, &error);
-    if (!status && cmd_args_given(&args, "--check"))
-        status = check(&config, &layout, &error);
+        status = ls_config_layout(&config, 0, &layout, error);
+    if (!status && cmd_args_given(args, "--check"))
+        status = check(&config, &layout, error);
     else if (!status)
-        status = show(&config, &layout, cmd_args_value(&args, "--svg"), &error);
-    return status ? cmd_fail("layout", status, &error) : 0;
+        status = show(&config, &layout, cmd_args_value(args, "--svg"), error);
+    return status;
 }

@@ -22,17 +22,6 @@ struct asked {
     const char *explain, *what_if, *apply, *svg, *trace;
 };
 
-static int goal_read(const struct cmd_args *args, enum ls_goal *goal, struct ls_error *error)
-{
-    const char *word = cmd_args_value(args, "--goal");
-    for (int g = 0; g < LS_GOALS; g++)
-        if (!word || strcmp(word, ls_goal_name((enum ls_goal)g)) == 0) {
-            *goal = (enum ls_goal)g;
-            return LS_OK;
-        }
-    return ls_error_set(error, LS_ECONFIG, "--goal %s: expected time, cost or memory", word);
-}
-
 /* "pp=8,tp=8": keys of the layout, "parallel." may be left out. */
 static int keys_set(struct ls_config *config, const char *text, struct ls_error *error)
 {
@@ -54,6 +43,11 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     struct ls_error missing;
     const char *cluster = cmd_args_value(args, "--cluster");
     int64_t top = TOP;
+    const struct ls_word goals[] = {{ls_goal_name(LS_GOAL_TIME), LS_GOAL_TIME},
+                                    {ls_goal_name(LS_GOAL_COST), LS_GOAL_COST},
+                                    {ls_goal_name(LS_GOAL_MEMORY), LS_GOAL_MEMORY},
+                                    {0}};
+    int goal = LS_GOAL_TIME;
     asked->explain = cmd_args_value(args, "--explain");
     asked->what_if = cmd_args_value(args, "--what-if");
     asked->apply = cmd_args_value(args, "--apply");
@@ -64,7 +58,7 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
                                                .pinned = planned_given(&asked->config)};
     int status = launch_plan_config(&asked->config, args->word, args->words, &missing, error);
     if (!status)
-        status = goal_read(args, &asked->search.goal, error);
+        status = cmd_args_word(args, "--goal", goals, &goal, error);
     if (!status)
         status = cmd_args_int(args, "--top", 1, LS_SEARCH_TOP_MAX, &top, error);
     if (!status)
@@ -73,6 +67,7 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
         status =
             cmd_args_int(args, "--accelerators", 1, INT32_MAX, &asked->search.accelerators, error);
     asked->search.top = (int)top;
+    asked->search.goal = (enum ls_goal)goal;
     double seconds = 0;
     if (!status && asked->explain)
         status = keys_set(&asked->config, asked->explain, error);
@@ -116,7 +111,7 @@ static int show(struct asked *asked, struct ls_error *error)
     struct ls_search search;
     char tiles[LS_CONFIG_TEXT_BYTES + 128];
     double start_s = ls_now_s();
-    cmd_progress_begin("plan");
+    cmd_progress_begin();
     int status = ls_search_run(&asked->search, &search, error);
     double took_s = ls_now_s() - start_s;
     bool told = (!status || status == LS_ELAYOUT) && !asked->explain &&
@@ -154,34 +149,27 @@ static int word_check(const struct cmd_args *args, struct ls_error *error)
                 : LS_OK;
 }
 
-int cmd_plan(int argc, char **argv)
+int cmd_plan(const struct cmd_args *args, struct ls_error *error)
 {
-    if (argc < 2) {
-        cmd_print_page(stderr, cmd_page_of("plan"));
+    static struct asked asked;
+    if (!args->given) {
+        cmd_print_page(stderr, args->page);
         return ls_exit_code(LS_ECONFIG);
     }
-    struct ls_error error = {0};
-    struct cmd_args args;
-    struct asked *asked = calloc(1, sizeof *asked);
-    int status = asked ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for a plan");
+    int status = word_check(args, error);
+    bool fixed = cmd_args_given(args, "--layout");
+    if (!status && !fixed && cmd_args_given(args, "--json"))
+        status = ls_error_set(error, LS_ECONFIG, "--json prints one layout: give --layout too");
+    if (status)
+        return status;
+    if (cmd_args_given(args, "--lesson"))
+        return plan_lesson(args, error);
+    if (fixed)
+        return plan_layout(args, error);
+    asked = (struct asked){0};
+    status = asked_read(args, &asked, error);
     if (!status)
-        status = cmd_args_read(&args, "plan", argc, argv, CMD_WORDS_MAX, &error);
-    if (!status)
-        status = word_check(&args, &error);
-    bool lesson = !status && cmd_args_given(&args, "--lesson");
-    bool fixed = !status && cmd_args_given(&args, "--layout");
-    if (!status && !fixed && cmd_args_given(&args, "--json"))
-        status = ls_error_set(&error, LS_ECONFIG, "--json prints one layout: give --layout too");
-    if (lesson && !status)
-        status = plan_lesson(&args, &error);
-    else if (fixed && !status)
-        status = plan_layout(&args, &error);
-    if (!status && !lesson && !fixed)
-        status = asked_read(&args, asked, &error);
-    if (!status && !lesson && !fixed)
-        status = show(asked, &error);
-    if (asked)
-        ls_cluster_release(&asked->cluster);
-    free(asked);
-    return status ? cmd_fail("plan", status, &error) : 0;
+        status = show(&asked, error);
+    ls_cluster_release(&asked.cluster);
+    return status;
 }

@@ -166,23 +166,17 @@ static int show(struct plan_shown *shown, const struct cmd_args *args, struct ls
     return status;
 }
 
-int cmd_plan_memory(int argc, char **argv)
+int cmd_plan_memory(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0}, missing;
-    struct cmd_args args;
-    struct ls_config config;
-    struct ls_layout *layout = malloc(sizeof *layout);
-    int status = layout ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for a layout");
+    static struct ls_config config;
+    static struct ls_layout layout;
+    struct ls_error missing;
+    struct plan_shown shown = {.config = &config, .layout = &layout};
+    int status = launch_plan_config(&config, args->word, args->words, &missing, error);
     if (!status)
-        status = cmd_args_read(&args, "plan memory", argc, argv, CMD_WORDS_MAX, &error);
+        status = ls_config_layout(&config, 0, &layout, error);
     if (!status)
-        status = launch_plan_config(&config, args.word, args.words, &missing, &error);
-    if (!status)
-        status = ls_config_layout(&config, 0, layout, &error);
-    struct plan_shown shown = {.config = &config, .layout = layout};
-    if (!status)
-        status = show(&shown, &args, &error);
+        status = show(&shown, args, error);
     free(shown.kinds);
-    free(layout);
-    return status ? cmd_fail("plan memory", status, &error) : 0;
+    return status;
 }

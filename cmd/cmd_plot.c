@@ -53,18 +53,13 @@ static int plot(const struct cmd_args *args, const char *output, struct ls_error
     return status;
 }
 
-int cmd_plot(int argc, char **argv)
+int cmd_plot(const struct cmd_args *args, struct ls_error *error)
 {
-    struct cmd_args args;
-    struct ls_error error = {0};
     const char *output;
-    int status = cmd_args_read(&args, "plot", argc, argv, LS_PLOT_RUNS_MAX, &error);
+    int status = cmd_args_output(args, "loss.svg", &output, error);
     if (!status)
-        status = cmd_args_output(&args, "loss.svg", &output, &error);
+        status = plot(args, output, error);
     if (!status)
-        status = plot(&args, output, &error);
-    if (status)
-        return cmd_fail("plot", status, &error);
-    cmd_print("%s\n", output);
-    return 0;
+        cmd_print("%s\n", output);
+    return status;
 }

@@ -125,30 +125,22 @@ static void profile_print(const struct ls_profile *p)
                   p->directory);
 }
 
-int cmd_profile(int argc, char **argv)
+int cmd_profile(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0};
-    struct cmd_args args;
+    static struct ls_profile profile;
     struct ls_cluster cluster = {0};
-    struct ls_profile *profile = calloc(1, sizeof *profile);
-    int status = profile ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for a profile");
-    if (!status)
-        status = cmd_args_read(&args, "profile", argc, argv, 1, &error);
-    if (!status && args.words == 0)
-        status = ls_error_set(&error, LS_ECONFIG, "expected the directory of a run");
-    const char *path = status ? NULL : cmd_args_value(&args, "--cluster");
-    if (!status)
-        status = ls_profile_read(profile, args.word[0], &error);
-    if (!status && !path && profile->config.train.plan[0] &&
-        access(profile->config.train.plan, R_OK) == 0)
-        path = profile->config.train.plan;
+    const char *path = cmd_args_value(args, "--cluster"), *planned = profile.config.train.plan;
+    if (args->words == 0)
+        return ls_error_set(error, LS_ECONFIG, "expected the directory of a run");
+    int status = ls_profile_read(&profile, args->word[0], error);
+    if (!status && !path && planned[0] && access(planned, R_OK) == 0)
+        path = planned;
     if (!status && path)
-        status = ls_cluster_read(path, &cluster, &error);
+        status = ls_cluster_read(path, &cluster, error);
     if (!status && path)
-        status = ls_profile_plan(profile, &cluster, &error);
+        status = ls_profile_plan(&profile, &cluster, error);
     if (!status)
-        profile_print(profile);
+        profile_print(&profile);
     ls_cluster_release(&cluster);
-    free(profile);
-    return status ? cmd_fail("profile", status, &error) : 0;
+    return status;
 }

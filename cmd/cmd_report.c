@@ -10,18 +10,13 @@ static int write_page(const void *context, FILE *file, struct ls_error *error)
     return ls_report_write(args->word, args->words, file, error);
 }
 
-int cmd_report(int argc, char **argv)
+int cmd_report(const struct cmd_args *args, struct ls_error *error)
 {
-    struct cmd_args args;
-    struct ls_error error = {0};
     const char *output;
-    int status = cmd_args_read(&args, "report", argc, argv, LS_REPORT_RUNS_MAX, &error);
+    int status = cmd_args_output(args, "report.html", &output, error);
     if (!status)
-        status = cmd_args_output(&args, "report.html", &output, &error);
+        status = ls_file_write(output, write_page, args, error);
     if (!status)
-        status = ls_file_write(output, write_page, &args, &error);
-    if (status)
-        return cmd_fail("report", status, &error);
-    cmd_print("%s\n", output);
-    return 0;
+        cmd_print("%s\n", output);
+    return status;
 }

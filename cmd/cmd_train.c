@@ -321,48 +321,36 @@ static int dry_run(const struct cmd_args *args, struct ls_error *error)
                               "it does not fit on this machine: training would be refused here");
 }
 
-int cmd_train(int argc, char **argv)
+int cmd_train(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0};
-    struct cmd_args args;
-    struct ls_config config;
-    int status = cmd_args_read(&args, "train", argc, argv, CMD_WORDS_MAX, &error);
-    if (status)
-        return cmd_fail("train", status, &error);
-    if (cmd_args_given(&args, "--help-config")) {
+    static struct ls_config config;
+    if (cmd_args_given(args, "--help-config")) {
         ls_config_help(stdout);
-        return 0;
+        return LS_OK;
     }
-    if (cmd_args_given(&args, "--dry-run")) {
-        status = dry_run(&args, &error);
-        return status ? cmd_fail("train", status, &error) : 0;
-    }
-    if (!args.words) {
-        ls_error_set(&error, LS_ECONFIG,
-                     "expected a configuration: lockstep train RUN.yaml, or keys such as "
-                     "model.preset=gpt2-124m data.train=PREFIX");
-        return cmd_fail("train", LS_ECONFIG, &error);
-    }
-    status = launch_config(&config, NULL, args.word, args.words, &error);
+    if (cmd_args_given(args, "--dry-run"))
+        return dry_run(args, error);
+    if (!args->words)
+        return ls_error_set(error, LS_ECONFIG,
+                            "expected a configuration: lockstep train RUN.yaml, or keys such as "
+                            "model.preset=gpt2-124m data.train=PREFIX");
+    int status = launch_config(&config, NULL, args->word, args->words, error);
     if (!status)
-        status = ls_config_require(&config, "data.train", &error);
+        status = ls_config_require(&config, "data.train", error);
     if (!status)
-        status = planned_auto(&config, config.log.progress != LS_CONFIG_OFF, &error);
-    if (!status) {
-        struct job job = {.config = &config, .progress = {.config = &config}};
-        int shown = config.log.progress;
-        job.progress.off = shown == LS_CONFIG_OFF;
-        /* A line that renews itself is for a terminal; elsewhere its codes would be in the way. */
-        bool renews = cmd_terminal_renews(STDOUT_FILENO);
-        job.progress.live = renews && (shown == LS_CONFIG_LIVE || shown == LS_CONFIG_AUTO);
-        signals_catch();
-        status = launch_ranks(&config, rank_body, &job, &error);
-        line_end(&job.progress);
-        if (status != LS_ECOMM) /* else the process ends at once */
-            planned_run_close(&job.progress.planned);
-    }
-    int code = status ? cmd_fail("train", status, &error) : 0;
-    if (status == LS_ECOMM)
-        launch_end(status);
-    return code;
+        status = planned_auto(&config, config.log.progress != LS_CONFIG_OFF, error);
+    if (status)
+        return status;
+    struct job job = {.config = &config, .progress = {.config = &config}};
+    int shown = config.log.progress;
+    job.progress.off = shown == LS_CONFIG_OFF;
+    /* A line that renews itself is for a terminal; elsewhere its codes would be in the way. */
+    bool renews = cmd_terminal_renews(STDOUT_FILENO);
+    job.progress.live = renews && (shown == LS_CONFIG_LIVE || shown == LS_CONFIG_AUTO);
+    signals_catch();
+    status = launch_ranks(&config, rank_body, &job, error);
+    line_end(&job.progress);
+    launch_end(status, error);
+    planned_run_close(&job.progress.planned);
+    return status;
 }

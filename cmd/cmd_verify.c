@@ -195,12 +195,9 @@ static int summary(const struct verify *v)
     return v->differ || v->failed;
 }
 
-static int read_arguments(struct verify *v, struct cmd_args *args, int argc, char **argv,
-                          struct ls_error *error)
+static int read_arguments(struct verify *v, const struct cmd_args *args, struct ls_error *error)
 {
-    int status = cmd_args_read(args, "verify", argc, argv, CMD_WORDS_MAX, error);
-    if (!status)
-        status = cmd_args_int(args, "--layouts", 1, 1000000, &v->layouts, error);
+    int status = cmd_args_int(args, "--layouts", 1, 1000000, &v->layouts, error);
     if (!status)
         status = cmd_args_int(args, "--ranks", 2, 1024, &v->ranks, error);
     if (!status)
@@ -254,32 +251,23 @@ static int prepare(struct verify *v, const struct cmd_args *args, struct ls_erro
     return LS_OK;
 }
 
-int cmd_verify(int argc, char **argv)
+int cmd_verify(const struct cmd_args *args, struct ls_error *error)
 {
-    struct ls_error error = {0};
-    struct cmd_args args;
-    struct verify *v = calloc(1, sizeof *v);
-    if (!v)
-        return cmd_fail("verify", LS_ENOMEM, &(struct ls_error){.text = "no memory"});
-    v->layouts = 50;
-    v->ranks = 8;
-    v->steps = 3;
-    v->seed = 1;
-    int status = read_arguments(v, &args, argc, argv, &error);
+    static struct verify v;
+    v = (struct verify){.layouts = 50, .ranks = 8, .steps = 3, .seed = 1};
+    int status = read_arguments(&v, args, error);
     if (!status)
-        status = prepare(v, &args, &error);
+        status = prepare(&v, args, error);
     if (!isatty(STDOUT_FILENO)) /* there its lines show it */
-        cmd_progress_begin("verify");
+        cmd_progress_begin();
     if (!status)
-        status = reference_make(v, &error);
+        status = reference_make(&v, error);
     if (!status)
-        status = layouts_check(v, &error);
-    int code = status ? cmd_fail("verify", status, &error) : summary(v);
-    if (status == LS_ECOMM)
-        launch_end(status);
-    free(v->reference);
-    free(v->proof);
-    free(v->seen);
-    free(v);
+        status = layouts_check(&v, error);
+    launch_end(status, error);
+    int code = status ? status : summary(&v);
+    free(v.reference);
+    free(v.proof);
+    free(v.seen);
     return code;
 }

@@ -8,9 +8,8 @@
 
 /* What a rank does with the run, and what the command line said. */
 struct finished_job {
-    const char *command; /* "eval" */
     enum ls_finished_use use;
-    struct cmd_args args;
+    const struct cmd_args *args;
     const char *data; /* the word that is no key: NULL where there is none */
     const char *keys[CMD_WORDS_MAX + 1];
     int key_count;
@@ -20,7 +19,7 @@ struct finished_job {
                struct ls_error *error);
     void *user;
 };
-/* After cmd_args_read: the words are a run, keys and, of an evaluation, data. */
+/* The words are a run, keys and, of an evaluation, data. */
 int finished_words(struct finished_job *job, struct ls_error *error);
 /* --no-special-tokens and --special-tokens: how prompts and texts become tokens. */
 int finished_encode(const struct cmd_args *args, struct ls_encode_options *encode,
@@ -28,7 +27,5 @@ int finished_encode(const struct cmd_args *args, struct ls_encode_options *encod
 /* After that: opens the run that the first word names, in the layout of the words with keys and of
  * --threads, and acts on every rank of the world. */
 int finished_run(struct finished_job *job, struct ls_error *error);
-/* The exit code, after the words for a failure. */
-int finished_end(const struct finished_job *job, int status, const struct ls_error *error);
 
 #endif

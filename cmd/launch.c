@@ -248,9 +248,12 @@ int launch_memory(const struct ls_config *config, double *bytes, struct ls_error
                         ls_bytes((double)fit.machine.free).text);
 }
 
-void launch_end(int status)
+void launch_end(int status, const struct ls_error *error)
 {
+    if (status != LS_ECOMM)
+        return;
+    int code = cmd_fail(status, error);
     fflush(stdout);
     fflush(stderr);
-    _exit(ls_exit_code(status));
+    _exit(code);
 }

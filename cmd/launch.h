@@ -31,7 +31,7 @@ int launch_fit_print(const char *before, const struct ls_config *config,
 /* What a layout takes with all its ranks on this machine, in bytes; LS_ELAYOUT, and LS_ENOMEM where
  * that is more than is free now. */
 int launch_memory(const struct ls_config *config, double *bytes, struct ls_error *error);
-/* Ends the process with the exit code of a communication that failed: ranks may still be at work
- * with what the caller holds, so nothing is unwound. */
-void launch_end(int status) __attribute__((noreturn));
+/* Where a communication failed (LS_ECOMM), tells so and ends the process: ranks may still be at
+ * work with what the caller holds, so nothing is unwound. */
+void launch_end(int status, const struct ls_error *error);
 #endif

@@ -9,52 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-    const char *name; /* one word, or two: "bench gemm" */
-    int (*run)(int argc, char **argv);
-} commands[] = {
-    {"bench attention", cmd_bench_attention},
-    {"bench comm", cmd_bench_comm},
-    {"bench gemm", cmd_bench_gemm},
-    {"bench int8", cmd_bench_int8},
-    {"bench interop", cmd_bench_interop},
-    {"bench machine", cmd_bench_machine},
-    {"bench ops", cmd_bench_ops},
-    {"bench pipeline", cmd_bench_pipeline},
-    {"bench plan", cmd_bench_plan},
-    {"bench step", cmd_bench_step},
-    {"bench sums", cmd_bench_sums},
-    {"bench tier", cmd_bench_tier},
-    {"bench tokenizer", cmd_bench_tokenizer},
-    {"convert", cmd_convert},
-    {"data", cmd_data},
-    {"diff", cmd_diff},
-    {"doctor", cmd_doctor},
-    {"eval", cmd_eval},
-    {"export", cmd_export},
-    {"generate", cmd_generate},
-    {"help", cmd_help},
-    {"import", cmd_import},
-    {"layout", cmd_layout},
-    {"plan", cmd_plan},
-    {"plan memory", cmd_plan_memory},
-    {"plot", cmd_plot},
-    {"profile", cmd_profile},
-    {"report", cmd_report},
-    {"train", cmd_train},
-    {"verify", cmd_verify},
-};
-
-enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
-
-static int command_index(const char *name)
-{
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        if (strcmp(commands[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
 /* "bench gemm" of `lockstep bench gemm ...`, "" where there is no second word. */
 static void two_words(int argc, char **argv, char *name, size_t bytes)
 {
@@ -111,13 +65,9 @@ static int dispatch(int argc, char **argv)
             return 0;
         }
     }
-    int index = command_index(both), skip = 2;
-    if (index < 0) {
-        index = command_index(first);
-        skip = 1;
-    }
-    if (index >= 0)
-        return commands[index].run(argc - skip, argv + skip);
+    int code;
+    if (cmd_run(both, argc - 2, argv + 2, &code) || cmd_run(first, argc - 1, argv + 1, &code))
+        return code;
     const struct cmd_page *family = cmd_page_of(first);
     if (family && !*both) {
         cmd_print_page(stderr, family);

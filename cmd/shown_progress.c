@@ -41,7 +41,7 @@ int cmd_progress_read(bool *shown, struct ls_error *error)
                         "LOCKSTEP_PROGRESS = %s: expected on or off; unset it for on", given);
 }
 
-void cmd_progress_begin(const char *page_name)
+void cmd_progress_begin(void)
 {
     struct ls_error error;
     bool shown;
@@ -49,7 +49,7 @@ void cmd_progress_begin(const char *page_name)
     if (!shown)
         return;
     static char title[64];
-    snprintf(title, sizeof title, "lockstep %s", page_name);
+    snprintf(title, sizeof title, "lockstep %s", cmd_name());
     bool live = cmd_terminal_renews(STDERR_FILENO);
     ls_meter_show(&(struct ls_meter_view){.title = title,
                                           .columns = live ? cmd_terminal_columns(STDERR_FILENO) : 0,

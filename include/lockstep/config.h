@@ -27,6 +27,7 @@
 #define LOCKSTEP_CONFIG_H
 
 #include <lockstep/base.h>
+#include <lockstep/base/key.h>
 #include <lockstep/comm.h>
 #include <lockstep/nn.h>
 #include <lockstep/optim.h>
@@ -242,11 +243,6 @@ enum ls_config_part {
     LS_CONFIG_RUN,    /* how long, where to, what to show: no part of either */
 };
 
-struct ls_config_word {
-    const char *word; /* NULL ends the list */
-    int value;
-};
-
 struct ls_config_key {
     const char *name; /* "group.key" */
     enum ls_config_type type;
@@ -254,9 +250,9 @@ struct ls_config_key {
     const char *initial; /* the default, as it is written in a file */
     double min, max;     /* of numbers: bounds, inclusive unless open */
     bool min_open, max_open;
-    const struct ls_config_word *words; /* LS_CONFIG_WORD */
-    const char *help;                   /* as ls_config_key_help reads it */
-    size_t offset;                      /* in struct ls_config */
+    const struct ls_word *words; /* LS_CONFIG_WORD */
+    const char *help;            /* as ls_config_key_help reads it */
+    size_t offset;               /* in struct ls_config */
 };
 
 /* The table, in the order of the groups. */

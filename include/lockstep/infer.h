@@ -215,8 +215,8 @@ enum ls_quantize {
     LS_QUANTIZE_INT8,        /* they are int8, and so are activations where they meet them */
     LS_QUANTIZE_INT8_WEIGHTS /* they alone are int8 */
 };
-/* "none", "int8", "int8-weights"; -1 where the word is none of them. */
-int ls_quantize_of_name(const char *name);
+/* "none", "int8", "int8-weights". */
+extern const struct ls_word ls_quantizes[];
 /* What of a run, and how. A zero struct: the newest checkpoint, as it is. */
 struct ls_finished_choice {
     const char *which; /* of ls_checkpoint_choose; NULL: the newest */

@@ -44,10 +44,8 @@ static void say_bias(const struct ls_family *family, char said[SAID_BYTES])
 
 static void say_activation(const struct ls_family *family, char said[SAID_BYTES])
 {
-    const struct ls_config_word *word = ls_config_key_of("model.activation")->words;
-    while (word->value != (int)family->act)
-        word++;
-    snprintf(said, SAID_BYTES, "%s", word->word);
+    const struct ls_word *words = ls_config_key_of("model.activation")->words;
+    snprintf(said, SAID_BYTES, "%s", ls_word_of(words, (int)family->act));
 }
 
 static void say_window_layers(const struct ls_family *family, char said[SAID_BYTES])

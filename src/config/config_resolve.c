@@ -110,8 +110,8 @@ static int check_activation(const struct ls_config *config, struct ls_error *err
     char words[128] = "";
     if (can & 1u << model->activation)
         return LS_OK;
-    for (const struct ls_config_word *word = ls_config_key_of("model.activation")->words;
-         word->word; word++) {
+    for (const struct ls_word *word = ls_config_key_of("model.activation")->words; word->word;
+         word++) {
         size_t used = strlen(words);
         if (word->value != LS_CONFIG_AUTO && can & 1u << word->value)
             snprintf(words + used, sizeof words - used, "%s%s", used ? " or " : "", word->word);

@@ -36,7 +36,7 @@
 #define PATHS(...) PLAIN(PATHS, __VA_ARGS__)
 #define PATH(...)  PLAIN(PATH, __VA_ARGS__)
 
-#define WORDS(name) static const struct ls_config_word name[]
+#define WORDS(name) static const struct ls_word name[]
 #define END                                                                                        \
     {                                                                                              \
         NULL, 0                                                                                    \

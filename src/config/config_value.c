@@ -133,28 +133,10 @@ static bool parse_real(const struct ls_config_key *key, const char *text, double
 
 /* ---- words and text ------------------------------------------------------------------------- */
 
-static bool parse_word(const struct ls_config_key *key, const char *text, int *out)
-{
-    for (const struct ls_config_word *word = key->words; word->word; word++) {
-        if (strcmp(word->word, text) == 0) {
-            *out = word->value;
-            return true;
-        }
-    }
-    return false;
-}
-
-static const char *word_text(const struct ls_config_key *key, int value)
-{
-    for (const struct ls_config_word *word = key->words; word->word; word++)
-        if (word->value == value)
-            return word->word;
-    return "?";
-}
-
 const char *ls_config_precision(const struct ls_config *config)
 {
-    return word_text(ls_config_key_of("numerics.precision"), (int)config->numerics.precision);
+    return ls_word_of(ls_config_key_of("numerics.precision")->words,
+                      (int)config->numerics.precision);
 }
 
 size_t config_utf8_prefix(const char *text, size_t bytes)
@@ -170,15 +152,6 @@ size_t config_utf8_prefix(const char *text, size_t bytes)
 }
 
 /* ---- the whole key -------------------------------------------------------------------------- */
-
-static void expected_words(const struct ls_config_key *key, char *text, size_t bytes)
-{
-    size_t used = 0;
-    for (const struct ls_config_word *word = key->words; word->word && used < bytes; word++) {
-        const char *before = word == key->words ? "" : word[1].word ? ", " : " or ";
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s", before, word->word);
-    }
-}
 
 static void expected_number(const struct ls_config_key *key, char *text, size_t bytes)
 {
@@ -211,7 +184,7 @@ void config_expected(const struct ls_config_key *key, char *text, size_t bytes)
         snprintf(text, bytes, "true or false");
         break;
     case LS_CONFIG_WORD:
-        expected_words(key, text, bytes);
+        ls_words_expected(key->words, NULL, text, bytes);
         break;
     case LS_CONFIG_STRING:
     case LS_CONFIG_PATH:
@@ -252,15 +225,10 @@ static void explain(const struct ls_config_key *key, const char *text, bool quot
         snprintf(why + used, bytes - used, "%s", number_reason(key, text));
     if (key->type != LS_CONFIG_WORD)
         return;
-    const char *words[32];
-    size_t count = 0;
-    for (const struct ls_config_word *word = key->words; word->word; word++)
-        words[count++] = word->word;
-    const char *near = ls_nearest(text, words, count);
     if (!strcmp(key->name, "model.arch") && (strstr(text, "mixtral") || strstr(text, "moe")))
         snprintf(why + used, bytes - used, "; models with experts are not supported");
-    else if (near)
-        snprintf(why + used, bytes - used, "; did you mean %s?", near);
+    else
+        ls_words_expected(key->words, text, why, bytes);
 }
 
 /* train.resume=true, as other programs have it, is no path. */
@@ -298,7 +266,7 @@ bool config_parse(struct ls_config *config, const struct ls_config_key *key, con
             *(bool *)slot = *text == 't';
         break;
     case LS_CONFIG_WORD:
-        good = parse_word(key, text, slot);
+        good = ls_word_read(key->words, text, slot);
         break;
     case LS_CONFIG_STRING:
     case LS_CONFIG_PATH:
@@ -349,7 +317,7 @@ void ls_config_value(const struct ls_config *config, const struct ls_config_key 
         snprintf(text, bytes, "%s", *(const bool *)slot ? "true" : "false");
         break;
     case LS_CONFIG_WORD:
-        snprintf(text, bytes, "%s", word_text(key, *(const int *)slot));
+        snprintf(text, bytes, "%s", ls_word_of(key->words, *(const int *)slot));
         break;
     case LS_CONFIG_STRING:
     case LS_CONFIG_PATH:

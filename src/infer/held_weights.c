@@ -112,11 +112,7 @@ int held_weights_end(struct held_weights *held, struct ls_ops *ops, const struct
     return status;
 }
 
-int ls_quantize_of_name(const char *name)
-{
-    static const char *const names[] = {"none", "int8", "int8-weights"};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(name, names[i]))
-            return i;
-    return -1;
-}
+const struct ls_word ls_quantizes[] = {{"none", LS_QUANTIZE_NONE},
+                                       {"int8", LS_QUANTIZE_INT8},
+                                       {"int8-weights", LS_QUANTIZE_INT8_WEIGHTS},
+                                       {NULL, 0}};

@@ -46,7 +46,7 @@ static void test_every_layout_key_is_drawn(void **state)
                      keys[i].name, keys[i].part == LS_CONFIG_LAYOUT ? "a" : "no", row ? "" : "not");
         if (!row)
             continue;
-        for (const struct ls_config_word *w = keys[i].words; w && w->word; w++)
+        for (const struct ls_word *w = keys[i].words; w && w->word; w++)
             if (!row_has(row, w->word))
                 fail_msg("%s = %s is never drawn: src/compare/draw.c", keys[i].name, w->word);
         if (keys[i].type == LS_CONFIG_BOOL && !(row_has(row, "true") && row_has(row, "false")))

@@ -183,10 +183,11 @@ static void test_adapters_are_refused(void **state)
 static void test_names(void **state)
 {
     (void)state;
-    assert_int_equal(ls_quantize_of_name("none"), LS_QUANTIZE_NONE);
-    assert_int_equal(ls_quantize_of_name("int8"), LS_QUANTIZE_INT8);
-    assert_int_equal(ls_quantize_of_name("int8-weights"), LS_QUANTIZE_INT8_WEIGHTS);
-    assert_int_equal(ls_quantize_of_name("int4"), -1);
+    int value = -1;
+    assert_false(ls_word_read(ls_quantizes, "int4", &value));
+    assert_int_equal(value, -1);
+    assert_true(ls_word_read(ls_quantizes, "int8-weights", &value));
+    assert_int_equal(value, LS_QUANTIZE_INT8_WEIGHTS);
 }
 
 int main(void)

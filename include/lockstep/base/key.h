@@ -1,0 +1,29 @@
+/* lockstep/base/key.h - words of which a value is one, as people write them. Configurations,
+ * clusters and options of the program read them here. Everything here is Local. */
+#ifndef LOCKSTEP_BASE_KEY_H
+#define LOCKSTEP_BASE_KEY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_word {
+    const char *word; /* NULL ends a list */
+    int value;
+};
+
+/* False, and *value as it was, where text is none of the words. */
+bool ls_word_read(const struct ls_word *words, const char *text, int *value);
+/* The first word of that value, "?" where there is none. */
+const char *ls_word_of(const struct ls_word *words, int value);
+/* "adamw, sgd or lion", and behind it "; did you mean lion?" where text is nearly that; NULL: none.
+ */
+void ls_words_expected(const struct ls_word *words, const char *text, char *expected, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,40 @@
+/* Words of which a value is one. */
+#include <lockstep/base.h>
+#include <lockstep/base/key.h>
+
+#include <stdio.h>
+#include <string.h>
+
+bool ls_word_read(const struct ls_word *words, const char *text, int *value)
+{
+    for (const struct ls_word *word = words; word->word; word++)
+        if (strcmp(word->word, text) == 0) {
+            *value = word->value;
+            return true;
+        }
+    return false;
+}
+
+const char *ls_word_of(const struct ls_word *words, int value)
+{
+    for (const struct ls_word *word = words; word->word; word++)
+        if (word->value == value)
+            return word->word;
+    return "?";
+}
+
+void ls_words_expected(const struct ls_word *words, const char *text, char *expected, size_t bytes)
+{
+    enum { WORDS_MAX = 32 };
+    const char *names[WORDS_MAX];
+    size_t used = 0, count = 0;
+    for (const struct ls_word *word = words; word->word && used < bytes; word++) {
+        const char *before = word == words ? "" : word[1].word ? ", " : " or ";
+        used += (size_t)snprintf(expected + used, bytes - used, "%s%s", before, word->word);
+        LS_ASSERT(count < WORDS_MAX);
+        names[count++] = word->word;
+    }
+    const char *near = text ? ls_nearest(text, names, count) : NULL;
+    if (near && used < bytes)
+        snprintf(expected + used, bytes - used, "; did you mean %s?", near);
+}
