@@ -234,7 +234,16 @@ enum ls_config_type {
     LS_CONFIG_WORD,   /* int: one of words */
     LS_CONFIG_STRING, /* char[LS_CONFIG_TEXT_BYTES] */
     LS_CONFIG_PATH,   /* the same: a path */
-    LS_CONFIG_PATHS   /* the same: a path, or a list of paths with commas between */
+    LS_CONFIG_PATHS,  /* the same: a path, or a list of paths with commas between */
+    /* Of other tables, such as a cluster's: */
+    LS_CONFIG_NAME, /* char[max]: printable ASCII */
+    LS_CONFIG_PAIR, /* int64_t[2]: [128, 256] */
+    /* double, with a unit: */
+    LS_CONFIG_FLOPS,
+    LS_CONFIG_SIZE,
+    LS_CONFIG_RATE,
+    LS_CONFIG_SECONDS,
+    LS_CONFIG_WATTS
 };
 
 enum ls_config_part {
@@ -254,6 +263,16 @@ struct ls_config_key {
     const char *help;            /* as ls_config_key_help reads it */
     size_t offset;               /* in struct ls_config */
 };
+
+/* One value of a table's key, in its slot; the configuration's are read and written by these too.
+ * Reads text into the slot; false leaves it as it was and says in why (of bytes) what was expected.
+ * quoted: the text stood in quotes, so it is neither a number nor true. */
+bool ls_config_parse(const struct ls_config_key *key, void *slot, const char *text, bool quoted,
+                     char *why, size_t bytes);
+/* The shortest text that is read as the same value; texts are in quotes. */
+void ls_config_format(const struct ls_config_key *key, const void *slot, char *text, size_t bytes);
+/* "a whole number from 1 to 64", "a rate from 1 B/s to 1 EB/s, such as 450 GB/s" */
+void ls_config_expected(const struct ls_config_key *key, char *text, size_t bytes);
 
 /* The table, in the order of the groups. */
 const struct ls_config_key *ls_config_keys(size_t *count);

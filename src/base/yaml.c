@@ -56,11 +56,23 @@ static int fail_syntax(struct ls_yaml *yaml)
     return ls_yaml_fail(yaml, at, what);
 }
 
+static int refuse_decoration(struct ls_yaml *yaml)
+{
+    const struct fy_event *event = yaml->event;
+    bool tagged = (event->type == FYET_SCALAR && event->scalar.tag) ||
+                  (event->type == FYET_MAPPING_START && event->mapping_start.tag) ||
+                  (event->type == FYET_SEQUENCE_START && event->sequence_start.tag);
+    if (event->type == FYET_ALIAS)
+        return ls_yaml_fail(yaml, ls_yaml_at(yaml), "aliases are not supported: write the value");
+    return tagged ? ls_yaml_fail(yaml, ls_yaml_at(yaml), "tags are not supported: remove it")
+                  : LS_OK;
+}
+
 int ls_yaml_next(struct ls_yaml *yaml)
 {
     fy_parser_event_free(yaml->parser, yaml->event);
     yaml->event = fy_parser_parse(yaml->parser);
-    return yaml->event ? LS_OK : fail_syntax(yaml);
+    return yaml->event ? refuse_decoration(yaml) : fail_syntax(yaml);
 }
 
 int ls_yaml_begin(struct ls_yaml *yaml)
@@ -107,4 +119,37 @@ bool ls_yaml_text(const struct ls_yaml *yaml, char *text, size_t bytes)
     memcpy(text, value, length);
     text[length] = '\0';
     return true;
+}
+
+int ls_yaml_map(struct ls_yaml *yaml, const char *prefix, ls_yaml_value *value, void *user)
+{
+    int status;
+    while ((status = ls_yaml_next(yaml)) == LS_OK && yaml->event->type != FYET_MAPPING_END) {
+        struct ls_yaml_place at = ls_yaml_at(yaml);
+        char word[LS_YAML_NAME_BYTES / 2], name[LS_YAML_NAME_BYTES];
+        if (yaml->event->type != FYET_SCALAR)
+            return ls_yaml_fail(yaml, at, "expected a key");
+        if (!ls_yaml_text(yaml, word, sizeof word) || strlen(prefix) >= sizeof word)
+            return ls_yaml_fail(yaml, at, "unknown key (too long)");
+        snprintf(name, sizeof name, "%s%s", prefix, word);
+        status = ls_yaml_next(yaml);
+        if (!status)
+            status = value(user, at, name, name + strlen(prefix));
+        if (status)
+            return status;
+    }
+    return status;
+}
+
+int ls_yaml_once(struct ls_yaml *yaml, struct ls_yaml_place *seen, struct ls_yaml_place at,
+                 const char *name)
+{
+    char what[LS_YAML_NAME_BYTES + 64];
+    if (seen->line) {
+        snprintf(what, sizeof what, "%s is given twice (first on line %d): remove one", name,
+                 seen->line);
+        return ls_yaml_fail(yaml, at, what);
+    }
+    *seen = at;
+    return LS_OK;
 }

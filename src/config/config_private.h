@@ -9,10 +9,7 @@ int config_index(const char *name);
 /* The value's place in config. */
 void *config_slot(struct ls_config *config, const struct ls_config_key *key);
 const void *config_slot_const(const struct ls_config *config, const struct ls_config_key *key);
-/* "a whole number from 1 to 64" */
-void config_expected(const struct ls_config_key *key, char *text, size_t bytes);
-/* Reads text into the key's place; false leaves it as it was and says in why (of bytes) what was
- * expected. quoted: the text stood in quotes, so it is neither a number nor true. */
+/* ls_config_parse into the key's place. */
 bool config_parse(struct ls_config *config, const struct ls_config_key *key, const char *text,
                   bool quoted, char *why, size_t bytes);
 /* The value in double quotes, as both YAML and JSON read them. */

@@ -110,6 +110,26 @@ static bool parse_bytes(const struct ls_config_key *key, const char *text, int64
     return true;
 }
 
+/* "[128, 256]", "128, 256" or "128x256". */
+static bool parse_pair(const struct ls_config_key *key, const char *text, int64_t *out)
+{
+    char part[2][24];
+    int64_t value[2];
+    text += strspn(text, "[ ");
+    size_t first = strcspn(text, ",x ");
+    const char *rest = text + first + strspn(text + first, ",x ");
+    size_t second = strcspn(rest, "] ");
+    if (first >= sizeof part[0] || second >= sizeof part[1] || rest == text + first ||
+        rest[second + strspn(rest + second, "] ")])
+        return false;
+    snprintf(part[0], sizeof part[0], "%.*s", (int)first, text);
+    snprintf(part[1], sizeof part[1], "%.*s", (int)second, rest);
+    if (!parse_int(key, part[0], &value[0]) || !parse_int(key, part[1], &value[1]))
+        return false;
+    memcpy(out, value, sizeof value);
+    return true;
+}
+
 /* In the largest binary unit that it is whole in. */
 static void bytes_text(int64_t value, char *text, size_t bytes)
 {
@@ -118,6 +138,27 @@ static void bytes_text(int64_t value, char *text, size_t bytes)
     while (value & (((int64_t)1 << 10 * power) - 1))
         power--;
     snprintf(text, bytes, "%lld%s", (long long)(value >> 10 * power), value ? units[power] : "");
+}
+
+/* What a figure of a type is called; figures beside these have none. */
+static const struct {
+    enum ls_figure figure;
+    const char *what, *such_as;
+} figures[] = {
+    [LS_CONFIG_FLOPS] = {LS_FIGURE_FLOPS, "operations a second", "989 TFLOP/s"},
+    [LS_CONFIG_SIZE] = {LS_FIGURE_BYTES, "bytes", "80 GiB"},
+    [LS_CONFIG_RATE] = {LS_FIGURE_RATE, "a rate", "450 GB/s"},
+    [LS_CONFIG_SECONDS] = {LS_FIGURE_SECONDS, "a time", "3 us"},
+    [LS_CONFIG_WATTS] = {LS_FIGURE_WATTS, "a power", "700 W"},
+};
+
+static bool parse_figure(const struct ls_config_key *key, const char *text, double *out)
+{
+    double value;
+    if (!ls_figure_read(figures[key->type].figure, text, &value) || !within(key, value))
+        return false;
+    *out = value;
+    return true;
 }
 
 static bool parse_real(const struct ls_config_key *key, const char *text, double *out)
@@ -151,6 +192,18 @@ size_t config_utf8_prefix(const char *text, size_t bytes)
     return at;
 }
 
+static bool parse_name(const struct ls_config_key *key, const char *text, char *out)
+{
+    size_t length = strlen(text);
+    if (length == 0 || (double)length >= key->max)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (text[i] < ' ' || text[i] > '~')
+            return false;
+    memcpy(out, text, length + 1);
+    return true;
+}
+
 /* ---- the whole key -------------------------------------------------------------------------- */
 
 static void expected_number(const struct ls_config_key *key, char *text, size_t bytes)
@@ -170,7 +223,16 @@ static void expected_number(const struct ls_config_key *key, char *text, size_t 
         snprintf(text, bytes, "%s from %s to %s", what, low, high);
 }
 
-void config_expected(const struct ls_config_key *key, char *text, size_t bytes)
+static void expected_figure(const struct ls_config_key *key, char *text, size_t bytes)
+{
+    char least[LS_FIGURE_BYTES_MAX], most[LS_FIGURE_BYTES_MAX];
+    ls_figure_text(figures[key->type].figure, key->min, least);
+    ls_figure_text(figures[key->type].figure, key->max, most);
+    snprintf(text, bytes, "%s from %s to %s, such as %s", figures[key->type].what, least, most,
+             figures[key->type].such_as);
+}
+
+void ls_config_expected(const struct ls_config_key *key, char *text, size_t bytes)
 {
     switch (key->type) {
     case LS_CONFIG_INT:
@@ -191,6 +253,15 @@ void config_expected(const struct ls_config_key *key, char *text, size_t bytes)
     case LS_CONFIG_PATHS:
         snprintf(text, bytes, "UTF-8 text of at most %d bytes", LS_CONFIG_TEXT_BYTES - 1);
         break;
+    case LS_CONFIG_NAME:
+        snprintf(text, bytes, "1 to %.0f printable ASCII characters", key->max - 1);
+        break;
+    case LS_CONFIG_PAIR:
+        snprintf(text, bytes, "two whole numbers from %.0f to %.0f, such as [128, 256]", key->min,
+                 key->max);
+        break;
+    default:
+        expected_figure(key, text, bytes);
     }
 }
 
@@ -217,7 +288,7 @@ static const char *number_reason(const struct ls_config_key *key, const char *te
 static void explain(const struct ls_config_key *key, const char *text, bool quoted, char *why,
                     size_t bytes)
 {
-    config_expected(key, why, bytes);
+    ls_config_expected(key, why, bytes);
     size_t used = strlen(why);
     if (quoted && key->type != LS_CONFIG_WORD && !config_is_text(key))
         snprintf(why + used, bytes - used, ", without quotes");
@@ -241,10 +312,9 @@ static bool means_a_switch(const struct ls_config_key *key, const char *text)
     return found;
 }
 
-bool config_parse(struct ls_config *config, const struct ls_config_key *key, const char *text,
-                  bool quoted, char *why, size_t bytes)
+bool ls_config_parse(const struct ls_config_key *key, void *slot, const char *text, bool quoted,
+                     char *why, size_t bytes)
 {
-    void *slot = config_slot(config, key);
     bool good = false;
     if (means_a_switch(key, text)) {
         snprintf(why, bytes, "auto, never or the path of a checkpoint");
@@ -276,10 +346,24 @@ bool config_parse(struct ls_config *config, const struct ls_config_key *key, con
         if (good)
             snprintf(slot, LS_CONFIG_TEXT_BYTES, "%s", text);
         break;
+    case LS_CONFIG_NAME:
+        good = parse_name(key, text, slot);
+        break;
+    case LS_CONFIG_PAIR:
+        good = parse_pair(key, text, slot);
+        break;
+    default:
+        good = parse_figure(key, text, slot);
     }
     if (!good)
         explain(key, text, quoted, why, bytes);
     return good;
+}
+
+bool config_parse(struct ls_config *config, const struct ls_config_key *key, const char *text,
+                  bool quoted, char *why, size_t bytes)
+{
+    return ls_config_parse(key, config_slot(config, key), text, quoted, why, bytes);
 }
 
 void config_quote(const char *value, char *text, size_t bytes)
@@ -299,10 +383,9 @@ void config_quote(const char *value, char *text, size_t bytes)
     text[used] = '\0';
 }
 
-void ls_config_value(const struct ls_config *config, const struct ls_config_key *key, char *text,
-                     size_t bytes)
+void ls_config_format(const struct ls_config_key *key, const void *slot, char *text, size_t bytes)
 {
-    const void *slot = config_slot_const(config, key);
+    char figure[LS_FIGURE_BYTES_MAX];
     switch (key->type) {
     case LS_CONFIG_INT:
         snprintf(text, bytes, "%lld", (long long)*(const int64_t *)slot);
@@ -322,9 +405,23 @@ void ls_config_value(const struct ls_config *config, const struct ls_config_key 
     case LS_CONFIG_STRING:
     case LS_CONFIG_PATH:
     case LS_CONFIG_PATHS:
+    case LS_CONFIG_NAME:
         config_quote(slot, text, bytes);
         break;
+    case LS_CONFIG_PAIR:
+        snprintf(text, bytes, "[%lld, %lld]", (long long)((const int64_t *)slot)[0],
+                 (long long)((const int64_t *)slot)[1]);
+        break;
+    default:
+        ls_figure_text(figures[key->type].figure, *(const double *)slot, figure);
+        snprintf(text, bytes, "%s", figure);
     }
+}
+
+void ls_config_value(const struct ls_config *config, const struct ls_config_key *key, char *text,
+                     size_t bytes)
+{
+    ls_config_format(key, config_slot_const(config, key), text, bytes);
 }
 
 bool config_is_text(const struct ls_config_key *key)

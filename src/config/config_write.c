@@ -95,7 +95,7 @@ void ls_config_help(FILE *file)
         fprintf(file, "  %s = %s\n", keys[i].name, initial_text(&keys[i]));
         ls_config_key_help(&keys[i], help);
         print_wrapped(file, help, 6);
-        config_expected(&keys[i], expected, sizeof expected);
+        ls_config_expected(&keys[i], expected, sizeof expected);
         snprintf(line, sizeof line, "(%s; %s)", part_name(keys[i].part), expected);
         print_wrapped(file, line, 6);
     }
@@ -131,7 +131,7 @@ void ls_config_man(FILE *file)
         fputc('\n', file);
         ls_config_key_help(&keys[i], help);
         print_troff(file, help);
-        config_expected(&keys[i], expected, sizeof expected);
+        ls_config_expected(&keys[i], expected, sizeof expected);
         fprintf(file, " (%s; ", part_name(keys[i].part));
         print_troff(file, expected);
         fputs(").\n", file);
@@ -168,7 +168,7 @@ void ls_config_markdown(FILE *file)
                     (int)group_length(&keys[i]), keys[i].name);
         fprintf(file, "| `%s` | `%s` | %s | ", keys[i].name, initial_text(&keys[i]),
                 part_name(keys[i].part));
-        config_expected(&keys[i], expected, sizeof expected);
+        ls_config_expected(&keys[i], expected, sizeof expected);
         print_cell(file, expected);
         fputs(" | ", file);
         ls_config_key_help(&keys[i], help);

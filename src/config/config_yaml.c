@@ -17,28 +17,16 @@ enum { FILE_BYTES_MAX = 1 << 20, NAME_BYTES = 64 };
 struct reader {
     struct ls_config *config;
     struct ls_yaml yaml;
-    struct ls_config_origin seen[LS_CONFIG_KEYS_MAX];
-    struct ls_config_origin seen_group[LS_CONFIG_KEYS_MAX]; /* at its first key's index */
-    struct ls_error *error;
+    struct ls_yaml_place seen[LS_CONFIG_KEYS_MAX];
+    struct ls_yaml_place seen_group[LS_CONFIG_KEYS_MAX]; /* at its first key's index */
 };
 
-static int fail(struct reader *reader, struct ls_config_origin at, const char *what)
+static int fail(struct reader *reader, struct ls_yaml_place at, const char *what)
 {
-    return ls_yaml_fail(&reader->yaml, (struct ls_yaml_place){at.line, at.column}, what);
+    return ls_yaml_fail(&reader->yaml, at, what);
 }
 
-static struct ls_config_origin position(const struct reader *reader)
-{
-    struct ls_yaml_place at = ls_yaml_at(&reader->yaml);
-    return (struct ls_config_origin){at.line, at.column};
-}
-
-static int next(struct reader *reader)
-{
-    return ls_yaml_next(&reader->yaml);
-}
-
-static int unknown_key(struct reader *reader, struct ls_config_origin at, const char *name)
+static int unknown_key(struct reader *reader, struct ls_yaml_place at, const char *name)
 {
     char what[512];
     config_unknown(name, what, sizeof what);
@@ -57,7 +45,7 @@ static int group_index(const char *name)
 }
 
 /* A map under a name that is no group. */
-static int unknown_group(struct reader *reader, struct ls_config_origin at, const char *name)
+static int unknown_group(struct reader *reader, struct ls_yaml_place at, const char *name)
 {
     const char *names[LS_CONFIG_KEYS_MAX], *groups[LS_CONFIG_KEYS_MAX];
     char words[LS_CONFIG_KEYS_MAX][NAME_BYTES], what[512];
@@ -81,23 +69,9 @@ static int unknown_group(struct reader *reader, struct ls_config_origin at, cons
     return fail(reader, at, what);
 }
 
-/* YAML 1.2 has each name once in a map. */
-static int see_once(struct reader *reader, struct ls_config_origin *seen,
-                    struct ls_config_origin at, const char *name)
+static int read_scalar(struct reader *reader, struct ls_yaml_place key_at, const char *name)
 {
-    char what[2 * NAME_BYTES + 64];
-    if (seen->line) {
-        snprintf(what, sizeof what, "%s is given twice (first on line %d): remove one", name,
-                 seen->line);
-        return fail(reader, at, what);
-    }
-    *seen = at;
-    return LS_OK;
-}
-
-static int read_scalar(struct reader *reader, struct ls_config_origin key_at, const char *name)
-{
-    struct ls_config_origin at = position(reader);
+    struct ls_yaml_place at = ls_yaml_at(&reader->yaml);
     int index = config_index(name);
     char what[900];
     if (index < 0 && group_index(name) >= 0) {
@@ -106,7 +80,7 @@ static int read_scalar(struct reader *reader, struct ls_config_origin key_at, co
     }
     if (index < 0)
         return unknown_key(reader, key_at, name);
-    int status = see_once(reader, &reader->seen[index], key_at, name);
+    int status = ls_yaml_once(&reader->yaml, &reader->seen[index], key_at, name);
     if (status)
         return status;
     size_t count;
@@ -115,7 +89,7 @@ static int read_scalar(struct reader *reader, struct ls_config_origin key_at, co
                  fy_token_scalar_style(reader->yaml.event->scalar.value) == FYSS_PLAIN;
     char text[LS_CONFIG_TEXT_BYTES], why[256];
     if (!ls_yaml_text(&reader->yaml, text, sizeof text)) {
-        config_expected(key, why, sizeof why);
+        ls_config_expected(key, why, sizeof why);
         snprintf(what, sizeof what, "%s: the value is too long or holds a zero byte: expected %s",
                  name, why);
         return fail(reader, at, what);
@@ -135,56 +109,25 @@ static int read_scalar(struct reader *reader, struct ls_config_origin key_at, co
                  LS_CONFIG_TEXT_BYTES - 1);
         return fail(reader, at, what);
     }
-    reader->config->origin[index] = at;
+    reader->config->origin[index] = (struct ls_config_origin){at.line, at.column};
     return LS_OK;
 }
 
-/* Tags would change what a value means and aliases where it comes from: neither is honoured. */
-static int refuse_decoration(struct reader *reader)
+static int read_value(void *user, struct ls_yaml_place at, const char *name, const char *key)
 {
-    struct fy_event *event = reader->yaml.event;
-    if (event->type == FYET_ALIAS)
-        return fail(reader, position(reader), "aliases are not supported: write the value");
-    bool tagged = (event->type == FYET_SCALAR && event->scalar.tag) ||
-                  (event->type == FYET_MAPPING_START && event->mapping_start.tag);
-    return tagged ? fail(reader, position(reader), "tags are not supported: remove it") : LS_OK;
-}
-
-/* The current event is the map's start; on success, its end. prefix is "" or "group.". */
-static int read_map(struct reader *reader, const char *prefix)
-{
-    int status;
-    while ((status = next(reader)) == LS_OK && reader->yaml.event->type != FYET_MAPPING_END) {
-        struct ls_config_origin at = position(reader);
-        char word[NAME_BYTES], name[2 * NAME_BYTES];
-        status = refuse_decoration(reader);
-        if (status)
-            return status;
-        if (reader->yaml.event->type != FYET_SCALAR)
-            return fail(reader, at, "expected a key");
-        if (!ls_yaml_text(&reader->yaml, word, sizeof word))
-            return fail(reader, at, "unknown key (too long)");
-        snprintf(name, sizeof name, "%s%s", prefix, word);
-        status = next(reader);
-        if (!status)
-            status = refuse_decoration(reader);
-        if (status)
-            return status;
-        if (reader->yaml.event->type == FYET_SCALAR) {
-            status = read_scalar(reader, at, name);
-        } else if (reader->yaml.event->type == FYET_MAPPING_START && group_index(name) >= 0) {
-            status = see_once(reader, &reader->seen_group[group_index(name)], at, name);
-            strcat(name, "."); /* a group's name is short */
-            status = status ? status : read_map(reader, name);
-        } else if (config_index(name) < 0) {
-            status = unknown_group(reader, at, name);
-        } else {
-            status = fail(reader, position(reader), "expected one value, not a list or a map");
-        }
-        if (status)
-            return status;
-    }
-    return status;
+    struct reader *reader = user;
+    (void)key;
+    int group = group_index(name);
+    char prefix[LS_YAML_NAME_BYTES + 2];
+    if (reader->yaml.event->type == FYET_SCALAR)
+        return read_scalar(reader, at, name);
+    if (reader->yaml.event->type != FYET_MAPPING_START || group < 0)
+        return config_index(name) < 0 ? unknown_group(reader, at, name)
+                                      : fail(reader, ls_yaml_at(&reader->yaml),
+                                             "expected one value, not a list or a map");
+    snprintf(prefix, sizeof prefix, "%s.", name);
+    int status = ls_yaml_once(&reader->yaml, &reader->seen_group[group], at, name);
+    return status ? status : ls_yaml_map(&reader->yaml, prefix, read_value, reader);
 }
 
 static int read_document(struct reader *reader)
@@ -192,13 +135,10 @@ static int read_document(struct reader *reader)
     int status = ls_yaml_begin(&reader->yaml);
     if (status || reader->yaml.event->type == FYET_STREAM_END)
         return status; /* nothing but comments: all defaults */
-    status = refuse_decoration(reader);
-    if (status)
-        return status;
     if (reader->yaml.event->type == FYET_MAPPING_START)
-        status = read_map(reader, "");
+        status = ls_yaml_map(&reader->yaml, "", read_value, reader);
     else if (reader->yaml.event->type != FYET_SCALAR || reader->yaml.event->scalar.value)
-        return fail(reader, position(reader), WANTED);
+        return fail(reader, ls_yaml_at(&reader->yaml), WANTED);
     return status ? status : ls_yaml_end(&reader->yaml);
 }
 
@@ -209,7 +149,7 @@ static int check_bytes(struct reader *reader, const char *text, size_t bytes)
     size_t good = config_utf8_prefix(text, bytes);
     if (good == bytes)
         return LS_OK;
-    struct ls_config_origin at = {1, 1};
+    struct ls_yaml_place at = {1, 1};
     for (size_t i = 0; i < good; i++) {
         at.line += text[i] == '\n';
         at.column = text[i] == '\n' ? 1 : at.column + 1;
@@ -220,7 +160,7 @@ static int check_bytes(struct reader *reader, const char *text, size_t bytes)
 int ls_config_load_text(struct ls_config *config, const char *name, const char *text, size_t bytes,
                         struct ls_error *error)
 {
-    struct reader reader = {.config = config, .error = error};
+    struct reader reader = {.config = config};
     snprintf(config->path, sizeof config->path, "%s", name);
     int status = ls_yaml_open(&reader.yaml, config->path, text, bytes, WANTED, error);
     if (!status)

@@ -167,8 +167,8 @@ int ls_cluster_set(struct ls_cluster *cluster, const char *path, const char *val
         cluster_unknown(name, what, sizeof what);
         return ls_error_set(error, LS_ECONFIG, "%s", what);
     }
-    const struct cluster_key *key = &cluster_keys(&count)[index];
-    if (!cluster_parse(key, value, cluster_slot(&changed, key, link), why, sizeof why))
+    const struct ls_config_key *key = &cluster_keys(&count)[index];
+    if (!ls_config_parse(key, cluster_slot(&changed, key, link), value, false, why, sizeof why))
         return ls_error_set(error, LS_ECONFIG, "%.150s = %.80s: expected %s", path,
                             *value ? value : "(nothing)", why);
     if (changed.hosts != cluster->hosts || changed.accelerators != cluster->accelerators)

@@ -32,7 +32,7 @@ static void move_to_group(FILE *file, char *open, const char *name)
 static void write_keys(const struct ls_cluster *cluster, FILE *file)
 {
     size_t count;
-    const struct cluster_key *keys = cluster_keys(&count);
+    const struct ls_config_key *keys = cluster_keys(&count);
     char open[CLUSTER_NAME_BYTES] = "", value[CLUSTER_VALUE_BYTES];
     for (size_t i = 0; i < count; i++) {
         if (cluster_key_is_link(&keys[i]))
@@ -42,7 +42,7 @@ static void write_keys(const struct ls_cluster *cluster, FILE *file)
         for (const char *p = keys[i].name; (p = strchr(p, '.')); p++)
             depth++;
         const char *word = strrchr(keys[i].name, '.');
-        cluster_format(&keys[i], cluster_slot_const(cluster, &keys[i], 0), value, sizeof value);
+        ls_config_format(&keys[i], cluster_slot_const(cluster, &keys[i], 0), value, sizeof value);
         fprintf(file, "%*s%s: %s\n", 2 * depth, "", word ? word + 1 : keys[i].name, value);
     }
 }
@@ -50,7 +50,7 @@ static void write_keys(const struct ls_cluster *cluster, FILE *file)
 static void write_links(const struct ls_cluster *cluster, FILE *file)
 {
     size_t count;
-    const struct cluster_key *keys = cluster_keys(&count);
+    const struct ls_config_key *keys = cluster_keys(&count);
     char value[CLUSTER_VALUE_BYTES];
     if (cluster->links)
         fprintf(file, "links:\n");
@@ -59,7 +59,8 @@ static void write_links(const struct ls_cluster *cluster, FILE *file)
         for (size_t i = 0; i < count; i++) {
             if (!cluster_key_is_link(&keys[i]))
                 continue;
-            cluster_format(&keys[i], cluster_slot_const(cluster, &keys[i], l), value, sizeof value);
+            ls_config_format(&keys[i], cluster_slot_const(cluster, &keys[i], l), value,
+                             sizeof value);
             fprintf(file, "%s%s: %s\n", before, strchr(keys[i].name, '.') + 1, value);
             before = "    ";
         }
@@ -77,7 +78,7 @@ static void write_measured(const struct ls_cluster *cluster, FILE *file)
         const struct ls_measured_work *work = &cluster->works[i];
         ls_figure_text(LS_FIGURE_NUMBER, work->seconds, seconds);
         fprintf(file, "    - [%s, %s, %d, %lld, %lld, %lld, ", ls_work_name(work->kind),
-                cluster_dtype_word(work->dtype), work->threads, (long long)work->m,
+                ls_word_of(cluster_dtypes, (int)work->dtype), work->threads, (long long)work->m,
                 (long long)work->n, (long long)work->k);
         if (work->bytes)
             fprintf(file, "%lld, ", (long long)work->bytes);

@@ -45,12 +45,22 @@ void ls_yaml_close(struct ls_yaml *yaml);
 int ls_yaml_begin(struct ls_yaml *yaml);
 /* From the document's last event past its end: LS_ECONFIG where another document follows. */
 int ls_yaml_end(struct ls_yaml *yaml);
-/* To the next event; there must be one. */
+/* To the next event; there must be one. Tags would change what a value means and aliases where it
+ * comes from: neither is honoured. */
 int ls_yaml_next(struct ls_yaml *yaml);
 /* Where the current event stands. */
 struct ls_yaml_place ls_yaml_at(const struct ls_yaml *yaml);
 /* The current scalar as a terminated string in text; false where it is longer or holds a zero. */
 bool ls_yaml_text(const struct ls_yaml *yaml, char *text, size_t bytes);
+/* Reads the map whose start is the current event, to its end: value is called behind each key, with
+ * its name, which is prefix ("" or "group.") and the key, at the first event of its value, and goes
+ * to the last one. */
+typedef int ls_yaml_value(void *user, struct ls_yaml_place at, const char *name, const char *key);
+int ls_yaml_map(struct ls_yaml *yaml, const char *prefix, ls_yaml_value *value, void *user);
+enum { LS_YAML_NAME_BYTES = 128 }; /* of a name with its prefix, half of it for each */
+/* YAML 1.2 has each name once in a map: *seen is where, 0 at first. */
+int ls_yaml_once(struct ls_yaml *yaml, struct ls_yaml_place *seen, struct ls_yaml_place at,
+                 const char *name);
 /* Sets the error "NAME:LINE:COLUMN: what" and returns LS_ECONFIG. */
 int ls_yaml_fail(struct ls_yaml *yaml, struct ls_yaml_place at, const char *what);
 
