@@ -39,18 +39,17 @@ static const char *nearest_option(const struct cmd_page *page, const char *given
 /* The key of the configuration that `--lr` or `--weight-decay` means, on a page that takes keys. */
 static const struct ls_config_key *key_meant(const struct cmd_page *page, const char *given)
 {
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
     const char *word = given + strspn(given, "-");
     size_t length = strcspn(word, "=");
-    for (size_t i = 0; i < count && page->arguments && strstr(page->arguments, "key=value"); i++) {
-        const char *leaf = strchr(keys[i].name, '.') + 1;
+    for (const struct ls_config_key *key = ls_config_keys(NULL);
+         key->name && page->arguments && strstr(page->arguments, "key=value"); key++) {
+        const char *leaf = strchr(key->name, '.') + 1;
         size_t same = 0;
         while (same < length &&
                (leaf[same] == word[same] || (leaf[same] == '_' && word[same] == '-')))
             same++;
         if (same == length && !leaf[same])
-            return &keys[i];
+            return key;
     }
     return NULL;
 }

@@ -34,30 +34,22 @@ static void buffers_take(void *user, struct ls_arena *arena)
 
 /* ---- runs ---- */
 
-typedef int attention_op(struct ls_ops *ops, const struct ls_attention *a, struct ls_error *error);
+enum way { FORWARD, BACKWARD, WAYS };
 
 struct running {
-    struct bench *bench;
-    attention_op *op;
+    struct ls_ops *ops;
     const struct ls_attention *a;
+    const struct ls_attention_decode *decode; /* in its place */
 };
 
-static int op_run(void *user, int way, double *counts, struct ls_error *error)
+static int run(void *user, int way, double *counts, struct ls_error *error)
 {
     struct running *running = user;
-    (void)way, (void)counts;
-    return running->op(&running->bench->ops, running->a, error);
-}
-
-/* Median seconds. */
-static int seconds(struct bench *b, attention_op *op, const struct ls_attention *a, double *out,
-                   struct ls_error *error)
-{
-    struct running running = {b, op, a};
-    struct bench_turns turns = {.ways = 1, .rounds = RUNS, .run = op_run, .user = &running};
-    int status = bench_turns(&turns, error);
-    *out = bench_seconds(&turns, 0);
-    return status;
+    (void)counts;
+    if (running->decode)
+        return ls_attention_decode(running->ops, running->decode, error);
+    return way == FORWARD ? ls_attention_forward(running->ops, running->a, error)
+                          : ls_attention_backward(running->ops, running->a, error);
 }
 
 static void told(void *user, const struct ls_command *command, const struct ls_work *work,
@@ -72,16 +64,16 @@ static int line(struct bench *b, const char *name, const struct ls_attention *a,
                 struct ls_error *error)
 {
     const struct ls_ops_watch watch = {told, NULL, &b->flops};
-    double forward = 0, backward = 0;
-    int status = seconds(b, ls_attention_forward, a, &forward, error);
-    if (!status)
-        status = seconds(b, ls_attention_backward, a, &backward, error);
+    struct running running = {.ops = &b->ops, .a = a};
+    struct bench_turns turns = {.ways = WAYS, .rounds = RUNS, .run = run, .user = &running};
+    int status = bench_turns(&turns, error);
     b->ops.watch = &watch;
     if (!status)
         status = ls_attention_forward(&b->ops, a, error);
     b->ops.watch = NULL;
     if (status)
         return status;
+    double forward = bench_seconds(&turns, FORWARD), backward = bench_seconds(&turns, BACKWARD);
     if (first[0] == 0) {
         first[0] = forward;
         first[1] = backward;
@@ -93,40 +85,28 @@ static int line(struct bench *b, const char *name, const struct ls_attention *a,
     return LS_OK;
 }
 
-struct decoding {
-    struct ls_ops *ops;
-    struct ls_attention_decode decode;
-};
-
-static int decode_run(void *user, int way, double *counts, struct ls_error *error)
-{
-    struct decoding *d = user;
-    (void)way, (void)counts;
-    return ls_attention_decode(d->ops, &d->decode, error);
-}
-
 /* One token behind all the others, whose keys and values are the cache. */
 static int line_decode(struct bench *b, const char *name, int64_t window, struct ls_error *error)
 {
     const struct ls_attention *a = &b->a;
     const int32_t length = (int32_t)a->tokens;
-    struct decoding d = {&b->ops,
-                         {.batch = 1,
-                          .capacity = a->tokens,
-                          .heads = a->heads,
-                          .kv_heads = a->kv_heads,
-                          .head_dim = a->head_dim,
-                          .scale = a->scale,
-                          .act = a->act,
-                          .lengths = &length,
-                          .q = a->q,
-                          .k_cache = a->k,
-                          .v_cache = a->v,
-                          .q_ld = a->q_ld,
-                          .o_ld = a->o_ld,
-                          .o = a->o,
-                          .window = window}};
-    struct bench_turns turns = {.ways = 1, .rounds = TOKENS, .run = decode_run, .user = &d};
+    const struct ls_attention_decode d = {.batch = 1,
+                                          .capacity = a->tokens,
+                                          .heads = a->heads,
+                                          .kv_heads = a->kv_heads,
+                                          .head_dim = a->head_dim,
+                                          .scale = a->scale,
+                                          .act = a->act,
+                                          .lengths = &length,
+                                          .q = a->q,
+                                          .k_cache = a->k,
+                                          .v_cache = a->v,
+                                          .q_ld = a->q_ld,
+                                          .o_ld = a->o_ld,
+                                          .o = a->o,
+                                          .window = window};
+    struct running running = {.ops = &b->ops, .decode = &d};
+    struct bench_turns turns = {.ways = 1, .rounds = TOKENS, .run = run, .user = &running};
     int status = bench_turns(&turns, error);
     const int64_t keys = window ? ls_min(window, a->tokens) : a->tokens;
     double bytes = 2.0 * (double)(keys * a->kv_ld) * (double)ls_dtype_bytes(a->act);

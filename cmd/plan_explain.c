@@ -72,9 +72,9 @@ static void state_differences(const struct plan_shown *shown, const struct ls_me
     if (l->numerics.act == LS_F32)
         puts(
             "  In fp32 the masters are what is computed with: no second copy without ZeRO 1 or 2.");
-    if (shown->config->optim.name == LS_CONFIG_MUON)
+    if (shown->config->optim.name == LS_MUON)
         puts("  Muon keeps one state of a block's matrix, and Adam's two of tables and vectors.");
-    else if (shown->config->optim.name != LS_CONFIG_ADAMW)
+    else if (shown->config->optim.name != LS_ADAMW)
         printf("  The textbook's optimizer is Adam, with two states; this one has %s.\n",
                states ? "one" : "none");
     if (shown->config->optim.moments == LS_BF16 && states)

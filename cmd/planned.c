@@ -20,11 +20,9 @@ static const struct ls_config *given; /* the search's callback has no user */
 
 static bool is_given(const char *name)
 {
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(keys[i].name, name) == 0)
-            return given->origin[i].line == LS_CONFIG_FROM_OVERRIDE;
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++)
+        if (strcmp(key->name, name) == 0)
+            return given->origin[key - ls_config_keys(NULL)].line == LS_CONFIG_FROM_OVERRIDE;
     return false;
 }
 

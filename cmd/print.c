@@ -1,38 +1,19 @@
 /* Pages for the terminal and for man(1). */
 #include "cmd.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/config.h>
 
 #include <string.h>
 
-/* ---- the terminal --------------------------------------------------------------------------- */
+enum { WIDTH = 80 };
 
-/* Text wrapped at column 80 behind an indent; an empty line separates paragraphs. */
-static void print_wrapped(FILE *file, const char *text, int indent)
-{
-    int column = 0;
-    while (*text) {
-        int length = (int)strcspn(text, " \n");
-        if (column && column + length + 1 > 80) {
-            fputc('\n', file);
-            column = 0;
-        }
-        column += column ? fprintf(file, " %.*s", length, text)
-                         : fprintf(file, "%*s%.*s", indent, "", length, text);
-        text += length;
-        if (*text == '\n') {
-            fputs("\n\n", file);
-            column = 0;
-        }
-        text += strspn(text, " \n");
-    }
-    fputc('\n', file);
-}
+/* ---- the terminal --------------------------------------------------------------------------- */
 
 static void print_option(FILE *file, const char *name, const char *value, const char *help)
 {
     fprintf(file, "  %s%s%s\n", name, value ? " " : "", value ? value : "");
-    print_wrapped(file, help, 6);
+    ls_print_wrapped(file, help, 6, WIDTH);
 }
 
 static void print_examples(FILE *file, const char *examples)
@@ -50,7 +31,7 @@ void cmd_print_page(FILE *file, const struct cmd_page *page)
     fprintf(file, "Usage: lockstep %s%s%s%s\n\n", page->name,
             page->options[0].name ? " [option]..." : "", *page->arguments ? " " : "",
             page->arguments);
-    print_wrapped(file, page->text, 0);
+    ls_print_wrapped(file, page->text, 0, WIDTH);
     fputs("\nOptions:\n", file);
     for (const struct cmd_option *option = page->options; option->name; option++)
         print_option(file, option->name, option->value, option->help);
@@ -78,37 +59,18 @@ void cmd_print_overview(FILE *file)
 
 /* ---- man(1) --------------------------------------------------------------------------------- */
 
-/* Troff reads a leading dot or quote, a backslash and a hyphen as its own. */
-static void print_troff(FILE *file, const char *text)
-{
-    bool line_start = true;
-    for (; *text; text++) {
-        if (line_start && (*text == '.' || *text == '\''))
-            fputs("\\&", file);
-        line_start = *text == '\n';
-        if (*text == '\\')
-            fputs("\\e", file);
-        else if (*text == '-')
-            fputs("\\-", file);
-        else if (*text == '\n' && text[1] == '\n')
-            fputs("\n.PP", file);
-        else
-            fputc(*text, file);
-    }
-}
-
 static void print_man_option(FILE *file, const char *name, const char *value, const char *help)
 {
     fputs(".TP\n\\fB", file);
-    print_troff(file, name);
+    ls_print_troff(file, name);
     fputs("\\fR", file);
     if (value) {
         fputs(" \\fI", file);
-        print_troff(file, value);
+        ls_print_troff(file, value);
         fputs("\\fR", file);
     }
     fputc('\n', file);
-    print_troff(file, help);
+    ls_print_troff(file, help);
     fputc('\n', file);
 }
 
@@ -128,7 +90,7 @@ static void print_man_exit_codes(FILE *file)
     fputs(".SH EXIT STATUS\n", file);
     for (const struct cmd_exit_code *code = cmd_exit_codes(); code->meaning; code++) {
         fprintf(file, ".TP\n\\fB%d\\fR\n", code->status == 1 ? 1 : ls_exit_code(code->status));
-        print_troff(file, code->meaning);
+        ls_print_troff(file, code->meaning);
         fputs(".\n", file);
     }
 }
@@ -147,7 +109,7 @@ static void print_man_overview(FILE *file)
         fputs(".TP\n\\fB", file);
         print_man_name(file, &pages[i]);
         fputs("\\fR(1)\n", file);
-        print_troff(file, pages[i].summary);
+        ls_print_troff(file, pages[i].summary);
         fputc('\n', file);
     }
 }
@@ -156,9 +118,9 @@ static void print_man_command(FILE *file, const struct cmd_page *page)
 {
     fprintf(file, ".SH SYNOPSIS\n\\fBlockstep %s\\fR%s ", page->name,
             page->options[0].name ? " [\\fIoption\\fR]..." : "");
-    print_troff(file, page->arguments);
+    ls_print_troff(file, page->arguments);
     fputs("\n.SH DESCRIPTION\n", file);
-    print_troff(file, page->text);
+    ls_print_troff(file, page->text);
     fputs("\n.SH OPTIONS\n", file);
     for (const struct cmd_option *option = page->options; option->name; option++)
         print_man_option(file, option->name, option->value, option->help);
@@ -171,7 +133,7 @@ static void print_man_command(FILE *file, const struct cmd_page *page)
     }
     if (page->examples) {
         fputs(".SH EXAMPLES\n.nf\n", file);
-        print_troff(file, page->examples);
+        ls_print_troff(file, page->examples);
         fputs(".fi\n", file);
     }
 }
@@ -183,8 +145,8 @@ void cmd_print_man(FILE *file, const struct cmd_page *page)
     fprintf(file, "\" 1 \"\" \"Lockstep %s\" \"User Commands\"\n.SH NAME\n", LS_VERSION);
     print_man_name(file, page);
     fputs(" \\- ", file);
-    print_troff(file,
-                page ? page->summary : "train large language models, the same bits in any layout");
+    ls_print_troff(file, page ? page->summary
+                              : "train large language models, the same bits in any layout");
     fputc('\n', file);
     if (page)
         print_man_command(file, page);

@@ -45,15 +45,6 @@ enum {
     LS_CONFIG_AUTO = -1, /* "auto" of an enumerated key */
 };
 
-enum ls_config_optimizer { LS_CONFIG_ADAMW, LS_CONFIG_SGD, LS_CONFIG_LION, LS_CONFIG_MUON };
-enum ls_config_muon_scale { LS_CONFIG_ORIGINAL, LS_CONFIG_MATCH_RMS_ADAMW };
-enum ls_config_schedule {
-    LS_CONFIG_CONSTANT,
-    LS_CONFIG_LINEAR,
-    LS_CONFIG_COSINE,
-    LS_CONFIG_INVERSE_SQRT,
-    LS_CONFIG_WSD,
-};
 enum ls_config_mode { LS_CONFIG_ORDERED, LS_CONFIG_FAST };
 enum ls_config_packing { LS_CONFIG_STREAM, LS_CONFIG_DOCUMENTS };
 enum ls_config_nonfinite { LS_CONFIG_STOP, LS_CONFIG_SKIP };
@@ -104,15 +95,15 @@ struct ls_config_batch {
 };
 
 struct ls_config_optim {
-    enum ls_config_optimizer name;
+    enum ls_optimizer_kind name;
     double lr, beta1, beta2, epsilon, weight_decay, momentum;
     bool nesterov;
     int64_t ns_steps; /* muon, as what follows */
-    enum ls_config_muon_scale muon_scale;
+    enum ls_muon_scale muon_scale;
     double adamw_lr;       /* 0 = lr */
     enum ls_dtype moments; /* LS_F32 or LS_BF16 */
     double clip;           /* global norm; 0 = off */
-    enum ls_config_schedule schedule;
+    enum ls_lr_schedule schedule;
     int64_t warmup_steps, decay_steps, cooldown_steps;
     double min_ratio;
 };
@@ -274,7 +265,12 @@ void ls_config_format(const struct ls_config_key *key, const void *slot, char *t
 /* "a whole number from 1 to 64", "a rate from 1 B/s to 1 EB/s, such as 450 GB/s" */
 void ls_config_expected(const struct ls_config_key *key, char *text, size_t bytes);
 
-/* The table, in the order of the groups. */
+/* Index of the key of that name, or of the first key of that group, in a table that ends with a
+ * NULL name; -1: there is none. */
+int ls_config_key_index(const struct ls_config_key *keys, const char *name);
+int ls_config_group_index(const struct ls_config_key *keys, const char *name);
+
+/* The table, in the order of the groups; it ends with a NULL name. count may be NULL. */
 const struct ls_config_key *ls_config_keys(size_t *count);
 /* The key of that name, which the table has. */
 const struct ls_config_key *ls_config_key_of(const char *name);

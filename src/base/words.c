@@ -81,3 +81,42 @@ size_t ls_columns_fit(const char *line, int columns)
     }
     return at;
 }
+
+void ls_print_wrapped(FILE *file, const char *text, int indent, int width)
+{
+    int column = 0;
+    while (*text) {
+        int length = (int)strcspn(text, " \n");
+        if (column && column + length + 1 > width) {
+            fputc('\n', file);
+            column = 0;
+        }
+        column += column ? fprintf(file, " %.*s", length, text)
+                         : fprintf(file, "%*s%.*s", indent, "", length, text);
+        text += length;
+        if (*text == '\n') {
+            fputs("\n\n", file);
+            column = 0;
+        }
+        text += strspn(text, " \n");
+    }
+    fputc('\n', file);
+}
+
+void ls_print_troff(FILE *file, const char *text)
+{
+    bool line_start = true;
+    for (; *text; text++) {
+        if (line_start && (*text == '.' || *text == '\''))
+            fputs("\\&", file);
+        line_start = *text == '\n';
+        if (*text == '\\')
+            fputs("\\e", file);
+        else if (*text == '-')
+            fputs("\\-", file);
+        else if (*text == '\n' && text[1] == '\n')
+            fputs("\n.PP", file);
+        else
+            fputc(*text, file);
+    }
+}

@@ -158,9 +158,7 @@ static int configurations(struct report *report)
     const struct report_run *a = &report->runs[0], *b = &report->runs[1];
     enum { BYTES = 4 * LS_CONFIG_TEXT_BYTES };
     struct ls_html_table table;
-    size_t count;
     int different = 0;
-    const struct ls_config_key *keys = ls_config_keys(&count);
     if (!a->configured || !b->configured) {
         ls_html_print(report->file, "p", "note",
                       "The configurations are not compared: one was not read.");
@@ -171,18 +169,18 @@ static int configurations(struct report *report)
         return ls_error_set(report->error, LS_ENOMEM, "no memory to compare configurations");
     ls_html_table_begin(&table, report->file, "Keys in which the configurations differ", columns,
                         4);
-    for (size_t i = 0; i < count; i++) {
-        ls_config_compared_value(&a->config, &keys[i], text, BYTES);
-        ls_config_compared_value(&b->config, &keys[i], text + BYTES, BYTES);
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
+        ls_config_compared_value(&a->config, key, text, BYTES);
+        ls_config_compared_value(&b->config, key, text + BYTES, BYTES);
         if (!strcmp(text, text + BYTES))
             continue;
-        ls_config_value(&a->config, &keys[i], text, BYTES);
-        ls_config_value(&b->config, &keys[i], text + BYTES, BYTES);
+        ls_config_value(&a->config, key, text, BYTES);
+        ls_config_value(&b->config, key, text + BYTES, BYTES);
         different++;
-        ls_html_cell(&table, "%s", keys[i].name);
+        ls_html_cell(&table, "%s", key->name);
         ls_html_cell(&table, "%s", text);
         ls_html_cell(&table, "%s", text + BYTES);
-        ls_html_cell(&table, "%s", report_config_part(keys[i].part));
+        ls_html_cell(&table, "%s", report_config_part(key->part));
     }
     ls_html_table_end(&table);
     if (!different)

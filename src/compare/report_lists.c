@@ -202,22 +202,20 @@ static void differences(struct report *report, const struct report_run *run,
                                                     {"Default", LS_HTML_TEXT},
                                                     {"Part of the", LS_HTML_TEXT}};
     struct ls_html_table table;
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
     struct value *text = malloc(2 * sizeof *text);
     if (!text)
         return;
     ls_html_table_begin(&table, report->file, "What differs from the defaults", columns, 4);
-    for (size_t i = 0; i < count; i++) {
-        const char *value = value_of(&run->config, &keys[i], &text[0]);
-        const char *initial = value_of(base, &keys[i], &text[1]);
-        bool preset = !strcmp(keys[i].name, "model.preset") && *value;
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
+        const char *value = value_of(&run->config, key, &text[0]);
+        const char *initial = value_of(base, key, &text[1]);
+        bool preset = !strcmp(key->name, "model.preset") && *value;
         if (!preset && !strcmp(value, initial))
             continue;
-        ls_html_cell(&table, "%s", keys[i].name);
+        ls_html_cell(&table, "%s", key->name);
         ls_html_cell(&table, "%s", value);
         ls_html_cell(&table, "%s", preset ? "–" : initial);
-        ls_html_cell(&table, "%s", report_config_part(keys[i].part));
+        ls_html_cell(&table, "%s", report_config_part(key->part));
     }
     ls_html_table_end(&table);
     free(text);

@@ -7,20 +7,17 @@
 void ls_config_defaults(struct ls_config *config)
 {
     memset(config, 0, sizeof *config);
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
-    for (size_t i = 0; i < count; i++) {
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         char why[256];
-        LS_ASSERT(config_parse(config, &keys[i], keys[i].initial, false, why, sizeof why));
+        LS_ASSERT(config_parse(config, key, key->initial, false, why, sizeof why));
     }
 }
 
 const struct ls_config_key *ls_config_key_of(const char *name)
 {
-    size_t count;
     int index = config_index(name);
     LS_ASSERT(index >= 0);
-    return &ls_config_keys(&count)[index];
+    return &ls_config_keys(NULL)[index];
 }
 
 bool ls_config_is_given(const struct ls_config *config, const char *name)
@@ -96,8 +93,7 @@ int ls_config_set(struct ls_config *config, const char *assignment, struct ls_er
         return ls_error_set(error, LS_ECONFIG, "command line: %s", what);
     }
     char why[256];
-    size_t count;
-    if (!config_parse(config, &ls_config_keys(&count)[index], equals + 1, false, why, sizeof why))
+    if (!config_parse(config, &ls_config_keys(NULL)[index], equals + 1, false, why, sizeof why))
         return ls_error_set(error, LS_ECONFIG, "command line: %s = %.200s: expected %s", name,
                             equals + 1, why);
     config->origin[index] = (struct ls_config_origin){LS_CONFIG_FROM_OVERRIDE, 0};

@@ -121,7 +121,7 @@ int config_admit(const struct ls_config *config, int64_t world, const struct ls_
         .micro_sequences = batch->micro,
         .bucket_bytes = config->comm.bucket_mb << 20,
         .reduce = config->numerics.reduce,
-        .matrices_meet = config->optim.name == LS_CONFIG_MUON,
+        .matrices_meet = config->optim.name == LS_MUON,
         .table = config->parallel.schedule == LS_LAYOUT_CSV ? table : NULL,
     };
     int status = keys_check(config, error);
@@ -151,14 +151,12 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
 
 void ls_config_layout_reset(struct ls_config *config)
 {
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
-    for (size_t i = 0; i < count; i++) {
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         char why[256];
-        if (keys[i].part != LS_CONFIG_LAYOUT)
+        if (key->part != LS_CONFIG_LAYOUT)
             continue;
-        LS_ASSERT(config_parse(config, &keys[i], keys[i].initial, false, why, sizeof why));
-        config->origin[i] = (struct ls_config_origin){0};
+        LS_ASSERT(config_parse(config, key, key->initial, false, why, sizeof why));
+        config->origin[key - ls_config_keys(NULL)] = (struct ls_config_origin){0};
     }
 }
 
@@ -166,22 +164,21 @@ void ls_config_layout_text(const struct ls_config *config, const struct ls_confi
                            size_t bytes)
 {
     struct ls_config *defaults = &(struct ls_config){0};
-    size_t count, used = 0;
-    const struct ls_config_key *keys = ls_config_keys(&count);
+    size_t used = 0;
     ls_config_defaults(defaults);
     snprintf(text, bytes, "one rank");
-    for (size_t i = 0; i < count; i++) {
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         char value[4 * LS_CONFIG_TEXT_BYTES], initial[4 * LS_CONFIG_TEXT_BYTES];
-        bool cuts = !strncmp(keys[i].name, "memory.", 7) ||
-                    (!strncmp(keys[i].name, "parallel.", 9) &&
-                     strcmp(keys[i].name, "parallel.threads") != 0) ||
-                    !strcmp(keys[i].name, "batch.micro");
-        if (one ? keys[i].part != LS_CONFIG_LAYOUT : !cuts)
+        bool cuts =
+            !strncmp(key->name, "memory.", 7) ||
+            (!strncmp(key->name, "parallel.", 9) && strcmp(key->name, "parallel.threads") != 0) ||
+            !strcmp(key->name, "batch.micro");
+        if (one ? key->part != LS_CONFIG_LAYOUT : !cuts)
             continue;
-        ls_config_value(config, &keys[i], value, sizeof value);
-        ls_config_value(one ? one : defaults, &keys[i], initial, sizeof initial);
+        ls_config_value(config, key, value, sizeof value);
+        ls_config_value(one ? one : defaults, key, initial, sizeof initial);
         if (strcmp(value, initial) && used < bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s=%s", used ? " " : "",
-                                     keys[i].name, value);
+                                     key->name, value);
     }
 }

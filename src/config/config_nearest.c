@@ -199,14 +199,12 @@ static void loose_find(struct search *s)
     static const char *const axes[] = {"parallel.pp",       "parallel.dp", "parallel.dp_replicate",
                                        "parallel.dp_shard", "parallel.cp", "parallel.tp",
                                        "parallel.zero"};
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
-    for (size_t i = 0; i < count; i++) {
-        bool axis = s->refusal->table && !strcmp(keys[i].name, "parallel.schedule_file");
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
+        bool axis = s->refusal->table && !strcmp(key->name, "parallel.schedule_file");
         for (size_t a = 0; a < sizeof axes / sizeof axes[0]; a++)
-            axis = axis || !strcmp(keys[i].name, axes[a]);
-        if (keys[i].part == LS_CONFIG_LAYOUT && !axis && !config_is_initial(&s->base, &keys[i]))
-            loose_add(s, &keys[i]);
+            axis = axis || !strcmp(key->name, axes[a]);
+        if (key->part == LS_CONFIG_LAYOUT && !axis && !config_is_initial(&s->base, key))
+            loose_add(s, key);
     }
 }
 

@@ -6,23 +6,8 @@
 struct ls_optim_config ls_config_optim(const struct ls_config *config)
 {
     const struct ls_config_optim *o = &config->optim;
-    static const enum ls_optimizer_kind kinds[] = {
-        [LS_CONFIG_ADAMW] = LS_ADAMW,
-        [LS_CONFIG_SGD] = LS_SGD,
-        [LS_CONFIG_LION] = LS_LION,
-        [LS_CONFIG_MUON] = LS_MUON,
-    };
-    static const enum ls_muon_scale scales[] = {
-        [LS_CONFIG_ORIGINAL] = LS_MUON_ORIGINAL,
-        [LS_CONFIG_MATCH_RMS_ADAMW] = LS_MUON_MATCH_RMS,
-    };
-    static const enum ls_lr_schedule schedules[] = {
-        [LS_CONFIG_CONSTANT] = LS_LR_CONSTANT, [LS_CONFIG_LINEAR] = LS_LR_LINEAR,
-        [LS_CONFIG_COSINE] = LS_LR_COSINE,     [LS_CONFIG_INVERSE_SQRT] = LS_LR_INVERSE_SQRT,
-        [LS_CONFIG_WSD] = LS_LR_WSD,
-    };
     return (struct ls_optim_config){
-        .kind = kinds[o->name],
+        .kind = (enum ls_optimizer_kind)o->name,
         .lr = (float)o->lr,
         .beta1 = (float)o->beta1,
         .beta2 = (float)o->beta2,
@@ -31,11 +16,11 @@ struct ls_optim_config ls_config_optim(const struct ls_config *config)
         .momentum = (float)o->momentum,
         .nesterov = o->nesterov,
         .ns_steps = (int)o->ns_steps,
-        .muon_scale = scales[o->muon_scale],
+        .muon_scale = (enum ls_muon_scale)o->muon_scale,
         .adamw_lr = (float)o->adamw_lr,
         .clip = (float)o->clip,
         .moments = o->moments,
-        .schedule = schedules[o->schedule],
+        .schedule = (enum ls_lr_schedule)o->schedule,
         .warmup_steps = o->warmup_steps,
         .decay_steps = o->decay_steps,
         .cooldown_steps = o->cooldown_steps,

@@ -216,15 +216,13 @@ int ls_config_save_portable(const struct ls_config *config, const char *path,
 {
     struct ls_config written = *config;
     char folder[PATH_MAX], real[PATH_MAX];
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
     folder_of(path, folder);
     if (!realpath(folder, real))
         return ls_error_errno(error, errno, "%.300s: cannot be found", folder);
-    for (size_t i = 0; i < count; i++) {
-        const char *value = config_slot_const(config, &keys[i]);
-        if (config_is_path(&keys[i]) && *value && !config_path_word(value))
-            portable(real, value, keys[i].type == LS_CONFIG_PATHS, config_slot(&written, &keys[i]));
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
+        const char *value = config_slot_const(config, key);
+        if (config_is_path(key) && *value && !config_path_word(value))
+            portable(real, value, key->type == LS_CONFIG_PATHS, config_slot(&written, key));
     }
     return ls_config_save(&written, path, error);
 }

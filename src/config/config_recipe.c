@@ -29,37 +29,34 @@ void ls_config_compared_value(const struct ls_config *config, const struct ls_co
 
 void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *digest)
 {
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
     *digest = (struct ls_digest){0, 0};
-    for (size_t i = 0; i < count; i++) {
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         char value[4 * LS_CONFIG_TEXT_BYTES];
-        if (keys[i].part != LS_CONFIG_RECIPE)
+        if (key->part != LS_CONFIG_RECIPE)
             continue;
-        ls_config_compared_value(config, &keys[i], value, sizeof value);
-        ls_digest_piece(digest, keys[i].name, 0, 0, value, strlen(value));
+        ls_config_compared_value(config, key, value, sizeof value);
+        ls_digest_piece(digest, key->name, 0, 0, value, strlen(value));
     }
 }
 
 int ls_config_recipe_diff(const struct ls_config *a, const struct ls_config *b, char *text,
                           size_t bytes)
 {
-    size_t count, used = 0;
-    const struct ls_config_key *keys = ls_config_keys(&count);
+    size_t used = 0;
     int differing = 0;
     if (bytes)
         text[0] = '\0';
-    for (size_t i = 0; i < count; i++) {
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         char here[4 * LS_CONFIG_TEXT_BYTES], there[4 * LS_CONFIG_TEXT_BYTES];
-        if (keys[i].part != LS_CONFIG_RECIPE)
+        if (key->part != LS_CONFIG_RECIPE)
             continue;
-        ls_config_compared_value(a, &keys[i], here, sizeof here);
-        ls_config_compared_value(b, &keys[i], there, sizeof there);
+        ls_config_compared_value(a, key, here, sizeof here);
+        ls_config_compared_value(b, key, there, sizeof there);
         if (strcmp(here, there) == 0)
             continue;
         if (used < bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s: %s here, %s there",
-                                     differing ? "; " : "", keys[i].name, here, there);
+                                     differing ? "; " : "", key->name, here, there);
         differing++;
     }
     return differing;

@@ -29,11 +29,10 @@ static int apply_preset(struct ls_config *config, struct ls_error *error)
         *value++ = '\0';
         snprintf(name, sizeof name, "model.%s", word);
         int index = config_index(name);
-        size_t count;
         LS_ASSERT(index >= 0);
         if (config->origin[index].line == 0)
-            LS_ASSERT(config_parse(config, &ls_config_keys(&count)[index], value, false, why,
-                                   sizeof why));
+            LS_ASSERT(
+                config_parse(config, &ls_config_keys(NULL)[index], value, false, why, sizeof why));
     }
     return LS_OK;
 }
@@ -261,14 +260,12 @@ static int refuse_other_families(const struct ls_config *config, struct ls_error
 {
     enum ls_arch arch = (enum ls_arch)config->model_keys.arch;
     char because[64];
-    size_t count, prefix = strlen("model.");
-    const struct ls_config_key *keys = ls_config_keys(&count);
+    size_t prefix = strlen("model.");
     int status = LS_OK;
     snprintf(because, sizeof because, "model.arch = %s", ls_arch_name(arch));
-    for (size_t i = 0; i < count && !status; i++)
-        if (!strncmp(keys[i].name, "model.", prefix) &&
-            !ls_family_reads(arch, keys[i].name + prefix))
-            status = refuse_unused(config, keys[i].name, because, error);
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name && !status; key++)
+        if (!strncmp(key->name, "model.", prefix) && !ls_family_reads(arch, key->name + prefix))
+            status = refuse_unused(config, key->name, because, error);
     return status;
 }
 
@@ -285,21 +282,20 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
     static const char *const adapters[] = {"lora.alpha", "lora.targets", NULL};
     static const char *const frozen[] = {"train.frozen", NULL};
     const struct ls_config_optim *optim = &config->optim;
-    bool decays =
-        optim->schedule != LS_CONFIG_CONSTANT && optim->schedule != LS_CONFIG_INVERSE_SQRT;
+    bool decays = optim->schedule != LS_LR_CONSTANT && optim->schedule != LS_LR_INVERSE_SQRT;
     const struct {
         bool applies;
         const char *const *names;
         const char *because;
     } rules[] = {
-        {optim->name != LS_CONFIG_MUON, muon, "an optim.name other than muon"},
-        {optim->name == LS_CONFIG_ADAMW, momentum, "optim.name = adamw"},
-        {optim->name == LS_CONFIG_LION, momentum, "optim.name = lion"},
-        {optim->name == LS_CONFIG_SGD, moments, "optim.name = sgd"},
-        {optim->name == LS_CONFIG_SGD && optim->momentum == 0, kept, "optim.momentum = 0"},
-        {optim->name == LS_CONFIG_LION, epsilon, "optim.name = lion"},
+        {optim->name != LS_MUON, muon, "an optim.name other than muon"},
+        {optim->name == LS_ADAMW, momentum, "optim.name = adamw"},
+        {optim->name == LS_LION, momentum, "optim.name = lion"},
+        {optim->name == LS_SGD, moments, "optim.name = sgd"},
+        {optim->name == LS_SGD && optim->momentum == 0, kept, "optim.momentum = 0"},
+        {optim->name == LS_LION, epsilon, "optim.name = lion"},
         {!decays, decay, "optim.schedule = constant or inverse_sqrt"},
-        {optim->schedule != LS_CONFIG_WSD, cooldown, "an optim.schedule other than wsd"},
+        {optim->schedule != LS_LR_WSD, cooldown, "an optim.schedule other than wsd"},
         {config->lora.rank == 0, adapters, "lora.rank = 0"},
         {config->lora.rank > 0, frozen, "lora.rank above 0, which freezes the whole model"},
     };
@@ -316,7 +312,7 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
 static void choose_momentum(struct ls_config *config)
 {
     struct ls_config_optim *optim = &config->optim;
-    bool muon = optim->name == LS_CONFIG_MUON;
+    bool muon = optim->name == LS_MUON;
     if (!ls_config_is_given(config, "optim.momentum"))
         optim->momentum = muon ? 0.95 : 0.9;
     if (!ls_config_is_given(config, "optim.nesterov"))
@@ -328,10 +324,10 @@ static int resolve_optim(struct ls_config *config, struct ls_error *error)
     struct ls_config_optim *optim = &config->optim;
     if (optim->nesterov && optim->momentum == 0)
         return REJECT("optim.nesterov", "needs optim.momentum above 0");
-    if (optim->schedule == LS_CONFIG_INVERSE_SQRT && optim->warmup_steps == 0)
+    if (optim->schedule == LS_LR_INVERSE_SQRT && optim->warmup_steps == 0)
         return REJECT("optim.warmup_steps",
                       "optim.schedule = inverse_sqrt starts from the warm-up: expected at least 1");
-    if (optim->schedule == LS_CONFIG_CONSTANT || optim->schedule == LS_CONFIG_INVERSE_SQRT)
+    if (optim->schedule == LS_LR_CONSTANT || optim->schedule == LS_LR_INVERSE_SQRT)
         return LS_OK;
     if (optim->decay_steps == 0) /* train.extend is not planned for */
         optim->decay_steps =

@@ -33,15 +33,14 @@ static bool changes(const struct ls_config *refused, const struct ls_config *to,
 static void changes_text(const struct ls_config *refused, const struct ls_config *to, char *text,
                          size_t bytes)
 {
-    size_t count, used = 0;
-    const struct ls_config_key *keys = ls_config_keys(&count);
-    for (size_t i = 0; i < count; i++) {
+    size_t used = 0;
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         char value[4 * LS_CONFIG_TEXT_BYTES];
-        if (!changes(refused, to, &keys[i], value, sizeof value) || used >= bytes)
+        if (!changes(refused, to, key, value, sizeof value) || used >= bytes)
             continue;
-        const char *quote = config_is_text(&keys[i]) ? "\"" : "";
+        const char *quote = config_is_text(key) ? "\"" : "";
         used += (size_t)snprintf(text + used, bytes - used, "%s%s = %s%s%s", used ? ", " : "",
-                                 keys[i].name, quote, value, quote);
+                                 key->name, quote, value, quote);
     }
 }
 
@@ -58,12 +57,10 @@ static bool admitted(const struct config_refusal *refusal, const struct ls_confi
 bool config_works(const struct config_refusal *refusal, const struct ls_config *to)
 {
     struct ls_config changed = *refusal->refused;
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
-    for (size_t i = 0; i < count; i++) {
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         char value[4 * LS_CONFIG_TEXT_BYTES], why[256];
-        if (changes(refusal->refused, to, &keys[i], value, sizeof value) &&
-            !config_parse(&changed, &keys[i], value, config_is_text(&keys[i]), why, sizeof why))
+        if (changes(refusal->refused, to, key, value, sizeof value) &&
+            !config_parse(&changed, key, value, config_is_text(key), why, sizeof why))
             return false;
     }
     return !config_resolve(&changed, changed.model_keys.vocab, false, NULL) &&

@@ -50,16 +50,12 @@ WORDS(activations) = {{"auto", LS_CONFIG_AUTO},      {"gelu_tanh", LS_ACT_GELU_T
                       {"geglu", LS_ACT_GEGLU},       END};
 WORDS(window_layers) = {
     {"auto", LS_CONFIG_AUTO}, {"all", LS_WINDOW_ALL}, {"even", LS_WINDOW_EVEN}, END};
-WORDS(optimizers) = {{"adamw", LS_CONFIG_ADAMW},
-                     {"sgd", LS_CONFIG_SGD},
-                     {"lion", LS_CONFIG_LION},
-                     {"muon", LS_CONFIG_MUON},
-                     END};
-WORDS(muon_scales) = {
-    {"original", LS_CONFIG_ORIGINAL}, {"match_rms_adamw", LS_CONFIG_MATCH_RMS_ADAMW}, END};
-WORDS(schedules) = {{"constant", LS_CONFIG_CONSTANT}, {"linear", LS_CONFIG_LINEAR},
-                    {"cosine", LS_CONFIG_COSINE},     {"inverse_sqrt", LS_CONFIG_INVERSE_SQRT},
-                    {"wsd", LS_CONFIG_WSD},           END};
+WORDS(optimizers) = {
+    {"adamw", LS_ADAMW}, {"sgd", LS_SGD}, {"lion", LS_LION}, {"muon", LS_MUON}, END};
+WORDS(muon_scales) = {{"original", LS_MUON_ORIGINAL}, {"match_rms_adamw", LS_MUON_MATCH_RMS}, END};
+WORDS(schedules) = {{"constant", LS_LR_CONSTANT}, {"linear", LS_LR_LINEAR},
+                    {"cosine", LS_LR_COSINE},     {"inverse_sqrt", LS_LR_INVERSE_SQRT},
+                    {"wsd", LS_LR_WSD},           END};
 WORDS(precisions) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, {"fp16", LS_F16}, END};
 WORDS(fp32_or_bf16) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, END};
 WORDS(modes) = {{"ordered", LS_CONFIG_ORDERED}, {"fast", LS_CONFIG_FAST}, END};
@@ -461,24 +457,40 @@ static const struct ls_config_key table[] = {
          "live: one line, updated in place, on a terminal; plain: a line every five seconds; "
          "off: only hash and paths; auto = live on a terminal, otherwise plain"),
     WORD("log.level", RUN, "info", levels, log.level, "the least urgent kind of messages shown"),
+    {.name = NULL},
 };
 
-enum { TABLE_COUNT = sizeof table / sizeof table[0] };
-_Static_assert(sizeof table / sizeof table[0] <= (size_t)LS_CONFIG_KEYS_MAX,
+enum { TABLE_COUNT = sizeof table / sizeof table[0] - 1 };
+_Static_assert((size_t)TABLE_COUNT <= (size_t)LS_CONFIG_KEYS_MAX,
                "LS_CONFIG_KEYS_MAX holds the whole table");
 
 const struct ls_config_key *ls_config_keys(size_t *count)
 {
-    *count = TABLE_COUNT;
+    if (count)
+        *count = TABLE_COUNT;
     return table;
+}
+
+int ls_config_key_index(const struct ls_config_key *keys, const char *name)
+{
+    for (int i = 0; keys[i].name; i++)
+        if (strcmp(keys[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+int ls_config_group_index(const struct ls_config_key *keys, const char *name)
+{
+    size_t length = strlen(name);
+    for (int i = 0; keys[i].name; i++)
+        if (strncmp(keys[i].name, name, length) == 0 && keys[i].name[length] == '.')
+            return i;
+    return -1;
 }
 
 int config_index(const char *name)
 {
-    for (int i = 0; i < TABLE_COUNT; i++)
-        if (strcmp(table[i].name, name) == 0)
-            return i;
-    return -1;
+    return ls_config_key_index(table, name);
 }
 
 size_t config_names(const char *names[LS_CONFIG_KEYS_MAX])

@@ -258,12 +258,11 @@ static void normalise(const char *name, char *out, size_t bytes)
 /* "optim.lr" or "model.seed or data.seed": keys whose part behind the dot is this word. */
 static bool same_leaf(const char *word, char *text, size_t bytes)
 {
-    const char *names[LS_CONFIG_KEYS_MAX];
-    size_t count = config_names(names), used = 0;
-    for (size_t i = 0; i < count && used < bytes; i++)
-        if (strcmp(leaf_of(names[i]), word) == 0)
+    size_t used = 0;
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name && used < bytes; key++)
+        if (strcmp(leaf_of(key->name), word) == 0)
             used +=
-                (size_t)snprintf(text + used, bytes - used, "%s%s", used ? " or " : "", names[i]);
+                (size_t)snprintf(text + used, bytes - used, "%s%s", used ? " or " : "", key->name);
     return used > 0;
 }
 

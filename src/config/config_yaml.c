@@ -33,15 +33,9 @@ static int unknown_key(struct reader *reader, struct ls_yaml_place at, const cha
     return fail(reader, at, what);
 }
 
-/* The index of the group's first key; -1 if name is no group. */
 static int group_index(const char *name)
 {
-    const char *names[LS_CONFIG_KEYS_MAX];
-    size_t count = config_names(names), length = strlen(name);
-    for (size_t i = 0; i < count; i++)
-        if (strncmp(names[i], name, length) == 0 && names[i][length] == '.')
-            return (int)i;
-    return -1;
+    return ls_config_group_index(ls_config_keys(NULL), name);
 }
 
 /* A map under a name that is no group. */
@@ -83,8 +77,7 @@ static int read_scalar(struct reader *reader, struct ls_yaml_place key_at, const
     int status = ls_yaml_once(&reader->yaml, &reader->seen[index], key_at, name);
     if (status)
         return status;
-    size_t count;
-    const struct ls_config_key *key = &ls_config_keys(&count)[index];
+    const struct ls_config_key *key = &ls_config_keys(NULL)[index];
     bool plain = !reader->yaml.event->scalar.value ||
                  fy_token_scalar_style(reader->yaml.event->scalar.value) == FYSS_PLAIN;
     char text[LS_CONFIG_TEXT_BYTES], why[256];

@@ -219,8 +219,7 @@ static bool value_text(const json_t *value, char *text, size_t bytes)
 
 static struct ls_config_origin *origin_of(struct ls_config *config, const struct ls_config_key *key)
 {
-    size_t count;
-    return &config->origin[key - ls_config_keys(&count)];
+    return &config->origin[key - ls_config_keys(NULL)];
 }
 
 static const char *value_of(const struct ls_config *config, const struct ls_config_key *key,

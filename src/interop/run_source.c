@@ -53,21 +53,20 @@ static int run_configure(const struct ls_model_source *source, struct interop_ke
     static const char *const others[] = {"preset", "from",    "vocab_multiple",
                                          "seed",   "dropout", NULL};
     const struct finished *f = source->data;
-    size_t count, prefix = strlen("model.");
-    const struct ls_config_key *all = ls_config_keys(&count);
+    size_t prefix = strlen("model.");
     int status = LS_OK;
     keys->name = f->run;
     keys->arch = f->config.model.arch;
-    for (size_t i = 0; i < count && !status; i++) {
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name && !status; key++) {
         char value[4 * LS_CONFIG_TEXT_BYTES];
-        const char *key = all[i].name + prefix, *const *other = others;
-        if (strncmp(all[i].name, "model.", prefix))
+        const char *leaf = key->name + prefix, *const *other = others;
+        if (strncmp(key->name, "model.", prefix))
             continue;
-        while (*other && strcmp(*other, key))
+        while (*other && strcmp(*other, leaf))
             other++;
-        ls_config_value(&f->config, &all[i], value, sizeof value);
-        if (!*other && ls_family_reads(keys->arch, key))
-            status = interop_key_set(keys, key, value, all[i].name);
+        ls_config_value(&f->config, key, value, sizeof value);
+        if (!*other && ls_family_reads(keys->arch, leaf))
+            status = interop_key_set(keys, leaf, value, key->name);
     }
     return status;
 }

@@ -153,21 +153,22 @@ int ls_cluster_set(struct ls_cluster *cluster, const char *path, const char *val
 {
     char name[CLUSTER_NAME_BYTES], why[CLUSTER_VALUE_BYTES], what[512];
     struct ls_cluster changed = *cluster;
-    size_t count;
     int link = 0, status = LS_OK;
     snprintf(name, sizeof name, "%s", path);
     if (strncmp(path, "link.", 5) == 0 || strncmp(path, "links.", 6) == 0)
         status = resolve_link(cluster, path, name, sizeof name, &link, error);
     if (status)
         return status;
-    int index = strlen(path) < sizeof name + LS_CLUSTER_NAME_BYTES ? cluster_key_index(name) : -1;
+    int index = strlen(path) < sizeof name + LS_CLUSTER_NAME_BYTES
+                    ? ls_config_key_index(cluster_keys(), name)
+                    : -1;
     if (index < 0) {
-        if (cluster_is_group(name))
+        if (ls_config_group_index(cluster_keys(), name) >= 0)
             return ls_error_set(error, LS_ECONFIG, "%s is a group: expected a key of it", name);
         cluster_unknown(name, what, sizeof what);
         return ls_error_set(error, LS_ECONFIG, "%s", what);
     }
-    const struct ls_config_key *key = &cluster_keys(&count)[index];
+    const struct ls_config_key *key = &cluster_keys()[index];
     if (!ls_config_parse(key, cluster_slot(&changed, key, link), value, false, why, sizeof why))
         return ls_error_set(error, LS_ECONFIG, "%.150s = %.80s: expected %s", path,
                             *value ? value : "(nothing)", why);

@@ -101,39 +101,22 @@ static const struct ls_config_key keys[] = {
         "failures an hour of an accelerator with its share of the host"),
     KEY("restart", SECONDS, "300", 0, 1e7, NULL, AT(restart_s),
         "time from a failure to the next step, without lost work"),
+    {.name = NULL},
 };
-enum { KEYS = sizeof keys / sizeof *keys };
+enum { KEYS = sizeof keys / sizeof *keys - 1 };
 _Static_assert((int)KEYS <= (int)CLUSTER_KEYS_MAX, "raise CLUSTER_KEYS_MAX");
 
 const struct ls_word cluster_dtypes[] = {
     {"fp32", LS_F32}, {"bf16", LS_BF16}, {"fp16", LS_F16}, {"u8", LS_U8}, {NULL, 0}};
 
-const struct ls_config_key *cluster_keys(size_t *count)
+const struct ls_config_key *cluster_keys(void)
 {
-    *count = KEYS;
     return keys;
-}
-
-int cluster_key_index(const char *name)
-{
-    for (int i = 0; i < (int)KEYS; i++)
-        if (strcmp(keys[i].name, name) == 0)
-            return i;
-    return -1;
 }
 
 bool cluster_key_is_link(const struct ls_config_key *key)
 {
     return strncmp(key->name, "links.", 6) == 0;
-}
-
-bool cluster_is_group(const char *name)
-{
-    size_t length = strlen(name);
-    for (size_t i = 0; i < KEYS; i++)
-        if (strncmp(keys[i].name, name, length) == 0 && keys[i].name[length] == '.')
-            return true;
-    return false;
 }
 
 void cluster_unknown(const char *name, char *what, size_t bytes)

@@ -9,12 +9,8 @@ enum { CLUSTER_NAME_BYTES = 64, CLUSTER_VALUE_BYTES = 256, CLUSTER_KEYS_MAX = 48
 
 /* The keys of the file. Those of a link are named "links.KEY" and lie in a struct ls_cluster_link;
  * one without an initial is required. */
-const struct ls_config_key *cluster_keys(size_t *count);
-/* -1: there is none of that name. */
-int cluster_key_index(const char *name);
+const struct ls_config_key *cluster_keys(void);
 bool cluster_key_is_link(const struct ls_config_key *key);
-/* Some key is "name.KEY". */
-bool cluster_is_group(const char *name);
 /* "unknown key acelerator: did you mean accelerator?" */
 void cluster_unknown(const char *name, char *what, size_t bytes);
 /* Where the value lies, of a link in links[link]. */

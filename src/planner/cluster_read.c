@@ -137,8 +137,7 @@ static int read_cells(struct reader *reader, char cells[][CLUSTER_NAME_BYTES], i
 /* The value of keys[index] is the current event; on success, its end. */
 static int read_figure(struct reader *reader, struct ls_yaml_place key_at, int index)
 {
-    size_t count;
-    const struct ls_config_key *key = &cluster_keys(&count)[index];
+    const struct ls_config_key *key = &cluster_keys()[index];
     struct ls_yaml_place at = fy_event_start_mark(reader->yaml.event) ? position(reader) : key_at;
     char text[CLUSTER_VALUE_BYTES] = "", why[CLUSTER_VALUE_BYTES], what[900];
     int status = ls_yaml_once(&reader->yaml, &reader->seen[index], key_at, key->name);
@@ -168,10 +167,9 @@ static int read_figure(struct reader *reader, struct ls_yaml_place key_at, int i
 /* Every required key of the cluster, or of the link that was read, was seen. */
 static int check_required(struct reader *reader, bool of_link, struct ls_yaml_place at)
 {
-    size_t count;
-    const struct ls_config_key *keys = cluster_keys(&count);
+    const struct ls_config_key *keys = cluster_keys();
     char what[2 * CLUSTER_VALUE_BYTES + 80], why[CLUSTER_VALUE_BYTES];
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; keys[i].name; i++) {
         if (cluster_key_is_link(&keys[i]) != of_link || keys[i].initial || reader->seen[i].line)
             continue;
         ls_config_expected(&keys[i], why, sizeof why);
@@ -323,8 +321,7 @@ static int read_value(void *user, struct ls_yaml_place at, const char *name, con
 static int read_links(struct reader *reader)
 {
     struct ls_cluster *cluster = reader->cluster;
-    size_t keys;
-    const struct ls_config_key *key = cluster_keys(&keys);
+    const struct ls_config_key *keys = cluster_keys();
     int status = LS_OK;
     if (!is_at(reader, FYET_SEQUENCE_START))
         return fail(reader, position(reader), "links: expected a list, from the innermost link");
@@ -335,8 +332,8 @@ static int read_links(struct reader *reader)
                  (int)LS_CLUSTER_LINKS_MAX);
         if (cluster->links == LS_CLUSTER_LINKS_MAX || !is_at(reader, FYET_MAPPING_START))
             return fail(reader, at, what);
-        for (size_t i = 0; i < keys; i++)
-            if (cluster_key_is_link(&key[i]))
+        for (size_t i = 0; keys[i].name; i++)
+            if (cluster_key_is_link(&keys[i]))
                 reader->seen[i] = (struct ls_yaml_place){0, 0};
         cluster_link_defaults(&cluster->link[cluster->links]);
         reader->link_at[cluster->links++] = at;
@@ -350,7 +347,7 @@ static int read_links(struct reader *reader)
 static int read_group(struct reader *reader, struct ls_yaml_place at, const char *name)
 {
     char what[512], prefix[LS_YAML_NAME_BYTES + 2];
-    if (strcmp(name, "measured") != 0 && !cluster_is_group(name)) {
+    if (strcmp(name, "measured") != 0 && ls_config_group_index(cluster_keys(), name) < 0) {
         cluster_unknown(name, what, sizeof what);
         return fail(reader, at, what);
     }
@@ -365,7 +362,7 @@ static int read_group(struct reader *reader, struct ls_yaml_place at, const char
 static int read_value(void *user, struct ls_yaml_place at, const char *name, const char *key)
 {
     struct reader *reader = user;
-    int index = cluster_key_index(name);
+    int index = ls_config_key_index(cluster_keys(), name);
     /* A dot in a key would say twice which group it is in. */
     if (strchr(key, '.') || !*key)
         return fail(reader, at, "expected a key without dots: write a group, and keys in it");

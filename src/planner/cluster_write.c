@@ -31,37 +31,32 @@ static void move_to_group(FILE *file, char *open, const char *name)
 
 static void write_keys(const struct ls_cluster *cluster, FILE *file)
 {
-    size_t count;
-    const struct ls_config_key *keys = cluster_keys(&count);
     char open[CLUSTER_NAME_BYTES] = "", value[CLUSTER_VALUE_BYTES];
-    for (size_t i = 0; i < count; i++) {
-        if (cluster_key_is_link(&keys[i]))
+    for (const struct ls_config_key *key = cluster_keys(); key->name; key++) {
+        if (cluster_key_is_link(key))
             continue;
-        move_to_group(file, open, keys[i].name);
+        move_to_group(file, open, key->name);
         int depth = 0;
-        for (const char *p = keys[i].name; (p = strchr(p, '.')); p++)
+        for (const char *p = key->name; (p = strchr(p, '.')); p++)
             depth++;
-        const char *word = strrchr(keys[i].name, '.');
-        ls_config_format(&keys[i], cluster_slot_const(cluster, &keys[i], 0), value, sizeof value);
-        fprintf(file, "%*s%s: %s\n", 2 * depth, "", word ? word + 1 : keys[i].name, value);
+        const char *word = strrchr(key->name, '.');
+        ls_config_format(key, cluster_slot_const(cluster, key, 0), value, sizeof value);
+        fprintf(file, "%*s%s: %s\n", 2 * depth, "", word ? word + 1 : key->name, value);
     }
 }
 
 static void write_links(const struct ls_cluster *cluster, FILE *file)
 {
-    size_t count;
-    const struct ls_config_key *keys = cluster_keys(&count);
     char value[CLUSTER_VALUE_BYTES];
     if (cluster->links)
         fprintf(file, "links:\n");
     for (int l = 0; l < cluster->links; l++) {
         const char *before = "  - ";
-        for (size_t i = 0; i < count; i++) {
-            if (!cluster_key_is_link(&keys[i]))
+        for (const struct ls_config_key *key = cluster_keys(); key->name; key++) {
+            if (!cluster_key_is_link(key))
                 continue;
-            ls_config_format(&keys[i], cluster_slot_const(cluster, &keys[i], l), value,
-                             sizeof value);
-            fprintf(file, "%s%s: %s\n", before, strchr(keys[i].name, '.') + 1, value);
+            ls_config_format(key, cluster_slot_const(cluster, key, l), value, sizeof value);
+            fprintf(file, "%s%s: %s\n", before, strchr(key->name, '.') + 1, value);
             before = "    ";
         }
     }

@@ -71,7 +71,7 @@ static void test_nested_and_dotted_keys_are_the_same(void **state)
         if (load(&config, texts[i], &error))
             fail_msg("%s: %s", texts[i], error.text);
         assert_true(config.optim.lr == 3e-4);
-        assert_int_equal(config.optim.name, LS_CONFIG_LION);
+        assert_int_equal(config.optim.name, LS_LION);
         assert_int_equal(config.batch.global, 16);
     }
 }

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,6 +27,11 @@ double ls_shown(double value);
  * wide ones (Chinese, Japanese, Korean, emoji) with two columns. A byte that is no UTF-8 counts as
  * one. */
 size_t ls_columns_fit(const char *line, int columns);
+
+/* Text in lines of at most so many columns behind an indent; an empty line separates paragraphs. */
+void ls_print_wrapped(FILE *file, const char *text, int indent, int width);
+/* Text for troff, which reads a leading dot or quote, a backslash and a hyphen as its own. */
+void ls_print_troff(FILE *file, const char *text);
 
 #ifdef __cplusplus
 }
