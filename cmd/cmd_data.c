@@ -1,6 +1,7 @@
 /* lockstep data prepare, lockstep data inspect: parsing and printing only. */
 #include "cmd.h"
 #include "conversation.h"
+#include "lines.h"
 
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
@@ -159,25 +160,6 @@ int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
 
 /* ---- inspect -------------------------------------------------------------------------------- */
 
-static void print_escaped(const struct ls_text *text)
-{
-    putchar('"');
-    for (size_t i = 0; i < text->count; i++) {
-        unsigned char c = (unsigned char)text->bytes[i];
-        if (c == '\n')
-            fputs("\\n", stdout);
-        else if (c == '\t')
-            fputs("\\t", stdout);
-        else if (c == '"' || c == '\\')
-            printf("\\%c", c);
-        else if (c < 32 || c == 127)
-            printf("\\x%02x", c);
-        else
-            putchar(c);
-    }
-    puts("\"");
-}
-
 static int print_first(const struct ls_token_store *store, int64_t count,
                        const struct ls_tokenizer *tokenizer, struct ls_error *error)
 {
@@ -197,7 +179,8 @@ static int print_first(const struct ls_token_store *store, int64_t count,
         rc = ls_decode(tokenizer, ids, count, &text, error);
         if (!rc) {
             printf("  decoded     ");
-            print_escaped(&text);
+            cmd_json_string(stdout, text.bytes, text.count);
+            putchar('\n');
         }
     }
     ls_text_release(&text);

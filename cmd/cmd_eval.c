@@ -89,10 +89,9 @@ static int store_lines(struct evaluating *e, const struct ls_token_store *store,
             status = ls_token_store_read(store, i + 1, 1, vocabulary, &id, error);
         if (!status && id < 0)
             continue;
-        if (!status)
-            status = cmd_lines_begin(&e->lines, error);
         if (status)
             break;
+        cmd_lines_begin(&e->lines);
         cmd_lines_int(&e->lines, "sequence", i / tokens);
         cmd_lines_int(&e->lines, "position", i % tokens + 1);
         cmd_lines_token(&e->lines, ls_finished_tokenizer(e->finished), id, !isnan(logprobs[i]),
@@ -178,9 +177,7 @@ static int token_lines(struct evaluating *e, const struct texts *t, int64_t i, b
     int status = LS_OK;
     for (int64_t k = 0; k < request->tokens.count && !status; k++) {
         bool known = k >= request->first;
-        status = cmd_lines_begin(&e->lines, error);
-        if (status)
-            break;
+        cmd_lines_begin(&e->lines);
         if (numbered)
             cmd_lines_int(&e->lines, "index", i);
         cmd_lines_int(&e->lines, "position", k);
@@ -251,9 +248,7 @@ static int request_lines(struct evaluating *e, const struct texts *t, struct ls_
     struct cmd_lines out;
     int status = cmd_lines_open(&out, e->asked->output, error);
     for (int64_t i = 0; i < t->requests.count && !status; i++) {
-        status = cmd_lines_begin(&out, error);
-        if (status)
-            break;
+        cmd_lines_begin(&out);
         cmd_lines_int(&out, "index", i);
         cmd_lines_double(&out, "loglikelihood", t->scores[i].loglikelihood);
         cmd_lines_bool(&out, "is_greedy", t->scores[i].likeliest);

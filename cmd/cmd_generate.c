@@ -90,9 +90,7 @@ static int text_write(struct generating *g, int64_t prompt, const struct ls_gene
                       struct ls_error *error)
 {
     struct cmd_lines *lines = &g->lines;
-    int status = cmd_lines_begin(lines, error);
-    if (status)
-        return status;
+    cmd_lines_begin(lines);
     cmd_lines_int(lines, "index", prompt);
     if (ls_finished_tokenizer(g->finished))
         cmd_lines_text(lines, "text", text->text, text->bytes);
@@ -110,9 +108,7 @@ static int tokens_write(struct generating *g, const struct ls_generated *text,
 {
     int status = LS_OK;
     for (int64_t i = 0; i < text->count && !status; i++) {
-        status = cmd_lines_begin(&g->lines, error);
-        if (status)
-            break;
+        cmd_lines_begin(&g->lines);
         cmd_lines_int(&g->lines, "position", i);
         cmd_lines_token(&g->lines, ls_finished_tokenizer(g->finished), text->ids[i], i > 0,
                         text->logprobs[i]);

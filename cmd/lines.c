@@ -16,51 +16,54 @@ int cmd_lines_open(struct cmd_lines *lines, const char *path, struct ls_error *e
     lines->open = !status;
     if (!lines->named && isatty(STDOUT_FILENO)) /* the lines themselves show how far it is */
         ls_meter_show(NULL);
+    lines->line = open_memstream(&lines->text, &lines->bytes);
+    if (!status && !lines->line)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a line");
     return status;
 }
 
-int cmd_lines_begin(struct cmd_lines *lines, struct ls_error *error)
+void cmd_lines_begin(struct cmd_lines *lines)
 {
-    lines->line = open_memstream(&lines->text, &lines->bytes);
-    if (!lines->line)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a line");
+    rewind(lines->line);
     fputc('{', lines->line);
-    return LS_OK;
 }
 
 int cmd_lines_end(struct cmd_lines *lines, struct ls_error *error)
 {
-    int status = LS_OK;
     fputs("}\n", lines->line);
-    bool wrote = !ferror(lines->line);
-    bool whole = !fclose(lines->line) && wrote;
-    if (!whole)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a line");
-    else if (lines->named)
-        status = ls_atomic_file_write(&lines->file, lines->text, lines->bytes);
-    else if (fwrite(lines->text, 1, lines->bytes, stdout) != lines->bytes || fflush(stdout))
-        status = ls_error_errno(error, errno, "standard output cannot be written");
-    if (whole && status && lines->named)
-        *error = lines->file.error;
+    if (fflush(lines->line) || ferror(lines->line))
+        return ls_error_set(error, LS_ENOMEM, "no memory for a line");
+    if (lines->named) {
+        int status = ls_atomic_file_write(&lines->file, lines->text, lines->bytes);
+        if (status)
+            *error = lines->file.error;
+        return status;
+    }
+    if (fwrite(lines->text, 1, lines->bytes, stdout) != lines->bytes || fflush(stdout))
+        return ls_error_errno(error, errno, "standard output cannot be written");
+    return LS_OK;
+}
+
+static void line_release(struct cmd_lines *lines)
+{
+    if (lines->line)
+        fclose(lines->line);
     free(lines->text);
+    ls_text_release(&lines->piece);
     lines->line = NULL;
     lines->text = NULL;
-    return status;
 }
 
 int cmd_lines_close(struct cmd_lines *lines, struct ls_error *error)
 {
-    ls_text_release(&lines->piece);
+    line_release(lines);
     lines->open = false;
     return lines->named ? ls_atomic_file_commit(&lines->file, error) : LS_OK;
 }
 
 void cmd_lines_abort(struct cmd_lines *lines)
 {
-    if (lines->line)
-        fclose(lines->line);
-    free(lines->text);
-    ls_text_release(&lines->piece);
+    line_release(lines);
     if (lines->open && lines->named)
         ls_atomic_file_abort(&lines->file);
     *lines = (struct cmd_lines){0};

@@ -19,7 +19,7 @@ struct cmd_lines {
 /* path NULL or "-": standard output. A path that cannot be written is known here. */
 int cmd_lines_open(struct cmd_lines *lines, const char *path, struct ls_error *error);
 /* A line: begin, members in their order, end. The first failure shows at end. */
-int cmd_lines_begin(struct cmd_lines *lines, struct ls_error *error);
+void cmd_lines_begin(struct cmd_lines *lines);
 void cmd_lines_int(struct cmd_lines *lines, const char *key, int64_t value);
 void cmd_lines_bool(struct cmd_lines *lines, const char *key, bool value);
 /* 17 digits; null where value is not finite. */

@@ -20,10 +20,8 @@ static const struct ls_config *given; /* the search's callback has no user */
 
 static bool is_given(const char *name)
 {
-    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++)
-        if (strcmp(key->name, name) == 0)
-            return given->origin[key - ls_config_keys(NULL)].line == LS_CONFIG_FROM_OVERRIDE;
-    return false;
+    int index = ls_config_key_index(ls_config_keys(NULL), name);
+    return index >= 0 && given->origin[index].line == LS_CONFIG_FROM_OVERRIDE;
 }
 
 bool (*planned_given(const struct ls_config *config))(const char *key)
