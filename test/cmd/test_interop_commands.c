@@ -64,9 +64,9 @@ static void test_words(void **state)
     expect("$L import out --out again", 2, "again: already exists");
     expect("$L import nowhere --out new", 16, "there is no such folder");
     expect("$L export run", 2, "--out is missing");
-    expect("$L export run --out new --format onnx", 2, "expected one of hf, peft, llmc, gguf");
-    expect("$L export run --out new --dtype int4", 2, "expected one of fp32, bf16, fp16");
-    expect("$L export run --out new --quantize int4", 2, "expected one of none, int8");
+    expect("$L export run --out new --format onnx", 2, "expected hf, peft, llmc or gguf");
+    expect("$L export run --out new --dtype int4", 2, "--dtype = int4: expected fp32, bf16, fp16");
+    expect("$L export run --out new --quantize int4", 2, "expected none or int8");
     expect("$L export run --out new --quantize int8", 2, "only --format gguf has int8");
     expect("$L export run --out new --format gguf --quantize int8 --dtype f16", 2,
            "give one of the two");
