@@ -164,7 +164,7 @@ bool convert_choose(struct convert *c, const char *ours, const char *theirs, con
 {
     char known[256] = "";
     size_t used = 0;
-    for (const struct ls_config_word *one = ls_config_key_of(ours)->words; one->word; one++) {
+    for (const struct ls_word *one = ls_config_key_of(ours)->words; one->word; one++) {
         if (convert_among(word, one->word)) {
             convert_keep(c, ours, theirs, "%s", one->word);
             return true;

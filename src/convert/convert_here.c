@@ -43,7 +43,7 @@ static bool is_named(const struct names *names, const char *name, const char *jo
 static bool key_is_named(const struct names *names, const struct ls_config_key *key)
 {
     bool is = is_named(names, key->name, "", "") || is_named(names, key->name, ": ", key->help);
-    for (const struct ls_config_word *word = key->words; word && word->word && !is; word++)
+    for (const struct ls_word *word = key->words; word && word->word && !is; word++)
         is = is_named(names, key->name, "=", word->word);
     return is;
 }

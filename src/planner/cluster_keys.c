@@ -23,10 +23,8 @@ static const struct ls_word topologies[] = {
 
 /* Of a link, "links.KEY". An initial of "" is that of bf16. */
 static const struct ls_config_key keys[] = {
-    KEY("name", NAME, REQUIRED, 1, LS_CLUSTER_NAME_BYTES, NULL, AT(name),
-        "name of the cluster"),
-    KEY("hosts", INT, REQUIRED, 1, 1e6, NULL, AT(hosts),
-        "machines"),
+    KEY("name", NAME, REQUIRED, 1, LS_CLUSTER_NAME_BYTES, NULL, AT(name), "name of the cluster"),
+    KEY("hosts", INT, REQUIRED, 1, 1e6, NULL, AT(hosts), "machines"),
     KEY("accelerators", INT, REQUIRED, 1, 1e5, NULL, AT(accelerators),
         "GPUs of each host, or cores of a CPU"),
     KEY("accelerator.name", NAME, REQUIRED, 1, LS_CLUSTER_NAME_BYTES, NULL, ACCELERATOR(name),
@@ -44,8 +42,7 @@ static const struct ls_config_key keys[] = {
     KEY("accelerator.product_share", REAL, "0.75", LEAST_SHARE, 1, NULL, ACCELERATOR(product_share),
         "share of the peak that large products reach"),
     KEY("accelerator.attention_share", REAL, "0.5", LEAST_SHARE, 1, NULL,
-        ACCELERATOR(attention_share),
-        "share of the peak that attention reaches"),
+        ACCELERATOR(attention_share), "share of the peak that attention reaches"),
     KEY("accelerator.pass_share", REAL, "0.85", LEAST_SHARE, 1, NULL, ACCELERATOR(pass_share),
         "share of the bandwidth that elementwise passes reach"),
     KEY("accelerator.tile", PAIR, "[128, 256]", 1, 65536, NULL, ACCELERATOR(tile_m),
@@ -71,8 +68,7 @@ static const struct ls_config_key keys[] = {
         "read rate of a host's local disks; 0: there are none"),
     KEY("disk.write", RATE, "0", 0, LARGE, NULL, AT(disk_write_bytes_per_s),
         "write rate of a host's local disks; 0: there are none"),
-    KEY("disk.size", SIZE, "0", 0, LARGE, NULL, AT(disk_bytes),
-        "size of a host's local disks"),
+    KEY("disk.size", SIZE, "0", 0, LARGE, NULL, AT(disk_bytes), "size of a host's local disks"),
     KEY("links.name", NAME, REQUIRED, 1, LS_CLUSTER_NAME_BYTES, NULL, OF_LINK(name),
         "its name, also for `--what-if`"),
     KEY("links.joins", INT, REQUIRED, 1, 1e11, NULL, OF_LINK(joins),
