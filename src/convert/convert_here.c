@@ -5,25 +5,34 @@
 #include <fnmatch.h>
 #include <string.h>
 
+enum { PATTERNS_MAX = 16 };
 struct names {
-    const char *patterns;
+    char pattern[PATTERNS_MAX][64];
+    bool says[PATTERNS_MAX]; /* it has ": ", and so have the texts that it is held against */
+    int count;
     char *found;
 };
 
-/* Whether a pattern is that text: of the patterns those count that have ": " where the text does.
- */
-static bool matches(const char *patterns, const char *text)
+static void patterns_split(struct names *names, const char *patterns)
+{
+    for (const char *at = patterns; *at; at += *at == '|') {
+        size_t length = strcspn(at, "|");
+        char *pattern = names->pattern[names->count];
+        LS_ASSERT(names->count < PATTERNS_MAX && length < sizeof names->pattern[0]);
+        memcpy(pattern, at, length);
+        pattern[length] = '\0';
+        names->says[names->count++] = strstr(pattern, ": ") != NULL;
+        at += length;
+    }
+}
+
+/* Whether a pattern is that text. */
+static bool matches(const struct names *names, const char *text)
 {
     bool says = strstr(text, ": ");
-    for (const char *at = patterns; *at; at += *at == '|') {
-        char one[64];
-        size_t length = strcspn(at, "|");
-        LS_ASSERT(length < sizeof one);
-        snprintf(one, sizeof one, "%.*s", (int)length, at);
-        at += length;
-        if (says == (strstr(one, ": ") != NULL) && fnmatch(one, text, FNM_CASEFOLD) == 0)
+    for (int i = 0; i < names->count; i++)
+        if (says == names->says[i] && fnmatch(names->pattern[i], text, FNM_CASEFOLD) == 0)
             return true;
-    }
     return false;
 }
 
@@ -32,8 +41,9 @@ static bool is_named(const struct names *names, const char *name, const char *jo
                      const char *rest)
 {
     char text[1024];
-    snprintf(text, sizeof text, "%s%s%s", name, joint, rest);
-    if (!matches(names->patterns, text))
+    LS_ASSERT(strlen(name) + strlen(joint) + strlen(rest) < sizeof text);
+    stpcpy(stpcpy(stpcpy(text, name), joint), rest);
+    if (!matches(names, text))
         return false;
     bool help = strcmp(joint, ": ") == 0 && strchr(name, '.');
     snprintf(names->found, LS_CONVERT_HERE_BYTES, "%.120s", help ? name : text);
@@ -63,9 +73,10 @@ static bool family_is_named(const struct names *names, enum ls_arch arch)
 
 bool ls_convert_here(const char *patterns, char found[LS_CONVERT_HERE_BYTES])
 {
-    const struct names names = {patterns, found};
+    struct names names = {.found = found};
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);
+    patterns_split(&names, patterns);
     for (size_t i = 0; i < count; i++)
         if (key_is_named(&names, &keys[i]))
             return true;

@@ -40,7 +40,8 @@ bool ls_convert_rule_key(const struct ls_convert_rule *rule, int i, char key[LS_
     }
     int length = (int)strcspn(at, "|");
     LS_ASSERT(length < LS_CONVERT_KEY_BYTES);
-    snprintf(key, LS_CONVERT_KEY_BYTES, "%.*s", length, at);
+    memcpy(key, at, (size_t)length);
+    key[length] = '\0';
     return length > 0;
 }
 
@@ -48,15 +49,13 @@ const struct ls_convert_rule *convert_rule_of(const struct convert_project *proj
                                               const char *key)
 {
     const struct ls_convert_rule *found = NULL;
-    size_t longest = 0;
-    char theirs[LS_CONVERT_KEY_BYTES];
+    size_t longest = 0, bytes = strlen(key), length;
     for (const struct ls_convert_rule *rule = project->rules; rule->theirs; rule++)
-        for (int i = 0; ls_convert_rule_key(rule, i, theirs); i++) {
-            size_t length = strlen(theirs);
-            if (strcmp(theirs, key) == 0)
+        for (const char *at = rule->theirs; *at; at += length + (at[length] == '|')) {
+            length = strcspn(at, "|");
+            if (length == bytes && memcmp(at, key, bytes) == 0)
                 return rule;
-            if (length > longest && theirs[length - 1] == '*' &&
-                strncmp(theirs, key, length - 1) == 0) {
+            if (length > longest && at[length - 1] == '*' && strncmp(at, key, length - 1) == 0) {
                 longest = length;
                 found = rule;
             }

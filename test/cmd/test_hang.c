@@ -78,7 +78,9 @@ static int rank_main(int argc, char **argv)
     turned->ranks = RANKS;
     all_say = RANKS - 1;
     self = atoi(getenv("OMPI_COMM_WORLD_RANK"));
-    return cmd_train(argc - 1, argv + 1);
+    int code = EXIT_FAILURE;
+    cmd_run("train", argc - 1, argv + 1, &code);
+    return code;
 }
 
 /* The processes of the job that trains into `out`, by rank. */

@@ -298,7 +298,7 @@ static const struct {
     {"gpt2_tiny", "n_layer", "\"two\"", "n_layer|two|whole number"},
     {"gpt2_tiny", "n_layer", "[2]", "n_layer = [2]"},
     {"gpt2_tiny", "n_layer", "3", "tensor h.2.|is missing"},
-    {"gpt2_tiny", "n_layer", "1", "h.1.|no place"},
+    {"gpt2_tiny", "n_layer", "1", "h.1.|does not belong"},
     {"gpt2_tiny", "n_positions", "32", "wpe.weight is [16, 32]|config.json makes it [32, 32]"},
     {"gpt2_tiny", "vocab_size", "60", "wte.weight is [61, 32]|makes it [60, 32]"},
     {"gpt2_tiny", "tie_word_embeddings", "false", "tensor lm_head.weight [61, 32] is missing"},
