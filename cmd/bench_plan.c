@@ -33,8 +33,7 @@ static void silence(struct bench *bench, const struct ls_comm *world)
         bench->silent = ls_comm_rank(world) > 0;
 }
 
-/* ---- rehearsals -------------------------------------------------------------------------------
- */
+/* ---- rehearsals ------------------------------------------------------------------------------ */
 
 /* A rank that sleeps: what it owes of time, so that many short ops are slept for at once. */
 struct sleeper {
@@ -92,8 +91,7 @@ static int cluster_slow(struct ls_cluster *cluster, double times, int64_t ranks,
     return status;
 }
 
-/* ---- real steps -------------------------------------------------------------------------------
- */
+/* ---- real steps ------------------------------------------------------------------------------ */
 
 static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
@@ -121,8 +119,7 @@ static int run_real(struct bench *bench, struct ls_error *error)
     return status;
 }
 
-/* ---- the command ------------------------------------------------------------------------------
- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static int asked_read(const struct cmd_args *args, struct bench *bench, struct ls_error *error)
 {

@@ -36,8 +36,7 @@ struct bench {
     int ranks;
 };
 
-/* ---- what moved ------------------------------------------------------------------------------
- */
+/* ---- what moved ------------------------------------------------------------------------------ */
 
 /* Adds sign times what was moved and waited for so far. */
 static void account_add(struct account *account, const struct ls_trainer *trainer, int sign,
@@ -85,8 +84,7 @@ static int account_close(struct bench *bench, const struct ls_trainer *trainer,
     return LS_OK;
 }
 
-/* ---- the steps -------------------------------------------------------------------------------
- */
+/* ---- the steps ------------------------------------------------------------------------------- */
 
 static void note_step(struct bench *bench, int64_t step, const struct ls_step_report *report)
 {

@@ -32,8 +32,7 @@ static void leaf_make(struct bench *b, int64_t leaf)
     ls_normal_fill(ls_philox_key_of((uint64_t)leaf, "leaf"), 0, b->elements, 0, 1e-3, b->leaf);
 }
 
-/* ---- the chain -------------------------------------------------------------------------------
- */
+/* ---- the chain ------------------------------------------------------------------------------- */
 
 static int chain_add(struct bench *b, int64_t leaf, struct ls_error *error)
 {

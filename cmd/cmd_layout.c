@@ -12,8 +12,7 @@
 /* Rows of a list, and slots of a schedule, before they are cut short; columns of its drawing. */
 enum { SHOWN = 16, SLOTS_SHOWN = 80, COLUMNS = 100 };
 
-/* ---- ranks and groups -------------------------------------------------------------------------
- */
+/* ---- ranks and groups ------------------------------------------------------------------------ */
 
 static void print_head(const struct ls_layout *layout)
 {
@@ -98,8 +97,7 @@ static void print_groups(const struct ls_layout *layout)
     }
 }
 
-/* ---- shards -----------------------------------------------------------------------------------
- */
+/* ---- shards ---------------------------------------------------------------------------------- */
 
 /* "[rows, columns]" */
 static void shape_text(int dims, const int64_t *shape, char text[48])
@@ -158,8 +156,7 @@ static int print_shards(const struct ls_layout *layout, struct ls_error *error)
                        layout->model.layers + 1, error);
 }
 
-/* ---- stages and schedule ----------------------------------------------------------------------
- */
+/* ---- stages and schedule --------------------------------------------------------------------- */
 
 static void print_stages(const struct ls_layout *layout, const struct ls_stage_cost *costs)
 {
@@ -215,8 +212,7 @@ static int print_schedule(const struct ls_layout *layout, const struct ls_schedu
     return status;
 }
 
-/* ---- costs ------------------------------------------------------------------------------------
- */
+/* ---- costs ----------------------------------------------------------------------------------- */
 
 /* Of many pipeline ranks the first and the last are shown. */
 static int64_t skipped(const struct ls_layout *layout, int64_t pp)
@@ -274,16 +270,14 @@ static int print_memory(const struct ls_config *config, const struct ls_layout *
     return LS_OK;
 }
 
-/* ---- the picture ------------------------------------------------------------------------------
- */
+/* ---- the picture ----------------------------------------------------------------------------- */
 
 static int draw(const void *layout, FILE *file, struct ls_error *error)
 {
     return ls_layout_draw_schedule(layout, 0, file, error);
 }
 
-/* ---- the command ------------------------------------------------------------------------------
- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static int check(const struct ls_config *config, const struct ls_layout *layout,
                  struct ls_error *error)

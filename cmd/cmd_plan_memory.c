@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- kinds of ranks ---------------------------------------------------------------------------
- */
+/* ---- kinds of ranks -------------------------------------------------------------------------- */
 
 static bool same(const struct ls_memory_plan *a, const struct ls_memory_plan *b)
 {
@@ -60,8 +59,7 @@ static const struct plan_ranks *most_of(const struct plan_shown *shown)
     return most;
 }
 
-/* ---- tables -----------------------------------------------------------------------------------
- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 static void bytes_print(const size_t bytes[LS_MEMORY_KINDS], size_t all)
 {
@@ -99,8 +97,7 @@ static void tables_print(const struct plan_shown *shown, bool one)
     }
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------
- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void json_bytes(const size_t bytes[LS_MEMORY_KINDS], size_t all)
 {
@@ -130,8 +127,7 @@ static void json_print(const struct plan_shown *shown)
     printf("]}\n");
 }
 
-/* ---- the picture ------------------------------------------------------------------------------
- */
+/* ---- the picture ----------------------------------------------------------------------------- */
 
 static int draw(const void *context, FILE *file, struct ls_error *error)
 {
@@ -139,8 +135,7 @@ static int draw(const void *context, FILE *file, struct ls_error *error)
     return ls_memory_draw(shown->config, shown->layout, most_of(shown)->rank, 0, file, error);
 }
 
-/* ---- the command ------------------------------------------------------------------------------
- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static int show(struct plan_shown *shown, const struct cmd_args *args, struct ls_error *error)
 {

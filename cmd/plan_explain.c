@@ -6,8 +6,7 @@
 
 #include <stdio.h>
 
-/* ---- state ------------------------------------------------------------------------------------
- */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 /* Bytes a parameter that Rajbhandari et al. 2020 (ZeRO) count in mixed precision with Adam: weights
  * and gradients of two bytes, masters and two states of four each; over d ranks. */
@@ -103,8 +102,7 @@ static int state_print(const struct plan_shown *shown, const struct plan_ranks *
     return LS_OK;
 }
 
-/* ---- activations ------------------------------------------------------------------------------
- */
+/* ---- activations ----------------------------------------------------------------------------- */
 
 /* Korthikanti et al. 2022, table 2: bytes that a layer of a GPT keeps of a micro-batch, s b h (10 +
  * 24 / t) and all of it / t with sequence parallel; plus 5 a s^2 b / t of attention's matrices. */
@@ -142,8 +140,7 @@ static void activations_print(const struct plan_shown *shown, const struct plan_
         puts("  The textbook's values have two bytes; in fp32 they have four.");
 }
 
-/* ---- a model that textbooks like --------------------------------------------------------------
- */
+/* ---- a model that textbooks like ------------------------------------------------------------- */
 
 static int seven_plan(int zero, struct ls_layout *layout, struct ls_memory_plan *plan,
                       struct ls_error *error)

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what is asked ----------------------------------------------------------------------------
- */
+/* ---- what is asked --------------------------------------------------------------------------- */
 
 /* A search's options have nothing to choose from here. */
 static int goals_check(const struct cmd_args *args, struct ls_error *error)
@@ -40,8 +39,7 @@ static int figures_change(struct ls_cluster *cluster, const char *text, struct l
     return status;
 }
 
-/* ---- what is shown ----------------------------------------------------------------------------
- */
+/* ---- what is shown --------------------------------------------------------------------------- */
 
 static void json_print(const struct ls_layout *layout, const struct ls_forecast *f)
 {
@@ -114,8 +112,7 @@ static int show(const struct cmd_args *args, const struct ls_forecast_ask *ask,
     return status;
 }
 
-/* ---- the command ------------------------------------------------------------------------------
- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 int plan_layout(const struct cmd_args *args, struct ls_error *error)
 {

@@ -13,8 +13,7 @@ static double tokens_of(const struct ls_config *config)
     return (double)config->batch.global * (double)config->data.sequence;
 }
 
-/* ---- keys that stay ---------------------------------------------------------------------------
- */
+/* ---- keys that stay -------------------------------------------------------------------------- */
 
 static const struct ls_config *given; /* the search's callback has no user */
 
@@ -30,8 +29,7 @@ bool (*planned_given(const struct ls_config *config))(const char *key)
     return is_given;
 }
 
-/* ---- numbers ----------------------------------------------------------------------------------
- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 struct shown {
     char text[48];
@@ -71,8 +69,7 @@ static struct shown count(double n)
     return out;
 }
 
-/* ---- the list ---------------------------------------------------------------------------------
- */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 void planned_head(const struct ls_search_options *options)
 {
@@ -131,8 +128,7 @@ void planned_counts(const struct ls_search *search, double took_s)
                "of the list\n");
 }
 
-/* ---- one plan ---------------------------------------------------------------------------------
- */
+/* ---- one plan -------------------------------------------------------------------------------- */
 
 static void part(const char *name, double s, const struct ls_forecast *f)
 {
@@ -276,8 +272,7 @@ void planned_details(const struct ls_search_options *options, const struct ls_se
     planned_forecast(options, &config, applied ? &layout : NULL, &plan->forecast);
 }
 
-/* ---- what if ----------------------------------------------------------------------------------
- */
+/* ---- what if --------------------------------------------------------------------------------- */
 
 int planned_change(struct ls_cluster *cluster, const char *change, struct ls_error *error)
 {

@@ -124,8 +124,7 @@ static bool waits(const struct timeline *timeline)
     return false;
 }
 
-/* ---- colours ----------------------------------------------------------------------------------
- */
+/* ---- colours --------------------------------------------------------------------------------- */
 
 /* Each account its own, but where another one that is drawn has it. */
 static void colours_choose(struct timeline *timeline)
@@ -159,8 +158,7 @@ static struct ls_picture_class class_of(const struct timeline *timeline, int kin
     return class;
 }
 
-/* ---- the picture ------------------------------------------------------------------------------
- */
+/* ---- the picture ----------------------------------------------------------------------------- */
 
 /* What is drawn of the lane's kinds. Returns where what follows begins; file NULL: only that. */
 static int legend_draw(const struct timeline *timeline, const struct lane *lane, int y, FILE *file)
@@ -254,8 +252,7 @@ static int timeline_write(const void *context, FILE *file, struct ls_error *erro
     return LS_OK;
 }
 
-/* ---- the trace --------------------------------------------------------------------------------
- */
+/* ---- the trace ------------------------------------------------------------------------------- */
 
 static void event_write(void *user, const struct ls_simulated_span *span)
 {

@@ -12,11 +12,12 @@ families  only src/nn/family_*.c know what a family of models is: no other code 
           one, or compares a configuration's arch
 clocks    no test sleeps, sets an alarm, asks for the time or gives a command a time limit: it waits
           for an event (test/support/await.h), and tools/run-tests.py ends what gets nowhere
-headers   every public header compiles alone, as C and as C++
+headers   every public header compiles alone, as C and as C++, and cites no page that is not in the
+          tree; a header's guard is its path; a private header is included by its path below src/
 lengths   functions of more than 70 lines or 8 parameters, files of more than 800 lines (outside
           tests)
 format    clang-format finds nothing to change; no trailing white space, lines end with \\n,
-          at most 100 columns
+          at most 100 columns; a ruler is one line
 
 Exceptions stand in tools/tidy-exceptions.txt, each with its reason; one that is no longer needed is
 an error. Prints one line a finding, `file:line: what`, and exits with 1 if there is any.
@@ -343,6 +344,28 @@ def check_headers(tidy):
                 tidy.find(result[0], 1, result[1])
 
 
+PAGES_ELSEWHERE = re.compile(r"\b(?:DESIGN|FORMATS|STYLE|PROSE)\b")
+
+
+def guard_of(header):
+    return re.sub(r"\W", "_", re.sub(r"^(?:include|src)/", "", header)).upper()
+
+
+def check_header_words(tidy):
+    for path in (f for f in tidy.files if f.endswith(CODE)):
+        text = tidy.read(path)
+        guard = re.search(r"^#ifndef (\w+)\n#define \1$", text, re.MULTILINE)
+        if path.endswith(".h") and guard and guard.group(1) != guard_of(path):
+            tidy.find(path, 1, f"its guard is {guard.group(1)}: expected {guard_of(path)}")
+        for number, line in enumerate(text.split("\n"), 1):
+            found = re.match(r'#include "([^"/]+)"', line)
+            if path.startswith("src/") and found:
+                folder = os.path.dirname(path).removeprefix("src/")
+                tidy.find(path, number, f'expected "{folder}/{found.group(1)}"')
+            if path.startswith("include/") and PAGES_ELSEWHERE.search(line):
+                tidy.find(path, number, "cites a page that is not in the tree")
+
+
 # ---- lengths ------------------------------------------------------------------------------------
 
 NAME_BEFORE_PARENTHESIS = re.compile(r"([A-Za-z_]\w*)\s*\(")
@@ -412,12 +435,15 @@ def check_white_space(tidy):
             continue
         if "/golden/" in path:
             continue
-        text = tidy.read(path)
+        text, ruler = tidy.read(path), False
         if text and not text.endswith("\n"):
             tidy.find(path, text.count("\n") + 1, "the last line has no end")
         for number, line in enumerate(text.split("\n"), 1):
             if line != line.rstrip():
                 tidy.find(path, number, "trailing white space")
+            if path.endswith(CODE) and line == " */" and ruler:
+                tidy.find(path, number, "a ruler of two lines: expected one, of at most 100 columns")
+            ruler = line.startswith("/* ----") and "*/" not in line
             if path.endswith(CODE) and len(line.expandtabs(8)) > COLUMNS_MAX:
                 tidy.find(path, number, f"{len(line)} columns: expected at most {COLUMNS_MAX}")
 
@@ -453,6 +479,8 @@ BROKEN_TREE = {
     "src/ops/many.c": "/* Too many. */\nstatic int many(int a, int b, int c, int d, int e, int f, "
                       "int g,\n                int (*h)(int, int), int i)\n{\n    g();\n}\n",
     "src/ops/kern/a.c": "/* Kernels. */\nint k;\n",
+    "src/ops/near.c": '/* Near. */\n#include "private.h"\n/* ---- a\n */\nint n;\n',
+    "include/lockstep/cites.h": "#ifndef CITES_H\n#define CITES_H\n/* (DESIGN: sums) */\n#endif\n",
     "src/ops/kern/short.c": "/* TODO */\nint k;\n",
     "src/ops/b.c": "int f(void)\n{\n" + "    g();\n" * 70 + "}\n",
     "src/ops/long.c": "int x;\n" * 801,
@@ -475,6 +503,10 @@ BROKEN_FINDINGS = [
     ("src/ops/private.h", "src/ops/circle.h -> src/ops/private.h -> src/ops/circle.h"),
     ("src/ops/many.c", "many has 9 parameters"),
     ("src/ops/kern/a.c", "has the name of src/base/a.c"),
+    ("src/ops/near.c", 'expected "ops/private.h"'),
+    ("src/ops/near.c", "a ruler of two lines"),
+    ("include/lockstep/cites.h", "expected LOCKSTEP_CITES_H"),
+    ("include/lockstep/cites.h", "cites a page"),
     ("src/ops/kern/short.c", "expected a comment on top"),
     ("src/ops/long.c", "expected a comment on top"),
     ("src/ops/b.c", "f has 73 lines"),
@@ -517,6 +549,7 @@ def run(root, fix, with_format):
     check_families(tidy)
     check_clocks(tidy)
     check_headers(tidy)
+    check_header_words(tidy)
     check_lengths(tidy)
     check_white_space(tidy)
     if with_format:

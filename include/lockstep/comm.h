@@ -83,7 +83,7 @@ int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct 
 int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error);
 /* Local. What a communicator over MPI of so many ranks allocates for its first sum, and keeps. */
 int64_t ls_comm_mpi_sum_bytes(int ranks);
-/* True where this process was started by an MPI launcher or srun (FORMATS: who am I). */
+/* True where this process was started by an MPI launcher or srun (doc/mpi.md). */
 bool ls_mpi_launched(void);
 /* How many ranks are on this machine as the launcher says, before MPI begins: of several hosts of
  * an srun the most that one has. 0 where it does not say. */

@@ -31,8 +31,7 @@
 extern "C" {
 #endif
 
-/* ---- the runner ------------------------------------------------------------------------------
- */
+/* ---- the runner ------------------------------------------------------------------------------ */
 
 /* What a runner is made of; pointers are borrowed. */
 struct ls_runner_parts {
@@ -62,8 +61,7 @@ int ls_runner_new(const struct ls_runner_parts *parts, struct ls_runner **out,
                   struct ls_error *error);
 void ls_runner_free(struct ls_runner *runner);
 
-/* ---- evaluation ------------------------------------------------------------------------------
- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 struct ls_eval_report {
     double loss;          /* mean over tokens, nats */
@@ -121,8 +119,7 @@ int ls_runner_score_choices(struct ls_runner *runner, const struct ls_choices *c
                             int64_t examples, struct ls_choice_report *report,
                             struct ls_error *error);
 
-/* ---- text ------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 struct ls_generate {
     const char *prompt;
@@ -143,8 +140,7 @@ int ls_runner_generate(struct ls_runner *runner, const struct ls_generate *gener
 int ls_runner_sample(struct ls_runner *runner, const char *prompt, char **text,
                      struct ls_error *error);
 
-/* ---- many prompts ----------------------------------------------------------------------------
- */
+/* ---- many prompts ---------------------------------------------------------------------------- */
 
 /* Why a text ends: it has as many tokens as asked for; a text to stop at; a token that ends it; or
  * the model's context is full. */

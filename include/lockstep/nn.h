@@ -96,7 +96,7 @@ struct ls_model_config {
                                    * fnmatch(3), "wte.*,h.0.*", with commas between; "": none */
 };
 
-/* The part of the recipe that fixes the order of sums (DESIGN: the law of sums). */
+/* The part of the recipe that fixes the order of sums (ARCHITECTURE.md: the law of sums). */
 struct ls_numerics {
     enum ls_dtype act; /* LS_F32, LS_BF16 or LS_F16: what forward and backward compute in */
     int64_t tp_tiles;  /* S2: divides heads, kv_heads * head_dim, ffn and vocab_padded; kv_heads
@@ -107,8 +107,7 @@ struct ls_numerics {
     bool fast;              /* lifts S2 to S4: bits depend on the micro-batching */
 };
 
-/* ---- families ---------------------------------------------------------------------------------
- */
+/* ---- families -------------------------------------------------------------------------------- */
 
 /* A published shape to start from. */
 struct ls_preset {
@@ -207,8 +206,7 @@ int ls_frozen_check(const struct ls_model_config *config, struct ls_error *error
  * below it, and the backward ends there. */
 int ls_model_lowest_trained(const struct ls_model_config *config);
 
-/* ---- what tensor parallel may cut ---------------------------------------------------------------
- */
+/* ---- what tensor parallel may cut ------------------------------------------------------------ */
 
 /* Local. Whether sums over heads, feed-forward width and vocabulary can be cut in that many tiles:
  * LS_ELAYOUT with the reason. */
@@ -220,8 +218,7 @@ int ls_model_admits_tiles(const struct ls_model_config *config, int64_t tp_tiles
 int ls_model_admits_tp(const struct ls_model_config *config, const struct ls_numerics *numerics,
                        int64_t tp, struct ls_error *error);
 
-/* ---- what a rank holds ------------------------------------------------------------------------
- */
+/* ---- what a rank holds ----------------------------------------------------------------------- */
 
 /* A part of the model: some of the layers (pipeline parallel), and of each a tensor-parallel slice:
  * heads, columns of the ffn and rows of the vocabulary in tp equal parts. A zero struct is not

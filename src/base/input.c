@@ -13,8 +13,7 @@
 
 enum { HINT_ENTRIES_MAX = 10000, READ_BYTES_MIN = 1 << 16 };
 
-/* ---- a name that is not there -----------------------------------------------------------------
- */
+/* ---- a name that is not there ---------------------------------------------------------------- */
 
 /* Cuts one of the endings off name. */
 static void strip(char *name, const char *const *endings)
@@ -90,8 +89,7 @@ void ls_path_hint(const char *path, const char *const *endings, char *text, size
     }
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static const char *kind_name(mode_t mode)
 {
@@ -157,8 +155,7 @@ int ls_file_open(const char *path, unsigned kinds, int code, int *fd, int64_t *s
     return LS_OK;
 }
 
-/* ---- reading whole ----------------------------------------------------------------------------
- */
+/* ---- reading whole --------------------------------------------------------------------------- */
 
 static int too_large(const char *path, int64_t size, size_t limit, int code, struct ls_error *error)
 {

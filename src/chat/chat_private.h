@@ -1,6 +1,6 @@
 /* What the files of src/chat share: the values, nodes and state of a template that is rendered. */
-#ifndef CHAT_PRIVATE_H
-#define CHAT_PRIVATE_H
+#ifndef CHAT_CHAT_PRIVATE_H
+#define CHAT_CHAT_PRIVATE_H
 
 #include <lockstep/chat.h>
 

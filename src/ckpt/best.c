@@ -1,6 +1,6 @@
 /* RUN/checkpoints/best: a file that names the checkpoint with the lowest validation loss. A file
  * and not a link, so that every way of copying a run keeps it. */
-#include "format.h"
+#include "ckpt/format.h"
 
 #include <lockstep/base/json.h>
 

@@ -1,5 +1,5 @@
 /* Opens a checkpoint: state.json, then both files, each against its size and its digest. */
-#include "format.h"
+#include "ckpt/format.h"
 
 #include <lockstep/base/json.h>
 

@@ -1,5 +1,5 @@
 /* Writes a checkpoint aside, and gives it its name when all of it is on the disk. */
-#include "format.h"
+#include "ckpt/format.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Which checkpoint a user means: a run's directory or one of its checkpoints, and a step. */
-#include "format.h"
+#include "ckpt/format.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* What readers and writers of checkpoints share: number types' names, digests as text, paths. */
-#include "format.h"
+#include "ckpt/format.h"
 
 #include <dirent.h>
 #include <errno.h>

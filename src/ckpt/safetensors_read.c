@@ -1,5 +1,5 @@
 /* Reads safetensors: the file is mapped, and every size and place in its header is checked. */
-#include "format.h"
+#include "ckpt/format.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>

@@ -1,5 +1,5 @@
 /* Writes safetensors: the header first, then each tensor as it comes, its size checked. */
-#include "format.h"
+#include "ckpt/format.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * sleeps, is stopped or has died. No locks: a rank writes its own record, word by word, under a
  * version that a reader checks before and after. It may lie in memory that processes share, so it
  * holds no pointers. */
-#ifndef LOCKSTEP_COMM_FLIGHT_H
-#define LOCKSTEP_COMM_FLIGHT_H
+#ifndef COMM_FLIGHT_H
+#define COMM_FLIGHT_H
 
 #include "comm/internal.h"
 

@@ -6,8 +6,8 @@
  *
  * A message is taken only if it carries the job's token (random, spread over MPI), has the length
  * of its kind, and holds values in range. */
-#ifndef LOCKSTEP_COMM_INQUIRE_H
-#define LOCKSTEP_COMM_INQUIRE_H
+#ifndef COMM_INQUIRE_H
+#define COMM_INQUIRE_H
 
 #include "comm/flight.h"
 

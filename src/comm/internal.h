@@ -1,8 +1,8 @@
 /* What the files of src/comm share: the call that a user made, the transport's vtable, the order of
  * sums and the cutting arithmetic. Names: n = group size, piece = what one rank owns of a buffer.
  */
-#ifndef LOCKSTEP_COMM_INTERNAL_H
-#define LOCKSTEP_COMM_INTERNAL_H
+#ifndef COMM_INTERNAL_H
+#define COMM_INTERNAL_H
 
 #include <lockstep/comm.h>
 #include <lockstep/trace.h>

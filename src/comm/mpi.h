@@ -2,8 +2,8 @@
  * MPI_THREAD_SERIALIZED suffices. Who waits drives the engine itself; a progress thread, started
  * with the first non-blocking operation, drives it while nobody waits and something is pending, and
  * sleeps with growing pauses when nothing moves. */
-#ifndef LOCKSTEP_COMM_MPI_H
-#define LOCKSTEP_COMM_MPI_H
+#ifndef COMM_MPI_H
+#define COMM_MPI_H
 
 #include "comm/flight.h"
 #include "comm/rounds.h"

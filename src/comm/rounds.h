@@ -13,8 +13,8 @@
  *                   Short ones, and any over two ranks, go from the root to all in one phase
  *   all_gather, all_to_all   one phase
  */
-#ifndef LOCKSTEP_COMM_ROUNDS_H
-#define LOCKSTEP_COMM_ROUNDS_H
+#ifndef COMM_ROUNDS_H
+#define COMM_ROUNDS_H
 
 #include "comm/internal.h"
 

@@ -7,15 +7,14 @@
  * not interrupted.
  *
  * One mutex, the world's, guards all state but the block counter. Blocks are done without it. */
-#ifndef LOCKSTEP_COMM_THREAD_H
-#define LOCKSTEP_COMM_THREAD_H
+#ifndef COMM_THREAD_H
+#define COMM_THREAD_H
 
 #include "comm/flight.h"
 
 #include <pthread.h>
 
-/* ---- thread_work.c: what an operation does once all ranks have posted -------------------------
- */
+/* ---- thread_work.c: what an operation does once all ranks have posted ------------------------ */
 
 struct work {
     const struct comm_call *calls; /* [n], by rank; send and recv: [0] sends, [1] receives */
@@ -31,8 +30,7 @@ struct work {
 void comm_work_plan(struct work *work);
 void comm_work_run(const struct work *work, int64_t index);
 
-/* ---- thread_op.c: posting, matching, waiting; called with the world's mutex held --------------
- */
+/* ---- thread_op.c: posting, matching, waiting; called with the world's mutex held ------------- */
 
 enum op_state {
     OP_POSTING, /* some rank has yet to post */
@@ -131,8 +129,7 @@ void comm_group_leave(struct thread_group *group, int rank);
 bool comm_group_grow(struct thread_group *group, int count);
 void comm_op_free_list(struct thread_op *list);
 
-/* ---- thread_helper.c: threads that do blocks while every rank computes ------------------------
- */
+/* ---- thread_helper.c: threads that do blocks while every rank computes ----------------------- */
 
 void comm_helper_offer(struct ls_world *world, struct thread_op *op);
 void comm_helper_withdraw(struct ls_world *world, struct thread_op *op);

@@ -1,5 +1,5 @@
 /* Layouts of a recipe, drawn at random. */
-#include "draw.h"
+#include "compare/draw.h"
 
 #include <lockstep/compare.h>
 
@@ -91,8 +91,7 @@ void ls_compare_one_rank(const struct ls_config *config, struct ls_config *one)
     layout_clear(one);
 }
 
-/* ---- what a layout has ------------------------------------------------------------------------
- */
+/* ---- what a layout has ----------------------------------------------------------------------- */
 
 /* Whether a step of the recipe has a micro-batch that is smaller than the one before it. */
 static bool has_smaller(const struct ls_layout *layout)

@@ -1,5 +1,5 @@
 /* What drawn layouts have in them, and what they lack. */
-#include "draw.h"
+#include "compare/draw.h"
 
 #include <lockstep/compare.h>
 

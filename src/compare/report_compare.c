@@ -1,5 +1,5 @@
 /* Two runs side by side: whether they are equal, their figures, and how they were configured. */
-#include "report_private.h"
+#include "compare/report_private.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The report's curves, throughput, and where the time went. */
-#include "report_private.h"
+#include "compare/report_private.h"
 
 #include <lockstep/trace/picture.h>
 

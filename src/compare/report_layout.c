@@ -1,5 +1,5 @@
 /* The report's pictures of what the planner says of the configuration: ranks, memory, schedule. */
-#include "report_private.h"
+#include "compare/report_private.h"
 
 #include <lockstep/base/words.h>
 #include <lockstep/trace/picture.h>

@@ -1,5 +1,5 @@
 /* The report's lists: evaluations, checkpoints, events, and the configuration. */
-#include "report_private.h"
+#include "compare/report_private.h"
 
 #include <dirent.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* The page of a run, or of two: its head, and its sections in order. */
-#include "report_private.h"
+#include "compare/report_private.h"
 
 #include <lockstep/trace/picture.h>
 

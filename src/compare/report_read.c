@@ -1,5 +1,5 @@
 /* What a run's directory holds, read once: in memory that does not grow with its length. */
-#include "report_private.h"
+#include "compare/report_private.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>

@@ -1,5 +1,5 @@
 /* Defaults, overrides, and the texts of errors about keys. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <stdarg.h>
 #include <string.h>

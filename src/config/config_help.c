@@ -1,6 +1,6 @@
 /* What a key means, where families of models have a say in it: {word} in a key's text stands for
  * what they say, so that a new family or preset is named everywhere at once. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -22,8 +22,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct help *help, const c
     help->used += (size_t)length;
 }
 
-/* ---- what one family says ---------------------------------------------------------------------
- */
+/* ---- what one family says -------------------------------------------------------------------- */
 
 enum { SAID_BYTES = 96 };
 
@@ -64,8 +63,7 @@ static void say_ffn(const struct ls_family *family, char said[SAID_BYTES])
                  (long)family->ffn.multiple);
 }
 
-/* ---- what all say -----------------------------------------------------------------------------
- */
+/* ---- what all say ---------------------------------------------------------------------------- */
 
 static bool is_reader(const struct help *help, int arch)
 {

@@ -1,5 +1,5 @@
 /* From a configuration to a layout. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <string.h>
 

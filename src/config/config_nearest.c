@@ -1,5 +1,5 @@
 /* The nearest configuration that works: few keys changed, by small factors. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <math.h>
 #include <stdlib.h>

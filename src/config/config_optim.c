@@ -1,5 +1,5 @@
 /* What a resolved configuration tells the optimizer. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * from the current folder; ${here} in it stands for the folder of the file, and A|B is the first of
  * the two that exists. A run's config.yaml is written so: a run that was moved alone still finds
  * its data, and so does one that was moved together with it. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* What the files of the configuration share. */
-#ifndef CONFIG_PRIVATE_H
-#define CONFIG_PRIVATE_H
+#ifndef CONFIG_CONFIG_PRIVATE_H
+#define CONFIG_CONFIG_PRIVATE_H
 
 #include <lockstep/config.h>
 

@@ -1,5 +1,5 @@
 /* What of a configuration may change the bits of the result. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Fills what is automatic and refuses combinations that cannot be honoured: better one clear line
  * before the run than a key that silently does nothing. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <string.h>
 

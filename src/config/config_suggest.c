@@ -1,5 +1,5 @@
 /* What a refusal says works: other ranks, the nearest configuration, another recipe. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <lockstep/base/words.h>
 

@@ -1,5 +1,5 @@
 /* The table of keys: everything that a reader may set is declared here, once. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* What was meant by a key that does not exist: its name elsewhere, another group, a slip. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* One value: from text, to text, against its bounds. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <lockstep/base/figure.h>
 

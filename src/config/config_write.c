@@ -1,5 +1,5 @@
 /* The configuration and its table, written for machines and for readers. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/words.h>

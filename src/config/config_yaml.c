@@ -1,6 +1,6 @@
 /* From YAML, event by event, to the keys of the table: nothing is built that could grow with a
  * hostile file, and every event knows its line and column. */
-#include "config_private.h"
+#include "config/config_private.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/yaml.h>

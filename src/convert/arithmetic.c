@@ -4,7 +4,7 @@
  *   product factor { (*|/|%) factor }
  *   factor  number | NAME | $NAME | ${NAME} | ${NAME:-number} | (sum) | $((sum)) | - factor | + ...
  */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #include <ctype.h>
 #include <stdlib.h>

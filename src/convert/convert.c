@@ -1,6 +1,6 @@
 /* Conversion: reads a source, gives each of its keys a fate, and lets the project derive the rest.
  */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/words.h>

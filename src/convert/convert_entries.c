@@ -1,5 +1,5 @@
 /* The flat list of keys and values that every source is read into. */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #include <math.h>
 #include <stdlib.h>

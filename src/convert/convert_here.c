@@ -1,6 +1,6 @@
 /* What is here: the names that a reason of a refusal is held against. The table of the
  * configuration and the families have them, so what is added there is known at once. */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #include <fnmatch.h>
 #include <string.h>

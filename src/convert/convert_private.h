@@ -1,7 +1,7 @@
 /* What the files of the converter share: the entries that a source was read into, and what the
  * translation of a project asks and says. */
-#ifndef CONVERT_PRIVATE_H
-#define CONVERT_PRIVATE_H
+#ifndef CONVERT_CONVERT_PRIVATE_H
+#define CONVERT_CONVERT_PRIVATE_H
 
 #include <lockstep/config.h>
 #include <lockstep/convert.h>

@@ -1,5 +1,5 @@
 /* The tables of all projects, and how a key is found in one. */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The configuration that a conversion gives: its keys with where each comes from, then what was
  * left out and why. What is written is read back before anyone gets it. */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #include <lockstep/base/file.h>
 

@@ -1,5 +1,5 @@
 /* DeepSpeed's keys, row by row (deepspeed/runtime/config.py and the modules' own, 2020 to 2026). */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #define ZERO      "zero_optimization."
 #define OFFLOADED "how memory is moved, not what is computed: windows are chosen here"

@@ -1,6 +1,6 @@
 /* Megatron-LM's arguments for the model, the layout and memory: what several say together, and its
  * defaults. */
-#include "megatron.h"
+#include "convert/megatron.h"
 
 #include <math.h>
 #include <string.h>

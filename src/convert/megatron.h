@@ -2,7 +2,7 @@
 #ifndef CONVERT_MEGATRON_H
 #define CONVERT_MEGATRON_H
 
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 /* Numbers that several arguments give, for those that depend on them; 0 = unknown. */
 struct megatron {

@@ -1,11 +1,10 @@
 /* Which family of models Megatron-LM's arguments describe: each argument asks for something that
  * layers have, and the families are asked who has it. */
-#include "megatron.h"
+#include "convert/megatron.h"
 
 #include <string.h>
 
-/* ---- what families have: sets of bits 1 << enum ls_arch ---------------------------------------
- */
+/* ---- what families have: sets of bits 1 << enum ls_arch -------------------------------------- */
 
 enum { ALL = (1 << LS_ARCHES) - 1 };
 

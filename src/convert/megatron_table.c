@@ -1,6 +1,6 @@
 /* Megatron-LM's arguments, row by row (megatron/training/arguments.py, 2019 to 2026), and those of
  * the launchers before it. Tables are grouped as its arguments are. */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #define TOKENS    "tokens are made before: `lockstep data prepare`"
 #define ENCODERS  "no family has an encoder and a decoder", "*encoder*|*: *cross*"

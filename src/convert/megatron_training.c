@@ -1,5 +1,5 @@
 /* Megatron-LM's arguments for training and data: what several say together, and its defaults. */
-#include "megatron.h"
+#include "convert/megatron.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* JSON as people write it, with comments, into entries. jansson reads it; the lines of keys, which
  * jansson does not keep, are found beside it. */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #include <lockstep/base/json.h>
 

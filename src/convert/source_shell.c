@@ -2,7 +2,7 @@
  * ends with a backslash, sums, and the variables and arrays that the script sets are understood;
  * here-documents are passed over. Nothing is run, and what only a run would know stays as it is
  * written. */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* TOML 1.0 as configuration files use it, into entries. It is ours because Debian 12 has no C
  * library for TOML; dates, which no configuration here has, are refused by name. */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* torchtitan's configuration: what several of its keys say together, and its defaults. */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* torchtitan's keys, row by row (config_manager.py of 2024, job_config.py of 2025, configs.py of
  * 2026), under the sections that they had over time. */
-#include "convert_private.h"
+#include "convert/convert_private.h"
 
 #define IMAGES     "it belongs to a model of images", "*image*|*vision*|*pixel*|*: *vision*"
 #define PYTHON     "a module of Python is not read", "*python*|*custom_*"

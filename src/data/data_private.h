@@ -1,7 +1,7 @@
 /* What the files of src/data share: file checks, text sources, store writers. Tokenizers have a
  * header of their own. */
-#ifndef DATA_PRIVATE_H
-#define DATA_PRIVATE_H
+#ifndef DATA_DATA_PRIVATE_H
+#define DATA_DATA_PRIVATE_H
 
 #include <lockstep/data.h>
 

@@ -1,5 +1,5 @@
 /* A memory tier: transfers in order, cut into pieces for those who move them. */
-#include "tier_private.h"
+#include "device/tier_private.h"
 
 #include <errno.h>
 #include <stdio.h>

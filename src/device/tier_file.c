@@ -1,6 +1,6 @@
 /* The file of a memory tier: a rank's own, locked, its blocks taken at the start, gone at the end.
  */
-#include "tier_private.h"
+#include "device/tier_private.h"
 
 #include <dirent.h>
 #include <errno.h>

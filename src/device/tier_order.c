@@ -1,5 +1,5 @@
 /* The order of a memory tier: what a transfer has to wait for. */
-#include "tier_private.h"
+#include "device/tier_private.h"
 
 static bool overlap(size_t a, size_t a_bytes, size_t b, size_t b_bytes)
 {

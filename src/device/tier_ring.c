@@ -1,6 +1,6 @@
 /* One thread that feeds io_uring with the pieces of a memory tier: the system moves many at a time.
  */
-#include "tier_private.h"
+#include "device/tier_private.h"
 
 #include <errno.h>
 #include <liburing.h>

@@ -1,5 +1,5 @@
 /* Threads that move the pieces of a memory tier: one copies host memory, several read and write. */
-#include "tier_private.h"
+#include "device/tier_private.h"
 
 #include <errno.h>
 #include <signal.h>

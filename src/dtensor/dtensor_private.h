@@ -1,6 +1,6 @@
 /* What the files of dtensor/ share: one cut of one dim, and the steps of a redistribution. */
-#ifndef DTENSOR_PRIVATE_H
-#define DTENSOR_PRIVATE_H
+#ifndef DTENSOR_DTENSOR_PRIVATE_H
+#define DTENSOR_DTENSOR_PRIVATE_H
 
 #include <lockstep/dtensor.h>
 

@@ -1,5 +1,5 @@
 /* How a model's own folder says that its texts are drawn and end. */
-#include "infer_private.h"
+#include "infer/infer_private.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>

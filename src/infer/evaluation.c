@@ -1,6 +1,6 @@
 /* Validation loss in any layout: each data-parallel rank takes whole leaves, which go through the
  * stages one micro-batch at a time; the sum is exact, so it does not depend on who takes which. */
-#include "infer_private.h"
+#include "infer/infer_private.h"
 
 #include <math.h>
 #include <stdlib.h>

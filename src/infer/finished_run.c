@@ -1,5 +1,5 @@
 /* A finished run, opened for evaluation and generation in any layout. */
-#include "infer_private.h"
+#include "infer/infer_private.h"
 
 #include <lockstep/base/meter.h>
 #include <lockstep/ckpt.h>

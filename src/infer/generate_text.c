@@ -1,5 +1,5 @@
 /* Generation: of many prompts in a decoder that is as large as they need, and of one. */
-#include "writing.h"
+#include "infer/writing.h"
 
 #include <lockstep/base/words.h>
 

@@ -1,6 +1,6 @@
 /* Weights of a finished run's model, in the compute type, as evaluation and generation read them.
  */
-#include "infer_private.h"
+#include "infer/infer_private.h"
 
 #include <stdlib.h>
 #include <string.h>

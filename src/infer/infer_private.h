@@ -1,6 +1,6 @@
 /* Private to infer. */
-#ifndef INFER_PRIVATE_H
-#define INFER_PRIVATE_H
+#ifndef INFER_INFER_PRIVATE_H
+#define INFER_INFER_PRIVATE_H
 
 #include <lockstep/infer.h>
 
@@ -41,8 +41,7 @@ int runner_forward(struct ls_runner *runner, struct ls_model *model, struct ls_m
 int runner_decoder(struct ls_runner *runner, const struct ls_decoder_size *size,
                    struct ls_error *error);
 
-/* ---- what the head found of each token -------------------------------------------------------
- */
+/* ---- what the head found of each token ------------------------------------------------------- */
 
 /* The bits of a token's log-probability, that it counts, and whether it is the likeliest. Zero
  * where this rank knows nothing of it, so that the sum over ranks is what one of them found. */
@@ -60,8 +59,7 @@ struct found_rows {
 void found_take(const struct found_rows *rows, const struct ls_micro_batch *batch, int64_t sequence,
                 uint64_t *found);
 
-/* ---- weights ---------------------------------------------------------------------------------
- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 /* The weights of this rank's layers as a model reads them, where nothing trains them. */
 struct held_weights {

@@ -1,5 +1,5 @@
 /* Files of prompts and of texts to score: lines of text, or JSON lines. */
-#include "infer_private.h"
+#include "infer/infer_private.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
@@ -467,8 +467,7 @@ void ls_requests_release(struct ls_text_requests *requests)
     *requests = (struct ls_text_requests){0};
 }
 
-/* ---- one text --------------------------------------------------------------------------------
- */
+/* ---- one text -------------------------------------------------------------------------------- */
 
 int ls_token_text_read(const char *path, const struct ls_text_reader *reader,
                        struct ls_token_list *out, struct ls_error *error)

@@ -1,6 +1,6 @@
 /* A model that is run forward alone: a micro-batch, or one token, goes through all stages of the
  * layout. */
-#include "infer_private.h"
+#include "infer/infer_private.h"
 
 #include <lockstep/base/meter.h>
 
@@ -73,8 +73,7 @@ int runner_model_make(const struct ls_model_options *options, struct ls_arena *a
     return status ? status : ls_model_new(options, arena, out, error);
 }
 
-/* ---- what the head found ---------------------------------------------------------------------
- */
+/* ---- what the head found --------------------------------------------------------------------- */
 
 union float_bits {
     float value;

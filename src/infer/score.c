@@ -1,7 +1,7 @@
 /* Log-probabilities of given tokens by the forward of training: texts of like length go through the
  * stages together, in micro-batches as long as the longest of them. No row's bits depend on those
  * beside or behind it, so it does not matter which texts meet. */
-#include "infer_private.h"
+#include "infer/infer_private.h"
 
 #include <stdlib.h>
 #include <string.h>

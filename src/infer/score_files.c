@@ -1,5 +1,5 @@
 /* Scores of requests and of multiple choices: each is texts for ls_runner_score. */
-#include "infer_private.h"
+#include "infer/infer_private.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* Texts continued from prompts, many at a time: each has a place in the decoder, and a step feeds
  * the next tokens of all of them. When one ends, the next prompt takes its place. */
-#include "writing.h"
+#include "infer/writing.h"
 
 #include <stdlib.h>
 #include <string.h>

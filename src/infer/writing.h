@@ -2,7 +2,7 @@
 #ifndef INFER_WRITING_H
 #define INFER_WRITING_H
 
-#include "infer_private.h"
+#include "infer/infer_private.h"
 
 /* A text that is being continued, in its place of the decoder. */
 struct written {

@@ -1,6 +1,6 @@
 /* A model goes out: its tensors by the names of others, in blocks. The formats are export_*.c. */
-#include "gguf.h"
-#include "staging.h"
+#include "interop/gguf.h"
+#include "interop/staging.h"
 
 #include <lockstep/base/meter.h>
 

@@ -1,5 +1,5 @@
 /* A GGUF file: its head, made in memory, then each tensor as it comes. */
-#include "gguf.h"
+#include "interop/gguf.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* A folder that transformers' from_pretrained reads: config.json, weights in shards, and what came
  * with the model. */
-#include "export_private.h"
+#include "interop/export_private.h"
 
 #include <lockstep/config/inputs.h>
 

@@ -1,6 +1,6 @@
 /* llm.c's model_*.bin: sixteen arrays, each over all layers, the table padded to whole 128 rows. */
-#include "export_private.h"
-#include "llmc_layout.h"
+#include "interop/export_private.h"
+#include "interop/llmc_layout.h"
 
 #include <string.h>
 

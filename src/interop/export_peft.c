@@ -1,5 +1,5 @@
 /* Adapters alone, as peft's from_pretrained reads them. */
-#include "export_private.h"
+#include "interop/export_private.h"
 
 #include <string.h>
 

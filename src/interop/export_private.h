@@ -1,9 +1,9 @@
 /* What the formats of an export share: a model's tensors as a format has them, read in blocks. */
-#ifndef EXPORT_PRIVATE_H
-#define EXPORT_PRIVATE_H
+#ifndef INTEROP_EXPORT_PRIVATE_H
+#define INTEROP_EXPORT_PRIVATE_H
 
-#include "interop_private.h"
-#include "pump.h"
+#include "interop/interop_private.h"
+#include "interop/pump.h"
 
 /* A tensor of a format: rows of our parameters, one below the other. A vector has one column. */
 enum { OUT_PARTS_MAX = 4, OUT_NAME_BYTES = LS_PARAM_NAME_MAX + 33 };

@@ -1,5 +1,5 @@
 /* Values of a parameter, of its part, from where a source has them. */
-#include "interop_private.h"
+#include "interop/interop_private.h"
 
 #include <string.h>
 

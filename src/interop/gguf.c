@@ -1,5 +1,5 @@
 /* GGUF's names of tensors, and its metadata of a model. */
-#include "gguf.h"
+#include "interop/gguf.h"
 
 #include <ctype.h>
 #include <math.h>

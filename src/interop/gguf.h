@@ -2,7 +2,7 @@
 #ifndef INTEROP_GGUF_H
 #define INTEROP_GGUF_H
 
-#include "export_private.h"
+#include "interop/export_private.h"
 
 enum { GGUF_VERSION = 3, GGUF_ALIGNMENT = 32 };
 /* Types of values. */

@@ -1,5 +1,5 @@
 /* Q8_0, ggml's int8: of 32 values one scale in fp16 and 32 integers. */
-#include "gguf.h"
+#include "interop/gguf.h"
 
 #include <math.h>
 #include <string.h>

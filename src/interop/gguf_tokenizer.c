@@ -1,5 +1,5 @@
 /* tokenizer.json, or vocab.json and merges.txt, as GGUF's metadata of a tokenizer. */
-#include "gguf.h"
+#include "interop/gguf.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* A folder of Hugging Face's as a source: config.json, and the safetensors that hold the weights,
  * in one file or in shards that an index lists. */
-#include "interop_private.h"
+#include "interop/interop_private.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* config.json and the configuration's group `model`: one table of the keys that all families have,
  * before which a family's own goes (struct ls_hf_key in lockstep/nn.h), read in both directions. */
-#include "interop_private.h"
+#include "interop/interop_private.h"
 
 #include <math.h>
 #include <stdlib.h>

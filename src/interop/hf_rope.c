@@ -1,6 +1,6 @@
 /* Rotary positions in config.json: rope_theta and rope_scaling as transformers 4 writes them, and
  * rope_parameters as transformers 5 does. Where both are, rope_scaling counts, as there. */
-#include "interop_private.h"
+#include "interop/interop_private.h"
 
 #include <string.h>
 

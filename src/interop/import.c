@@ -1,8 +1,8 @@
 /* A run of another program's model: configuration, weights as a checkpoint of step 0, and what goes
  * with them. */
-#include "interop_private.h"
-#include "pump.h"
-#include "staging.h"
+#include "interop/interop_private.h"
+#include "interop/pump.h"
+#include "interop/staging.h"
 
 #include <lockstep/base/meter.h>
 #include <lockstep/config/inputs.h>

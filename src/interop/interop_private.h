@@ -1,6 +1,6 @@
 /* What the files of interop share. */
-#ifndef INTEROP_PRIVATE_H
-#define INTEROP_PRIVATE_H
+#ifndef INTEROP_INTEROP_PRIVATE_H
+#define INTEROP_INTEROP_PRIVATE_H
 
 #include <lockstep/base/json.h>
 #include <lockstep/ckpt.h>

@@ -1,5 +1,5 @@
 /* llm.c's model_*.bin as a source: GPT-2's weights in float32 (version 3) or bf16 (version 5). */
-#include "llmc_layout.h"
+#include "interop/llmc_layout.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef INTEROP_LLMC_LAYOUT_H
 #define INTEROP_LLMC_LAYOUT_H
 
-#include "interop_private.h"
+#include "interop/interop_private.h"
 
 enum {
     LLMC_MAGIC = 20240326,

@@ -1,6 +1,6 @@
 /* A model in files, whatever kind they are: what model.from, import and finished models read. */
-#include "interop_private.h"
-#include "staging.h"
+#include "interop/interop_private.h"
+#include "interop/staging.h"
 
 #include <lockstep/base/words.h>
 #include <lockstep/config/inputs.h>

@@ -1,6 +1,6 @@
 /* Adapters in PEFT's files: adapter_config.json and adapter_model.safetensors, as lora.from reads
  * them. */
-#include "interop_private.h"
+#include "interop/interop_private.h"
 
 #include <math.h>
 #include <string.h>

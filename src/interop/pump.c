@@ -1,5 +1,5 @@
 /* A thread that writes blocks while others are made. */
-#include "pump.h"
+#include "interop/pump.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* A run of Lockstep as a source: the parameters of one of its checkpoints. */
-#include "interop_private.h"
+#include "interop/interop_private.h"
 
 #include <lockstep/config/inputs.h>
 
@@ -97,8 +97,7 @@ static int run_locate(const struct ls_model_source *source, const struct ls_para
     return LS_OK;
 }
 
-/* ---- adapters ---------------------------------------------------------------------------------
- */
+/* ---- adapters -------------------------------------------------------------------------------- */
 
 const struct ls_config *run_adapted(const struct ls_model_source *source)
 {

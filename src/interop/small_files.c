@@ -1,5 +1,5 @@
 /* Paths, JSON that is written, and values as errors show them. */
-#include "interop_private.h"
+#include "interop/interop_private.h"
 
 #include <stdlib.h>
 #include <string.h>

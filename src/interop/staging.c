@@ -1,5 +1,5 @@
 /* A folder that appears complete or not at all, and copies of files. */
-#include "staging.h"
+#include "interop/staging.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* What is trained: adapters of low rank, which matrices have them, their names here and in PEFT's
  * files; and parameters that are frozen. lora.c computes with them. */
-#include "program.h"
+#include "nn/program.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -12,8 +12,7 @@ static char *word_next(char *text, char **save)
     return strtok_r(text, ", ", save);
 }
 
-/* ---- matrices that have adapters --------------------------------------------------------------
- */
+/* ---- matrices that have adapters ------------------------------------------------------------- */
 
 static bool is_matrix(const struct parameter *p)
 {
@@ -114,8 +113,7 @@ int ls_lora_targets(enum ls_arch arch, const char *names, uint64_t *targets, str
                     : ls_error_set(error, LS_ECONFIG, "it names no matrix: expected all, or names");
 }
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* An A that several matrices share has the name of what they are together: "attn.qkv.lora_a". */
 void adapter_name(const struct adapted *pair, int i, char name[LS_PARAM_NAME_MAX + 1])
@@ -158,8 +156,7 @@ bool ls_param_adapter(const struct ls_params *params, const struct ls_model_conf
     return true;
 }
 
-/* ---- what is frozen ---------------------------------------------------------------------------
- */
+/* ---- what is frozen -------------------------------------------------------------------------- */
 
 bool parameter_adapts(const struct parameter *p)
 {

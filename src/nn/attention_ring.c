@@ -6,7 +6,7 @@
  *
  * In the backward each rank sends its sums for a half chunk to the rank that has it, which adds
  * ranks by the tree. */
-#include "step_attention.h"
+#include "nn/step_attention.h"
 
 enum { TAG_KEYS = 1, TAG_SUMS = 2 };
 
@@ -137,8 +137,7 @@ static float *state_of(const struct ring *ring, const struct ls_attention *a, in
     return (float *)((char *)w->buffers.state + (size_t)i * bytes);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 int ring_forward(struct attending *w)
 {

@@ -1,7 +1,7 @@
 /* Attention of sequences in segments. A query segment is contiguous in tokens, but keys and values
  * lie tile by tile and, under context parallel, on several ranks: they are put in the order of
  * tokens first, in the forward and again in the backward. */
-#include "step_attention.h"
+#include "nn/step_attention.h"
 
 struct ls_attention segment_of(const struct attending *w, int i)
 {
@@ -82,8 +82,7 @@ int segments_forward(struct attending *w)
     return status;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /* pair = the sums of d_k and d_v over segment i's queries and all their heads. */
 static int segment_sums(void *context, int i, float *pair)

@@ -1,6 +1,6 @@
 /* Generation: a model of micro-batches of rows of several texts, with a key/value cache for each.
  * Rows of a text follow each other, where it stands; no row's bits depend on what is beside it. */
-#include "model.h"
+#include "nn/model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,7 @@ struct ls_decoder {
     int64_t vocabulary; /* of the model, padding too */
 };
 
-/* ---- buffers ----------------------------------------------------------------------------------
- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 static void buffers_take(struct ls_decoder *d, struct ls_arena *arena)
 {
@@ -145,8 +144,7 @@ void ls_decoder_free(struct ls_decoder *d)
     free(d);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 void ls_decoder_reset(struct ls_decoder *d, int64_t sequence)
 {

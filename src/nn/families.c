@@ -1,5 +1,5 @@
 /* The families of models, and what their tables mean for a configuration. */
-#include "model.h"
+#include "nn/model.h"
 
 #include <string.h>
 
@@ -58,8 +58,7 @@ int program_values(const struct program *program)
     return count;
 }
 
-/* ---- keys of the configuration ----------------------------------------------------------------
- */
+/* ---- keys of the configuration --------------------------------------------------------------- */
 
 static bool is_among(const char *const *keys, const char *key)
 {
@@ -92,8 +91,7 @@ bool ls_family_reads(enum ls_arch arch, const char *key)
     return !others || names(arch, key);
 }
 
-/* ---- parameters -------------------------------------------------------------------------------
- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 bool parameter_present(const struct parameter *parameter, const struct ls_model_config *config)
 {
@@ -155,8 +153,7 @@ int64_t size_held(const struct ls_model *model, enum size size)
     return size_of(&model->config, &(struct held){model->heads, model->kv_heads, model->ffn}, size);
 }
 
-/* ---- operations -------------------------------------------------------------------------------
- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static double role_elements(const struct ls_model_config *config, const struct program *program,
                             const char *role)

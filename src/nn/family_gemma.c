@@ -1,6 +1,6 @@
 /* Gemma (Gemma Team 2024): Llama with a scaled embedding, norms by weights kept as their distance
  * from one, GeGLU, and heads whose width is a key of its own. */
-#include "family_gemma.h"
+#include "nn/family_gemma.h"
 
 static const struct parameter embedding_parameters[] = {
     LLAMA_MATRIX("table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,

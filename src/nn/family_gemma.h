@@ -3,7 +3,7 @@
 #ifndef NN_FAMILY_GEMMA_H
 #define NN_FAMILY_GEMMA_H
 
-#include "family_llama.h"
+#include "nn/family_llama.h"
 
 /* The whole programs. */
 extern const struct program gemma_embedding, gemma_head;

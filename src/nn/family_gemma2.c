@@ -1,7 +1,7 @@
 /* Gemma 2 (Gemma Team 2024): a scaled embedding, RMSNorm in front of and behind attention and mlp
  * by weights kept as their distance from one, GeGLU, soft caps of scores and logits, and a window
  * in every other block. */
-#include "family_gemma.h"
+#include "nn/family_gemma.h"
 
 static const struct parameter block_parameters[] = {
     LLAMA_MATRICES,

@@ -1,5 +1,5 @@
 /* GPT-2 (Radford et al. 2019): learned positions, LayerNorm, GELU, biases. */
-#include "program.h"
+#include "nn/program.h"
 
 static const struct parameter embedding_parameters[] = {
     {"table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS, START_NORMAL, WHEN_ALWAYS,

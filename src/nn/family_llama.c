@@ -1,6 +1,6 @@
 /* Llama (Touvron et al. 2023; Dubey et al. 2024): rotary positions, RMSNorm, SwiGLU, grouped-query
  * attention, no biases. */
-#include "family_llama.h"
+#include "nn/family_llama.h"
 
 static const struct parameter embedding_parameters[] = {
     {"table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS, START_NORMAL, WHEN_ALWAYS,

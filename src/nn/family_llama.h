@@ -3,7 +3,7 @@
 #ifndef NN_FAMILY_LLAMA_H
 #define NN_FAMILY_LLAMA_H
 
-#include "program.h"
+#include "nn/program.h"
 
 /* The whole programs. Blocks have biases of q, k and v where the model has biases. */
 extern const struct program llama_embedding, llama_block, llama_head;
@@ -49,8 +49,7 @@ extern const struct program llama_embedding, llama_block, llama_head;
                  "mlp.down_proj.weight")
 /* clang-format on */
 
-/* ---- rows of values ----------------------------------------------------------------------------
- */
+/* ---- rows of values -------------------------------------------------------------------------- */
 
 /* By what they are: of the stream, of all rows, and the statistics of a norm of the stream. */
 #define LLAMA_STREAM(name, again)                                                                  \
@@ -93,8 +92,7 @@ extern const struct program llama_embedding, llama_block, llama_head;
     [RSTD2] = LLAMA_RSTD("rstd2")
 /* clang-format on */
 
-/* ---- rows of steps -----------------------------------------------------------------------------
- */
+/* ---- rows of steps --------------------------------------------------------------------------- */
 
 /* A norm of a kind, of x, or of x + y into h. */
 #define LLAMA_RMSNORM(kind, x, y, a, rstd, h, role)                                                \

@@ -1,5 +1,5 @@
 /* Mistral (Jiang et al. 2023): Llama with a sliding window. */
-#include "family_llama.h"
+#include "nn/family_llama.h"
 
 /* The published config.json files. The tiny one is ours, for tests. */
 #define MISTRAL "context=32768 layers=32 channels=4096 heads=32 kv_heads=8 ffn=14336 "

@@ -1,6 +1,6 @@
 /* OLMo 2 (Team OLMo 2024): Llama with the norms behind attention and mlp, none in front of them,
  * and an RMSNorm of the whole rows of q and of k. */
-#include "family_llama.h"
+#include "nn/family_llama.h"
 
 static const struct parameter block_parameters[] = {
     LLAMA_MATRICES,

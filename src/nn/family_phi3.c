@@ -1,6 +1,6 @@
 /* Phi-3 and Phi-4 (Abdin et al. 2024): Llama, with matrices of q, k and v, and of gate and up, that
  * are one tensor in files, and a sliding window. */
-#include "family_llama.h"
+#include "nn/family_llama.h"
 
 #define PHI_QKV     "self_attn.qkv_proj.weight"
 #define PHI_GATE_UP "mlp.gate_up_proj.weight"

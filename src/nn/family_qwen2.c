@@ -1,5 +1,5 @@
 /* Qwen2 and Qwen2.5 (Qwen Team 2024): Llama with biases of q, k and v, and of nothing else. */
-#include "family_llama.h"
+#include "nn/family_llama.h"
 
 /* Qwen2.5, as the published config.json files of the base models have it. The tiny one is ours, for
  * tests. */

@@ -1,6 +1,6 @@
 /* Qwen3 (Qwen Team 2025), dense: Llama with an RMSNorm of each head of q and k, whose width is
  * apart from channels / heads. */
-#include "family_llama.h"
+#include "nn/family_llama.h"
 
 static const struct parameter block_parameters[] = {
     LLAMA_MATRICES,

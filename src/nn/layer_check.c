@@ -1,7 +1,7 @@
 /* Watches a layer's buffers while it runs (options.check): what is dead is poisoned, what lives has
  * a red zone behind it, and a step that asks for what is dead, or writes past the end, is named.
  * Poison is of bytes 0xff: not a number in every type that is computed in. */
-#include "model.h"
+#include "nn/model.h"
 
 #include <stdio.h>
 
@@ -12,8 +12,7 @@ static bool watched(const struct layer_run *run)
     return run->layer->lives && run->check;
 }
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 struct life_name {
     char text[96];
@@ -60,8 +59,7 @@ static void blame(const struct layer_run *run, const struct place *place, const 
     run->check->failed = true;
 }
 
-/* ---- what lives -------------------------------------------------------------------------------
- */
+/* ---- what lives ------------------------------------------------------------------------------ */
 
 static bool alive(const struct layer_run *run, const struct life *life)
 {
@@ -107,8 +105,7 @@ static void zones_check(const struct layer_run *run)
     }
 }
 
-/* ---- walks ------------------------------------------------------------------------------------
- */
+/* ---- walks ----------------------------------------------------------------------------------- */
 
 void check_begin(const struct layer_run *run)
 {

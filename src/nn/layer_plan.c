@@ -2,7 +2,7 @@
  * forward, the part of it that is made again, the input half and the weight half. What lives on
  * between forward and backward has a place of its own in each slot; the rest share one work area,
  * in which only those lie side by side that live at the same time. */
-#include "model.h"
+#include "nn/model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +29,7 @@ struct planner {
     int work_count[2], segment_count;
 };
 
-/* ---- the layer's clock ------------------------------------------------------------------------
- */
+/* ---- the layer's clock ----------------------------------------------------------------------- */
 
 /* When step i runs in a walk. */
 int layer_time(const struct layer *layer, enum phase phase, int i)
@@ -45,8 +44,7 @@ static int end_of(const struct layer *layer)
     return PHASES * layer->step_count - 1;
 }
 
-/* ---- places -----------------------------------------------------------------------------------
- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 static size_t value_bytes(const struct ls_model *model, const struct value *value)
 {
@@ -144,8 +142,7 @@ static size_t items_place(const struct planner *p, struct item *items, int count
     return end;
 }
 
-/* ---- values -----------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* The values by READS_ bits: in[0], in[1], out[0] .. out[3]. */
 static int value_by_bit(const struct step *step, int bit)
@@ -244,8 +241,7 @@ static void values_place(struct planner *p)
     }
 }
 
-/* ---- what is made again ------------------------------------------------------------------------
- */
+/* ---- what is made again ---------------------------------------------------------------------- */
 
 static void again_find(struct planner *p)
 {
@@ -309,8 +305,7 @@ static void input_place(struct planner *p)
                     end_of(layer));
 }
 
-/* ---- gradients --------------------------------------------------------------------------------
- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* The gradient is read at that time; whose is no value, lies outside. */
 static void gradient_read(struct planner *p, int whose, int time)
@@ -411,8 +406,7 @@ static void gradients_place(struct planner *p)
     }
 }
 
-/* ---- what steps work in ------------------------------------------------------------------------
- */
+/* ---- what steps work in ---------------------------------------------------------------------- */
 
 static size_t work_bytes(const struct planner *p, const struct bound_step *s, enum phase phase)
 {
@@ -454,8 +448,7 @@ static void work_place(struct planner *p)
         }
 }
 
-/* ---- a layer ----------------------------------------------------------------------------------
- */
+/* ---- a layer --------------------------------------------------------------------------------- */
 
 static const struct ls_param *param_of_role(const struct ls_model *model, const struct layer *layer,
                                             const char *role)

@@ -1,8 +1,7 @@
 /* Runs a layer's program: its steps in their order, or from the last to the first. */
-#include "model.h"
+#include "nn/model.h"
 
-/* ---- buffers ----------------------------------------------------------------------------------
- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 static void *place_at(const struct ls_model *model, const struct layer *layer,
                       const struct place *place, enum phase phase, int slot)
@@ -74,8 +73,7 @@ static void buffers_set(struct layer_run *run)
     run->below = model->d_stream[layer->index & 1];
 }
 
-/* ---- what steps read --------------------------------------------------------------------------
- */
+/* ---- what steps read ------------------------------------------------------------------------- */
 
 static void *value_of(const struct layer_run *run, int v)
 {
@@ -147,8 +145,7 @@ float *run_gradient(const struct layer_run *run, const struct ls_param *param)
     return param->region < 0 ? NULL : run->gradient->flat + param->region_offset;
 }
 
-/* ---- an input that is kept in shares ----------------------------------------------------------
- */
+/* ---- an input that is kept in shares --------------------------------------------------------- */
 
 static int input_keep(const struct layer_run *run)
 {
@@ -173,8 +170,7 @@ static int input_gather(const struct layer_run *run)
                         run_place(run, &run->layer->value[0]), run->value[0], NULL, run->error);
 }
 
-/* ---- walks ------------------------------------------------------------------------------------
- */
+/* ---- walks ----------------------------------------------------------------------------------- */
 
 static int forward_walk(const struct layer_run *run)
 {

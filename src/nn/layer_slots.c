@@ -1,7 +1,7 @@
 /* Where layers keep what their backward reads: in slots of their own, or, for layers that are
  * offloaded, in a tier. Those pass through a few buffers on the device: written behind the forward,
  * read ahead of the backward. */
-#include "model.h"
+#include "nn/model.h"
 
 #include <lockstep/device/swap.h>
 

@@ -5,10 +5,9 @@
  * The contraction that tensor parallelism cuts is summed in tiles (S2): of a column-parallel layer
  * that of v, over its outputs; of a row-parallel one that of u, over its inputs. The input half
  * keeps u and v of all ranks' rows, so that the weight half reads no weights. */
-#include "model.h"
+#include "nn/model.h"
 
-/* ---- adapters of a step -----------------------------------------------------------------------
- */
+/* ---- adapters of a step ---------------------------------------------------------------------- */
 
 /* An A, and which matrices of the stack share it. */
 struct pair {
@@ -50,8 +49,7 @@ static int64_t rows_before(const struct bound_step *s, int i)
     return rows;
 }
 
-/* ---- buffers ----------------------------------------------------------------------------------
- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 enum { PIECE_ROWS = 256, PAIRS_MAX = 3 };
 /* What a half works in. */
@@ -111,8 +109,7 @@ void lora_work(const struct ls_model *model, const struct bound_step *s, enum ph
         buffers_take(model, s, phase, arena);
 }
 
-/* ---- the narrow products ----------------------------------------------------------------------
- */
+/* ---- the narrow products --------------------------------------------------------------------- */
 
 /* One of them, and where it goes. */
 struct narrow {
@@ -184,8 +181,7 @@ static int up_gradient(const struct layer_run *run, const struct bound_step *s,
     return narrow_run(run, b, &n, v);
 }
 
-/* ---- the wide ones ----------------------------------------------------------------------------
- */
+/* ---- the wide ones --------------------------------------------------------------------------- */
 
 /* y [rows, width] += what `wide` makes of the rows of `narrow` [rows, rank], piece by piece. */
 struct wide {
@@ -257,8 +253,7 @@ static int inputs_add(const struct wide *w, const struct ls_param *a, const char
     return status;
 }
 
-/* ---- what steps call --------------------------------------------------------------------------
- */
+/* ---- what steps call ------------------------------------------------------------------------- */
 
 int lora_forward(const struct layer_run *run, const struct bound_step *s, const void *x, void *y,
                  struct ls_arena *work)

@@ -1,10 +1,9 @@
 /* The list of layers: buffers, and who hands what to whom. */
-#include "step_attention.h"
+#include "nn/step_attention.h"
 
 #include <stdlib.h>
 
-/* ---- what is admissible -----------------------------------------------------------------------
- */
+/* ---- what is admissible ---------------------------------------------------------------------- */
 
 static int tokens_check(const struct ls_model *model, int64_t tokens, struct ls_error *error)
 {
@@ -55,8 +54,7 @@ static int options_check(const struct ls_model *model, struct ls_error *error)
     return options->training ? model_units_check(model, &rows, error) : LS_OK;
 }
 
-/* ---- buffers ----------------------------------------------------------------------------------
- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 void layer_constants(struct ls_model *model, const struct layer *layer, struct ls_arena *arena)
 {
@@ -249,8 +247,7 @@ int64_t ls_model_stream_rows(const struct ls_model *model, int64_t sequences, in
     return model->tp.sequence ? ls_tp_room(&model->tp, rows) / model->tp.size : rows;
 }
 
-/* ---- layer by layer ---------------------------------------------------------------------------
- */
+/* ---- layer by layer -------------------------------------------------------------------------- */
 
 static int batch_check(const struct ls_model *model, int layer, const struct ls_micro_batch *batch,
                        struct ls_error *error)

@@ -5,7 +5,7 @@
 #ifndef NN_MODEL_H
 #define NN_MODEL_H
 
-#include "program.h"
+#include "nn/program.h"
 
 /* Of the head: losses outlive its step. */
 struct head_losses {
@@ -72,8 +72,7 @@ struct run {
 bool rows_next(const struct ls_model *model, const struct rows *rows, int64_t first, int64_t count,
                struct run *run);
 
-/* ---- vectors.c: gradients of vectors, of which ranks hold parts --------------------------------
- */
+/* ---- vectors.c: gradients of vectors, of which ranks hold parts ------------------------------ */
 
 /* Units of tokens of which a rank makes parts: tiles of sequences, in the order of rows. */
 int64_t vectors_units(const struct ls_model *model, const struct rows *rows);
@@ -99,14 +98,12 @@ void model_init(struct ls_model *model, const struct ls_model_options *options);
 /* Takes what the layer's steps need for good. */
 void layer_constants(struct ls_model *model, const struct layer *layer, struct ls_arena *arena);
 
-/* ---- layer_plan.c: where values lie -----------------------------------------------------------
- */
+/* ---- layer_plan.c: where values lie ---------------------------------------------------------- */
 
 /* Binds the steps of a layer, new but for its tables, to the parameters held; plans its buffers. */
 void layer_plan(const struct ls_model *model, int index, struct layer *layer);
 
-/* ---- layer_slots.c ----------------------------------------------------------------------------
- */
+/* ---- layer_slots.c --------------------------------------------------------------------------- */
 
 /* What each layer keeps in each slot. Without a backward only what leaves a chunk is kept. */
 int slots_take(struct ls_model *model, struct ls_arena *arena, struct ls_error *error);
@@ -119,8 +116,7 @@ int slots_enter(struct ls_model *model, int layer, enum phase phase, int slot,
                 struct ls_error *error);
 int slots_leave(struct ls_model *model, int layer, int slot, struct ls_error *error);
 
-/* ---- layer_run.c ------------------------------------------------------------------------------
- */
+/* ---- layer_run.c ----------------------------------------------------------------------------- */
 
 /* Walks over the layer's steps. */
 int layer_walk(struct ls_model *model, struct ls_ops *ops, int index, enum phase phase,
@@ -129,8 +125,7 @@ int layer_walk(struct ls_model *model, struct ls_ops *ops, int index, enum phase
 /* The output of layer, as the forward made it. */
 void *layer_output(const struct ls_model *model, int index, int slot);
 
-/* ---- layer_check.c ----------------------------------------------------------------------------
- */
+/* ---- layer_check.c --------------------------------------------------------------------------- */
 
 /* Around a walk, and around each of its steps; the last two return status, or what was found. */
 void check_begin(const struct layer_run *run);
@@ -165,8 +160,7 @@ struct ls_gemm model_weight_gradient(const struct ls_model *model, const struct 
 /* What the operations that follow on this model's groups move, for error texts and records. */
 void model_label(const struct ls_model *model, const struct ls_param *param);
 
-/* ---- sections.c: contractions over rows of a stack ---------------------------------------------
- */
+/* ---- sections.c: contractions over rows of a stack ------------------------------------------- */
 
 /* Matrices first .. end - 1 of a step's stack. Where ranks share a key/value head, all of them have
  * its gradient whole; each brings its own tiles of the contraction over the head's rows, so that
@@ -192,8 +186,7 @@ struct packed packed_take(const struct ls_model *model, struct ls_arena *arena,
 void sections_contract(const struct layer_run *run, const struct sections *sections,
                        const struct packed *packed, struct ls_gemm *gemm);
 
-/* ---- lora.c: adapters of a linear step; without such they do nothing ---------------------------
- */
+/* ---- lora.c: adapters of a linear step; without such they do nothing ------------------------- */
 
 /* y += theirs. x, y: all rows of x; of y as the step has it (all, or the stream's). */
 int lora_forward(const struct layer_run *run, const struct bound_step *s, const void *x, void *y,
@@ -228,8 +221,7 @@ const void *model_dropout(const struct layer_run *run, const char *place, const 
                           void *storage);
 bool model_drops(const struct ls_model *model, const char *place);
 
-/* ---- generation -------------------------------------------------------------------------------
- */
+/* ---- generation ------------------------------------------------------------------------------ */
 
 /* A decoder's step. */
 struct decoding_run {

@@ -1,5 +1,5 @@
 /* Names of parameters: in a model, and in Hugging Face's files. */
-#include "program.h"
+#include "nn/program.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -67,8 +67,7 @@ const struct ls_param *parameter_find(const struct ls_params *params,
     return elsewhere ? ls_params_find(params, name) : NULL;
 }
 
-/* ---- Hugging Face's files ---------------------------------------------------------------------
- */
+/* ---- Hugging Face's files -------------------------------------------------------------------- */
 
 static const struct parameter *entry_of(const struct ls_params *params,
                                         const struct ls_model_config *config, int layer,

@@ -1,6 +1,6 @@
 /* Parameters: the tables of a family's programs, cut for a rank, in units and regions; their
  * initial values and digests. param_names.c has their names. */
-#include "program.h"
+#include "nn/program.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -48,8 +48,7 @@ static struct cut cut_kv(const struct builder *b, int64_t size)
     return (struct cut){head * c->head_dim, c->head_dim, b->part.tp_rank % sharers == 0};
 }
 
-/* ---- what is trained --------------------------------------------------------------------------
- */
+/* ---- what is trained ------------------------------------------------------------------------- */
 
 static bool is_frozen(const struct builder *b, const struct parameter *p)
 {
@@ -197,8 +196,7 @@ static bool held(const struct builder *b, int64_t layer)
     return !b->part.layers || b->part.layers[layer];
 }
 
-/* ---- the tables of embedding and head, which may be one ----------------------------------------
- */
+/* ---- the tables of embedding and head, which may be one -------------------------------------- */
 
 /* A tied table is the head's; where this rank does not hold the head, the last stage answers for
  * it. */
@@ -249,8 +247,7 @@ static void head_table_add(struct builder *b, const struct parameter *p)
     params->regions[params->region_count++] = (struct ls_region){.layer = layer};
 }
 
-/* ---- adapters ---------------------------------------------------------------------------------
- */
+/* ---- adapters -------------------------------------------------------------------------------- */
 
 /* Behind the matrices that they adapt: an A, and the B of each matrix that shares it. first: where
  * the unit's parameters begin. */

@@ -1,10 +1,9 @@
 /* Values of parameters, products with them, and the exchange of rows around products. */
-#include "model.h"
+#include "nn/model.h"
 
 #include <stdio.h>
 
-/* ---- parameters -------------------------------------------------------------------------------
- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 const void *model_weight(const struct ls_model *model, const struct ls_param *param)
 {
@@ -30,8 +29,7 @@ void *model_take(const struct ls_model *model, struct ls_arena *arena, int64_t r
     return ls_arena_take(arena, (size_t)(rows * width) * model_act_bytes(model));
 }
 
-/* ---- products ---------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 struct ls_gemm model_linear(const struct ls_model *model, int64_t rows, int64_t out, int64_t tiles,
                             const struct ls_param *weight, const struct ls_param *bias,
@@ -112,8 +110,7 @@ void model_label(const struct ls_model *model, const struct ls_param *param)
         ls_comm_label(model->cp.comm, param->name);
 }
 
-/* ---- rows of the stream over tensor-parallel ranks ---------------------------------------------
- */
+/* ---- rows of the stream over tensor-parallel ranks ------------------------------------------- */
 
 struct exchange exchange_staging(const struct ls_model *model, struct ls_arena *arena)
 {
@@ -154,8 +151,7 @@ int model_gather(const struct ls_model *model, const struct rows *rows, const vo
                         gathered, NULL, error);
 }
 
-/* ---- dropout ----------------------------------------------------------------------------------
- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 bool model_drops(const struct ls_model *model, const char *place)
 {

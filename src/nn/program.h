@@ -22,8 +22,7 @@
 
 enum { VALUES_MAX = 20, STEPS_MAX = 12 };
 
-/* ---- what a family says -----------------------------------------------------------------------
- */
+/* ---- what a family says ---------------------------------------------------------------------- */
 
 /* Sizes by name: of the whole model, or of this tensor-parallel rank's part (size_whole,
  * size_held). */

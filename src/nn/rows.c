@@ -1,5 +1,5 @@
 /* Where a micro-batch's rows lie on this rank. */
-#include "model.h"
+#include "nn/model.h"
 
 struct rows rows_of(const struct ls_model *model, const struct ls_micro_batch *batch)
 {

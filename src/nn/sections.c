@@ -1,5 +1,5 @@
 /* A contraction over the rows of some of a stack's matrices: of each, one section. */
-#include "model.h"
+#include "nn/model.h"
 
 struct sections sections_of(const struct ls_model *model, const struct bound_step *s, int first,
                             int end)

@@ -1,6 +1,6 @@
 /* The mlp's activation: GELU, or SwiGLU or GeGLU of a gate and a value that lie side by side. in:
  * f; out: g. */
-#include "model.h"
+#include "nn/model.h"
 
 static enum ls_gelu gelu_of(const struct ls_model_config *config)
 {

@@ -1,5 +1,5 @@
 /* The sum of two streams, a residual connection: out = a + b. in: a, b; out: the sum. */
-#include "model.h"
+#include "nn/model.h"
 
 static int add_forward(const struct layer_run *run, const struct bound_step *s)
 {

@@ -1,12 +1,11 @@
 /* Causal attention over the heads held here (Vaswani et al. 2017; Dao et al. 2022). Sequences are
  * whole on this rank, or in segments (step_attention.h). in: qkv; out: o, lse. The step's weight is
  * that of qkv: it names what moves. */
-#include "step_attention.h"
+#include "nn/step_attention.h"
 
 #include <math.h>
 
-/* ---- buffers ----------------------------------------------------------------------------------
- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 static float *floats_take(struct ls_arena *arena, int64_t count)
 {
@@ -78,8 +77,7 @@ static struct attending attending_of(const struct layer_run *run, const struct b
     };
 }
 
-/* ---- attention --------------------------------------------------------------------------------
- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 static int64_t window_of(const struct ls_model_config *config, int64_t layer)
 {
@@ -187,8 +185,7 @@ static int attention_input(const struct layer_run *run, const struct bound_step 
     return run->model->numerics.seq_tiles > 1 ? segments_backward(&a) : whole_backward(&a);
 }
 
-/* ---- generation -------------------------------------------------------------------------------
- */
+/* ---- generation ------------------------------------------------------------------------------ */
 
 /* Keys and values of one text: [context, G*D] each. */
 static char *cache_of(const struct layer_run *run, int64_t sequence, bool values)

@@ -7,7 +7,7 @@
 #ifndef NN_STEP_ATTENTION_H
 #define NN_STEP_ATTENTION_H
 
-#include "model.h"
+#include "nn/model.h"
 
 /* What it works in where a sequence's keys, values and their gradients do not simply lie in its
  * queries' rows. A pair is the sums of d_k and of d_v, [2, rows, GD]. */

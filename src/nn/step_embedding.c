@@ -1,10 +1,9 @@
 /* Token embedding, learned positions where the family has them, dropout. The vocabulary is cut over
  * tp: each rank looks its own rows up, and of each token one rank finds something. weight: the
  * table; bias: the table of positions, or none. out: the stream. */
-#include "model.h"
+#include "nn/model.h"
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* Rows of ids at the positions from `position` on. */
 static struct ls_embedding embedding_of(const struct ls_model *model, const struct bound_step *s,
@@ -84,8 +83,7 @@ static int embedding_forward(const struct layer_run *run, const struct bound_ste
     return status;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /* The gradient before the dropout, where it is not what comes from above or does not stay there. */
 static size_t embedding_own(const struct ls_model *model, const struct bound_step *s)

@@ -4,12 +4,11 @@
  * tile of a sequence; a group is some leaves, or some units of one leaf (S3, S4). The vocabulary is
  * cut over tp: nobody has whole rows of logits. A frozen table has no weight gradient. in: the
  * final norm's output. */
-#include "model.h"
+#include "nn/model.h"
 
 #include <math.h>
 
-/* ---- buffers ----------------------------------------------------------------------------------
- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 enum { PARTIALS_MAX = 8 };
 struct head_buffers {
@@ -110,8 +109,7 @@ static void head_constants(struct ls_model *model, struct ls_arena *arena,
         losses->likeliest = ls_arena_take(arena, (size_t)model->rows_max * sizeof(int32_t));
 }
 
-/* ---- groups of units --------------------------------------------------------------------------
- */
+/* ---- groups of units ------------------------------------------------------------------------- */
 
 /* What the walk over groups of units needs. */
 struct walk {
@@ -302,8 +300,7 @@ static int groups_run(struct walk *walk, float *d_weight, enum ls_onto onto)
     return status;
 }
 
-/* ---- the step ---------------------------------------------------------------------------------
- */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 static int head_forward(const struct layer_run *run, const struct bound_step *s)
 {

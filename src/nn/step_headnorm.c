@@ -2,7 +2,7 @@
  * v goes on as it is. The gradients of the weights are sums over heads, which tensor parallel cuts:
  * over each unit of tokens they are made in tiles of heads, and added over tiles by the tree (S2).
  * in: qkv; out: the same normalised, rstd. weight: q's, bias: k's. */
-#include "model.h"
+#include "nn/model.h"
 
 /* The heads of q or of k that this rank holds, and their tiles. */
 struct group {
@@ -68,8 +68,7 @@ static struct ls_norm norm_of(const struct layer_run *run, const struct bound_st
                             .statistics_ld = size_held(model, SIZE_QK_HEADS)};
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 static int headnorm_forward(const struct layer_run *run, const struct bound_step *s)
 {
@@ -88,8 +87,7 @@ static int headnorm_forward(const struct layer_run *run, const struct bound_step
     return LS_OK;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 static size_t headnorm_own(const struct ls_model *model, const struct bound_step *s)
 {

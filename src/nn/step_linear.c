@@ -3,10 +3,9 @@
  * step says so. The contractions that tensor parallelism cuts are summed in tiles (S2): the
  * row-parallel product's, and that of the column-parallel input gradient. Adapters are lora.c's.
  * in: x; out: y. */
-#include "model.h"
+#include "nn/model.h"
 
-/* ---- shared -----------------------------------------------------------------------------------
- */
+/* ---- shared ---------------------------------------------------------------------------------- */
 
 /* Rows of W held: all of a stack. */
 static int64_t columns_out(const struct ls_model *model, const struct bound_step *s)
@@ -41,8 +40,7 @@ static double linear_flops(const struct ls_model_config *config, int64_t layer,
     return 6 * weight_elements;
 }
 
-/* ---- column parallel --------------------------------------------------------------------------
- */
+/* ---- column parallel ------------------------------------------------------------------------- */
 
 static int column_forward(const struct layer_run *run, const struct bound_step *s)
 {
@@ -132,8 +130,7 @@ const struct step_kind step_column = {
     .flops = linear_flops,
 };
 
-/* ---- row parallel -----------------------------------------------------------------------------
- */
+/* ---- row parallel ---------------------------------------------------------------------------- */
 
 static int row_forward(const struct layer_run *run, const struct bound_step *s)
 {

@@ -2,7 +2,7 @@
  * a = norm(h), h = x or x + y. A weight may be kept as its distance from one. The weights'
  * gradients are summed over tensor-parallel ranks where the stream is cut. in: x, y; out: a, mean,
  * rstd, h. */
-#include "model.h"
+#include "nn/model.h"
 
 #include <string.h>
 
@@ -26,8 +26,7 @@ static struct ls_norm norm_of(const struct layer_run *run, const struct bound_st
                             .plus_one = s->step->kind == &step_rmsnorm_plus_one};
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 static int norm_forward(const struct layer_run *run, const struct bound_step *s)
 {
@@ -44,8 +43,7 @@ static int norm_forward(const struct layer_run *run, const struct bound_step *s)
     return LS_OK;
 }
 
-/* ---- backward: input --------------------------------------------------------------------------
- */
+/* ---- backward: input ------------------------------------------------------------------------- */
 
 /* What comes from above does not stay there for a weight half that comes later. */
 static size_t norm_own(const struct ls_model *model, const struct bound_step *s)
@@ -69,8 +67,7 @@ static int norm_input(const struct layer_run *run, const struct bound_step *s)
     return LS_OK;
 }
 
-/* ---- backward: weights ------------------------------------------------------------------------
- */
+/* ---- backward: weights ----------------------------------------------------------------------- */
 
 /* Of rows [first, first + rows) of the stream, in the order of sum. */
 static void norm_weight(const struct layer_run *run, const struct bound_step *s, int64_t first,
@@ -161,8 +158,7 @@ static void norm_work(const struct ls_model *model, const struct bound_step *s, 
                        sizeof(float));
 }
 
-/* ---- the kinds --------------------------------------------------------------------------------
- */
+/* ---- the kinds ------------------------------------------------------------------------------- */
 
 enum { MEAN = READS_OUT1, RSTD = READS_OUT2, ARGUMENT = READS_OUT3 };
 

@@ -1,6 +1,6 @@
 /* Rotary positions (Su et al. 2021) of q and k, which lie side by side as H + G heads, in place.
  * in and out: qkv. */
-#include "model.h"
+#include "nn/model.h"
 
 static struct ls_rope rope_of(const struct ls_model *model)
 {

@@ -1,6 +1,6 @@
 /* Rows of the stream times sqrt(channels), which is rounded to the compute type first, as the
  * embedding of Gemma is scaled. in: x; out: the scaled rows. */
-#include "model.h"
+#include "nn/model.h"
 
 #include <math.h>
 

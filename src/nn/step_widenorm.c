@@ -1,7 +1,7 @@
 /* RMSNorm of the whole rows of q and of k, over all heads (OLMo 2: Team OLMo 2024); v goes on as it
  * is. Tensor parallel cuts the rows: each rank sums its tiles of them, and sums are added over
  * ranks by the tree (S2). in: qkv; out: the same normalised, rstd. weight: q's, bias: k's. */
-#include "model.h"
+#include "nn/model.h"
 
 /* q or k of this rank, and what of it this rank answers for in sums: of key heads that several
  * ranks hold, each its own part. */
@@ -93,8 +93,7 @@ static int widenorm_forward(const struct layer_run *run, const struct bound_step
     return rows_norm(run, s, x, NULL, y);
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 static int64_t sums_width(const struct ls_model *model)
 {

@@ -1,7 +1,7 @@
 /* Gradients of vectors whose sums ranks cut: each unit of tokens (a tile of a sequence) has a
  * vector of its own until all ranks' parts are in it; then units are added in the order of token
  * sums. */
-#include "model.h"
+#include "nn/model.h"
 
 int64_t vectors_units(const struct ls_model *model, const struct rows *rows)
 {

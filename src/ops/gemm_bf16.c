@@ -115,8 +115,7 @@ void bf16_pack(struct gemm_form form, const void *x, int64_t ld, int64_t edge, i
         pack_pairs_transpose(block, x, ld, edge, k);
 }
 
-/* ---- the product on AVX512_BF16 ---------------------------------------------------------------
- */
+/* ---- the product on AVX512_BF16 -------------------------------------------------------------- */
 
 /* VDPBF16PS adds the product of the second of each pair first, then that of the first, each by a
  * fused multiply-add: pairs the other way round make it one chain in ascending k. */

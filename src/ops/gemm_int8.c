@@ -129,8 +129,7 @@ static void columns_product(const struct job *job, int64_t begin, int64_t end)
             block_product(job, i, ls_min(INT8_EDGE, rows - i), j, ls_min(INT8_EDGE, end - j));
 }
 
-/* ---- rows of A as int8 ------------------------------------------------------------------------
- */
+/* ---- rows of A as int8 ----------------------------------------------------------------------- */
 
 /* Rows whose int8, scales and sums fit so many bytes. */
 static int64_t rows_that_fit(const struct ls_gemm *gemm, int64_t bytes)
@@ -207,8 +206,7 @@ void gemm_run_int8(struct ls_ops *ops, const struct ls_gemm *gemm)
     }
 }
 
-/* ---- weights ----------------------------------------------------------------------------------
- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 struct quantize_call {
     int64_t rows, cols, tiles;

@@ -20,8 +20,7 @@ static inline __m512i unsigned_of(__m512i x)
     return _mm512_xor_si512(x, _mm512_set1_epi8((char)GEMM_INT8_ADDED));
 }
 
-/* ---- few rows ---------------------------------------------------------------------------------
- */
+/* ---- few rows -------------------------------------------------------------------------------- */
 
 /* The sums of the lanes of four vectors, less those of four others. */
 static inline __attribute__((always_inline)) __m128i four_sums(const __m512i *sum,

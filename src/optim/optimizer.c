@@ -205,8 +205,7 @@ static int window_update(void *user, const struct ls_window *window, struct ls_e
     return LS_OK;
 }
 
-/* ---- hidden matrices --------------------------------------------------------------------------
- */
+/* ---- hidden matrices ------------------------------------------------------------------------- */
 
 /* One of them, while a piece of its momentum or its master is on the device. */
 struct hidden {

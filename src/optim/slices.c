@@ -94,8 +94,7 @@ void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_con
     ls_pass_init(&optimizer->pass, lanes, arena);
 }
 
-/* ---- windows ----------------------------------------------------------------------------------
- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 /* A walk over the windows of slices: arrays [first, end) of those that are away, gradients of those
  * whose are. */

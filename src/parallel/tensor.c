@@ -1,8 +1,7 @@
 /* Tensor and sequence parallel: rows of activations gathered, added and shared out. */
 #include <lockstep/parallel/tensor.h>
 
-/* ---- the group --------------------------------------------------------------------------------
- */
+/* ---- the group ------------------------------------------------------------------------------- */
 
 void ls_tp_init(struct ls_tp *tp, struct ls_comm *comm, struct ls_comm *sharers, bool sequence,
                 int chunks)
@@ -23,8 +22,7 @@ int ls_tp_sharers(int64_t tp, int64_t kv_heads)
     return tp > kv_heads ? (int)(tp / kv_heads) : 1;
 }
 
-/* ---- rows -------------------------------------------------------------------------------------
- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static int64_t share_rows(const struct ls_tp *tp, int64_t rows)
 {
@@ -53,8 +51,7 @@ bool ls_tp_admits(int64_t tp, int64_t tiles, int64_t tokens)
     return tokens % part == 0 && ls_is_pow2(tokens / part);
 }
 
-/* ---- moving -----------------------------------------------------------------------------------
- */
+/* ---- moving ---------------------------------------------------------------------------------- */
 
 static char *row_at(enum ls_dtype dtype, const void *x, int64_t row, int64_t width)
 {
@@ -96,8 +93,7 @@ int ls_tp_reduce_round(const struct ls_tp *tp, struct ls_ops *ops, enum ls_dtype
     return tp->sequence ? LS_OK : ls_tp_gather(tp, act, rows, width, own, y, NULL, error);
 }
 
-/* ---- products ---------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* Rows are cut in at most tp->chunks pieces, so that one moves while the next is computed; fewer
  * where pieces would be so short that packing the weights anew is dearer than what is hidden. */

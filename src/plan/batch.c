@@ -1,5 +1,5 @@
 /* Who computes which leaves of a step. */
-#include "plan_private.h"
+#include "plan/plan_private.h"
 
 #include <stdio.h>
 
@@ -8,8 +8,7 @@ static int64_t replicas(const struct ls_layout *layout)
     return layout->size[LS_AXIS_DP_REPLICATE] * layout->size[LS_AXIS_DP_SHARD];
 }
 
-/* ---- shares ------------------------------------------------------------------------------------
- */
+/* ---- shares ---------------------------------------------------------------------------------- */
 
 /* How a batch's leaves are cut, and the rank at these coordinates. */
 static struct ls_dp_cut cut_of(const struct ls_layout *layout, const int64_t at[LS_AXES])
@@ -102,8 +101,7 @@ static int check_batches(const struct ls_layout_request *request, const struct l
     return status;
 }
 
-/* ---- the micro-batch ---------------------------------------------------------------------------
- */
+/* ---- the micro-batch ------------------------------------------------------------------------- */
 
 /* Whether data-parallel ranks have equal shares of every batch. */
 static bool shares_are_equal(const struct ls_layout *layout)

@@ -1,5 +1,5 @@
 /* Who is where in a layout, and holds what. */
-#include "plan_private.h"
+#include "plan/plan_private.h"
 
 #include <lockstep/parallel/context.h>
 
@@ -49,8 +49,7 @@ void ls_layout_layers(const struct ls_layout *layout, int64_t pp_rank, bool *hel
     }
 }
 
-/* ---- who holds what ---------------------------------------------------------------------------
- */
+/* ---- who holds what -------------------------------------------------------------------------- */
 
 /* Over the layout's stage_mesh, from what tp gave to a rank: dim 0, dim 1 or nothing, in equal
  * parts. */

@@ -1,5 +1,5 @@
 /* Where recorded operations meet: the same place for all who take part, and its number. */
-#include "meeting_places.h"
+#include "plan/meeting_places.h"
 
 #include <stdlib.h>
 #include <string.h>

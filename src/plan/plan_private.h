@@ -1,6 +1,6 @@
 /* Private to plan. */
-#ifndef PLAN_PRIVATE_H
-#define PLAN_PRIVATE_H
+#ifndef PLAN_PLAN_PRIVATE_H
+#define PLAN_PLAN_PRIVATE_H
 
 #include <lockstep/plan.h>
 

@@ -3,7 +3,7 @@
  * have started theirs, and holds its rank up where the list waits for it. Who starts never waits,
  * and whoever can go on still can later; so where one order of ranks comes to the end, each does.
  */
-#include "meeting_places.h"
+#include "plan/meeting_places.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,7 @@
 static const char meeting[] = "the matrices' meeting";
 enum { ROOM_MIN = 64, MEETINGS_MIN = 2, LABEL_BYTES = 48 };
 
-/* ---- who meets where --------------------------------------------------------------------------
- */
+/* ---- who meets where ------------------------------------------------------------------------- */
 
 /* What a rank does again and again: an operation but for its place in the list. */
 struct deed {
@@ -81,8 +80,7 @@ static int no_memory(struct ls_error *error)
     return ls_error_set(error, LS_ENOMEM, "no memory for the proof of a layout");
 }
 
-/* ---- ranks that are alike ---------------------------------------------------------------------
- */
+/* ---- ranks that are alike -------------------------------------------------------------------- */
 
 /* Elements of a table that is tied across stages on a shard rank: all that depends on dp_shard. */
 static int64_t tied_rows(const struct ls_layout *layout, int64_t shard_rank)
@@ -117,8 +115,7 @@ int64_t ls_move_proof_alike(const struct ls_move_proof *proof, int64_t rank)
     return ls_layout_rank(proof->layout, at);
 }
 
-/* ---- making -----------------------------------------------------------------------------------
- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 int ls_move_proof_new(const struct ls_layout *layout, bool alike, struct ls_move_proof **out,
                       struct ls_error *error)
@@ -162,8 +159,7 @@ void ls_move_proof_free(struct ls_move_proof *proof)
     free(proof);
 }
 
-/* ---- places -----------------------------------------------------------------------------------
- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 /* The number of where rank does that, among the ranks that stand for all; -1 where there is no
  * memory. */
@@ -180,8 +176,7 @@ static int place_find(struct ls_move_proof *proof, int64_t rank, const struct ls
     return number;
 }
 
-/* ---- a rank's list ----------------------------------------------------------------------------
- */
+/* ---- a rank's list --------------------------------------------------------------------------- */
 
 /* The deeds of the list that is added, by what they are: an open table of index + 1. */
 struct deed_table {
@@ -357,8 +352,7 @@ int ls_move_proof_add(struct ls_move_proof *proof, int64_t rank,
     return status;
 }
 
-/* ---- texts ------------------------------------------------------------------------------------
- */
+/* ---- texts ----------------------------------------------------------------------------------- */
 
 struct act_text {
     char text[200];
@@ -437,8 +431,7 @@ static int stuck(const struct ls_move_proof *proof, const struct player *player,
     return ls_error_set(error, LS_ELAYOUT, "%s", text);
 }
 
-/* ---- carrying out -----------------------------------------------------------------------------
- */
+/* ---- carrying out ---------------------------------------------------------------------------- */
 
 /* Whether two ranks' operations are the same one. */
 static bool deeds_match(const struct deed *a, const struct deed *b)

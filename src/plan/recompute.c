@@ -1,5 +1,5 @@
 /* memory.recompute: what each block gives up between its forward and its backward. */
-#include "plan_private.h"
+#include "plan/plan_private.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -56,8 +56,7 @@ static const char *list_read(const char *text, const char *end, const char *what
     }
 }
 
-/* ---- policies ---------------------------------------------------------------------------------
- */
+/* ---- policies -------------------------------------------------------------------------------- */
 
 /* A policy as it is applied to the blocks of a stage. */
 struct policy {
@@ -121,8 +120,7 @@ static void stage_apply(const struct policy *policy, struct ls_layout *layout, i
     }
 }
 
-/* ---- clauses ----------------------------------------------------------------------------------
- */
+/* ---- clauses --------------------------------------------------------------------------------- */
 
 static int clause_apply(const struct clause *clause, struct ls_layout *layout,
                         struct ls_error *error)

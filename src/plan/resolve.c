@@ -1,5 +1,5 @@
 /* Which layouts a recipe admits. */
-#include "plan_private.h"
+#include "plan/plan_private.h"
 
 #include <lockstep/base/words.h>
 #include <lockstep/plan/groups.h>
@@ -117,8 +117,7 @@ static int check_cp(struct ls_layout *layout, struct ls_error *error)
     return LS_OK;
 }
 
-/* ---- sequence parallel ------------------------------------------------------------------------
- */
+/* ---- sequence parallel ----------------------------------------------------------------------- */
 
 /* Whether each tp rank's rows of so many sequences are whole subtrees of their token sums. */
 static bool rows_fit(const struct ls_layout *layout, int64_t sequences)
@@ -219,8 +218,7 @@ static void groups_of(struct ls_layout *layout)
     layout->replicate_ranks = ls_group_size(layout, LS_GROUP_REPLICATE);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 int ls_layout_file(const struct ls_layout_keys *keys, struct ls_schedule *table,
                    struct ls_error *error)

@@ -1,6 +1,6 @@
 /* Recordings carried out against a clock: each rank's events in the order of time, so that who
  * comes first to a link has it first. */
-#include "meeting_places.h"
+#include "plan/meeting_places.h"
 
 #include <lockstep/plan/simulate.h>
 
@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what is carried out ----------------------------------------------------------------------
- */
+/* ---- what is carried out --------------------------------------------------------------------- */
 
 /* Of a link. Sums and copies of parameters over data parallel are many and may wait: a whole
  * stage's are started at once when its backward ends. What the next work needs does not stand in
@@ -183,8 +182,7 @@ void ls_simulation_watch(struct ls_simulation *s, ls_simulated_visit *visit, voi
     s->visit_user = user;
 }
 
-/* ---- places -----------------------------------------------------------------------------------
- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 /* Where matrices meet each rank does something else, as each matrix has an owner. Ranks that are
  * alike but for that are one here, so nobody waits for others there: its own moves take their time.
@@ -213,8 +211,7 @@ static int32_t place_of(struct ls_simulation *s, int64_t rank, const struct ls_r
     return number;
 }
 
-/* ---- a rank's list ----------------------------------------------------------------------------
- */
+/* ---- a rank's list --------------------------------------------------------------------------- */
 
 /* The last player's operation: its place, and its number there. */
 static bool operation_add(struct ls_simulation *s, const struct ls_recorded *move,
@@ -389,8 +386,7 @@ int ls_simulation_add(struct ls_simulation *s, int64_t rank, const struct ls_rec
     return made ? LS_OK : no_memory(error);
 }
 
-/* ---- players by clock -------------------------------------------------------------------------
- */
+/* ---- players by clock ------------------------------------------------------------------------ */
 
 static bool sooner(const struct ls_simulation *s, int a, int b)
 {
@@ -425,8 +421,7 @@ static int heap_pop(struct ls_simulation *s)
     return first;
 }
 
-/* ---- carrying out -----------------------------------------------------------------------------
- */
+/* ---- carrying out ---------------------------------------------------------------------------- */
 
 /* span's times are the simulation's. */
 static void span_tell(const struct ls_simulation *s, const struct player *player,
@@ -723,8 +718,7 @@ int ls_simulation_run(struct ls_simulation *s, struct ls_error *error)
     return LS_OK;
 }
 
-/* ---- figures ----------------------------------------------------------------------------------
- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 double ls_simulation_step_s(const struct ls_simulation *s)
 {

@@ -1,5 +1,5 @@
 /* Which layers a pipeline rank holds, and what its schedule asks for. */
-#include "plan_private.h"
+#include "plan/plan_private.h"
 
 #include <lockstep/base/words.h>
 
@@ -10,8 +10,7 @@ const char *plan_schedule_name(const struct ls_layout *layout)
                : ls_schedule_name((enum ls_schedule_kind)layout->schedule);
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------
- */
+/* ---- chunks ---------------------------------------------------------------------------------- */
 
 /* The kind of a layout without a file; one stage has no pipeline to speak of. */
 static enum ls_schedule_kind kind_of(const struct ls_layout *layout)
@@ -78,8 +77,7 @@ static void place_stages(const struct ls_schedule *file, struct ls_layout *layou
     }
 }
 
-/* ---- the schedule's costs and picture ----------------------------------------------------------
- */
+/* ---- the schedule's costs and picture -------------------------------------------------------- */
 
 void ls_layout_stage_costs(const struct ls_layout *layout, struct ls_stage_cost *costs)
 {
@@ -117,8 +115,7 @@ int ls_layout_draw_schedule(const struct ls_layout *layout, int width, FILE *fil
     return status;
 }
 
-/* ---- layers of stages ---------------------------------------------------------------------------
- */
+/* ---- layers of stages ------------------------------------------------------------------------ */
 
 int plan_split(const struct ls_layout_keys *keys, struct ls_layout *layout, struct ls_error *error)
 {

@@ -1,5 +1,5 @@
 /* The layouts that a search looks at: every combination, and a bound of its time from one block. */
-#include "candidates.h"
+#include "planner/candidates.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -48,8 +48,7 @@ void candidate_apply(const struct candidate *c, bool (*pinned)(const char *key),
             .to = c->offload ? LS_TIER_HOST : LS_TIER_DEVICE, .ratio = 1};
 }
 
-/* ---- one block of a cut -----------------------------------------------------------------------
- */
+/* ---- one block of a cut ---------------------------------------------------------------------- */
 
 /* What a micro-batch costs by cut: of a block, and of embedding and head together. */
 struct cut {
@@ -162,8 +161,7 @@ static const struct cut *cut_of(struct cuts *cuts, const struct candidate *c)
     return cut;
 }
 
-/* ---- bounds and estimates ---------------------------------------------------------------------
- */
+/* ---- bounds and estimates -------------------------------------------------------------------- */
 
 /* Slots that a pipeline adds to m micro-batches, as a share of one micro-batch of a rank's stages.
  */
@@ -343,8 +341,7 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
     return true;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------
- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static bool add(struct candidates *candidates, const struct candidate *candidate)
 {

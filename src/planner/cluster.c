@@ -1,5 +1,5 @@
 /* A cluster: what its figures must be to fit together, and setting one of them. */
-#include "cluster_private.h"
+#include "planner/cluster_private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,7 @@ void ls_cluster_release(struct ls_cluster *cluster)
     cluster->works_count = cluster->moves_count = 0;
 }
 
-/* ---- measured rows ----------------------------------------------------------------------------
- */
+/* ---- measured rows --------------------------------------------------------------------------- */
 
 static int compare(const int64_t *a, const int64_t *b, int count)
 {
@@ -42,8 +41,7 @@ int cluster_compare_moves(const struct ls_measured_move *a, const struct ls_meas
     return compare(x, y, 3);
 }
 
-/* ---- what fits together -----------------------------------------------------------------------
- */
+/* ---- what fits together ---------------------------------------------------------------------- */
 
 static int check_link(const struct ls_cluster *cluster, int index, struct ls_error *error)
 {
@@ -99,8 +97,7 @@ int cluster_check(const struct ls_cluster *cluster, int *link, struct ls_error *
     return LS_OK;
 }
 
-/* ---- setting one ------------------------------------------------------------------------------
- */
+/* ---- setting one ----------------------------------------------------------------------------- */
 
 /* The link that text names, which ends there or at a dot: *rest is what follows. -1: none. */
 static int link_named(const struct ls_cluster *cluster, const char *text, const char **rest)

@@ -1,6 +1,6 @@
 /* The keys of a cluster file: one table from which files are read and written, figures are set, and
  * the documentation is made. */
-#include "cluster_private.h"
+#include "planner/cluster_private.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -24,8 +24,7 @@ void cluster_link_defaults(struct ls_cluster_link *link);
 /* "fp32", "bf16", "fp16", and of copies "u8". */
 extern const struct ls_word cluster_dtypes[];
 
-/* ---- what fits together: cluster.c ------------------------------------------------------------
- */
+/* ---- what fits together: cluster.c ----------------------------------------------------------- */
 
 /* The order of measured rows; 0: both are of the same thing. */
 int cluster_compare_works(const struct ls_measured_work *a, const struct ls_measured_work *b);

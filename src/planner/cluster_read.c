@@ -1,6 +1,6 @@
 /* A cluster from YAML, event by event: nothing is built that could grow with a hostile file but the
  * measured rows, which are bounded, and every event knows its line and column. */
-#include "cluster_private.h"
+#include "planner/cluster_private.h"
 
 #include <lockstep/base/figure.h>
 #include <lockstep/base/file.h>
@@ -96,8 +96,7 @@ static int fail(struct reader *reader, struct ls_yaml_place at, const char *what
     return ls_yaml_fail(&reader->yaml, at, what);
 }
 
-/* ---- events -----------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static bool is_at(const struct reader *reader, enum fy_event_type type)
 {
@@ -131,8 +130,7 @@ static int read_cells(struct reader *reader, char cells[][CLUSTER_NAME_BYTES], i
     return status;
 }
 
-/* ---- figures ----------------------------------------------------------------------------------
- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 /* The value of keys[index] is the current event; on success, its end. */
 static int read_figure(struct reader *reader, struct ls_yaml_place key_at, int index)
@@ -179,8 +177,7 @@ static int check_required(struct reader *reader, bool of_link, struct ls_yaml_pl
     return LS_OK;
 }
 
-/* ---- measured rows ----------------------------------------------------------------------------
- */
+/* ---- measured rows --------------------------------------------------------------------------- */
 
 static bool column_read(const struct column *column, const char *cell, int64_t *out)
 {
@@ -279,8 +276,7 @@ static int finish_rows(struct reader *reader)
     return LS_OK;
 }
 
-/* ---- maps -------------------------------------------------------------------------------------
- */
+/* ---- maps ------------------------------------------------------------------------------------ */
 
 /* The list whose start is the current event: a row each. */
 static int read_rows(struct reader *reader, int which)

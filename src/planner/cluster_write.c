@@ -1,5 +1,5 @@
 /* A cluster as a file: every key of the table, then what was measured. */
-#include "cluster_private.h"
+#include "planner/cluster_private.h"
 
 #include <lockstep/base/figure.h>
 

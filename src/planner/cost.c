@@ -246,8 +246,7 @@ static double measured_work(const struct ls_cluster *cluster, int threads,
                                       : rows_by_distance(&rows, x, work->bytes);
 }
 
-/* ---- the roofline -----------------------------------------------------------------------------
- */
+/* ---- the roofline ---------------------------------------------------------------------------- */
 
 enum { TILE_LEAST = 64 }; /* sides that libraries still cut products into */
 
@@ -312,8 +311,7 @@ double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const st
     return ls_cost_work_time(cluster, accelerators, work).seconds;
 }
 
-/* ---- groups -----------------------------------------------------------------------------------
- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 struct ls_cost_group ls_cost_group_of(const struct ls_cluster *cluster, int accelerators,
                                       int64_t first, int64_t ranks, int64_t stride)
@@ -408,8 +406,7 @@ static double tree_latency(const struct ls_cluster *cluster, const struct ls_cos
     return sum;
 }
 
-/* ---- moves ------------------------------------------------------------------------------------
- */
+/* ---- moves ----------------------------------------------------------------------------------- */
 
 /* Negative: nothing like it was measured. Less than the smallest measured takes as long as that,
  * more than the largest as much longer as it is larger. */
@@ -483,8 +480,7 @@ double ls_cost_move(const struct ls_cluster *cluster, const struct ls_cost_group
     }
 }
 
-/* ---- tiers ------------------------------------------------------------------------------------
- */
+/* ---- tiers ----------------------------------------------------------------------------------- */
 
 double ls_cost_tier(const struct ls_cluster *cluster, enum ls_tier_kind tier, bool writes,
                     double bytes)

@@ -1,5 +1,5 @@
 /* Lessons: finding one, running one, and the figures that they begin with. */
-#include "lesson_private.h"
+#include "planner/lesson_private.h"
 
 #include <lockstep/base/words.h>
 
@@ -65,8 +65,7 @@ int ls_lesson_find(const char *name, const struct ls_lesson **lesson, struct ls_
                         near ? "; did you mean " : "", near ? near : "", near ? "?" : "", all);
 }
 
-/* ---- a page -----------------------------------------------------------------------------------
- */
+/* ---- a page ---------------------------------------------------------------------------------- */
 
 /* LS_ELAYOUT where the cluster is too small for the lesson. */
 static int room_check(const struct ls_lesson *lesson, const struct ls_cluster *cluster,

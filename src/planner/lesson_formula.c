@@ -1,5 +1,5 @@
 /* Expressions in the pages of lessons. */
-#include "lesson_private.h"
+#include "planner/lesson_private.h"
 
 #include <ctype.h>
 #include <stdlib.h>

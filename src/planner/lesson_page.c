@@ -1,5 +1,5 @@
 /* Prints the pages of lessons: paragraphs, tables, numbers with their units. */
-#include "lesson_private.h"
+#include "planner/lesson_private.h"
 
 #include <lockstep/base/words.h>
 
@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what stands in braces --------------------------------------------------------------------
- */
+/* ---- what stands in braces ------------------------------------------------------------------- */
 
 /* "112 GB", of 10^9 bytes */
 static void gb_write(double bytes, char *out, size_t room)
@@ -131,8 +130,7 @@ struct lesson_text lesson_expand(struct lesson_page *page, const char *text)
     }
 }
 
-/* ---- lines ------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 enum { INDENT = 2, COLUMNS = 96 };
 

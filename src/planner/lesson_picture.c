@@ -10,7 +10,7 @@
  *   !point X|Y                             of a line
  *   !dot X|Y                               by itself
  */
-#include "lesson_private.h"
+#include "planner/lesson_private.h"
 
 #include <lockstep/trace/picture.h>
 
@@ -49,8 +49,7 @@ int lesson_picture_new(struct lesson_picture **picture, struct ls_error *error)
     return *picture ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a picture");
 }
 
-/* ---- lines ------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 enum line { BARS, LIMIT, BAR, CHART, PANEL, CURVE, POINT, DOT };
 static const struct {
@@ -159,8 +158,7 @@ void lesson_picture_line(struct lesson_page *page, const char *at)
         chart_take(page->picture, line, &cells);
 }
 
-/* ---- bars -------------------------------------------------------------------------------------
- */
+/* ---- bars ------------------------------------------------------------------------------------ */
 
 enum { WIDTH = 880, LEFT = 300, RIGHT = 120, TOP = 66, ROW = 30, THICK = 20, BOTTOM = 52 };
 

@@ -1,5 +1,5 @@
 /* What the formulas of lessons call: closed forms, schedule tables, memory plans, forecasts. */
-#include "lesson_private.h"
+#include "planner/lesson_private.h"
 
 #include <lockstep/planner/search.h>
 
@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- cases ------------------------------------------------------------------------------------
- */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
 int lesson_config(const char *keys, struct ls_config *config, struct ls_error *error)
 {
@@ -89,8 +88,7 @@ struct ls_reason lesson_reason(const struct lesson_page *page, int i)
     return ls_search_reason(&page->results[first].forecast, &page->results[i].forecast);
 }
 
-/* ---- pipelines --------------------------------------------------------------------------------
- */
+/* ---- pipelines ------------------------------------------------------------------------------- */
 
 /* F, I and W take equally long. */
 static const struct ls_pass_times times = {1, 1, 1};
@@ -152,8 +150,7 @@ void lesson_schedule(struct lesson_page *page, int stages)
     ls_schedule_release(&schedule);
 }
 
-/* ---- by name ----------------------------------------------------------------------------------
- */
+/* ---- by name --------------------------------------------------------------------------------- */
 
 #define FIELD(name, of)                                                                            \
     {                                                                                              \

@@ -1,7 +1,7 @@
 /* Brings together what the hosts of a job measured: medians, who is slow, the network. */
 #include <lockstep/planner/measure.h>
 
-#include "cluster_private.h"
+#include "planner/cluster_private.h"
 #include "planner/measure_private.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #include <lockstep/device/tier.h>
 #include <lockstep/planner/measure.h>
 
-#include "cluster_private.h"
+#include "planner/cluster_private.h"
 #include "planner/measure_private.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Why no layout has the axes that were asked for, and what could be asked for instead. */
-#include "candidates.h"
+#include "planner/candidates.h"
 
 #include <stdio.h>
 

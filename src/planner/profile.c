@@ -1,5 +1,5 @@
 /* Where a run's time went: the parts of its steps as medians, and the plan beside them. */
-#include "profile_private.h"
+#include "planner/profile_private.h"
 
 #include <lockstep/ckpt.h>
 #include <lockstep/trace.h>

@@ -1,5 +1,5 @@
 /* The parts of steps by the spans of a run's traces. */
-#include "profile_private.h"
+#include "planner/profile_private.h"
 
 #include <lockstep/plan/groups.h>
 #include <lockstep/trace.h>
@@ -39,8 +39,7 @@ struct rank_trace {
     bool no_memory;
 };
 
-/* ---- spans ------------------------------------------------------------------------------------
- */
+/* ---- spans ----------------------------------------------------------------------------------- */
 
 static int account_of(const struct ls_layout *layout, const char *group)
 {
@@ -94,8 +93,7 @@ static void inner_add(struct rank_trace *r, struct inner inner)
         r->inner[r->count++] = inner;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------
- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 /* The step's place in the list, which the first trace makes; NULL: it has none. */
 static struct profile_step *step_of(struct rank_trace *r, int64_t step)
@@ -173,8 +171,7 @@ static void span_visit(void *user, const struct ls_trace_span *span)
     }
 }
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static int trace_read(struct ls_profile *p, struct profile_steps *steps, const char *path,
                       struct ls_error *error)

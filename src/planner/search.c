@@ -1,6 +1,6 @@
 /* The search: candidates in the order of their estimates, admitted, held against memory, simulated,
  * until none that is left can be better; then the best are varied in details. */
-#include "candidates.h"
+#include "planner/candidates.h"
 
 #include <lockstep/base/meter.h>
 #include <lockstep/planner/run_plan.h>

@@ -11,8 +11,7 @@ static int64_t ranks_of_host(const struct ls_cluster *cluster, const struct ls_l
     return ls_min(ls_max(cluster->accelerators / accelerators, 1), layout->ranks);
 }
 
-/* ---- samples ----------------------------------------------------------------------------------
- */
+/* ---- samples --------------------------------------------------------------------------------- */
 
 static int64_t common_divisor(int64_t a, int64_t b)
 {
@@ -49,8 +48,7 @@ struct ls_samples_cost ls_cost_samples(const struct ls_cluster *cluster,
     return cost;
 }
 
-/* ---- checkpoints ------------------------------------------------------------------------------
- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 static double pass_s(const struct ls_cluster *cluster, int accelerators, enum ls_work_kind kind,
                      enum ls_dtype dtype, double elements, double bytes)

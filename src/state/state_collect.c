@@ -4,7 +4,7 @@
  * A window is LS_STATE_MESSAGE elements of the whole. The runs of a part ascend both globally and
  * locally, so each rank goes through its slice once and sends what lies in a window as one message;
  * rank 0 knows from the spec how long it is. */
-#include "state_private.h"
+#include "state/state_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>

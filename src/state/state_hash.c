@@ -1,5 +1,5 @@
 /* The hash of a run's state, and the comparison of what several ranks hold alike. */
-#include "state_private.h"
+#include "state/state_private.h"
 
 #include <stdlib.h>
 

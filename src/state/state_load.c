@@ -1,6 +1,6 @@
 /* Going on from a checkpoint: each rank takes its slices from the files, whatever layout wrote
  * them. */
-#include "state_private.h"
+#include "state/state_private.h"
 
 #include <lockstep/ckpt.h>
 

@@ -1,7 +1,7 @@
 /* What the files of the state share. An array of it is the parameters or one of the optimizer's
  * states of them; a rank holds a slice of each parameter's part of it. */
-#ifndef STATE_PRIVATE_H
-#define STATE_PRIVATE_H
+#ifndef STATE_STATE_PRIVATE_H
+#define STATE_STATE_PRIVATE_H
 
 #include <lockstep/ckpt.h>
 #include <lockstep/state.h>

@@ -1,5 +1,5 @@
 /* The arithmetic that a run goes on in is the one that it began with. */
-#include "state_private.h"
+#include "state/state_private.h"
 
 #include <stdio.h>
 #include <string.h>

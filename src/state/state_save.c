@@ -1,6 +1,6 @@
 /* Saving: rank 0 writes a checkpoint tensor by tensor, as the files take them; the ranks that hold
  * the state once send it their slices. */
-#include "state_private.h"
+#include "state/state_private.h"
 
 #include <lockstep/ckpt.h>
 

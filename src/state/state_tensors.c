@@ -1,5 +1,5 @@
 /* Each slice of the state as a distributed tensor; and the copies that are computed with. */
-#include "state_private.h"
+#include "state/state_private.h"
 
 int ls_state_tensor(const struct ls_state *state, int i, enum ls_dtype dtype, void *data,
                     struct ls_dtensor *out, struct ls_error *error)

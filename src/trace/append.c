@@ -1,5 +1,5 @@
 /* A file that only grows, each write whole or taken back. */
-#include "append.h"
+#include "trace/append.h"
 
 #include <errno.h>
 #include <fcntl.h>

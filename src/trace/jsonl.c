@@ -3,8 +3,8 @@
 #include <lockstep/base/json.h>
 #include <lockstep/trace.h>
 
-#include "append.h"
-#include "text.h"
+#include "trace/append.h"
+#include "trace/text.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* What pictures are made of: text, lines, colours and scales. */
 #include <lockstep/trace/picture.h>
 
-#include "text.h"
+#include "trace/text.h"
 
 #include <math.h>
 #include <stdarg.h>

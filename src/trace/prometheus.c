@@ -1,7 +1,7 @@
 /* Prometheus' exposition format 0.0.4 and OpenMetrics 1.0, in one text. */
 #include <lockstep/trace.h>
 
-#include "text.h"
+#include "trace/text.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* What a thread did and when: a ring of events. */
-#include "spans.h"
+#include "trace/spans.h"
 
 #include <stdlib.h>
 #include <string.h>

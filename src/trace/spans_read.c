@@ -1,5 +1,5 @@
 /* A trace's file read back: the spans of one rank. */
-#include "spans.h"
+#include "trace/spans.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>

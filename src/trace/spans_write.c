@@ -1,8 +1,8 @@
 /* A trace as a file: Chrome's Trace Event Format, as a list that grows at its end. */
-#include "append.h"
-#include "spans.h"
+#include "trace/append.h"
+#include "trace/spans.h"
 
-#include "text.h"
+#include "trace/text.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * (tensorflow/core/util/event.proto), of which five fields are needed. */
 #include <lockstep/trace.h>
 
-#include "append.h"
-#include "text.h"
+#include "trace/append.h"
+#include "trace/text.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* Text put together in a buffer of fixed size: escaped for JSON or XML, numbers without a locale.
  * */
-#include "text.h"
+#include "trace/text.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* The best evaluation of a run, from its records: a run that was killed between two writes has the
  * same one as a run that was not. */
-#include "best_records.h"
+#include "train/best_records.h"
 
 #include <lockstep/trace.h>
 

@@ -1,6 +1,6 @@
 /* Digests of the tensors of a step, the same in any layout: each element counts once and is keyed
  * by its place in the whole, so ranks add up what they hold. */
-#include "stage.h"
+#include "train/stage.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Gathers what the steps of all ranks took, window by window, and keeps what was found. */
-#include "drift_watch.h"
+#include "train/drift_watch.h"
 
 #include <stddef.h>
 #include <stdlib.h>

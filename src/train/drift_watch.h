@@ -2,7 +2,7 @@
 #ifndef TRAIN_DRIFT_WATCH_H
 #define TRAIN_DRIFT_WATCH_H
 
-#include "events.h"
+#include "train/events.h"
 
 #include <lockstep/train/drift.h>
 

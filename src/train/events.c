@@ -1,5 +1,5 @@
 /* Events of a run, as records of metrics.jsonl. */
-#include "events.h"
+#include "train/events.h"
 
 #include <stdio.h>
 #include <time.h>

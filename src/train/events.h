@@ -4,7 +4,7 @@
 #ifndef TRAIN_EVENTS_H
 #define TRAIN_EVENTS_H
 
-#include "trainer.h"
+#include "train/trainer.h"
 
 #include <lockstep/train/drift.h>
 

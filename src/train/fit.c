@@ -1,5 +1,5 @@
 /* What memory a run asks of its machine, before it takes any of it. */
-#include "trainer.h"
+#include "train/trainer.h"
 
 #include <lockstep/base/words.h>
 #include <lockstep/state.h>

@@ -1,5 +1,5 @@
 /* What is left of ranks that waited too long: who was late, and the last operations of all. */
-#include "trainer.h"
+#include "train/trainer.h"
 
 #include <lockstep/base/file.h>
 

@@ -1,6 +1,6 @@
 /* When a rank's memory is in use: its actions in the order of the schedule, layer by layer. Sizes
  * and lifetimes are those of the buffers that were measured. */
-#include "stage.h"
+#include "train/stage.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +31,7 @@ struct timeline {
     bool large;     /* it was a large one */
 };
 
-/* ---- a moment ---------------------------------------------------------------------------------
- */
+/* ---- a moment -------------------------------------------------------------------------------- */
 
 static void unit_gather(struct timeline *t, int layer, bool first, size_t *bytes)
 {
@@ -72,8 +71,7 @@ static int moment(struct timeline *t, size_t work, size_t transit)
     return t->visit(t->user, now, t->error);
 }
 
-/* ---- gradients --------------------------------------------------------------------------------
- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* A moment at which a micro-batch's gradient of the region is made; -1: of none. The sum is there
  * from the first leaf on, a leaf that lasts several micro-batches from its first to its last. */
@@ -98,8 +96,7 @@ static int gradient_moment(struct timeline *t, int region, size_t work, size_t t
     return status;
 }
 
-/* ---- actions ----------------------------------------------------------------------------------
- */
+/* ---- actions --------------------------------------------------------------------------------- */
 
 static struct ls_layer_bytes bytes_of(const struct timeline *t, int layer)
 {
@@ -187,8 +184,7 @@ static int action(struct timeline *t, struct ls_action what)
     return status;
 }
 
-/* ---- what pipelines receive -------------------------------------------------------------------
- */
+/* ---- what pipelines receive ------------------------------------------------------------------ */
 
 /* From one action ahead of the one that reads it to the end of the micro-batch's backward (enum
  * ls_slot_kind). */
@@ -230,8 +226,7 @@ static int received_find(struct timeline *t, const struct ls_action *actions, in
     return LS_OK;
 }
 
-/* ---- a step -----------------------------------------------------------------------------------
- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Gradients are final: what other ranks compute of a table that two stages share has come. */
 static int update(struct timeline *t, int64_t count)

@@ -1,7 +1,7 @@
 /* The newest figures of a run as metrics.prom. */
-#include "metrics_prom.h"
+#include "train/metrics_prom.h"
 
-#include "events.h"
+#include "train/events.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/trace.h>

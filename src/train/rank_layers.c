@@ -1,5 +1,5 @@
 /* Which layers a pipeline rank holds. */
-#include "trainer.h"
+#include "train/trainer.h"
 
 #include <stdlib.h>
 

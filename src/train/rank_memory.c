@@ -1,6 +1,6 @@
 /* What a configuration takes. The buffers are planned by walking memory_take with a measuring
  * arena, so what is printed is what is allocated. */
-#include "stage.h"
+#include "train/stage.h"
 
 #include <lockstep/base/words.h>
 

@@ -1,7 +1,7 @@
 /* What a rank does, recorded from the trainer itself while it goes through the motions. */
 #include <lockstep/train/recorded.h>
 
-#include "trainer.h"
+#include "train/trainer.h"
 
 #include <lockstep/base/meter.h>
 

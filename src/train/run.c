@@ -1,11 +1,11 @@
 /* A whole run: steps, records, evaluation, samples, checkpoints, and ending early in good order. */
-#include "best_records.h"
-#include "drift_watch.h"
-#include "events.h"
-#include "metrics_prom.h"
-#include "run_folder.h"
-#include "run_trace.h"
-#include "sink.h"
+#include "train/best_records.h"
+#include "train/drift_watch.h"
+#include "train/events.h"
+#include "train/metrics_prom.h"
+#include "train/run_folder.h"
+#include "train/run_trace.h"
+#include "train/sink.h"
 
 #include <lockstep/base/figure.h>
 #include <lockstep/base/file.h>

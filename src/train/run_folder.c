@@ -1,5 +1,5 @@
 /* Where a run's folder is while the run goes on, and what a killed run left in it. */
-#include "run_folder.h"
+#include "train/run_folder.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>

@@ -1,5 +1,5 @@
 /* The spans of a run besides its steps, and when the trace is written. */
-#include "run_trace.h"
+#include "train/run_trace.h"
 
 #include <lockstep/base/file.h>
 

@@ -2,7 +2,7 @@
 #ifndef TRAIN_RUN_TRACE_H
 #define TRAIN_RUN_TRACE_H
 
-#include "trainer.h"
+#include "train/trainer.h"
 
 struct run_trace {
     struct ls_trace *trace; /* the trainer's; NULL: off, and nothing happens */

@@ -1,5 +1,5 @@
 /* A file of records that may fail without ending the run. */
-#include "sink.h"
+#include "train/sink.h"
 
 int sink_judge(struct sink *sink, const char *name, int status, const struct ls_log *log,
                const struct ls_error *error)

@@ -1,6 +1,6 @@
 /* A chunk's layers, forward and backward, on one micro-batch: weights come from ZeRO, gradients go
  * to it. */
-#include "stage.h"
+#include "train/stage.h"
 
 static struct ls_micro_batch micro_batch_of(const struct ls_trainer *t,
                                             const struct train_batch *batch,
@@ -93,8 +93,7 @@ static int gradient_end(struct ls_trainer *t, const struct train_batch *batch, i
     return ls_zero_gradient_done(t->memory.zero, &t->ops, region, &micro, error);
 }
 
-/* ---- passes and layers, for those who watch ---------------------------------------------------
- */
+/* ---- passes and layers, for those who watch -------------------------------------------------- */
 
 enum ls_work_pass stage_pass_begin(struct ls_trainer *t, enum ls_work_pass pass)
 {
@@ -246,8 +245,7 @@ int stage_backward(struct ls_trainer *t, const struct train_batch *batch,
     return status;
 }
 
-/* ---- the forward alone -----------------------------------------------------------------------
- */
+/* ---- the forward alone ----------------------------------------------------------------------- */
 
 static int runner_enter(void *user, int layer, int last, struct ls_error *error)
 {

@@ -2,7 +2,7 @@
 #ifndef TRAIN_STAGE_H
 #define TRAIN_STAGE_H
 
-#include "trainer.h"
+#include "train/trainer.h"
 
 /* A batch, loaded: what this rank computes of it. */
 struct train_batch {

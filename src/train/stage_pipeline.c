@@ -1,5 +1,5 @@
 /* The pipeline's table and its runtime, for the batch sizes of a run. */
-#include "stage.h"
+#include "train/stage.h"
 
 #include <stdlib.h>
 

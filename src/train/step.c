@@ -1,6 +1,6 @@
 /* One optimizer step. ls_trainer_step reads as the sentence at the top of lockstep/train.h; how its
  * parts are cut over ranks and micro-batches is in the functions above it and in stage.c. */
-#include "stage.h"
+#include "train/stage.h"
 
 #include <lockstep/base/words.h>
 
@@ -16,8 +16,7 @@ struct gradient {
     float loss;    /* the batch's mean */
 };
 
-/* ---- disks -----------------------------------------------------------------------------------
- */
+/* ---- disks ----------------------------------------------------------------------------------- */
 
 /* A disk may fail one rank alone, while others wait for what it sends: it goes on, with whatever
  * came, to where all agree on it (tiers_agree). Nothing is updated before. */

@@ -1,5 +1,5 @@
 /* Making and ending a trainer: everything that a step needs is here before the first one. */
-#include "stage.h"
+#include "train/stage.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>

@@ -2,7 +2,7 @@
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
-#include "work_times.h"
+#include "train/work_times.h"
 
 #include <lockstep/comm/recording.h>
 #include <lockstep/config/inputs.h>

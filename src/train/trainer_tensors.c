@@ -1,5 +1,5 @@
 /* The trainer's tensors as distributed ones. */
-#include "trainer.h"
+#include "train/trainer.h"
 
 /* The gradient that the head or the embedding makes of a table they share; of other parameters the
  * only one, and NULL; NULL too where the optimizer used it up. Where a tied table is held without

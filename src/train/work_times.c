@@ -1,5 +1,5 @@
 /* How long ops took, by kind. */
-#include "work_times.h"
+#include "train/work_times.h"
 
 #include <lockstep/base.h>
 

@@ -25,8 +25,7 @@ static struct ls_chat *chat_of(const char *text)
     return chat;
 }
 
-/* ---- each turn by itself ----------------------------------------------------------------------
- */
+/* ---- each turn by itself --------------------------------------------------------------------- */
 
 struct plain {
     const struct ls_chat *chat;
@@ -206,8 +205,7 @@ static int same(const struct ls_chat *chat, const char *shown, json_t *conversat
     return same_examples(chat, shown, conversation);
 }
 
-/* ---- drawn ------------------------------------------------------------------------------------
- */
+/* ---- drawn ----------------------------------------------------------------------------------- */
 
 struct draw {
     struct ls_philox_key key;
@@ -393,8 +391,7 @@ static void test_families(void **state)
     }
 }
 
-/* ---- long -------------------------------------------------------------------------------------
- */
+/* ---- long ------------------------------------------------------------------------------------ */
 
 /* The first question is one of `bytes` letters. */
 static char *long_conversation(int turns, size_t bytes)

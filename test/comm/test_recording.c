@@ -16,8 +16,7 @@
 enum { RANKS = 6, COUNT = 12 };
 enum { WORLD, ROW, SINGLE };
 
-/* ---- a rank's part in something ---------------------------------------------------------------
- */
+/* ---- a rank's part in something -------------------------------------------------------------- */
 
 /* Every operation, blocking and not, on the world of 2 x 3 ranks and its rows. */
 static int operations_run(struct ls_comm *world, struct ls_comm *row, struct ls_error *error)
@@ -101,8 +100,7 @@ static void ranks_record(struct ls_recording *recordings)
         fail_msg("%s", error.text);
 }
 
-/* ---- comparison -------------------------------------------------------------------------------
- */
+/* ---- comparison ------------------------------------------------------------------------------ */
 
 static bool text_same(const char *a, const char *b)
 {
@@ -229,8 +227,7 @@ static void test_alone_is_as_among_others(void **state)
     }
 }
 
-/* ---- alone ------------------------------------------------------------------------------------
- */
+/* ---- alone ----------------------------------------------------------------------------------- */
 
 static void test_alone_moves_nothing(void **state)
 {

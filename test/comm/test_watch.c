@@ -170,8 +170,7 @@ static void test_a_rank_that_gets_stuck_is_named(void **state)
     run_ranks(3, 2, body_gets_stuck);
 }
 
-/* ---- who waits for one that waits -------------------------------------------------------------
- */
+/* ---- who waits for one that waits ------------------------------------------------------------ */
 
 /* Rank 0 waits for rank 1, in one group; rank 1 for rank 2, in another; and that for rank 3, which
  * sleeps. All name it. */

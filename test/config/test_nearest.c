@@ -118,8 +118,7 @@ static int judge(struct drawn *drawn, struct ls_error *error)
     return status ? status : ls_config_layout(&config, drawn->world, &layout, error);
 }
 
-/* ---- what a refusal names ---------------------------------------------------------------------
- */
+/* ---- what a refusal names -------------------------------------------------------------------- */
 
 /* The next "key = value" of *at, whose value may stand in quotes; false behind the last. */
 static bool change_next(const char **at, char key[64], char value[VALUE_BYTES])

@@ -12,8 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- results that are cut short ---------------------------------------------------------------
- */
+/* ---- results that are cut short -------------------------------------------------------------- */
 
 static atomic_int results_seen, short_at = -1, short_count;
 static atomic_int short_kept; /* bytes that went */
@@ -52,8 +51,7 @@ static void cut_short(int at, int count, int kept)
     short_at = at;
 }
 
-/* ---- the workload -----------------------------------------------------------------------------
- */
+/* ---- the workload ---------------------------------------------------------------------------- */
 
 enum {
     ITEMS = 3,
@@ -183,8 +181,7 @@ static void test_what_does_not_go_on(void **state)
     }
 }
 
-/* ---- short transfers --------------------------------------------------------------------------
- */
+/* ---- short transfers ------------------------------------------------------------------------- */
 
 static void test_short_transfers_go_on(void **state)
 {

@@ -1,6 +1,6 @@
 /* What the tests of memory tiers share: every way to move bytes, memory, and faults. */
-#ifndef TEST_TIERS_H
-#define TEST_TIERS_H
+#ifndef TEST_DEVICE_TIERS_H
+#define TEST_DEVICE_TIERS_H
 
 #include <lockstep/device/tier.h>
 

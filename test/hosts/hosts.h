@@ -2,8 +2,8 @@
  * own (Open MPI tells hosts apart by their names), joined by a virtual cable. They live as long as
  * the processes that hold them, which end with this one: nothing is left behind, and nothing of
  * them is seen outside. */
-#ifndef TEST_HOSTS_H
-#define TEST_HOSTS_H
+#ifndef TEST_HOSTS_HOSTS_H
+#define TEST_HOSTS_HOSTS_H
 
 #include <stdbool.h>
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 /* Small runs of every family, trained for a step, and their layouts: with a byte tokenizer and a
  * context of 256. The last one has adapters. */
-#ifndef TEST_SMALL_RUNS_H
-#define TEST_SMALL_RUNS_H
+#ifndef TEST_INFER_SMALL_RUNS_H
+#define TEST_INFER_SMALL_RUNS_H
 
 #include <lockstep/train.h>
 

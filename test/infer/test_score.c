@@ -182,8 +182,7 @@ static void test_one_log_probability_in_every_layout(void **state)
     free(other);
 }
 
-/* ---- the likeliest, windows, and what is refused ----------------------------------------------
- */
+/* ---- the likeliest, windows, and what is refused --------------------------------------------- */
 
 struct asking {
     struct ls_config config;

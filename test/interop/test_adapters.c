@@ -18,8 +18,7 @@
 
 enum { PATH = 4400, ROOM = 8192, TENSORS = 64, RANK = 3, ALPHA = 6 };
 
-/* ---- folders ----------------------------------------------------------------------------------
- */
+/* ---- folders --------------------------------------------------------------------------------- */
 
 static void import(const char *directory, const char *from, const char *run, const char *words)
 {
@@ -116,8 +115,7 @@ static void adapters_make(const char *directory, const char *golden, const char 
     adapters_change(directory, name, &(struct change){.fill = true});
 }
 
-/* ---- in and out -------------------------------------------------------------------------------
- */
+/* ---- in and out ------------------------------------------------------------------------------ */
 
 static void expect_same_tensors(const char *directory, const char *a, const char *b)
 {
@@ -207,8 +205,7 @@ static void test_gpt2(void **state)
     free(text);
 }
 
-/* ---- training ---------------------------------------------------------------------------------
- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 static void test_layouts(void **state)
 {
@@ -262,8 +259,7 @@ static void test_from_adapted(void **state)
     assert_string_equal(hash, trained(*state, "b", "%s", words));
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------
- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void expect_refused(const char *directory, const char *words, const char *text)
 {

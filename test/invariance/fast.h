@@ -1,6 +1,6 @@
 /* numerics.mode fast agrees with the default as far as two orders of the same sums can. */
-#ifndef INVARIANCE_FAST_H
-#define INVARIANCE_FAST_H
+#ifndef TEST_INVARIANCE_FAST_H
+#define TEST_INVARIANCE_FAST_H
 
 #include <stdint.h>
 

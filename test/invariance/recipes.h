@@ -1,6 +1,6 @@
 /* The recipes that layouts are compared on. */
-#ifndef INVARIANCE_RECIPES_H
-#define INVARIANCE_RECIPES_H
+#ifndef TEST_INVARIANCE_RECIPES_H
+#define TEST_INVARIANCE_RECIPES_H
 
 #include <lockstep/train.h>
 

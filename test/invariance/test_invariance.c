@@ -132,8 +132,7 @@ static int proof_mpi(const struct session *s, const struct ls_config *config,
     return ls_error_set(error, LS_ECOMM, "mpirun ended with %d", code);
 }
 
-/* ---- one layout, and then another -------------------------------------------------------------
- */
+/* ---- one layout, and then another ------------------------------------------------------------ */
 
 struct half {
     const struct ls_config *config;

@@ -1,6 +1,6 @@
 /* Faults put under a run: each breaks the law of sums in one way and must show. */
-#ifndef INVARIANCE_TWINS_H
-#define INVARIANCE_TWINS_H
+#ifndef TEST_INVARIANCE_TWINS_H
+#define TEST_INVARIANCE_TWINS_H
 
 struct twin {
     const char *name;

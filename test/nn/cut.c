@@ -17,8 +17,7 @@
 enum { LAYERS = 2, CHANNELS = 32, HEADS = 8, HEAD_DIM = 8, FFN = 64, VOCAB = 53, PADDED = 64 };
 enum { SHORT_TOKENS = 32, TILES = 8 };
 
-/* ---- one rank's run ---------------------------------------------------------------------------
- */
+/* ---- one rank's run -------------------------------------------------------------------------- */
 
 struct side {
     const struct cut *cut;
@@ -261,8 +260,7 @@ static void side_close(struct side *side)
     free(side->starts);
 }
 
-/* ---- comparison -------------------------------------------------------------------------------
- */
+/* ---- comparison ------------------------------------------------------------------------------ */
 
 /* Rows of the stream, [N, C] act, against the one rank's [M, C]. */
 static int stream_compare(const struct side *one, const struct side *mine, const char *what,
@@ -369,8 +367,7 @@ static int side_compare(const struct side *one, const struct side *mine, const f
     return status || mine->cut->forward ? status : gradients_compare(one, mine, error);
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------
- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 static int kind_compare(const char *group, const struct ls_comm_stats *stats,
                         enum ls_comm_kind kind, int64_t want, struct ls_error *error)
@@ -416,8 +413,7 @@ static int bytes_compare(const struct side *side, struct ls_comm *tp_comm, struc
     return status;
 }
 
-/* ---- the ranks --------------------------------------------------------------------------------
- */
+/* ---- the ranks ------------------------------------------------------------------------------- */
 
 struct ranks {
     const struct cut *cut;

@@ -487,8 +487,7 @@ static void test_presets(void **state)
     assert_int_equal(found, published);
 }
 
-/* ---- Hugging Face's files ---------------------------------------------------------------------
- */
+/* ---- Hugging Face's files -------------------------------------------------------------------- */
 
 static void expect_elsewhere(const struct ls_model_config *config, const char *ours,
                              const struct ls_elsewhere *expected)

@@ -94,8 +94,7 @@ static void stage_close(struct stage *stage)
     ls_ops_release(&stage->ops);
 }
 
-/* ---- micro-batches ----------------------------------------------------------------------------
- */
+/* ---- micro-batches --------------------------------------------------------------------------- */
 
 static int32_t ids[MICRO][ROWS], targets[MICRO][ROWS];
 
@@ -163,8 +162,7 @@ static void compare_gradients(const struct result *result, const struct stage *p
         compare_floats("the table", held_table(want), held_table(got), VOCAB * CHANNELS);
 }
 
-/* ---- two stages -------------------------------------------------------------------------------
- */
+/* ---- two stages ------------------------------------------------------------------------------ */
 
 /* All forwards, then all backwards; with split, all weight halves after that, the layers in
  * ascending order. */
@@ -232,8 +230,7 @@ static void test_weights_last(void **state)
     check_stages(0.2f, true);
 }
 
-/* ---- two chunks of a stage --------------------------------------------------------------------
- */
+/* ---- two chunks of a stage ------------------------------------------------------------------- */
 
 /* One rank holds layers 0, 1 and 4, 5; another 2 and 3. Chunks of different micro-batches follow
  * each other. */

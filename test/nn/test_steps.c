@@ -35,8 +35,7 @@ struct alone {
     char name[64];
 };
 
-/* ---- a step -----------------------------------------------------------------------------------
- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 static void normal_fill(float *values, int64_t count, const char *what, float mean, float std)
 {
@@ -183,8 +182,7 @@ static void step_run(struct alone *a)
     backward_run(a, reads);
 }
 
-/* ---- central differences ----------------------------------------------------------------------
- */
+/* ---- central differences --------------------------------------------------------------------- */
 
 /* What the step makes, and the gradient that comes to it. */
 static int64_t outcome(const struct alone *a, float *made, float *gradient)
@@ -309,8 +307,7 @@ static void check_gradients(struct alone *a)
     check_adapters(a, flat);
 }
 
-/* ---- declarations -----------------------------------------------------------------------------
- */
+/* ---- declarations ---------------------------------------------------------------------------- */
 
 /* The gradients that a backward makes of these values, as bits. */
 static bool same_gradients(struct alone *a, const bool reads[2][VALUES_MAX], const float *dx,
@@ -372,8 +369,7 @@ static void check_restart(struct alone *a)
                             (size_t)elements_of(a, step->out[i]) * sizeof(float));
 }
 
-/* ---- all steps --------------------------------------------------------------------------------
- */
+/* ---- all steps ------------------------------------------------------------------------------- */
 
 /* Those that have adapters, or with rank 0 each. */
 static void steps_visit(const struct ls_lora *lora, void (*visit)(struct alone *a))

@@ -36,8 +36,7 @@ struct twin {
     int ahead, late;
 };
 
-/* ---- a pair -----------------------------------------------------------------------------------
- */
+/* ---- a pair ---------------------------------------------------------------------------------- */
 
 /* In what the pair computes: each type, and bf16 in either arithmetic. */
 static const struct way {
@@ -115,8 +114,7 @@ static bool has_input(const struct pair *p, int k)
     return k < p->step->kind->ins && (k == 0 || p->step->in[k] > 0);
 }
 
-/* ---- inputs -----------------------------------------------------------------------------------
- */
+/* ---- inputs ---------------------------------------------------------------------------------- */
 
 static void input_set(struct pair *p, int k, const float *values)
 {
@@ -137,8 +135,7 @@ static void input_normal(struct pair *p)
     }
 }
 
-/* ---- runs -------------------------------------------------------------------------------------
- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 static struct layer_run run_of(const struct pair *p, struct ls_model *model, struct ls_ops *ops,
                                const struct ls_micro_batch *batch, const struct rows *rows)
@@ -280,8 +277,7 @@ static bool same_bits(struct pair *p, struct cutting cut, struct twin twin)
     return same;
 }
 
-/* ---- bits -------------------------------------------------------------------------------------
- */
+/* ---- bits ------------------------------------------------------------------------------------ */
 
 static bool reads_position(const struct step *step)
 {
@@ -311,8 +307,7 @@ static void check_bits(struct pair *p)
     }
 }
 
-/* ---- all steps --------------------------------------------------------------------------------
- */
+/* ---- all steps ------------------------------------------------------------------------------- */
 
 static void step_visit(struct pair *p, int layer, int index, void (*visit)(struct pair *p))
 {

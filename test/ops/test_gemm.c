@@ -22,8 +22,7 @@ enum { CASES = 250 };
 
 static struct ls_ops ops_of[4]; /* by number of threads, 1 to 3 */
 
-/* ---- a product with buffers of its own --------------------------------------------------------
- */
+/* ---- a product with buffers of its own ------------------------------------------------------- */
 
 struct product {
     struct ls_gemm gemm;
@@ -332,8 +331,7 @@ static void test_bad_arguments_are_named(void **state)
     assert_non_null(strstr(error.text, "leaves is 3"));
 }
 
-/* ---- the property -----------------------------------------------------------------------------
- */
+/* ---- the property ---------------------------------------------------------------------------- */
 
 /* GPT-2 124M's shapes and a small model's, with few rows where rows are tokens. */
 static const struct ls_gemm shapes[] = {
@@ -770,8 +768,7 @@ static void test_bias_round_ends_a_product_of_ranks(void **state)
             check_bias_round(acts[d / 2], d & 1);
 }
 
-/* ---- few rows ---------------------------------------------------------------------------------
- */
+/* ---- few rows -------------------------------------------------------------------------------- */
 
 /* Values of so many sizes, row by row: products and sums of both signs that are subnormal or round
  * to a zero of theirs, and operands that are subnormal. */
@@ -838,8 +835,7 @@ static void test_few_rows_and_many_agree(void **state)
         }
 }
 
-/* ---- one process per instruction set ----------------------------------------------------------
- */
+/* ---- one process per instruction set --------------------------------------------------------- */
 
 static int test_isa(enum ls_isa isa)
 {

@@ -27,8 +27,7 @@ static float float_of(uint32_t u)
     return x;
 }
 
-/* ---- what is right ----------------------------------------------------------------------------
- */
+/* ---- what is right --------------------------------------------------------------------------- */
 
 /* IEEE 754: (-1)^s 2^(e - 25) (1024 + m), or 2^-24 m where e is 0. */
 static double value_of(ls_f16 x)
@@ -63,8 +62,7 @@ static ls_f16 nearest(float x)
     return (ls_f16)(sign | choice);
 }
 
-/* ---- the inline functions ---------------------------------------------------------------------
- */
+/* ---- the inline functions -------------------------------------------------------------------- */
 
 static void test_every_value_is_widened(void **state)
 {
@@ -141,8 +139,7 @@ static void test_rounding_is_to_nearest_even(void **state)
     free(x);
 }
 
-/* ---- on every instruction set -----------------------------------------------------------------
- */
+/* ---- on every instruction set ---------------------------------------------------------------- */
 
 static void test_casts_of_each_set(void **state)
 {

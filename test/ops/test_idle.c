@@ -31,8 +31,7 @@ static int nowhere_setup(void **state)
     return nowhere == MAP_FAILED;
 }
 
-/* ---- tests ------------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void test_no_op_touches_a_buffer(void **state)
 {

@@ -85,8 +85,7 @@ static void run(struct ls_ops *ops, const struct ls_gemm *gemm)
         fail_msg("%s", error.text);
 }
 
-/* ---- a plain reference ------------------------------------------------------------------------
- */
+/* ---- a plain reference ----------------------------------------------------------------------- */
 
 static float row_scale(const float *x, int64_t n)
 {
@@ -240,8 +239,7 @@ static void test_the_longest_tile(void **state)
     free(y);
 }
 
-/* ---- bits -------------------------------------------------------------------------------------
- */
+/* ---- bits ------------------------------------------------------------------------------------ */
 
 /* Rows together, in parts of `step`, on any thread and instruction set. */
 static void check_rows(const struct ls_gemm *whole, struct ls_ops *ops, int64_t step, void *other)
@@ -349,8 +347,7 @@ static void test_rows_in_parts(void **state)
     free(y_scales);
 }
 
-/* ---- how far ----------------------------------------------------------------------------------
- */
+/* ---- how far --------------------------------------------------------------------------------- */
 
 /* Each rounding moves a value by at most half a scale, so a row's error is bounded; int8 weights
  * alone move it by less than both. */
@@ -389,8 +386,7 @@ static void test_error(void **state)
     ls_ops_release(&ops);
 }
 
-/* ---- edges ------------------------------------------------------------------------------------
- */
+/* ---- edges ----------------------------------------------------------------------------------- */
 
 static void test_zero_and_not_finite(void **state)
 {

@@ -13,8 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the reference ----------------------------------------------------------------------------
- */
+/* ---- the reference --------------------------------------------------------------------------- */
 
 /* x = (a I + b A + c A A) x, A = x x^T; rows <= cols. */
 static void reference_step(double *x, int64_t rows, int64_t cols)
@@ -69,8 +68,7 @@ static double *reference_of(const struct ls_newton_schulz *op, const float *from
     return x;
 }
 
-/* ---- Newton-Schulz ----------------------------------------------------------------------------
- */
+/* ---- Newton-Schulz --------------------------------------------------------------------------- */
 
 /* The result, in a buffer of its own. */
 static float *orthogonal(struct ls_ops *ops, const struct ls_newton_schulz *op, const float *from)
@@ -173,8 +171,7 @@ static void test_scales(void **state)
     free(from), free(want), free(zeros);
 }
 
-/* ---- momentum and step ------------------------------------------------------------------------
- */
+/* ---- momentum and step ----------------------------------------------------------------------- */
 
 enum { COUNT = 1003, STEPS = 4 };
 

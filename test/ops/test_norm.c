@@ -406,8 +406,7 @@ static void test_bits(void **state)
     }
 }
 
-/* ---- heads ------------------------------------------------------------------------------------
- */
+/* ---- heads ----------------------------------------------------------------------------------- */
 
 /* RMSNorm over heads side by side, in a row that holds more; and the same heads one behind the
  * other. */
@@ -595,8 +594,7 @@ static void test_plus_one(void **state)
     }
 }
 
-/* ---- rows of which ranks hold parts ------------------------------------------------------------
- */
+/* ---- rows of which ranks hold parts ---------------------------------------------------------- */
 
 enum { CUT_ROWS = 5, CUT_WHOLE = 192, CUT_LD = 200, CUT_TILES = 4 };
 

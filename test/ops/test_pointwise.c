@@ -132,8 +132,7 @@ static void test_gated_units(void **state)
     }
 }
 
-/* ---- soft cap, scale --------------------------------------------------------------------------
- */
+/* ---- soft cap, scale ------------------------------------------------------------------------- */
 
 static void test_softcap_and_scale(void **state)
 {
@@ -290,8 +289,7 @@ static void test_dropout_statistics_and_backward(void **state)
     }
 }
 
-/* ---- add, casts, tree add, zero ----------------------------------------------------------------
- */
+/* ---- add, casts, tree add, zero -------------------------------------------------------------- */
 
 static void test_add_and_casts(void **state)
 {

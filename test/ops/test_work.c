@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- watching ---------------------------------------------------------------------------------
- */
+/* ---- watching -------------------------------------------------------------------------------- */
 
 enum { TOLD_MAX = 64 };
 struct told {
@@ -46,8 +45,7 @@ static void told_end(void *user, const struct ls_work *work)
     told->ended++;
 }
 
-/* ---- memory for every op ----------------------------------------------------------------------
- */
+/* ---- memory for every op --------------------------------------------------------------------- */
 
 enum { BUFFERS = 32 };
 static unsigned char *buffers; /* BUFFERS x EVERY_OP_BYTES, of zeros */
@@ -240,8 +238,7 @@ static void test_names_are_ops(void **state)
     assert_int_equal(known, sizeof expected / sizeof *expected);
 }
 
-/* ---- shapes -----------------------------------------------------------------------------------
- */
+/* ---- shapes ---------------------------------------------------------------------------------- */
 
 static struct ls_work gemm_told(const struct ls_gemm *gemm)
 {

@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- arithmetic -------------------------------------------------------------------------------
- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 static void test_shares_cover_the_rows(void **state)
 {
@@ -49,8 +48,7 @@ static void test_what_shares_admit(void **state)
     assert_int_equal(ls_tp_sharers(2, 8), 1);
 }
 
-/* ---- products ---------------------------------------------------------------------------------
- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 enum { TILES = 8, K = TILES * 24, N = 40, ROWS_MAX = 300 };
 

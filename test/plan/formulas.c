@@ -9,8 +9,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-/* ---- what a rank holds --------------------------------------------------------------------------
- */
+/* ---- what a rank holds ----------------------------------------------------------------------- */
 
 struct unit {
     int64_t gather[2]; /* elements that one rank brings to a gather: of matrices, of vectors */

@@ -57,8 +57,7 @@ static const char *const *const layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
-/* ---- formulas ----------------------------------------------------------------------------------
- */
+/* ---- formulas -------------------------------------------------------------------------------- */
 
 /* What a rank sends by account between the first step and the last, without the loss. */
 static void sent_of(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
@@ -165,8 +164,7 @@ static void test_figures_of_the_papers(void **state)
     assert_int_equal(bytes_of(pp, 1, LS_ACCOUNT_PP), 8 * 2 * activation);
 }
 
-/* ---- matrices that meet in the optimizer --------------------------------------------------------
- */
+/* ---- matrices that meet in the optimizer ----------------------------------------------------- */
 
 static const char *const *const muon[] = {
     KEYS(GPT2, "optim.name=muon", "parallel.dp=4"),
@@ -227,8 +225,7 @@ static void test_matrices_meet_once(void **state)
     }
 }
 
-/* ---- proof --------------------------------------------------------------------------------------
- */
+/* ---- proof ----------------------------------------------------------------------------------- */
 
 static void test_layouts_are_proved(void **state)
 {
@@ -367,8 +364,7 @@ static void test_pipelines_of_replicas_are_proved(void **state)
     assert_true(proved > 600 / every);
 }
 
-/* ---- lists that do not fit ----------------------------------------------------------------------
- */
+/* ---- lists that do not fit ------------------------------------------------------------------- */
 
 /* Every rank's list of two steps. */
 struct lists {
@@ -483,8 +479,7 @@ static void test_a_rank_that_strays_is_caught(void **state)
     check_twists(KEYS(GPT2, "parallel.pp=3", "batch.micro=4", "parallel.schedule=zbv"), 1, 1);
 }
 
-/* ---- waiting in a circle ------------------------------------------------------------------------
- */
+/* ---- waiting in a circle --------------------------------------------------------------------- */
 
 /* The first two neighbouring operations of groups a and b that are waited for at once. */
 static int64_t neighbours(const struct ls_recording *list, enum ls_layout_group a,
@@ -553,8 +548,7 @@ static void test_a_ring_of_waiting_senders_is_caught(void **state)
     lists_release(&lists);
 }
 
-/* ---- ranks that are alike -----------------------------------------------------------------------
- */
+/* ---- ranks that are alike -------------------------------------------------------------------- */
 
 /* Proves with the lists of those that stand for others alone. */
 static int lists_prove_alike(const struct lists *lists, struct ls_layout_proof *out,
@@ -660,8 +654,7 @@ static void test_many_ranks_are_recorded_once(void **state)
     assert_true(proof.messages > 100000000 / part / part);
 }
 
-/* ---- groups -------------------------------------------------------------------------------------
- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 
 static void test_groups_partition_the_ranks(void **state)
 {

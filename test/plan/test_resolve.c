@@ -60,8 +60,7 @@ static void refused(const char *const *keys, int64_t world, ...)
     nearest_works(keys, world, error.text);
 }
 
-/* ---- what is admitted -------------------------------------------------------------------------
- */
+/* ---- what is admitted ------------------------------------------------------------------------ */
 
 static void test_axes_and_coordinates(void **state)
 {
@@ -245,8 +244,7 @@ static void test_key_value_heads_are_shared(void **state)
             0, "parallel.tp = 4", "3 query heads", NULL);
 }
 
-/* ---- what is refused ---------------------------------------------------------------------------
- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 static void test_refused_axes(void **state)
 {

@@ -16,8 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- a pace of whole seconds ------------------------------------------------------------------
- */
+/* ---- a pace of whole seconds ----------------------------------------------------------------- */
 
 /* Each product of a block takes as long as its kind says; all else takes no time, but moves of the
  * accounts. */
@@ -144,8 +143,7 @@ static struct result simulate(const char *const *keys, struct seconds seconds)
     return result;
 }
 
-/* ---- schedules --------------------------------------------------------------------------------
- */
+/* ---- schedules ------------------------------------------------------------------------------- */
 
 /* GPT-2's block has four products in each third. */
 enum { PRODUCTS = 4 };
@@ -244,8 +242,7 @@ static void test_a_rank_that_does_not_wait_is_seen(void **state)
     assert_true(step < 2 * 0.9 * makespan_of(&layout, &seconds));
 }
 
-/* ---- passes -----------------------------------------------------------------------------------
- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 static struct passes passes_of(const char *const *keys)
 {
@@ -289,8 +286,7 @@ static void test_spans_have_their_pass(void **state)
         assert_true(strlen(ls_work_pass_name((enum ls_work_pass)pass)) > 0);
 }
 
-/* ---- moves ------------------------------------------------------------------------------------
- */
+/* ---- moves ----------------------------------------------------------------------------------- */
 
 /* Two tensor-parallel all-reduces in a block's forward and two in its backward, that nothing hides.
  */

@@ -17,8 +17,7 @@ static void near_to(const char *what, double value, double expected, double with
 }
 static const double exact = 1e-12;
 
-/* ---- pipelines --------------------------------------------------------------------------------
- */
+/* ---- pipelines ------------------------------------------------------------------------------- */
 
 static const struct ls_pass_times equal = {1, 1, 1}, uneven = {1, 1.25, 0.75};
 
@@ -66,8 +65,7 @@ static void test_efficiency(void **state)
         }
 }
 
-/* ---- collectives, memory ----------------------------------------------------------------------
- */
+/* ---- collectives, memory --------------------------------------------------------------------- */
 
 static void test_collectives(void **state)
 {
@@ -114,8 +112,7 @@ static void test_activations(void **state)
     near_to("full", ls_book_activation_bytes(&layer), 2 * sbh, exact);
 }
 
-/* ---- operations, failures, scaling ------------------------------------------------------------
- */
+/* ---- operations, failures, scaling ----------------------------------------------------------- */
 
 static void test_operations(void **state)
 {

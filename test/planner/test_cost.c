@@ -77,8 +77,7 @@ static struct ls_work pass(int64_t elements)
                             .bytes = 6.0 * (double)elements};
 }
 
-/* ---- works ------------------------------------------------------------------------------------
- */
+/* ---- works ----------------------------------------------------------------------------------- */
 
 static void test_roofline(void **state)
 {
@@ -258,8 +257,7 @@ static void test_rows_are_held_apart_by_bytes(void **state)
     ls_cluster_release(&cluster);
 }
 
-/* ---- drawn ------------------------------------------------------------------------------------
- */
+/* ---- drawn ----------------------------------------------------------------------------------- */
 
 static uint64_t drawn_index;
 static double draw(double low, double high)
@@ -328,8 +326,7 @@ static void test_pieces_never_take_less(void **state)
     ls_cluster_release(&cluster);
 }
 
-/* ---- groups and moves -------------------------------------------------------------------------
- */
+/* ---- groups and moves ------------------------------------------------------------------------ */
 
 static void test_groups(void **state)
 {
@@ -482,8 +479,7 @@ static void test_tiers(void **state)
     ls_cluster_release(&c);
 }
 
-/* ---- laws -------------------------------------------------------------------------------------
- */
+/* ---- laws ------------------------------------------------------------------------------------ */
 
 static struct ls_cluster draw_cluster(void)
 {

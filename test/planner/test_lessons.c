@@ -79,8 +79,7 @@ static void has_row(const struct page *page, const char *begin, const char *cons
 }
 #define ROW(page, begin, ...) has_row(page, begin, (const char *const[]){__VA_ARGS__, NULL})
 
-/* ---- by hand ----------------------------------------------------------------------------------
- */
+/* ---- by hand --------------------------------------------------------------------------------- */
 
 /* 7e9 x 16 = 112 GB; over 4: 4 + 12 / 4 = 7, 2 + 14 / 4 = 5.5 and 16 / 4 = 4 bytes each. */
 static void test_memory(void **state)
@@ -185,8 +184,7 @@ static void test_scaling_is_drawn_by_doublings(void **state)
     page_release(&page);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------
- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static void test_every_lesson(void **state)
 {
@@ -229,8 +227,7 @@ static void test_names(void **state)
     assert_int_equal(ls_lesson_find("", &lesson, &error), LS_ECONFIG);
 }
 
-/* ---- clusters ---------------------------------------------------------------------------------
- */
+/* ---- clusters -------------------------------------------------------------------------------- */
 
 /* No layout fits, and the fast link joins 16: the page says so. */
 static void test_3d_elsewhere(void **state)

@@ -17,8 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- cases ------------------------------------------------------------------------------------
- */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
 static uint64_t drawn;
 
@@ -93,8 +92,7 @@ static struct ls_config recipe_draw(void)
     return config;
 }
 
-/* ---- exhaustive -------------------------------------------------------------------------------
- */
+/* ---- exhaustive ------------------------------------------------------------------------------ */
 
 static double value_of(enum ls_goal goal, const struct ls_forecast *f)
 {
@@ -199,8 +197,7 @@ static void test_a_large_model_is_proven(void **state)
     ls_cluster_release(&cluster);
 }
 
-/* ---- laws --------------------------------------------------------------------------------------
- */
+/* ---- laws ------------------------------------------------------------------------------------ */
 
 static double best_of(const struct ls_config *config, const struct ls_cluster *cluster)
 {
@@ -239,8 +236,7 @@ static void test_better_is_never_worse(void **state)
     }
 }
 
-/* ---- forecasts ---------------------------------------------------------------------------------
- */
+/* ---- forecasts ------------------------------------------------------------------------------- */
 
 static int64_t longest; /* micro-batches of a step that was simulated */
 
@@ -313,8 +309,7 @@ static void test_longer_steps_go_on_in_a_line(void **state)
     assert_in_range(again, 0, cases / 16);
 }
 
-/* ---- refusals ----------------------------------------------------------------------------------
- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static bool all_pinned(const char *key)
 {

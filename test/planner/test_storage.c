@@ -71,8 +71,7 @@ static struct ls_forecast forecast_of(const struct ls_config *config,
     return forecast;
 }
 
-/* ---- slow runs ---------------------------------------------------------------------------------
- */
+/* ---- slow runs ------------------------------------------------------------------------------- */
 
 enum { STEPS = 5, STEP_SAMPLES = 4 };
 
@@ -188,8 +187,7 @@ static void run(const struct ls_config *config, struct ran *ran)
         fail_msg("%s", error.text);
 }
 
-/* ---- checkpoints on the disk -------------------------------------------------------------------
- */
+/* ---- checkpoints on the disk ----------------------------------------------------------------- */
 
 static int64_t bytes_of(const struct ls_config *config, const char *name)
 {
@@ -253,8 +251,7 @@ static void test_another_recipe_has_other_bytes(void **state)
     }
 }
 
-/* ---- samples -----------------------------------------------------------------------------------
- */
+/* ---- samples --------------------------------------------------------------------------------- */
 
 /* Samples that the ranks of each host read, rank by rank: the most of a host. */
 static double bytes_counted(const struct ls_config *config, const struct ls_layout *layout,
@@ -356,8 +353,7 @@ static void test_the_loader_hides_a_step(void **state)
     assert_int_equal(step_took(*state, 100, 160, true), 260);
 }
 
-/* ---- laws --------------------------------------------------------------------------------------
- */
+/* ---- laws ------------------------------------------------------------------------------------ */
 
 /* Whether nothing takes less on b than on a. (Goodput may: where train.save_every counts steps,
  * longer ones are saved less often.) */

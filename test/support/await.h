@@ -1,7 +1,7 @@
 /* A pause between two looks at what a test waits for. The wait itself has no limit:
  * tools/run-tests.py ends a program that gets nowhere. */
-#ifndef SUPPORT_AWAIT_H
-#define SUPPORT_AWAIT_H
+#ifndef TEST_SUPPORT_AWAIT_H
+#define TEST_SUPPORT_AWAIT_H
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* How much a test program runs: `make check` a case of everything, CHECK=all everything. */
-#ifndef SUPPORT_EXTENT_H
-#define SUPPORT_EXTENT_H
+#ifndef TEST_SUPPORT_EXTENT_H
+#define TEST_SUPPORT_EXTENT_H
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* What an error of a rank that waited in vain says. */
-#ifndef SUPPORT_LATE_H
-#define SUPPORT_LATE_H
+#ifndef TEST_SUPPORT_LATE_H
+#define TEST_SUPPORT_LATE_H
 
 #include <stdbool.h>
 #include <stdlib.h>

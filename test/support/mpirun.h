@@ -1,6 +1,6 @@
 /* A test program that starts itself again as the ranks of an MPI job. */
-#ifndef TEST_MPIRUN_H
-#define TEST_MPIRUN_H
+#ifndef TEST_SUPPORT_MPIRUN_H
+#define TEST_SUPPORT_MPIRUN_H
 
 #include <lockstep/comm.h>
 

@@ -1,6 +1,6 @@
 /* A directory of its own for each test. */
-#ifndef TEST_SCRATCH_H
-#define TEST_SCRATCH_H
+#ifndef TEST_SUPPORT_SCRATCH_H
+#define TEST_SUPPORT_SCRATCH_H
 
 #include <stddef.h>
 

@@ -5,8 +5,8 @@
  * since the clock turned last) or is away. So nobody is late because it had no core. Included by
  * the one file of such a test.
  */
-#ifndef TEST_TURNED_CLOCK_H
-#define TEST_TURNED_CLOCK_H
+#ifndef TEST_SUPPORT_TURNED_CLOCK_H
+#define TEST_SUPPORT_TURNED_CLOCK_H
 
 #include "await.h"
 #include "wrapped.h"

@@ -13,8 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- how colours are seen ---------------------------------------------------------------------
- */
+/* ---- how colours are seen -------------------------------------------------------------------- */
 
 struct colour {
     double c[3];
@@ -83,8 +82,7 @@ static double distance(const char *a, const char *b)
     return least;
 }
 
-/* ---- the styles -------------------------------------------------------------------------------
- */
+/* ---- the styles ------------------------------------------------------------------------------ */
 
 /* Each of count colours, behind the mark with its number, is told apart from the others. */
 static void assert_told_apart(const char *style, const char *mark, int count, double least)

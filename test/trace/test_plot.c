@@ -40,8 +40,7 @@ static char *plot_of(const struct ls_plot *plot)
     return text;
 }
 
-/* ---- reading a picture back -----------------------------------------------------------------
- */
+/* ---- reading a picture back ------------------------------------------------------------------ */
 
 /* Values from places, by two labels of the first panel's axis (its grid lines have them) and two of
  * the last panel's steps. */
@@ -108,8 +107,7 @@ static int vertices(const char *svg, const char *classes, int nth, double (*out)
     return count;
 }
 
-/* ---- tests ----------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void test_points_are_what_was_recorded(void **state)
 {
@@ -309,8 +307,7 @@ static void test_a_resumed_run(void **state)
     assert_non_null(strstr(error.text, "no record has a loss yet"));
 }
 
-/* ---- amounts that add up ----------------------------------------------------------------------
- */
+/* ---- amounts that add up --------------------------------------------------------------------- */
 
 enum { MOMENTS = 400, PEAK = 150 };
 

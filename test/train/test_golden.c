@@ -45,8 +45,7 @@ struct golden {
     int count;
 };
 
-/* ---- the file ---------------------------------------------------------------------------------
- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 /* Whether text is `steps` losses and a hash, with one space between. */
 static bool is_bits(const char *text, int steps)
@@ -143,8 +142,7 @@ static bool parse(char *text, bool recorded, struct golden *golden, char *why, s
     return golden->count > 0;
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static int set_words(struct ls_config *config, const char *words, struct ls_error *error)
 {
@@ -276,8 +274,7 @@ static void test_bits_are_those_recorded(void **state)
                  changed, LS_NUMERICS_VERSION);
 }
 
-/* ---- the broken twins -------------------------------------------------------------------------
- */
+/* ---- the broken twins ------------------------------------------------------------------------ */
 
 /* One recipe, with bits that this build just made, is unchanged; changed where one bit of a loss or
  * of the hash is flipped, and where one key is another. */
@@ -344,8 +341,7 @@ static void test_malformed_files_are_refused(void **state)
     assert_string_equal(golden.recipes[0].bits[LS_ARITHMETIC_FMA], "01234567 " HASH);
 }
 
-/* ---- recording --------------------------------------------------------------------------------
- */
+/* ---- recording ------------------------------------------------------------------------------- */
 
 static void record_recipe(const char *directory, const struct golden *golden,
                           const struct recipe *recipe)

@@ -571,8 +571,7 @@ static void test_ranks_of_a_pipeline_rank_take_the_same(void **state)
     free(layout);
 }
 
-/* ---- when -------------------------------------------------------------------------------------
- */
+/* ---- when ------------------------------------------------------------------------------------ */
 
 struct seen {
     const struct ls_memory_plan *plan;
@@ -661,8 +660,7 @@ static void test_all_that_is_planned_is_used(void **state)
     }
 }
 
-/* ---- what is frozen below --------------------------------------------------------------------
- */
+/* ---- what is frozen below -------------------------------------------------------------------- */
 
 static int lowest_visit(void *user, const struct ls_memory_moment *moment, struct ls_error *error)
 {

@@ -50,8 +50,7 @@ static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
     return ls_run(user, world, NULL, NULL, error);
 }
 
-/* ---- a trace read back --------------------------------------------------------------------------
- */
+/* ---- a trace read back ----------------------------------------------------------------------- */
 
 static json_t *trace_of(const struct ls_config *config, int rank)
 {
@@ -83,8 +82,7 @@ static bool is(const json_t *event, const char *key, const char *value)
 
 #define EACH_EVENT(root, i, event) json_array_foreach(root, i, event)
 
-/* ---- every event has its place ------------------------------------------------------------------
- */
+/* ---- every event has its place --------------------------------------------------------------- */
 
 static void fail_event(const json_t *event, const char *why)
 {
@@ -139,8 +137,7 @@ static void check_names(const json_t *root, int rank)
     assert_int_equal(number_of(json_object_get(sums, "args"), "dropped"), 0);
 }
 
-/* ---- spans nest ---------------------------------------------------------------------------------
- */
+/* ---- spans nest ------------------------------------------------------------------------------ */
 
 struct span {
     const json_t *event;
@@ -198,8 +195,7 @@ static double check_nesting(const struct span *spans, size_t count)
     return explained / steps;
 }
 
-/* ---- transfers in the background ----------------------------------------------------------------
- */
+/* ---- transfers in the background ------------------------------------------------------------- */
 
 static void check_background(const json_t *root)
 {
@@ -256,8 +252,7 @@ static void check_arrows(json_t *const *roots, int ranks)
     json_decref(begun);
 }
 
-/* ---- bytes --------------------------------------------------------------------------------------
- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 struct bytes {
     int64_t of[STEPS + 1][LS_GROUPS][LS_COMM_KINDS];
@@ -329,8 +324,7 @@ static void check_bytes(const json_t *root, const struct ls_config *config,
                              (long)planned.of[step][g][k]);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static int count_phase(const json_t *root, const char *phase, const char *name)
 {

@@ -27,8 +27,7 @@
     "model.heads=4 model.kv_heads=2 model.ffn=96 model.context=256 batch.global=4 "                \
     "parallel.threads=1 "
 
-/* ---- layouts -----------------------------------------------------------------------------------
- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
 static const char *const layouts[] = {
     GPT2 "parallel.dp=3 batch.global=12 numerics.precision=fp32",
@@ -78,8 +77,7 @@ static struct ls_config config_of(const char *directory, const char *words)
                            words);
 }
 
-/* ---- a run and its recording ------------------------------------------------------------------
- */
+/* ---- a run and its recording ----------------------------------------------------------------- */
 
 enum { STEPS = 4 };
 
@@ -170,8 +168,7 @@ static void pair_release(struct pair *pair)
     ls_recording_release(&pair->alone);
 }
 
-/* ---- comparison -------------------------------------------------------------------------------
- */
+/* ---- comparison ------------------------------------------------------------------------------ */
 
 static bool text_same(const char *a, const char *b)
 {
@@ -299,8 +296,7 @@ static void test_a_run_does_what_was_recorded(void **state)
         }
 }
 
-/* ---- broken twins -----------------------------------------------------------------------------
- */
+/* ---- broken twins ---------------------------------------------------------------------------- */
 
 static int twins_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
@@ -374,8 +370,7 @@ static void test_what_is_not_recorded_right_is_seen(void **state)
     patient = false;
 }
 
-/* ---- what depends on time ---------------------------------------------------------------------
- */
+/* ---- what depends on time -------------------------------------------------------------------- */
 
 /* Ranks that find transfers ended at once, among such that do not until they wait for them, prove
  * together: nobody waits for what another puts off. */
@@ -409,8 +404,7 @@ static void test_early_and_late_ranks_meet(void **state)
     }
 }
 
-/* ---- ranks that are alike ---------------------------------------------------------------------
- */
+/* ---- ranks that are alike -------------------------------------------------------------------- */
 
 /* Takes out what a rank does where matrices meet. */
 static void matrices_drop(struct ls_recording *recording)
@@ -461,8 +455,7 @@ static void test_ranks_that_are_alike_do_the_same(void **state)
     }
 }
 
-/* ---- where matrices meet -----------------------------------------------------------------------
- */
+/* ---- where matrices meet --------------------------------------------------------------------- */
 
 struct rehearsal {
     const struct ls_config *config;

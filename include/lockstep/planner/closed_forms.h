@@ -103,8 +103,7 @@ struct ls_book_layer {
  */
 double ls_book_activation_bytes(const struct ls_book_layer *layer);
 
-/* ---- operations -------------------------------------------------------------------------------
- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 /* Of one token, forward and backward: 6 N + 12 L H Q T, with N parameters, L layers, H heads of Q
  * and T tokens of a sequence, nothing taken off for causality. PaLM appendix B. Of which N counts
@@ -138,8 +137,7 @@ double ls_daly_interval(double checkpoint_s, double between_failures_s);
 double ls_goodput(double interval_s, double checkpoint_s, double restart_s,
                   double between_failures_s);
 
-/* ---- scaling ----------------------------------------------------------------------------------
- */
+/* ---- scaling --------------------------------------------------------------------------------- */
 
 /* Times faster on n, where a share of the work runs on all and the rest on one:
  * 1 / (1 - share + share / n). Amdahl. */

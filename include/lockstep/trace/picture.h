@@ -135,8 +135,7 @@ int ls_chart_draw(const struct ls_chart *chart, FILE *file, struct ls_error *err
 /* How many neighbouring points a mean of a curve of so many is over: 1 where they are few. */
 size_t ls_smooth_window(size_t count);
 
-/* ---- amounts that add up ----------------------------------------------------------------------
- */
+/* ---- amounts that add up --------------------------------------------------------------------- */
 
 /* Parts of a whole at count moments, one over the other, the first at the bottom. Of the moments
  * that share a unit of width the one with the most in all is drawn, so that the highest is seen.

@@ -57,8 +57,7 @@ int ls_plan_rank(const struct ls_config *config, const struct ls_layout *layout,
  * recipe does not admit config->parallel and batch.micro. */
 int ls_plan(const struct ls_config *config, struct ls_memory_plan *plan, struct ls_error *error);
 
-/* ---- when -----------------------------------------------------------------------------------
- */
+/* ---- when ------------------------------------------------------------------------------------ */
 
 enum ls_memory_phase {
     LS_MEMORY_FORWARD,

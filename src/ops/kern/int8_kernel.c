@@ -54,8 +54,7 @@ static float quantize(enum ls_dtype act, int64_t n, const void *x, int64_t from,
     return most / LS_INT8_MOST;
 }
 
-/* ---- sums of int8 -----------------------------------------------------------------------------
- */
+/* ---- sums of int8 ---------------------------------------------------------------------------- */
 
 static int32_t sum_of(int64_t n, const int8_t *q)
 {

@@ -207,8 +207,7 @@ static void rmsnorm_backward_input(const struct ls_norm *norm, const void *h, co
     backward_input(&of_weight, false, h, dy, d_residual, dh, begin, end);
 }
 
-/* ---- rows of which ranks hold parts -------------------------------------------------------------
- */
+/* ---- rows of which ranks hold parts ---------------------------------------------------------- */
 
 /* Of one tile: of h^2, or of dy weight h rstd. */
 static float cut_tile(const struct ls_norm *norm, int64_t row, int64_t first, int64_t count,
