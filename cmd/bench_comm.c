@@ -30,9 +30,10 @@ static int run_limit(const struct sample *sample, struct ls_error *error)
 {
 #ifdef LS_WITH_MPI
     if (sample->mpi) {
-        int code = MPI_Allreduce(MPI_IN_PLACE, sample->buffer, (int)sample->count, MPI_FLOAT,
-                                 MPI_SUM, MPI_COMM_WORLD);
-        return code == MPI_SUCCESS ? LS_OK : ls_error_set(error, LS_ECOMM, "MPI_Allreduce failed");
+        int status = MPI_Allreduce(MPI_IN_PLACE, sample->buffer, (int)sample->count, MPI_FLOAT,
+                                   MPI_SUM, MPI_COMM_WORLD);
+        return status == MPI_SUCCESS ? LS_OK
+                                     : ls_error_set(error, LS_ECOMM, "MPI_Allreduce failed");
     }
 #endif
     (void)error;

@@ -77,10 +77,10 @@ static int open_chat(const struct cmd_args *args, struct ls_prepare_config *conf
 {
     if (config->records != LS_RECORDS_CHAT)
         return LS_OK;
-    int rc = template_open(config->tokenizer, cmd_args_value(args, "--chat-template"),
-                           cmd_args_value(args, "--template-date"), chat, error);
+    int status = template_open(config->tokenizer, cmd_args_value(args, "--chat-template"),
+                               cmd_args_value(args, "--template-date"), chat, error);
     config->chat = *chat;
-    return rc;
+    return status;
 }
 
 static int read_config(const struct cmd_args *args, struct ls_prepare_config *config,
@@ -107,16 +107,16 @@ static int read_config(const struct cmd_args *args, struct ls_prepare_config *co
                             !config->inputs_count ? "--input PATH..."
                             : !config->output     ? "--output PREFIX"
                                                   : "--tokenizer SPEC");
-    int rc = cmd_args_word(args, "--on-error", on_errors, &skips, error);
+    int status = cmd_args_word(args, "--on-error", on_errors, &skips, error);
     config->skip_bad = skips;
-    if (!rc)
-        rc = check_records(args, error);
-    if (!rc)
-        rc = cmd_args_real(args, "--validation", 0, 0.999999, &config->validation, error);
-    if (!rc)
-        rc = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
+    if (!status)
+        status = check_records(args, error);
+    if (!status)
+        status = cmd_args_real(args, "--validation", 0, 0.999999, &config->validation, error);
+    if (!status)
+        status = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
     config->workers = (int)workers;
-    return rc;
+    return status;
 }
 
 int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
@@ -126,21 +126,21 @@ int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
     struct ls_prepare_report report;
     int64_t skipped = 0;
     struct ls_chat *chat = NULL;
-    int rc = read_config(args, &config, error);
-    if (!rc)
-        rc = open_chat(args, &config, &chat, error);
-    if (!rc) {
+    int status = read_config(args, &config, error);
+    if (!status)
+        status = open_chat(args, &config, &chat, error);
+    if (!status) {
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
         config.skipped = print_skipped;
         config.user = &skipped;
         cmd_progress_begin();
-        rc = ls_data_prepare(&config, &report, error);
+        status = ls_data_prepare(&config, &report, error);
         ls_meter_clear();
     }
     ls_chat_free(chat);
-    if (rc)
-        return rc;
+    if (status)
+        return status;
     print_split(config.output, "train", &report.train);
     if (report.validation.tokens > 0)
         print_split(config.output, "valid", &report.validation);
@@ -167,17 +167,17 @@ static int print_first(const struct ls_token_store *store, int64_t count,
     int32_t *ids = malloc(((size_t)count + 1) * sizeof *ids);
     if (!ids)
         return ls_error_set(error, LS_ENOMEM, "no memory for %" PRId64 " tokens", count);
-    int rc = ls_token_store_read(store, 0, count, INT32_MAX, ids, error);
-    if (!rc && count > 0) {
+    int status = ls_token_store_read(store, 0, count, INT32_MAX, ids, error);
+    if (!status && count > 0) {
         printf("  first      ");
         for (int64_t i = 0; i < count; i++)
             printf(" %d", ids[i]);
         putchar('\n');
     }
     struct ls_text text = {0};
-    if (!rc && tokenizer && count > 0) {
-        rc = ls_decode(tokenizer, ids, count, &text, error);
-        if (!rc) {
+    if (!status && tokenizer && count > 0) {
+        status = ls_decode(tokenizer, ids, count, &text, error);
+        if (!status) {
             printf("  decoded     ");
             cmd_json_string(stdout, text.bytes, text.count);
             putchar('\n');
@@ -185,7 +185,7 @@ static int print_first(const struct ls_token_store *store, int64_t count,
     }
     ls_text_release(&text);
     free(ids);
-    return rc;
+    return status;
 }
 
 static int largest_id(const struct ls_token_store *store, int32_t *largest, struct ls_error *error)
@@ -196,9 +196,9 @@ static int largest_id(const struct ls_token_store *store, int32_t *largest, stru
     int64_t tokens = ls_token_store_tokens(store);
     for (int64_t at = 0; at < tokens; at += BLOCK) {
         int64_t count = ls_min(BLOCK, tokens - at);
-        int rc = ls_token_store_read(store, at, count, INT32_MAX, ids, error);
-        if (rc)
-            return rc;
+        int status = ls_token_store_read(store, at, count, INT32_MAX, ids, error);
+        if (status)
+            return status;
         for (int64_t i = 0; i < count; i++)
             *largest = ids[i] > *largest ? ids[i] : *largest;
     }
@@ -211,12 +211,12 @@ static int inspect_store(const char *spec, int64_t tokens, const char *decode,
 {
     struct ls_token_store *store = NULL;
     struct ls_tokenizer *tokenizer = NULL;
-    int rc = ls_token_store_open(spec, &store, error);
-    if (!rc && decode)
-        rc = ls_tokenizer_new(decode, &tokenizer, error);
-    else if (!rc)
+    int status = ls_token_store_open(spec, &store, error);
+    if (!status && decode)
+        status = ls_tokenizer_new(decode, &tokenizer, error);
+    else if (!status)
         ls_tokenizer_new_for_store(spec, &tokenizer, NULL);
-    for (int i = 0; !rc && i < ls_token_store_files(store); i++) {
+    for (int i = 0; !status && i < ls_token_store_files(store); i++) {
         struct ls_token_file file = ls_token_store_file(store, i);
         cmd_print("%s\n", file.path);
         printf("  kind        %s\n", ls_token_file_kind_name(file.kind));
@@ -230,18 +230,18 @@ static int inspect_store(const char *spec, int64_t tokens, const char *decode,
             printf("  that count  %" PRId64 "\n", file.counted);
     }
     int32_t largest = -1;
-    if (!rc)
-        rc = largest_id(store, &largest, error);
-    if (!rc) {
+    if (!status)
+        status = largest_id(store, &largest, error);
+    if (!status) {
         printf("  largest id  %d\n", largest);
         if (tokenizer)
             cmd_print("  tokenizer   %s, %" PRId64 " ids\n", ls_tokenizer_name(tokenizer),
                       ls_tokenizer_vocabulary(tokenizer));
-        rc = print_first(store, tokens, tokenizer, error);
+        status = print_first(store, tokens, tokenizer, error);
     }
     ls_tokenizer_free(tokenizer);
     ls_token_store_close(store);
-    return rc;
+    return status;
 }
 
 static bool has_index(const char *prefix, const char *suffix, char path[PATH_MAX])
@@ -258,17 +258,18 @@ static int inspect(const char *spec, int64_t tokens, const char *decode, struct 
     /* What prepare was told as --output names two stores. */
     if (has_index(spec, "", path) || !has_index(spec, "_train", path))
         return inspect_store(spec, tokens, decode, error);
-    int rc = inspect_store(path, tokens, decode, error);
-    if (!rc && has_index(spec, "_valid", path))
-        rc = inspect_store(path, tokens, decode, error);
-    return rc;
+    int status = inspect_store(path, tokens, decode, error);
+    if (!status && has_index(spec, "_valid", path))
+        status = inspect_store(path, tokens, decode, error);
+    return status;
 }
 
 int cmd_data_inspect(const struct cmd_args *args, struct ls_error *error)
 {
     int64_t tokens = 64;
-    int rc = cmd_args_int(args, "--tokens", 0, 1 << 24, &tokens, error);
-    if (!rc && args->words < 1)
-        rc = ls_error_set(error, LS_ECONFIG, "PATH is missing: the token store to look at");
-    return rc ? rc : inspect(args->word[0], tokens, cmd_args_value(args, "--decode"), error);
+    int status = cmd_args_int(args, "--tokens", 0, 1 << 24, &tokens, error);
+    if (!status && args->words < 1)
+        status = ls_error_set(error, LS_ECONFIG, "PATH is missing: the token store to look at");
+    return status ? status
+                  : inspect(args->word[0], tokens, cmd_args_value(args, "--decode"), error);
 }

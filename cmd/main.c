@@ -65,9 +65,9 @@ static int dispatch(int argc, char **argv)
             return 0;
         }
     }
-    int code;
-    if (cmd_run(both, argc - 2, argv + 2, &code) || cmd_run(first, argc - 1, argv + 1, &code))
-        return code;
+    int status;
+    if (cmd_run(both, argc - 2, argv + 2, &status) || cmd_run(first, argc - 1, argv + 1, &status))
+        return status;
     const struct cmd_page *family = cmd_page_of(first);
     if (family && !*both) {
         cmd_print_page(stderr, family);

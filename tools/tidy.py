@@ -13,7 +13,8 @@ families  only src/nn/family_*.c know what a family of models is: no other code 
 clocks    no test sleeps, sets an alarm, asks for the time or gives a command a time limit: it waits
           for an event (test/support/await.h), and tools/run-tests.py ends what gets nowhere
 headers   every public header compiles alone, as C and as C++, and cites no page that is not in the
-          tree; a header's guard is its path; a private header is included by its path below src/
+          tree; a header's guard is its path; a private header is included by its path below src/;
+          the variable for what a function returned is called status
 lengths   functions of more than 70 lines or 8 parameters, files of more than 800 lines (outside
           tests)
 format    clang-format finds nothing to change; no trailing white space, lines end with \\n,
@@ -351,7 +352,7 @@ def guard_of(header):
     return re.sub(r"\W", "_", re.sub(r"^(?:include|src)/", "", header)).upper()
 
 
-def check_header_words(tidy):
+def check_words(tidy):
     for path in (f for f in tidy.files if f.endswith(CODE)):
         text = tidy.read(path)
         guard = re.search(r"^#ifndef (\w+)\n#define \1$", text, re.MULTILINE)
@@ -362,6 +363,8 @@ def check_header_words(tidy):
             if path.startswith("src/") and found:
                 folder = os.path.dirname(path).removeprefix("src/")
                 tidy.find(path, number, f'expected "{folder}/{found.group(1)}"')
+            if re.search(r"\bint rc\b", line):
+                tidy.find(path, number, "what a function returns is called status, not rc")
             if path.startswith("include/") and PAGES_ELSEWHERE.search(line):
                 tidy.find(path, number, "cites a page that is not in the tree")
 
@@ -479,7 +482,7 @@ BROKEN_TREE = {
     "src/ops/many.c": "/* Too many. */\nstatic int many(int a, int b, int c, int d, int e, int f, "
                       "int g,\n                int (*h)(int, int), int i)\n{\n    g();\n}\n",
     "src/ops/kern/a.c": "/* Kernels. */\nint k;\n",
-    "src/ops/near.c": '/* Near. */\n#include "private.h"\n/* ---- a\n */\nint n;\n',
+    "src/ops/near.c": '/* Near. */\n#include "private.h"\n/* ---- a\n */\nint rc;\n',
     "include/lockstep/cites.h": "#ifndef CITES_H\n#define CITES_H\n/* (DESIGN: sums) */\n#endif\n",
     "src/ops/kern/short.c": "/* TODO */\nint k;\n",
     "src/ops/b.c": "int f(void)\n{\n" + "    g();\n" * 70 + "}\n",
@@ -505,6 +508,7 @@ BROKEN_FINDINGS = [
     ("src/ops/kern/a.c", "has the name of src/base/a.c"),
     ("src/ops/near.c", 'expected "ops/private.h"'),
     ("src/ops/near.c", "a ruler of two lines"),
+    ("src/ops/near.c", "is called status"),
     ("include/lockstep/cites.h", "expected LOCKSTEP_CITES_H"),
     ("include/lockstep/cites.h", "cites a page"),
     ("src/ops/kern/short.c", "expected a comment on top"),
@@ -549,7 +553,7 @@ def run(root, fix, with_format):
     check_families(tidy)
     check_clocks(tidy)
     check_headers(tidy)
-    check_header_words(tidy)
+    check_words(tidy)
     check_lengths(tidy)
     check_white_space(tidy)
     if with_format:

@@ -275,11 +275,11 @@ int ls_atomic_file_commit(struct ls_atomic_file *file, struct ls_error *error)
     LS_ASSERT(file->fd >= 0);
     if (!file->error.code && !file_flush(file))
         file_publish(file);
-    int code = file->error.code;
-    if (code)
-        ls_error_set(error, code, "%s", file->error.text);
+    int status = file->error.code;
+    if (status)
+        ls_error_set(error, status, "%s", file->error.text);
     ls_atomic_file_abort(file);
-    return code;
+    return status;
 }
 
 void ls_atomic_file_abort(struct ls_atomic_file *file)
@@ -388,9 +388,9 @@ int ls_directory_make(const char *path, const struct ls_fault *fault, struct ls_
             continue;
         char separator = *end;
         *end = '\0';
-        int code = ls_directory_add(part, fault, error);
-        if (code || separator == '\0')
-            return code;
+        int status = ls_directory_add(part, fault, error);
+        if (status || separator == '\0')
+            return status;
         *end = separator;
     }
     return LS_OK;

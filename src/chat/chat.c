@@ -61,19 +61,20 @@ static int chat_make(const char *name, struct chat_string text, json_t *tokens,
     chat->tokens = tokens;
     chat->t.arena.limit = TEMPLATE_MEMORY_BYTES_MAX;
     chat->t.name = strdup(name);
-    int rc = chat->t.name ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a template");
-    if (!rc && text.count > LS_CHAT_TEMPLATE_BYTES_MAX)
-        rc = ls_error_set(error, LS_EDATA, "%.300s: a template of %zu bytes; expected at most %d",
-                          name, text.count, LS_CHAT_TEMPLATE_BYTES_MAX);
-    if (!rc)
-        rc = text_keep(&chat->t, text.bytes, text.count, error);
-    if (!rc)
-        rc = chat_parse(&chat->t, error);
-    if (rc)
+    int status = chat->t.name ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a template");
+    if (!status && text.count > LS_CHAT_TEMPLATE_BYTES_MAX)
+        status =
+            ls_error_set(error, LS_EDATA, "%.300s: a template of %zu bytes; expected at most %d",
+                         name, text.count, LS_CHAT_TEMPLATE_BYTES_MAX);
+    if (!status)
+        status = text_keep(&chat->t, text.bytes, text.count, error);
+    if (!status)
+        status = chat_parse(&chat->t, error);
+    if (status)
         ls_chat_free(chat);
     else
         *out = chat;
-    return rc;
+    return status;
 }
 
 int ls_chat_new(const char *name, const char *text, size_t bytes, const char *tokens,
@@ -116,10 +117,10 @@ struct found {
 static int file_take(const char *path, struct found *found, struct ls_error *error)
 {
     snprintf(found->name, sizeof found->name, "%s", path);
-    int rc = ls_file_read(path, LS_CHAT_TEMPLATE_BYTES_MAX, LS_EDATA, &found->file,
-                          &found->text.count, error);
+    int status = ls_file_read(path, LS_CHAT_TEMPLATE_BYTES_MAX, LS_EDATA, &found->file,
+                              &found->text.count, error);
     found->text.bytes = found->file;
-    return rc;
+    return status;
 }
 
 /* The template of tokenizer_config.json; none leaves *found. */
@@ -173,29 +174,29 @@ int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
     char path[PATH_MAX], beside[PATH_MAX];
     struct found found = {.file = NULL};
     json_t *config = NULL;
-    int rc = LS_OK;
+    int status = LS_OK;
     *out = NULL;
     if (directory)
-        rc = ls_path_inside(path, directory, "tokenizer_config.json", error);
-    if (directory && !rc)
-        rc = ls_path_inside(beside, directory, "chat_template.jinja", error);
-    if (directory && !rc && access(path, F_OK) == 0)
-        rc = ls_json_read(path, LS_EDATA, &config, error);
-    if (!rc && file)
-        rc = file_take(file, &found, error);
-    else if (!rc && directory && access(beside, F_OK) == 0)
-        rc = file_take(beside, &found, error);
-    else if (!rc && config)
-        rc = member_take(config, path, &found, error);
-    if (!rc && !found.text.bytes)
-        rc = ls_error_set(error, LS_EDATA,
-                          "%.300s: no chat template: expected chat_template.jinja, or "
-                          "chat_template in tokenizer_config.json, or a file that is named",
-                          directory ? directory : "");
-    json_t *tokens = rc ? NULL : config ? tokens_of(config) : json_object();
-    if (!rc)
-        rc = chat_make(found.name, found.text, tokens, out, error);
+        status = ls_path_inside(path, directory, "tokenizer_config.json", error);
+    if (directory && !status)
+        status = ls_path_inside(beside, directory, "chat_template.jinja", error);
+    if (directory && !status && access(path, F_OK) == 0)
+        status = ls_json_read(path, LS_EDATA, &config, error);
+    if (!status && file)
+        status = file_take(file, &found, error);
+    else if (!status && directory && access(beside, F_OK) == 0)
+        status = file_take(beside, &found, error);
+    else if (!status && config)
+        status = member_take(config, path, &found, error);
+    if (!status && !found.text.bytes)
+        status = ls_error_set(error, LS_EDATA,
+                              "%.300s: no chat template: expected chat_template.jinja, or "
+                              "chat_template in tokenizer_config.json, or a file that is named",
+                              directory ? directory : "");
+    json_t *tokens = status ? NULL : config ? tokens_of(config) : json_object();
+    if (!status)
+        status = chat_make(found.name, found.text, tokens, out, error);
     free(found.file);
     json_decref(config);
-    return rc;
+    return status;
 }

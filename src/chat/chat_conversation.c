@@ -165,10 +165,10 @@ int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t 
                    bool generation_prompt, struct ls_chat_text *text, struct ls_error *error)
 {
     struct chat_conversation c;
-    int rc = chat_conversation_read(&c, chat, conversation, bytes, error);
-    if (!rc)
-        rc = chat_conversation_render(&c, (int64_t)json_array_size(c.messages), generation_prompt,
-                                      NULL, text, error);
+    int status = chat_conversation_read(&c, chat, conversation, bytes, error);
+    if (!status)
+        status = chat_conversation_render(&c, (int64_t)json_array_size(c.messages),
+                                          generation_prompt, NULL, text, error);
     chat_conversation_release(&c);
-    return rc;
+    return status;
 }

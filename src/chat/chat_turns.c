@@ -85,13 +85,13 @@ static int last_render(struct chat_conversation *c, int64_t count, bool prompt, 
         return ls_error_set(error, LS_ENOMEM, "no memory for a conversation");
     for (int64_t i = 0; i < count; i++)
         of[i + !prompt].wanted = answers(c, i);
-    int rc = chat_conversation_render(c, count, prompt, &turns->prefixes[prompt], last, error);
-    if (rc) { /* by itself it may need less memory */
+    int status = chat_conversation_render(c, count, prompt, &turns->prefixes[prompt], last, error);
+    if (status) { /* by itself it may need less memory */
         memset(of, 0, ((size_t)count + 1) * sizeof *of);
-        rc = chat_conversation_render(c, count, prompt, NULL, last, error);
+        status = chat_conversation_render(c, count, prompt, NULL, last, error);
     }
-    of[count] = (struct chat_prefix){.shared = last->count, .made = !rc};
-    return rc;
+    of[count] = (struct chat_prefix){.shared = last->count, .made = !status};
+    return status;
 }
 
 static int turns_begin(struct chat_conversation *c, int64_t count, struct turns *turns,
@@ -99,13 +99,13 @@ static int turns_begin(struct chat_conversation *c, int64_t count, struct turns 
 {
     const struct ls_chat_text *last = turns->last;
     struct ls_error later; /* the turn is rendered again, and then says why it fails */
-    int rc = last_render(c, count, false, turns, error);
-    if (!rc && last_render(c, count - 1, true, turns, &later) == LS_ENOMEM)
-        rc = ls_error_set(error, LS_ENOMEM, "no memory for a conversation");
-    while (!rc && turns->common < last[0].count && turns->common < last[1].count &&
+    int status = last_render(c, count, false, turns, error);
+    if (!status && last_render(c, count - 1, true, turns, &later) == LS_ENOMEM)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a conversation");
+    while (!status && turns->common < last[0].count && turns->common < last[1].count &&
            last[0].bytes[turns->common] == last[1].bytes[turns->common])
         turns->common++;
-    return rc;
+    return status;
 }
 
 static void turns_release(struct turns *turns)
@@ -130,33 +130,34 @@ static int piece_take(struct chat_conversation *c, int64_t count, bool prompt, s
                                 of->count ? prefixes->own.bytes + of->first : "", of->count};
         return LS_OK;
     }
-    int rc = chat_conversation_render(c, count, prompt, NULL, alone, error);
+    int status = chat_conversation_render(c, count, prompt, NULL, alone, error);
     *piece = (struct piece){alone, 0, alone->count ? alone->bytes : "", alone->count};
-    if (!rc && c->steps > conversation_steps_max)
-        rc =
+    if (!status && c->steps > conversation_steps_max)
+        status =
             ls_error_set(error, LS_EDATA,
                          "message %lld: the template looks at the whole conversation, so that each "
                          "turn is rendered with all before it, in more than %lld million steps: "
                          "expected fewer messages, or a template with {%% generation %%}",
                          (long long)count, (long long)conversation_steps_max / 1000000);
-    return rc;
+    return status;
 }
 
 /* Message i is an answer: its prompt, and both together. */
 static int turn_take(struct chat_conversation *c, int64_t i, struct turns *turns,
                      struct ls_error *error)
 {
-    int rc = piece_take(c, i, true, turns, &turns->prompt, error);
-    if (!rc)
-        rc = piece_take(c, i + 1, false, turns, &turns->answered, error);
-    if (!rc && (!begins_with(turns, &turns->answered, &turns->prompt) ||
-                piece_bytes(&turns->answered) == piece_bytes(&turns->prompt)))
-        rc = ls_error_set(error, LS_EDATA,
-                          "message %lld: the template's prompt for this turn is not how the turn "
-                          "begins, so it does not show which of it the model says; a template with "
-                          "{%% generation %%} tells",
-                          (long long)i + 1);
-    return rc;
+    int status = piece_take(c, i, true, turns, &turns->prompt, error);
+    if (!status)
+        status = piece_take(c, i + 1, false, turns, &turns->answered, error);
+    if (!status && (!begins_with(turns, &turns->answered, &turns->prompt) ||
+                    piece_bytes(&turns->answered) == piece_bytes(&turns->prompt)))
+        status =
+            ls_error_set(error, LS_EDATA,
+                         "message %lld: the template's prompt for this turn is not how the turn "
+                         "begins, so it does not show which of it the model says; a template with "
+                         "{%% generation %%} tells",
+                         (long long)i + 1);
+    return status;
 }
 
 static int piece_add(struct ls_chat_text *text, const struct piece *piece, struct ls_error *error)
@@ -172,39 +173,39 @@ static int one_text(struct chat_conversation *c, int64_t count, struct turns *tu
                     struct ls_chat_text *text, bool *one, struct ls_error *error)
 {
     struct piece whole;
-    int rc = piece_take(c, count, false, turns, &whole, error);
+    int status = piece_take(c, count, false, turns, &whole, error);
     *one = true;
-    for (int64_t i = 0; i < count && !rc && *one; i++) {
+    for (int64_t i = 0; i < count && !status && *one; i++) {
         if (!answers(c, i))
             continue;
-        rc = turn_take(c, i, turns, error);
-        *one = !rc && begins_with(turns, &whole, &turns->answered);
-        if (!rc && *one)
-            rc = part_add(text, piece_bytes(&turns->prompt), false, false, error);
-        if (!rc && *one)
-            rc = part_add(text, piece_bytes(&turns->answered), true, i + 1 == count, error);
+        status = turn_take(c, i, turns, error);
+        *one = !status && begins_with(turns, &whole, &turns->answered);
+        if (!status && *one)
+            status = part_add(text, piece_bytes(&turns->prompt), false, false, error);
+        if (!status && *one)
+            status = part_add(text, piece_bytes(&turns->answered), true, i + 1 == count, error);
     }
-    return rc || !*one ? rc : piece_add(text, &whole, error);
+    return status || !*one ? status : piece_add(text, &whole, error);
 }
 
 /* A text of each turn. */
 static int many_texts(struct chat_conversation *c, int64_t count, struct turns *turns,
                       struct ls_chat_text *text, struct ls_error *error)
 {
-    int rc = LS_OK;
-    for (int64_t i = 0; i < count && !rc; i++) {
+    int status = LS_OK;
+    for (int64_t i = 0; i < count && !status; i++) {
         if (!answers(c, i))
             continue;
         size_t begin = text->count;
-        rc = turn_take(c, i, turns, error);
-        if (!rc)
-            rc = piece_add(text, &turns->answered, error);
-        if (!rc)
-            rc = part_add(text, begin + piece_bytes(&turns->prompt), false, false, error);
-        if (!rc)
-            rc = part_add(text, text->count, true, true, error);
+        status = turn_take(c, i, turns, error);
+        if (!status)
+            status = piece_add(text, &turns->answered, error);
+        if (!status)
+            status = part_add(text, begin + piece_bytes(&turns->prompt), false, false, error);
+        if (!status)
+            status = part_add(text, text->count, true, true, error);
     }
-    return rc;
+    return status;
 }
 
 /* The template says itself what counts. */
@@ -212,16 +213,16 @@ static int marked_text(struct chat_conversation *c, int64_t count, struct ls_cha
                        struct ls_error *error)
 {
     bool counts = false;
-    int rc = chat_conversation_render(c, count, false, NULL, text, error);
-    for (int64_t i = 0; i < text->parts_count && !rc; i++)
+    int status = chat_conversation_render(c, count, false, NULL, text, error);
+    for (int64_t i = 0; i < text->parts_count && !status; i++)
         counts |= text->parts[i].counts;
-    if (!rc && !counts)
-        rc = ls_error_set(error, LS_EDATA,
-                          "the template's {%% generation %%} contains nothing, so no turn "
-                          "would be learned");
-    if (!rc)
+    if (!status && !counts)
+        status = ls_error_set(error, LS_EDATA,
+                              "the template's {%% generation %%} contains nothing, so no turn "
+                              "would be learned");
+    if (!status)
         text->parts[text->parts_count - 1].ends_document = true;
-    return rc;
+    return status;
 }
 
 int ls_chat_examples(const struct ls_chat *chat, const char *conversation, size_t bytes,
@@ -232,25 +233,25 @@ int ls_chat_examples(const struct ls_chat *chat, const char *conversation, size_
     bool one = true;
     text->count = 0;
     text->parts_count = 0;
-    int rc = chat_conversation_read(&c, chat, conversation, bytes, error);
-    int64_t count = rc ? 0 : (int64_t)json_array_size(c.messages);
+    int status = chat_conversation_read(&c, chat, conversation, bytes, error);
+    int64_t count = status ? 0 : (int64_t)json_array_size(c.messages);
     while (count > 0 && !answers(&c, count - 1))
         count--; /* what comes behind the last answer teaches nothing */
-    if (!rc && count == 0)
-        rc = ls_error_set(error, LS_EDATA,
-                          "no message has the role \"assistant\": there is nothing to learn");
-    if (!rc && chat->t.marks) {
-        rc = marked_text(&c, count, text, error);
-    } else if (!rc) {
-        rc = turns_begin(&c, count, &turns, error);
-        if (!rc)
-            rc = one_text(&c, count, &turns, text, &one, error);
-        if (!rc && !one) {
+    if (!status && count == 0)
+        status = ls_error_set(error, LS_EDATA,
+                              "no message has the role \"assistant\": there is nothing to learn");
+    if (!status && chat->t.marks) {
+        status = marked_text(&c, count, text, error);
+    } else if (!status) {
+        status = turns_begin(&c, count, &turns, error);
+        if (!status)
+            status = one_text(&c, count, &turns, text, &one, error);
+        if (!status && !one) {
             text->parts_count = 0;
-            rc = many_texts(&c, count, &turns, text, error);
+            status = many_texts(&c, count, &turns, text, error);
         }
     }
     turns_release(&turns);
     chat_conversation_release(&c);
-    return rc;
+    return status;
 }

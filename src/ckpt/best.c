@@ -11,8 +11,8 @@
 static int best_path(char path[PATH_MAX], const char *run_directory, struct ls_error *error)
 {
     char parent[PATH_MAX];
-    int code = ckpt_path(parent, run_directory, CKPT_DIRECTORY, error);
-    return code ? code : ckpt_path(path, parent, CKPT_BEST_FILE, error);
+    int status = ckpt_path(parent, run_directory, CKPT_DIRECTORY, error);
+    return status ? status : ckpt_path(path, parent, CKPT_BEST_FILE, error);
 }
 
 /* Of the file at path; false where it is absent or not what we write. */
@@ -58,9 +58,9 @@ int ls_checkpoint_best_read(const char *run_directory, struct ls_checkpoint_best
                             struct ls_error *error)
 {
     char path[PATH_MAX];
-    int code = best_path(path, run_directory, error);
-    *found = !code && parse(path, best) && ls_checkpoint_there(run_directory, best->step);
-    return code;
+    int status = best_path(path, run_directory, error);
+    *found = !status && parse(path, best) && ls_checkpoint_there(run_directory, best->step);
+    return status;
 }
 
 int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoint_best *best,
@@ -68,11 +68,11 @@ int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoi
 {
     char path[PATH_MAX];
     struct ls_atomic_file file;
-    int code = best_path(path, run_directory, error);
-    if (!code)
-        code = ls_atomic_file_open(&file, path, NULL, error);
-    if (code)
-        return code;
+    int status = best_path(path, run_directory, error);
+    if (!status)
+        status = ls_atomic_file_open(&file, path, NULL, error);
+    if (status)
+        return status;
     ls_atomic_file_printf(&file,
                           "{\"step\": %lld, \"validation_loss\": %.17g, \"sequences\": %lld}\n",
                           (long long)best->step, best->loss, (long long)best->sequences);

@@ -47,19 +47,19 @@ static int check_state(json_t *object, const char *path, struct ls_error *error)
     const char *format, *written;
     char kept[33], digest[33];
     int64_t version;
-    int code = get_string(object, path, "format", &format, error);
-    if (!code && strcmp(format, CKPT_FORMAT_NAME))
-        code = ls_error_set(error, LS_ECKPT, "%s: the format is \"%.40s\", expected \"%s\"", path,
-                            format, CKPT_FORMAT_NAME);
-    code = code ? code : get_int(object, path, "version", &version, error);
-    if (!code && version != CKPT_STATE_VERSION)
-        code = ls_error_set(error, LS_ECKPT,
-                            "%s: version %lld, this program reads %d; use the program that wrote "
-                            "it",
-                            path, (long long)version, CKPT_STATE_VERSION);
-    code = code ? code : get_string(object, path, CKPT_STATE_DIGEST, &written, error);
-    if (code)
-        return code;
+    int status = get_string(object, path, "format", &format, error);
+    if (!status && strcmp(format, CKPT_FORMAT_NAME))
+        status = ls_error_set(error, LS_ECKPT, "%s: the format is \"%.40s\", expected \"%s\"", path,
+                              format, CKPT_FORMAT_NAME);
+    status = status ? status : get_int(object, path, "version", &version, error);
+    if (!status && version != CKPT_STATE_VERSION)
+        status = ls_error_set(error, LS_ECKPT,
+                              "%s: version %lld, this program reads %d; use the program that wrote "
+                              "it",
+                              path, (long long)version, CKPT_STATE_VERSION);
+    status = status ? status : get_string(object, path, CKPT_STATE_DIGEST, &written, error);
+    if (status)
+        return status;
     snprintf(kept, sizeof kept, "%s", written); /* the object is about to lose it */
     if (!ckpt_state_digest(object, digest))
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to check it", path);
@@ -75,32 +75,34 @@ static int read_fields(struct opened *opened, const char *path, struct ls_error 
 {
     const json_t *object = opened->state;
     struct ls_checkpoint_state *state = &opened->checkpoint.state;
-    int code = check_state(opened->state, path, error);
-    code = code ? code : get_int(object, path, "step", &state->step, error);
-    code = code ? code : get_int(object, path, "samples", &state->samples, error);
-    code = code ? code : get_int(object, path, "tokens", &state->tokens, error);
-    code = code ? code : get_string(object, path, "hash", &state->hash, error);
-    code = code ? code : get_string(object, path, "fingerprint", &state->fingerprint, error);
-    code = code ? code : get_string(object, path, "recipe_digest", &state->recipe_digest, error);
-    code = code ? code : get_string(object, path, "recipe", &state->recipe, error);
+    int status = check_state(opened->state, path, error);
+    status = status ? status : get_int(object, path, "step", &state->step, error);
+    status = status ? status : get_int(object, path, "samples", &state->samples, error);
+    status = status ? status : get_int(object, path, "tokens", &state->tokens, error);
+    status = status ? status : get_string(object, path, "hash", &state->hash, error);
+    status = status ? status : get_string(object, path, "fingerprint", &state->fingerprint, error);
+    status =
+        status ? status : get_string(object, path, "recipe_digest", &state->recipe_digest, error);
+    status = status ? status : get_string(object, path, "recipe", &state->recipe, error);
     const json_t *scale = json_object_get(object, "loss_scale");
     state->loss_scale = json_number_value(scale);
-    if (!code && !json_is_number(scale))
-        code = ls_error_set(error, LS_ECKPT, "%s: expected a number under \"loss_scale\"", path);
+    if (!status && !json_is_number(scale))
+        status = ls_error_set(error, LS_ECKPT, "%s: expected a number under \"loss_scale\"", path);
     state->fresh = json_is_true(json_object_get(object, "fresh"));
     state->good_steps = json_integer_value(json_object_get(object, "loss_scale_good_steps"));
     state->hysteresis = json_integer_value(json_object_get(object, "loss_scale_hysteresis"));
     const json_t *files = json_object_get(object, "files");
-    for (int i = 0; !code && i < CKPT_PARTS; i++) {
+    for (int i = 0; !status && i < CKPT_PARTS; i++) {
         const json_t *file = json_object_get(files, ckpt_part_files[i]);
         int64_t size;
-        code = get_int(file, path, "size", &size, error);
-        code = code ? code : get_string(file, path, "xxh3_128", &opened->parts[i].digest, error);
-        if (code)
+        status = get_int(file, path, "size", &size, error);
+        status =
+            status ? status : get_string(file, path, "xxh3_128", &opened->parts[i].digest, error);
+        if (status)
             ls_error_prefix(error, "%s", ckpt_part_files[i]);
         opened->parts[i].size = (uint64_t)size;
     }
-    return code;
+    return status;
 }
 
 static void opened_free(struct opened *opened)
@@ -172,14 +174,14 @@ static int open_part(struct opened *opened, enum ls_checkpoint_part part, struct
     struct ls_safetensors **file =
         part == LS_CKPT_MODEL ? &opened->checkpoint.model : &opened->checkpoint.optimizer;
     char path[PATH_MAX], digest[33];
-    int code = ckpt_path(path, opened->checkpoint.directory, ckpt_part_files[part], error);
-    code = code ? code : ckpt_map(file, path, error);
-    if (code)
-        return code;
+    int status = ckpt_path(path, opened->checkpoint.directory, ckpt_part_files[part], error);
+    status = status ? status : ckpt_map(file, path, error);
+    if (status)
+        return status;
     XXH128_hash_t hash;
-    code = digest_of(*file, &hash, error);
-    if (code)
-        return code;
+    status = digest_of(*file, &hash, error);
+    if (status)
+        return status;
     ckpt_digest_hex(hash.high64, hash.low64, digest);
     if (strcmp(digest, opened->parts[part].digest))
         return ls_error_set(error, LS_ECKPT,
@@ -194,14 +196,14 @@ int ls_checkpoint_open(struct ls_checkpoint **out, const char *directory, struct
     char named[PATH_MAX];
     *out = NULL;
     bool follow = ckpt_best_follow(directory, named);
-    int code = open_state(&opened, follow ? named : directory, error);
-    if (code)
-        return code;
-    for (int part = 0; !code && part < CKPT_PARTS; part++)
-        code = open_part(opened, (enum ls_checkpoint_part)part, error);
-    if (code) {
+    int status = open_state(&opened, follow ? named : directory, error);
+    if (status)
+        return status;
+    for (int part = 0; !status && part < CKPT_PARTS; part++)
+        status = open_part(opened, (enum ls_checkpoint_part)part, error);
+    if (status) {
         opened_free(opened);
-        return code;
+        return status;
     }
     *out = &opened->checkpoint;
     return LS_OK;
@@ -213,11 +215,11 @@ int ls_checkpoint_visit(const char *directory, ls_checkpoint_visitor *visit, voi
     struct opened *opened;
     char named[PATH_MAX];
     bool follow = ckpt_best_follow(directory, named);
-    int code = open_state(&opened, follow ? named : directory, error);
-    if (!code)
+    int status = open_state(&opened, follow ? named : directory, error);
+    if (!status)
         visit(user, opened->checkpoint.directory, &opened->checkpoint.state);
     opened_free(opened);
-    return code;
+    return status;
 }
 
 void ls_checkpoint_close(struct ls_checkpoint *checkpoint)
@@ -277,9 +279,9 @@ static int list(struct dirent ***entries, int *count, char parent[PATH_MAX],
 {
     *entries = NULL;
     *count = 0;
-    int code = ckpt_path(parent, run_directory, CKPT_DIRECTORY, error);
-    if (code)
-        return code;
+    int status = ckpt_path(parent, run_directory, CKPT_DIRECTORY, error);
+    if (status)
+        return status;
     int found = scandir(parent, entries, select, newest_first);
     if (found < 0)
         return errno == ENOENT ? LS_OK : ls_error_errno(error, errno, "%s: cannot list", parent);
@@ -337,23 +339,23 @@ int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, 
     struct dirent **entries;
     char parent[PATH_MAX], directory[PATH_MAX];
     int count;
-    int code = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
-    for (int i = 0; !code && i < count; i++) {
-        code = ckpt_path(directory, parent, entries[i]->d_name, error);
-        if (!code)
+    int status = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
+    for (int i = 0; !status && i < count; i++) {
+        status = ckpt_path(directory, parent, entries[i]->d_name, error);
+        if (!status)
             ls_checkpoint_visit(directory, visit, user, NULL);
     }
     list_free(entries, count);
-    return code;
+    return status;
 }
 
 int ls_checkpoint_count(const char *run_directory, int *count, struct ls_error *error)
 {
     struct dirent **entries;
     char parent[PATH_MAX];
-    int code = list(&entries, count, parent, run_directory, is_checkpoint_entry, error);
+    int status = list(&entries, count, parent, run_directory, is_checkpoint_entry, error);
     list_free(entries, *count);
-    return code;
+    return status;
 }
 
 /* Removes a checkpoint in a way that an interruption leaves nothing that looks like one. */
@@ -372,27 +374,28 @@ int ls_checkpoint_prune(const char *run_directory, int keep, struct ls_error *er
     struct dirent **entries;
     char parent[PATH_MAX], directory[PATH_MAX];
     int count;
-    int code = list(&entries, &count, parent, run_directory, is_leftover_entry, error);
-    for (int i = 0; !code && i < count; i++) {
-        code = ckpt_path(directory, parent, entries[i]->d_name, error);
-        code = code ? code : ckpt_remove_directory(directory, error);
+    int status = list(&entries, &count, parent, run_directory, is_leftover_entry, error);
+    for (int i = 0; !status && i < count; i++) {
+        status = ckpt_path(directory, parent, entries[i]->d_name, error);
+        status = status ? status : ckpt_remove_directory(directory, error);
     }
     list_free(entries, count);
-    if (code || keep <= 0)
-        return code;
+    if (status || keep <= 0)
+        return status;
     struct ls_checkpoint_best best;
     bool has_best;
-    code = ls_checkpoint_best_read(run_directory, &best, &has_best, error);
-    code = code ? code : list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
-    for (int i = 0, kept = 0; !code && i < count; i++) {
+    status = ls_checkpoint_best_read(run_directory, &best, &has_best, error);
+    status =
+        status ? status : list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
+    for (int i = 0, kept = 0; !status && i < count; i++) {
         struct opened *opened = NULL;
-        code = ckpt_path(directory, parent, entries[i]->d_name, error);
-        if (!code && kept >= keep && !(has_best && best.step == step_of(entries[i]->d_name)))
-            code = remove_checkpoint(directory, error);
-        else if (!code && open_state(&opened, directory, NULL) == LS_OK)
+        status = ckpt_path(directory, parent, entries[i]->d_name, error);
+        if (!status && kept >= keep && !(has_best && best.step == step_of(entries[i]->d_name)))
+            status = remove_checkpoint(directory, error);
+        else if (!status && open_state(&opened, directory, NULL) == LS_OK)
             kept++;
         opened_free(opened);
     }
     list_free(entries, count);
-    return code;
+    return status;
 }

@@ -36,16 +36,16 @@ int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run
     writer->fault = fault;
     char name[40];
     snprintf(name, sizeof name, CKPT_STEP_FORMAT, (long long)state->step);
-    int code = ckpt_path(writer->parent, run_directory, CKPT_DIRECTORY, error);
-    code = code ? code : ckpt_path(writer->directory, writer->parent, name, error);
+    int status = ckpt_path(writer->parent, run_directory, CKPT_DIRECTORY, error);
+    status = status ? status : ckpt_path(writer->directory, writer->parent, name, error);
     strcat(name, ".tmp");
-    code = code ? code : ckpt_path(writer->temporary, writer->parent, name, error);
-    code = code ? code : ckpt_remove_directory(writer->temporary, error);
-    code = code ? code : ls_directory_add(writer->parent, fault, error);
-    code = code ? code : ls_directory_add(writer->temporary, fault, error);
-    if (code) {
+    status = status ? status : ckpt_path(writer->temporary, writer->parent, name, error);
+    status = status ? status : ckpt_remove_directory(writer->temporary, error);
+    status = status ? status : ls_directory_add(writer->parent, fault, error);
+    status = status ? status : ls_directory_add(writer->temporary, fault, error);
+    if (status) {
         free(writer);
-        return code;
+        return status;
     }
     *out = writer;
     return LS_OK;
@@ -58,13 +58,14 @@ int ls_checkpoint_writer_begin(struct ls_checkpoint_writer *writer, enum ls_chec
     LS_ASSERT(!writer->tensors && !writer->parts[part].written);
     char path[PATH_MAX];
     *tensors = NULL;
-    int code = ckpt_path(path, writer->temporary, ckpt_part_files[part], error);
-    if (code)
-        return code;
-    code = ls_safetensors_writer_open(tensors, path, entries, count, NULL, 0, writer->fault, error);
+    int status = ckpt_path(path, writer->temporary, ckpt_part_files[part], error);
+    if (status)
+        return status;
+    status =
+        ls_safetensors_writer_open(tensors, path, entries, count, NULL, 0, writer->fault, error);
     writer->tensors = *tensors;
     writer->part = part;
-    return code;
+    return status;
 }
 
 int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_error *error)
@@ -72,10 +73,10 @@ int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_erro
     LS_ASSERT(writer->tensors);
     struct ls_safetensors_writer *tensors = writer->tensors;
     writer->tensors = NULL;
-    int code = ls_safetensors_writer_commit(tensors, &writer->parts[writer->part].size,
-                                            writer->parts[writer->part].digest, error);
-    writer->parts[writer->part].written = code == LS_OK;
-    return code;
+    int status = ls_safetensors_writer_commit(tensors, &writer->parts[writer->part].size,
+                                              writer->parts[writer->part].digest, error);
+    writer->parts[writer->part].written = status == LS_OK;
+    return status;
 }
 
 /* state.json as an object; NULL without memory or where a string is not UTF-8. */
@@ -100,9 +101,9 @@ static json_t *state_object(const struct ls_checkpoint_writer *writer)
 static int write_state(const struct ls_checkpoint_writer *writer, struct ls_error *error)
 {
     char path[PATH_MAX];
-    int code = ckpt_path(path, writer->temporary, CKPT_STATE_FILE, error);
-    if (code)
-        return code;
+    int status = ckpt_path(path, writer->temporary, CKPT_STATE_FILE, error);
+    if (status)
+        return status;
     json_t *object = state_object(writer);
     char digest[33], *text = NULL;
     if (object && ckpt_state_digest(object, digest) &&
@@ -115,14 +116,14 @@ static int write_state(const struct ls_checkpoint_writer *writer, struct ls_erro
                             "finite",
                             path);
     struct ls_atomic_file file;
-    code = ls_atomic_file_open(&file, path, writer->fault, error);
-    if (!code) {
+    status = ls_atomic_file_open(&file, path, writer->fault, error);
+    if (!status) {
         ls_atomic_file_write(&file, text, strlen(text));
         ls_atomic_file_write(&file, "\n", 1);
-        code = ls_atomic_file_commit(&file, error);
+        status = ls_atomic_file_commit(&file, error);
     }
     free(text);
-    return code;
+    return status;
 }
 
 /* rename(2), or where a checkpoint of this step stands there already, an exchange with it: at every
@@ -153,15 +154,15 @@ static int give_name(struct ls_checkpoint_writer *writer, struct ls_error *error
 int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, struct ls_error *error)
 {
     LS_ASSERT(!writer->tensors);
-    int code = LS_OK;
+    int status = LS_OK;
     for (int i = 0; i < CKPT_PARTS; i++)
         if (!writer->parts[i].written)
-            code = ls_error_set(error, LS_EINVAL, "%s: %s was not written", writer->directory,
-                                ckpt_part_files[i]);
-    code = code ? code : write_state(writer, error);
-    code = code ? code : give_name(writer, error);
+            status = ls_error_set(error, LS_EINVAL, "%s: %s was not written", writer->directory,
+                                  ckpt_part_files[i]);
+    status = status ? status : write_state(writer, error);
+    status = status ? status : give_name(writer, error);
     ls_checkpoint_writer_abort(writer);
-    return code;
+    return status;
 }
 
 void ls_checkpoint_writer_abort(struct ls_checkpoint_writer *writer)
@@ -178,9 +179,9 @@ static int save_part(struct ls_checkpoint_writer *writer, enum ls_checkpoint_par
                      const struct ls_tensor_entry *entries, size_t count, struct ls_error *error)
 {
     struct ls_safetensors_writer *tensors;
-    int code = ls_checkpoint_writer_begin(writer, part, entries, count, &tensors, error);
-    code = code ? code : ckpt_write_all(tensors, error);
-    return code ? code : ls_checkpoint_writer_end(writer, error);
+    int status = ls_checkpoint_writer_begin(writer, part, entries, count, &tensors, error);
+    status = status ? status : ckpt_write_all(tensors, error);
+    return status ? status : ls_checkpoint_writer_end(writer, error);
 }
 
 int ls_checkpoint_save(const char *run_directory, const struct ls_checkpoint_state *state,
@@ -189,14 +190,15 @@ int ls_checkpoint_save(const char *run_directory, const struct ls_checkpoint_sta
                        const struct ls_fault *fault, struct ls_error *error)
 {
     struct ls_checkpoint_writer *writer;
-    int code = ls_checkpoint_writer_open(&writer, run_directory, state, fault, error);
-    if (code)
-        return code;
-    code = save_part(writer, LS_CKPT_MODEL, model, model_count, error);
-    code = code ? code : save_part(writer, LS_CKPT_OPTIMIZER, optimizer, optimizer_count, error);
-    if (code) {
+    int status = ls_checkpoint_writer_open(&writer, run_directory, state, fault, error);
+    if (status)
+        return status;
+    status = save_part(writer, LS_CKPT_MODEL, model, model_count, error);
+    status =
+        status ? status : save_part(writer, LS_CKPT_OPTIMIZER, optimizer, optimizer_count, error);
+    if (status) {
         ls_checkpoint_writer_abort(writer);
-        return code;
+        return status;
     }
     return ls_checkpoint_writer_commit(writer, error);
 }

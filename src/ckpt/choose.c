@@ -73,23 +73,23 @@ static int directory_of(const char *run, const char *which, char directory[PATH_
 {
     struct ls_checkpoint_best best = {.step = -1};
     bool found = true;
-    int code = LS_OK;
+    int status = LS_OK;
     if (strcmp(which, "best") == 0)
-        code = ls_checkpoint_best_read(run, &best, &found, error);
+        status = ls_checkpoint_best_read(run, &best, &found, error);
     else if (which[0] && strlen(which) <= 18 && strspn(which, "0123456789") == strlen(which))
         best.step = strtoll(which, NULL, 10);
-    if (!code && !found)
-        code = ls_error_set(error, LS_ECKPT,
-                            "%.500s has no best checkpoint: train.keep_best = true keeps it", run);
-    if (!code && best.step < 0)
-        code = ls_error_set(error, LS_ECONFIG,
-                            "step %.100s: expected the number of a step, latest or best", which);
-    if (!code && snprintf(directory, PATH_MAX, "%s/" CKPT_DIRECTORY "/" CKPT_STEP_FORMAT, run,
-                          (long long)best.step) >= PATH_MAX)
-        code = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run);
-    if (!code && access(directory, F_OK) != 0)
-        code = refuse(run, which, error);
-    return code;
+    if (!status && !found)
+        status = ls_error_set(
+            error, LS_ECKPT, "%.500s has no best checkpoint: train.keep_best = true keeps it", run);
+    if (!status && best.step < 0)
+        status = ls_error_set(error, LS_ECONFIG,
+                              "step %.100s: expected the number of a step, latest or best", which);
+    if (!status && snprintf(directory, PATH_MAX, "%s/" CKPT_DIRECTORY "/" CKPT_STEP_FORMAT, run,
+                            (long long)best.step) >= PATH_MAX)
+        status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run);
+    if (!status && access(directory, F_OK) != 0)
+        status = refuse(run, which, error);
+    return status;
 }
 
 int ls_checkpoint_choose(struct ls_checkpoint **out, const char *path, const char *which,
@@ -97,18 +97,18 @@ int ls_checkpoint_choose(struct ls_checkpoint **out, const char *path, const cha
 {
     char run[PATH_MAX], directory[PATH_MAX];
     *out = NULL;
-    int code = ls_checkpoint_run(path, run, error);
-    if (code)
-        return code;
+    int status = ls_checkpoint_run(path, run, error);
+    if (status)
+        return status;
     if (!which && is_checkpoint(path, directory))
         return ls_checkpoint_open(out, directory, error);
     if (which && strcmp(which, "latest") != 0) {
-        code = directory_of(run, which, directory, error);
-        return code ? code : ls_checkpoint_open(out, directory, error);
+        status = directory_of(run, which, directory, error);
+        return status ? status : ls_checkpoint_open(out, directory, error);
     }
-    code = ls_checkpoint_find_latest(out, run, log, error);
-    if (code || *out)
-        return code;
+    status = ls_checkpoint_find_latest(out, run, log, error);
+    if (status || *out)
+        return status;
     return ls_error_set(error, LS_ECKPT,
                         "%.500s holds no checkpoint: train it first (lockstep train)", run);
 }

@@ -15,23 +15,23 @@ int ckpt_map(struct ls_safetensors **out, const char *path, struct ls_error *err
     *out = NULL;
     int fd;
     int64_t size;
-    int code = ls_file_open(path, 0, LS_EINVAL, &fd, &size, error);
-    if (code)
-        return code;
+    int status = ls_file_open(path, 0, LS_EINVAL, &fd, &size, error);
+    if (status)
+        return status;
     struct ls_safetensors *file = calloc(1, sizeof *file);
     if (!file)
-        code = ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
+        status = ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
     else if (size > 0) {
         void *bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
         if (bytes == MAP_FAILED)
-            code = ls_error_errno(error, errno, "%s: cannot map", path);
+            status = ls_error_errno(error, errno, "%s: cannot map", path);
         else
             *file = (struct ls_safetensors){.bytes = bytes, .size = (size_t)size, .mapped = true};
     }
     close(fd);
-    if (code) {
+    if (status) {
         free(file);
-        return code;
+        return status;
     }
     *out = file;
     return LS_OK;
@@ -83,9 +83,9 @@ static int parse_tensor(struct ls_tensor_view *view, const char *name, const jso
     view->dtype_name = dtype->name;
     view->dtype_known = dtype->known;
     view->dtype = dtype->dtype;
-    int code = parse_shape(view, json_object_get(info, "shape"), dtype->bits, label, error);
-    if (code)
-        return code;
+    int status = parse_shape(view, json_object_get(info, "shape"), dtype->bits, label, error);
+    if (status)
+        return status;
     const json_t *offsets = json_object_get(info, "data_offsets");
     const json_t *begin_json = json_array_get(offsets, 0), *end_json = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin_json) || !json_is_integer(end_json))
@@ -204,9 +204,9 @@ static int parse_header(struct ls_safetensors *file, size_t *data_offset, const 
 int ckpt_parse(struct ls_safetensors *file, const char *label, struct ls_error *error)
 {
     size_t data_offset;
-    int code = parse_header(file, &data_offset, label, error);
-    if (code)
-        return code;
+    int status = parse_header(file, &data_offset, label, error);
+    if (status)
+        return status;
     const unsigned char *data = file->bytes + data_offset;
     size_t data_bytes = file->size - data_offset;
     size_t keys = json_object_size(file->header);
@@ -220,9 +220,10 @@ int ckpt_parse(struct ls_safetensors *file, const char *label, struct ls_error *
     {
         if (!strcmp(name, CKPT_METADATA_KEY))
             continue;
-        code = parse_tensor(&file->views[file->count], name, info, data, data_bytes, label, error);
-        if (code)
-            return code;
+        status =
+            parse_tensor(&file->views[file->count], name, info, data, data_bytes, label, error);
+        if (status)
+            return status;
         file->count++;
     }
     qsort(file->views, file->count, sizeof *file->views, compare_by_place);
@@ -234,15 +235,15 @@ int ckpt_parse(struct ls_safetensors *file, const char *label, struct ls_error *
 
 int ls_safetensors_open(struct ls_safetensors **out, const char *path, struct ls_error *error)
 {
-    int code = ckpt_map(out, path, error);
-    if (code)
-        return code;
-    code = ckpt_parse(*out, path, error);
-    if (code) {
+    int status = ckpt_map(out, path, error);
+    if (status)
+        return status;
+    status = ckpt_parse(*out, path, error);
+    if (status) {
         ls_safetensors_close(*out);
         *out = NULL;
     }
-    return code;
+    return status;
 }
 
 void ls_safetensors_close(struct ls_safetensors *file)

@@ -45,9 +45,9 @@ static int header_add(json_t *header, const struct ls_tensor_entry *entry, size_
                       struct ls_error *error)
 {
     size_t bytes, end;
-    int code = entry_bytes(entry, &bytes, error);
-    if (code)
-        return code;
+    int status = entry_bytes(entry, &bytes, error);
+    if (status)
+        return status;
     if (!ls_size_add(*offset, bytes, &end) || end > INT64_MAX)
         return ls_error_set(error, LS_EINVAL, "tensor %.200s: the file's size overflows 64 bits",
                             entry->name);
@@ -85,9 +85,9 @@ static int writer_put(struct ls_safetensors_writer *writer, const void *data, si
         size_t chunk = bytes < CHUNK_BYTES ? bytes : CHUNK_BYTES;
         if (writer->digest)
             XXH3_128bits_update(writer->digest, from, chunk);
-        int code = ls_atomic_file_write(&writer->file, from, chunk);
-        if (code)
-            return code;
+        int status = ls_atomic_file_write(&writer->file, from, chunk);
+        if (status)
+            return status;
         from += chunk;
         bytes -= chunk;
     }
@@ -107,14 +107,14 @@ static int header_make(const struct ls_tensor_entry *const *order, size_t count,
 {
     json_t *header = json_object();
     *out = (struct header){0};
-    int code = header ? metadata_add(header, metadata, metadata_count, error)
-                      : ls_error_set(error, LS_ENOMEM, "no memory for the header");
-    for (size_t i = 0; !code && i < count; i++)
-        code = header_add(header, order[i], &out->data, error);
-    char *bare = code ? NULL : json_dumps(header, JSON_COMPACT);
+    int status = header ? metadata_add(header, metadata, metadata_count, error)
+                        : ls_error_set(error, LS_ENOMEM, "no memory for the header");
+    for (size_t i = 0; !status && i < count; i++)
+        status = header_add(header, order[i], &out->data, error);
+    char *bare = status ? NULL : json_dumps(header, JSON_COMPACT);
     json_decref(header);
-    if (code)
-        return code;
+    if (status)
+        return status;
     size_t used = bare ? strlen(bare) : 0;
     out->length = (size_t)ls_round_up((int64_t)used, CKPT_ALIGNMENT);
     bool admitted = out->length <= CKPT_HEADER_BYTES_MAX;
@@ -168,11 +168,11 @@ int ls_safetensors_bytes(const struct ls_tensor_entry *entries, size_t count,
     if (!order)
         return ls_error_set(error, LS_ENOMEM, "no memory for the order of %zu tensors", count);
     ls_safetensors_order(entries, count, order);
-    int code = header_make(order, count, metadata, metadata_count, &header, error);
-    *bytes = code ? 0 : (uint64_t)CKPT_LENGTH_BYTES + header.length + header.data;
+    int status = header_make(order, count, metadata, metadata_count, &header, error);
+    *bytes = status ? 0 : (uint64_t)CKPT_LENGTH_BYTES + header.length + header.data;
     free(header.text);
     free(order);
-    return code;
+    return status;
 }
 
 int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *path,
@@ -185,22 +185,22 @@ int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *p
         calloc(1, sizeof *writer + count * sizeof writer->order[0]);
     XXH3_state_t *digest = XXH3_createState();
     struct header header = {0};
-    int code = LS_OK;
+    int status = LS_OK;
     if (!writer || !digest) {
-        code = ls_error_set(error, LS_ENOMEM, "%s: no memory for its header", path);
+        status = ls_error_set(error, LS_ENOMEM, "%s: no memory for its header", path);
         goto fail;
     }
     writer->digest = digest;
     writer->count = count;
     XXH3_128bits_reset(digest);
     ls_safetensors_order(entries, count, writer->order);
-    code = header_make(writer->order, count, metadata, metadata_count, &header, error);
-    if (code) {
+    status = header_make(writer->order, count, metadata, metadata_count, &header, error);
+    if (status) {
         ls_error_prefix(error, "%s", path);
         goto fail;
     }
-    code = ls_atomic_file_open(&writer->file, path, fault, error);
-    if (code)
+    status = ls_atomic_file_open(&writer->file, path, fault, error);
+    if (status)
         goto fail;
     put_header(writer, &header);
     free(header.text);
@@ -211,7 +211,7 @@ fail:
     free(header.text);
     XXH3_freeState(digest);
     free(writer);
-    return code;
+    return status;
 }
 
 void ls_safetensors_writer_unhashed(struct ls_safetensors_writer *writer)
@@ -251,19 +251,20 @@ int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, uint64_t 
                                  char digest[33], struct ls_error *error)
 {
     const struct ls_tensor_entry *missing = ls_safetensors_writer_next(writer);
-    int code = missing ? ls_error_set(error, LS_EINVAL,
-                                      "%s: tensor %.200s has %zu bytes so far, fewer than declared",
-                                      writer->file.path, missing->name, writer->taken)
-                       : ls_atomic_file_commit(&writer->file, error);
-    if (!code && size)
+    int status = missing
+                     ? ls_error_set(error, LS_EINVAL,
+                                    "%s: tensor %.200s has %zu bytes so far, fewer than declared",
+                                    writer->file.path, missing->name, writer->taken)
+                     : ls_atomic_file_commit(&writer->file, error);
+    if (!status && size)
         *size = writer->file.size;
     LS_ASSERT(!digest || writer->digest);
-    if (!code && digest) {
+    if (!status && digest) {
         XXH128_hash_t hash = XXH3_128bits_digest(writer->digest);
         ckpt_digest_hex(hash.high64, hash.low64, digest);
     }
     ls_safetensors_writer_abort(writer);
-    return code;
+    return status;
 }
 
 void ls_safetensors_writer_abort(struct ls_safetensors_writer *writer)
@@ -280,9 +281,9 @@ int ckpt_write_all(struct ls_safetensors_writer *writer, struct ls_error *error)
     for (const struct ls_tensor_entry *entry; (entry = ls_safetensors_writer_next(writer));) {
         size_t bytes = 0;
         entry_bytes(entry, &bytes, NULL);
-        int code = ls_safetensors_writer_append(writer, entry->data, bytes, error);
-        if (code)
-            return code;
+        int status = ls_safetensors_writer_append(writer, entry->data, bytes, error);
+        if (status)
+            return status;
     }
     return LS_OK;
 }
@@ -292,14 +293,14 @@ int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries,
                         struct ls_error *error)
 {
     struct ls_safetensors_writer *writer;
-    int code = ls_safetensors_writer_open(&writer, path, entries, count, metadata, metadata_count,
-                                          NULL, error);
-    if (code)
-        return code;
-    code = ckpt_write_all(writer, error);
-    if (code) {
+    int status = ls_safetensors_writer_open(&writer, path, entries, count, metadata, metadata_count,
+                                            NULL, error);
+    if (status)
+        return status;
+    status = ckpt_write_all(writer, error);
+    if (status) {
         ls_safetensors_writer_abort(writer);
-        return code;
+        return status;
     }
     return ls_safetensors_writer_commit(writer, NULL, NULL, error);
 }

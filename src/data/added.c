@@ -92,8 +92,8 @@ static int sorted(const struct data_added *added, int (*order)(const void *, con
 
 int data_added_index(struct data_added *added, const char *name, struct ls_error *error)
 {
-    int rc = sorted(added, by_id, name, &added->by_id, error);
-    return rc ? rc : sorted(added, by_text, name, &added->by_text, error);
+    int status = sorted(added, by_id, name, &added->by_id, error);
+    return status ? status : sorted(added, by_text, name, &added->by_text, error);
 }
 
 static const struct data_added_token *find(const struct data_added *added,
@@ -156,8 +156,8 @@ static int set_init(struct data_added_set *set, const struct data_added *added, 
 
 int data_added_finish(struct data_added *added, const char *name, struct ls_error *error)
 {
-    int rc = set_init(&added->raw, added, false, name, error);
-    return rc ? rc : set_init(&added->normalized, added, true, name, error);
+    int status = set_init(&added->raw, added, false, name, error);
+    return status ? status : set_init(&added->normalized, added, true, name, error);
 }
 
 /* First of tokens [low, high), which agree before `depth`, whose byte there is `least` or more. */

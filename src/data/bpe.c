@@ -152,10 +152,10 @@ static int32_t symbols(const struct data_bpe *bpe, struct data_bpe_scratch *scra
 int data_bpe_encode_byte(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
                          unsigned char byte, struct ls_token_list *out, struct ls_error *error)
 {
-    int rc = data_ids_reserve(out, 1, error);
-    if (!rc)
+    int status = data_ids_reserve(out, 1, error);
+    if (!status)
         out->count += put_byte(bpe, scratch, byte, out->ids + out->count, 0);
-    return rc;
+    return status;
 }
 
 /* ---- short pieces ---------------------------------------------------------------------------- */
@@ -297,11 +297,11 @@ int data_bpe_encode_long(const struct data_bpe *bpe, struct data_bpe_scratch *sc
                          struct ls_error *error)
 {
     LS_ASSERT(bytes > 0 && bytes <= INT32_MAX);
-    int rc = long_room(scratch, bytes, error);
-    if (!rc)
-        rc = data_ids_reserve(out, (int64_t)bytes, error);
-    if (rc)
-        return rc;
+    int status = long_room(scratch, bytes, error);
+    if (!status)
+        status = data_ids_reserve(out, (int64_t)bytes, error);
+    if (status)
+        return status;
     struct heap heap = {scratch->nodes, 0};
     struct node *nodes = (struct node *)(heap.items + 3 * bytes);
     int32_t *ids = (int32_t *)(nodes + bytes), n = symbols(bpe, scratch, piece, bytes, ids);
@@ -344,9 +344,9 @@ int data_bpe_encode(const struct data_bpe *bpe, struct data_bpe_scratch *scratch
                     struct ls_error *error)
 {
     int64_t room = ls_max((int64_t)bytes, CACHE_IDS_MAX);
-    int rc = out->capacity - out->count < room ? data_ids_reserve(out, room, error) : LS_OK;
-    if (rc)
-        return rc;
+    int status = out->capacity - out->count < room ? data_ids_reserve(out, room, error) : LS_OK;
+    if (status)
+        return status;
     struct data_piece *set = NULL;
     if (bytes <= CACHE_BYTES_MAX) {
         const struct key key = key_of(piece, bytes);

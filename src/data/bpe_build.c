@@ -265,20 +265,20 @@ int data_bpe_init(struct data_bpe *bpe, const struct data_bpe_model *model, stru
     size_t bytes = 0;
     for (int64_t id = 0; id < model->vocabulary; id++)
         bytes += model->tokens[id].bytes ? model->tokens[id].count : 0;
-    int rc = data_strings_init(&bpe->tokens, model->vocabulary, bytes, error);
-    if (!rc)
-        rc = slots_init(bpe, model->vocabulary, error);
-    if (!rc)
-        rc = tokens_fill(bpe, model, error);
-    if (!rc)
-        rc = byte_symbols(bpe, model, error);
-    if (!rc)
-        rc = data_bpe_merges_init(bpe, model->merges, error);
-    if (!rc)
+    int status = data_strings_init(&bpe->tokens, model->vocabulary, bytes, error);
+    if (!status)
+        status = slots_init(bpe, model->vocabulary, error);
+    if (!status)
+        status = tokens_fill(bpe, model, error);
+    if (!status)
+        status = byte_symbols(bpe, model, error);
+    if (!status)
+        status = data_bpe_merges_init(bpe, model->merges, error);
+    if (!status)
         bpe->words_part = bpe->form == DATA_CHARACTERS && words_part(bpe, bpe->vocabulary);
-    if (rc)
+    if (status)
         data_bpe_release(bpe);
-    return rc;
+    return status;
 }
 
 void data_bpe_release(struct data_bpe *bpe)

@@ -48,28 +48,28 @@ static int vocab_read(struct data_bpe *bpe, json_t *root, const char *name, int6
 {
     int64_t count = (int64_t)json_object_size(root);
     struct data_string *tokens = calloc((size_t)count + 1, sizeof *tokens);
-    int rc = tokens ? LS_OK : ls_error_set(error, LS_ENOMEM, "%s: no memory", name);
-    if (!rc)
-        rc = tokens_by_id(root, name, tokens, error);
+    int status = tokens ? LS_OK : ls_error_set(error, LS_ENOMEM, "%s: no memory", name);
+    if (!status)
+        status = tokens_by_id(root, name, tokens, error);
     struct data_bpe_model model = {.name = name,
                                    .form = DATA_BYTE_CHARACTERS,
                                    .tokens = tokens,
                                    .vocabulary = count,
                                    .merges = merges,
                                    .all_bytes = true};
-    if (!rc)
-        rc = data_bpe_init(bpe, &model, error);
-    if (!rc) {
+    if (!status)
+        status = data_bpe_init(bpe, &model, error);
+    if (!status) {
         *eod = data_bpe_token(
             bpe, (struct data_string){(const unsigned char *)eod_token, sizeof eod_token - 1});
         if (*eod < 0)
-            rc = ls_error_set(error, LS_EDATA,
-                              "%s: no token \"%s\", which ends a document; add it to the "
-                              "vocabulary",
-                              name, eod_token);
+            status = ls_error_set(error, LS_EDATA,
+                                  "%s: no token \"%s\", which ends a document; add it to the "
+                                  "vocabulary",
+                                  name, eod_token);
     }
     free(tokens);
-    return rc;
+    return status;
 }
 
 /* line[length] is "LEFT RIGHT". */
@@ -95,11 +95,11 @@ static int merges_read(struct data_bpe *bpe, struct data_named_text merges, stru
     struct data_byte_map map;
     char where[PATH_MAX + 32];
     const char *end = merges.bytes + merges.count;
-    int rc = LS_OK;
+    int status = LS_OK;
     int32_t rank = 0;
     long long number = 0;
     data_byte_map_init(&map);
-    for (const char *line = merges.bytes; !rc && line < end;) {
+    for (const char *line = merges.bytes; !status && line < end;) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         const char *next = stop ? stop + 1 : end;
         size_t length = (size_t)((stop ? stop : end) - line);
@@ -110,12 +110,12 @@ static int merges_read(struct data_bpe *bpe, struct data_named_text merges, stru
         bool last_blank = length == 0 && next == end;
         snprintf(where, sizeof where, "%s:%lld", merges.name, number);
         if (!version && !last_blank)
-            rc = merge_line(bpe, &map, where,
-                            (struct data_string){(const unsigned char *)line, length}, rank++,
-                            error);
+            status = merge_line(bpe, &map, where,
+                                (struct data_string){(const unsigned char *)line, length}, rank++,
+                                error);
         line = next;
     }
-    return rc;
+    return status;
 }
 
 static int64_t lines_of(struct data_named_text text)
@@ -131,15 +131,16 @@ int data_bpe_parse(struct data_bpe *bpe, struct data_named_text vocab,
 {
     *bpe = (struct data_bpe){0};
     json_t *root;
-    int rc = ls_json_parse(vocab.name, vocab.bytes, vocab.count, LS_EDATA, &root, error);
-    if (!rc && json_object_size(root) > INT32_MAX)
-        rc = ls_error_set(error, LS_EDATA, "%s: expected at most %d tokens", vocab.name, INT32_MAX);
-    if (!rc)
-        rc = vocab_read(bpe, root, vocab.name, lines_of(merges), eod, error);
+    int status = ls_json_parse(vocab.name, vocab.bytes, vocab.count, LS_EDATA, &root, error);
+    if (!status && json_object_size(root) > INT32_MAX)
+        status =
+            ls_error_set(error, LS_EDATA, "%s: expected at most %d tokens", vocab.name, INT32_MAX);
+    if (!status)
+        status = vocab_read(bpe, root, vocab.name, lines_of(merges), eod, error);
     json_decref(root);
-    if (!rc)
-        rc = merges_read(bpe, merges, error);
-    if (rc)
+    if (!status)
+        status = merges_read(bpe, merges, error);
+    if (status)
         data_bpe_release(bpe);
-    return rc;
+    return status;
 }

@@ -38,12 +38,12 @@ int data_text_reserve(struct ls_text *text, size_t more, struct ls_error *error)
 
 int data_text_put(struct ls_text *text, const void *bytes, size_t count, struct ls_error *error)
 {
-    int rc = data_text_reserve(text, count, error);
-    if (!rc && count > 0) {
+    int status = data_text_reserve(text, count, error);
+    if (!status && count > 0) {
         memcpy(text->bytes + text->count, bytes, count);
         text->count += count;
     }
-    return rc;
+    return status;
 }
 
 void ls_token_list_release(struct ls_token_list *list)

@@ -70,9 +70,9 @@ static int absent(const char *path, struct ls_error *error)
     char hint[512];
     int failure = errno;
     ls_path_hint(path, NULL, hint, sizeof hint);
-    int rc = ls_error_errno(error, failure, "input %.400s", path);
+    int status = ls_error_errno(error, failure, "input %.400s", path);
     ls_error_suffix(error, "%s", hint);
-    return rc;
+    return status;
 }
 
 /* named: given by the user, so it must be there. Links to folders are followed only then: within a
@@ -80,12 +80,12 @@ static int absent(const char *path, struct ls_error *error)
 static int add_input(struct data_corpus *corpus, const char *path, bool named, int depth,
                      struct ls_error *error)
 {
-    struct stat status, link;
-    if (stat(path, &status) != 0 || lstat(path, &link) != 0)
+    struct stat file, link;
+    if (stat(path, &file) != 0 || lstat(path, &link) != 0)
         return absent(path, error);
-    if (S_ISDIR(status.st_mode))
+    if (S_ISDIR(file.st_mode))
         return named || !S_ISLNK(link.st_mode) ? add_folder(corpus, path, depth, error) : LS_OK;
-    if (!named && !S_ISREG(status.st_mode))
+    if (!named && !S_ISREG(file.st_mode))
         return LS_OK;
     char *copy = strdup(path);
     if (!copy)
@@ -100,22 +100,22 @@ static int add_folder(struct data_corpus *corpus, const char *folder, int depth,
         return ls_error_set(error, LS_EDATA, "input %s: folders are nested more than %d deep",
                             folder, FOLDERS_DEEP_MAX);
     struct dirent **entries;
-    int count = scandir(folder, &entries, visible, by_bytes), rc = LS_OK;
+    int count = scandir(folder, &entries, visible, by_bytes), status = LS_OK;
     if (count < 0)
         return ls_error_errno(error, errno, "input %s", folder);
     for (int i = 0; i < count; i++) {
         char *path = NULL;
-        if (!rc && asprintf(&path, "%s/%s", folder, entries[i]->d_name) < 0) {
+        if (!status && asprintf(&path, "%s/%s", folder, entries[i]->d_name) < 0) {
             path = NULL;
-            rc = ls_error_set(error, LS_ENOMEM, "no memory for the list of input files");
+            status = ls_error_set(error, LS_ENOMEM, "no memory for the list of input files");
         }
-        if (!rc)
-            rc = add_input(corpus, path, false, depth + 1, error);
+        if (!status)
+            status = add_input(corpus, path, false, depth + 1, error);
         free(path);
         free(entries[i]);
     }
     free(entries);
-    return rc;
+    return status;
 }
 
 int data_corpus_open(const struct data_corpus_config *config, struct data_corpus **out,
@@ -126,12 +126,12 @@ int data_corpus_open(const struct data_corpus_config *config, struct data_corpus
     if (!corpus)
         return ls_error_set(error, LS_ENOMEM, "no memory to read a corpus");
     corpus->config = *config;
-    int rc = LS_OK;
-    for (int i = 0; i < config->count && !rc; i++)
-        rc = add_input(corpus, config->inputs[i], true, 0, error);
-    if (rc) {
+    int status = LS_OK;
+    for (int i = 0; i < config->count && !status; i++)
+        status = add_input(corpus, config->inputs[i], true, 0, error);
+    if (status) {
         data_corpus_close(corpus);
-        return rc;
+        return status;
     }
     *out = corpus;
     return LS_OK;
@@ -183,9 +183,9 @@ static bool named_jsonl(const char *path)
 static int source_read(struct data_corpus *corpus, char *out, size_t want, size_t *got,
                        struct ls_error *error)
 {
-    int rc = data_source_read(corpus->source, out, want, got, error);
-    if (rc)
-        return rc;
+    int status = data_source_read(corpus->source, out, want, got, error);
+    if (status)
+        return status;
     corpus->bytes_read += (int64_t)*got;
     ls_meter("MB read", corpus->bytes_read / 1000000, 0);
     return LS_OK;
@@ -195,11 +195,11 @@ static int read_text(struct data_corpus *corpus, size_t want, struct ls_text *ou
                      enum data_part *part, struct ls_error *error)
 {
     size_t got;
-    int rc = data_text_reserve(out, want, error);
-    if (!rc)
-        rc = source_read(corpus, out->bytes + out->count, want, &got, error);
-    if (rc)
-        return rc;
+    int status = data_text_reserve(out, want, error);
+    if (!status)
+        status = source_read(corpus, out->bytes + out->count, want, &got, error);
+    if (status)
+        return status;
     out->count += got;
     *part = got > 0 ? DATA_MORE : DATA_DOCUMENT_END;
     return LS_OK;
@@ -210,11 +210,11 @@ static int lines_read(struct data_corpus *corpus, struct ls_error *error)
 {
     struct ls_text *lines = &corpus->lines;
     size_t got;
-    int rc = data_text_reserve(lines, LINE_READ_BYTES, error);
-    if (!rc)
-        rc = source_read(corpus, lines->bytes + lines->count, LINE_READ_BYTES, &got, error);
-    if (rc)
-        return rc;
+    int status = data_text_reserve(lines, LINE_READ_BYTES, error);
+    if (!status)
+        status = source_read(corpus, lines->bytes + lines->count, LINE_READ_BYTES, &got, error);
+    if (status)
+        return status;
     lines->count += got;
     corpus->lines_end = got == 0;
     return LS_OK;
@@ -252,9 +252,9 @@ static int next_line(struct data_corpus *corpus, char **line, size_t *length,
             lines->count = left;
             corpus->lines_at = 0;
         }
-        int rc = lines_read(corpus, error);
-        if (rc)
-            return rc;
+        int status = lines_read(corpus, error);
+        if (status)
+            return status;
     }
 }
 
@@ -283,18 +283,18 @@ static int take_record(struct data_corpus *corpus, char *line, size_t length, bo
 {
     const struct data_corpus_config *config = &corpus->config;
     struct ls_error why = {0};
-    int rc = line ? read_record(corpus, line, length, out, &why)
-                  : ls_error_set(&why, LS_EDATA,
-                                 "a line of more than %d MiB: expected one JSON object a line",
-                                 LINE_BYTES_MAX >> 20);
-    *taken = rc == LS_OK;
-    if (rc == LS_OK)
+    int status = line ? read_record(corpus, line, length, out, &why)
+                      : ls_error_set(&why, LS_EDATA,
+                                     "a line of more than %d MiB: expected one JSON object a line",
+                                     LINE_BYTES_MAX >> 20);
+    *taken = status == LS_OK;
+    if (status == LS_OK)
         return LS_OK;
     ls_error_prefix(&why, "%.300s:%lld", corpus->paths[corpus->at], corpus->line_number);
-    if (rc == LS_EDATA && config->bad)
+    if (status == LS_EDATA && config->bad)
         return config->bad(config->user, &why, error);
-    return ls_error_set(error, rc, "%s%s", why.text,
-                        rc == LS_EDATA ? " (use --on-error skip to skip bad records)" : "");
+    return ls_error_set(error, status, "%s%s", why.text,
+                        status == LS_EDATA ? " (use --on-error skip to skip bad records)" : "");
 }
 
 /* One document, or DATA_CORPUS_END at the end of this file. */
@@ -304,17 +304,17 @@ static int read_jsonl(struct data_corpus *corpus, struct ls_text *out, enum data
     char *line;
     size_t length;
     for (bool taken = false; !taken;) {
-        int rc = next_line(corpus, &line, &length, error);
-        if (!rc && !line && length == 0) {
+        int status = next_line(corpus, &line, &length, error);
+        if (!status && !line && length == 0) {
             *part = DATA_CORPUS_END;
             return LS_OK;
         }
-        if (!rc && line && blank(line, length))
+        if (!status && line && blank(line, length))
             continue;
-        if (!rc)
-            rc = take_record(corpus, line, length, &taken, out, error);
-        if (rc)
-            return rc;
+        if (!status)
+            status = take_record(corpus, line, length, &taken, out, error);
+        if (status)
+            return status;
     }
     *part = DATA_DOCUMENT_END;
     return LS_OK;
@@ -326,9 +326,9 @@ static int skip_mark(struct data_corpus *corpus, struct ls_error *error)
     static const char mark[] = "\xef\xbb\xbf";
     struct ls_text *lines = &corpus->lines;
     while (lines->count < sizeof mark - 1 && !corpus->lines_end) {
-        int rc = lines_read(corpus, error);
-        if (rc)
-            return rc;
+        int status = lines_read(corpus, error);
+        if (status)
+            return status;
     }
     if (lines->count >= sizeof mark - 1 && memcmp(lines->bytes, mark, sizeof mark - 1) == 0)
         corpus->lines_at = sizeof mark - 1;
@@ -347,9 +347,9 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
 {
     while (corpus->at < corpus->paths_count) {
         if (!corpus->source) {
-            int rc = data_source_open(corpus->paths[corpus->at], &corpus->source, error);
-            if (rc)
-                return rc;
+            int status = data_source_open(corpus->paths[corpus->at], &corpus->source, error);
+            if (status)
+                return status;
             corpus->is_jsonl = named_jsonl(corpus->paths[corpus->at]);
             if (!corpus->is_jsonl && corpus->config.records != LS_RECORDS_TEXT)
                 return ls_error_set(error, LS_EDATA,
@@ -359,14 +359,14 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
             corpus->lines.count = corpus->lines_at = 0;
             corpus->lines_end = false;
             corpus->line_number = 0;
-            rc = corpus->is_jsonl ? skip_mark(corpus, error) : LS_OK;
-            if (rc)
-                return rc;
+            status = corpus->is_jsonl ? skip_mark(corpus, error) : LS_OK;
+            if (status)
+                return status;
         }
-        int rc = corpus->is_jsonl ? read_jsonl(corpus, out, part, error)
-                                  : read_text(corpus, want, out, part, error);
-        if (rc)
-            return rc;
+        int status = corpus->is_jsonl ? read_jsonl(corpus, out, part, error)
+                                      : read_text(corpus, want, out, part, error);
+        if (status)
+            return status;
         bool file_end = *part == (corpus->is_jsonl ? DATA_CORPUS_END : DATA_DOCUMENT_END);
         if (file_end)
             next_file(corpus);

@@ -69,12 +69,12 @@ int data_decoding_init(struct ls_tokenizer *tokenizer, const struct data_decodin
     size_t bytes = 0, used = 0, factor = decoding->with ? 1 + strlen(decoding->with) : 1;
     for (int32_t id = 0; id < tokenizer->vocabulary; id++)
         bytes += factor * token_of(tokenizer, id).count;
-    int rc = data_strings_init(&tokenizer->text, tokenizer->vocabulary, bytes, error);
-    for (int32_t id = 0; id < tokenizer->vocabulary && !rc; id++) {
+    int status = data_strings_init(&tokenizer->text, tokenizer->vocabulary, bytes, error);
+    for (int32_t id = 0; id < tokenizer->vocabulary && !status; id++) {
         used += write_token(decoding, token_of(tokenizer, id), tokenizer->text.bytes + used);
         tokenizer->text.offset[id + 1] = (uint32_t)used;
     }
-    return rc;
+    return status;
 }
 
 /* ---- a token at a time ----------------------------------------------------------------------- */
@@ -116,10 +116,10 @@ static int put_stripped(const struct ls_tokenizer *tokenizer, int32_t id, struct
 {
     const struct data_decoding decoding = {.replaced = DATA_META_SPACE, .with = ""};
     struct data_string token = token_of(tokenizer, id);
-    int rc = data_text_reserve(out, token.count, error);
-    if (!rc)
+    int status = data_text_reserve(out, token.count, error);
+    if (!status)
         out->count += write_token(&decoding, token, (unsigned char *)out->bytes + out->count);
-    return rc;
+    return status;
 }
 
 static int put_token(struct ls_detokenizer *d, int32_t id, struct ls_text *out,
@@ -157,34 +157,34 @@ int ls_detokenizer_next(struct ls_detokenizer *d, int32_t id, struct ls_text *ou
     if (d->skip_special && ls_tokenizer_is_special(d->tokenizer, id))
         return LS_OK;
     size_t begin = out->count;
-    int rc = data_text_put(out, d->held, (size_t)d->held_count, error);
-    if (!rc)
-        rc = put_token(d, id, out, error);
-    if (rc)
+    int status = data_text_put(out, d->held, (size_t)d->held_count, error);
+    if (!status)
+        status = put_token(d, id, out, error);
+    if (status)
         out->count = begin;
     else if (out->count > begin)
         hold(d, out, begin);
-    return rc;
+    return status;
 }
 
 int ls_detokenizer_end(struct ls_detokenizer *d, struct ls_text *out, struct ls_error *error)
 {
-    int rc = data_text_put(out, d->held, (size_t)d->held_count, error);
+    int status = data_text_put(out, d->held, (size_t)d->held_count, error);
     *d = (struct ls_detokenizer){.tokenizer = d->tokenizer, .skip_special = d->skip_special};
-    return rc;
+    return status;
 }
 
 int ls_decode(const struct ls_tokenizer *tokenizer, const int32_t *ids, int64_t count,
               struct ls_text *out, struct ls_error *error)
 {
     struct ls_detokenizer d = {.tokenizer = tokenizer};
-    int rc = LS_OK;
-    for (int64_t i = 0; i < count && !rc; i++) {
-        rc = ls_detokenizer_next(&d, ids[i], out, error);
-        if (rc)
+    int status = LS_OK;
+    for (int64_t i = 0; i < count && !status; i++) {
+        status = ls_detokenizer_next(&d, ids[i], out, error);
+        if (status)
             ls_error_prefix(error, "token %lld", (long long)i);
     }
-    return rc ? rc : ls_detokenizer_end(&d, out, error);
+    return status ? status : ls_detokenizer_end(&d, out, error);
 }
 
 bool data_token_ends_line(const struct ls_tokenizer *tokenizer, int64_t id)

@@ -24,18 +24,19 @@ int ls_encoder_new(const struct ls_tokenizer *tokenizer, struct ls_encoder **out
     if (!encoder)
         return ls_error_set(error, LS_ENOMEM, "no memory for an encoder");
     encoder->tokenizer = tokenizer;
-    int rc = LS_OK;
+    int status = LS_OK;
     if (!tokenizer->is_byte) {
-        rc = data_bpe_scratch_init(&encoder->scratch, error);
-        if (!rc)
-            rc = data_normal_scratch_init(&encoder->normal, &tokenizer->normalizers, error);
-        for (int i = 0; i < tokenizer->pre_count && !rc; i++)
+        status = data_bpe_scratch_init(&encoder->scratch, error);
+        if (!status)
+            status = data_normal_scratch_init(&encoder->normal, &tokenizer->normalizers, error);
+        for (int i = 0; i < tokenizer->pre_count && !status; i++)
             if (tokenizer->pre[i].splitter)
-                rc = data_split_state_new(tokenizer->pre[i].splitter, &encoder->split[i], error);
+                status =
+                    data_split_state_new(tokenizer->pre[i].splitter, &encoder->split[i], error);
     }
-    if (rc) {
+    if (status) {
         ls_encoder_free(encoder);
-        return rc;
+        return status;
     }
     *out = encoder;
     return LS_OK;
@@ -75,10 +76,10 @@ struct place {
 
 static int put_id(const struct flow *flow, int32_t id)
 {
-    int rc = data_ids_reserve(flow->out, 1, flow->error);
-    if (!rc)
+    int status = data_ids_reserve(flow->out, 1, flow->error);
+    if (!status)
         flow->out->ids[flow->out->count++] = id;
-    return rc;
+    return status;
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */
@@ -98,17 +99,17 @@ static int encode_piece(const struct flow *flow, struct data_string text)
 {
     const struct data_bpe *bpe = &flow->tokenizer->bpe;
     bool words = bpe->words_part && !bpe->whole_first;
-    int rc = LS_OK;
-    for (size_t at = 0, end; at < text.count && !rc; at = end) {
+    int status = LS_OK;
+    for (size_t at = 0, end; at < text.count && !status; at = end) {
         end = words ? word_end(text, at) : text.count;
         if (end - at > PIECE_BYTES_MAX)
             end = at + PIECE_BYTES_MAX;
         while (end < text.count && (text.bytes[end] & 0xc0) == 0x80)
             end--;
-        rc = data_bpe_encode(bpe, &flow->encoder->scratch, text.bytes + at, end - at, flow->out,
-                             flow->error);
+        status = data_bpe_encode(bpe, &flow->encoder->scratch, text.bytes + at, end - at, flow->out,
+                                 flow->error);
     }
-    return rc;
+    return status;
 }
 
 /* ---- pre-tokenizers -------------------------------------------------------------------------- */
@@ -161,32 +162,32 @@ static int join(const struct flow *flow, int step, struct data_string text, stru
         break;
     }
     joined = joined && j->held.end > j->held.begin;
-    int rc = LS_OK;
+    int status = LS_OK;
     if (joined) {
         j->held.end = part.end;
     } else {
-        rc = go_on(flow, step, text, j->held, place);
+        status = go_on(flow, step, text, j->held, place);
         j->held = part;
     }
     j->held_match = match && (pre->behavior != DATA_WITH_PREVIOUS || !joined);
     j->previous_match = match;
-    return rc;
+    return status;
 }
 
 /* The last step, whose pieces have nothing between them. */
 static int split_all(const struct flow *flow, int step, struct data_string text)
 {
     const struct data_splitter *splitter = flow->tokenizer->pre[step].splitter;
-    int rc = LS_OK;
-    for (size_t at = 0, end; at < text.count && !rc; at = end) {
+    int status = LS_OK;
+    for (size_t at = 0, end; at < text.count && !status; at = end) {
         end = data_split_end(splitter, text.bytes, text.count, at);
         if (end - at > PIECE_BYTES_MAX)
-            rc = encode_piece(flow, (struct data_string){text.bytes + at, end - at});
+            status = encode_piece(flow, (struct data_string){text.bytes + at, end - at});
         else
-            rc = data_bpe_encode(&flow->tokenizer->bpe, &flow->encoder->scratch, text.bytes + at,
-                                 end - at, flow->out, flow->error);
+            status = data_bpe_encode(&flow->tokenizer->bpe, &flow->encoder->scratch,
+                                     text.bytes + at, end - at, flow->out, flow->error);
     }
-    return rc;
+    return status;
 }
 
 static int split(const struct flow *flow, int step, struct data_string text, struct place place)
@@ -194,19 +195,19 @@ static int split(const struct flow *flow, int step, struct data_string text, str
     const struct data_pre_tokenizer *pre = &flow->tokenizer->pre[step];
     struct joining joining = {0};
     struct data_range found;
-    int rc = LS_OK;
+    int status = LS_OK;
     if (pre->parts && step + 1 == flow->tokenizer->pre_count && !flow->tokenizer->bpe.words_part)
         return split_all(flow, step, text);
-    for (size_t at = 0; at < text.count && !rc; at = found.end) {
-        rc = data_split_find(pre->splitter, flow->encoder->split[step], text.bytes, text.count, at,
-                             &found, flow->error);
-        if (!rc)
-            rc = join(flow, step, text, place, &joining, (struct data_range){at, found.begin},
-                      pre->invert);
-        if (!rc)
-            rc = join(flow, step, text, place, &joining, found, !pre->invert);
+    for (size_t at = 0; at < text.count && !status; at = found.end) {
+        status = data_split_find(pre->splitter, flow->encoder->split[step], text.bytes, text.count,
+                                 at, &found, flow->error);
+        if (!status)
+            status = join(flow, step, text, place, &joining, (struct data_range){at, found.begin},
+                          pre->invert);
+        if (!status)
+            status = join(flow, step, text, place, &joining, found, !pre->invert);
     }
-    return rc ? rc : go_on(flow, step, text, joining.held, place);
+    return status ? status : go_on(flow, step, text, joining.held, place);
 }
 
 /* Spaces become meta spaces, and one may be put in front. */
@@ -220,26 +221,26 @@ static int meta_spaces(const struct flow *flow, int step, struct data_string tex
     bool put = !has && (pre->prepend == DATA_ALWAYS ? place.begins
                                                     : pre->prepend == DATA_FIRST && place.first);
     out->count = 0;
-    int rc = put ? data_text_put(out, DATA_META_SPACE, META_SPACE_BYTES, flow->error) : LS_OK;
-    for (size_t at = 0, end; at < text.count && !rc; at = end + 1) {
+    int status = put ? data_text_put(out, DATA_META_SPACE, META_SPACE_BYTES, flow->error) : LS_OK;
+    for (size_t at = 0, end; at < text.count && !status; at = end + 1) {
         const unsigned char *space = memchr(text.bytes + at, ' ', text.count - at);
         end = space ? (size_t)(space - text.bytes) : text.count;
-        rc = data_text_put(out, text.bytes + at, end - at, flow->error);
-        if (!rc && space)
-            rc = data_text_put(out, DATA_META_SPACE, META_SPACE_BYTES, flow->error);
+        status = data_text_put(out, text.bytes + at, end - at, flow->error);
+        if (!status && space)
+            status = data_text_put(out, DATA_META_SPACE, META_SPACE_BYTES, flow->error);
     }
     const struct data_string spaced = {(unsigned char *)out->bytes, out->count};
     struct data_range piece = {0, 0};
-    for (; piece.begin < spaced.count && !rc; piece.begin = piece.end) {
+    for (; piece.begin < spaced.count && !status; piece.begin = piece.end) {
         const unsigned char *next =
             pre->parts && spaced.count - piece.begin > META_SPACE_BYTES
                 ? memmem(spaced.bytes + piece.begin + 1, spaced.count - piece.begin - 1,
                          DATA_META_SPACE, META_SPACE_BYTES)
                 : NULL;
         piece.end = next ? (size_t)(next - spaced.bytes) : spaced.count;
-        rc = go_on(flow, step, spaced, piece, place);
+        status = go_on(flow, step, spaced, piece, place);
     }
-    return rc;
+    return status;
 }
 
 static int prefix_space(const struct flow *flow, int step, struct data_string text,
@@ -249,12 +250,13 @@ static int prefix_space(const struct flow *flow, int step, struct data_string te
     if (text.bytes[0] == ' ' || !place.begins)
         return pre_tokenize(flow, step + 1, text, place);
     out->count = 0;
-    int rc = data_text_put(out, " ", 1, flow->error);
-    if (!rc)
-        rc = data_text_put(out, text.bytes, text.count, flow->error);
-    return rc ? rc
-              : pre_tokenize(flow, step + 1,
-                             (struct data_string){(unsigned char *)out->bytes, out->count}, place);
+    int status = data_text_put(out, " ", 1, flow->error);
+    if (!status)
+        status = data_text_put(out, text.bytes, text.count, flow->error);
+    return status
+               ? status
+               : pre_tokenize(flow, step + 1,
+                              (struct data_string){(unsigned char *)out->bytes, out->count}, place);
 }
 
 /* text[>= 1 byte] through the steps from `step` on. */
@@ -283,19 +285,19 @@ static int part_by(const struct flow *flow, const struct data_added_set *set,
 {
     struct data_added_cursor cursor = {0};
     size_t at = 0;
-    int rc = LS_OK;
+    int status = LS_OK;
     bool found = true;
-    while (!rc && found) {
+    while (!status && found) {
         found = data_added_next(set, text.bytes, text.count, flow->special, &cursor);
         size_t end = found ? cursor.begin : text.count;
         struct place here = {place.first && at == 0, place.begins || at > 0};
         if (end > at)
-            rc = go(flow, (struct data_string){text.bytes + at, end - at}, here);
-        if (!rc && found)
-            rc = put_id(flow, cursor.token->id);
+            status = go(flow, (struct data_string){text.bytes + at, end - at}, here);
+        if (!status && found)
+            status = put_id(flow, cursor.token->id);
         at = cursor.end;
     }
-    return rc;
+    return status;
 }
 
 static int encode_normalized(const struct flow *flow, struct data_string text, struct place place)
@@ -305,10 +307,11 @@ static int encode_normalized(const struct flow *flow, struct data_string text, s
 
 static int encode_part(const struct flow *flow, struct data_string text, struct place place)
 {
-    int rc = data_normalize(&flow->tokenizer->normalizers, &flow->encoder->normal, text,
-                            place.begins, &text, flow->error);
-    return rc ? rc
-              : part_by(flow, &flow->tokenizer->added.normalized, text, place, encode_normalized);
+    int status = data_normalize(&flow->tokenizer->normalizers, &flow->encoder->normal, text,
+                                place.begins, &text, flow->error);
+    return status
+               ? status
+               : part_by(flow, &flow->tokenizer->added.normalized, text, place, encode_normalized);
 }
 
 /* ---- texts ----------------------------------------------------------------------------------- */
@@ -316,10 +319,10 @@ static int encode_part(const struct flow *flow, struct data_string text, struct 
 static int encode_bytes(const unsigned char *text, size_t bytes, struct ls_token_list *out,
                         struct ls_error *error)
 {
-    int rc = data_ids_reserve(out, (int64_t)bytes, error);
-    for (size_t i = 0; i < bytes && !rc; i++)
+    int status = data_ids_reserve(out, (int64_t)bytes, error);
+    for (size_t i = 0; i < bytes && !status; i++)
         out->ids[out->count++] = text[i];
-    return rc;
+    return status;
 }
 
 int ls_encode_with(struct ls_encoder *encoder, const void *text, size_t bytes,
@@ -329,26 +332,26 @@ int ls_encode_with(struct ls_encoder *encoder, const void *text, size_t bytes,
     const struct ls_tokenizer *tokenizer = encoder->tokenizer;
     const struct flow flow = {encoder, tokenizer, options->special, out, error};
     const unsigned char *at = text, *end = at + bytes;
-    int rc = LS_OK;
+    int status = LS_OK;
     if (tokenizer->is_byte)
         return encode_bytes(at, bytes, out, error);
     bool before = options->around && !options->continued;
     bool after = options->around && !options->unfinished;
-    for (int i = 0; i < tokenizer->before_count && before && !rc; i++)
-        rc = put_id(&flow, tokenizer->before[i]);
-    while (at < end && !rc) {
+    for (int i = 0; i < tokenizer->before_count && before && !status; i++)
+        status = put_id(&flow, tokenizer->before[i]);
+    while (at < end && !status) {
         bool first = at == text && !options->continued;
         size_t valid = data_utf8_valid(at, (size_t)(end - at));
         if (valid)
-            rc = part_by(&flow, &tokenizer->added.raw, (struct data_string){at, valid},
-                         (struct place){first, first}, encode_part);
+            status = part_by(&flow, &tokenizer->added.raw, (struct data_string){at, valid},
+                             (struct place){first, first}, encode_part);
         at += valid;
-        if (at < end && !rc)
-            rc = data_bpe_encode_byte(&tokenizer->bpe, &encoder->scratch, *at++, out, error);
+        if (at < end && !status)
+            status = data_bpe_encode_byte(&tokenizer->bpe, &encoder->scratch, *at++, out, error);
     }
-    for (int i = 0; i < tokenizer->after_count && after && !rc; i++)
-        rc = put_id(&flow, tokenizer->after[i]);
-    return rc;
+    for (int i = 0; i < tokenizer->after_count && after && !status; i++)
+        status = put_id(&flow, tokenizer->after[i]);
+    return status;
 }
 
 int ls_encode(struct ls_encoder *encoder, const void *text, size_t bytes, struct ls_token_list *out,

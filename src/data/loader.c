@@ -16,15 +16,15 @@ static int read_sample(const struct ls_token_store *store, int64_t sample, int64
     if (ls_token_store_packed(store))
         return data_packing_read(data_store_packing(store), store, sample, vocabulary, inputs,
                                  targets, error);
-    int rc = ls_token_store_read(store, first, sequence_tokens, vocabulary, inputs, error);
-    if (rc)
-        return rc;
+    int status = ls_token_store_read(store, first, sequence_tokens, vocabulary, inputs, error);
+    if (status)
+        return status;
     memcpy(targets, inputs + 1, (size_t)(sequence_tokens - 1) * sizeof *targets);
-    rc = ls_token_store_read(store, first + sequence_tokens, 1, vocabulary,
-                             targets + sequence_tokens - 1, error);
-    if (!rc)
+    status = ls_token_store_read(store, first + sequence_tokens, 1, vocabulary,
+                                 targets + sequence_tokens - 1, error);
+    if (!status)
         ls_token_store_mask(store, first + 1, sequence_tokens, targets);
-    return rc;
+    return status;
 }
 
 int64_t ls_samples_counted(const struct ls_token_store *store, const struct ls_sample_order *order,
@@ -57,11 +57,11 @@ int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_o
         return ls_error_set(error, LS_EINVAL,
                             "from sample %lld, %lld samples of %lld tokens: cannot be read",
                             (long long)run.first, (long long)run.count, (long long)sequence_tokens);
-    int rc = LS_OK;
-    for (int64_t i = 0; i < run.count && !rc; i++)
-        rc = read_sample(store, ls_sample_at(order, run.first + i), sequence_tokens, vocabulary,
-                         inputs + i * sequence_tokens, targets + i * sequence_tokens, error);
-    return rc;
+    int status = LS_OK;
+    for (int64_t i = 0; i < run.count && !status; i++)
+        status = read_sample(store, ls_sample_at(order, run.first + i), sequence_tokens, vocabulary,
+                             inputs + i * sequence_tokens, targets + i * sequence_tokens, error);
+    return status;
 }
 
 /* ---- loader --------------------------------------------------------------------------------- */
@@ -74,7 +74,7 @@ struct slot {
     int64_t counted;            /* of its targets */
     int32_t *inputs, *targets;
     int32_t *starts; /* [sequences_max, sequence_tokens] of packed samples */
-    int rc;
+    int status;
     struct ls_error error;
 };
 /* The slots are a ring. Requests are numbered from 0; request n lives in slot n % slots_count:
@@ -120,26 +120,26 @@ static int fill_run(struct ls_loader *loader, struct ls_sample_run run, int32_t 
     if (config->segment_count == 0)
         return ls_samples_read(config->store, &loader->order, run, tokens, config->vocabulary,
                                inputs, targets, error);
-    int rc = LS_OK;
-    for (int64_t i = 0; i < run.count && !rc; i++) {
+    int status = LS_OK;
+    for (int64_t i = 0; i < run.count && !status; i++) {
         int32_t *whole_targets = loader->whole + tokens;
         const struct ls_sample_run one = {run.first + i, 1};
-        rc = ls_samples_read(config->store, &loader->order, one, tokens, config->vocabulary,
-                             loader->whole, whole_targets, error);
+        status = ls_samples_read(config->store, &loader->order, one, tokens, config->vocabulary,
+                                 loader->whole, whole_targets, error);
         ls_segments_copy(config->segments, config->segment_count, 1, tokens, loader->whole,
                          inputs + i * loader->row);
         ls_segments_copy(config->segments, config->segment_count, 1, tokens, whole_targets,
                          targets + i * loader->row);
     }
-    return rc;
+    return status;
 }
 
 static void fill(struct ls_loader *loader, struct slot *slot)
 {
     int64_t at = 0;
-    slot->rc = LS_OK;
-    for (int64_t i = 0; i < slot->run_count && !slot->rc; i++) {
-        slot->rc =
+    slot->status = LS_OK;
+    for (int64_t i = 0; i < slot->run_count && !slot->status; i++) {
+        slot->status =
             fill_run(loader, slot->runs[i], slot->inputs + at, slot->targets + at, &slot->error);
         at += slot->runs[i].count * loader->row;
     }
@@ -232,9 +232,9 @@ int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
                             "loader: sequences_max %lld, depth %d; expected at least 1 of each",
                             (long long)config->sequences_max, config->depth);
     int64_t samples;
-    int rc = ls_token_store_samples(config->store, config->sequence_tokens, &samples, error);
-    if (rc)
-        return rc;
+    int status = ls_token_store_samples(config->store, config->sequence_tokens, &samples, error);
+    if (status)
+        return status;
     struct ls_loader *loader = calloc(1, sizeof *loader);
     if (!loader)
         return ls_error_set(error, LS_ENOMEM, "no memory for the loader");
@@ -242,12 +242,12 @@ int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
     loader->order = (struct ls_sample_order){samples, config->seed, config->shuffle};
     pthread_mutex_init(&loader->mutex, NULL);
     pthread_cond_init(&loader->changed, NULL);
-    rc = take_memory(loader, error);
-    if (!rc)
-        rc = start_thread(loader, error);
-    if (rc) {
+    status = take_memory(loader, error);
+    if (!status)
+        status = start_thread(loader, error);
+    if (status) {
         ls_loader_free(loader);
-        return rc;
+        return status;
     }
     *out = loader;
     return LS_OK;
@@ -299,8 +299,8 @@ int ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *ru
         !runs_admitted(&batch, 1, INT64_MAX))
         return LS_EINVAL;
     pthread_mutex_lock(&loader->mutex);
-    int rc = loader->posted - loader->taken < loader->config.depth ? LS_OK : LS_EINVAL;
-    if (!rc) {
+    int status = loader->posted - loader->taken < loader->config.depth ? LS_OK : LS_EINVAL;
+    if (!status) {
         struct slot *slot = &loader->slots[loader->posted % loader->slots_count];
         memcpy(slot->runs, runs, (size_t)count * sizeof *runs);
         slot->run_count = count;
@@ -309,7 +309,7 @@ int ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *ru
         pthread_cond_broadcast(&loader->changed);
     }
     pthread_mutex_unlock(&loader->mutex);
-    return rc;
+    return status;
 }
 
 int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
@@ -335,8 +335,8 @@ int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32
         return ls_error_set(error, LS_EINVAL, "loader: nothing was posted to take");
     *inputs = slot->inputs;
     *targets = slot->targets;
-    if (slot->rc)
-        return ls_error_set(error, slot->rc, "%s", slot->error.text);
+    if (slot->status)
+        return ls_error_set(error, slot->status, "%s", slot->error.text);
     return LS_OK;
 }
 

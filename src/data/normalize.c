@@ -11,12 +11,12 @@ enum { GROWTH_MAX = 64 };
 int data_normal_scratch_init(struct data_normal_scratch *scratch,
                              const struct data_normalizers *normalizers, struct ls_error *error)
 {
-    int rc = LS_OK;
+    int status = LS_OK;
     *scratch = (struct data_normal_scratch){0};
-    for (int i = 0; i < normalizers->count && !rc; i++)
+    for (int i = 0; i < normalizers->count && !status; i++)
         if (normalizers->step[i].splitter)
-            rc = data_split_state_new(normalizers->step[i].splitter, &scratch->state[i], error);
-    return rc;
+            status = data_split_state_new(normalizers->step[i].splitter, &scratch->state[i], error);
+    return status;
 }
 
 void data_normal_scratch_release(struct data_normal_scratch *scratch)
@@ -54,15 +54,16 @@ static int replace(const struct data_normalizer *step, void *state, struct data_
 {
     struct data_range found;
     for (size_t at = 0; at < text.count; at = found.end) {
-        int rc = data_split_find(step->splitter, state, text.bytes, text.count, at, &found, error);
-        if (!rc)
-            rc = data_text_put(out, text.bytes + at, found.begin - at, error);
-        if (!rc && found.begin < text.count)
-            rc = data_text_put(out, step->text, step->text_bytes, error);
-        if (!rc)
-            rc = growth_check(out->count, most, error);
-        if (rc)
-            return rc;
+        int status =
+            data_split_find(step->splitter, state, text.bytes, text.count, at, &found, error);
+        if (!status)
+            status = data_text_put(out, text.bytes + at, found.begin - at, error);
+        if (!status && found.begin < text.count)
+            status = data_text_put(out, step->text, step->text_bytes, error);
+        if (!status)
+            status = growth_check(out->count, most, error);
+        if (status)
+            return status;
     }
     return LS_OK;
 }
@@ -105,9 +106,9 @@ static int form_stretch(struct data_normal_scratch *scratch, int form, struct da
         utf8proc_decompose(text.bytes, (utf8proc_ssize_t)text.count, scratch->codes,
                            (utf8proc_ssize_t)scratch->codes_room, options);
     if (count > (utf8proc_ssize_t)scratch->codes_room) {
-        int rc = codes_room(scratch, (size_t)count, error);
-        if (rc)
-            return rc;
+        int status = codes_room(scratch, (size_t)count, error);
+        if (status)
+            return status;
         count = utf8proc_decompose(text.bytes, (utf8proc_ssize_t)text.count, scratch->codes, count,
                                    options);
     }
@@ -116,11 +117,11 @@ static int form_stretch(struct data_normal_scratch *scratch, int form, struct da
     if (count < 0)
         return ls_error_set(error, LS_EDATA, "a text cannot be normalized: %s",
                             utf8proc_errmsg(count));
-    int rc = data_text_reserve(out, 4 * (size_t)count, error);
-    for (utf8proc_ssize_t i = 0; i < count && !rc; i++)
+    int status = data_text_reserve(out, 4 * (size_t)count, error);
+    for (utf8proc_ssize_t i = 0; i < count && !status; i++)
         out->count += (size_t)utf8proc_encode_char(scratch->codes[i],
                                                    (utf8proc_uint8_t *)out->bytes + out->count);
-    return rc;
+    return status;
 }
 
 /* A stretch, cut at the characters that the reference leaves as and where they are: nothing goes
@@ -129,23 +130,23 @@ static int form_parts(struct data_normal_scratch *scratch, int form, struct data
                       struct ls_text *out, struct ls_error *error)
 {
     size_t first = 0, at, bytes;
-    int rc = LS_OK;
-    for (at = 0; at < text.count && !rc; at += bytes) {
+    int status = LS_OK;
+    for (at = 0; at < text.count && !status; at += bytes) {
         uint32_t code = data_utf8_decode(text.bytes + at, &bytes);
         bool compatible = form & UTF8PROC_COMPAT && data_is_later_compatible(code);
         if (!data_is_later_mark(code) && !compatible)
             continue;
         if (at > first)
-            rc = form_stretch(scratch, form, (struct data_string){text.bytes + first, at - first},
-                              out, error);
-        if (!rc)
-            rc = data_text_put(out, text.bytes + at, bytes, error);
+            status = form_stretch(scratch, form,
+                                  (struct data_string){text.bytes + first, at - first}, out, error);
+        if (!status)
+            status = data_text_put(out, text.bytes + at, bytes, error);
         first = at + bytes;
     }
-    if (!rc && at > first)
-        rc = form_stretch(scratch, form, (struct data_string){text.bytes + first, at - first}, out,
-                          error);
-    return rc;
+    if (!status && at > first)
+        status = form_stretch(scratch, form, (struct data_string){text.bytes + first, at - first},
+                              out, error);
+    return status;
 }
 
 /* Stretches of ASCII are copied, others go through utf8proc. Two ASCII characters in a row part a
@@ -153,44 +154,44 @@ static int form_parts(struct data_normal_scratch *scratch, int form, struct data
 static int unicode_form(struct data_normal_scratch *scratch, int form, struct data_string text,
                         struct ls_text *out, struct ls_error *error)
 {
-    int rc = codes_room(scratch, 256, error);
-    for (size_t at = 0; at < text.count && !rc;) {
+    int status = codes_room(scratch, 256, error);
+    for (size_t at = 0; at < text.count && !status;) {
         size_t plain = ascii_length(text.bytes + at, text.count - at), end;
-        rc = data_text_put(out, text.bytes + at, plain, error);
+        status = data_text_put(out, text.bytes + at, plain, error);
         at += plain;
         for (end = at + (at < text.count); end < text.count; end++)
             if (text.bytes[end] < 0x80 && text.bytes[end - 1] < 0x80 && end - 1 > at)
                 break;
-        if (!rc && end > at)
-            rc = form_parts(scratch, form, (struct data_string){text.bytes + at, end - at}, out,
-                            error);
+        if (!status && end > at)
+            status = form_parts(scratch, form, (struct data_string){text.bytes + at, end - at}, out,
+                                error);
         at = end;
     }
-    return rc;
+    return status;
 }
 
 /* Character by character, whatever stands around it: as in the reference, a final sigma is none. */
 static int lowercase(struct data_string text, struct ls_text *out, struct ls_error *error)
 {
-    int rc = LS_OK;
-    for (size_t at = 0, bytes; at < text.count && !rc; at += bytes) {
+    int status = LS_OK;
+    for (size_t at = 0, bytes; at < text.count && !status; at += bytes) {
         uint32_t small[2], code = data_utf8_decode(text.bytes + at, &bytes);
         int count = data_lowercase(code, small);
-        rc = data_text_reserve(out, 8, error);
-        for (int i = 0; i < count && !rc; i++)
+        status = data_text_reserve(out, 8, error);
+        for (int i = 0; i < count && !status; i++)
             out->count += (size_t)utf8proc_encode_char((utf8proc_int32_t)small[i],
                                                        (utf8proc_uint8_t *)out->bytes + out->count);
     }
-    return rc;
+    return status;
 }
 
 static int strip_accents(struct data_string text, struct ls_text *out, struct ls_error *error)
 {
-    int rc = LS_OK;
-    for (size_t at = 0, bytes; at < text.count && !rc; at += bytes)
+    int status = LS_OK;
+    for (size_t at = 0, bytes; at < text.count && !status; at += bytes)
         if (!data_is_accent(data_utf8_decode(text.bytes + at, &bytes)))
-            rc = data_text_put(out, text.bytes + at, bytes, error);
-    return rc;
+            status = data_text_put(out, text.bytes + at, bytes, error);
+    return status;
 }
 
 static bool is_ascii(struct data_string text)
@@ -205,9 +206,9 @@ int data_normalize(const struct data_normalizers *normalizers, struct data_norma
                    struct ls_error *error)
 {
     const size_t most = GROWTH_MAX * text.count + ((size_t)1 << 20);
-    int rc = LS_OK;
+    int status = LS_OK;
     *out = text;
-    for (int i = 0; i < normalizers->count && !rc; i++) {
+    for (int i = 0; i < normalizers->count && !status; i++) {
         const struct data_normalizer *step = &normalizers->step[i];
         struct ls_text *to = &scratch->text[i % 2];
         bool nothing = out->count == 0 || (step->kind == DATA_PREPEND && !begins) ||
@@ -219,21 +220,21 @@ int data_normalize(const struct data_normalizers *normalizers, struct data_norma
             to = &scratch->text[(i + 1) % 2];
         to->count = 0;
         if (step->kind == DATA_PREPEND) {
-            rc = data_text_put(to, step->text, step->text_bytes, error);
-            if (!rc)
-                rc = data_text_put(to, out->bytes, out->count, error);
+            status = data_text_put(to, step->text, step->text_bytes, error);
+            if (!status)
+                status = data_text_put(to, out->bytes, out->count, error);
         } else if (step->kind == DATA_REPLACE) {
-            rc = replace(step, scratch->state[i], *out, most, to, error);
+            status = replace(step, scratch->state[i], *out, most, to, error);
         } else if (step->kind == DATA_LOWERCASE) {
-            rc = lowercase(*out, to, error);
+            status = lowercase(*out, to, error);
         } else if (step->kind == DATA_STRIP_ACCENTS) {
-            rc = strip_accents(*out, to, error);
+            status = strip_accents(*out, to, error);
         } else {
-            rc = unicode_form(scratch, step->form, *out, to, error);
+            status = unicode_form(scratch, step->form, *out, to, error);
         }
-        if (!rc)
-            rc = growth_check(to->count, most, error);
+        if (!status)
+            status = growth_check(to->count, most, error);
         *out = (struct data_string){(unsigned char *)to->bytes, to->count};
     }
-    return rc;
+    return status;
 }

@@ -93,8 +93,8 @@ int data_packing_add(struct data_packing *p, const struct data_idx *idx, int64_t
 {
     int64_t sequence = 0, marked = idx->tokens.documents;
     int64_t documents = marked ? marked : idx->tokens.sequences; /* without marks: each is one */
-    int rc = LS_OK;
-    for (int64_t i = 0; i < documents && !rc; i++) {
+    int status = LS_OK;
+    for (int64_t i = 0; i < documents && !status; i++) {
         int64_t end = i + 1;
         int32_t length;
         if (marked)
@@ -103,18 +103,18 @@ int data_packing_add(struct data_packing *p, const struct data_idx *idx, int64_t
             memcpy(&length, idx->lengths + 4 * sequence, sizeof length);
             first += length;
         }
-        rc = document_add(p, first, error);
+        status = document_add(p, first, error);
     }
-    return rc;
+    return status;
 }
 
 int data_packing_finish(struct data_packing *p, const char *name, struct ls_error *error)
 {
-    int rc = samples_find(p, error);
-    if (!rc && p->count == 0)
-        rc =
+    int status = samples_find(p, error);
+    if (!status && p->count == 0)
+        status =
             ls_error_set(error, LS_EDATA, "%s: no document has two tokens: nothing to learn", name);
-    return rc;
+    return status;
 }
 
 int64_t data_packing_samples(const struct data_packing *p)
@@ -129,20 +129,21 @@ int data_packing_read(const struct data_packing *p, const struct ls_token_store 
     struct place at = p->samples[sample];
     struct piece piece;
     int64_t used = 0;
-    int rc = LS_OK;
-    for (; !rc && piece_next(p, &at, used, &piece); used += piece.count) {
-        rc = ls_token_store_read(store, piece.first, piece.count, vocabulary, inputs + used, error);
-        if (!rc)
-            rc = ls_token_store_read(store, piece.first + 1, piece.count, vocabulary,
-                                     targets + used, error);
-        if (!rc)
+    int status = LS_OK;
+    for (; !status && piece_next(p, &at, used, &piece); used += piece.count) {
+        status =
+            ls_token_store_read(store, piece.first, piece.count, vocabulary, inputs + used, error);
+        if (!status)
+            status = ls_token_store_read(store, piece.first + 1, piece.count, vocabulary,
+                                         targets + used, error);
+        if (!status)
             ls_token_store_mask(store, piece.first + 1, piece.count, targets + used);
     }
-    for (; !rc && used < p->tokens; used++) {
+    for (; !status && used < p->tokens; used++) {
         inputs[used] = 0;
         targets[used] = -1;
     }
-    return rc;
+    return status;
 }
 
 int64_t data_packing_counted(const struct data_packing *p, const struct ls_token_store *store,

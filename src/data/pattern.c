@@ -61,9 +61,9 @@ static int refuse(const struct translation *t, const char *what)
 
 static int put(struct translation *t, const char *text, size_t count)
 {
-    int rc = data_text_reserve(&t->out, count + 1, t->error);
-    if (rc)
-        return rc;
+    int status = data_text_reserve(&t->out, count + 1, t->error);
+    if (status)
+        return status;
     memcpy(t->out.bytes + t->out.count, text, count);
     t->out.count += count;
     t->out.bytes[t->out.count] = '\0';
@@ -82,14 +82,14 @@ static int put_members(struct translation *t, const char *class)
     const struct data_unicode_range *added = data_unicode_added(&count);
     char range[64];
     snprintf(range, sizeof range, "\\p{%s}", class);
-    int rc = put_text(t, range);
-    for (int i = 0; i < count && !rc; i++) {
+    int status = put_text(t, range);
+    for (int i = 0; i < count && !status; i++) {
         if (!data_category_within(added[i].category, class))
             continue;
         snprintf(range, sizeof range, "\\x{%x}-\\x{%x}", added[i].first, added[i].last);
-        rc = put_text(t, range);
+        status = put_text(t, range);
     }
-    return rc;
+    return status;
 }
 
 /* Those of \w: letters, marks, digits, numerals, connectors, letters in circles and squares. Of
@@ -98,15 +98,15 @@ static int put_members(struct translation *t, const char *class)
 static int put_word(struct translation *t)
 {
     static const char *const classes[] = {"L", "M", "Nd", "Nl", "Pc"};
-    int rc = put_text(t, "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}"
-                         "\\x{1f170}-\\x{1f189}");
-    if (!rc)
-        rc = put_text(t, t->syntax != DATA_ONIGURUMA ? "\\x{200c}\\x{200d}"
-                         : t->members                ? ""
-                                                     : "\\xb2\\xb3\\xb9\\xbc-\\xbe");
-    for (int i = 0; i < 5 && !rc; i++)
-        rc = put_members(t, classes[i]);
-    return rc;
+    int status = put_text(t, "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}"
+                             "\\x{1f170}-\\x{1f189}");
+    if (!status)
+        status = put_text(t, t->syntax != DATA_ONIGURUMA ? "\\x{200c}\\x{200d}"
+                             : t->members                ? ""
+                                                         : "\\xb2\\xb3\\xb9\\xbc-\\xbe");
+    for (int i = 0; i < 5 && !status; i++)
+        status = put_members(t, classes[i]);
+    return status;
 }
 
 /* Scripts, and what Unicode 15 to 16 added to them, which PCRE2 may not know yet. */
@@ -148,14 +148,14 @@ static int put_class(struct translation *t, const char *class, bool negated)
     const struct script *script = script_find(class);
     if (t->members && negated)
         return refuse(t, "a negated class in brackets");
-    int rc = t->members ? LS_OK : put_text(t, negated ? "[^" : "[");
-    if (!rc)
-        rc = script                    ? put_script(t, script)
-             : !strcmp(class, "space") ? put_text(t, SPACE)
-             : !strcmp(class, "word")  ? put_word(t)
-                                       : put_members(t, class);
+    int status = t->members ? LS_OK : put_text(t, negated ? "[^" : "[");
+    if (!status)
+        status = script                    ? put_script(t, script)
+                 : !strcmp(class, "space") ? put_text(t, SPACE)
+                 : !strcmp(class, "word")  ? put_word(t)
+                                           : put_members(t, class);
     t->class_end = t->at;
-    return rc || t->members ? rc : put_text(t, "]");
+    return status || t->members ? status : put_text(t, "]");
 }
 
 /* Of marks, U+1171E has got another category after Unicode 14. */
@@ -264,8 +264,8 @@ static int put_group(struct translation *t)
     t->caseless = t->caseless || (kind[0] && kind[1] == 'i');
     t->unoptimized = t->unoptimized || !strcmp(kind, "?>") || !strcmp(kind, "?=");
     t->at += strlen(kind);
-    int rc = put_text(t, "(");
-    return rc ? rc : put_text(t, *kind ? kind : "?:");
+    int status = put_text(t, "(");
+    return status ? status : put_text(t, *kind ? kind : "?:");
 }
 
 /* at stands at ")". */
@@ -333,9 +333,9 @@ static int put_repeated(struct translation *t, const char *repetition, long leas
     t->item_empty = t->item_empty || least == 0;
     t->unoptimized = t->unoptimized || (t->out.bytes[t->item] == '(' && repetition[1] == '+');
     if (t->repeated) {
-        int rc = put_text(t, "(?:)");
-        if (rc)
-            return rc;
+        int status = put_text(t, "(?:)");
+        if (status)
+            return status;
         memmove(t->out.bytes + t->item + bytes, t->out.bytes + t->item,
                 t->out.count - t->item - bytes - 1);
         memcpy(t->out.bytes + t->item, open, bytes);
@@ -371,10 +371,10 @@ static int put_braces(struct translation *t)
     long top = comma ? most : least;
     snprintf(text, sizeof text, "{%ld%s%s}%.*s", ls_max(least, 0), comma ? "," : "", more, changed,
              at);
-    int rc = put_repeated(t, text, ls_max(least, 0), top < 0 || top > 1);
+    int status = put_repeated(t, text, ls_max(least, 0), top < 0 || top > 1);
     t->at = at + changed;
     t->once = t->syntax == DATA_ONIGURUMA && least == 1 && (!comma || most == 1);
-    return rc;
+    return status;
 }
 
 /* at stands at "?", "*" or "+"; a ? or + behind it changes it. */
@@ -383,10 +383,10 @@ static int put_sign(struct translation *t)
     char text[3] = {t->at[0]};
     if (t->at[1] == '?' || t->at[1] == '+')
         text[1] = t->at[1];
-    int rc = put_repeated(t, text, text[0] == '+', text[0] != '?');
+    int status = put_repeated(t, text, text[0] == '+', text[0] != '?');
     t->joins = false;
     t->at += strlen(text);
-    return rc;
+    return status;
 }
 
 /* Where case is ignored, Oniguruma takes some letters in a row for one character too, as ss for
@@ -404,9 +404,9 @@ static int put_item(struct translation *t)
 {
     char c = *t->at;
     begin_item(t);
-    int rc = check_joined(t, c);
-    if (rc || c == '\\')
-        return rc ? rc : put_escape(t);
+    int status = check_joined(t, c);
+    if (status || c == '\\')
+        return status ? status : put_escape(t);
     t->at++;
     switch (c) {
     case '$':
@@ -464,7 +464,7 @@ static int put_next(struct translation *t)
  * (?:x|)[^ ]+a in xab. Other patterns keep it: without it \p{N}+$ is quadratic in a long run. */
 static int compile(struct data_pattern *pattern, const struct translation *t)
 {
-    int code;
+    int status;
     PCRE2_SIZE offset;
     uint32_t empty = 0;
     uint32_t options = PCRE2_UTF | PCRE2_UCP | (t->unoptimized ? PCRE2_NO_START_OPTIMIZE : 0);
@@ -473,11 +473,11 @@ static int compile(struct data_pattern *pattern, const struct translation *t)
         return ls_error_set(t->error, LS_ENOMEM, "no memory for a pattern");
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     pattern->code =
-        pcre2_compile((PCRE2_SPTR)t->out.bytes, t->out.count, options, &code, &offset, context);
+        pcre2_compile((PCRE2_SPTR)t->out.bytes, t->out.count, options, &status, &offset, context);
     pcre2_compile_context_free(context);
     if (!pattern->code) {
         PCRE2_UCHAR message[160] = "";
-        pcre2_get_error_message(code, message, sizeof message);
+        pcre2_get_error_message(status, message, sizeof message);
         return ls_error_set(t->error, LS_EDATA, "pattern \"%.200s\": %s", t->pattern,
                             (const char *)message);
     }
@@ -498,15 +498,16 @@ int data_pattern_new(const char *source, enum data_pattern_syntax syntax, struct
     struct translation t = {.pattern = source, .at = source, .syntax = syntax, .error = error};
     struct data_pattern *pattern = calloc(1, sizeof *pattern);
     begin_branch(&t);
-    int rc = pattern ? put_text(&t, "") : ls_error_set(error, LS_ENOMEM, "no memory for a pattern");
-    while (!rc && *t.at)
-        rc = put_next(&t);
-    if (!rc)
-        rc = compile(pattern, &t);
+    int status =
+        pattern ? put_text(&t, "") : ls_error_set(error, LS_ENOMEM, "no memory for a pattern");
+    while (!status && *t.at)
+        status = put_next(&t);
+    if (!status)
+        status = compile(pattern, &t);
     ls_text_release(&t.out);
-    if (rc) {
+    if (status) {
         data_pattern_free(pattern);
-        return rc;
+        return status;
     }
     *out = pattern;
     return LS_OK;
@@ -534,20 +535,21 @@ void data_matcher_free(void *matcher)
 int data_pattern_find(const struct data_pattern *pattern, void *matcher, const unsigned char *text,
                       size_t bytes, size_t start, struct data_range *found, struct ls_error *error)
 {
-    int rc = PCRE2_ERROR_JIT_STACKLIMIT;
+    int status = PCRE2_ERROR_JIT_STACKLIMIT;
     if (pattern->compiled)
-        rc = pcre2_jit_match(pattern->code, text, bytes, start, 0, matcher, NULL);
-    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
-        rc = pcre2_match(pattern->code, text, bytes, start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                         matcher, NULL);
-    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
+        status = pcre2_jit_match(pattern->code, text, bytes, start, 0, matcher, NULL);
+    if (status < 0 && status != PCRE2_ERROR_NOMATCH)
+        status = pcre2_match(pattern->code, text, bytes, start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                             matcher, NULL);
+    if (status < 0 && status != PCRE2_ERROR_NOMATCH) {
         PCRE2_UCHAR message[160] = "";
-        pcre2_get_error_message(rc, message, sizeof message);
-        return ls_error_set(error, rc == PCRE2_ERROR_NOMEMORY ? LS_ENOMEM : LS_EDATA,
+        pcre2_get_error_message(status, message, sizeof message);
+        return ls_error_set(error, status == PCRE2_ERROR_NOMEMORY ? LS_ENOMEM : LS_EDATA,
                             "the tokenizer's pattern cannot be matched in a text of %zu bytes: %s",
                             bytes, (const char *)message);
     }
     const size_t *place = pcre2_get_ovector_pointer(matcher);
-    *found = rc < 0 ? (struct data_range){bytes, bytes} : (struct data_range){place[0], place[1]};
+    *found =
+        status < 0 ? (struct data_range){bytes, bytes} : (struct data_range){place[0], place[1]};
     return LS_OK;
 }

@@ -37,7 +37,7 @@ struct job {
     struct ls_token_list ids;
     bool continues; /* its first text goes on from the last one of the job before */
     bool encoded;
-    int rc;
+    int status;
     struct ls_error error;
 };
 /* Job n lives in jobs[n % jobs_count]; written <= posted <= written + jobs_count. */
@@ -97,14 +97,14 @@ static int add_document(struct pipeline *pipeline, struct job *job, size_t begin
 {
     const struct data_spans *spans = data_corpus_spans(pipeline->corpus);
     struct segment last = {.end = job->text.count, .ends_document = true, .counts = true};
-    int rc = LS_OK;
-    for (int64_t i = 0; i < spans->count && !rc; i++) {
+    int status = LS_OK;
+    for (int64_t i = 0; i < spans->count && !status; i++) {
         const struct data_span *span = &spans->list[i];
         last = (struct segment){
             .end = begin + span->end, .ends_document = span->ends_document, .counts = span->counts};
-        rc = add_segment(job, &last, error);
+        status = add_segment(job, &last, error);
     }
-    return rc || spans->count > 0 ? rc : add_segment(job, &last, error);
+    return status || spans->count > 0 ? status : add_segment(job, &last, error);
 }
 
 /* The document's text since `begin` does not end in this job: cuts it and carries the rest over.
@@ -119,9 +119,10 @@ static int cut_document(struct pipeline *pipeline, struct job *job, size_t begin
     pipeline->open = keep > 0 || (begin == 0 && job->continues);
     if (keep == 0)
         return LS_OK;
-    int rc = data_text_put(&pipeline->carry, job->text.bytes + begin + keep, bytes - keep, error);
+    int status =
+        data_text_put(&pipeline->carry, job->text.bytes + begin + keep, bytes - keep, error);
     job->text.count = begin + keep;
-    return rc ? rc : add_segment(job, &(struct segment){.end = job->text.count}, error);
+    return status ? status : add_segment(job, &(struct segment){.end = job->text.count}, error);
 }
 
 static int fill_job(struct pipeline *pipeline, struct job *job, struct ls_error *error)
@@ -131,28 +132,28 @@ static int fill_job(struct pipeline *pipeline, struct job *job, struct ls_error 
     job->encoded = false;
     job->continues = pipeline->open;
     pipeline->open = false;
-    int rc = data_text_put(&job->text, pipeline->carry.bytes, pipeline->carry.count, error);
+    int status = data_text_put(&job->text, pipeline->carry.bytes, pipeline->carry.count, error);
     pipeline->carry.count = 0;
     size_t begin = 0, goal = JOB_BYTES;
-    while (!rc && !pipeline->corpus_end) {
+    while (!status && !pipeline->corpus_end) {
         if (job->text.count >= goal) {
             bool cut;
-            rc = cut_document(pipeline, job, begin, &cut, error);
-            if (rc || cut)
+            status = cut_document(pipeline, job, begin, &cut, error);
+            if (status || cut)
                 break;
             goal = 2 * job->text.count;
         }
         enum data_part part;
         size_t want = job->text.count < goal ? goal - job->text.count : 0;
-        rc = data_corpus_read(pipeline->corpus, (size_t)ls_max((int64_t)want, READ_BYTES_MIN),
-                              &job->text, &part, error);
-        pipeline->corpus_end = !rc && part == DATA_CORPUS_END;
-        if (!rc && part == DATA_DOCUMENT_END) {
-            rc = add_document(pipeline, job, begin, error);
+        status = data_corpus_read(pipeline->corpus, (size_t)ls_max((int64_t)want, READ_BYTES_MIN),
+                                  &job->text, &part, error);
+        pipeline->corpus_end = !status && part == DATA_CORPUS_END;
+        if (!status && part == DATA_DOCUMENT_END) {
+            status = add_document(pipeline, job, begin, error);
             begin = job->text.count;
         }
     }
-    return rc;
+    return status;
 }
 
 /* An eos that the tokenizer puts behind a text is not put there twice. */
@@ -169,16 +170,16 @@ static void encode_job(const struct pipeline *pipeline, struct ls_encoder *encod
     bool behind = eod_is_behind(pipeline);
     size_t begin = 0;
     bool continued = job->continues;
-    job->rc = LS_OK;
-    for (size_t i = 0; i < job->segments_count && !job->rc; i++) {
+    job->status = LS_OK;
+    for (size_t i = 0; i < job->segments_count && !job->status; i++) {
         struct segment *segment = &job->segments[i];
         const struct ls_encode_options options = {.continued = continued,
                                                   .unfinished = !segment->ends_document || behind,
                                                   .around = pipeline->around,
                                                   .special = pipeline->special};
         if (segment->end > begin)
-            job->rc = ls_encode_with(encoder, job->text.bytes + begin, segment->end - begin,
-                                     &options, &job->ids, &job->error);
+            job->status = ls_encode_with(encoder, job->text.bytes + begin, segment->end - begin,
+                                         &options, &job->ids, &job->error);
         segment->ids_end = job->ids.count;
         begin = segment->end;
         continued = !segment->ends_document;
@@ -226,9 +227,9 @@ static int pipeline_init(struct pipeline *pipeline, const struct ls_tokenizer *t
     for (int i = 0; i < workers; i++) {
         struct worker *worker = &pipeline->workers[pipeline->workers_count++];
         worker->pipeline = pipeline;
-        int rc = ls_encoder_new(tokenizer, &worker->encoder, error);
-        if (rc)
-            return rc;
+        int status = ls_encoder_new(tokenizer, &worker->encoder, error);
+        if (status)
+            return status;
         int failure = pthread_create(&worker->thread, NULL, work, worker);
         if (failure)
             return ls_error_errno(error, failure, "worker %d of %d cannot be started", i, workers);
@@ -275,21 +276,21 @@ static int skip_record(void *user, const struct ls_error *why, struct ls_error *
 {
     struct prepare *prepare = user;
     char path[PATH_MAX];
-    int rc = LS_OK;
+    int status = LS_OK;
     if (prepare->report->skipped == 0) {
-        rc = skipped_path(prepare, path, error);
-        if (!rc)
-            rc = ls_atomic_file_open(&prepare->skipped, path, NULL, error);
-        if (rc)
+        status = skipped_path(prepare, path, error);
+        if (!status)
+            status = ls_atomic_file_open(&prepare->skipped, path, NULL, error);
+        if (status)
             prepare->skipped.fd = -1;
     }
-    if (rc)
-        return rc;
+    if (status)
+        return status;
     prepare->report->skipped++;
     if (prepare->config->skipped)
         prepare->config->skipped(prepare->config->user, why->text);
-    rc = ls_atomic_file_printf(&prepare->skipped, "%s\n", why->text);
-    return rc ? ls_error_set(error, rc, "%s", prepare->skipped.error.text) : LS_OK;
+    status = ls_atomic_file_printf(&prepare->skipped, "%s\n", why->text);
+    return status ? ls_error_set(error, status, "%s", prepare->skipped.error.text) : LS_OK;
 }
 
 /* The list of an earlier preparation goes where this one has none. */
@@ -318,66 +319,67 @@ static int end_document(struct prepare *prepare, struct data_writer *writer, str
         return LS_OK;
     int32_t eod = ls_tokenizer_eod(prepare->tokenizer), last = -1;
     bool chat = prepare->config->records == LS_RECORDS_CHAT;
-    int rc = LS_OK;
+    int status = LS_OK;
     if (prepare->config->append_eod && chat) /* the template may have ended the turn with it */
-        rc = data_writer_read(writer, writer->tokens - 1, 1, &last, error);
-    if (prepare->config->append_eod && chat && last != eod && !rc)
-        rc = data_writer_mark(writer, false, error);
-    if (prepare->config->append_eod && last != eod && !rc)
-        rc = data_writer_append(writer, &eod, 1, error);
-    return rc ? rc : data_writer_end_document(writer, error);
+        status = data_writer_read(writer, writer->tokens - 1, 1, &last, error);
+    if (prepare->config->append_eod && chat && last != eod && !status)
+        status = data_writer_mark(writer, false, error);
+    if (prepare->config->append_eod && last != eod && !status)
+        status = data_writer_append(writer, &eod, 1, error);
+    return status ? status : data_writer_end_document(writer, error);
 }
 
 static int write_job(struct prepare *prepare, const struct job *job, struct ls_error *error)
 {
-    if (job->rc)
-        return ls_error_set(error, job->rc, "%s", job->error.text);
-    int rc = LS_OK;
+    if (job->status)
+        return ls_error_set(error, job->status, "%s", job->error.text);
+    int status = LS_OK;
     int64_t begin = 0;
-    for (size_t i = 0; i < job->segments_count && !rc; i++) {
+    for (size_t i = 0; i < job->segments_count && !status; i++) {
         const struct segment *segment = &job->segments[i];
         struct data_writer *writer = writer_of(prepare, prepare->documents);
         if (prepare->config->records != LS_RECORDS_TEXT)
-            rc = data_writer_mark(writer, segment->counts, error);
-        if (!rc)
-            rc = data_writer_append(writer, job->ids.ids + begin, segment->ids_end - begin, error);
+            status = data_writer_mark(writer, segment->counts, error);
+        if (!status)
+            status =
+                data_writer_append(writer, job->ids.ids + begin, segment->ids_end - begin, error);
         begin = segment->ids_end;
-        if (!rc && segment->ends_document && writer->tokens > writer->document_first) {
-            rc = end_document(prepare, writer, error);
+        if (!status && segment->ends_document && writer->tokens > writer->document_first) {
+            status = end_document(prepare, writer, error);
             prepare->documents++;
         }
     }
     prepare->report->text_bytes += (int64_t)job->text.count;
-    return rc;
+    return status;
 }
 
 static int run_pipeline(struct prepare *prepare, struct ls_error *error)
 {
     struct pipeline *pipeline = &prepare->pipeline;
-    int rc = LS_OK;
-    while (!rc) {
+    int status = LS_OK;
+    while (!status) {
         if (prepare->config->stop && *prepare->config->stop)
             return ls_error_set(error, LS_ESTOPPED, "stopped by a signal; nothing was written");
-        while (!rc && !pipeline->corpus_end &&
+        while (!status && !pipeline->corpus_end &&
                pipeline->posted - pipeline->written < pipeline->jobs_count) {
-            rc =
+            status =
                 fill_job(pipeline, &pipeline->jobs[pipeline->posted % pipeline->jobs_count], error);
             pthread_mutex_lock(&pipeline->mutex);
-            pipeline->posted += rc == LS_OK;
+            pipeline->posted += status == LS_OK;
             pthread_cond_broadcast(&pipeline->changed);
             pthread_mutex_unlock(&pipeline->mutex);
         }
-        if (rc || pipeline->written == pipeline->posted)
+        if (status || pipeline->written == pipeline->posted)
             break;
         struct job *job = &pipeline->jobs[pipeline->written % pipeline->jobs_count];
         pthread_mutex_lock(&pipeline->mutex);
         while (!job->encoded)
             pthread_cond_wait(&pipeline->changed, &pipeline->mutex);
         pthread_mutex_unlock(&pipeline->mutex);
-        rc = write_job(prepare, job, error);
+        status = write_job(prepare, job, error);
         pipeline->written++;
     }
-    return rc;
+    return status;
 }
 
 /* ---- holding out the tail of a few documents ------------------------------------------------ */
@@ -388,9 +390,9 @@ static int cut_at_line(struct prepare *prepare, int64_t first, int64_t *cut, int
 {
     for (int64_t end = *cut; end > first;) {
         int64_t begin = ls_max(first, end - COPY_TOKENS);
-        int rc = data_writer_read(&prepare->train, begin, end - begin, block, error);
-        if (rc)
-            return rc;
+        int status = data_writer_read(&prepare->train, begin, end - begin, block, error);
+        if (status)
+            return status;
         for (int64_t i = end; i > begin; i--)
             if (data_token_ends_line(prepare->tokenizer, block[i - 1 - begin])) {
                 *cut = i;
@@ -404,15 +406,15 @@ static int cut_at_line(struct prepare *prepare, int64_t first, int64_t *cut, int
 static int move_document(struct prepare *prepare, int64_t first, int64_t end, int32_t *block,
                          struct ls_error *error)
 {
-    int rc = LS_OK;
-    while (first < end && !rc) {
+    int status = LS_OK;
+    while (first < end && !status) {
         int64_t count = ls_min(COPY_TOKENS, end - first);
-        rc = data_writer_read(&prepare->train, first, count, block, error);
-        if (!rc)
-            rc = data_writer_append(&prepare->validation, block, count, error);
+        status = data_writer_read(&prepare->train, first, count, block, error);
+        if (!status)
+            status = data_writer_append(&prepare->validation, block, count, error);
         first += count;
     }
-    return rc ? rc : data_writer_end_document(&prepare->validation, error);
+    return status ? status : data_writer_end_document(&prepare->validation, error);
 }
 
 /* Documents [first, ...) become the validation's, from token cut on in the first of them. */
@@ -421,15 +423,15 @@ static int move_tail(struct prepare *prepare, int64_t first, int64_t cut, int32_
 {
     struct data_writer *train = &prepare->train;
     int64_t documents = train->documents_count;
-    int rc = LS_OK;
+    int status = LS_OK;
     if (train->masked)
-        rc = data_writer_move_marks(train, cut, &prepare->validation, error);
-    for (int64_t i = first; i < documents && !rc; i++)
-        rc = move_document(prepare, ls_max(cut, data_writer_document_first(train, i)),
-                           data_writer_document_first(train, i + 1), block, error);
-    if (!rc)
-        rc = data_writer_truncate(train, cut, first, error);
-    return rc ? rc : end_document(prepare, train, error);
+        status = data_writer_move_marks(train, cut, &prepare->validation, error);
+    for (int64_t i = first; i < documents && !status; i++)
+        status = move_document(prepare, ls_max(cut, data_writer_document_first(train, i)),
+                               data_writer_document_first(train, i + 1), block, error);
+    if (!status)
+        status = data_writer_truncate(train, cut, first, error);
+    return status ? status : end_document(prepare, train, error);
 }
 
 /* Examples are whole: the last one. */
@@ -462,8 +464,9 @@ static int hold_out_part(struct prepare *prepare, int32_t *block, struct ls_erro
         document--;
     if (document + 1 < documents && data_writer_document_first(train, document + 1) - cut <= eod)
         cut = data_writer_document_first(train, ++document);
-    int rc = cut_at_line(prepare, data_writer_document_first(train, document), &cut, block, error);
-    return rc ? rc : move_tail(prepare, document, cut, block, error);
+    int status =
+        cut_at_line(prepare, data_writer_document_first(train, document), &cut, block, error);
+    return status ? status : move_tail(prepare, document, cut, block, error);
 }
 
 static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
@@ -471,10 +474,11 @@ static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
     int32_t *block = malloc(COPY_TOKENS * sizeof *block);
     if (!block)
         return ls_error_set(error, LS_ENOMEM, "no memory to hold out a share for validation");
-    int rc = prepare->config->records == LS_RECORDS_TEXT ? hold_out_part(prepare, block, error)
-                                                         : hold_out_example(prepare, block, error);
+    int status = prepare->config->records == LS_RECORDS_TEXT
+                     ? hold_out_part(prepare, block, error)
+                     : hold_out_example(prepare, block, error);
     free(block);
-    return rc;
+    return status;
 }
 
 /* ---- bringing it to disk -------------------------------------------------------------------- */
@@ -506,17 +510,17 @@ static int publish(struct prepare *prepare, struct ls_error *error)
     unlink(prepare->validation.mask);
     if (prepare->share == 0)
         unlink(prepare->validation.bin);
-    int rc = publish_skipped(prepare, error);
-    if (!rc)
-        rc = data_rename(prepare->tokenizer_temporary, prepare->tokenizer_path, error);
-    if (!rc && prepare->share > 0)
-        rc = data_writer_publish(&prepare->validation, error);
-    if (!rc)
-        rc = data_writer_publish(&prepare->train, error);
+    int status = publish_skipped(prepare, error);
+    if (!status)
+        status = data_rename(prepare->tokenizer_temporary, prepare->tokenizer_path, error);
+    if (!status && prepare->share > 0)
+        status = data_writer_publish(&prepare->validation, error);
+    if (!status)
+        status = data_writer_publish(&prepare->train, error);
     char folder[PATH_MAX]; /* where the names live, which must reach the disk too */
     ls_path_parent(prepare->tokenizer_path, folder);
     ls_directory_sync(folder, NULL, NULL);
-    return rc;
+    return status;
 }
 
 static int finish(struct prepare *prepare, struct ls_error *error)
@@ -525,16 +529,16 @@ static int finish(struct prepare *prepare, struct ls_error *error)
         return ls_error_set(error, LS_EDATA,
                             "empty corpus: the inputs hold no text%s; nothing was written",
                             prepare->report->skipped ? " but bad records" : "");
-    int rc = LS_OK;
+    int status = LS_OK;
     if (prepare->share > 0 && prepare->validation.tokens == 0)
-        rc = hold_out_tail(prepare, error);
-    if (!rc)
-        rc = data_writer_finish(&prepare->train, error);
-    if (!rc && prepare->share > 0)
-        rc = data_writer_finish(&prepare->validation, error);
-    if (!rc)
-        rc = write_tokenizer_file(prepare, error);
-    return rc ? rc : publish(prepare, error);
+        status = hold_out_tail(prepare, error);
+    if (!status)
+        status = data_writer_finish(&prepare->train, error);
+    if (!status && prepare->share > 0)
+        status = data_writer_finish(&prepare->validation, error);
+    if (!status)
+        status = write_tokenizer_file(prepare, error);
+    return status ? status : publish(prepare, error);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------ */
@@ -560,14 +564,14 @@ static int spare_inputs(const struct prepare *prepare, const struct data_corpus 
                         struct ls_error *error)
 {
     char skipped[PATH_MAX];
-    int rc = skipped_path(prepare, skipped, error);
+    int status = skipped_path(prepare, skipped, error);
     const char *const outputs[] = {prepare->train.bin,      prepare->train.idx,
                                    prepare->validation.bin, prepare->validation.idx,
                                    prepare->train.mask,     prepare->validation.mask,
                                    prepare->tokenizer_path, skipped};
-    for (size_t i = 0; i < sizeof outputs / sizeof *outputs && !rc; i++)
-        rc = data_corpus_spare(corpus, outputs[i], error);
-    return rc;
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs && !status; i++)
+        status = data_corpus_spare(corpus, outputs[i], error);
+    return status;
 }
 
 static int open_outputs(struct prepare *prepare, const struct data_corpus *corpus,
@@ -579,24 +583,24 @@ static int open_outputs(struct prepare *prepare, const struct data_corpus *corpu
         train = NULL;
     if (asprintf(&validation, "%s_valid", prefix) < 0)
         validation = NULL;
-    int rc = data_names_init(prefix, ".tokenizer", &prepare->tokenizer_path,
-                             &prepare->tokenizer_temporary, error);
-    if (!rc && (!train || !validation))
-        rc = ls_error_set(error, LS_ENOMEM, "no memory to write %s", prefix);
+    int status = data_names_init(prefix, ".tokenizer", &prepare->tokenizer_path,
+                                 &prepare->tokenizer_temporary, error);
+    if (!status && (!train || !validation))
+        status = ls_error_set(error, LS_ENOMEM, "no memory to write %s", prefix);
     enum ls_dtype dtype = ls_token_dtype(ls_tokenizer_vocabulary(prepare->tokenizer));
-    if (!rc)
-        rc = data_writer_init(&prepare->train, train, dtype, error);
-    if (!rc)
-        rc = data_writer_init(&prepare->validation, validation, dtype, error);
-    if (!rc)
-        rc = spare_inputs(prepare, corpus, error);
-    if (!rc)
-        rc = data_writer_begin(&prepare->train, error);
-    if (!rc && prepare->share > 0)
-        rc = data_writer_begin(&prepare->validation, error);
+    if (!status)
+        status = data_writer_init(&prepare->train, train, dtype, error);
+    if (!status)
+        status = data_writer_init(&prepare->validation, validation, dtype, error);
+    if (!status)
+        status = spare_inputs(prepare, corpus, error);
+    if (!status)
+        status = data_writer_begin(&prepare->train, error);
+    if (!status && prepare->share > 0)
+        status = data_writer_begin(&prepare->validation, error);
     free(train);
     free(validation);
-    return rc;
+    return status;
 }
 
 static void report_split(const struct data_writer *writer, struct ls_prepare_split *split)
@@ -624,28 +628,29 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
                                          .user = &prepare};
     prepare.share = (int64_t)(config->validation * SHARE_UNIT + 0.5);
     struct data_corpus *corpus = NULL;
-    int rc = check(config, error);
-    if (!rc)
-        rc = ls_tokenizer_new(config->tokenizer, &prepare.tokenizer, error);
-    if (!rc && config->append_eod && ls_tokenizer_eod(prepare.tokenizer) < 0)
-        rc = ls_error_set(error, LS_EINVAL,
-                          "prepare: %s has no token that ends a document; name one as eos_token in "
-                          "tokenizer_config.json beside it, or use --no-append-eod",
-                          ls_tokenizer_spec(prepare.tokenizer));
-    if (!rc)
-        rc = data_corpus_open(&reading, &corpus, error);
-    if (!rc)
-        rc = open_outputs(&prepare, corpus, error);
-    if (!rc) {
-        rc = pipeline_init(&prepare.pipeline, prepare.tokenizer, corpus, config, error);
-        if (!rc)
-            rc = run_pipeline(&prepare, error);
-        for (int i = 0; i < prepare.pipeline.workers_count && !rc; i++)
+    int status = check(config, error);
+    if (!status)
+        status = ls_tokenizer_new(config->tokenizer, &prepare.tokenizer, error);
+    if (!status && config->append_eod && ls_tokenizer_eod(prepare.tokenizer) < 0)
+        status =
+            ls_error_set(error, LS_EINVAL,
+                         "prepare: %s has no token that ends a document; name one as eos_token in "
+                         "tokenizer_config.json beside it, or use --no-append-eod",
+                         ls_tokenizer_spec(prepare.tokenizer));
+    if (!status)
+        status = data_corpus_open(&reading, &corpus, error);
+    if (!status)
+        status = open_outputs(&prepare, corpus, error);
+    if (!status) {
+        status = pipeline_init(&prepare.pipeline, prepare.tokenizer, corpus, config, error);
+        if (!status)
+            status = run_pipeline(&prepare, error);
+        for (int i = 0; i < prepare.pipeline.workers_count && !status; i++)
             report->unknown += ls_encoder_unknown(prepare.pipeline.workers[i].encoder);
         pipeline_release(&prepare.pipeline);
     }
-    if (!rc)
-        rc = finish(&prepare, error);
+    if (!status)
+        status = finish(&prepare, error);
     report_split(&prepare.train, &report->train);
     report_split(&prepare.validation, &report->validation);
     report->seconds = ls_now_s() - began_s;
@@ -658,5 +663,5 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
     ls_atomic_file_abort(&prepare.skipped);
     data_corpus_close(corpus);
     ls_tokenizer_free(prepare.tokenizer);
-    return rc;
+    return status;
 }

@@ -90,18 +90,18 @@ static int ranks_read(struct ranks *r, struct data_named_text file)
     const char *line = file.bytes, *end = file.bytes + file.count;
     long long number = 0;
     size_t used = 0;
-    int rc = LS_OK;
-    while (line < end && !rc) {
+    int status = LS_OK;
+    while (line < end && !status) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         size_t length = (size_t)((stop ? stop : end) - line);
         number++;
         if (length > 0)
-            rc = line_read(r, line, length, number, &used);
+            status = line_read(r, line, length, number, &used);
         line = stop ? stop + 1 : end;
     }
     while (r->count > 0 && !r->tokens[r->count - 1].bytes)
         r->count--;
-    return rc;
+    return status;
 }
 
 /* ---- merges ---------------------------------------------------------------------------------- */
@@ -134,17 +134,17 @@ static int bpe_make(struct data_bpe *bpe, const struct ranks *r)
                                    .vocabulary = r->count,
                                    .all_bytes = true,
                                    .whole_first = true};
-    int rc = data_bpe_init(bpe, &model, r->error);
-    if (rc)
-        return rc;
+    int status = data_bpe_init(bpe, &model, r->error);
+    if (status)
+        return status;
     for (int32_t id = 0; id < r->count; id++)
         if (r->tokens[id].bytes && data_bpe_token(bpe, r->tokens[id]) != id)
             return ls_error_set(r->error, LS_EDATA, "%s: ranks %d and %d have the same token",
                                 r->name, data_bpe_token(bpe, r->tokens[id]), id);
-    rc = data_bpe_merges_init(bpe, merges_put(bpe, r, false), r->error);
-    if (!rc)
+    status = data_bpe_merges_init(bpe, merges_put(bpe, r, false), r->error);
+    if (!status)
         merges_put(bpe, r, true);
-    return rc;
+    return status;
 }
 
 /* ---- special tokens, which are not in the file ----------------------------------------------- */
@@ -204,10 +204,10 @@ static int special_put(struct ls_tokenizer *t, const char *name, const char *tex
                                      .content_bytes = strlen(text),
                                      .id = id,
                                      .special = true};
-    int rc = data_added_put(&t->added, name, &token, error);
+    int status = data_added_put(&t->added, name, &token, error);
     t->vocabulary = ls_max(t->vocabulary, (int64_t)id + 1);
-    if (rc)
-        return rc;
+    if (status)
+        return status;
     struct data_added_token *put = &t->added.tokens[t->added.count - 1];
     put->matched = strdup(text);
     put->matched_bytes = put->content_bytes;
@@ -220,19 +220,20 @@ static int specials_put(struct ls_tokenizer *t, const char *pattern, const char 
     const struct published *p = published;
     const struct published *end = p + sizeof published / sizeof *published;
     int32_t base = (int32_t)t->bpe.vocabulary;
-    int rc = LS_OK;
+    int status = LS_OK;
     while (p < end && strcmp(p->pattern, pattern) != 0)
         p++;
     if (p == end)
         return LS_OK;
-    for (size_t i = 0; i < sizeof p->special / sizeof *p->special && p->special[i].name && !rc; i++)
-        rc = special_put(t, name, p->special[i].name, base + p->special[i].offset, error);
-    for (int i = 0; i < p->count && !rc; i++) {
+    for (size_t i = 0; i < sizeof p->special / sizeof *p->special && p->special[i].name && !status;
+         i++)
+        status = special_put(t, name, p->special[i].name, base + p->special[i].offset, error);
+    for (int i = 0; i < p->count && !status; i++) {
         char text[64];
         snprintf(text, sizeof text, p->numbered, p->number + i);
-        rc = special_put(t, name, text, base + p->first + i, error);
+        status = special_put(t, name, text, base + p->first + i, error);
     }
-    return rc;
+    return status;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -242,27 +243,27 @@ int data_tokenizer_parse_ranks(struct ls_tokenizer *t, const char *pattern,
 {
     struct ranks ranks = {.name = file.name, .error = error};
     const char *text = data_pattern_named(pattern);
-    int rc = ranks_read(&ranks, file);
-    if (!rc)
-        rc = bpe_make(&t->bpe, &ranks);
+    int status = ranks_read(&ranks, file);
+    if (!status)
+        status = bpe_make(&t->bpe, &ranks);
     t->vocabulary = t->bpe.vocabulary;
-    if (!rc)
-        rc = specials_put(t, pattern, file.name, error);
-    if (!rc)
-        rc = data_added_index(&t->added, file.name, error);
-    if (!rc)
-        rc = data_added_finish(&t->added, file.name, error);
-    if (!rc)
-        rc = data_tokenizer_configure(t, (struct data_named_text){0}, error);
-    if (!rc)
-        rc = data_decoding_init(t, &(struct data_decoding){0}, error);
-    if (!rc) {
+    if (!status)
+        status = specials_put(t, pattern, file.name, error);
+    if (!status)
+        status = data_added_index(&t->added, file.name, error);
+    if (!status)
+        status = data_added_finish(&t->added, file.name, error);
+    if (!status)
+        status = data_tokenizer_configure(t, (struct data_named_text){0}, error);
+    if (!status)
+        status = data_decoding_init(t, &(struct data_decoding){0}, error);
+    if (!status) {
         t->pre_count = 1;
         t->pre[0].parts = true;
         t->may_cut = true;
-        rc = data_splitter_new(text, DATA_FANCY, true, &t->pre[0].splitter, error);
+        status = data_splitter_new(text, DATA_FANCY, true, &t->pre[0].splitter, error);
     }
     free(ranks.tokens);
     free(ranks.bytes);
-    return rc;
+    return status;
 }

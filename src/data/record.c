@@ -159,12 +159,12 @@ static int find_text(json_t *record, const char *key, const char *hint, const ch
 
 static int append(struct ls_text *out, const char *text, size_t length, struct ls_error *error)
 {
-    int rc = data_text_reserve(out, length, error);
-    if (!rc && length > 0) {
+    int status = data_text_reserve(out, length, error);
+    if (!status && length > 0) {
         memcpy(out->bytes + out->count, text, length);
         out->count += length;
     }
-    return rc;
+    return status;
 }
 
 /* The object of a line, to be released. */
@@ -192,14 +192,14 @@ int data_record_text(char *line, size_t length, const char *key, struct ls_text 
     const char *text = NULL;
     size_t bytes = 0;
     json_t *record;
-    int rc = parse(line, length, &record, error);
-    if (!rc)
-        rc = find_text(record, key, "the text under that key; --json-keys names another", &text,
-                       &bytes, error);
-    if (!rc)
-        rc = append(out, text, bytes, error);
+    int status = parse(line, length, &record, error);
+    if (!status)
+        status = find_text(record, key, "the text under that key; --json-keys names another", &text,
+                           &bytes, error);
+    if (!status)
+        status = append(out, text, bytes, error);
     json_decref(record);
-    return rc;
+    return status;
 }
 
 static int add_span(struct data_spans *spans, const struct data_span *span, struct ls_error *error)
@@ -219,19 +219,20 @@ int data_record_pair(char *line, size_t length, struct ls_text *out, struct data
     size_t bytes[2] = {0, 0}, begin = out->count;
     json_t *record;
     spans->count = 0;
-    int rc = parse(line, length, &record, error);
-    for (int i = 0; i < 2 && !rc; i++)
-        rc = find_text(record, keys[i], hint, &text[i], &bytes[i], error);
-    if (!rc && bytes[1] == 0)
-        rc = ls_error_set(error, LS_EDATA,
-                          "the completion is empty: nothing of this example would count");
-    for (int i = 0; i < 2 && !rc; i++) {
-        rc = append(out, text[i], bytes[i], error);
-        if (!rc)
-            rc = add_span(spans, &(struct data_span){out->count - begin, i == 1, i == 1}, error);
+    int status = parse(line, length, &record, error);
+    for (int i = 0; i < 2 && !status; i++)
+        status = find_text(record, keys[i], hint, &text[i], &bytes[i], error);
+    if (!status && bytes[1] == 0)
+        status = ls_error_set(error, LS_EDATA,
+                              "the completion is empty: nothing of this example would count");
+    for (int i = 0; i < 2 && !status; i++) {
+        status = append(out, text[i], bytes[i], error);
+        if (!status)
+            status =
+                add_span(spans, &(struct data_span){out->count - begin, i == 1, i == 1}, error);
     }
     json_decref(record);
-    return rc;
+    return status;
 }
 
 int data_record_chat(char *line, size_t length, const struct ls_chat *chat, struct ls_text *out,
@@ -240,14 +241,14 @@ int data_record_chat(char *line, size_t length, const struct ls_chat *chat, stru
     struct ls_chat_text text = {0};
     spans->count = 0;
     soften(line, line + length, false);
-    int rc = ls_chat_examples(chat, line, length, &text, error);
-    if (!rc)
-        rc = append(out, text.bytes, text.count, error);
-    for (int64_t i = 0; i < text.parts_count && !rc; i++) {
+    int status = ls_chat_examples(chat, line, length, &text, error);
+    if (!status)
+        status = append(out, text.bytes, text.count, error);
+    for (int64_t i = 0; i < text.parts_count && !status; i++) {
         const struct ls_chat_part *part = &text.parts[i];
-        rc = add_span(spans, &(struct data_span){part->end, part->counts, part->ends_document},
-                      error);
+        status = add_span(spans, &(struct data_span){part->end, part->counts, part->ends_document},
+                          error);
     }
     ls_chat_text_release(&text);
-    return rc;
+    return status;
 }

@@ -57,23 +57,23 @@ int data_source_open(const char *path, struct data_source **out, struct ls_error
     struct data_source *source = calloc(1, sizeof *source);
     if (!source)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
-    int rc = LS_OK;
+    int status = LS_OK;
     int64_t size;
     source->fd = -1;
     source->path = strdup(path);
     if (!source->path)
-        rc = ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
+        status = ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
     else
-        rc = ls_file_open(path, LS_FILE_PIPE, LS_EDATA, &source->fd, &size, error);
-    if (rc)
+        status = ls_file_open(path, LS_FILE_PIPE, LS_EDATA, &source->fd, &size, error);
+    if (status)
         source->fd = -1;
     else if (ends_with(path, ".gz"))
-        rc = open_gzip(source, error);
+        status = open_gzip(source, error);
     else if (ends_with(path, ".zst"))
-        rc = open_zstd(source, error);
-    if (rc) {
+        status = open_zstd(source, error);
+    if (status) {
         data_source_close(source);
-        return rc;
+        return status;
     }
     *out = source;
     return LS_OK;
@@ -128,9 +128,9 @@ static int read_zstd(struct data_source *source, void *buffer, size_t bytes, siz
     while (output.pos == 0) {
         if (source->input.pos == source->input.size) {
             size_t packed = 0;
-            int rc = read_plain(source, source->packed, PACKED_BYTES, &packed, error);
-            if (rc)
-                return rc;
+            int status = read_plain(source, source->packed, PACKED_BYTES, &packed, error);
+            if (status)
+                return status;
             source->input = (ZSTD_inBuffer){source->packed, packed, 0};
             if (packed == 0 && source->frame_left != 0)
                 return ls_error_set(error, LS_EDATA, "%s: Zstandard data truncated", source->path);

@@ -71,16 +71,16 @@ int data_splitter_new(const char *pattern, enum data_pattern_syntax syntax, bool
     for (int i = 0; i < KNOWN && scanned; i++)
         if (strcmp(known[i].pattern, pattern) == 0)
             splitter->rules = &known[i].rules;
-    int rc = LS_OK;
+    int status = LS_OK;
     if (splitter->rules) {
         splitter->classes = data_scan_classes_new(error);
-        rc = splitter->classes ? LS_OK : LS_ENOMEM;
+        status = splitter->classes ? LS_OK : LS_ENOMEM;
     } else {
-        rc = data_pattern_new(pattern, syntax, &splitter->pattern, error);
+        status = data_pattern_new(pattern, syntax, &splitter->pattern, error);
     }
-    if (rc) {
+    if (status) {
         data_splitter_free(splitter);
-        return rc;
+        return status;
     }
     *out = splitter;
     return LS_OK;

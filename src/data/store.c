@@ -39,18 +39,18 @@ static int map_file(const char *path, struct mapping *map, struct ls_error *erro
     *map = (struct mapping){0};
     int fd;
     int64_t size;
-    int rc = ls_file_open(path, 0, LS_EDATA, &fd, &size, error);
-    if (rc)
-        return rc;
+    int status = ls_file_open(path, 0, LS_EDATA, &fd, &size, error);
+    if (status)
+        return status;
     if (size > 0) {
         void *bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
         if (bytes == MAP_FAILED)
-            rc = ls_error_errno(error, errno, "%s: cannot be mapped", path);
+            status = ls_error_errno(error, errno, "%s: cannot be mapped", path);
         else
             *map = (struct mapping){bytes, (size_t)size};
     }
     close(fd);
-    return rc;
+    return status;
 }
 
 static void unmap(struct mapping *map)
@@ -75,8 +75,8 @@ static int open_mask(struct file *file, const char *prefix, const struct data_id
     snprintf(path, sizeof path, "%s.mask", prefix);
     if (!exists(prefix, ".mask"))
         return LS_OK;
-    int rc = map_file(path, &file->mask, error);
-    return rc ? rc : data_mask_parse(path, file->mask.bytes, file->mask.count, idx, error);
+    int status = map_file(path, &file->mask, error);
+    return status ? status : data_mask_parse(path, file->mask.bytes, file->mask.count, idx, error);
 }
 
 static int open_megatron(struct file *file, const char *prefix, struct ls_error *error)
@@ -90,18 +90,18 @@ static int open_megatron(struct file *file, const char *prefix, struct ls_error 
         return ls_error_set(error, LS_ENOMEM, "no memory to open %s", prefix);
     }
     struct mapping idx = {0};
-    int rc = map_file(file->path, &file->map, error);
-    if (!rc)
-        rc = map_file(idx_path, &idx, error);
-    if (!rc)
-        rc = data_idx_parse(idx_path, idx.bytes, idx.count, file->path, (int64_t)file->map.count,
-                            &what, error);
-    if (!rc)
-        rc = open_mask(file, prefix, &what, error);
+    int status = map_file(file->path, &file->map, error);
+    if (!status)
+        status = map_file(idx_path, &idx, error);
+    if (!status)
+        status = data_idx_parse(idx_path, idx.bytes, idx.count, file->path,
+                                (int64_t)file->map.count, &what, error);
+    if (!status)
+        status = open_mask(file, prefix, &what, error);
     unmap(&idx);
     file->what = what.tokens;
     file->tokens = file->map.bytes;
-    return rc;
+    return status;
 }
 
 static int open_raw(struct file *file, const char *path, struct ls_error *error)
@@ -110,15 +110,15 @@ static int open_raw(struct file *file, const char *path, struct ls_error *error)
     file->path = strdup(path);
     if (!file->path)
         return ls_error_set(error, LS_ENOMEM, "no memory to open %s", path);
-    int rc = map_file(path, &file->map, error);
-    if (!rc && file->map.count % 2)
-        rc = ls_error_set(error, LS_EDATA,
-                          "%s: %zu bytes, not a whole number of uint16 tokens: the file is "
-                          "truncated or of another kind",
-                          path, file->map.count);
+    int status = map_file(path, &file->map, error);
+    if (!status && file->map.count % 2)
+        status = ls_error_set(error, LS_EDATA,
+                              "%s: %zu bytes, not a whole number of uint16 tokens: the file is "
+                              "truncated or of another kind",
+                              path, file->map.count);
     file->what = (struct data_tokens){LS_U16, (int64_t)(file->map.count / 2), 0, 0};
     file->tokens = file->map.bytes;
-    return rc;
+    return status;
 }
 
 static int open_llmc(struct file *file, const char *path, struct ls_error *error)
@@ -128,19 +128,20 @@ static int open_llmc(struct file *file, const char *path, struct ls_error *error
     if (!file->path)
         return ls_error_set(error, LS_ENOMEM, "no memory to open %s", path);
     bool is_llmc;
-    int rc = map_file(path, &file->map, error);
-    if (!rc)
-        rc = data_llmc_parse(path, file->map.bytes, (int64_t)file->map.count, &is_llmc, &file->what,
-                             error);
-    if (!rc && !is_llmc)
-        rc = ls_error_set(error, LS_EDATA,
-                          "%s: not a token store: there is no .idx beside it, and it does not "
-                          "begin with llm.c's magic 20240520 or 20240801. Headerless uint16 tokens "
-                          "are read as u16:%s",
-                          path, path);
-    if (!rc)
+    int status = map_file(path, &file->map, error);
+    if (!status)
+        status = data_llmc_parse(path, file->map.bytes, (int64_t)file->map.count, &is_llmc,
+                                 &file->what, error);
+    if (!status && !is_llmc)
+        status =
+            ls_error_set(error, LS_EDATA,
+                         "%s: not a token store: there is no .idx beside it, and it does not "
+                         "begin with llm.c's magic 20240520 or 20240801. Headerless uint16 tokens "
+                         "are read as u16:%s",
+                         path, path);
+    if (!status)
         file->tokens = file->map.bytes + DATA_LLMC_HEADER_BYTES;
-    return rc;
+    return status;
 }
 
 /* Neither a pair of that prefix nor a file of that name. */
@@ -150,10 +151,10 @@ static int absent(const char *name, struct ls_error *error)
     char hint[512];
     int failure = errno;
     ls_path_hint(name, endings, hint, sizeof hint);
-    int rc =
+    int status =
         ls_error_errno(error, failure, "neither %.300s.bin with its .idx nor %.300s", name, name);
     ls_error_suffix(error, "%s", hint);
-    return rc;
+    return status;
 }
 
 /* name is one member of the list; its memory may be changed. */
@@ -186,7 +187,7 @@ static int open_one(struct file *file, char *name, struct ls_error *error)
 int ls_token_store_open(const char *spec, struct ls_token_store **out, struct ls_error *error)
 {
     *out = NULL;
-    int count = 1, rc = LS_OK;
+    int count = 1, status = LS_OK;
     for (const char *at = spec; (at = strchr(at, ',')) != NULL; at++)
         count++;
     struct ls_token_store *store = calloc(1, sizeof *store);
@@ -194,22 +195,22 @@ int ls_token_store_open(const char *spec, struct ls_token_store **out, struct ls
     if (store)
         store->files = calloc((size_t)count, sizeof *store->files);
     if (!store || !names || !store->files) {
-        rc = ls_error_set(error, LS_ENOMEM, "no memory to open %s", spec);
+        status = ls_error_set(error, LS_ENOMEM, "no memory to open %s", spec);
         goto out;
     }
     char *rest = names;
-    for (int i = 0; i < count && !rc; i++) {
+    for (int i = 0; i < count && !status; i++) {
         char *name = strsep(&rest, ",");
         struct file *file = &store->files[store->count++];
-        rc = open_one(file, name, error);
+        status = open_one(file, name, error);
         file->first = store->tokens;
         store->tokens += file->what.tokens;
     }
 out:
     free(names);
-    if (rc) {
+    if (status) {
         ls_token_store_close(store);
-        return rc;
+        return status;
     }
     *out = store;
     return LS_OK;
@@ -227,14 +228,14 @@ static int pack_file(struct ls_token_store *store, const struct file *file, stru
                             "and .idx, as lockstep data prepare writes them",
                             file->path, ls_token_file_kind_name(file->kind));
     snprintf(path, sizeof path, "%.*s.idx", (int)strlen(file->path) - 4, file->path);
-    int rc = map_file(path, &idx, error);
-    if (!rc)
-        rc = data_idx_parse(path, idx.bytes, idx.count, file->path, (int64_t)file->map.count, &what,
-                            error);
-    if (!rc)
-        rc = data_packing_add(store->packing, &what, file->first, error);
+    int status = map_file(path, &idx, error);
+    if (!status)
+        status = data_idx_parse(path, idx.bytes, idx.count, file->path, (int64_t)file->map.count,
+                                &what, error);
+    if (!status)
+        status = data_packing_add(store->packing, &what, file->first, error);
     unmap(&idx);
-    return rc;
+    return status;
 }
 
 int ls_token_store_pack(struct ls_token_store *store, int64_t sequence_tokens,
@@ -244,11 +245,11 @@ int ls_token_store_pack(struct ls_token_store *store, int64_t sequence_tokens,
         return ls_error_set(error, LS_EINVAL, "a sequence of %lld tokens",
                             (long long)sequence_tokens);
     LS_ASSERT(!store->packing);
-    int rc = data_packing_new(sequence_tokens, &store->packing, error);
-    for (int i = 0; i < store->count && !rc; i++)
-        rc = pack_file(store, &store->files[i], error);
+    int status = data_packing_new(sequence_tokens, &store->packing, error);
+    for (int i = 0; i < store->count && !status; i++)
+        status = pack_file(store, &store->files[i], error);
     store->packed_tokens = sequence_tokens;
-    return rc ? rc : data_packing_finish(store->packing, store->files[0].path, error);
+    return status ? status : data_packing_finish(store->packing, store->files[0].path, error);
 }
 
 bool ls_token_store_packed(const struct ls_token_store *store)

@@ -129,10 +129,11 @@ int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, con
                                         documents > 0 ? (int64_t)documents - 1 : 0},
                              .lengths = lengths,
                              .documents = pointers + 8 * sequences};
-    int rc = check_sequences(name, lengths, pointers, bin_name, bin_bytes, &out->tokens, error);
-    if (!rc)
-        rc = check_documents(name, out->documents, (int64_t)documents, (int64_t)sequences, error);
-    return rc;
+    int status = check_sequences(name, lengths, pointers, bin_name, bin_bytes, &out->tokens, error);
+    if (!status)
+        status =
+            check_documents(name, out->documents, (int64_t)documents, (int64_t)sequences, error);
+    return status;
 }
 
 /* ---- llm.c ---------------------------------------------------------------------------------- */

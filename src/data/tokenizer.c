@@ -41,18 +41,18 @@ static int find_halves(const char *spec, struct found *found, struct ls_error *e
 {
     char half[PATH_MAX];
     struct ls_error first = {0};
-    int rc = LS_OK;
+    int status = LS_OK;
     for (const char *comma = strchr(spec, ','); comma; comma = strchr(comma + 1, ',')) {
         snprintf(half, sizeof half, "%.*s", (int)(comma - spec), spec);
         bool vocab_found = named(half, found->path[0]);
         if (vocab_found && named(comma + 1, found->path[1]))
             return LS_OK;
-        if (!rc)
-            rc = ls_error_errno(&first, errno, "tokenizer \"%s\": %s %s", spec,
-                                vocab_found ? "merges" : "vocabulary",
-                                vocab_found ? comma + 1 : half);
+        if (!status)
+            status = ls_error_errno(&first, errno, "tokenizer \"%s\": %s %s", spec,
+                                    vocab_found ? "merges" : "vocabulary",
+                                    vocab_found ? comma + 1 : half);
     }
-    return ls_error_set(error, rc, "%s", first.text);
+    return ls_error_set(error, status, "%s", first.text);
 }
 
 static bool exists(const char *folder, const char *name, char path[PATH_MAX])
@@ -166,9 +166,9 @@ static int file_put(struct ls_tokenizer *t, const char *path, const char *name, 
     struct ls_tokenizer_file *file = &t->files[t->files_count++];
     char folder[PATH_MAX], checked[PATH_MAX];
     ls_path_parent(path, folder);
-    int rc = within ? ls_path_inside(checked, folder, strrchr(path, '/') + 1, error) : LS_OK;
-    if (rc)
-        return rc;
+    int status = within ? ls_path_inside(checked, folder, strrchr(path, '/') + 1, error) : LS_OK;
+    if (status)
+        return status;
     file->path = strdup(path);
     file->name = strdup(name);
     return file->path && file->name ? LS_OK
@@ -180,20 +180,21 @@ static int file_read(const struct ls_tokenizer *t, struct data_named_text *file,
                      struct ls_error *error)
 {
     file->name = t->files[t->files_count - 1].path;
-    int rc = ls_file_read(file->name, LS_VOCABULARY_BYTES_MAX, LS_EDATA, text, &file->count, error);
+    int status =
+        ls_file_read(file->name, LS_VOCABULARY_BYTES_MAX, LS_EDATA, text, &file->count, error);
     file->bytes = *text;
-    return rc;
+    return status;
 }
 
 /* The same of a file that says what ids mean. */
 static int vocabulary_read(struct ls_tokenizer *t, struct data_named_text *file, char **text,
                            struct ls_error *error)
 {
-    int rc = file_read(t, file, text, error);
-    if (!rc)
+    int status = file_read(t, file, text, error);
+    if (!status)
         ls_digest_piece(&t->digest, t->files[t->files_count - 1].name, 0, 0, file->bytes,
                         file->count);
-    return rc;
+    return status;
 }
 
 static int load_pair(struct ls_tokenizer *t, const struct found *found, struct ls_error *error)
@@ -201,25 +202,25 @@ static int load_pair(struct ls_tokenizer *t, const struct found *found, struct l
     static const char *const names[] = {"vocab.json", "merges.txt"};
     struct data_named_text file[2] = {{0}};
     char *text[2] = {NULL, NULL};
-    int rc = LS_OK;
-    for (int i = 0; i < 2 && !rc; i++) {
-        rc = file_put(t, found->path[i], names[i], found->within, error);
-        if (!rc)
-            rc = vocabulary_read(t, &file[i], &text[i], error);
+    int status = LS_OK;
+    for (int i = 0; i < 2 && !status; i++) {
+        status = file_put(t, found->path[i], names[i], found->within, error);
+        if (!status)
+            status = vocabulary_read(t, &file[i], &text[i], error);
     }
-    if (!rc)
-        rc = data_bpe_parse(&t->bpe, file[0], file[1], &t->eod, error);
+    if (!status)
+        status = data_bpe_parse(&t->bpe, file[0], file[1], &t->eod, error);
     free(text[0]);
     free(text[1]);
     t->vocabulary = t->bpe.vocabulary;
     t->bos = t->eos = t->pad = -1;
     t->pre_count = 1;
     t->pre[0].parts = t->may_cut = true;
-    if (!rc)
-        rc = data_decoding_init(t, &(struct data_decoding){0}, error);
-    return rc ? rc
-              : data_splitter_new(DATA_PATTERN_GPT2, DATA_ONIGURUMA, true, &t->pre[0].splitter,
-                                  error);
+    if (!status)
+        status = data_decoding_init(t, &(struct data_decoding){0}, error);
+    return status ? status
+                  : data_splitter_new(DATA_PATTERN_GPT2, DATA_ONIGURUMA, true, &t->pre[0].splitter,
+                                      error);
 }
 
 /* Files that belong to a tokenizer.json where they lie beside it; the first one is read. */
@@ -231,21 +232,21 @@ static int load_json(struct ls_tokenizer *t, const struct found *found, struct l
     struct data_named_text file = {0}, config = {0};
     char *text = NULL, *config_text = NULL, folder[PATH_MAX], path[PATH_MAX];
     ls_path_parent(found->path[0], folder);
-    int rc = file_put(t, found->path[0], "tokenizer.json", found->within, error);
-    if (!rc)
-        rc = vocabulary_read(t, &file, &text, error);
-    for (int i = 0; i < 3 && !rc; i++) {
+    int status = file_put(t, found->path[0], "tokenizer.json", found->within, error);
+    if (!status)
+        status = vocabulary_read(t, &file, &text, error);
+    for (int i = 0; i < 3 && !status; i++) {
         if (!exists(folder, companions[i], path))
             continue;
-        rc = file_put(t, path, companions[i], true, error);
-        if (!rc && i == 0)
-            rc = file_read(t, &config, &config_text, error);
+        status = file_put(t, path, companions[i], true, error);
+        if (!status && i == 0)
+            status = file_read(t, &config, &config_text, error);
     }
-    if (!rc)
-        rc = data_tokenizer_parse_json(t, file, config, error);
+    if (!status)
+        status = data_tokenizer_parse_json(t, file, config, error);
     free(text);
     free(config_text);
-    return rc;
+    return status;
 }
 
 static int load_ranks(struct ls_tokenizer *t, const struct found *found, struct ls_error *error)
@@ -253,41 +254,41 @@ static int load_ranks(struct ls_tokenizer *t, const struct found *found, struct 
     struct data_named_text file = {0};
     char *text = NULL, name[64];
     snprintf(name, sizeof name, "%s" RANKS_ENDING, found->pattern);
-    int rc = file_put(t, found->path[0], name, found->within, error);
-    if (!rc)
-        rc = vocabulary_read(t, &file, &text, error);
-    if (!rc)
-        rc = data_tokenizer_parse_ranks(t, found->pattern, file, error);
+    int status = file_put(t, found->path[0], name, found->within, error);
+    if (!status)
+        status = vocabulary_read(t, &file, &text, error);
+    if (!status)
+        status = data_tokenizer_parse_ranks(t, found->pattern, file, error);
     free(text);
-    return rc;
+    return status;
 }
 
 static int load(struct ls_tokenizer *t, const char *spec, struct ls_error *error)
 {
     struct found found;
-    int rc = find(spec, &found, error), printed = -1;
-    if (rc)
-        return rc;
+    int status = find(spec, &found, error), printed = -1;
+    if (status)
+        return status;
     switch (found.kind) {
     case FOUND_PAIR:
-        rc = load_pair(t, &found, error);
+        status = load_pair(t, &found, error);
         t->name = strdup("gpt2");
         printed = asprintf(&t->spec, "%s,%s", found.path[0], found.path[1]);
         break;
     case FOUND_JSON:
-        rc = load_json(t, &found, error);
+        status = load_json(t, &found, error);
         t->name = strdup("tokenizer.json");
         printed = asprintf(&t->spec, "%s", found.path[0]);
         break;
     case FOUND_RANKS:
-        rc = load_ranks(t, &found, error);
+        status = load_ranks(t, &found, error);
         t->name = strdup(found.pattern);
         printed = asprintf(&t->spec, "%s:%s", found.pattern, found.path[0]);
         break;
     }
     if (printed < 0)
         t->spec = NULL;
-    return rc;
+    return status;
 }
 
 /* ---- tokenizers ------------------------------------------------------------------------------ */
@@ -298,7 +299,7 @@ int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_erro
     struct ls_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
     if (!tokenizer)
         return ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
-    int rc = LS_OK;
+    int status = LS_OK;
     if (strcmp(spec, "byte") == 0) {
         *tokenizer = (struct ls_tokenizer){.is_byte = true,
                                            .vocabulary = BYTE_VOCABULARY,
@@ -310,13 +311,13 @@ int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_erro
                                            .spec = strdup(spec)};
         ls_digest_piece(&tokenizer->digest, spec, 0, 0, "", 0);
     } else {
-        rc = load(tokenizer, spec, error);
+        status = load(tokenizer, spec, error);
     }
-    if (!rc && (!tokenizer->spec || !tokenizer->name))
-        rc = ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
-    if (rc) {
+    if (!status && (!tokenizer->spec || !tokenizer->name))
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
+    if (status) {
         ls_tokenizer_free(tokenizer);
-        return rc;
+        return status;
     }
     *out = tokenizer;
     return LS_OK;
@@ -441,9 +442,9 @@ static int recorded_read(const char *store, struct recorded *recorded, struct ls
             strip(prefix, "_valid");
         snprintf(path, sizeof path, "%s.tokenizer", prefix);
     }
-    int rc = ls_file_read(path, SPEC_BYTES_MAX, LS_EDATA, &recorded->spec, &bytes, error);
-    if (rc)
-        return rc;
+    int status = ls_file_read(path, SPEC_BYTES_MAX, LS_EDATA, &recorded->spec, &bytes, error);
+    if (status)
+        return status;
     recorded->digest = recorded->spec + strcspn(recorded->spec, "\n");
     if (*recorded->digest)
         *recorded->digest++ = '\0';
@@ -455,13 +456,13 @@ int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out, str
 {
     struct recorded recorded;
     *out = NULL;
-    int rc = recorded_read(store, &recorded, error);
-    if (!rc)
-        rc = ls_tokenizer_new(recorded.spec, out, error);
-    if (rc)
+    int status = recorded_read(store, &recorded, error);
+    if (!status)
+        status = ls_tokenizer_new(recorded.spec, out, error);
+    if (status)
         ls_error_prefix(error, "tokenizer of %s", store);
     free(recorded.spec);
-    return rc;
+    return status;
 }
 
 /* ---- several stores -------------------------------------------------------------------------- */
@@ -492,39 +493,39 @@ static int store_check(struct wanted *wanted, const char *store, int bytes, stru
     snprintf(digest, sizeof digest, "%s", recorded.digest);
     if (!*digest)
         digest_find(recorded.spec, digest);
-    int rc = LS_OK;
+    int status = LS_OK;
     if (!wanted->from) {
         *wanted = (struct wanted){.from = store, .from_bytes = bytes};
         snprintf(wanted->spec, sizeof wanted->spec, "%s", recorded.spec);
         strcpy(wanted->digest, digest);
     } else if (*digest && *wanted->digest && strcmp(digest, wanted->digest) != 0) {
-        rc = ls_error_set(error, LS_EDATA,
-                          "%.*s: its tokenizer is %.200s, and that of %.*s is %.200s%s: expected "
-                          "one tokenizer for all data of a model",
-                          bytes, store, recorded.spec, wanted->from_bytes, wanted->from,
-                          wanted->spec,
-                          strcmp(recorded.spec, wanted->spec) ? "" : ", changed since");
+        status = ls_error_set(
+            error, LS_EDATA,
+            "%.*s: its tokenizer is %.200s, and that of %.*s is %.200s%s: expected "
+            "one tokenizer for all data of a model",
+            bytes, store, recorded.spec, wanted->from_bytes, wanted->from, wanted->spec,
+            strcmp(recorded.spec, wanted->spec) ? "" : ", changed since");
     }
     free(recorded.spec);
-    return rc;
+    return status;
 }
 
 int ls_tokenizer_stores_check(const struct ls_tokenizer *tokenizer, const char *stores,
                               struct ls_error *error)
 {
     struct wanted wanted = {.from = NULL};
-    int rc = LS_OK;
+    int status = LS_OK;
     if (tokenizer) {
         wanted.from = "the model";
         wanted.from_bytes = (int)strlen(wanted.from);
         snprintf(wanted.spec, sizeof wanted.spec, "%s", ls_tokenizer_spec(tokenizer));
         ls_tokenizer_digest(tokenizer, wanted.digest);
     }
-    for (const char *store = stores; *store && !rc; store += *store == ',') {
+    for (const char *store = stores; *store && !status; store += *store == ',') {
         int bytes = (int)strcspn(store, ",");
         if (bytes > 0)
-            rc = store_check(&wanted, store, bytes, error);
+            status = store_check(&wanted, store, bytes, error);
         store += bytes;
     }
-    return rc;
+    return status;
 }

@@ -44,9 +44,9 @@ static int added_check(const struct data_json *j)
         char *end, where[128];
         long id = strtol(key, &end, 10);
         snprintf(where, sizeof where, "added_tokens_decoder.%.80s", key);
-        int rc = data_json_text(j, where, value, "content", &content);
-        if (rc)
-            return rc;
+        int status = data_json_text(j, where, value, "content", &content);
+        if (status)
+            return status;
         if (*end || end == key || id < 0 || id != id_of(j->tokenizer, content))
             return data_json_wrong(j, where, "\"%.80s\" does not have this id in tokenizer.json",
                                    content);
@@ -85,16 +85,17 @@ static int around_set(const struct data_json *j, const char *key, int32_t id, in
 static int config_read(struct data_json *j)
 {
     struct ls_tokenizer *t = j->tokenizer;
-    int rc = added_check(j);
-    if (!rc)
-        rc = role_read(j, "bos_token", &t->bos);
-    if (!rc)
-        rc = role_read(j, "eos_token", &t->eos);
-    if (!rc)
-        rc = role_read(j, "pad_token", &t->pad);
-    if (!rc)
-        rc = around_set(j, "add_bos_token", t->bos, t->before, &t->before_count, false);
-    return rc ? rc : around_set(j, "add_eos_token", t->eos, t->after, &t->after_count, true);
+    int status = added_check(j);
+    if (!status)
+        status = role_read(j, "bos_token", &t->bos);
+    if (!status)
+        status = role_read(j, "eos_token", &t->eos);
+    if (!status)
+        status = role_read(j, "pad_token", &t->pad);
+    if (!status)
+        status = around_set(j, "add_bos_token", t->bos, t->before, &t->before_count, false);
+    return status ? status
+                  : around_set(j, "add_eos_token", t->eos, t->after, &t->after_count, true);
 }
 
 static int32_t first_of(const struct ls_tokenizer *t, const char *const *names)
@@ -109,18 +110,18 @@ int data_tokenizer_configure(struct ls_tokenizer *t, struct data_named_text conf
                              struct ls_error *error)
 {
     struct data_json j = {.path = config.name, .tokenizer = t, .error = error};
-    int rc = LS_OK;
+    int status = LS_OK;
     t->bos = t->eos = t->pad = -1;
     if (config.bytes) {
-        rc = ls_json_parse(config.name, config.bytes, config.count, LS_EDATA, &j.root, error);
-        if (!rc)
-            rc = config_read(&j);
+        status = ls_json_parse(config.name, config.bytes, config.count, LS_EDATA, &j.root, error);
+        if (!status)
+            status = config_read(&j);
         json_decref(j.root);
     }
     t->eod = first_of(t, document_ends);
     if (t->eod < 0)
         t->eod = t->eos >= 0 ? t->eos : first_of(t, text_ends);
-    return rc;
+    return status;
 }
 
 /* ---- may a text be cut? ---------------------------------------------------------------------- */

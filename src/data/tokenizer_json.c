@@ -94,19 +94,19 @@ static int added_read(const struct data_json *j, const char *where, const json_t
                       struct data_added_token *token)
 {
     const char *content = NULL;
-    int rc = data_json_text(j, where, object, "content", &content);
+    int status = data_json_text(j, where, object, "content", &content);
     token->content = (char *)(uintptr_t)content;
-    token->content_bytes = rc ? 0 : strlen(content);
-    if (!rc)
-        rc = data_json_flag(j, where, object, "special", &token->special);
+    token->content_bytes = status ? 0 : strlen(content);
+    if (!status)
+        status = data_json_flag(j, where, object, "special", &token->special);
     token->normalized = !token->special;
-    if (!rc)
-        rc = data_json_flag(j, where, object, "normalized", &token->normalized);
-    if (!rc)
-        rc = data_json_flag(j, where, object, "single_word", &token->single_word);
-    if (!rc)
-        rc = data_json_flag(j, where, object, "lstrip", &token->lstrip);
-    return rc ? rc : data_json_flag(j, where, object, "rstrip", &token->rstrip);
+    if (!status)
+        status = data_json_flag(j, where, object, "normalized", &token->normalized);
+    if (!status)
+        status = data_json_flag(j, where, object, "single_word", &token->single_word);
+    if (!status)
+        status = data_json_flag(j, where, object, "lstrip", &token->lstrip);
+    return status ? status : data_json_flag(j, where, object, "rstrip", &token->rstrip);
 }
 
 static int added_tokens_read(struct data_json *j)
@@ -115,7 +115,7 @@ static int added_tokens_read(struct data_json *j)
                                        "rstrip", "special", "normalized",  NULL};
     json_t *list = json_object_get(j->root, "added_tokens"), *item;
     size_t i;
-    int rc = LS_OK;
+    int status = LS_OK;
     if (list && !json_is_array(list))
         return data_json_wrong(j, "added_tokens", "expected an array");
     json_array_foreach(list, i, item)
@@ -123,15 +123,15 @@ static int added_tokens_read(struct data_json *j)
         char where[64];
         struct data_added_token token = {0};
         snprintf(where, sizeof where, "added_tokens[%zu]", i);
-        rc = data_json_keys(j, where, item, keys);
-        if (!rc)
-            rc = id_read(j, where, json_object_get(item, "id"), &token.id);
-        if (!rc)
-            rc = added_read(j, where, item, &token);
-        if (!rc)
-            rc = data_added_put(&j->tokenizer->added, j->path, &token, j->error);
-        if (rc)
-            return rc;
+        status = data_json_keys(j, where, item, keys);
+        if (!status)
+            status = id_read(j, where, json_object_get(item, "id"), &token.id);
+        if (!status)
+            status = added_read(j, where, item, &token);
+        if (!status)
+            status = data_added_put(&j->tokenizer->added, j->path, &token, j->error);
+        if (status)
+            return status;
     }
     return data_added_index(&j->tokenizer->added, j->path, j->error);
 }
@@ -150,9 +150,9 @@ static int vocabulary_size(struct data_json *j, const json_t *vocab, int64_t *si
         char where[160];
         int32_t id = 0;
         snprintf(where, sizeof where, "model.vocab: token \"%.100s\"", token);
-        int rc = id_read(j, where, value, &id);
-        if (rc)
-            return rc;
+        int status = id_read(j, where, value, &id);
+        if (status)
+            return status;
         if (!*token || strlen(token) > DATA_TOKEN_BYTES_MAX)
             return data_json_wrong(j, where, "expected 1 to %d bytes", DATA_TOKEN_BYTES_MAX);
         *size = ls_max(*size, (int64_t)id + 1);
@@ -216,9 +216,10 @@ static int merges_read(struct data_json *j, const json_t *merges)
         if (!merge_sides(item, &left, &right))
             return data_json_wrong(j, where, "expected \"LEFT RIGHT\" or [\"LEFT\", \"RIGHT\"]");
         snprintf(where, sizeof where, "%s: model.merges[%zu]", j->path, i);
-        int rc = data_bpe_merge(&j->tokenizer->bpe, &map, where, left, right, (int32_t)i, j->error);
-        if (rc)
-            return rc;
+        int status =
+            data_bpe_merge(&j->tokenizer->bpe, &map, where, left, right, (int32_t)i, j->error);
+        if (status)
+            return status;
     }
     return LS_OK;
 }
@@ -226,16 +227,17 @@ static int merges_read(struct data_json *j, const json_t *merges)
 static int bpe_make(struct data_json *j, const json_t *model, struct data_bpe_model *made)
 {
     const json_t *vocab = json_object_get(model, "vocab");
-    int rc = vocabulary_size(j, vocab, &made->vocabulary);
-    if (rc)
-        return rc;
+    int status = vocabulary_size(j, vocab, &made->vocabulary);
+    if (status)
+        return status;
     struct data_string *tokens = calloc((size_t)made->vocabulary + 1, sizeof *tokens);
     made->tokens = tokens;
-    rc = tokens ? tokens_by_id(j, vocab, tokens) : ls_error_set(j->error, LS_ENOMEM, "no memory");
-    if (!rc)
-        rc = data_bpe_init(&j->tokenizer->bpe, made, j->error);
+    status =
+        tokens ? tokens_by_id(j, vocab, tokens) : ls_error_set(j->error, LS_ENOMEM, "no memory");
+    if (!status)
+        status = data_bpe_init(&j->tokenizer->bpe, made, j->error);
     free(tokens);
-    return rc;
+    return status;
 }
 
 /* Keys whose value changes how a text is encoded, in a way that is not supported. */
@@ -277,32 +279,32 @@ static int model_read(struct data_json *j)
         return data_json_wrong(j, "model", "expected an object");
     if (type ? strcmp(data_json_type(model), "BPE") != 0 : !merges)
         return data_json_refuse(j, "model.type", "\"%.80s\" (only BPE is)", data_json_type(model));
-    int rc = data_json_keys(j, "model", model, keys);
-    if (!rc)
-        rc = model_unsupported(j, model);
-    if (!rc && !json_is_array(merges))
-        rc = data_json_wrong(j, "model.merges", "expected an array");
-    if (!rc)
-        rc = data_json_flag(j, "model", model, "ignore_merges", &made.whole_first);
-    if (!rc)
-        rc = data_json_flag(j, "model", model, "fuse_unk", &made.fuse_unknown);
-    if (!rc)
-        rc = data_json_flag(j, "model", model, "byte_fallback", &made.byte_fallback);
-    if (!rc && made.byte_fallback && j->byte_level)
-        rc = data_json_refuse(j, "model", "\"byte_fallback\" with a ByteLevel pre-tokenizer");
-    if (!rc)
-        rc = bpe_make(j, model, &made);
+    int status = data_json_keys(j, "model", model, keys);
+    if (!status)
+        status = model_unsupported(j, model);
+    if (!status && !json_is_array(merges))
+        status = data_json_wrong(j, "model.merges", "expected an array");
+    if (!status)
+        status = data_json_flag(j, "model", model, "ignore_merges", &made.whole_first);
+    if (!status)
+        status = data_json_flag(j, "model", model, "fuse_unk", &made.fuse_unknown);
+    if (!status)
+        status = data_json_flag(j, "model", model, "byte_fallback", &made.byte_fallback);
+    if (!status && made.byte_fallback && j->byte_level)
+        status = data_json_refuse(j, "model", "\"byte_fallback\" with a ByteLevel pre-tokenizer");
+    if (!status)
+        status = bpe_make(j, model, &made);
     unknown = json_object_get(model, "unk_token");
-    if (!rc && unknown && !json_is_null(unknown)) {
+    if (!status && unknown && !json_is_null(unknown)) {
         const char *text = json_string_value(unknown);
         const json_t *id = text ? json_object_get(json_object_get(model, "vocab"), text) : NULL;
         if (!id)
-            rc = data_json_wrong(j, "model.unk_token", "\"%.80s\" is not in model.vocab",
-                                 text ? text : "");
+            status = data_json_wrong(j, "model.unk_token", "\"%.80s\" is not in model.vocab",
+                                     text ? text : "");
         else
             j->tokenizer->bpe.unknown = (int32_t)json_integer_value(id);
     }
-    return rc ? rc : merges_read(j, merges);
+    return status ? status : merges_read(j, merges);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -333,25 +335,25 @@ static int added_match(struct data_json *j)
 {
     struct ls_tokenizer *t = j->tokenizer;
     struct data_normal_scratch scratch;
-    int rc = data_normal_scratch_init(&scratch, &t->normalizers, j->error);
-    for (int64_t i = 0; i < t->added.count && !rc; i++) {
+    int status = data_normal_scratch_init(&scratch, &t->normalizers, j->error);
+    for (int64_t i = 0; i < t->added.count && !status; i++) {
         struct data_added_token *token = &t->added.tokens[i];
         struct data_string text = {(unsigned char *)token->content, token->content_bytes};
         if (token->normalized)
-            rc = data_normalize(&t->normalizers, &scratch, text, true, &text, j->error);
-        if (!rc && text.count == 0)
-            rc = data_json_wrong(j, "added_tokens", "\"%.80s\" is empty once it is normalized",
-                                 token->content);
-        token->matched = rc ? NULL : malloc(text.count);
-        if (!rc && !token->matched)
-            rc = ls_error_set(j->error, LS_ENOMEM, "no memory for added tokens");
-        if (rc)
+            status = data_normalize(&t->normalizers, &scratch, text, true, &text, j->error);
+        if (!status && text.count == 0)
+            status = data_json_wrong(j, "added_tokens", "\"%.80s\" is empty once it is normalized",
+                                     token->content);
+        token->matched = status ? NULL : malloc(text.count);
+        if (!status && !token->matched)
+            status = ls_error_set(j->error, LS_ENOMEM, "no memory for added tokens");
+        if (status)
             break;
         memcpy(token->matched, text.bytes, text.count);
         token->matched_bytes = text.count;
     }
     data_normal_scratch_release(&scratch);
-    return rc ? rc : data_added_finish(&t->added, j->path, j->error);
+    return status ? status : data_added_finish(&t->added, j->path, j->error);
 }
 
 static int tokenizer_read(struct data_json *j)
@@ -359,35 +361,35 @@ static int tokenizer_read(struct data_json *j)
     static const char *const keys[] = {
         "version",       "truncation",     "padding", "added_tokens", "normalizer",
         "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
-    int rc = data_json_keys(j, "the file", j->root, keys);
-    if (!rc)
-        rc = added_tokens_read(j);
-    if (!rc)
-        rc = data_json_pre_tokenizers(j);
-    if (!rc)
-        rc = model_read(j);
-    if (!rc)
-        rc = added_check(j);
-    if (!rc)
-        rc = data_json_normalizers(j);
-    if (!rc)
-        rc = added_match(j);
-    if (!rc)
-        rc = data_json_post_processors(j);
-    return rc ? rc : data_json_decoders(j);
+    int status = data_json_keys(j, "the file", j->root, keys);
+    if (!status)
+        status = added_tokens_read(j);
+    if (!status)
+        status = data_json_pre_tokenizers(j);
+    if (!status)
+        status = model_read(j);
+    if (!status)
+        status = added_check(j);
+    if (!status)
+        status = data_json_normalizers(j);
+    if (!status)
+        status = added_match(j);
+    if (!status)
+        status = data_json_post_processors(j);
+    return status ? status : data_json_decoders(j);
 }
 
 int data_tokenizer_parse_json(struct ls_tokenizer *tokenizer, struct data_named_text file,
                               struct data_named_text config, struct ls_error *error)
 {
     struct data_json j = {.path = file.name, .tokenizer = tokenizer, .error = error};
-    int rc = ls_json_parse(file.name, file.bytes, file.count, LS_EDATA, &j.root, error);
-    if (!rc)
-        rc = tokenizer_read(&j);
+    int status = ls_json_parse(file.name, file.bytes, file.count, LS_EDATA, &j.root, error);
+    if (!status)
+        status = tokenizer_read(&j);
     json_decref(j.root);
-    if (!rc)
-        rc = data_tokenizer_configure(tokenizer, config, error);
-    if (!rc)
+    if (!status)
+        status = data_tokenizer_configure(tokenizer, config, error);
+    if (!status)
         tokenizer->may_cut = data_tokenizer_may_cut(tokenizer);
-    return rc;
+    return status;
 }

@@ -22,19 +22,19 @@ static int each_step(struct data_json *j, const char *where, const json_t *step,
     const json_t *list = json_object_get(step, key);
     json_t *item;
     size_t i;
-    int rc = data_json_keys(j, where, step, keys);
-    if (!rc && !json_is_array(list))
-        rc = data_json_wrong(j, where, "\"%s\": expected an array", key);
+    int status = data_json_keys(j, where, step, keys);
+    if (!status && !json_is_array(list))
+        status = data_json_wrong(j, where, "\"%s\": expected an array", key);
     json_array_foreach(list, i, item)
     {
         char inner[WHERE_BYTES];
-        if (rc)
+        if (status)
             break;
         if (snprintf(inner, sizeof inner, "%s.%s[%zu]", where, key, i) >= WHERE_BYTES)
             return data_json_refuse(j, key, "a sequence in so many sequences");
-        rc = each_step(j, inner, item, key, read);
+        status = each_step(j, inner, item, key, read);
     }
-    return rc;
+    return status;
 }
 
 /* {"String": TEXT} or {"Regex": PATTERN}. */
@@ -49,13 +49,13 @@ static int pattern_read(struct data_json *j, const char *where, const json_t *st
         return data_json_wrong(j, where,
                                "\"pattern\": expected {\"String\": TEXT} or "
                                "{\"Regex\": PATTERN}");
-    int rc = literal
-                 ? data_splitter_new_literal(json_string_value(literal),
-                                             json_string_length(literal), out, j->error)
-                 : data_splitter_new(json_string_value(regex), DATA_ONIGURUMA, true, out, j->error);
-    if (rc)
+    int status =
+        literal ? data_splitter_new_literal(json_string_value(literal), json_string_length(literal),
+                                            out, j->error)
+                : data_splitter_new(json_string_value(regex), DATA_ONIGURUMA, true, out, j->error);
+    if (status)
         ls_error_prefix(j->error, "%s: %s", j->path, where);
-    return rc;
+    return status;
 }
 
 /* ---- normalizers ----------------------------------------------------------------------------- */
@@ -74,9 +74,9 @@ static int text_copy(struct data_json *j, const char *where, const json_t *objec
                      struct data_normalizer *step)
 {
     const char *text;
-    int rc = data_json_text(j, where, object, key, &text);
-    if (rc)
-        return rc;
+    int status = data_json_text(j, where, object, key, &text);
+    if (status)
+        return status;
     step->text_bytes = strlen(text);
     step->text = strdup(text);
     return step->text ? LS_OK : ls_error_set(j->error, LS_ENOMEM, "no memory for a normalizer");
@@ -103,18 +103,18 @@ static int normalizer_read(struct data_json *j, const char *where, const json_t 
         step->kind = type[0] == 'L' ? DATA_LOWERCASE : DATA_STRIP_ACCENTS;
         return data_json_keys(j, where, object, form_keys);
     }
-    int rc;
+    int status;
     if (strcmp(type, "Prepend") == 0) {
         step->kind = DATA_PREPEND;
-        rc = data_json_keys(j, where, object, prepend_keys);
-        return rc ? rc : text_copy(j, where, object, "prepend", step);
+        status = data_json_keys(j, where, object, prepend_keys);
+        return status ? status : text_copy(j, where, object, "prepend", step);
     }
     if (strcmp(type, "Replace") == 0) {
         step->kind = DATA_REPLACE;
-        rc = data_json_keys(j, where, object, replace_keys);
-        if (!rc)
-            rc = text_copy(j, where, object, "content", step);
-        return rc ? rc : pattern_read(j, where, object, &step->splitter);
+        status = data_json_keys(j, where, object, replace_keys);
+        if (!status)
+            status = text_copy(j, where, object, "content", step);
+        return status ? status : pattern_read(j, where, object, &step->splitter);
     }
     return data_json_refuse(
         j, where,
@@ -150,28 +150,28 @@ static int byte_level_read(struct data_json *j, const char *where, const json_t 
                                        NULL};
     bool prefix = true, regex = true;
     struct data_pre_tokenizer *step = NULL;
-    int rc = data_json_keys(j, where, object, keys);
-    if (!rc)
-        rc = data_json_flag(j, where, object, "add_prefix_space", &prefix);
-    if (!rc)
-        rc = data_json_flag(j, where, object, "use_regex", &regex);
-    if (!rc && j->byte_level)
-        rc = data_json_refuse(j, where, "a second ByteLevel");
-    if (!rc && prefix) {
-        rc = step_new(j, where, &step);
-        if (!rc)
+    int status = data_json_keys(j, where, object, keys);
+    if (!status)
+        status = data_json_flag(j, where, object, "add_prefix_space", &prefix);
+    if (!status)
+        status = data_json_flag(j, where, object, "use_regex", &regex);
+    if (!status && j->byte_level)
+        status = data_json_refuse(j, where, "a second ByteLevel");
+    if (!status && prefix) {
+        status = step_new(j, where, &step);
+        if (!status)
             step->kind = DATA_PREFIX_SPACE;
     }
-    if (!rc && regex) {
-        rc = step_new(j, where, &step);
-        if (!rc)
+    if (!status && regex) {
+        status = step_new(j, where, &step);
+        if (!status)
             step->parts = true;
-        if (!rc)
-            rc = data_splitter_new(DATA_PATTERN_GPT2, DATA_ONIGURUMA, true, &step->splitter,
-                                   j->error);
+        if (!status)
+            status = data_splitter_new(DATA_PATTERN_GPT2, DATA_ONIGURUMA, true, &step->splitter,
+                                       j->error);
     }
     j->byte_level = true;
-    return rc;
+    return status;
 }
 
 /* *step = a new step with the behavior that the object names, or `otherwise` if that is not NULL.
@@ -185,11 +185,11 @@ static int behavior_read(struct data_json *j, const char *where, const json_t *o
         [DATA_WITH_NEXT] = "MergedWithNext",
     };
     const char *behavior = otherwise;
-    int rc = step_new(j, where, step), i = DATA_ISOLATED;
-    if (!rc && (!otherwise || json_object_get(object, "behavior")))
-        rc = data_json_text(j, where, object, "behavior", &behavior);
-    if (rc)
-        return rc;
+    int status = step_new(j, where, step), i = DATA_ISOLATED;
+    if (!status && (!otherwise || json_object_get(object, "behavior")))
+        status = data_json_text(j, where, object, "behavior", &behavior);
+    if (status)
+        return status;
     while (i <= DATA_WITH_NEXT && strcmp(behavior, behaviors[i]) != 0)
         i++;
     if (i > DATA_WITH_NEXT)
@@ -202,18 +202,18 @@ static int split_read(struct data_json *j, const char *where, const json_t *obje
 {
     static const char *const keys[] = {"type", "pattern", "behavior", "invert", NULL};
     struct data_pre_tokenizer *step = NULL;
-    int rc = data_json_keys(j, where, object, keys);
-    if (!rc)
-        rc = behavior_read(j, where, object, NULL, &step);
-    if (!rc)
-        rc = data_json_flag(j, where, object, "invert", &step->invert);
-    if (!rc)
-        rc = pattern_read(j, where, object, &step->splitter);
+    int status = data_json_keys(j, where, object, keys);
+    if (!status)
+        status = behavior_read(j, where, object, NULL, &step);
+    if (!status)
+        status = data_json_flag(j, where, object, "invert", &step->invert);
+    if (!status)
+        status = pattern_read(j, where, object, &step->splitter);
     /* Pieces of a scanned pattern have nothing between them. */
-    if (!rc && data_splitter_covers(step->splitter))
+    if (!status && data_splitter_covers(step->splitter))
         step->parts =
             step->behavior == DATA_ISOLATED || (step->behavior == DATA_REMOVED && step->invert);
-    return rc;
+    return status;
 }
 
 static int digits_read(struct data_json *j, const char *where, const json_t *object)
@@ -221,13 +221,13 @@ static int digits_read(struct data_json *j, const char *where, const json_t *obj
     static const char *const keys[] = {"type", "individual_digits", NULL};
     bool individual = false;
     struct data_pre_tokenizer *step = NULL;
-    int rc = data_json_keys(j, where, object, keys);
-    if (!rc)
-        rc = data_json_flag(j, where, object, "individual_digits", &individual);
-    if (!rc)
-        rc = step_new(j, where, &step);
-    if (rc)
-        return rc;
+    int status = data_json_keys(j, where, object, keys);
+    if (!status)
+        status = data_json_flag(j, where, object, "individual_digits", &individual);
+    if (!status)
+        status = step_new(j, where, &step);
+    if (status)
+        return status;
     step->behavior = individual ? DATA_ISOLATED : DATA_CONTIGUOUS;
     step->digits = true;
     /* Here the reference asks other tables than its patterns do: those know Unicode 17. */
@@ -252,11 +252,11 @@ static int punctuation_read(struct data_json *j, const char *where, const json_t
 {
     static const char *const keys[] = {"type", "behavior", NULL};
     struct data_pre_tokenizer *step = NULL;
-    int rc = data_json_keys(j, where, object, keys);
-    if (!rc)
-        rc = behavior_read(j, where, object, "Isolated", &step);
-    return rc ? rc
-              : data_splitter_new(PUNCTUATION, DATA_ONIGURUMA, true, &step->splitter, j->error);
+    int status = data_json_keys(j, where, object, keys);
+    if (!status)
+        status = behavior_read(j, where, object, "Isolated", &step);
+    return status ? status
+                  : data_splitter_new(PUNCTUATION, DATA_ONIGURUMA, true, &step->splitter, j->error);
 }
 
 /* Whitespace keeps words and what lies between them and spaces; WhitespaceSplit all but spaces. */
@@ -265,11 +265,11 @@ static int whitespace_read(struct data_json *j, const char *where, const json_t 
     static const char *const keys[] = {"type", NULL};
     struct data_pre_tokenizer *step = NULL;
     bool words = strcmp(data_json_type(object), "Whitespace") == 0;
-    int rc = data_json_keys(j, where, object, keys);
-    if (!rc)
-        rc = step_new(j, where, &step);
-    if (rc)
-        return rc;
+    int status = data_json_keys(j, where, object, keys);
+    if (!status)
+        status = step_new(j, where, &step);
+    if (status)
+        return status;
     step->behavior = DATA_REMOVED;
     step->invert = true;
     return data_splitter_new(words ? "\\w+|[^\\w\\s]+" : "[^\\s]+", DATA_FANCY, true,
@@ -282,16 +282,16 @@ static int scheme_read(struct data_json *j, const char *where, const json_t *obj
     static const char *const schemes[] = {
         [DATA_NEVER] = "never", [DATA_FIRST] = "first", [DATA_ALWAYS] = "always"};
     bool prefix = true;
-    int rc = data_json_flag(j, where, object, "add_prefix_space", &prefix);
+    int status = data_json_flag(j, where, object, "add_prefix_space", &prefix);
     const char *scheme = prefix ? "always" : "never", *replacement;
-    if (!rc)
-        rc = data_json_text(j, where, object, "replacement", &replacement);
-    if (!rc && strcmp(replacement, DATA_META_SPACE) != 0)
-        rc = data_json_refuse(j, where, "the replacement \"%.20s\" (U+2581 is)", replacement);
-    if (!rc && json_object_get(object, "prepend_scheme"))
-        rc = data_json_text(j, where, object, "prepend_scheme", &scheme);
-    if (rc)
-        return rc;
+    if (!status)
+        status = data_json_text(j, where, object, "replacement", &replacement);
+    if (!status && strcmp(replacement, DATA_META_SPACE) != 0)
+        status = data_json_refuse(j, where, "the replacement \"%.20s\" (U+2581 is)", replacement);
+    if (!status && json_object_get(object, "prepend_scheme"))
+        status = data_json_text(j, where, object, "prepend_scheme", &scheme);
+    if (status)
+        return status;
     *out = DATA_NEVER;
     while (*out <= DATA_ALWAYS && strcmp(scheme, schemes[*out]) != 0)
         (*out)++;
@@ -308,13 +308,13 @@ static const char *const metaspace_keys[] = {
 static int metaspace_read(struct data_json *j, const char *where, const json_t *object)
 {
     struct data_pre_tokenizer *step = NULL;
-    int scheme = DATA_NEVER, rc = data_json_keys(j, where, object, metaspace_keys);
-    if (!rc)
-        rc = step_new(j, where, &step);
-    if (!rc)
-        rc = scheme_read(j, where, object, &scheme);
-    if (rc)
-        return rc;
+    int scheme = DATA_NEVER, status = data_json_keys(j, where, object, metaspace_keys);
+    if (!status)
+        status = step_new(j, where, &step);
+    if (!status)
+        status = scheme_read(j, where, object, &scheme);
+    if (status)
+        return status;
     step->kind = DATA_METASPACE;
     step->prepend = scheme;
     step->parts = true;
@@ -388,26 +388,27 @@ static int template_read(struct data_json *j, const char *where, const json_t *o
     json_t *item;
     size_t i;
     bool behind = false;
-    int rc = data_json_keys(j, where, object, keys);
-    if (!rc && !json_is_array(single))
-        rc = data_json_wrong(j, where, "\"single\": expected an array");
-    if (!rc && j->templates++)
-        rc = data_json_refuse(j, where, "a second TemplateProcessing");
+    int status = data_json_keys(j, where, object, keys);
+    if (!status && !json_is_array(single))
+        status = data_json_wrong(j, where, "\"single\": expected an array");
+    if (!status && j->templates++)
+        status = data_json_refuse(j, where, "a second TemplateProcessing");
     json_array_foreach(single, i, item)
     {
         const json_t *special = json_object_get(item, "SpecialToken");
         const json_t *sequence = json_object_get(item, "Sequence");
-        if (!rc && !special == !sequence)
-            rc = data_json_wrong(j, where, "\"single\": expected SpecialToken or Sequence");
-        if (!rc && sequence && behind)
-            rc = data_json_refuse(j, where, "a template that repeats its text");
-        if (!rc && special)
-            rc = special_read(j, where, special, json_object_get(object, "special_tokens"), behind);
+        if (!status && !special == !sequence)
+            status = data_json_wrong(j, where, "\"single\": expected SpecialToken or Sequence");
+        if (!status && sequence && behind)
+            status = data_json_refuse(j, where, "a template that repeats its text");
+        if (!status && special)
+            status =
+                special_read(j, where, special, json_object_get(object, "special_tokens"), behind);
         behind = behind || sequence;
     }
-    if (!rc && !behind)
-        rc = data_json_refuse(j, where, "a template without its text");
-    return rc;
+    if (!status && !behind)
+        status = data_json_refuse(j, where, "a template without its text");
+    return status;
 }
 
 static int post_processor_read(struct data_json *j, const char *where, const json_t *object)
@@ -433,16 +434,17 @@ static int decoder_replace(struct data_json *j, const char *where, const json_t 
 {
     static const char *const keys[] = {"type", "pattern", "content", NULL};
     const json_t *pattern = json_object_get(json_object_get(object, "pattern"), "String");
-    int rc = data_json_keys(j, where, object, keys);
-    if (!rc && (!json_is_string(pattern) || json_string_length(pattern) == 0))
-        rc = data_json_refuse(j, where, "a pattern that is no string");
-    if (!rc && (j->decoding.replaced || j->fused))
-        rc = data_json_refuse(j, where, "a Replace behind %s", j->fused ? "Fuse" : "another one");
-    if (!rc)
-        rc = data_json_text(j, where, object, "content", &j->decoding.with);
-    if (!rc)
+    int status = data_json_keys(j, where, object, keys);
+    if (!status && (!json_is_string(pattern) || json_string_length(pattern) == 0))
+        status = data_json_refuse(j, where, "a pattern that is no string");
+    if (!status && (j->decoding.replaced || j->fused))
+        status =
+            data_json_refuse(j, where, "a Replace behind %s", j->fused ? "Fuse" : "another one");
+    if (!status)
+        status = data_json_text(j, where, object, "content", &j->decoding.with);
+    if (!status)
         j->decoding.replaced = json_string_value(pattern);
-    return rc;
+    return status;
 }
 
 static int decoder_strip(struct data_json *j, const char *where, const json_t *object)
@@ -450,11 +452,11 @@ static int decoder_strip(struct data_json *j, const char *where, const json_t *o
     static const char *const keys[] = {"type", "content", "start", "stop", NULL};
     const json_t *start = json_object_get(object, "start"), *stop = json_object_get(object, "stop");
     const char *content;
-    int rc = data_json_keys(j, where, object, keys);
-    if (!rc)
-        rc = data_json_text(j, where, object, "content", &content);
-    if (rc)
-        return rc;
+    int status = data_json_keys(j, where, object, keys);
+    if (!status)
+        status = data_json_text(j, where, object, "content", &content);
+    if (status)
+        return status;
     if (strlen(content) != 1 || (unsigned char)content[0] >= 0x80)
         return data_json_refuse(j, where, "a content other than one ASCII character");
     if (!json_is_integer(start) || json_integer_value(start) < 0 ||
@@ -470,13 +472,13 @@ static int decoder_strip(struct data_json *j, const char *where, const json_t *o
 
 static int decoder_metaspace(struct data_json *j, const char *where, const json_t *object)
 {
-    int scheme = DATA_NEVER, rc = data_json_keys(j, where, object, metaspace_keys);
-    if (!rc)
-        rc = scheme_read(j, where, object, &scheme);
-    if (!rc && (j->decoding.replaced || j->fused))
-        rc = data_json_refuse(j, where, "a Metaspace behind another decoder");
-    if (rc)
-        return rc;
+    int scheme = DATA_NEVER, status = data_json_keys(j, where, object, metaspace_keys);
+    if (!status)
+        status = scheme_read(j, where, object, &scheme);
+    if (!status && (j->decoding.replaced || j->fused))
+        status = data_json_refuse(j, where, "a Metaspace behind another decoder");
+    if (status)
+        return status;
     j->decoding.replaced = DATA_META_SPACE;
     j->decoding.with = " ";
     j->tokenizer->strip_meta = scheme != DATA_NEVER;
@@ -512,13 +514,14 @@ static int decoder_read(struct data_json *j, const char *where, const json_t *ob
 
 int data_json_decoders(struct data_json *j)
 {
-    int rc = each_step(j, "decoder", json_object_get(j->root, "decoder"), "decoders", decoder_read);
-    if (!rc && (j->decoders == 0 || j->bytes_decoded != j->byte_level))
-        rc = data_json_refuse(j, "decoder",
-                              j->byte_level ? "other than ByteLevel behind a ByteLevel "
-                                              "pre-tokenizer"
-                                            : "none (which joins tokens with spaces)");
-    if (!rc && j->byte_level && (j->decoding.replaced || j->tokenizer->strip_count))
-        rc = data_json_refuse(j, "decoder", "Replace or Strip beside ByteLevel");
-    return rc ? rc : data_decoding_init(j->tokenizer, &j->decoding, j->error);
+    int status =
+        each_step(j, "decoder", json_object_get(j->root, "decoder"), "decoders", decoder_read);
+    if (!status && (j->decoders == 0 || j->bytes_decoded != j->byte_level))
+        status = data_json_refuse(j, "decoder",
+                                  j->byte_level ? "other than ByteLevel behind a ByteLevel "
+                                                  "pre-tokenizer"
+                                                : "none (which joins tokens with spaces)");
+    if (!status && j->byte_level && (j->decoding.replaced || j->tokenizer->strip_count))
+        status = data_json_refuse(j, "decoder", "Replace or Strip beside ByteLevel");
+    return status ? status : data_decoding_init(j->tokenizer, &j->decoding, j->error);
 }

@@ -46,9 +46,9 @@ static int put(struct data_writer *writer, const void *bytes, size_t count, stru
     const unsigned char *at = bytes;
     while (count > 0) {
         if (writer->buffered == BUFFER_BYTES) {
-            int rc = flush(writer, error);
-            if (rc)
-                return rc;
+            int status = flush(writer, error);
+            if (status)
+                return status;
         }
         size_t here = (size_t)ls_min((int64_t)count, (int64_t)(BUFFER_BYTES - writer->buffered));
         memcpy(writer->buffer + writer->buffered, at, here);
@@ -68,15 +68,15 @@ static int begin_file(struct data_writer *writer, const char *path, struct ls_er
 
 static int end_file(struct data_writer *writer, struct ls_error *error)
 {
-    int rc = flush(writer, error);
+    int status = flush(writer, error);
     int fd = writer->fd;
     writer->fd = -1;
-    int failure = rc == LS_OK && fsync(fd) != 0 ? errno : 0;
+    int failure = status == LS_OK && fsync(fd) != 0 ? errno : 0;
     if (close(fd) != 0 && !failure)
         failure = errno;
-    if (!rc && failure)
-        rc = ls_error_errno(error, failure, "%s: cannot be written", writer->current);
-    return rc;
+    if (!status && failure)
+        status = ls_error_errno(error, failure, "%s: cannot be written", writer->current);
+    return status;
 }
 
 int data_names_init(const char *prefix, const char *suffix, char **name, char **temporary,
@@ -84,16 +84,17 @@ int data_names_init(const char *prefix, const char *suffix, char **name, char **
 {
     char path[PATH_MAX];
     bool special = false;
-    int rc = LS_OK;
+    int status = LS_OK;
     *name = *temporary = NULL;
     if (snprintf(path, sizeof path, "%s%s", prefix, suffix) >= (int)sizeof path)
-        rc = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", prefix);
-    if (!rc)
-        rc = ls_path_follow(path, &special, error);
-    if (!rc && special)
-        rc = ls_error_set(error, LS_EIO, "%.300s: expected a file, found a pipe or a device", path);
-    if (rc)
-        return rc;
+        status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", prefix);
+    if (!status)
+        status = ls_path_follow(path, &special, error);
+    if (!status && special)
+        status =
+            ls_error_set(error, LS_EIO, "%.300s: expected a file, found a pipe or a device", path);
+    if (status)
+        return status;
     *name = strdup(path);
     if (asprintf(temporary, "%s.tmp-%ld", path, (long)getpid()) < 0)
         *temporary = NULL;
@@ -106,15 +107,15 @@ int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dty
                      struct ls_error *error)
 {
     *writer = (struct data_writer){.fd = -1, .dtype = dtype};
-    int rc = data_names_init(prefix, ".bin", &writer->bin, &writer->bin_temporary, error);
-    if (!rc)
-        rc = data_names_init(prefix, ".idx", &writer->idx, &writer->idx_temporary, error);
-    if (!rc)
-        rc = data_names_init(prefix, ".mask", &writer->mask, &writer->mask_temporary, error);
+    int status = data_names_init(prefix, ".bin", &writer->bin, &writer->bin_temporary, error);
+    if (!status)
+        status = data_names_init(prefix, ".idx", &writer->idx, &writer->idx_temporary, error);
+    if (!status)
+        status = data_names_init(prefix, ".mask", &writer->mask, &writer->mask_temporary, error);
     writer->buffer = malloc(BUFFER_BYTES);
-    if (!rc && !writer->buffer)
-        rc = ls_error_set(error, LS_ENOMEM, "no memory to write %s.bin", prefix);
-    return rc;
+    if (!status && !writer->buffer)
+        status = ls_error_set(error, LS_ENOMEM, "no memory to write %s.bin", prefix);
+    return status;
 }
 
 int data_writer_begin(struct data_writer *writer, struct ls_error *error)
@@ -158,9 +159,9 @@ int data_writer_append(struct data_writer *writer, const int32_t *ids, int64_t c
         int64_t here = ls_min(count - done, 1024);
         for (int64_t i = 0; i < here; i++)
             narrow[i] = (uint16_t)ids[done + i];
-        int rc = put(writer, narrow, (size_t)here * sizeof *narrow, error);
-        if (rc)
-            return rc;
+        int status = put(writer, narrow, (size_t)here * sizeof *narrow, error);
+        if (status)
+            return status;
         done += here;
     }
     return LS_OK;
@@ -169,9 +170,9 @@ int data_writer_append(struct data_writer *writer, const int32_t *ids, int64_t c
 int data_writer_read(struct data_writer *writer, int64_t first, int64_t count, int32_t *ids,
                      struct ls_error *error)
 {
-    int rc = flush(writer, error);
-    if (rc)
-        return rc;
+    int status = flush(writer, error);
+    if (status)
+        return status;
     size_t token_bytes = ls_dtype_bytes(writer->dtype), bytes = (size_t)count * token_bytes;
     unsigned char *at = (unsigned char *)ids;
     for (size_t done = 0; done < bytes;) {
@@ -219,14 +220,14 @@ int data_writer_move_marks(struct data_writer *writer, int64_t first, struct dat
         kept++;
     int64_t tokens = to->tokens;
     to->tokens = 0; /* as if its tokens came now */
-    int rc = data_writer_mark(to, kept % 2 == 1, error);
-    for (int64_t i = kept; i < writer->flips_count && !rc; i++) {
+    int status = data_writer_mark(to, kept % 2 == 1, error);
+    for (int64_t i = kept; i < writer->flips_count && !status; i++) {
         to->tokens = writer->flips[i] - first;
-        rc = data_writer_mark(to, i % 2 == 0, error);
+        status = data_writer_mark(to, i % 2 == 0, error);
     }
     to->tokens = tokens;
     writer->flips_count = kept;
-    return rc;
+    return status;
 }
 
 int64_t data_writer_counted(const struct data_writer *writer)
@@ -245,18 +246,18 @@ static int put_mask(struct data_writer *writer, struct ls_error *error)
     unsigned char header[DATA_MASK_HEADER_BYTES];
     data_mask_header(header, writer->tokens, data_writer_counted(writer), writer->lengths.ids,
                      writer->lengths.count);
-    int rc = put(writer, header, sizeof header, error);
+    int status = put(writer, header, sizeof header, error);
     int64_t flip = 0;
-    for (int64_t first = 0; first < writer->tokens && !rc; first += 8) {
+    for (int64_t first = 0; first < writer->tokens && !status; first += 8) {
         unsigned char byte = 0;
         for (int64_t i = first; i < ls_min(first + 8, writer->tokens); i++) {
             while (flip < writer->flips_count && writer->flips[flip] <= i)
                 flip++;
             byte |= (unsigned char)(flip % 2 << (i - first));
         }
-        rc = put(writer, &byte, 1, error);
+        status = put(writer, &byte, 1, error);
     }
-    return rc;
+    return status;
 }
 
 /* ---- documents ------------------------------------------------------------------------------ */
@@ -282,9 +283,9 @@ int data_writer_end_document(struct data_writer *writer, struct ls_error *error)
     if (left == 0)
         return LS_OK;
     for (; left > 0; left -= SEQUENCE_TOKENS_MAX) {
-        int rc = data_ids_reserve(&writer->lengths, 1, error);
-        if (rc)
-            return rc;
+        int status = data_ids_reserve(&writer->lengths, 1, error);
+        if (status)
+            return status;
         writer->lengths.ids[writer->lengths.count++] = (int32_t)ls_min(left, SEQUENCE_TOKENS_MAX);
     }
     writer->document_first = writer->tokens;
@@ -302,9 +303,9 @@ int64_t data_writer_document_first(const struct data_writer *writer, int64_t doc
 int data_writer_truncate(struct data_writer *writer, int64_t tokens, int64_t documents,
                          struct ls_error *error)
 {
-    int rc = flush(writer, error);
-    if (rc)
-        return rc;
+    int status = flush(writer, error);
+    if (status)
+        return status;
     writer->document_first = data_writer_document_first(writer, documents);
     writer->lengths.count = documents > 0 ? writer->documents[documents - 1] : 0;
     writer->documents_count = documents;
@@ -328,37 +329,37 @@ static int put_index(struct data_writer *writer, struct ls_error *error)
     header[17] = (unsigned char)data_idx_dtype_code(writer->dtype);
     memcpy(header + 18, &sequences, 8);
     memcpy(header + 26, &marks, 8);
-    int rc = put(writer, header, sizeof header, error);
-    if (!rc)
-        rc = put(writer, writer->lengths.ids, sequences * sizeof *writer->lengths.ids, error);
+    int status = put(writer, header, sizeof header, error);
+    if (!status)
+        status = put(writer, writer->lengths.ids, sequences * sizeof *writer->lengths.ids, error);
     int64_t pointer = 0, first = 0;
-    for (uint64_t i = 0; i < sequences && !rc; i++) {
-        rc = put(writer, &pointer, sizeof pointer, error);
+    for (uint64_t i = 0; i < sequences && !status; i++) {
+        status = put(writer, &pointer, sizeof pointer, error);
         pointer += writer->lengths.ids[i] * (int64_t)ls_dtype_bytes(writer->dtype);
     }
-    if (!rc)
-        rc = put(writer, &first, sizeof first, error);
-    if (!rc)
-        rc = put(writer, writer->documents,
-                 (size_t)writer->documents_count * sizeof *writer->documents, error);
-    return rc;
+    if (!status)
+        status = put(writer, &first, sizeof first, error);
+    if (!status)
+        status = put(writer, writer->documents,
+                     (size_t)writer->documents_count * sizeof *writer->documents, error);
+    return status;
 }
 
 int data_writer_finish(struct data_writer *writer, struct ls_error *error)
 {
-    int rc = end_file(writer, error);
-    if (!rc)
-        rc = begin_file(writer, writer->idx_temporary, error);
-    if (!rc)
-        rc = put_index(writer, error);
-    if (!rc)
-        rc = end_file(writer, error);
-    if (rc || !writer->masked)
-        return rc;
-    rc = begin_file(writer, writer->mask_temporary, error);
-    if (!rc)
-        rc = put_mask(writer, error);
-    return rc ? rc : end_file(writer, error);
+    int status = end_file(writer, error);
+    if (!status)
+        status = begin_file(writer, writer->idx_temporary, error);
+    if (!status)
+        status = put_index(writer, error);
+    if (!status)
+        status = end_file(writer, error);
+    if (status || !writer->masked)
+        return status;
+    status = begin_file(writer, writer->mask_temporary, error);
+    if (!status)
+        status = put_mask(writer, error);
+    return status ? status : end_file(writer, error);
 }
 
 int data_rename(const char *from, const char *to, struct ls_error *error)
@@ -370,8 +371,8 @@ int data_rename(const char *from, const char *to, struct ls_error *error)
 
 int data_writer_publish(struct data_writer *writer, struct ls_error *error)
 {
-    int rc = data_rename(writer->bin_temporary, writer->bin, error);
-    if (!rc && writer->masked)
-        rc = data_rename(writer->mask_temporary, writer->mask, error);
-    return rc ? rc : data_rename(writer->idx_temporary, writer->idx, error);
+    int status = data_rename(writer->bin_temporary, writer->bin, error);
+    if (!status && writer->masked)
+        status = data_rename(writer->mask_temporary, writer->mask, error);
+    return status ? status : data_rename(writer->idx_temporary, writer->idx, error);
 }

@@ -85,17 +85,17 @@ static int take_memory(struct ls_pipeline *pipeline, struct ls_arena *arena)
     const struct ls_schedule *schedule = pipeline->schedule;
     size_t chunks = (size_t)schedule->chunks;
     pipeline->sent = malloc(chunks * (size_t)schedule->micro_batches * sizeof *pipeline->sent);
-    int code = pipeline->sent ? LS_OK : LS_ENOMEM;
-    for (int d = 0; d < DIRECTIONS && code == LS_OK; d++) {
+    int status = pipeline->sent ? LS_OK : LS_ENOMEM;
+    for (int d = 0; d < DIRECTIONS && status == LS_OK; d++) {
         pipeline->received[d] = calloc(chunks, sizeof *pipeline->received[d]);
-        code = pipeline->received[d] ? LS_OK : LS_ENOMEM;
-        for (int c = 0; c < schedule->chunks && code == LS_OK; c++)
-            code = receive_buffers_init(pipeline, arena, d, c);
+        status = pipeline->received[d] ? LS_OK : LS_ENOMEM;
+        for (int c = 0; c < schedule->chunks && status == LS_OK; c++)
+            status = receive_buffers_init(pipeline, arena, d, c);
     }
-    if (code == LS_OK && ls_pipeline_sends_gradients(pipeline))
+    if (status == LS_OK && ls_pipeline_sends_gradients(pipeline))
         pipeline->gradient_base =
             ls_arena_take(arena, (size_t)pipeline->sends[BACKWARDS].room * pipeline->stride);
-    return code;
+    return status;
 }
 
 int ls_pipeline_new(const struct ls_pipeline_options *options, struct ls_arena *arena,
@@ -117,10 +117,10 @@ int ls_pipeline_new(const struct ls_pipeline_options *options, struct ls_arena *
     LS_ASSERT(pipeline->rank >= 0 && pipeline->rank < schedule->ranks && options->count_max >= 0);
     pipeline->stride =
         (size_t)ls_round_up(options->count_max * (int64_t)ls_dtype_bytes(options->dtype), 64);
-    int code = take_memory(pipeline, arena);
-    if (code) {
+    int status = take_memory(pipeline, arena);
+    if (status) {
         ls_pipeline_free(pipeline);
-        return ls_error_set(error, code, "no memory for a pipeline of %lld micro-batches",
+        return ls_error_set(error, status, "no memory for a pipeline of %lld micro-batches",
                             (long long)schedule->micro_batches);
     }
     *out = pipeline;
@@ -183,9 +183,9 @@ static int wait_timed(struct ls_pipeline *pipeline, struct ls_request *request,
     if (request->ticket == 0)
         return LS_OK;
     double begin = ls_now_s();
-    int code = ls_wait(request, error);
+    int status = ls_wait(request, error);
     pipeline->stats.wait_s += ls_now_s() - begin;
-    return code;
+    return status;
 }
 
 /* The stage whose result the action reads, -1: none. */
@@ -235,12 +235,12 @@ static int end_sends(struct ls_pipeline *pipeline, const struct ls_pipeline_ops 
                      int64_t until, struct ls_error *error)
 {
     struct sends *sends = &pipeline->sends[direction];
-    int code = sends->ended < until ? settle(ops, error) : LS_OK;
-    while (sends->ended < until && code == LS_OK) {
-        code = wait_timed(pipeline, &sends->request[sends->ended % sends->room], error);
+    int status = sends->ended < until ? settle(ops, error) : LS_OK;
+    while (sends->ended < until && status == LS_OK) {
+        status = wait_timed(pipeline, &sends->request[sends->ended % sends->room], error);
         sends->ended++;
     }
-    return code;
+    return status;
 }
 
 /* Ends one send; those before it may be to a rank that is not yet ready for them. */
@@ -269,9 +269,9 @@ static int deliver(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *o
         return LS_OK;
     }
     struct sends *sends = &pipeline->sends[direction];
-    int code = end_sends(pipeline, ops, direction, sends->started + 1 - sends->room, error);
-    if (code)
-        return code;
+    int status = end_sends(pipeline, ops, direction, sends->started + 1 - sends->room, error);
+    if (status)
+        return status;
     if (direction == BACKWARDS) {
         unsigned char *copy =
             pipeline->gradient_base + (size_t)(sends->started % sends->room) * pipeline->stride;
@@ -284,12 +284,12 @@ static int deliver(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *o
     pipeline->stats.sent_bytes += (int64_t)bytes;
     set_label(pipeline, &sends->label[sends->started % sends->room], direction, action.stage, to,
               action.micro_batch);
-    code = ls_send_start(pipeline->options.comm, result, count, pipeline->options.dtype, peer,
-                         tag_of(direction, chunk), &sends->request[sends->started % sends->room],
-                         LS_HERE, error);
-    if (code == LS_OK)
+    status = ls_send_start(pipeline->options.comm, result, count, pipeline->options.dtype, peer,
+                           tag_of(direction, chunk), &sends->request[sends->started % sends->room],
+                           LS_HERE, error);
+    if (status == LS_OK)
         sends->started++;
-    return code;
+    return status;
 }
 
 /* ---- actions -------------------------------------------------------------------------------- */
@@ -318,26 +318,26 @@ static int run_action(struct ls_pipeline *pipeline, const struct ls_pipeline_ops
 {
     const struct ls_schedule *schedule = pipeline->schedule;
     const struct ls_pipeline_task task = task_of(pipeline, action);
-    int code = post_receive(pipeline, ops, index + 1, error);
-    if (code == LS_OK && ops->before)
-        code = ops->before(ops->user, &task, error);
-    if (code == LS_OK)
-        code = settle(ops, error);
-    if (code == LS_OK)
-        code = wait_timed(pipeline, &pipeline->receive[index % 2], error);
+    int status = post_receive(pipeline, ops, index + 1, error);
+    if (status == LS_OK && ops->before)
+        status = ops->before(ops->user, &task, error);
+    if (status == LS_OK)
+        status = settle(ops, error);
+    if (status == LS_OK)
+        status = wait_timed(pipeline, &pipeline->receive[index % 2], error);
     /* The backward may overwrite what its forward handed on. */
     int64_t at = schedule->stage_chunk[action.stage] * schedule->micro_batches + action.micro_batch;
-    if (code == LS_OK && (action.kind == LS_ACTION_I || action.kind == LS_ACTION_B))
-        code = end_activation(pipeline, pipeline->sent[at], error);
+    if (status == LS_OK && (action.kind == LS_ACTION_I || action.kind == LS_ACTION_B))
+        status = end_activation(pipeline, pipeline->sent[at], error);
     const void *result = NULL;
     int to = target_of(pipeline, action);
     double begin = ls_now_s();
-    if (code == LS_OK)
-        code = ops->compute(ops->user, &task, to >= 0 ? &result : NULL, error);
+    if (status == LS_OK)
+        status = ops->compute(ops->user, &task, to >= 0 ? &result : NULL, error);
     pipeline->stats.compute_s += ls_now_s() - begin;
-    if (code == LS_OK && to >= 0)
-        code = deliver(pipeline, ops, action, to, result, error);
-    return code;
+    if (status == LS_OK && to >= 0)
+        status = deliver(pipeline, ops, action, to, result, error);
+    return status;
 }
 
 int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
@@ -352,17 +352,17 @@ int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *
         pipeline->sent[i] = -1;
     for (int d = 0; d < DIRECTIONS; d++)
         pipeline->sends[d].started = pipeline->sends[d].ended = 0;
-    int code = post_receive(pipeline, ops, 0, error);
-    for (int64_t i = 0; i < count && code == LS_OK; i++) {
-        code = run_action(pipeline, ops, i, actions[i], error);
-        if (code)
+    int status = post_receive(pipeline, ops, 0, error);
+    for (int64_t i = 0; i < count && status == LS_OK; i++) {
+        status = run_action(pipeline, ops, i, actions[i], error);
+        if (status)
             ls_error_prefix(error, "pipeline rank %d, %s", pipeline->rank,
                             ls_action_text(actions[i]).text);
     }
-    for (int d = 0; d < DIRECTIONS && code == LS_OK; d++)
-        code = end_sends(pipeline, ops, d, pipeline->sends[d].started, error);
+    for (int d = 0; d < DIRECTIONS && status == LS_OK; d++)
+        status = end_sends(pipeline, ops, d, pipeline->sends[d].started, error);
     if (pipeline->options.comm)
         ls_comm_label(pipeline->options.comm, NULL);
     pipeline->stats.elapsed_s = ls_now_s() - begin;
-    return code;
+    return status;
 }

@@ -62,12 +62,12 @@ static int summarise(struct ls_comm *comm, const struct rehearsal *rehearsal, do
     struct report own = rehearsal->report, *all = calloc((size_t)p, sizeof *all);
     own.begin -= barrier_s;
     own.end -= barrier_s;
-    int code = all ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d reports", p);
-    code = ls_comm_agree(comm, code, error);
-    if (code == LS_OK)
-        code = ls_all_gather(comm, &own, all, sizeof own / sizeof(double), LS_F64, error);
+    int status = all ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d reports", p);
+    status = ls_comm_agree(comm, status, error);
+    if (status == LS_OK)
+        status = ls_all_gather(comm, &own, all, sizeof own / sizeof(double), LS_F64, error);
     double first = own.begin, last = own.end, busy = 0, longest = 0;
-    for (int r = 0; r < p && code == LS_OK; r++) {
+    for (int r = 0; r < p && status == LS_OK; r++) {
         double cost = all[r].end - all[r].begin;
         first = all[r].begin < first ? all[r].begin : first;
         last = all[r].end > last ? all[r].end : last;
@@ -80,7 +80,7 @@ static int summarise(struct ls_comm *comm, const struct rehearsal *rehearsal, do
     out->makespan_s = last - first;
     out->bubble = last > first ? 1 - busy / (p * out->makespan_s) : 0;
     free(all);
-    return code;
+    return status;
 }
 
 /* With memory taken: one step. Ends the group, and with it what a failed run left under way. */
@@ -89,18 +89,18 @@ static int run_once(struct ls_comm *comm, struct ls_pipeline *pipeline, struct r
 {
     const struct ls_pipeline_ops ops = {
         .user = rehearsal, .ops = &rehearsal->ops, .count = count_of, .compute = compute};
-    int code = ls_barrier(comm, error);
+    int status = ls_barrier(comm, error);
     double barrier_s = ls_now_s();
-    if (code == LS_OK)
-        code = ls_pipeline_run(pipeline, &ops, error);
-    if (code == LS_OK) {
+    if (status == LS_OK)
+        status = ls_pipeline_run(pipeline, &ops, error);
+    if (status == LS_OK) {
         struct ls_pipeline_stats stats;
         ls_pipeline_get_stats(pipeline, &stats);
         out->wait_s = stats.wait_s;
-        code = summarise(comm, rehearsal, barrier_s, out, error);
+        status = summarise(comm, rehearsal, barrier_s, out, error);
     }
     ls_comm_free(comm);
-    return code;
+    return status;
 }
 
 int ls_pipeline_rehearse(struct ls_comm *comm, const struct ls_schedule *schedule,
@@ -110,29 +110,29 @@ int ls_pipeline_rehearse(struct ls_comm *comm, const struct ls_schedule *schedul
     struct rehearsal rehearsal = {.schedule = schedule, .costs = costs, .count = count};
     struct ls_comm *group = NULL;
     *out = (struct ls_rehearsal){0};
-    int code = ls_comm_split(comm, 0, ls_comm_rank(comm), &group, error);
-    if (code)
-        return code;
+    int status = ls_comm_split(comm, 0, ls_comm_rank(comm), &group, error);
+    if (status)
+        return status;
     struct ls_pipeline_options options = {
         .schedule = schedule, .comm = group, .dtype = LS_F32, .count_max = count};
     struct ls_pipeline *pipeline = NULL;
     struct ls_arena arena;
     ls_arena_measure(&arena);
-    code = ls_pipeline_new(&options, &arena, &pipeline, error);
+    status = ls_pipeline_new(&options, &arena, &pipeline, error);
     ls_pipeline_free(pipeline);
     pipeline = NULL;
-    if (code == LS_OK)
-        code = ls_arena_init(&arena, arena.peak, error);
-    if (code == LS_OK)
-        code = ls_pipeline_new(&options, &arena, &pipeline, error);
+    if (status == LS_OK)
+        status = ls_arena_init(&arena, arena.peak, error);
+    if (status == LS_OK)
+        status = ls_pipeline_new(&options, &arena, &pipeline, error);
     rehearsal.boundary = calloc((size_t)count + 1, sizeof *rehearsal.boundary);
-    if (code == LS_OK && !rehearsal.boundary)
-        code = ls_error_set(error, LS_ENOMEM, "no memory for a boundary tensor");
-    if (code == LS_OK)
-        code = ls_ops_init(&rehearsal.ops, 1, LS_ISA_PLAIN, error);
-    code = ls_comm_agree(comm, code, error);
-    if (code == LS_OK)
-        code = run_once(group, pipeline, &rehearsal, out, error);
+    if (status == LS_OK && !rehearsal.boundary)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a boundary tensor");
+    if (status == LS_OK)
+        status = ls_ops_init(&rehearsal.ops, 1, LS_ISA_PLAIN, error);
+    status = ls_comm_agree(comm, status, error);
+    if (status == LS_OK)
+        status = run_once(group, pipeline, &rehearsal, out, error);
     else
         ls_comm_free(group);
     ls_ops_release(&rehearsal.ops);
@@ -140,5 +140,5 @@ int ls_pipeline_rehearse(struct ls_comm *comm, const struct ls_schedule *schedul
     ls_pipeline_free(pipeline);
     if (!arena.measuring)
         ls_arena_release(&arena);
-    return code;
+    return status;
 }

@@ -122,18 +122,18 @@ static int check_rank(struct parallel_index *index, const struct ls_schedule *sc
     int64_t count;
     const struct ls_action *actions = ls_schedule_actions(schedule, rank, &count);
     for (int64_t i = 0; i < count; i++) {
-        int code = check_range(schedule, rank, i, actions[i], error);
-        if (code)
-            return code;
+        int status = check_range(schedule, rank, i, actions[i], error);
+        if (status)
+            return status;
         int64_t at = actions[i].stage * schedule->micro_batches + actions[i].micro_batch;
         for (int part = 0; part < PARALLEL_PARTS; part++) {
             if (!has_part(actions[i], part))
                 continue;
             if (index->position[part][at] >= 0)
                 return repeated(schedule, rank, i, index->position[part][at], actions[i], error);
-            code = check_order(index, schedule, rank, i, actions[i], part, error);
-            if (code)
-                return code;
+            status = check_order(index, schedule, rank, i, actions[i], part, error);
+            if (status)
+                return status;
         }
         for (int part = 0; part < PARALLEL_PARTS; part++)
             if (has_part(actions[i], part))
@@ -175,14 +175,14 @@ int parallel_index_init(struct parallel_index *index, const struct ls_schedule *
         }
         memset(index->position[part], 0xff, (size_t)cells * sizeof *index->position[part]);
     }
-    int code = LS_OK;
-    for (int rank = 0; rank < schedule->ranks && code == LS_OK; rank++)
-        code = check_rank(index, schedule, rank, error);
-    if (code == LS_OK)
-        code = check_complete(index, schedule, error);
-    if (code)
+    int status = LS_OK;
+    for (int rank = 0; rank < schedule->ranks && status == LS_OK; rank++)
+        status = check_rank(index, schedule, rank, error);
+    if (status == LS_OK)
+        status = check_complete(index, schedule, error);
+    if (status)
         parallel_index_release(index);
-    return code;
+    return status;
 }
 
 void parallel_index_release(struct parallel_index *index)

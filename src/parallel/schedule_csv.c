@@ -133,10 +133,10 @@ static int read_cell(struct reader *reader, struct piece cell)
                             : (struct piece){cell.text, 0};
     if (!end || !is_word(trim(word), "OVERLAP_F_B"))
         return bad_cell(reader, cell);
-    int code = LS_OK;
-    while (code == LS_OK && cut(&parts, ';', &part))
-        code = read_action(reader, trim(part));
-    return code;
+    int status = LS_OK;
+    while (status == LS_OK && cut(&parts, ';', &part))
+        status = read_action(reader, trim(part));
+    return status;
 }
 
 /* A new row in first[] and line[]. */
@@ -170,22 +170,22 @@ static int add_row(struct reader *reader)
 static int read_rows(struct reader *reader, struct piece text)
 {
     struct piece line, cell;
-    int code = LS_OK;
-    while (code == LS_OK && cut(&text, '\n', &line)) {
+    int status = LS_OK;
+    while (status == LS_OK && cut(&text, '\n', &line)) {
         reader->line++;
         reader->cell = 0;
         if (trim(line).bytes == 0)
             continue; /* such as what follows the last line's end */
-        code = add_row(reader);
-        while (code == LS_OK && cut(&line, ',', &cell)) {
+        status = add_row(reader);
+        while (status == LS_OK && cut(&line, ',', &cell)) {
             reader->cell++;
-            code = read_cell(reader, cell);
+            status = read_cell(reader, cell);
         }
     }
-    if (code == LS_OK && reader->builder.failed)
-        code =
+    if (status == LS_OK && reader->builder.failed)
+        status =
             ls_error_set(reader->error, LS_ENOMEM, "%s: no memory for its actions", reader->name);
-    return code;
+    return status;
 }
 
 /* ---- the shape ------------------------------------------------------------------------------ */
@@ -270,21 +270,21 @@ static enum ls_stage_placement placement_of(const struct ls_schedule *schedule)
 static int assemble(struct reader *reader)
 {
     struct ls_schedule *rows = reader->schedule, whole;
-    int code =
+    int status =
         parallel_schedule_init(&whole, rows->ranks, (reader->stage_max + 1) / rows->ranks,
                                reader->micro_batch_max + 1, LS_PLACEMENT_FILE, reader->error);
-    if (code)
-        return code;
+    if (status)
+        return status;
     free(whole.first);
     whole.first = rows->first;
     whole.actions = rows->actions;
     whole.cell = rows->cell;
     whole.line = rows->line;
     *rows = whole;
-    code = place_stages(reader, rows);
-    if (code == LS_OK)
+    status = place_stages(reader, rows);
+    if (status == LS_OK)
         rows->placement = placement_of(rows);
-    return code;
+    return status;
 }
 
 int ls_schedule_parse(struct ls_schedule *schedule, const char *name, const char *text,
@@ -298,14 +298,14 @@ int ls_schedule_parse(struct ls_schedule *schedule, const char *name, const char
                             .stage_max = -1,
                             .micro_batch_max = -1,
                             .error = error};
-    int code = read_rows(&reader, (struct piece){text, bytes});
-    if (code == LS_OK)
-        code = check_shape(&reader, ranks, chunks, micro_batches);
-    if (code == LS_OK)
-        code = assemble(&reader);
-    if (code)
+    int status = read_rows(&reader, (struct piece){text, bytes});
+    if (status == LS_OK)
+        status = check_shape(&reader, ranks, chunks, micro_batches);
+    if (status == LS_OK)
+        status = assemble(&reader);
+    if (status)
         ls_schedule_release(schedule);
-    return code;
+    return status;
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */
@@ -319,11 +319,12 @@ int ls_schedule_read(struct ls_schedule *schedule, const char *path, int ranks, 
     *schedule = (struct ls_schedule){0};
     char *text;
     size_t bytes;
-    int code = ls_file_read(path, FILE_BYTES_MAX, LS_EDATA, &text, &bytes, error);
-    if (code == LS_OK)
-        code = ls_schedule_parse(schedule, path, text, bytes, ranks, chunks, micro_batches, error);
+    int status = ls_file_read(path, FILE_BYTES_MAX, LS_EDATA, &text, &bytes, error);
+    if (status == LS_OK)
+        status =
+            ls_schedule_parse(schedule, path, text, bytes, ranks, chunks, micro_batches, error);
     free(text);
-    return code;
+    return status;
 }
 
 int ls_schedule_write(const struct ls_schedule *schedule, FILE *file, struct ls_error *error)

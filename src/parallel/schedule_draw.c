@@ -36,9 +36,9 @@ static int times_new(const struct ls_schedule *schedule, const struct ls_schedul
                      double **start, struct ls_error *error)
 {
     *start = malloc((size_t)(schedule->first[schedule->ranks] + 1) * sizeof **start);
-    int code = *start ? ls_schedule_times(schedule, costs, *start, error)
-                      : ls_error_set(error, LS_ENOMEM, "no memory to draw a schedule");
-    return code;
+    int status = *start ? ls_schedule_times(schedule, costs, *start, error)
+                        : ls_error_set(error, LS_ENOMEM, "no memory to draw a schedule");
+    return status;
 }
 
 /* The last end among the ranks shown. */
@@ -142,8 +142,8 @@ int ls_schedule_print(const struct ls_schedule *schedule, const struct ls_schedu
                         .unit = least_cost(schedule, costs),
                         .width = label_width(schedule) + 1};
     double *start;
-    int code = times_new(schedule, costs, &start, error);
-    if (code == LS_OK) {
+    int status = times_new(schedule, costs, &start, error);
+    if (status == LS_OK) {
         grid.start = start;
         double end = last_end(schedule, costs, start, grid.rows) / grid.unit;
         int64_t longest = 0;
@@ -154,9 +154,9 @@ int ls_schedule_print(const struct ls_schedule *schedule, const struct ls_schedu
         grid.slots = (int64_t)fmin(end, SLOTS_MAX) + longest + 1;
         grid.line = malloc((size_t)(grid.slots * grid.width));
         if (!grid.line)
-            code = ls_error_set(error, LS_ENOMEM, "no memory to print a schedule");
+            status = ls_error_set(error, LS_ENOMEM, "no memory to print a schedule");
     }
-    if (code == LS_OK) {
+    if (status == LS_OK) {
         int64_t shown = 0;
         for (int row = 0; row < rows_count(grid.rows); row++)
             shown = ls_max(shown, fill_line(&grid, rank_of_row(grid.rows, row)));
@@ -166,11 +166,11 @@ int ls_schedule_print(const struct ls_schedule *schedule, const struct ls_schedu
                     (long long)ls_min(from + part, shown) - 1);
             print_part(&grid, from, ls_min(part, shown - from), file);
         }
-        code = written(file, error);
+        status = written(file, error);
     }
     free(grid.line);
     free(start);
-    return code;
+    return status;
 }
 
 /* ---- SVG ------------------------------------------------------------------------------------ */
@@ -365,14 +365,14 @@ int ls_schedule_draw(const struct ls_schedule *schedule, const struct ls_schedul
                             "(at most %d actions)",
                             (long long)actions, SVG_ACTIONS_MAX);
     double *start;
-    int code = times_new(schedule, costs, &start, error);
+    int status = times_new(schedule, costs, &start, error);
     d.start = start;
-    if (code == LS_OK)
-        code = measure(&d, error);
-    if (code == LS_OK) {
+    if (status == LS_OK)
+        status = measure(&d, error);
+    if (status == LS_OK) {
         draw_all(&d, file);
-        code = written(file, error);
+        status = written(file, error);
     }
     free(start);
-    return code;
+    return status;
 }

@@ -284,12 +284,12 @@ int ls_schedule_generate(struct ls_schedule *schedule, enum ls_schedule_kind kin
                          int chunks, int64_t micro_batches, struct ls_error *error)
 {
     *schedule = (struct ls_schedule){0};
-    int code = ls_schedule_admits(kind, ranks, chunks, micro_batches, error);
-    if (!code)
-        code = parallel_schedule_init(schedule, ranks, chunks, micro_batches,
-                                      ls_schedule_placement(kind), error);
-    if (code)
-        return code;
+    int status = ls_schedule_admits(kind, ranks, chunks, micro_batches, error);
+    if (!status)
+        status = parallel_schedule_init(schedule, ranks, chunks, micro_batches,
+                                        ls_schedule_placement(kind), error);
+    if (status)
+        return status;
     struct parallel_builder builder = {.schedule = schedule};
     int64_t group_max = 0;
     struct visit *visit = NULL;

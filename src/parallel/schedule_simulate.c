@@ -7,11 +7,11 @@ static int walk_once(const struct ls_schedule *schedule, const struct ls_schedul
                      const struct parallel_visit *visit, struct ls_error *error)
 {
     struct parallel_index index;
-    int code = parallel_index_init(&index, schedule, error);
-    if (code == LS_OK)
-        code = parallel_schedule_walk(schedule, &index, costs, visit, error);
+    int status = parallel_index_init(&index, schedule, error);
+    if (status == LS_OK)
+        status = parallel_schedule_walk(schedule, &index, costs, visit, error);
     parallel_index_release(&index);
-    return code;
+    return status;
 }
 
 int ls_schedule_validate(const struct ls_schedule *schedule, struct ls_error *error)
@@ -80,21 +80,21 @@ int ls_schedule_simulate(const struct ls_schedule *schedule, const struct ls_sch
                                 .live = calloc(p, sizeof *counting.live),
                                 .weight = calloc(p, sizeof *counting.weight),
                                 .stage_live = calloc(stages, sizeof *counting.stage_live)};
-    int code = LS_OK;
+    int status = LS_OK;
     if (!figures->rank || !figures->stage_live_max || !counting.live || !counting.weight ||
         !counting.stage_live)
-        code = ls_error_set(error, LS_ENOMEM, "no memory for the figures of %d ranks",
-                            schedule->ranks);
-    if (code == LS_OK)
-        code = walk_once(schedule, costs, &(struct parallel_visit){count, &counting}, error);
-    if (code == LS_OK)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for the figures of %d ranks",
+                              schedule->ranks);
+    if (status == LS_OK)
+        status = walk_once(schedule, costs, &(struct parallel_visit){count, &counting}, error);
+    if (status == LS_OK)
         summarise(schedule, figures);
     else
         ls_schedule_figures_release(figures);
     free(counting.stage_live);
     free(counting.weight);
     free(counting.live);
-    return code;
+    return status;
 }
 
 void ls_schedule_figures_release(struct ls_schedule_figures *figures)

@@ -236,11 +236,11 @@ int parallel_schedule_walk(const struct ls_schedule *schedule, const struct para
                            const struct parallel_visit *visit, struct ls_error *error)
 {
     struct walk walk = {.schedule = schedule, .index = index, .costs = costs, .visit = visit};
-    int code = walk_init(&walk, error);
-    if (code == LS_OK)
+    int status = walk_init(&walk, error);
+    if (status == LS_OK)
         for (int rank = 0; rank < schedule->ranks; rank++)
             wake(&walk, rank);
-    while (code == LS_OK && walk.queue_count > 0) {
+    while (status == LS_OK && walk.queue_count > 0) {
         int rank = walk.queue[walk.queue_first];
         walk.queue_first = (walk.queue_first + 1) % schedule->ranks;
         walk.queue_count--;
@@ -249,12 +249,12 @@ int parallel_schedule_walk(const struct ls_schedule *schedule, const struct para
         while (!finished(&walk, rank) && !blocked(&walk, rank, &wait))
             step(&walk, rank);
     }
-    for (int rank = 0; rank < schedule->ranks && code == LS_OK; rank++)
+    for (int rank = 0; rank < schedule->ranks && status == LS_OK; rank++)
         if (!finished(&walk, rank))
-            code = report_circle(&walk, error);
+            status = report_circle(&walk, error);
     free(walk.done[1]);
     free(walk.done[0]);
     free(walk.queue);
     free(walk.rank);
-    return code;
+    return status;
 }

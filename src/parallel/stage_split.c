@@ -90,10 +90,11 @@ int ls_stage_split(const double *layer_cost, int64_t layers, int64_t stages, int
                           .best = calloc(row, sizeof *split.best),
                           .best_of = calloc(row, sizeof *split.best_of),
                           .cut = calloc(row * (size_t)stages, sizeof *split.cut)};
-    int code = LS_OK;
+    int status = LS_OK;
     if (!split.sum || !split.best || !split.best_of || !split.cut)
-        code = ls_error_set(error, LS_ENOMEM, "no memory to split %lld layers", (long long)layers);
-    if (code == LS_OK) {
+        status =
+            ls_error_set(error, LS_ENOMEM, "no memory to split %lld layers", (long long)layers);
+    if (status == LS_OK) {
         for (int64_t i = 0; i < layers; i++)
             split.sum[i + 1] = split.sum[i] + layer_cost[i];
         most_even(&split, least_maximum(&split));
@@ -106,7 +107,7 @@ int ls_stage_split(const double *layer_cost, int64_t layers, int64_t stages, int
     free(split.best_of);
     free(split.best);
     free(split.sum);
-    return code;
+    return status;
 }
 
 /* ---- by hand -------------------------------------------------------------------------------- */

@@ -50,15 +50,15 @@ int ls_jsonl_open(struct ls_jsonl **out, const char *path, struct ls_error *erro
     struct ls_jsonl *jsonl = malloc(sizeof *jsonl);
     if (!jsonl)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory for its buffer", path);
-    int code = trace_append_open(&jsonl->file, path, 0, error);
-    if (code) {
+    int status = trace_append_open(&jsonl->file, path, 0, error);
+    if (status) {
         free(jsonl);
-        return code;
+        return status;
     }
-    code = cut_torn_line(&jsonl->file, error);
-    if (code) {
+    status = cut_torn_line(&jsonl->file, error);
+    if (status) {
         ls_jsonl_close(jsonl, NULL);
-        return code;
+        return status;
     }
     *out = jsonl;
     return LS_OK;
@@ -123,9 +123,9 @@ int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error)
 {
     if (!jsonl)
         return LS_OK;
-    int code = trace_append_close(&jsonl->file, error);
+    int status = trace_append_close(&jsonl->file, error);
     free(jsonl);
-    return code;
+    return status;
 }
 
 /* ---- reading back ---- */
@@ -134,9 +134,9 @@ static int open_records(FILE **file, const char *path, struct ls_error *error)
 {
     int fd;
     int64_t size;
-    int code = ls_file_open(path, 0, LS_EDATA, &fd, &size, error);
-    if (code)
-        return code;
+    int status = ls_file_open(path, 0, LS_EDATA, &fd, &size, error);
+    if (status)
+        return status;
     *file = fdopen(fd, "r");
     if (*file)
         return LS_OK;
@@ -153,18 +153,18 @@ static int walk(FILE *in, const char *path, int (*visit)(void *user, const json_
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length;
-    int code = LS_OK;
+    int status = LS_OK;
     *end = 0;
-    for (int64_t number = 1; !code && (length = getline(&line, &capacity, in)) > 0; number++) {
+    for (int64_t number = 1; !status && (length = getline(&line, &capacity, in)) > 0; number++) {
         if (line[length - 1] != '\n')
             break;
         json_error_t where;
         json_t *record = ls_json_load(line, (size_t)length, 0, &where);
         int stop = 0;
         if (!json_is_object(record))
-            code = ls_error_set(error, LS_EDATA,
-                                "%s:%lld: expected one JSON object (%s); remove the line", path,
-                                (long long)number, record ? "found another value" : where.text);
+            status = ls_error_set(error, LS_EDATA,
+                                  "%s:%lld: expected one JSON object (%s); remove the line", path,
+                                  (long long)number, record ? "found another value" : where.text);
         else
             stop = visit(user, record);
         json_decref(record);
@@ -173,9 +173,9 @@ static int walk(FILE *in, const char *path, int (*visit)(void *user, const json_
         *end += length;
     }
     free(line);
-    if (!code && ferror(in))
-        code = ls_error_errno(error, EIO, "%s: cannot read", path);
-    return code;
+    if (!status && ferror(in))
+        status = ls_error_errno(error, EIO, "%s: cannot read", path);
+    return status;
 }
 
 struct bound {
@@ -197,14 +197,14 @@ int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
     int64_t end;
     if (access(path, F_OK) != 0 && errno == ENOENT)
         return LS_OK;
-    int code = open_records(&file, path, error);
-    if (code)
-        return code;
-    code = walk(file, path, is_after, &(struct bound){key, value}, &end, error);
-    if (!code && truncate(path, end))
-        code = ls_error_errno(error, errno, "%s: cannot truncate", path);
+    int status = open_records(&file, path, error);
+    if (status)
+        return status;
+    status = walk(file, path, is_after, &(struct bound){key, value}, &end, error);
+    if (!status && truncate(path, end))
+        status = ls_error_errno(error, errno, "%s: cannot truncate", path);
     fclose(file);
-    return code;
+    return status;
 }
 
 struct collector {
@@ -263,16 +263,16 @@ int ls_series_read(struct ls_series *series, const char *path, const char *x_key
         series[i] = (struct ls_series){0};
     FILE *file;
     int64_t end;
-    int code = open_records(&file, path, error);
-    if (code)
-        return code;
-    code = walk(file, path, collect, &collector, &end, error);
+    int status = open_records(&file, path, error);
+    if (status)
+        return status;
+    status = walk(file, path, collect, &collector, &end, error);
     fclose(file);
-    if (!code && collector.no_memory)
-        code = ls_error_set(error, LS_ENOMEM, "%s: no memory for its points", path);
-    for (int i = 0; i < count && code; i++)
+    if (!status && collector.no_memory)
+        status = ls_error_set(error, LS_ENOMEM, "%s: no memory for its points", path);
+    for (int i = 0; i < count && status; i++)
         ls_series_release(&series[i]);
-    return code;
+    return status;
 }
 
 struct reader {
@@ -304,12 +304,12 @@ int ls_jsonl_read(const char *path, const char *number_key, const char *const *k
     struct reader reader = {number_key, keys, count, visit, user};
     FILE *file;
     int64_t end;
-    int code = open_records(&file, path, error);
-    if (code)
-        return code;
-    code = walk(file, path, read_one, &reader, &end, error);
+    int status = open_records(&file, path, error);
+    if (status)
+        return status;
+    status = walk(file, path, read_one, &reader, &end, error);
     fclose(file);
-    return code;
+    return status;
 }
 
 void ls_series_release(struct ls_series *series)
@@ -352,11 +352,11 @@ int ls_jsonl_each(const char *path, void (*visit)(void *user, const struct ls_re
     *torn = false;
     FILE *file;
     int64_t end;
-    int code = open_records(&file, path, error);
-    if (code)
-        return code;
-    code = walk(file, path, show_one, &shower, &end, error);
-    *torn = !code && ftello(file) > end;
+    int status = open_records(&file, path, error);
+    if (status)
+        return status;
+    status = walk(file, path, show_one, &shower, &end, error);
+    *torn = !status && ftello(file) > end;
     fclose(file);
-    return code;
+    return status;
 }

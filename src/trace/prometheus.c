@@ -131,9 +131,9 @@ int ls_prometheus_write(FILE *out, const struct ls_metric *metrics, size_t count
                         struct ls_error *error)
 {
     for (size_t i = 0; i < count; i++) {
-        int code = check_metric(metrics, i, error);
-        if (code)
-            return code;
+        int status = check_metric(metrics, i, error);
+        if (status)
+            return status;
     }
     for (size_t i = 0; i < count; i++)
         put_metric(out, &metrics[i], i == 0 || strcmp(metrics[i].name, metrics[i - 1].name) != 0);

@@ -93,9 +93,9 @@ static int open_new(struct trace_append *file, const char *directory, double wal
                               directory, (long long)wall_time_s, host, (long)getpid(), n);
         if (length >= (int)sizeof path)
             return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", directory);
-        int code = trace_append_open(file, path, O_EXCL, error);
-        if (code != LS_EIO || errno != EEXIST)
-            return code;
+        int status = trace_append_open(file, path, O_EXCL, error);
+        if (status != LS_EIO || errno != EEXIST)
+            return status;
     }
 }
 
@@ -152,7 +152,7 @@ int ls_tensorboard_close(struct ls_tensorboard *board, struct ls_error *error)
 {
     if (!board)
         return LS_OK;
-    int code = trace_append_close(&board->file, error);
+    int status = trace_append_close(&board->file, error);
     free(board);
-    return code;
+    return status;
 }

@@ -21,16 +21,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct ls_error error = {0};
     struct ls_chat *chat = NULL;
     struct ls_chat_text text = {0};
-    int rc =
+    int status =
         ls_chat_new("x", (const char *)data, template, "{\"bos_token\": \"<s>\"}", &chat, &error);
-    LS_ASSERT(rc == LS_OK || (rc == LS_EDATA && error.text[0]));
-    if (!rc)
-        rc = ls_chat_render(chat, conversation, count, true, &text, &error);
-    LS_ASSERT(rc == LS_OK || (rc == LS_EDATA && error.text[0]));
-    if (!rc)
-        rc = ls_chat_examples(chat, conversation, count, &text, &error);
-    LS_ASSERT(rc == LS_OK || (rc == LS_EDATA && error.text[0]));
-    for (int64_t i = 0; !rc && i < text.parts_count; i++)
+    LS_ASSERT(status == LS_OK || (status == LS_EDATA && error.text[0]));
+    if (!status)
+        status = ls_chat_render(chat, conversation, count, true, &text, &error);
+    LS_ASSERT(status == LS_OK || (status == LS_EDATA && error.text[0]));
+    if (!status)
+        status = ls_chat_examples(chat, conversation, count, &text, &error);
+    LS_ASSERT(status == LS_OK || (status == LS_EDATA && error.text[0]));
+    for (int64_t i = 0; !status && i < text.parts_count; i++)
         LS_ASSERT(text.parts[i].end <= text.count);
     ls_chat_text_release(&text);
     ls_chat_free(chat);

@@ -62,11 +62,11 @@ static void same_text(const struct ls_chat *chat, const char *shown, const char 
 {
     struct ls_chat_text text = {0};
     struct ls_error error = {0};
-    int rc = ls_chat_render(chat, conversation, strlen(conversation), prompt, &text, &error);
+    int status = ls_chat_render(chat, conversation, strlen(conversation), prompt, &text, &error);
     if (json_is_null(expected)) {
-        if (rc != LS_EDATA)
+        if (status != LS_EDATA)
             fail_msg("%s: not refused, but \"%.*s\"", shown, (int)text.count, text.bytes);
-    } else if (rc) {
+    } else if (status) {
         fail_msg("%s: %s", shown, error.text);
     } else if (text.count != json_string_length(expected) ||
                (text.count && memcmp(text.bytes, json_string_value(expected), text.count) != 0)) {
@@ -423,17 +423,17 @@ static void test_dates(void **state)
         snprintf(template, sizeof template, "{{ strftime_now('%s') }}{{ strftime_now is defined }}",
                  cases[i][1]);
         struct ls_chat *chat = chat_of("x", template, strlen(template));
-        int rc = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error);
-        assert_int_equal(rc, LS_EDATA);
+        int status = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error);
+        assert_int_equal(status, LS_EDATA);
         assert_non_null(strstr(error.text, "x:1:4: strftime_now is not defined, because"));
         for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
             assert_int_equal(ls_chat_date_set(chat, bad[k], &error), LS_ECONFIG);
         assert_non_null(strstr(error.text, "26-01-01: expected a day such as 2026-11-25"));
         assert_int_equal(ls_chat_date_set(chat, cases[i][0], &error), LS_OK);
-        rc = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error);
-        assert_int_equal(rc, cases[i][2] ? LS_OK : LS_EDATA);
+        status = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error);
+        assert_int_equal(status, cases[i][2] ? LS_OK : LS_EDATA);
         snprintf(template, sizeof template, "%sTrue", cases[i][2] ? cases[i][2] : "");
-        if (!rc &&
+        if (!status &&
             (text.count != strlen(template) || memcmp(text.bytes, template, text.count) != 0))
             fail_msg("\"%.*s\", expected \"%s\"", (int)text.count, text.bytes, template);
         ls_chat_free(chat);
@@ -498,14 +498,14 @@ static void test_refused_templates(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ls_chat *chat = NULL;
         struct ls_error error = {0};
-        int rc = ls_chat_new("x", bad[i][0], strlen(bad[i][0]), NULL, &chat, &error);
+        int status = ls_chat_new("x", bad[i][0], strlen(bad[i][0]), NULL, &chat, &error);
         if (!strcmp(bad[i][1], "f")) { /* brackets around a name change nothing */
-            assert_int_equal(rc, LS_OK);
+            assert_int_equal(status, LS_OK);
             ls_chat_free(chat);
             continue;
         }
-        if (rc != LS_EDATA || !strstr(error.text, bad[i][1]))
-            fail_msg("%s: %s, \"%s\" does not contain \"%s\"", bad[i][0], ls_status_name(rc),
+        if (status != LS_EDATA || !strstr(error.text, bad[i][1]))
+            fail_msg("%s: %s, \"%s\" does not contain \"%s\"", bad[i][0], ls_status_name(status),
                      error.text, bad[i][1]);
         assert_null(chat);
     }
@@ -575,10 +575,10 @@ static void test_every_operation_costs(void **state)
         snprintf(text, sizeof text, frame, operations[i]);
         if (ls_chat_new("x", text, strlen(text), NULL, &chat, &error))
             continue; /* not an operation here */
-        int rc = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), true, &out, &error);
+        int status = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), true, &out, &error);
         refused++;
-        if (rc != LS_EDATA)
-            fail_msg("%s: %s %s", operations[i], ls_status_name(rc), error.text);
+        if (status != LS_EDATA)
+            fail_msg("%s: %s %s", operations[i], ls_status_name(status), error.text);
         ls_chat_text_release(&out);
         ls_chat_free(chat);
     }
@@ -625,9 +625,9 @@ static void test_hostile_templates(void **state)
         struct ls_chat *chat = chat_of("x", loops[i], strlen(loops[i]));
         struct ls_chat_text text = {0};
         struct ls_error error = {0};
-        int rc = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), true, &text, &error);
-        if (rc != LS_EDATA)
-            fail_msg("%s: %s", loops[i], ls_status_name(rc));
+        int status = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), true, &text, &error);
+        if (status != LS_EDATA)
+            fail_msg("%s: %s", loops[i], ls_status_name(status));
         ls_chat_text_release(&text);
         ls_chat_free(chat);
     }
@@ -658,9 +658,9 @@ static void test_deep_templates(void **state)
         struct ls_error error = {0};
         char *middle = repeat(deep[i][1], 50000, " }}");
         char *text = repeat(deep[i][0], 1, middle);
-        int rc = ls_chat_new("x", text, strlen(text), NULL, &chat, &error);
-        if (rc != LS_EDATA)
-            fail_msg("%s%s...: %s", deep[i][0], deep[i][1], ls_status_name(rc));
+        int status = ls_chat_new("x", text, strlen(text), NULL, &chat, &error);
+        if (status != LS_EDATA)
+            fail_msg("%s%s...: %s", deep[i][0], deep[i][1], ls_status_name(status));
         free(middle);
         free(text);
     }
@@ -678,13 +678,13 @@ static void opens(const char *directory, const char *file, const char *expected)
     struct ls_chat *chat = NULL;
     struct ls_chat_text text = {0};
     struct ls_error error = {0};
-    int rc = ls_chat_open(directory, file, &chat, &error);
-    if (!rc)
-        rc = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error);
-    const char *got = rc ? error.text : text.bytes;
-    size_t count = rc ? strlen(error.text) : text.count;
-    if (rc ? !strstr(got, expected)
-           : count != strlen(expected) || memcmp(got, expected, count) != 0)
+    int status = ls_chat_open(directory, file, &chat, &error);
+    if (!status)
+        status = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error);
+    const char *got = status ? error.text : text.bytes;
+    size_t count = status ? strlen(error.text) : text.count;
+    if (status ? !strstr(got, expected)
+               : count != strlen(expected) || memcmp(got, expected, count) != 0)
         fail_msg("\"%.*s\", expected \"%s\"", (int)count, got, expected);
     ls_chat_text_release(&text);
     ls_chat_free(chat);

@@ -51,10 +51,10 @@ static int render(const struct plain *p, int64_t count, bool prompt, struct ls_c
         json_array_append(first, json_array_get(all, (size_t)i));
     json_object_set_new(fewer, "messages", first);
     char *shown = json_dumps(fewer, 0);
-    int rc = ls_chat_render(p->chat, shown, strlen(shown), prompt, text, &error);
+    int status = ls_chat_render(p->chat, shown, strlen(shown), prompt, text, &error);
     free(shown);
     json_decref(fewer);
-    return rc;
+    return status;
 }
 
 static void put(struct plain *p, const char *bytes, size_t count)
@@ -85,18 +85,18 @@ static int turns(struct plain *p, bool apart, const struct ls_chat_text *whole, 
 {
     struct ls_chat_text prompt = {0}, answered = {0};
     size_t end = 0;
-    int rc = LS_OK;
+    int status = LS_OK;
     p->bytes = 0;
     *one = true;
-    for (int64_t i = 0; i < p->count && !rc && (*one || apart); i++) {
+    for (int64_t i = 0; i < p->count && !status && (*one || apart); i++) {
         if (!answers(p, i))
             continue;
-        rc = render(p, i, true, &prompt);
-        rc = rc ? rc : render(p, i + 1, false, &answered);
-        if (!rc && (!begins(&answered, &prompt) || answered.count == prompt.count))
-            rc = LS_EDATA;
-        *one &= !rc && begins(whole, &answered);
-        if (rc || (!*one && !apart))
+        status = render(p, i, true, &prompt);
+        status = status ? status : render(p, i + 1, false, &answered);
+        if (!status && (!begins(&answered, &prompt) || answered.count == prompt.count))
+            status = LS_EDATA;
+        *one &= !status && begins(whole, &answered);
+        if (status || (!*one && !apart))
             continue;
         put(p, answered.bytes + end, prompt.count - end);
         put(p, "[", 1);
@@ -106,7 +106,7 @@ static int turns(struct plain *p, bool apart, const struct ls_chat_text *whole, 
     }
     ls_chat_text_release(&prompt);
     ls_chat_text_release(&answered);
-    return rc;
+    return status;
 }
 
 static int plain_examples(struct plain *p)
@@ -116,12 +116,12 @@ static int plain_examples(struct plain *p)
     p->count = (int64_t)json_array_size(json_object_get(p->conversation, "messages"));
     while (p->count > 0 && !answers(p, p->count - 1))
         p->count--;
-    int rc = p->count > 0 ? render(p, p->count, false, &whole) : LS_EDATA;
-    rc = rc ? rc : turns(p, false, &whole, &one);
-    if (!rc && !one)
-        rc = turns(p, true, &whole, &one);
+    int status = p->count > 0 ? render(p, p->count, false, &whole) : LS_EDATA;
+    status = status ? status : turns(p, false, &whole, &one);
+    if (!status && !one)
+        status = turns(p, true, &whole, &one);
     ls_chat_text_release(&whole);
-    return rc;
+    return status;
 }
 
 /* Both give the same, or refuse. Returns what they gave. */
@@ -133,8 +133,8 @@ static int same_examples(const struct ls_chat *chat, const char *shown, json_t *
     char *line = json_dumps(conversation, 0);
     size_t end = 0;
     int expected = plain_examples(&p);
-    int rc = ls_chat_examples(chat, line, strlen(line), &text, &error);
-    for (int64_t i = 0; i < text.parts_count && !rc; i++) {
+    int status = ls_chat_examples(chat, line, strlen(line), &text, &error);
+    for (int64_t i = 0; i < text.parts_count && !status; i++) {
         const struct ls_chat_part *part = &text.parts[i];
         put(&made, "[", part->counts);
         put(&made, text.bytes + end, part->end - end);
@@ -142,15 +142,16 @@ static int same_examples(const struct ls_chat *chat, const char *shown, json_t *
         put(&made, "|", part->ends_document);
         end = part->end;
     }
-    if (rc != expected || (!rc && (made.bytes != p.bytes || !equal(made.text, p.text, p.bytes))))
-        fail_msg("%s\n%s\n%d %s\n%.*s\nexpected %d\n%.*s", shown, line, rc, error.text,
+    if (status != expected ||
+        (!status && (made.bytes != p.bytes || !equal(made.text, p.text, p.bytes))))
+        fail_msg("%s\n%s\n%d %s\n%.*s\nexpected %d\n%.*s", shown, line, status, error.text,
                  (int)made.bytes, made.text ? made.text : "", expected, (int)p.bytes,
                  p.text ? p.text : "");
     free(p.text);
     free(made.text);
     free(line);
     ls_chat_text_release(&text);
-    return rc;
+    return status;
 }
 
 /* The texts of the first messages that come from the run of all are those of these messages alone.
@@ -170,23 +171,23 @@ static int same_texts(const struct ls_chat *chat, const char *shown, json_t *con
     assert_non_null(prefixes.of);
     for (int64_t i = 0; i <= count; i++)
         prefixes.of[i].wanted = true;
-    int rc = chat_conversation_render(&c, count, prompt, &prefixes, &whole, &error);
-    for (int64_t i = 0; i <= count && !rc; i++) {
+    int status = chat_conversation_render(&c, count, prompt, &prefixes, &whole, &error);
+    for (int64_t i = 0; i <= count && !status; i++) {
         const struct chat_prefix *of = &prefixes.of[i];
         size_t bytes = of->shared + of->count;
         if (!of->made)
             continue;
         made++;
-        rc = chat_conversation_render(&c, i, prompt, NULL, &alone, &error);
-        if (rc || bytes != alone.count || !equal(alone.bytes, whole.bytes, of->shared) ||
+        status = chat_conversation_render(&c, i, prompt, NULL, &alone, &error);
+        if (status || bytes != alone.count || !equal(alone.bytes, whole.bytes, of->shared) ||
             (of->count &&
              !equal(alone.bytes + of->shared, prefixes.own.bytes + of->first, of->count)))
             fail_msg("%s\n%s\n%lld messages, prompt %d: %s\n%.*s%.*s\nexpected\n%.*s", shown, line,
-                     (long long)i, prompt, rc ? error.text : "", (int)of->shared, whole.bytes,
+                     (long long)i, prompt, status ? error.text : "", (int)of->shared, whole.bytes,
                      (int)of->count, prefixes.own.bytes + of->first, (int)alone.count, alone.bytes);
     }
     bool fails = chat_conversation_render(&c, count, prompt, NULL, &alone, &error) != LS_OK;
-    if (fails != (rc != LS_OK) ||
+    if (fails != (status != LS_OK) ||
         (!fails && (alone.count != whole.count || !equal(alone.bytes, whole.bytes, whole.count))))
         fail_msg("%s\n%s\nthe whole is another text, or fails, beside others", shown, line);
     free(line);
@@ -453,8 +454,8 @@ static void test_bound(void **state)
     struct ls_error error = {0};
     for (int turns = 2; turns <= 140; turns += 138) {
         char *conversation = long_conversation(turns, 1 << 20);
-        int rc = ls_chat_examples(chat, conversation, strlen(conversation), &text, &error);
-        assert_int_equal(rc, turns == 2 ? LS_OK : LS_EDATA);
+        int status = ls_chat_examples(chat, conversation, strlen(conversation), &text, &error);
+        assert_int_equal(status, turns == 2 ? LS_OK : LS_EDATA);
         free(conversation);
     }
     assert_non_null(strstr(error.text, "the template looks at the whole conversation"));

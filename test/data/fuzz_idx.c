@@ -22,10 +22,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     size_t head = data[0] % 2 ? sizeof good : 0;
     memcpy(idx, good, head);
     memcpy(idx + head, data + 3, bytes - 3);
-    int rc = data_idx_parse("x.idx", idx, head + bytes - 3, "x.bin", bin_bytes, &index, &error);
-    LS_ASSERT(rc == LS_OK || (rc == LS_EDATA && error.text[0]));
-    LS_ASSERT(rc != LS_OK || index.tokens.tokens * (int64_t)ls_dtype_bytes(index.tokens.dtype) ==
-                                 (int64_t)bin_bytes);
+    int status = data_idx_parse("x.idx", idx, head + bytes - 3, "x.bin", bin_bytes, &index, &error);
+    LS_ASSERT(status == LS_OK || (status == LS_EDATA && error.text[0]));
+    LS_ASSERT(status != LS_OK ||
+              index.tokens.tokens * (int64_t)ls_dtype_bytes(index.tokens.dtype) ==
+                  (int64_t)bin_bytes);
     free(idx);
     return 0;
 }

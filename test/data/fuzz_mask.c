@@ -26,9 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     memcpy(mask + DATA_MASK_HEADER_BYTES, data + 3 + COUNTS, behind);
     if (data[0] % 3 == 0)
         memcpy(mask, data + 3, ls_min((int64_t)behind, DATA_MASK_HEADER_BYTES));
-    int rc = data_mask_parse("x.mask", mask, DATA_MASK_HEADER_BYTES + behind, &idx, &error);
-    LS_ASSERT(rc == LS_OK || (rc == LS_EDATA && error.text[0]));
-    LS_ASSERT(rc != LS_OK ||
+    int status = data_mask_parse("x.mask", mask, DATA_MASK_HEADER_BYTES + behind, &idx, &error);
+    LS_ASSERT(status == LS_OK || (status == LS_EDATA && error.text[0]));
+    LS_ASSERT(status != LS_OK ||
               data_mask_counted(mask + DATA_MASK_HEADER_BYTES, 0, length) == counts[1]);
     free(mask);
     return 0;

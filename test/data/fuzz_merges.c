@@ -15,9 +15,9 @@ static void round_trip(const struct data_bpe *bpe, const unsigned char *text, si
     struct ls_token_list scan = {0}, heap = {0};
     if (data_bpe_scratch_init(&scratch, NULL))
         abort();
-    int rc = data_bpe_encode(bpe, &scratch, text, bytes, &scan, NULL);
-    rc = rc ? rc : data_bpe_encode_long(bpe, &scratch, text, bytes, &heap, NULL);
-    LS_ASSERT(rc == LS_OK && scan.count == heap.count);
+    int status = data_bpe_encode(bpe, &scratch, text, bytes, &scan, NULL);
+    status = status ? status : data_bpe_encode_long(bpe, &scratch, text, bytes, &heap, NULL);
+    LS_ASSERT(status == LS_OK && scan.count == heap.count);
     LS_ASSERT(memcmp(scan.ids, heap.ids, (size_t)scan.count * sizeof *scan.ids) == 0);
     size_t at = 0;
     for (int64_t i = 0; i < scan.count; i++) {
@@ -37,11 +37,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct ls_error error = {0};
     struct data_bpe bpe;
     int32_t eod = -1;
-    int rc = data_bpe_parse(
+    int status = data_bpe_parse(
         &bpe, (struct data_named_text){"vocab", vocabulary, make_vocabulary(vocabulary)},
         (struct data_named_text){"merges", (const char *)data, bytes}, &eod, &error);
-    LS_ASSERT(rc == LS_OK || (rc == LS_EDATA && error.text[0]));
-    if (rc == LS_OK)
+    LS_ASSERT(status == LS_OK || (status == LS_EDATA && error.text[0]));
+    if (status == LS_OK)
         round_trip(&bpe, (const unsigned char *)"abcaabbccabcabcaaabbbcccbacbacxa", 32);
     data_bpe_release(&bpe);
     return 0;

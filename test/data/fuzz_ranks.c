@@ -40,11 +40,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     memcpy(text + count, data + 1, bytes - 1);
     struct ls_error error = {0};
     struct ls_tokenizer tokenizer = {.name = strdup("fuzzed")};
-    int rc = data_tokenizer_parse_ranks(&tokenizer, patterns[data[0] / 8 % 5],
-                                        (struct data_named_text){"file", text, count + bytes - 1},
-                                        &error);
-    LS_ASSERT(rc == LS_OK || (rc == LS_EDATA && error.text[0]));
-    if (rc == LS_OK)
+    int status = data_tokenizer_parse_ranks(
+        &tokenizer, patterns[data[0] / 8 % 5],
+        (struct data_named_text){"file", text, count + bytes - 1}, &error);
+    LS_ASSERT(status == LS_OK || (status == LS_EDATA && error.text[0]));
+    if (status == LS_OK)
         round_trip(&tokenizer);
     data_tokenizer_release(&tokenizer);
     free(text);

@@ -34,8 +34,8 @@ static void use(const struct ls_tokenizer *tokenizer)
     LS_ASSERT(ls_encoder_new(tokenizer, &encoder, &error) == LS_OK);
     for (int special = 0; special < 2; special++) {
         const struct ls_encode_options options = {.special = special, .around = special};
-        int rc = ls_encode_with(encoder, text, sizeof text - 1, &options, &ids, &error);
-        LS_ASSERT(rc == LS_OK || rc == LS_EDATA);
+        int status = ls_encode_with(encoder, text, sizeof text - 1, &options, &ids, &error);
+        LS_ASSERT(status == LS_OK || status == LS_EDATA);
     }
     for (int64_t i = 0; i < ids.count; i++)
         LS_ASSERT(ids.ids[i] >= 0 && ids.ids[i] < ls_tokenizer_vocabulary(tokenizer));
@@ -49,10 +49,11 @@ static void check(const char *text, size_t bytes)
 {
     struct ls_error error = {0};
     struct ls_tokenizer tokenizer = {.name = strdup("fuzzed")};
-    int rc = data_tokenizer_parse_json(&tokenizer, (struct data_named_text){"file", text, bytes},
-                                       (struct data_named_text){0}, &error);
-    LS_ASSERT(rc == LS_OK || ((rc == LS_EDATA || rc == LS_ENOTSUP) && error.text[0]));
-    if (rc == LS_OK)
+    int status =
+        data_tokenizer_parse_json(&tokenizer, (struct data_named_text){"file", text, bytes},
+                                  (struct data_named_text){0}, &error);
+    LS_ASSERT(status == LS_OK || ((status == LS_EDATA || status == LS_ENOTSUP) && error.text[0]));
+    if (status == LS_OK)
         use(&tokenizer);
     data_tokenizer_release(&tokenizer);
 }

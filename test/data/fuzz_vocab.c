@@ -12,10 +12,10 @@ static void check(const char *vocab, size_t bytes)
     struct ls_error error = {0};
     struct data_bpe bpe;
     int32_t eod = -1;
-    int rc = data_bpe_parse(&bpe, (struct data_named_text){"vocab", vocab, bytes},
-                            (struct data_named_text){"merges", "a b\n", 4}, &eod, &error);
-    LS_ASSERT(rc == LS_OK || (rc == LS_EDATA && error.text[0]));
-    LS_ASSERT(rc != LS_OK || (bpe.vocabulary > 256 && eod >= 0 && eod < bpe.vocabulary));
+    int status = data_bpe_parse(&bpe, (struct data_named_text){"vocab", vocab, bytes},
+                                (struct data_named_text){"merges", "a b\n", 4}, &eod, &error);
+    LS_ASSERT(status == LS_OK || (status == LS_EDATA && error.text[0]));
+    LS_ASSERT(status != LS_OK || (bpe.vocabulary > 256 && eod >= 0 && eod < bpe.vocabulary));
     data_bpe_release(&bpe);
 }
 

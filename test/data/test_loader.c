@@ -202,9 +202,9 @@ static void test_bad_token_is_reported_where_it_is_taken(void **state)
     int failures = 0;
     for (int64_t step = 0; step < 100; step++) {
         assert_int_equal(ls_loader_post(loader, step, 1), LS_OK);
-        int rc = ls_loader_take(loader, &inputs, &targets, NULL, &error);
-        if (rc) {
-            assert_int_equal(rc, LS_EDATA);
+        int status = ls_loader_take(loader, &inputs, &targets, NULL, &error);
+        if (status) {
+            assert_int_equal(status, LS_EDATA);
             assert_text_contains(error.text, "token 555 has id 60000; the vocabulary has 997");
             failures++;
         }
@@ -228,9 +228,9 @@ static void test_every_allocation_may_fail(void **state)
         struct ls_error error = {0};
         long live = support_live();
         support_fail_allocation(n);
-        int rc = ls_loader_new(&config, &loader, &error);
+        int status = ls_loader_new(&config, &loader, &error);
         support_fail_allocation(-1);
-        failed += rc != LS_OK;
+        failed += status != LS_OK;
         ls_loader_free(loader);
         assert_true(support_live() - live <=
                     1); /* a thread's own memory is kept by the C library */

@@ -312,9 +312,9 @@ static void test_bad_examples(void **state)
 static int open_store(struct ls_error *error)
 {
     struct ls_token_store *store = NULL;
-    int rc = ls_token_store_open(path_of("c_train"), &store, error);
+    int status = ls_token_store_open(path_of("c_train"), &store, error);
     ls_token_store_close(store);
-    return rc;
+    return status;
 }
 
 static void refused(const struct ls_text *mask, const char *part)

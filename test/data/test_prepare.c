@@ -94,9 +94,9 @@ static void assert_refused(const struct ls_prepare_config *config, int code, con
     struct ls_error error = {0};
     struct ls_prepare_report report;
     char names[2048];
-    int rc = ls_data_prepare(config, &report, &error);
-    if (rc != code)
-        fail_msg("%s (%s), expected %s", ls_status_name(rc), error.text, ls_status_name(code));
+    int status = ls_data_prepare(config, &report, &error);
+    if (status != code)
+        fail_msg("%s (%s), expected %s", ls_status_name(status), error.text, ls_status_name(code));
     assert_text_contains(error.text, says);
     support_list(path_of("out"), names);
     assert_string_equal(names, "");
@@ -606,14 +606,14 @@ static void disk_fills(const struct ls_prepare_config *config)
     struct ls_error error = {0};
     struct ls_prepare_report report;
     char names[2048];
-    int rc = LS_ENOSPC, failures = 0, before_names = 0;
-    for (; rc; failures++) {
+    int status = LS_ENOSPC, failures = 0, before_names = 0;
+    for (; status; failures++) {
         support_fail_output(failures, ENOSPC);
-        rc = ls_data_prepare(config, &report, &error);
+        status = ls_data_prepare(config, &report, &error);
         support_fail_output(-1, 0);
-        if (rc) {
-            if (rc != LS_ENOSPC)
-                fail_msg("output %d failed: %s (%s)", failures, ls_status_name(rc), error.text);
+        if (status) {
+            if (status != LS_ENOSPC)
+                fail_msg("output %d failed: %s (%s)", failures, ls_status_name(status), error.text);
             assert_text_contains(error.text, "No space left");
         }
         support_list(path_of("out"), names);
@@ -725,13 +725,13 @@ static void test_every_allocation_may_fail(void **state)
         mkdir(path_of("out"), 0777);
         long live = support_live();
         support_fail_allocation(n);
-        int rc = ls_data_prepare(&config, &report, &error);
+        int status = ls_data_prepare(&config, &report, &error);
         support_fail_allocation(-1);
         if (support_live() != live)
             fail_msg("allocation %ld of %ld failed (%s): %ld blocks leaked", n, total, error.text,
                      support_live() - live);
         support_list(path_of("out"), names);
-        if (rc && *names)
+        if (status && *names)
             fail_msg("allocation %ld of %ld failed (%s): left %s", n, total, error.text, names);
     }
 }

@@ -133,10 +133,10 @@ static void ours(const char *record, char *out, size_t bytes)
     char *line = strdup(record);
     struct ls_text text = {0};
     struct ls_error error = {0};
-    int rc = data_record_text(line, strlen(line), "text", &text, &error);
-    size_t used = (size_t)snprintf(out, bytes, rc ? "-" : "+");
-    if (rc) {
-        assert_int_equal(rc, LS_EDATA);
+    int status = data_record_text(line, strlen(line), "text", &text, &error);
+    size_t used = (size_t)snprintf(out, bytes, status ? "-" : "+");
+    if (status) {
+        assert_int_equal(status, LS_EDATA);
         assert_text_contains(error.text, "expected");
         assert_int_equal(text.count, 0);
     }

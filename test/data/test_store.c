@@ -251,9 +251,9 @@ static void test_ids_past_the_vocabulary(void **state)
 static int open_fails(const char *spec, struct ls_error *error)
 {
     struct ls_token_store *store = NULL;
-    int rc = ls_token_store_open(spec, &store, error);
+    int status = ls_token_store_open(spec, &store, error);
     assert_null(store);
-    return rc;
+    return status;
 }
 
 #define BROKEN(change, says)                                                                       \

@@ -563,9 +563,9 @@ static void test_patterns_that_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_error error = {0};
         struct data_splitter *splitter;
-        int rc = data_splitter_new(cases[i].pattern, DATA_ONIGURUMA, true, &splitter, &error);
-        if (rc != LS_ENOTSUP && rc != LS_EDATA)
-            fail_msg("%s: %s", cases[i].pattern, ls_status_name(rc));
+        int status = data_splitter_new(cases[i].pattern, DATA_ONIGURUMA, true, &splitter, &error);
+        if (status != LS_ENOTSUP && status != LS_EDATA)
+            fail_msg("%s: %s", cases[i].pattern, ls_status_name(status));
         assert_text_contains(error.text, cases[i].says);
         assert_text_contains(error.text, cases[i].pattern);
     }
@@ -745,12 +745,12 @@ static int parse(const char *vocab, size_t vocab_bytes, const char *merges, stru
 {
     struct data_bpe bpe;
     int32_t eod;
-    int rc =
+    int status =
         data_bpe_parse(&bpe, (struct data_named_text){"vocab.json", vocab, vocab_bytes},
                        (struct data_named_text){"merges.txt", merges, strlen(merges)}, &eod, error);
-    if (!rc)
+    if (!status)
         data_bpe_release(&bpe);
-    return rc;
+    return status;
 }
 
 /* vocab with the first `from` replaced by `to`. */
@@ -764,9 +764,9 @@ static int parse_replaced(const struct ls_text *vocab, const char *from, const c
     memcpy(copy, vocab->bytes, head);
     strcpy(copy + head, to);
     strcat(copy, at + strlen(from));
-    int rc = parse(copy, strlen(copy), merges, error);
+    int status = parse(copy, strlen(copy), merges, error);
     free(copy);
-    return rc;
+    return status;
 }
 
 static void test_malformed_vocabularies(void **state)
@@ -791,9 +791,9 @@ static void test_malformed_vocabularies(void **state)
     };
     struct ls_error error = {0};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        int rc = parse_replaced(&vocab, cases[i].from, cases[i].to, "#version: 0.2\n", &error);
-        if (rc != LS_EDATA)
-            fail_msg("case %zu (%s): %s", i, cases[i].says, ls_status_name(rc));
+        int status = parse_replaced(&vocab, cases[i].from, cases[i].to, "#version: 0.2\n", &error);
+        if (status != LS_EDATA)
+            fail_msg("case %zu (%s): %s", i, cases[i].says, ls_status_name(status));
         assert_text_contains(error.text, cases[i].says);
     }
     assert_int_equal(parse("", 0, "", &error), LS_EDATA);
@@ -823,9 +823,9 @@ static void test_malformed_merges(void **state)
     };
     struct ls_error error = {0};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        int rc = parse(vocab.bytes, vocab.count, cases[i].merges, &error);
-        if (rc != LS_EDATA)
-            fail_msg("case %zu (%s): %s", i, cases[i].says, ls_status_name(rc));
+        int status = parse(vocab.bytes, vocab.count, cases[i].merges, &error);
+        if (status != LS_EDATA)
+            fail_msg("case %zu (%s): %s", i, cases[i].says, ls_status_name(status));
         assert_text_contains(error.text, cases[i].says);
     }
     /* What is allowed: no version line, no last line end, none at all, DOS line ends. */
@@ -870,18 +870,18 @@ static int split_and_encode(const struct ls_tokenizer *tokenizer, struct ls_erro
     struct ls_text text = {0};
     static const char word[] =
         "the the aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-    int rc = data_splitter_new(DATA_PATTERN_GPT2, DATA_ONIGURUMA, true, &splitter, error);
-    if (!rc)
-        rc = ls_encoder_new(tokenizer, &encoder, error);
-    if (!rc)
-        rc = ls_encode(encoder, word, sizeof word - 1, &ids, error);
-    if (!rc)
-        rc = ls_decode(tokenizer, ids.ids, ids.count, &text, error);
+    int status = data_splitter_new(DATA_PATTERN_GPT2, DATA_ONIGURUMA, true, &splitter, error);
+    if (!status)
+        status = ls_encoder_new(tokenizer, &encoder, error);
+    if (!status)
+        status = ls_encode(encoder, word, sizeof word - 1, &ids, error);
+    if (!status)
+        status = ls_decode(tokenizer, ids.ids, ids.count, &text, error);
     ls_text_release(&text);
     ls_token_list_release(&ids);
     ls_encoder_free(encoder);
     data_splitter_free(splitter);
-    return rc;
+    return status;
 }
 
 static void test_every_allocation_may_fail(void **state)
@@ -897,9 +897,9 @@ static void test_every_allocation_may_fail(void **state)
     for (long n = 0; n < total; n++) {
         long live = support_live();
         support_fail_allocation(n);
-        int rc = split_and_encode(tokenizer, &error);
+        int status = split_and_encode(tokenizer, &error);
         support_fail_allocation(-1);
-        failed += rc != LS_OK;
+        failed += status != LS_OK;
         if (support_live() != live)
             fail_msg("allocation %ld of %ld failed: %ld blocks leaked", n, total,
                      support_live() - live);

@@ -96,9 +96,9 @@ static void test_what_is_refused(void **state)
         struct ls_error error = {0};
         struct ls_tokenizer *tokenizer = NULL;
         char *text = edited(cases[i].family, cases[i].from, cases[i].to);
-        int rc = make(text, NULL, &tokenizer, &error);
-        if (rc != LS_ENOTSUP && rc != LS_EDATA)
-            fail_msg("case %zu (%s): %s", i, cases[i].says, ls_status_name(rc));
+        int status = make(text, NULL, &tokenizer, &error);
+        if (status != LS_ENOTSUP && status != LS_EDATA)
+            fail_msg("case %zu (%s): %s", i, cases[i].says, ls_status_name(status));
         assert_text_contains(error.text, cases[i].says);
         assert_text_contains(error.text, "tokenizer.json");
         free(text);
@@ -141,9 +141,9 @@ static void test_what_is_wrong(void **state)
         struct ls_error error = {0};
         struct ls_tokenizer *tokenizer = NULL;
         char *text = edited(cases[i].family, cases[i].from, cases[i].to);
-        int rc = make(text, NULL, &tokenizer, &error);
-        if (rc != LS_EDATA)
-            fail_msg("case %zu (%s): %s: %s", i, cases[i].says, ls_status_name(rc), error.text);
+        int status = make(text, NULL, &tokenizer, &error);
+        if (status != LS_EDATA)
+            fail_msg("case %zu (%s): %s: %s", i, cases[i].says, ls_status_name(status), error.text);
         assert_text_contains(error.text, cases[i].says);
         free(text);
     }
