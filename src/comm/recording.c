@@ -25,6 +25,7 @@ void ls_recording_release(struct ls_recording *recording)
     free(recording->transfers);
     free(recording->works);
     free(recording->works_table);
+    free(recording->works_after);
     *recording = (struct ls_recording){0};
 }
 
@@ -135,8 +136,11 @@ static bool works_grow(struct ls_recording *recording)
     struct ls_work *works = realloc(recording->works, (size_t)room * sizeof *works);
     if (works)
         recording->works = works;
+    int32_t *after = realloc(recording->works_after, (size_t)room * sizeof *after);
+    if (after)
+        recording->works_after = after;
     int32_t *table = calloc((size_t)room, sizeof *table);
-    if (!works || !table) {
+    if (!works || !after || !table) {
         free(table);
         return false;
     }
@@ -146,6 +150,24 @@ static bool works_grow(struct ls_recording *recording)
     for (int32_t i = 0; i < recording->works_count; i++)
         *work_place(recording, &works[i]) = i + 1;
     return true;
+}
+
+/* The index of a work, which is new or not. Works come in the order in which they came before: that
+ * is tried first. */
+static int32_t work_index(struct ls_recording *recording, const struct ls_work *work)
+{
+    int32_t last = recording->works_last, *after = last ? &recording->works_after[last - 1] : NULL;
+    if (after && *after && work_is(&recording->works[*after - 1], work))
+        return (recording->works_last = *after) - 1;
+    int32_t *place = work_place(recording, work);
+    if (*place == 0) {
+        recording->works_after[recording->works_count] = 0;
+        recording->works[recording->works_count++] = *work;
+        *place = recording->works_count;
+    }
+    if (after)
+        *after = *place;
+    return (recording->works_last = *place) - 1;
 }
 
 static void work_note(void *user, const struct ls_command *command, const struct ls_work *work,
@@ -159,13 +181,8 @@ static void work_note(void *user, const struct ls_command *command, const struct
         recording->incomplete = true;
         return;
     }
-    int32_t *place = work_place(recording, work);
-    if (*place == 0) {
-        recording->works[recording->works_count++] = *work;
-        *place = recording->works_count;
-    }
-    recording->done[recording->done_count++] =
-        (struct ls_recorded_work){.work = *place - 1, .pass = pass, .at = recording->clock++};
+    recording->done[recording->done_count++] = (struct ls_recorded_work){
+        .work = work_index(recording, work), .pass = pass, .at = recording->clock++};
 }
 
 struct ls_ops_watch ls_recording_watch(struct ls_recording *recording)

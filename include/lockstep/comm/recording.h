@@ -73,8 +73,9 @@ struct ls_recording {
     int64_t transfers_count, transfers_room;
     struct ls_work *works; /* each once */
     int32_t *works_table;  /* an open table of them, index + 1; its room is a power of two */
-    int32_t works_count, works_room;
-    bool incomplete; /* there was no memory to write down a work */
+    int32_t *works_after;  /* of each the one that came behind it when it came last, index + 1 */
+    int32_t works_count, works_room, works_last; /* works_last: of the last, index + 1 */
+    bool incomplete;                             /* there was no memory to write down a work */
     char **texts; /* an open table of those that entries point to; texts_room is a power of two */
     int64_t texts_count, texts_room;
 };
