@@ -147,7 +147,8 @@ static inline vec exp2_short(vec t)
     vec nearest = t + magic - magic;
     vec floor = nearest - (vec)((vec_int)(nearest > t) & (vec_int)vec_set(1.0f));
     vec r = t - floor;
-    r = (vec)((vec_int)r + (vec_int)(t < r + floor)); /* r + floor - t is exact where it matters */
+    /* r + floor - t is exact where it matters. */
+    r = (vec)((vec_bits)r + (vec_bits)(t < r + floor));
 #endif
     vec p = vec_set(0x1.b7f734p-7f);
     p = vec_fma(p, r, vec_set(0x1.abf868p-5f));
@@ -157,7 +158,7 @@ static inline vec exp2_short(vec t)
 #if defined(__AVX512F__)
     return _mm512_maskz_scalef_ps(keep, p, t); /* it takes the floor of its exponent itself */
 #else
-    vec_int power = (__builtin_convertvector(floor, vec_int) + 127) << 23;
+    vec_bits power = ((vec_bits) __builtin_convertvector(floor, vec_int) + 127) << 23;
     return (vec)((vec_int)(p * (vec)power) & keep);
 #endif
 }

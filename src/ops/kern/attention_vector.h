@@ -96,6 +96,7 @@ static inline vec vec_max(vec a, vec b)
 #endif
 
 typedef int32_t vec_int __attribute__((vector_size(LANES * 4)));
+typedef uint32_t vec_bits __attribute__((vector_size(LANES * 4))); /* whose sums wrap */
 
 /* a where a > b + margin, else b. */
 static inline vec vec_raise(vec a, vec b, float margin)
@@ -128,7 +129,7 @@ static inline vec vec_exp2(vec t)
     const vec magic = vec_set(0x1.8p23f);
     t = vec_max(vec_set(-127.0f), t);
     vec shifted = t + magic;
-    vec_int factor = ((vec_int)shifted << 23) + 0x3f800000;
+    vec_bits factor = ((vec_bits)shifted << 23) + 0x3f800000;
     return vec_exp2_fraction(t - (shifted - magic)) * (vec)factor;
 #endif
 }
@@ -161,8 +162,8 @@ static inline vec vec_tanh(vec x)
  * s = (m - 1) / (m + 1), by the series to s^11 (next term below 2e-11). */
 static inline vec vec_log2(vec x)
 {
-    vec_int exponent = ((vec_int)x - 0x3f3504f3) >> 23;
-    vec m = (vec)((vec_int)x - (exponent << 23));
+    vec_int exponent = (vec_int)((vec_bits)x - 0x3f3504f3) >> 23;
+    vec m = (vec)((vec_bits)x - ((vec_bits)exponent << 23));
     vec s = (m - vec_set(1.0f)) / (m + vec_set(1.0f)), s2 = s * s;
     vec p = vec_set(1.0f / 11);
     p = vec_fma(p, s2, vec_set(1.0f / 9));
