@@ -111,7 +111,7 @@ static int threads_run(const char *out, struct ls_error *error)
 {
     static struct ls_config configs[2];
     struct ls_config *config = &configs[disk == DISK_STUCK];
-    *turned = (struct turned_clock){0};
+    turned_begin(0);
     writes = 0;
     stands = false;
     if (config_make(config, folder, out, error))

@@ -249,7 +249,7 @@ static struct thread_job *threads_run(const char *out, bool calls)
     char key[PATH_MAX + 32];
     struct ls_error error = {0};
     job = (struct thread_job){.calls = calls};
-    *turned = (struct turned_clock){.ranks = RANKS};
+    turned_begin(RANKS);
     ls_config_defaults(&job.config);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         assert_int_equal(ls_config_set(&job.config, keys[i], &error), 0);

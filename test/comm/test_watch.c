@@ -18,7 +18,7 @@ static int to_tell; /* ranks that shall be told who is late */
 /* The clock turns by itself where some rank is to be late. */
 static void clock_begin(int count, int count_to_tell)
 {
-    *turned = (struct turned_clock){.ranks = count_to_tell ? count : 0};
+    turned_begin(count_to_tell ? count : 0);
     to_tell = count_to_tell;
 }
 

@@ -45,6 +45,22 @@ static struct turned_clock turned_own, *turned = &turned_own;
 static _Thread_local int64_t turned_ahead_ns;
 static void (*turned_before_wait)(void);
 
+/* As at first, with so many ranks. A rank that an earlier world left behind may still look. */
+static inline void turned_begin(int ranks)
+{
+    atomic_store(&turned->said, 0);
+    atomic_store(&turned->gave_up, false);
+    atomic_store(&turned->now_ns, 0);
+    atomic_store(&turned->turned_s, 0);
+    atomic_store(&turned->heard_s, 0);
+    for (int rank = 0; rank < TURNED_RANKS; rank++) {
+        atomic_store(&turned->rank[rank].looked_s, 0);
+        atomic_store(&turned->rank[rank].knows_s, 0);
+        atomic_store(&turned->rank[rank].away, 0);
+    }
+    atomic_store(&turned->ranks, ranks);
+}
+
 /* From here on the clock is that of all processes which name this file. */
 static inline void turned_share(const char *path)
 {
