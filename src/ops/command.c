@@ -26,6 +26,20 @@ void ls_command_operands(const struct ls_ops *ops, const struct ls_command *comm
     command->op->operands(ops, command->arguments, out);
 }
 
+void *ls_operand_pointer(const struct ls_command *command, const struct ls_operand *operand)
+{
+    void *pointer;
+    memcpy(&pointer, (const char *)command->arguments + operand->field, sizeof pointer);
+    return pointer;
+}
+
+void ls_operand_move(const struct ls_command *command, const struct ls_operand *operand,
+                     const void *pointer)
+{
+    char *arguments = (char *)(uintptr_t)command->arguments;
+    memcpy(arguments + operand->field, &pointer, sizeof pointer);
+}
+
 struct ls_operand *ops_operand(struct ls_operands *out, const void *arguments, const void *field,
                                size_t bytes, enum ls_access access)
 {
@@ -45,20 +59,10 @@ struct ls_operand *ops_operand(struct ls_operands *out, const void *arguments, c
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-enum { ARGUMENTS_ALIGN = 16, ROOM_MIN = 64 };
+enum { ARGUMENTS_ALIGN = 16 };
 
-static bool list_grow(struct ls_command_list *list, size_t bytes)
+static bool arguments_grow(struct ls_command_list *list, size_t bytes)
 {
-    if (list->count == list->room) {
-        int64_t room = ls_max(2 * list->room, ROOM_MIN);
-        const struct ls_op **op = realloc(list->op, (size_t)room * sizeof *op);
-        list->op = op ? op : list->op;
-        size_t *at = realloc(list->at, (size_t)room * sizeof *at);
-        list->at = at ? at : list->at;
-        if (!op || !at)
-            return false;
-        list->room = room;
-    }
     if (list->used + bytes <= list->bytes)
         return true;
     size_t room = 2 * list->bytes + bytes;
@@ -73,24 +77,23 @@ static bool list_grow(struct ls_command_list *list, size_t bytes)
 bool ls_command_list_add(struct ls_command_list *list, const struct ls_command *command)
 {
     size_t bytes = (size_t)ls_round_up((int64_t)command->op->bytes, ARGUMENTS_ALIGN);
-    if (!list_grow(list, bytes))
+    if (!arguments_grow(list, bytes) ||
+        !ls_list_grow(&list->list, list->count, &list->room, sizeof *list->list))
         return false;
     memcpy(list->arguments + list->used, command->arguments, command->op->bytes);
-    list->op[list->count] = command->op;
-    list->at[list->count++] = list->used;
+    list->list[list->count++] = (struct ls_kept_command){command->op, list->used};
     list->used += bytes;
     return true;
 }
 
 struct ls_command ls_command_list_get(const struct ls_command_list *list, int64_t i)
 {
-    return (struct ls_command){list->op[i], list->arguments + list->at[i]};
+    return (struct ls_command){list->list[i].op, list->arguments + list->list[i].at};
 }
 
 void ls_command_list_release(struct ls_command_list *list)
 {
-    free(list->op);
-    free(list->at);
+    free(list->list);
     free(list->arguments);
     *list = (struct ls_command_list){0};
 }

@@ -13,90 +13,86 @@ enum {
 
 /* ---- elementwise ----------------------------------------------------------------------------- */
 
-struct momentum_call {
-    struct ls_update update; /* without master and compute */
-    struct ls_muon_momentum muon;
-    void *m;
-    float *direction;
+/* What the two differ in. */
+struct muon_call;
+struct muon_kind {
+    int flops;    /* of an element */
+    double moved; /* of four bytes each, for an element */
+    void (*share)(const struct ls_ops *ops, const struct muon_call *c, int64_t begin, int64_t end);
 };
 
-static struct ls_work momentum_work(const struct ls_ops *ops, const void *arguments)
+/* The momentum has no master and no compute, the step no gradients and nothing of its own but
+ * scale and orthogonal. */
+struct muon_call {
+    const struct muon_kind *kind;
+    struct ls_update update;
+    struct ls_muon_momentum muon;
+    float scale;
+    void *m;
+    float *direction;
+    const float *orthogonal;
+};
+
+static struct ls_work muon_work(const struct ls_ops *ops, const void *arguments)
 {
-    const struct momentum_call *c = arguments;
+    const struct muon_call *c = arguments;
     (void)ops;
-    return ops_pass(LS_WORK_UPDATE, LS_F32, c->update.count, 1, 6, 4);
+    return ops_pass(LS_WORK_UPDATE, LS_F32, c->update.count, 1, c->kind->flops, c->kind->moved);
 }
 
-static void momentum_operands(const struct ls_ops *ops, const void *arguments,
-                              struct ls_operands *out)
+static void muon_operands(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
 {
-    const struct momentum_call *c = arguments;
+    const struct muon_call *c = arguments;
+    const size_t bytes = ops_bytes(LS_F32, c->update.count);
     (void)ops;
     ops_update_operands(&c->update, c, out);
     ops_operand(out, c, &c->m, ops_bytes(c->update.moment_type, c->update.count), LS_READS_WRITES);
-    ops_operand(out, c, &c->direction, ops_bytes(LS_F32, c->update.count), LS_WRITES);
+    ops_operand(out, c, &c->direction, bytes, LS_WRITES);
+    ops_operand(out, c, &c->orthogonal, bytes, LS_READS);
 }
 
-static int momentum_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+static int muon_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
 {
-    const struct momentum_call *c = arguments;
+    const struct muon_call *c = arguments;
     (void)error;
     OPS_EACH_SHARE (ops, c->update.count, c->update.count, ALIGN)
-        ops->kernels->muon->momentum(&c->update, &c->muon, c->m, c->direction, begin, end);
+        c->kind->share(ops, c, begin, end);
     return LS_OK;
+}
+
+static const struct ls_op muon_op = {sizeof(struct muon_call), muon_work, muon_operands, muon_run};
+
+static void momentum_share(const struct ls_ops *ops, const struct muon_call *c, int64_t begin,
+                           int64_t end)
+{
+    ops->kernels->muon->momentum(&c->update, &c->muon, c->m, c->direction, begin, end);
 }
 
 void ls_muon_momentum(struct ls_ops *ops, const struct ls_update *update,
                       const struct ls_muon_momentum *muon, void *m, float *direction)
 {
-    static const struct ls_op op = {sizeof(struct momentum_call), momentum_work, momentum_operands,
-                                    momentum_run};
-    struct momentum_call call = {*update, *muon, m, direction};
+    static const struct muon_kind kind = {6, 4, momentum_share};
+    struct muon_call call = {&kind, *update, *muon, 0, m, direction, NULL};
     call.update.master = NULL;
     call.update.compute = NULL;
-    ops_submit(ops, &op, &call);
+    ops_submit(ops, &muon_op, &call);
 }
 
-struct muon_step_call {
-    struct ls_update update; /* without gradients */
-    float scale;
-    const float *orthogonal;
-};
-
-static struct ls_work muon_step_work(const struct ls_ops *ops, const void *arguments)
+static void step_share(const struct ls_ops *ops, const struct muon_call *c, int64_t begin,
+                       int64_t end)
 {
-    const struct muon_step_call *c = arguments;
-    (void)ops;
-    return ops_pass(LS_WORK_UPDATE, LS_F32, c->update.count, 1, 4, 3.5);
-}
-
-static void muon_step_operands(const struct ls_ops *ops, const void *arguments,
-                               struct ls_operands *out)
-{
-    const struct muon_step_call *c = arguments;
-    (void)ops;
-    ops_update_operands(&c->update, c, out);
-    ops_operand(out, c, &c->orthogonal, ops_bytes(LS_F32, c->update.count), LS_READS);
-}
-
-static int muon_step_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
-{
-    const struct muon_step_call *c = arguments;
-    (void)error;
-    OPS_EACH_SHARE (ops, c->update.count, c->update.count, ALIGN)
-        ops->kernels->muon->step(&c->update, c->scale, c->orthogonal, begin, end);
-    return LS_OK;
+    ops->kernels->muon->step(&c->update, c->scale, c->orthogonal, begin, end);
 }
 
 void ls_muon_update(struct ls_ops *ops, const struct ls_update *update, float scale,
                     const float *orthogonal)
 {
-    static const struct ls_op op = {sizeof(struct muon_step_call), muon_step_work,
-                                    muon_step_operands, muon_step_run};
-    struct muon_step_call call = {*update, scale, orthogonal};
+    static const struct muon_kind kind = {4, 3.5, step_share};
+    struct muon_call call = {.kind = &kind, .update = *update, .scale = scale};
+    call.orthogonal = orthogonal;
     call.update.gradient = NULL;
     call.update.second = NULL;
-    ops_submit(ops, &op, &call);
+    ops_submit(ops, &muon_op, &call);
 }
 
 /* ---- passes of Newton-Schulz ----------------------------------------------------------------- */

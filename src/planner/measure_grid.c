@@ -180,16 +180,27 @@ static struct ls_token_sum leaves_of(int64_t rows)
                                  LS_ONTO_NOTHING};
 }
 
+/* An op begins that has a norm. */
+static struct ls_norm norm_begin(struct grid *grid, int64_t rows, bool forward)
+{
+    begin(grid);
+    return (struct ls_norm){
+        .rows = rows,
+        .channels = WIDTH,
+        .act = grid->act,
+        .epsilon = 1e-5f,
+        .weight = from_memory(grid, LS_F32, WIDTH),
+        .bias = from_memory(grid, LS_F32, WIDTH),
+        .mean = forward ? to_memory(grid, LS_F32, rows) : from_memory(grid, LS_F32, rows),
+        .rstd = forward ? to_memory(grid, LS_F32, rows) : from_memory(grid, LS_F32, rows),
+    };
+}
+
 static void put_norm(struct grid *grid, int64_t rows)
 {
     enum ls_dtype act = grid->act;
     int64_t all = rows * WIDTH;
-    struct ls_norm norm = {.rows = rows, .channels = WIDTH, .act = act, .epsilon = 1e-5f};
-    begin(grid);
-    norm.weight = from_memory(grid, LS_F32, WIDTH);
-    norm.bias = from_memory(grid, LS_F32, WIDTH);
-    norm.mean = to_memory(grid, LS_F32, rows);
-    norm.rstd = to_memory(grid, LS_F32, rows);
+    const struct ls_norm norm = norm_begin(grid, rows, true);
     const void *x = flow(grid, act, all), *residual = from_memory(grid, act, all);
     void *sum = to_memory(grid, act, all);
     ls_layernorm_forward(&grid->idle, &norm, x, residual, sum, to_memory(grid, act, all));
@@ -199,11 +210,7 @@ static void put_norm_backward(struct grid *grid, int64_t rows)
 {
     enum ls_dtype act = grid->act;
     int64_t all = rows * WIDTH;
-    struct ls_norm norm = {.rows = rows, .channels = WIDTH, .act = act, .epsilon = 1e-5f};
-    begin(grid);
-    norm.weight = from_memory(grid, LS_F32, WIDTH);
-    norm.mean = from_memory(grid, LS_F32, rows);
-    norm.rstd = from_memory(grid, LS_F32, rows);
+    const struct ls_norm norm = norm_begin(grid, rows, false);
     const void *h = from_memory(grid, act, all), *dy = flow(grid, act, all);
     const void *around = from_memory(grid, act, all);
     ls_layernorm_backward_input(&grid->idle, &norm, h, dy, around, to_memory(grid, act, all));

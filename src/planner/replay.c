@@ -23,20 +23,6 @@ struct ls_replay {
     size_t numbers; /* bytes of operands that are whole numbers, which have places of their own */
 };
 
-static void *pointer_of(const struct ls_command *command, const struct ls_operand *operand)
-{
-    void *pointer;
-    memcpy(&pointer, (const char *)command->arguments + operand->field, sizeof pointer);
-    return pointer;
-}
-
-static void pointer_set(const struct ls_command *command, const struct ls_operand *operand,
-                        void *pointer)
-{
-    char *arguments = (char *)(uintptr_t)command->arguments;
-    memcpy(arguments + operand->field, &pointer, sizeof pointer);
-}
-
 static size_t room_of(size_t bytes)
 {
     return (size_t)ls_round_up((int64_t)bytes, 64);
@@ -62,7 +48,7 @@ static int places_find(struct ls_replay *r, struct ls_error *error)
         const struct ls_command command = ls_command_list_get(&r->commands, i);
         ls_command_operands(&r->ops, &command, &operands);
         for (int o = 0; o < operands.count; o++) {
-            uintptr_t from = (uintptr_t)pointer_of(&command, &operands.list[o]);
+            uintptr_t from = (uintptr_t)ls_operand_pointer(&command, &operands.list[o]);
             if (operands.list[o].below)
                 r->numbers += room_of(operands.list[o].bytes);
             else
@@ -127,11 +113,11 @@ static void commands_place(struct ls_replay *r, size_t numbers_at)
             const struct ls_operand *operand = &operands.list[o];
             if (operand->below) {
                 numbers_fill((int32_t *)(void *)numbers, operand);
-                pointer_set(&command, operand, numbers);
+                ls_operand_move(&command, operand, numbers);
                 numbers += room_of(operand->bytes);
             } else {
-                pointer_set(&command, operand,
-                            place_of(r, (uintptr_t)pointer_of(&command, operand)));
+                ls_operand_move(&command, operand,
+                                place_of(r, (uintptr_t)ls_operand_pointer(&command, operand)));
             }
         }
     }

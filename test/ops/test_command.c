@@ -48,20 +48,6 @@ static struct ls_command_list commands_of(const struct every_op *op)
 
 /* ---- memory that faults where no operand is -------------------------------------------------- */
 
-static void *pointer_of(const struct ls_command *command, const struct ls_operand *operand)
-{
-    void *pointer;
-    memcpy(&pointer, (const char *)command->arguments + operand->field, sizeof pointer);
-    return pointer;
-}
-
-static void pointer_set(const struct ls_command *command, const struct ls_operand *operand,
-                        const void *pointer)
-{
-    char *arguments = (char *)(uintptr_t)command->arguments;
-    memcpy(arguments + operand->field, &pointer, sizeof pointer);
-}
-
 /* Bytes that end where memory ends. */
 static unsigned char *guarded(size_t bytes)
 {
@@ -95,7 +81,7 @@ static void run_guarded(struct ls_ops *ops, const struct ls_command *command,
         const struct ls_operand *operand = &operands->list[i];
         out[i] = guarded(operand->bytes);
         fill(out[i], operand, written);
-        pointer_set(command, operand, out[i]);
+        ls_operand_move(command, operand, out[i]);
         if (operand->access == LS_READS) {
             unsigned char *page = (unsigned char *)((uintptr_t)out[i] / PAGE * PAGE);
             size_t room = (size_t)(out[i] + operand->bytes - page);
@@ -206,7 +192,7 @@ static void test_wrong_operands_are_caught(void **state)
         ls_command_operands(&idle, &(struct ls_command){told_by, command.arguments}, &operands);
         taken = 0;
         for (int i = 0; i < operands.count; i++)
-            pointer_set(&command, &operands.list[i], next_address());
+            ls_operand_move(&command, &operands.list[i], next_address());
         int status = tried(&command);
         if (lie == NOT_READ)
             assert_true(WIFEXITED(status) && WEXITSTATUS(status) == DIFFERENT);
@@ -238,7 +224,8 @@ static void test_lists_keep_arguments(void **state)
         assert_int_equal(operands.count, 2);
         for (int o = 0; o < 2; o++) {
             assert_int_equal(operands.list[o].bytes, i + 1);
-            assert_ptr_equal(pointer_of(&command, &operands.list[o]), addresses + (o + 1) * i);
+            assert_ptr_equal(ls_operand_pointer(&command, &operands.list[o]),
+                             addresses + (o + 1) * i);
         }
     }
     ls_command_list_release(&list);

@@ -5,10 +5,10 @@
  * and submits it. struct ls_ops is what commands are submitted to: it runs each at once, or, idle,
  * touches nothing; and it tells whoever watches.
  *
- *   struct ls_ops_watch watch = {.begin = keep, .user = &list};   ops->watch = &watch
- *   ... ops ...                                                   keep copies op->bytes of
- * arguments ls_command_operands(&ops, &command, &operands)                where its buffers are,
- * and how large ls_submit(&ops, &command, &error)                             the same op again
+ *   struct ls_ops_watch watch = {.begin = keep, .user = &list};
+ *   ops->watch = &watch                        keep may copy op->bytes of arguments
+ *   ls_command_operands(ops, &command, &out)   where its buffers are, and how large
+ *   ls_submit(ops, &command, &error)           the same op again
  *
  * Arguments hold no pointer but those to operands, and to constants of the program: given a copy of
  * them with other operands, an op does the same on other memory.
@@ -55,10 +55,19 @@ int ls_submit(struct ls_ops *ops, const struct ls_command *command, struct ls_er
 void ls_command_operands(const struct ls_ops *ops, const struct ls_command *command,
                          struct ls_operands *out);
 
+/* Local. Where an operand of the command lies, and that it lies elsewhere: of a copy of its
+ * arguments, which is changed. */
+void *ls_operand_pointer(const struct ls_command *command, const struct ls_operand *operand);
+void ls_operand_move(const struct ls_command *command, const struct ls_operand *operand,
+                     const void *pointer);
+
 /* Commands that were kept, with copies of their arguments. */
+struct ls_kept_command {
+    const struct ls_op *op;
+    size_t at; /* where its arguments begin */
+};
 struct ls_command_list {
-    const struct ls_op **op; /* [count] */
-    size_t *at;              /* [count]: where its arguments begin */
+    struct ls_kept_command *list; /* [count] */
     int64_t count, room;
     unsigned char *arguments;
     size_t used, bytes;
