@@ -153,6 +153,10 @@ $(BUILD)/test/train/test_offload_faults: private LDFLAGS_BASE += $(call wrap,ls_
 	ls_tier_room_take tier_settle ls_optimizer_step)
 $(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_start)
 $(BUILD)/test/infer/test_generate: private LDFLAGS_BASE += $(call wrap,ls_device_memory)
+# These run commands late (test/support/late_queue.h).
+LATE     := $(addprefix $(BUILD)/test/,train/test_commands train/test_golden)
+$(LATE): private LDFLAGS_BASE += $(call wrap,ls_arena_init ls_submit ls_ops_synchronise ls_trainer_step)
+$(BUILD)/test/train/test_commands: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
 # These share a clock among their ranks (test/support/turned_clock.h).
 TURNED   := $(addprefix $(BUILD)/test/,cmd/test_disk cmd/test_hang comm/test_watch comm/test_watch_mpi \
 	train/test_drift train/test_drift_mpi)
@@ -164,7 +168,6 @@ $(BUILD)/test/parallel/test_pipeline_bubble: private LDFLAGS_BASE += $(call wrap
 $(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_peak)
 $(BUILD)/test/planner/test_search: private LDFLAGS_BASE += $(call wrap,ls_simulation_new)
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read ls_loader_take)
-$(BUILD)/test/train/test_commands: private LDFLAGS_BASE += $(call wrap,ls_submit ls_arena_init)
 $(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test comm_record)
 # These run commands in their own processes, on a clock of their own.

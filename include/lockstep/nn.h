@@ -509,9 +509,9 @@ const void *ls_model_output(const struct ls_model *model, int layer, int slot);
 const float *ls_model_losses(const struct ls_model *model);
 /* The same of each row: minus the log-probability of its target, 0 where that is -1, [M]. */
 const float *ls_model_row_losses(const struct ls_model *model);
-/* And with batch->likeliest the token of the largest logit, the lowest of equal ones, [M]; -1 where
- * no logit is a number. */
-const int32_t *ls_model_likeliest(const struct ls_model *model);
+/* And with batch->likeliest minus the token of the largest logit, the lowest of equal ones, [M];
+ * -inf where no logit is a number. */
+const float *ls_model_likeliest(const struct ls_model *model);
 /* The gradient of layer's input after its backward_input (layer >= 1), [N, C] act, until the next
  * layer's but one. */
 const void *ls_model_input_gradient(const struct ls_model *model, int layer);

@@ -94,7 +94,7 @@ void found_take(const struct found_rows *rows, const struct ls_micro_batch *batc
                 uint64_t *found)
 {
     const float *loss = ls_model_row_losses(rows->model);
-    const int32_t *likeliest = batch->likeliest ? ls_model_likeliest(rows->model) : NULL;
+    const float *likeliest = batch->likeliest ? ls_model_likeliest(rows->model) : NULL;
     int64_t row = 0;
     for (int i = 0; i < rows->segment_count; i++)
         row += sequence * rows->segments[i].count;
@@ -102,7 +102,7 @@ void found_take(const struct found_rows *rows, const struct ls_micro_batch *batc
         for (int64_t k = 0; k < rows->segments[i].count; k++, row++)
             if (batch->targets[row] >= 0)
                 found[rows->segments[i].first + k] =
-                    found_of(loss[row], likeliest && likeliest[row] == batch->targets[row]);
+                    found_of(loss[row], likeliest && likeliest[row] == (float)-batch->targets[row]);
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -190,7 +190,7 @@ int runner_forward(struct ls_runner *r, struct ls_model *model, struct ls_micro_
             status = stage_run(r, model, stage, batch, error);
     }
     ls_trace_set(r->parts.trace, LS_TRACE_STAGE, -1);
-    return status;
+    return status ? status : ls_ops_synchronise(r->parts.ops, error);
 }
 
 /* ---- one token ------------------------------------------------------------------------------- */
@@ -214,5 +214,5 @@ int ls_runner_next(struct ls_runner *r, int32_t token, const float **logits, str
         status = runner_forward(r, ls_decoder_model(r->decoder), &batch, error);
     if (!status)
         *logits = ls_decoder_end(r->decoder, r->parts.ops);
-    return status;
+    return status ? status : ls_ops_synchronise(r->parts.ops, error);
 }

@@ -186,20 +186,25 @@ static int32_t token_draw(const struct writing *w, const struct written *t, cons
 }
 
 /* found[i] = the token behind the i-th run that ends, above the bits of its log-probability. */
-static void tokens_draw(struct writing *w, const float *logits)
+static int tokens_draw(struct writing *w, const float *logits, struct ls_error *error)
 {
+    struct ls_ops *ops = w->r->parts.ops;
+    int status = ls_ops_synchronise(ops, error);
     int64_t padded = w->r->parts.layout->model.vocab_padded, count = 0;
-    for (int i = 0; i < w->run_count; i++)
+    for (int i = 0; i < w->run_count && !status; i++)
         if (w->runs[i].ends) {
             w->drawn[count] =
                 token_draw(w, &w->texts[w->runs[i].sequence], logits + count * padded);
             count++;
         }
-    if (w->g->logprobs && count)
-        ls_decoder_losses(w->r->decoder, w->r->parts.ops, w->drawn, w->losses);
+    if (w->g->logprobs && count) {
+        ls_decoder_losses(w->r->decoder, ops, w->drawn, w->losses);
+        status = ls_ops_synchronise(ops, error);
+    }
     for (int64_t i = 0; i < count; i++)
         w->found[i] = (uint64_t)w->drawn[i] << 32 |
                       (w->g->logprobs ? found_of(w->losses[i], false) & 0xffffffffu : 0);
+    return status;
 }
 
 /* Behind those of the drawn tokens stand those of the rows' targets. */
@@ -219,7 +224,7 @@ static int step_run(struct writing *w, int64_t *ending, struct ls_error *error)
     const float *logits = status ? NULL : ls_decoder_end(r->decoder, r->parts.ops);
     memset(w->found, 0, (size_t)(*ending + w->row_count) * sizeof *w->found);
     if (logits)
-        tokens_draw(w, logits);
+        status = tokens_draw(w, logits, error);
     for (int64_t i = 0; logits && scored && i < w->row_count; i++)
         if (w->targets[i] >= 0)
             w->found[*ending + i] = found_of(ls_model_row_losses(model)[i], false);

@@ -134,6 +134,9 @@ int check_stepped(const struct layer_run *run, int status)
 {
     if (!watched(run) || status)
         return status;
+    status = ls_ops_synchronise(run->ops, run->error);
+    if (status)
+        return status;
     zones_check(run);
     if (run->phase != PHASE_WEIGHT) {
         end(run, run->check->ended, run->check->time);

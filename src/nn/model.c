@@ -324,7 +324,7 @@ const float *ls_model_row_losses(const struct ls_model *model)
     return model->losses.rows;
 }
 
-const int32_t *ls_model_likeliest(const struct ls_model *model)
+const float *ls_model_likeliest(const struct ls_model *model)
 {
     return model->losses.likeliest;
 }

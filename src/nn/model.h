@@ -11,7 +11,7 @@
 struct head_losses {
     float *rows;         /* [M] */
     float *sequences;    /* [sequences] */
-    int32_t *likeliest;  /* [M] of a batch that asks for them; NULL in training */
+    float *likeliest;    /* [M] of a batch that asks for them; NULL in training */
     int64_t group_units; /* units whose logits exist at once */
 };
 

@@ -15,7 +15,6 @@ struct head_buffers {
     struct exchange gather, reduce;
     void *logits;                 /* [group_units * unit rows, V] */
     float *max, *sums;            /* [group rows], [2, group rows] where the vocabulary is split */
-    float *place;                 /* [group rows] of the largest logit; not in training */
     float *partial[PARTIALS_MAX]; /* [V, C] each: subtrees of the weight gradient */
     int partials;
 };
@@ -81,10 +80,8 @@ static struct head_buffers buffers_take(const struct ls_model *model, const stru
         b.max = ls_arena_take(arena, (size_t)rows * sizeof(float));
     if (model->tp.size > 1)
         b.sums = ls_arena_take(arena, (size_t)(2 * rows) * sizeof(float));
-    if (!model->options.training) {
-        b.place = ls_arena_take(arena, (size_t)rows * sizeof(float));
+    if (!model->options.training)
         return b;
-    }
     b.reduce = exchange_reduce(model, arena);
     partials_take(model, s->weight, arena, &b);
     return b;
@@ -106,7 +103,7 @@ static void head_constants(struct ls_model *model, struct ls_arena *arena,
     losses->sequences = ls_arena_take(arena, (size_t)model->options.sequences * sizeof(float));
     losses->group_units = group_of(model, s->weight);
     if (!model->options.training)
-        losses->likeliest = ls_arena_take(arena, (size_t)model->rows_max * sizeof(int32_t));
+        losses->likeliest = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
 }
 
 /* ---- groups of units ------------------------------------------------------------------------- */
@@ -142,18 +139,16 @@ static int group_likeliest(struct walk *walk, int64_t first_row, int64_t rows)
     const struct ls_model *model = run->model;
     struct head_buffers *b = &walk->buffers;
     struct ls_cross_entropy op = loss_of(walk, rows);
-    int32_t *likeliest = model->losses.likeliest + first_row;
+    float *likeliest = model->losses.likeliest + first_row;
     int status = LS_OK;
     LS_ASSERT(likeliest && model->config.vocab < 1 << 24);
     ls_cross_entropy_max(run->ops, &op, b->logits, b->max);
     if (model->tp.size > 1)
         status = ls_all_reduce_max_f32(model->tp.comm, b->max, rows, run->error);
     if (!status)
-        ls_cross_entropy_place(run->ops, &op, b->logits, b->max, b->place);
+        ls_cross_entropy_place(run->ops, &op, b->logits, b->max, likeliest);
     if (!status && model->tp.size > 1)
-        status = ls_all_reduce_max_f32(model->tp.comm, b->place, rows, run->error);
-    for (int64_t i = 0; i < rows && !status && !run->ops->idle; i++)
-        likeliest[i] = b->place[i] > -INFINITY ? (int32_t)-b->place[i] : -1;
+        status = ls_all_reduce_max_f32(model->tp.comm, likeliest, rows, run->error);
     return status;
 }
 

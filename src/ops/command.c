@@ -19,6 +19,12 @@ int ls_submit(struct ls_ops *ops, const struct ls_command *command, struct ls_er
     return status;
 }
 
+int ls_ops_synchronise(struct ls_ops *ops, struct ls_error *error)
+{
+    (void)ops, (void)error;
+    return LS_OK;
+}
+
 void ls_command_operands(const struct ls_ops *ops, const struct ls_command *command,
                          struct ls_operands *out)
 {

@@ -103,13 +103,13 @@ struct schulz_kind {
     enum ls_work_kind work;
     int flops, moved;
     int64_t align;
+    bool with_sum; /* `with` is a struct ls_exact_sum; else as large as x */
     void (*rows)(const struct ls_ops *ops, const struct schulz_call *c, int64_t begin, int64_t end);
 };
 struct schulz_call {
     const struct schulz_kind *kind;
     int64_t rows, cols;
-    float factor;
-    const float *with;
+    const void *with;
     float *x;
 };
 
@@ -125,8 +125,12 @@ static void schulz_operands(const struct ls_ops *ops, const void *arguments,
 {
     const struct schulz_call *c = arguments;
     (void)ops;
-    ops_operand(out, c, &c->with, ops_bytes(LS_F32, c->rows * c->cols), LS_READS);
-    ops_operand(out, c, &c->x, ops_bytes(LS_F32, c->rows * c->cols), LS_READS_WRITES);
+    const size_t bytes = ops_bytes(LS_F32, c->rows * c->cols);
+    if (c->kind->with_sum)
+        ops_operand_ids(ops_operand(out, c, &c->with, sizeof(struct ls_exact_sum), LS_READS), 0, 1);
+    else
+        ops_operand(out, c, &c->with, bytes, LS_READS);
+    ops_operand(out, c, &c->x, bytes, LS_READS_WRITES);
 }
 
 static int schulz_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -141,10 +145,11 @@ static int schulz_run(struct ls_ops *ops, const void *arguments, struct ls_error
 static const struct ls_op schulz_op = {sizeof(struct schulz_call), schulz_work, schulz_operands,
                                        schulz_run};
 
-static void scale_rows(const struct ls_ops *ops, const struct schulz_call *c, int64_t begin,
-                       int64_t end)
+static void unit_rows(const struct ls_ops *ops, const struct schulz_call *c, int64_t begin,
+                      int64_t end)
 {
-    ops->kernels->muon->scale(c->factor, c->x, begin, end);
+    const float factor = (float)(1 / fmax(sqrt(ls_exact_value(c->with)), 1e-7));
+    ops->kernels->muon->scale(factor, c->x, begin, end);
 }
 
 static void mirror_rows(const struct ls_ops *ops, const struct schulz_call *c, int64_t begin,
@@ -162,8 +167,8 @@ static void mirror_rows(const struct ls_ops *ops, const struct schulz_call *c, i
 /* What is above the diagonal, from below it. */
 static void mirror(struct ls_ops *ops, int64_t n, float *x)
 {
-    static const struct schulz_kind kind = {LS_WORK_COPY, 0, 1, SQUARE, mirror_rows};
-    ops_submit(ops, &schulz_op, &(struct schulz_call){&kind, n, n, 0, NULL, x});
+    static const struct schulz_kind kind = {LS_WORK_COPY, 0, 1, SQUARE, false, mirror_rows};
+    ops_submit(ops, &schulz_op, &(struct schulz_call){&kind, n, n, NULL, x});
 }
 
 static void polynomial_rows(const struct ls_ops *ops, const struct schulz_call *c, int64_t begin,
@@ -174,8 +179,8 @@ static void polynomial_rows(const struct ls_ops *ops, const struct schulz_call *
 
 static void polynomial(struct ls_ops *ops, int64_t n, const float *gram, float *square)
 {
-    static const struct schulz_kind kind = {LS_WORK_ADD, 4, 3, 1, polynomial_rows};
-    ops_submit(ops, &schulz_op, &(struct schulz_call){&kind, n, n, 0, gram, square});
+    static const struct schulz_kind kind = {LS_WORK_ADD, 4, 3, 1, false, polynomial_rows};
+    ops_submit(ops, &schulz_op, &(struct schulz_call){&kind, n, n, gram, square});
 }
 
 /* ---- Newton-Schulz --------------------------------------------------------------------------- */
@@ -188,17 +193,18 @@ static int64_t smaller(const struct ls_newton_schulz *op)
 int64_t ls_newton_schulz_work(const struct ls_newton_schulz *op)
 {
     int64_t n = smaller(op);
-    return ls_round_up(op->rows * op->cols, ALIGN) + 2 * ls_round_up(n * n, ALIGN);
+    int64_t products = 2 * ls_round_up(n * n, ALIGN);
+    int64_t sum = (int64_t)(sizeof(struct ls_exact_sum) / sizeof(float));
+    return ls_round_up(op->rows * op->cols, ALIGN) + ls_max(products, ls_round_up(sum, ALIGN));
 }
 
-static void normalise(struct ls_ops *ops, int64_t count, float *x)
+/* sum: where the squares are added; the host need not see what they come to. */
+static void normalise(struct ls_ops *ops, int64_t count, float *x, struct ls_exact_sum *sum)
 {
-    struct ls_exact_sum sum;
-    ls_exact_clear(&sum);
-    ls_squared_norm(ops, count, x, NULL, &sum);
-    float factor = (float)(1 / fmax(sqrt(ls_exact_value(&sum)), 1e-7));
-    static const struct schulz_kind kind = {LS_WORK_UPDATE, 1, 2, ALIGN, scale_rows};
-    ops_submit(ops, &schulz_op, &(struct schulz_call){&kind, count, 1, factor, NULL, x});
+    static const struct schulz_kind kind = {LS_WORK_UPDATE, 1, 2, ALIGN, true, unit_rows};
+    ls_fill_zero(ops, sizeof *sum, sum);
+    ls_squared_norm(ops, count, x, NULL, sum);
+    ops_submit(ops, &schulz_op, &(struct schulz_call){&kind, count, 1, sum, x});
 }
 
 /* product is of the whole; its rows of a band begin at a_step elements of A each. */
@@ -309,7 +315,7 @@ int ls_newton_schulz(struct ls_ops *ops, const struct ls_newton_schulz *op, floa
 {
     float *other = work, *gram = work + ls_round_up(op->rows * op->cols, ALIGN);
     int status = LS_OK;
-    normalise(ops, op->rows * op->cols, x);
+    normalise(ops, op->rows * op->cols, x, (struct ls_exact_sum *)(void *)gram); /* before it */
     for (int i = 0; i < op->steps && !status; i++) {
         status = iterate(ops, op, x, other, gram, error);
         float *was = x;

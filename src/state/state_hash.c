@@ -51,6 +51,9 @@ static int slice_digest(struct ls_state *state, int i, int array, struct ls_dige
 static int digest_held(struct ls_state *state, struct held *held, struct ls_error *error)
 {
     *held = (struct held){0};
+    int status = ls_ops_synchronise(state->ops, error);
+    if (status)
+        return status;
     for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&state->optimizer->config);
          s++) {
         for (int i = 0; i < state->params->count; i++) {
@@ -58,7 +61,7 @@ static int digest_held(struct ls_state *state, struct held *held, struct ls_erro
             struct ls_digest digest;
             if (s >= ls_state_arrays(state, param))
                 continue;
-            int status = slice_digest(state, i, s, &digest, error);
+            status = slice_digest(state, i, s, &digest, error);
             if (status)
                 return status;
             ls_digest_merge(&held->all, &digest);

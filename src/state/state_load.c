@@ -126,6 +126,8 @@ static int checkpoint_apply(struct ls_state *state, const struct ls_checkpoint *
     fingerprint_check(state, checkpoint);
     status = ls_zero_settle(state->zero, state->ops, error);
     if (!status)
+        status = ls_ops_synchronise(state->ops, error);
+    if (!status)
         status = array_load(state, checkpoint->model, LS_STATE_PARAMETERS, error);
     int arrays = ls_optimizer_states_most(&state->optimizer->config);
     for (int s = 0; s < arrays && !status && !checkpoint->state.fresh; s++)

@@ -54,12 +54,13 @@ static int64_t token_of_row(const struct ls_trainer *t, int64_t r)
     return t->segments[i].first + r;
 }
 
-void digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
-                         const struct ls_micro_batch *micro, const void *rows)
+int digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
+                        const struct ls_micro_batch *micro, const void *rows,
+                        struct ls_error *error)
 {
     struct tensor_digests *d = t->digests;
     if (!d || (!t->layout.sp && t->coordinates[LS_AXIS_TP] > 0))
-        return; /* without sequence parallel all tp ranks hold the same */
+        return LS_OK; /* without sequence parallel all tp ranks hold the same */
     int64_t held = micro->tokens / t->layout.size[LS_AXIS_CP], channels = t->config.model.channels;
     int64_t first = 0, count = micro->sequences * held;
     if (t->layout.sp)
@@ -67,7 +68,8 @@ void digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
     struct ls_digest *digest = &d->list[kind == DIGEST_OUTPUT ? layer : 2 * d->layers - 1 - layer];
     enum { PIECE = 256 };
     float piece[PIECE];
-    for (int64_t r = 0; r < count; r++) {
+    int status = ls_ops_synchronise(&t->ops, error);
+    for (int64_t r = 0; r < count && !status; r++) {
         int64_t sequence = micro->first_sequence + (first + r) / held;
         int64_t token = sequence * micro->tokens + token_of_row(t, (first + r) % held);
         for (int64_t c = 0; c < channels; c += PIECE) {
@@ -81,6 +83,7 @@ void digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
             ls_digest_floats(digest, "stream", token * channels + c, n, values);
         }
     }
+    return status;
 }
 
 struct noting {
@@ -114,8 +117,10 @@ static int gradients_note(struct ls_trainer *t, const float *gradient, struct ls
     struct noting noting = {t, gradient};
     if (ls_comm_rank(t->groups[LS_GROUP_COPIES]) > 0)
         return LS_OK;
-    return ls_slices_visit_gradient(&t->memory.optimizer, t->memory.slices, t->params.count,
-                                    gradient, piece_note, &noting, error);
+    int status = ls_ops_synchronise(&t->ops, error);
+    return status ? status
+                  : ls_slices_visit_gradient(&t->memory.optimizer, t->memory.slices,
+                                             t->params.count, gradient, piece_note, &noting, error);
 }
 
 int digests_finish(struct ls_trainer *t, const float *gradient, struct ls_error *error)

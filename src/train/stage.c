@@ -137,8 +137,8 @@ static int layer_forward(struct ls_trainer *t, const struct train_batch *batch, 
     if (!status && trains)
         status = gradient_end(t, batch, t->params.head_region, m, error);
     if (!status && !head)
-        digests_note_stream(t, DIGEST_OUTPUT, layer, micro,
-                            ls_model_output(t->memory.model, layer, micro->slot));
+        status = digests_note_stream(t, DIGEST_OUTPUT, layer, micro,
+                                     ls_model_output(t->memory.model, layer, micro->slot), error);
     if (!status && head)
         ls_copy(&t->ops, (size_t)micro->sequences * sizeof(float), ls_model_losses(t->memory.model),
                 t->losses + ls_dp_micro_batch(&batch->share, m).offset);
@@ -212,8 +212,8 @@ static int layer_backward_input(struct ls_trainer *t, int layer, int last,
         status = ls_layer_backward_input(t->memory.model, &t->ops, layer, micro, error);
     weights_leave(t, layer);
     if (!status)
-        digests_note_stream(t, DIGEST_INPUT_GRADIENT, layer, micro,
-                            ls_model_input_gradient(t->memory.model, layer));
+        status = digests_note_stream(t, DIGEST_INPUT_GRADIENT, layer, micro,
+                                     ls_model_input_gradient(t->memory.model, layer), error);
     return status;
 }
 

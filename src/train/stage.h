@@ -51,8 +51,9 @@ enum digest_kind { DIGEST_OUTPUT, DIGEST_INPUT_GRADIENT };
 void digests_release(struct tensor_digests *digests);
 void digests_begin(struct tensor_digests *digests);
 /* rows [M, channels] act: the residual stream behind layer, or the gradient of what it reads. */
-void digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
-                         const struct ls_micro_batch *micro, const void *rows);
+int digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
+                        const struct ls_micro_batch *micro, const void *rows,
+                        struct ls_error *error);
 /* Collective. With the final gradients. */
 int digests_finish(struct ls_trainer *t, const float *gradient, struct ls_error *error);
 

@@ -196,14 +196,21 @@ static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error 
     return status ? status : ls_wait(&send, error);
 }
 
-/* The global norm: squares are added exactly, so it does not matter who holds what. */
-static int norm_reduce(struct ls_trainer *t, struct gradient *gradient, struct ls_error *error)
+/* What the host needs to know of a gradient before it updates with it, and the one place in a step
+ * where it waits for the device: the losses, which each forward left in t->losses, and the global
+ * norm, whose squares are added exactly, so that it does not matter who holds what. */
+static int gradient_judge(struct ls_trainer *t, const struct train_batch *batch,
+                          struct gradient *gradient, struct ls_error *error)
 {
     struct ls_exact_sum sum;
     ls_exact_clear(&sum);
     int status = ls_gradient_square(&t->memory.optimizer, t->memory.slices, t->params.count,
                                     gradient->values, &t->ops, &sum, error);
+    if (!status)
+        status = ls_ops_synchronise(&t->ops, error);
     status = tiers_agree(t, status, error);
+    if (!status)
+        status = loss_reduce(t, batch, &gradient->loss, error);
     if (!status)
         status = ls_all_reduce_exact(t->groups[LS_GROUP_OWNERS], &sum, error);
     gradient->norm = sqrt(ls_exact_value(&sum)) / gradient->scale;
@@ -224,12 +231,10 @@ static int gradient_compute(struct ls_trainer *t, const struct train_batch *batc
     status = ls_zero_gradient_finish(t->memory.zero, &t->ops, &values, NULL, error);
     if (!status)
         status = tied_exchange(t, values, error);
-    if (!status)
-        status = loss_reduce(t, batch, &gradient->loss, error);
     gradient->values = values;
     gradient->scale = batch->loss_scale;
     if (!status)
-        status = norm_reduce(t, gradient, error);
+        status = gradient_judge(t, batch, gradient, error);
     if (!status)
         status = digests_finish(t, values, error);
     stage_pass_end(t, before);

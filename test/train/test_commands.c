@@ -1,9 +1,10 @@
-/* A step is its commands: kept while it runs, and submitted again on memory as it was before the
- * step, they give the step's bits. So nothing else writes what a step computes with. */
+/* A step is its commands. Kept while it runs, and submitted again on memory as it was before the
+ * step, they give the step's bits: nothing else writes what a step computes with. Run late, when
+ * the host waits for them, they give its bits too: the host waits before it reads. */
 #include "../support/config_words.h"
 #include "../support/examples.h"
+#include "../support/late_queue.h"
 #include "../support/scratch.h"
-#include "../support/wrapped.h"
 
 #include <lockstep/train.h>
 
@@ -13,9 +14,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* ---- what is kept of a step ------------------------------------------------------------------ */
 
@@ -23,28 +27,17 @@ enum { LOST = 20 };
 static struct ls_command_list kept;
 static bool keeps, forgets; /* forgets: a broken twin, which leaves one out */
 static const struct ls_ops *used;
-static struct ls_arena *memory; /* the trainer's: the last that was taken, but for workspaces */
 
-WRAPPED(ls_submit);
-int __wrap_ls_submit(struct ls_ops *ops, const struct ls_command *command, struct ls_error *error)
+static void keep(const struct ls_ops *ops, const struct ls_command *command)
 {
     used = ops;
     if (keeps && forgets && kept.count == LOST)
         forgets = false;
     else if (keeps)
         assert_true(ls_command_list_add(&kept, command));
-    return __real_ls_submit(ops, command, error);
 }
 
-WRAPPED(ls_arena_init);
-int __wrap_ls_arena_init(struct ls_arena *arena, size_t size, struct ls_error *error)
-{
-    if (size != ls_ops_workspace_bytes(1))
-        memory = arena;
-    return __real_ls_arena_init(arena, size, error);
-}
-
-/* ---- tests ----------------------------------------------------------------------------------- */
+/* ---- recipes --------------------------------------------------------------------------------- */
 
 #define TINY                                                                                       \
     "model.vocab=260 model.vocab_multiple=16 model.layers=2 model.channels=64 model.heads=4 "      \
@@ -79,38 +72,68 @@ static int setup(void **state)
     return 0;
 }
 
+/* A trainer of that recipe, and what it needs. */
+struct tried {
+    const char *words;
+    struct ls_comm *self;
+    struct ls_trainer *t;
+    struct ls_step_report report;
+    struct ls_error error;
+};
+
+static void must(const struct tried *tried, int status)
+{
+    if (status)
+        fail_msg("%s: %s", tried->words, tried->error.text);
+}
+
+/* It has made a step. */
+static void begin(struct tried *tried, const char *words, const char *directory)
+{
+    *tried = (struct tried){.words = words};
+    struct ls_config config = config_of_words(
+        "%s data.train=%s/some_train data.valid=%s/some_train", words, directory, directory);
+    must(tried, ls_comm_self_new(&tried->self, &tried->error));
+    must(tried, ls_trainer_new(&config, tried->self, NULL, &tried->t, &tried->error));
+    if (late_queue.open) /* the host makes them, of what is on the device */
+        must(tried, ls_trainer_digests_enable(tried->t, &tried->error));
+    must(tried, ls_trainer_step(tried->t, &tried->report, &tried->error));
+}
+
+static void end(struct tried *tried)
+{
+    ls_trainer_free(tried->t);
+    ls_comm_free(tried->self);
+}
+
+/* ---- submitted again ------------------------------------------------------------------------- */
+
 /* A step and the same again from its commands. */
 static bool same_again(const char *words, const char *directory)
 {
-    struct ls_config config = config_of_words("%s data.train=%s/some_train", words, directory);
-    struct ls_error error = {0};
-    struct ls_step_report report;
-    struct ls_trainer *t = NULL;
-    struct ls_comm *self = NULL;
-    if (ls_comm_self_new(&self, &error) || ls_trainer_new(&config, self, NULL, &t, &error) ||
-        ls_trainer_step(t, &report, &error))
-        fail_msg("%s: %s", words, error.text);
+    struct tried tried;
+    late_watch = keep;
+    begin(&tried, words, directory);
+    const struct ls_arena *memory = late_queue.arena;
     unsigned char *before = malloc(memory->size), *after = malloc(memory->size);
     assert_true(before && after);
     memcpy(before, memory->base, memory->size);
     keeps = true;
-    if (ls_trainer_step(t, &report, &error))
-        fail_msg("%s: %s", words, error.text);
+    must(&tried, ls_trainer_step(tried.t, &tried.report, &tried.error));
     keeps = false;
     memcpy(after, memory->base, memory->size);
     memcpy(memory->base, before, memory->size);
     struct ls_ops ops = *used;
     for (int64_t i = 0; i < kept.count; i++) {
         const struct ls_command command = ls_command_list_get(&kept, i);
-        if (__real_ls_submit(&ops, &command, &error))
-            fail_msg("%s: %s", words, error.text);
+        must(&tried, __real_ls_submit(&ops, &command, &tried.error));
     }
     bool same = memcmp(memory->base, after, memory->size) == 0;
     bool moved = memcmp(before, after, memory->size) != 0;
     assert_true(moved && kept.count > 50);
     ls_command_list_release(&kept);
-    ls_trainer_free(t);
-    ls_comm_free(self);
+    late_watch = NULL;
+    end(&tried);
     free(before);
     free(after);
     return same;
@@ -130,11 +153,117 @@ static void test_a_lost_command_is_seen(void **state)
     assert_false(forgets);
 }
 
+/* ---- run late -------------------------------------------------------------------------------- */
+
+/* All that a run tells: two steps, with open memory the digests of their tensors, an evaluation, a
+ * text, the state. */
+struct told {
+    struct ls_step_report steps[2];
+    struct ls_digest digests[200], hash;
+    int digests_count;
+    struct ls_eval_report evaluation;
+    char text[200];
+};
+
+static void tell(const char *words, const char *directory, struct told *told)
+{
+    struct tried tried;
+    char name[200], *text;
+    memset(told, 0, sizeof *told);
+    begin(&tried, words, directory);
+    told->steps[0] = tried.report;
+    must(&tried, ls_trainer_evaluate(tried.t, &told->evaluation, &tried.error));
+    must(&tried, ls_trainer_sample(tried.t, "0000", &text, &tried.error));
+    assert_true(strlen(text) > 4);
+    snprintf(told->text, sizeof told->text, "%s", text);
+    free(text);
+    must(&tried, ls_trainer_step(tried.t, &told->steps[1], &tried.error));
+    told->digests_count = ls_trainer_digest_count(tried.t);
+    assert_true(told->digests_count <= 200);
+    for (int i = 0; i < told->digests_count; i++)
+        ls_trainer_digest(tried.t, i, name, sizeof name, &told->digests[i]);
+    must(&tried, ls_trainer_hash(tried.t, &told->hash, &tried.error));
+    end(&tried);
+}
+
+/* Whether all that is told is the same when commands run late. */
+static bool same_late(const char *words, const char *directory)
+{
+    struct told now, then;
+    tell(words, directory, &now);
+    late = true;
+    tell(words, directory, &then);
+    late = false;
+    bool same = now.digests_count == then.digests_count &&
+                memcmp(now.digests, then.digests, sizeof now.digests) == 0 &&
+                memcmp(&now.hash, &then.hash, sizeof now.hash) == 0 &&
+                strcmp(now.text, then.text) == 0 &&
+                memcmp(&now.evaluation, &then.evaluation, sizeof now.evaluation) == 0;
+    for (int i = 0; i < 2; i++)
+        same &= now.steps[i].loss_bits == then.steps[i].loss_bits &&
+                now.steps[i].grad_norm == then.steps[i].grad_norm;
+    return same;
+}
+
+static void test_late_commands_are_the_step(void **state)
+{
+    for (int i = 0; i < 2 * RECIPES; i++) {
+        late_queue.waits = 0;
+        late_queue.open = i / RECIPES;
+        if (!same_late(recipes[i % RECIPES], *state))
+            fail_msg("%s: other bits where commands run late", recipes[i % RECIPES]);
+        assert_true(late_queue.waits > 2);
+    }
+    late_queue.open = false;
+}
+
+/* ---- broken twins ---------------------------------------------------------------------------- */
+
+static enum { TOUCHES_NOTHING, READS, WRITES } host;
+WRAPPED(ls_layer_backward_weight);
+int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
+                                    const struct ls_micro_batch *batch,
+                                    const struct ls_gradient *gradient, struct ls_error *error)
+{
+    if (host == READS && layer == 2)
+        (void)*(const volatile char *)ls_model_output(model, layer, batch->slot);
+    if (host == WRITES && layer == 2)
+        *(volatile float *)gradient->flat = 0;
+    return __real_ls_layer_backward_weight(model, ops, layer, batch, gradient, error);
+}
+
+/* What the host may do where memory is open, and not where it is the device's. */
+static void test_a_host_that_touches_memory_faults(void **state)
+{
+    for (int does = READS; does <= WRITES; does++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            signal(SIGSEGV, SIG_DFL);
+            host = does;
+            _exit(same_late(recipes[0], *state) ? 0 : 1);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    }
+}
+
+static void test_a_host_that_does_not_wait_is_seen(void **state)
+{
+    late_queue.deaf = true;
+    assert_false(same_late(recipes[0], *state));
+    late_queue.deaf = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_commands_are_the_step),
         cmocka_unit_test(test_a_lost_command_is_seen),
+        cmocka_unit_test(test_late_commands_are_the_step),
+        cmocka_unit_test(test_a_host_that_touches_memory_faults),
+        cmocka_unit_test(test_a_host_that_does_not_wait_is_seen),
     };
     return cmocka_run_group_tests_name("commands of a step", tests, setup, scratch_teardown);
 }

@@ -50,6 +50,10 @@ struct ls_command {
 /* Local. Runs the command; what the functions of the other headers refuse is not looked for again.
  */
 int ls_submit(struct ls_ops *ops, const struct ls_command *command, struct ls_error *error);
+/* Local. Waits until every command has ended that was submitted. Only then may the host read what
+ * they wrote, and give other values to memory of its own that they read: a device may be behind.
+ * The CPU is not: it runs a command where it is submitted. */
+int ls_ops_synchronise(struct ls_ops *ops, struct ls_error *error);
 /* Local. The operands of a command when ops runs it (some are in the layout of an instruction
  * set). */
 void ls_command_operands(const struct ls_ops *ops, const struct ls_command *command,
