@@ -279,7 +279,7 @@ void ls_digest_hex(const struct ls_digest *digest, char text[33]);
 /* ---- the order of sums ---------------------------------------------------------------------- */
 
 /* The tree over n leaves splits at the largest power of two below n: leaves [0, split) are the left
- * child, [split, n) the right one. Any n > 1 works. (ARCHITECTURE.md: the law of sums, S3.) */
+ * child, [split, n) the right one. Any n > 1 works (law of sums, S1 and S2). */
 static inline int64_t ls_tree_split(int64_t n)
 {
     int64_t split = 1;

@@ -2,12 +2,12 @@
  *
  *     text -> tokenizer -> token store -> sample order -> loader -> inputs and targets
  *
- *   struct ls_tokenizer      bytes to ids and back: `byte`, or byte-pair encoding from
- * tokenizer.json, a tiktoken rank file, or GPT-2's pair of files ls_data_prepare          corpora
- * to Megatron stores, with a train / validation split struct ls_token_store    read-only view of
- * Megatron .bin/.idx, llm.c and nanoGPT token files struct ls_sample_order   which sample comes
- * when: a keyed permutation, no state struct ls_loader         a prefetch thread that fills batches
- * ahead of the step struct ls_distributed_sampler   PyTorch's DistributedSampler
+ *   struct ls_tokenizer      bytes to ids and back: `byte`, or byte-pair encoding from files
+ *   ls_data_prepare          corpora to Megatron stores, with a train / validation split
+ *   struct ls_token_store    read-only view of Megatron .bin/.idx, llm.c and nanoGPT token files
+ *   struct ls_sample_order   which sample comes when: a keyed permutation, no state
+ *   struct ls_loader         a prefetch thread that fills batches ahead of the step
+ *   struct ls_distributed_sampler   PyTorch's DistributedSampler
  *
  * A typical reader:
  *
@@ -60,16 +60,16 @@ void ls_token_list_release(struct ls_token_list *list);
 void ls_text_release(struct ls_text *text);
 
 /* spec is one of
- *   "byte"                     ids 0-255 are the bytes, 256 ends a document; vocabulary 257
- *   a directory                that holds tokenizer.json (and tokenizer_config.json, if it is
- * there); or vocab.json and merges.txt, or gpt2-vocab.json and gpt2-merges.txt; or one rank file,
- * PATTERN.tiktoken "FILE.json"                a tokenizer.json by path "VOCAB.json,MERGES.txt"
- * GPT-2's files by path "PATTERN.tiktoken" by path, or "PATTERN:FILE" a rank file; PATTERN is gpt2,
- * r50k_base, cl100k_base, o200k_base, llama3, qwen or tekken doc/data.md says what of
- * tokenizer.json is supported. What is not is LS_ENOTSUP, by name and place; nothing is passed over
- * in silence. A vocab.json maps tokens to ids 0 to n - 1 without holes and holds the 256 bytes,
- * every merge's parts and result, and "<|endoftext|>", which ends a document. LS_EDATA names file,
- * line or token and what was expected; LS_EIO where a file cannot be read. */
+ *   "byte"                   ids 0-255 are the bytes, 256 ends a document; vocabulary 257
+ *   a directory              of tokenizer.json (and tokenizer_config.json), of vocab.json and
+ *                            merges.txt (or gpt2-...), or of one rank file, PATTERN.tiktoken
+ *   "FILE.json", "VOCAB.json,MERGES.txt", "PATTERN.tiktoken", "PATTERN:FILE"    these by path
+ * PATTERN is gpt2, r50k_base, cl100k_base, o200k_base, llama3, qwen or tekken. doc/data.md says
+ * what of tokenizer.json is supported; what is not is LS_ENOTSUP, by name and place. A vocab.json
+ * maps tokens to ids 0 to n - 1 without holes and holds the 256 bytes, every merge's parts and
+ * result, and "<|endoftext|>", which ends a document. LS_EDATA names file, line or token and what
+ * was expected; LS_EIO where a file cannot be read.
+ */
 enum { LS_VOCABULARY_BYTES_MAX = 64 << 20 }; /* of each file; 256,000 tokens take 35 MiB at most */
 int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_error *error);
 void ls_tokenizer_free(struct ls_tokenizer *tokenizer);

@@ -5,8 +5,8 @@
  * round's next phase may begin. Rounds are independent of each other. Every rank of the group makes
  * the same rounds and phases, and what one sends is what its peer expects.
  *
- *   all_reduce      phase 0: peers' parts of my piece come to scratch; finish adds them by the
- * tree; phase 1: sums go out. Short buffers are exchanged whole in one phase and added by everyone
+ *   all_reduce      phase 0: peers' parts of my piece come to scratch, finish adds them; phase 1:
+ *                   sums go out. Short buffers are exchanged whole in one phase, all add them
  *   reduce_scatter  as phase 0. In bf16, prepare rounds what goes out into the second half of
  *                   scratch, and what comes in takes the first
  *   broadcast       phase 0: the root deals pieces; phase 1: each passes its own on (van de Geijn).
