@@ -26,13 +26,14 @@
  *        all of them but 2 seq_tiles / cp.
  *   pp   per boundary to another rank a N C forwards and as much back; N = M, or ceil(M / tp) with
  *        sp. Once a step, for a table that is tied across stages, its shard's gradient each way.
- *   dp   with P the elements of the rank's parameters, d ranks of shard and r of replicate:
- *          zero 0      replicate 2 4 P (r - 1) / r; without replicate, of cp ranks, shard
- *                      2 4 P (cp - 1) / cp at every micro-batch
- *          zero 1      shard 4 (P / d) (d - 1) for gradients, once (with cp > 1 at every
- *                      micro-batch), and a (P / d) (d - 1) for parameters (4 for vectors);
- *                      replicate 2 4 (P / d) (r - 1) / r
- *          zero 2      gradients at every micro-batch; 2 bytes for 4 with numerics.reduce bf16
+ *   dp   with P the elements of the rank's parameters, d ranks of shard, r of replicate and L of
+ *        its leaves; in mode fast L is 1 with zero 0 and 1, the micro-batches with 2 and 3:
+ *          zero 0      L 2 4 P (d - 1) / d, an all-reduce of each leaf, on account of replicate
+ *                      where that axis has ranks, else of shard
+ *          zero 1, 2   shard L 4 (P / d) (d - 1) for gradients (2 bytes for 4 with
+ *                      numerics.reduce bf16), and a (P / d) (d - 1) for parameters (4 for vectors)
+ *                      replicate L 4 (P / d), the sum to the next replica; of the last one
+ *                      (L - 1 + r - 1) 4 (P / d). In mode fast 2 4 (P / d) (r - 1) / r, once
  *          zero 3      parameters at every forward and again at every backward (the embedding's
  *                      at the forward alone), or once a step without reshard_after_forward,
  *                      instead of once at the end
