@@ -16,6 +16,7 @@
 #include <lockstep/nn.h>
 #include <lockstep/ops.h>
 #include <lockstep/optim/loss_scale.h>
+#include <lockstep/parallel/zero.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,6 +50,7 @@ struct ls_optim_config {
     int64_t warmup_steps, decay_steps, cooldown_steps;
     enum ls_dtype moments; /* what states are kept in: LS_F32, or LS_BF16, rounded stochastically */
     float min_ratio;       /* the least learning rate, as a share of lr: linear, cosine, wsd */
+    uint64_t seed;         /* the recipe's: of the bits that round moments */
 };
 
 /* The learning rate of a step, counted from 1. Warm-up is linear, lr * step / warmup_steps; then
@@ -68,10 +70,10 @@ static inline int ls_param_states(const struct ls_optim_config *config,
 {
     return param->frozen ? 0 : ls_optimizer_states(config, param->hidden);
 }
-/* The key of the random bits that round a state of a parameter to bf16, from the recipe's seed:
- * purpose "round:exp_avg.h.0.attn.q.weight". */
+/* The key of the random bits that round a state of a parameter to bf16: purpose
+ * "round:exp_avg.h.0.attn.q.weight". */
 struct ls_philox_key ls_optimizer_rounding_key(const struct ls_optim_config *config, int state,
-                                               uint64_t seed, const struct ls_param *param);
+                                               const struct ls_param *param);
 /* What lr is multiplied by for a matrix of that shape. */
 float ls_muon_factor(enum ls_muon_scale scale, int64_t rows, int64_t cols);
 
@@ -81,10 +83,11 @@ enum { LS_OPTIM_MASTER, LS_OPTIM_STATE, LS_OPTIM_ARRAYS = LS_OPTIM_STATE + 2 };
 /* A run of parameters, as this rank owns them. Its arrays lie on the device, or all of them in the
  * optimizer's tier. */
 struct ls_slice {
-    int64_t count;
-    bool hidden;    /* Muon: of a hidden matrix, with one state */
-    bool frozen;    /* no gradient, no states: it is not updated. Values that are computed with in
-                     * another type are rounded to it */
+    /* What it is a run of, and which, with the places of its gradient: borrowed. A frozen one has
+     * no gradient and no states and is not updated; values that are computed with in another type
+     * are rounded to it. */
+    const struct ls_param *param;
+    const struct ls_zero_slice *part;
     bool half;      /* of a frozen one: it has no master, compute is all there is */
     bool lent;      /* the caller has a place for its master, on the device, or it has none */
     float *master;  /* [count]; NULL in a tier, and of half */
@@ -95,15 +98,7 @@ struct ls_slice {
     void *compute;     /* [count] the copy that is computed with, rewritten; NULL: the master is */
     bool compute_away; /* there is one, which comes and goes (struct ls_compute_places) */
     enum ls_dtype compute_type;
-    int64_t gradient;      /* place of its first element in the gradient */
-    bool gradient_away;    /* that lies in a tier, */
-    size_t gradient_place; /* there; a multiple of 4 */
-    int64_t second;        /* of a tied table's other gradient, added first; -1: there is none */
-    bool decay;            /* weight decay applies */
-    bool counted;          /* in the norm; false where another rank counts the same parameters */
-    /* Of moments in bf16: keys by state, and where the slice lies in the whole parameter. */
-    struct ls_philox_key rounding_key[2];
-    struct ls_places places;
+    struct ls_philox_key rounding_key[2]; /* by state; set by ls_optimizer_init */
 };
 
 /* Where slices lie whose masters the caller has no place for. */
@@ -131,11 +126,11 @@ struct ls_optimizer {
     struct ls_compute_places places; /* set by the caller where copies come and go */
 };
 /* Finds a place for each slice's states, and for its master unless lent: on the device (arena,
- * which may be measuring) or in the tier. rooms [count]: elements that each takes; at least its
- * count, the same on all ranks of a shard group, so that they need the same. */
+ * which may be measuring) or in the tier. Each takes its part's room, so that all ranks of a shard
+ * group need the same. */
 void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_config *config,
-                       struct ls_slice *slices, const int64_t *rooms, int count,
-                       const struct ls_optim_storage *storage, struct ls_arena *arena);
+                       struct ls_slice *slices, int count, const struct ls_optim_storage *storage,
+                       struct ls_arena *arena);
 
 /* Parameters whose hidden matrices Muon updates, with their specs, borrowed as the communicator is;
  * slice i is that of parameter i. */

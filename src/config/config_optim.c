@@ -25,6 +25,7 @@ struct ls_optim_config ls_config_optim(const struct ls_config *config)
         .decay_steps = o->decay_steps,
         .cooldown_steps = o->cooldown_steps,
         .min_ratio = (float)o->min_ratio,
+        .seed = config->model.seed,
     };
 }
 

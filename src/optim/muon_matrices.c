@@ -49,7 +49,7 @@ static int64_t staging_set(struct ls_muon *muon, const struct ls_slice *slices)
         const struct muon_matrix *matrix = &muon->owners.list[m];
         if (m > 0 && matrix->round != matrix[-1].round)
             round = 0;
-        bool away = slices && slices[matrix->index].gradient_away;
+        bool away = slices && slices[matrix->index].part->gradient_away;
         muon->staged[m] = away ? round : -1;
         if (away)
             round += ls_round_up(ls_dtensor_local_shape(&matrix->param->spec, 0, NULL), 16);
@@ -298,8 +298,7 @@ static int orthogonalise(struct ls_muon *muon, struct ls_ops *ops, const struct 
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-typedef int hook(void *user, int index, float *place, const struct ls_param *param,
-                 struct ls_error *error);
+typedef int hook(void *user, int index, float *place, struct ls_error *error);
 
 /* Calls a hook for this rank's parts of a round's matrices. */
 static void hook_call(struct ls_muon *muon, int round, const struct muon_hooks *hooks, hook *hook)
@@ -311,7 +310,7 @@ static void hook_call(struct ls_muon *muon, int round, const struct muon_hooks *
             continue;
         muon->place[m] = muon->staged[m] < 0 ? hooks->place(hooks->user, matrix->index)
                                              : muon->staging[round % 2] + muon->staged[m];
-        int status = hook(hooks->user, matrix->index, muon->place[m], matrix->param, &error);
+        int status = hook(hooks->user, matrix->index, muon->place[m], &error);
         if (!status || muon->failed)
             continue;
         muon->failed = status;
@@ -382,10 +381,9 @@ static float *rehearsal_place(void *user, int index)
     return muon->whole;
 }
 
-static int rehearsal_hook(void *user, int index, float *place, const struct ls_param *param,
-                          struct ls_error *error)
+static int rehearsal_hook(void *user, int index, float *place, struct ls_error *error)
 {
-    (void)user, (void)index, (void)place, (void)param, (void)error;
+    (void)user, (void)index, (void)place, (void)error;
     return LS_OK;
 }
 

@@ -41,10 +41,8 @@ int muon_source(const struct muon_matrix *matrix, int rank);
 struct muon_hooks {
     void *user;
     float *(*place)(void *user, int index); /* where it is, if its gradient is on the device */
-    int (*begin)(void *user, int index, float *place, const struct ls_param *param,
-                 struct ls_error *error);
-    int (*end)(void *user, int index, float *place, const struct ls_param *param,
-               struct ls_error *error);
+    int (*begin)(void *user, int index, float *place, struct ls_error *error);
+    int (*end)(void *user, int index, float *place, struct ls_error *error);
 };
 int muon_new(const struct ls_matrices *matrices, int ns_steps, struct ls_arena *arena,
              struct ls_muon **out, struct ls_error *error);

@@ -39,12 +39,12 @@ const char *ls_optimizer_state_name(const struct ls_optim_config *config, bool h
 }
 
 struct ls_philox_key ls_optimizer_rounding_key(const struct ls_optim_config *config, int state,
-                                               uint64_t seed, const struct ls_param *param)
+                                               const struct ls_param *param)
 {
     char purpose[256];
     snprintf(purpose, sizeof purpose, "round:%s.%s",
              ls_optimizer_state_name(config, param->hidden, state), param->name);
-    return ls_philox_key_of(seed, purpose);
+    return ls_philox_key_of(config->seed, purpose);
 }
 
 float ls_muon_factor(enum ls_muon_scale scale, int64_t rows, int64_t cols)
@@ -74,7 +74,7 @@ void ls_optimizer_release(struct ls_optimizer *optimizer)
 
 static const float *second_of(const struct ls_slice *slice, const float *gradient)
 {
-    return slice->second < 0 ? NULL : gradient + slice->second;
+    return slice->part->second < 0 ? NULL : gradient + slice->part->second;
 }
 
 struct squaring {
@@ -90,7 +90,7 @@ static int piece_square(void *user, int i, int64_t from, int64_t count, const fl
     const struct squaring *s = user;
     const float *second = second_of(&s->slices[i], s->gradient);
     (void)error;
-    if (s->slices[i].counted)
+    if (s->slices[i].param->owned)
         ls_squared_norm(s->ops, count, values, second ? second + from : NULL, s->sum);
     return LS_OK;
 }
@@ -136,8 +136,6 @@ static struct ls_update update_of(const struct updating *u, const struct piece *
 {
     const struct ls_slice *slice = piece->slice;
     const float *second = second_of(slice, u->step->gradient);
-    struct ls_places places = slice->places;
-    places.first += piece->from;
     bool rounds = piece->compute && slice->compute_type != LS_F32;
     return (struct ls_update){
         .count = piece->count,
@@ -148,11 +146,11 @@ static struct ls_update update_of(const struct updating *u, const struct piece *
         .second = second ? second + piece->from : NULL,
         .gradient_scale = u->step->gradient_scale,
         .lr = u->step->lr,
-        .weight_decay = slice->decay ? u->config->weight_decay : 0.0f,
+        .weight_decay = slice->param->decay ? u->config->weight_decay : 0.0f,
         .moment_type = u->config->moments,
         .rounding = {.key = {slice->rounding_key[0], slice->rounding_key[1]},
                      .step = u->step->step,
-                     .places = places},
+                     .places = ls_param_places(slice->param, slice->part->first + piece->from)},
     };
 }
 
@@ -198,7 +196,7 @@ static int window_update(void *user, const struct ls_window *window, struct ls_e
     if (status)
         return status;
     piece.master = slices_array(u->optimizer, slice, window, LS_OPTIM_MASTER);
-    for (int s = 0; s < ls_optimizer_states(u->config, slice->hidden); s++)
+    for (int s = 0; s < ls_optimizer_states(u->config, slice->param->hidden); s++)
         piece.state[s] = slices_array(u->optimizer, slice, window, LS_OPTIM_STATE + s);
     piece.gradient = slices_gradient(slice, window, u->step->gradient);
     piece_update(u, &piece);
@@ -211,9 +209,9 @@ static int window_update(void *user, const struct ls_window *window, struct ls_e
 struct hidden {
     const struct updating *updating;
     const struct ls_slice *slice;
-    const struct ls_param *param;
     void *compute;
-    float *place; /* [slice->count] the gradient, the direction, this rank's part of the result */
+    float *place; /* [slice->part->count] the gradient, the direction, this rank's part of the
+                     result */
 };
 
 static struct piece hidden_piece(const struct hidden *h, const struct ls_slice_piece *visited)
@@ -244,8 +242,8 @@ static int piece_end(void *user, const struct ls_slice_piece *visited, struct ls
     struct piece piece = hidden_piece(h, visited);
     piece.master = visited->values;
     struct ls_update update = update_of(h->updating, &piece);
-    float factor = ls_muon_factor(h->updating->config->muon_scale, h->param->global_rows,
-                                  h->param->global_cols);
+    float factor = ls_muon_factor(h->updating->config->muon_scale, h->slice->param->global_rows,
+                                  h->slice->param->global_cols);
     (void)error;
     ls_muon_update(h->updating->ops, &update, factor, piece.gradient);
     compute_copy(h->updating, &piece);
@@ -265,17 +263,16 @@ static int gradient_copy(void *user, int i, int64_t from, int64_t count, const f
 static float *hidden_place(void *user, int i)
 {
     const struct updating *u = user;
-    return u->step->gradient + u->slices[i].gradient;
+    return u->step->gradient + u->slices[i].part->gradient;
 }
 
 /* Before the parts meet: its momentum, and the direction in the gradient's place. */
-static int hidden_begin(void *user, int i, float *place, const struct ls_param *param,
-                        struct ls_error *error)
+static int hidden_begin(void *user, int i, float *place, struct ls_error *error)
 {
     const struct updating *u = user;
-    struct hidden hidden = {u, &u->slices[i], param, NULL, place};
+    struct hidden hidden = {u, &u->slices[i], NULL, place};
     int status = LS_OK;
-    if (hidden.slice->gradient_away)
+    if (hidden.slice->part->gradient_away)
         status = ls_slices_visit_gradient(u->optimizer, hidden.slice, 1, NULL, gradient_copy,
                                           &hidden, error);
     return status ? status
@@ -284,11 +281,10 @@ static int hidden_begin(void *user, int i, float *place, const struct ls_param *
 }
 
 /* And after: this rank's part of the orthogonal matrix is in that place. */
-static int hidden_end(void *user, int i, float *place, const struct ls_param *param,
-                      struct ls_error *error)
+static int hidden_end(void *user, int i, float *place, struct ls_error *error)
 {
     const struct updating *u = user;
-    struct hidden hidden = {u, &u->slices[i], param, NULL, place};
+    struct hidden hidden = {u, &u->slices[i], NULL, place};
     int status = slices_compute(u->optimizer, hidden.slice, i, &hidden.compute, error);
     return status ? status
                   : ls_slice_visit_array(u->optimizer, hidden.slice, LS_OPTIM_MASTER,
@@ -309,10 +305,11 @@ int ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
         return status;
     for (int i = 0; i < count && !status; i++) {
         const struct ls_slice *s = &slices[i];
-        const struct ls_window whole = {.index = i, .count = s->count};
-        if (s->frozen && s->compute_away) /* where others of its unit are written anew */
+        const struct ls_window whole = {.index = i, .count = s->part->count};
+        bool frozen = s->param->frozen;
+        if (frozen && s->compute_away) /* where others of its unit are written anew */
             status = slices_round(optimizer, ops, s, i, error);
-        else if (!slices_passes(s) && !s->frozen && !(optimizer->muon && s->hidden))
+        else if (!slices_passes(s) && !frozen && !(optimizer->muon && s->param->hidden))
             status = window_update(&u, &whole, error);
     }
     if (!status)

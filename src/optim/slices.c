@@ -15,7 +15,7 @@ static int arrays_most(const struct ls_optim_config *config)
 
 static int arrays_of(const struct ls_optim_config *config, const struct ls_slice *slice)
 {
-    return LS_OPTIM_STATE + (slice->frozen ? 0 : ls_optimizer_states(config, slice->hidden));
+    return LS_OPTIM_STATE + ls_param_states(config, slice->param);
 }
 
 static size_t element_bytes(const struct ls_optim_config *config, int array)
@@ -26,22 +26,22 @@ static size_t element_bytes(const struct ls_optim_config *config, int array)
 /* ---- places ---------------------------------------------------------------------------------- */
 
 /* Slices go to the tier in their order, until enough of the elements that may have gone. */
-static void slices_choose(struct ls_slice *slices, const int64_t *rooms, int count,
+static void slices_choose(struct ls_slice *slices, int count,
                           const struct ls_optim_storage *storage)
 {
     int64_t all = 0, gone = 0;
     for (int i = 0; i < count; i++)
-        all += slices[i].lent ? 0 : rooms[i];
+        all += slices[i].lent ? 0 : slices[i].part->room;
     for (int i = 0; i < count; i++) {
         slices[i].away = storage && storage->room && !slices[i].lent &&
                          (double)gone < storage->ratio * (double)all;
-        gone += slices[i].away ? rooms[i] : 0;
+        gone += slices[i].away ? slices[i].part->room : 0;
     }
 }
 
 /* The arrays of the slices that stay lie one behind the other. */
 static void array_take(const struct ls_optim_config *config, int array, struct ls_slice *slices,
-                       const int64_t *rooms, int count, struct ls_arena *arena)
+                       int count, struct ls_arena *arena)
 {
     bool masters = array == LS_OPTIM_MASTER;
     size_t bytes = element_bytes(config, array), used = 0;
@@ -59,7 +59,7 @@ static void array_take(const struct ls_optim_config *config, int array, struct l
                 slices[i].master = place;
             else
                 slices[i].state[array - LS_OPTIM_STATE] = place;
-            used += (size_t)ls_round_up(rooms[i], SLICE_ALIGN) * bytes;
+            used += (size_t)ls_round_up(slices[i].part->room, SLICE_ALIGN) * bytes;
         }
     }
 }
@@ -70,25 +70,26 @@ static void lane_widen(size_t *lane, size_t bytes)
 }
 
 void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_config *config,
-                       struct ls_slice *slices, const int64_t *rooms, int count,
-                       const struct ls_optim_storage *storage, struct ls_arena *arena)
+                       struct ls_slice *slices, int count, const struct ls_optim_storage *storage,
+                       struct ls_arena *arena)
 {
     *optimizer = (struct ls_optimizer){.config = *config,
                                        .tier = storage ? storage->tier : NULL,
                                        .gradient_tier = storage ? storage->gradient_tier : NULL};
-    int64_t window = 0;
-    slices_choose(slices, rooms, count, storage);
+    slices_choose(slices, count, storage);
     for (int a = 0; a < arrays_most(config); a++)
-        array_take(config, a, slices, rooms, count, arena);
+        array_take(config, a, slices, count, arena);
     size_t lanes[LS_PASS_LANES] = {0};
     for (int i = 0; i < count; i++) {
-        window = ls_min(rooms[i], WINDOW);
+        const int64_t room = slices[i].part->room, window = ls_min(room, WINDOW);
+        for (int s = 0; s < ls_param_states(config, slices[i].param); s++)
+            slices[i].rounding_key[s] = ls_optimizer_rounding_key(config, s, slices[i].param);
         for (int a = 0; a < arrays_of(config, &slices[i]) && slices[i].away; a++) {
             size_t bytes = element_bytes(config, a);
-            slices[i].place[a] = ls_tier_room_take(storage->room, (size_t)rooms[i] * bytes);
+            slices[i].place[a] = ls_tier_room_take(storage->room, (size_t)room * bytes);
             lane_widen(&lanes[a], (size_t)window * bytes);
         }
-        if (slices[i].gradient_away) /* which begins anywhere */
+        if (slices[i].part->gradient_away) /* which begins anywhere */
             lane_widen(&lanes[LANE_GRADIENT], (size_t)window * sizeof(float) + LS_TIER_ALIGN);
     }
     ls_pass_init(&optimizer->pass, lanes, arena);
@@ -112,16 +113,17 @@ struct walk {
 
 static bool is_walked(const struct walk *walk, const struct ls_slice *slice)
 {
-    if ((walk->but_hidden && slice->hidden) || (walk->but_frozen && slice->frozen))
+    if ((walk->but_hidden && slice->param->hidden) || (walk->but_frozen && slice->param->frozen))
         return false;
-    return (walk->end > walk->first && slice->away) || (walk->gradients && slice->gradient_away);
+    return (walk->end > walk->first && slice->away) ||
+           (walk->gradients && slice->part->gradient_away);
 }
 
 static bool window_next(void *user, struct ls_window *window)
 {
     struct walk *w = user;
     while (w->at < w->count &&
-           (!is_walked(w, &w->slices[w->at]) || w->from == w->slices[w->at].count)) {
+           (!is_walked(w, &w->slices[w->at]) || w->from == w->slices[w->at].part->count)) {
         w->at++;
         w->from = 0;
     }
@@ -130,7 +132,7 @@ static bool window_next(void *user, struct ls_window *window)
     const struct ls_slice *slice = &w->slices[w->at];
     window->index = w->at;
     window->from = w->from;
-    window->count = ls_min(WINDOW, slice->count - w->from);
+    window->count = ls_min(WINDOW, slice->part->count - w->from);
     int end = (int)ls_min(w->end, arrays_of(&w->optimizer->config, slice));
     for (int a = w->first; a < end && slice->away; a++) {
         size_t bytes = element_bytes(&w->optimizer->config, a);
@@ -139,8 +141,8 @@ static bool window_next(void *user, struct ls_window *window)
                                            .bytes = (size_t)window->count * bytes,
                                            .access = w->access};
     }
-    if (w->gradients && slice->gradient_away) {
-        size_t first = slice->gradient_place + (size_t)w->from * sizeof(float);
+    if (w->gradients && slice->part->gradient_away) {
+        size_t first = slice->part->gradient_place + (size_t)w->from * sizeof(float);
         size_t offset = first & ~(size_t)(LS_TIER_ALIGN - 1);
         window->lane[LANE_GRADIENT] =
             (struct ls_lane){.tier = w->optimizer->gradient_tier,
@@ -194,9 +196,9 @@ void *slices_array(const struct ls_optimizer *optimizer, const struct ls_slice *
 const float *slices_gradient(const struct ls_slice *slice, const struct ls_window *window,
                              const float *gradient)
 {
-    if (!slice->gradient_away)
-        return gradient + slice->gradient + window->from;
-    size_t first = slice->gradient_place + (size_t)window->from * sizeof(float);
+    if (!slice->part->gradient_away)
+        return gradient + slice->part->gradient + window->from;
+    size_t first = slice->part->gradient_place + (size_t)window->from * sizeof(float);
     const unsigned char *data = window->lane[LANE_GRADIENT].data;
     return (const float *)(const void *)(data + first % LS_TIER_ALIGN);
 }
@@ -230,8 +232,9 @@ int ls_slices_visit_gradient(const struct ls_optimizer *optimizer, const struct 
                         .user = &visiting};
     int status = LS_OK;
     for (int i = 0; i < count && !status; i++)
-        if (!slices[i].gradient_away && !slices[i].frozen)
-            status = visit(user, i, 0, slices[i].count, gradient + slices[i].gradient, error);
+        if (!slices[i].part->gradient_away && !slices[i].param->frozen)
+            status = visit(user, i, 0, slices[i].part->count, gradient + slices[i].part->gradient,
+                           error);
     return status ? status : walk_run(&walk, error);
 }
 
@@ -258,8 +261,9 @@ static int half_visit(const struct ls_slice *slice, enum ls_access access, ls_sl
     float *values = malloc(PIECE * sizeof *values);
     ls_half *halves = slice->compute;
     int status = values ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d values", PIECE);
-    for (int64_t from = 0; from < slice->count && !status; from += PIECE) {
-        const struct ls_slice_piece piece = {from, ls_min(PIECE, slice->count - from), values};
+    for (int64_t from = 0; from < slice->part->count && !status; from += PIECE) {
+        const struct ls_slice_piece piece = {from, ls_min(PIECE, slice->part->count - from),
+                                             values};
         for (int64_t i = 0; access & LS_READS && i < piece.count; i++)
             values[i] = ls_half_to_f32(slice->compute_type, halves[from + i]);
         status = visit(user, &piece, error);
@@ -279,7 +283,7 @@ int ls_slice_visit_array(const struct ls_optimizer *optimizer, const struct ls_s
     if (!slice->away) {
         void *values =
             array == LS_OPTIM_MASTER ? slice->master : slice->state[array - LS_OPTIM_STATE];
-        const struct ls_slice_piece whole = {0, slice->count, values};
+        const struct ls_slice_piece whole = {0, slice->part->count, values};
         return visit(user, &whole, error);
     }
     struct visiting visiting = {array, visit, user};
@@ -314,7 +318,7 @@ static int piece_round(void *user, const struct ls_slice_piece *piece, struct ls
     }
     ls_half *halves = (ls_half *)r->compute + piece->from;
     ls_cast_to_half(r->ops, slice->compute_type, piece->count, piece->values, halves);
-    if (slice->frozen)
+    if (slice->param->frozen)
         ls_cast_from_half(r->ops, slice->compute_type, piece->count, halves, piece->values);
     return LS_OK;
 }
@@ -323,10 +327,10 @@ int slices_round(const struct ls_optimizer *optimizer, struct ls_ops *ops,
                  const struct ls_slice *slice, int i, struct ls_error *error)
 {
     struct rounding rounding = {ops, slice, NULL};
-    enum ls_access access = slice->frozen ? LS_READS_WRITES : LS_READS;
+    enum ls_access access = slice->param->frozen ? LS_READS_WRITES : LS_READS;
     int status =
         slice->half ? LS_OK : slices_compute(optimizer, slice, i, &rounding.compute, error);
-    if (!status && rounding.compute && slice->count > 0)
+    if (!status && rounding.compute && slice->part->count > 0)
         status = ls_slice_visit_array(optimizer, slice, LS_OPTIM_MASTER, access, piece_round,
                                       &rounding, error);
     return status;

@@ -11,7 +11,7 @@ enum { LANE_GRADIENT = LS_OPTIM_ARRAYS };
 /* Whether anything of the slice lies in a tier. */
 static inline bool slices_passes(const struct ls_slice *slice)
 {
-    return slice->away || slice->gradient_away;
+    return slice->away || slice->part->gradient_away;
 }
 /* Where the slice's copy that is computed with is: NULL where the master is that. */
 static inline int slices_compute(const struct ls_optimizer *optimizer, const struct ls_slice *slice,

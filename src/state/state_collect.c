@@ -189,7 +189,7 @@ static void part_take(struct collecting *g, const struct ls_param *param, int ar
     struct ls_state *state = g->c->state;
     const struct ls_param *mine = ls_params_find(state->params, param->name);
     const struct ls_slice *slice = &state->slices[mine - state->params->list];
-    const struct ls_slice_piece rest = {0, slice->count, NULL};
+    const struct ls_slice_piece rest = {0, slice->part->count, NULL};
     state_cursor_init(&g->own, &g->spec, g->rank);
     fail(g, ls_ops_synchronise(state->ops, g->error));
     fail(g, ls_slice_visit_array(state->optimizer, slice, array + 1, LS_READS, piece_take, g,

@@ -151,32 +151,27 @@ static int optimizer_take(const struct memory_request *r, struct ls_arena *arena
     const struct ls_zero_slice *zero = ls_zero_slices(memory->zero);
     struct ls_optim_config config = ls_config_optim(r->config);
     int count = r->params->count;
-    int64_t *rooms = calloc((size_t)count + 1, sizeof *rooms);
     memory->slices = calloc((size_t)count + 1, sizeof *memory->slices);
-    if (!rooms || !memory->slices) {
-        free(rooms);
+    if (!memory->slices)
         return ls_error_set(error, LS_ENOMEM, "no memory for the tables of %d tensors", count);
-    }
     for (int i = 0; i < count; i++) {
         const struct ls_param *param = &r->params->list[i];
-        bool half = param->frozen && param->matrix && r->layout->numerics.act != LS_F32 &&
-                    !ls_zero_compute_away(memory->zero, i);
-        rooms[i] = zero[i].room;
-        memory->slices[i] = (struct ls_slice){.count = zero[i].count,
-                                              .hidden = param->hidden,
-                                              .frozen = param->frozen,
+        enum ls_dtype act = r->layout->numerics.act;
+        bool away = ls_zero_compute_away(memory->zero, i);
+        bool half = param->frozen && param->matrix && act != LS_F32 && !away;
+        memory->slices[i] = (struct ls_slice){.param = param,
+                                              .part = &zero[i],
                                               .half = half,
                                               .lent = half || ls_zero_has_master(memory->zero, i),
-                                              .gradient_away = zero[i].gradient_away,
-                                              .gradient_place = zero[i].gradient_place};
+                                              .compute_away = away,
+                                              .compute_type = act};
     }
     const struct ls_optim_storage storage = {
         .tier = memory->tiers[offload->to],
         .room = offload->to == LS_TIER_DEVICE ? NULL : &memory->rooms[offload->to],
         .ratio = offload->ratio,
         .gradient_tier = memory->tiers[ls_config_tier(r->config, LS_OFFLOAD_GRADIENTS)]};
-    ls_optimizer_init(&memory->optimizer, &config, memory->slices, rooms, count, &storage, arena);
-    free(rooms);
+    ls_optimizer_init(&memory->optimizer, &config, memory->slices, count, &storage, arena);
     return LS_OK;
 }
 

@@ -254,7 +254,7 @@ static int piece_finite(void *user, int i, int64_t from, int64_t count, const fl
                         struct ls_error *error)
 {
     struct nonfinite *n = user;
-    int64_t second = n->slices[i].second;
+    int64_t second = n->slices[i].part->second;
     (void)error;
     for (int64_t k = 0; k < count && i < n->first; k++)
         if (!isfinite(values[k]) || (second >= 0 && !isfinite(n->gradient[second + from + k])))

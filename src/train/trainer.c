@@ -161,40 +161,21 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
     return LS_OK;
 }
 
-/* What rounds the moments of parameter i, where they are bf16. */
-static void rounding_set(struct ls_trainer *t, int i)
-{
-    const struct ls_optim_config *optim = &t->memory.optimizer.config;
-    const struct ls_param *param = &t->params.list[i];
-    struct ls_slice *slice = &t->memory.slices[i];
-    slice->places = ls_param_places(param, ls_zero_slices(t->memory.zero)[i].first);
-    for (int s = 0; s < ls_param_states(optim, param); s++)
-        slice->rounding_key[s] = ls_optimizer_rounding_key(optim, s, t->config.model.seed, param);
-}
-
 static int compute_open(void *user, int i, void **place, struct ls_error *error)
 {
     struct ls_trainer *t = user;
     return ls_zero_compute_open(t->memory.zero, &t->ops, i, place, error);
 }
 
-/* What this rank owns of each parameter, as the optimizer walks over it. */
+/* Where ZeRO has what the optimizer writes. */
 static void slices_set(struct ls_trainer *t)
 {
     t->memory.optimizer.places = (struct ls_compute_places){compute_open, t};
     for (int i = 0; i < t->params.count; i++) {
-        const struct ls_zero_slice *place = &ls_zero_slices(t->memory.zero)[i];
         struct ls_slice *slice = &t->memory.slices[i];
         if (slice->lent && !slice->half)
             slice->master = ls_zero_master(t->memory.zero, i);
         slice->compute = ls_zero_compute(t->memory.zero, i);
-        slice->compute_away = ls_zero_compute_away(t->memory.zero, i);
-        slice->compute_type = t->numerics.act;
-        slice->gradient = place->gradient;
-        slice->second = place->second;
-        slice->decay = t->params.list[i].decay;
-        slice->counted = t->params.list[i].owned;
-        rounding_set(t, i);
     }
 }
 

@@ -8,9 +8,9 @@ static const float *gradient_of(const struct ls_trainer *t, int i, bool table)
 {
     const struct ls_slice *slice = &t->memory.slices[i];
     bool swapped = i == t->params.shared_param && !t->part.head;
-    if (t->memory.optimizer.muon && slice->hidden)
+    if (t->memory.optimizer.muon && slice->param->hidden)
         return NULL;
-    int64_t place = table == swapped ? slice->gradient : slice->second;
+    int64_t place = table == swapped ? slice->part->gradient : slice->part->second;
     return t->gradient && place >= 0 ? t->gradient + place : NULL;
 }
 
@@ -40,7 +40,7 @@ int ls_trainer_dtensor(const struct ls_trainer *t, int i, enum ls_tensor_kind ki
     if (held)
         return ls_state_tensor(&t->state, i, state < 0 ? LS_F32 : ls_state_type(&t->state, state),
                                state < 0 ? slice->master : slice->state[state], out, error);
-    if (slice->gradient_away)
+    if (slice->part->gradient_away)
         return ls_error_set(error, LS_EINVAL, "the gradient of %s is in a memory tier",
                             t->params.list[i].name);
     const float *gradient = gradient_of(t, i, kind == LS_TENSOR_TABLE_GRADIENT);

@@ -156,13 +156,22 @@ int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
                              const struct ls_optim_step *step, struct ls_error *error)
 {
     struct ls_slice *copy = calloc((size_t)count, sizeof *copy);
-    if ((active == TWIN_TIED_ONCE || active == TWIN_OWN_INDEX) && copy) {
+    struct ls_param *params = calloc((size_t)count, sizeof *params);
+    struct ls_zero_slice *parts = calloc((size_t)count, sizeof *parts);
+    if ((active == TWIN_TIED_ONCE || active == TWIN_OWN_INDEX) && copy && params && parts) {
         memcpy(copy, slices, (size_t)count * sizeof *copy);
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < count; i++) {
+            params[i] = *slices[i].param;
+            parts[i] = *slices[i].part;
+            copy[i].param = &params[i];
+            copy[i].part = &parts[i];
             if (active == TWIN_TIED_ONCE)
-                copy[i].second = -1;
+                parts[i].second = -1;
             else
-                copy[i].places = (struct ls_places){0, 1, 0, 1};
+                params[i].cols = params[i].global_cols = 1;
+            if (active == TWIN_OWN_INDEX)
+                params[i].first_row = params[i].first_col = parts[i].first = 0;
+        }
         slices = copy;
     }
     struct ls_optim_step scaled = *step;
@@ -172,6 +181,8 @@ int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
     int status = __real_ls_optimizer_step(optimizer, ops, slices, count, &scaled, error);
     updates = false;
     free(copy);
+    free(params);
+    free(parts);
     return status;
 }
 

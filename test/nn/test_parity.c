@@ -29,6 +29,7 @@ struct fixture {
     struct ls_arena arena;
     float *expected; /* [params.elements], parameter by parameter */
     struct ls_slice slices[64];
+    struct ls_zero_slice parts[64];
     struct ls_optimizer optimizer;
     struct ls_model *model;
 };
@@ -53,11 +54,7 @@ static void fixture_take(struct fixture *f, int64_t sequences, bool block, struc
     struct ls_error error = {0};
     int64_t elements = f->held.params.elements;
     f->expected = ls_arena_take(arena, (size_t)elements * sizeof(float));
-    int64_t rooms[64];
-    for (int i = 0; i < f->held.params.count; i++)
-        rooms[i] = f->slices[i].count;
-    ls_optimizer_init(&f->optimizer, &golden_optim, f->slices, rooms, f->held.params.count, NULL,
-                      arena);
+    ls_optimizer_init(&f->optimizer, &golden_optim, f->slices, f->held.params.count, NULL, arena);
     struct ls_model_options options = {.config = &f->config,
                                        .numerics = &f->numerics,
                                        .params = &f->held.params,
@@ -86,14 +83,16 @@ static void fixture_open(struct fixture *f, struct ls_model_config config, int64
     held_open(&f->held, &f->config, &f->numerics, NULL);
     for (int i = 0; i < f->held.params.count; i++) {
         const struct ls_param *param = &f->held.params.list[i];
-        f->slices[i] = (struct ls_slice){
-            .count = param->rows * param->cols,
-            .lent = true,
-            .master = f->held.values + first_of(f, i),
-            .gradient = held_gradient(&f->held, param) - f->held.gradient,
-            .second = i == f->held.params.tied_param ? held_table(&f->held) - f->held.gradient : -1,
-            .decay = param->decay,
-            .counted = true};
+        bool tied = i == f->held.params.tied_param;
+        f->parts[i] =
+            (struct ls_zero_slice){.count = param->rows * param->cols,
+                                   .room = param->rows * param->cols,
+                                   .gradient = held_gradient(&f->held, param) - f->held.gradient,
+                                   .second = tied ? held_table(&f->held) - f->held.gradient : -1};
+        f->slices[i] = (struct ls_slice){.param = param,
+                                         .part = &f->parts[i],
+                                         .lent = true,
+                                         .master = f->held.values + first_of(f, i)};
     }
     struct ls_arena measure;
     ls_arena_measure(&measure);

@@ -85,6 +85,7 @@ struct rank {
     struct ls_params params;
     struct ls_param list[PARAMS_MAX];
     struct ls_slice slices[PARAMS_MAX];
+    struct ls_zero_slice parts[PARAMS_MAX];
     struct ls_arena arena;
     struct ls_ops ops;
     struct ls_optimizer optimizer;
@@ -113,20 +114,20 @@ static int64_t slice_move(const struct ls_dtensor_spec *spec, int rank, float *w
 }
 
 /* Measured, and then taken. */
-static int optimizer_open(struct rank *r, const struct job *job, const int64_t *rooms,
-                          const struct ls_matrices *matrices, struct ls_error *error)
+static int optimizer_open(struct rank *r, const struct job *job, const struct ls_matrices *matrices,
+                          struct ls_error *error)
 {
     struct ls_arena measure;
     struct ls_optimizer measured;
     ls_arena_measure(&measure);
-    ls_optimizer_init(&measured, &job->config, r->slices, rooms, job->count, NULL, &measure);
+    ls_optimizer_init(&measured, &job->config, r->slices, job->count, NULL, &measure);
     int status = ls_optimizer_meet(&measured, matrices, &measure, error);
     ls_optimizer_release(&measured);
     if (!status)
         status = ls_arena_init(&r->arena, measure.used, error);
     if (status)
         return status;
-    ls_optimizer_init(&r->optimizer, &job->config, r->slices, rooms, job->count, NULL, &r->arena);
+    ls_optimizer_init(&r->optimizer, &job->config, r->slices, job->count, NULL, &r->arena);
     return ls_optimizer_meet(&r->optimizer, matrices, &r->arena, error);
 }
 
@@ -134,28 +135,29 @@ static int rank_open(struct rank *r, const struct job *job, struct ls_comm *comm
                      struct ls_error *error)
 {
     int rank = ls_comm_rank(comm);
-    int64_t rooms[PARAMS_MAX], elements = 0;
+    int64_t elements = 0;
     params_make(job->shapes, job->count, job->sizes, r->list, &r->params);
-    for (int i = 0; i < job->count; i++)
-        elements += ls_round_up(rooms[i] = ls_dtensor_local_shape(&r->list[i].spec, 0, NULL), 16);
+    for (int i = 0; i < job->count; i++) {
+        r->parts[i].room = ls_dtensor_local_shape(&r->list[i].spec, 0, NULL);
+        elements += ls_round_up(r->parts[i].room, 16);
+    }
     r->master = calloc((size_t)elements + 1, sizeof *r->master);
     r->gradient = calloc((size_t)elements + 1, sizeof *r->gradient);
     elements = 0;
     for (int i = 0; i < job->count; i++) {
         const struct ls_dtensor_spec *spec = &r->list[i].spec;
-        r->slices[i] = (struct ls_slice){.count = ls_dtensor_local_shape(spec, rank, NULL),
-                                         .hidden = r->list[i].hidden,
+        r->parts[i].count = ls_dtensor_local_shape(spec, rank, NULL);
+        r->parts[i].gradient = elements;
+        r->parts[i].second = -1;
+        r->slices[i] = (struct ls_slice){.param = &r->list[i],
+                                         .part = &r->parts[i],
                                          .lent = true,
-                                         .master = r->master + elements,
-                                         .gradient = elements,
-                                         .second = -1,
-                                         .decay = true,
-                                         .places = {0, 1, 0, 1}};
+                                         .master = r->master + elements};
         slice_move(spec, rank, (float *)job->begin[i], r->slices[i].master, TO_SLICE);
-        elements += ls_round_up(rooms[i], 16);
+        elements += ls_round_up(r->parts[i].room, 16);
     }
     const struct ls_matrices matrices = {.params = &r->params, .comm = comm, .rank = rank};
-    int status = optimizer_open(r, job, rooms, &matrices, error);
+    int status = optimizer_open(r, job, &matrices, error);
     return status ? status : ls_ops_init(&r->ops, 1, ls_isa_best(), error);
 }
 
@@ -190,7 +192,7 @@ static int body(struct ls_comm *comm, void *user, struct ls_error *error)
         for (int i = 0; i < job->count; i++) {
             int64_t elements = job->shapes[i].rows * job->shapes[i].cols;
             slice_move(&r.list[i].spec, rank, (float *)job->gradient[i] + s * elements,
-                       r.gradient + r.slices[i].gradient, TO_SLICE);
+                       r.gradient + r.parts[i].gradient, TO_SLICE);
         }
         const struct ls_optim_step step = {s + 1, job->config.lr, r.gradient, 1};
         status = ls_optimizer_step(&r.optimizer, &r.ops, r.slices, job->count, &step, error);
@@ -362,17 +364,19 @@ static void test_hidden_matrices_have_one_state(void **state)
 {
     (void)state;
     const struct ls_optim_config config = {.kind = LS_MUON};
-    struct ls_slice slices[] = {{.count = 4096, .hidden = true, .lent = true},
-                                {.count = 1024, .lent = true}};
-    const int64_t rooms[] = {4096, 1024};
+    const struct ls_param params[] = {{.hidden = true}, {.hidden = false}};
+    const struct ls_zero_slice parts[] = {{.count = 4096, .room = 4096},
+                                          {.count = 1024, .room = 1024}};
+    struct ls_slice slices[] = {{.param = &params[0], .part = &parts[0], .lent = true},
+                                {.param = &params[1], .part = &parts[1], .lent = true}};
     struct ls_arena arena;
     struct ls_optimizer optimizer;
     struct ls_error error = {0};
     ls_arena_measure(&arena);
-    ls_optimizer_init(&optimizer, &config, slices, rooms, 2, NULL, &arena);
+    ls_optimizer_init(&optimizer, &config, slices, 2, NULL, &arena);
     assert_int_equal(arena.used, 4 * (4096 + 2 * 1024));
     assert_int_equal(ls_arena_init(&arena, 4 * (4096 + 2 * 1024), &error), LS_OK);
-    ls_optimizer_init(&optimizer, &config, slices, rooms, 2, NULL, &arena);
+    ls_optimizer_init(&optimizer, &config, slices, 2, NULL, &arena);
     assert_null(slices[0].state[1]);
     assert_ptr_equal(slices[1].state[0], (float *)slices[0].state[0] + 4096);
     assert_non_null(slices[1].state[1]);
