@@ -2,10 +2,9 @@
 #include "train/best_records.h"
 #include "train/drift_watch.h"
 #include "train/events.h"
-#include "train/metrics_prom.h"
+#include "train/records.h"
 #include "train/run_folder.h"
 #include "train/run_trace.h"
-#include "train/sink.h"
 
 #include <lockstep/base/figure.h>
 #include <lockstep/base/file.h>
@@ -21,20 +20,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What rank 0 writes; the others hold NULLs. */
-struct records {
-    struct ls_jsonl *metrics;
-    struct ls_tensorboard *board;
-    struct metrics_prom prom;
-    struct sink metrics_sink, board_sink, prom_sink, best_sink;
-};
-
 struct run {
     struct ls_trainer *trainer;
     const struct ls_config *config; /* the trainer's, once it is there */
     struct ls_comm *world;
     const struct ls_run_hooks *hooks;
     struct records records;
+    struct sink best_sink;
     struct events events;
     struct run_trace trace;
     struct drift_watch drift;
@@ -57,28 +49,6 @@ static int out_follow(struct run *run, struct ls_error *error)
     return status;
 }
 
-/* ---- records --------------------------------------------------------------------------------- */
-
-/* A run that begins anew where an older one left records, but no checkpoint, keeps those aside. */
-static int records_set_aside(const char *metrics, const struct ls_log *log, struct ls_error *error)
-{
-    char aside[LS_CONFIG_TEXT_BYTES + 96];
-    struct stat found;
-    int number = 0;
-    if (stat(metrics, &found) || found.st_size == 0)
-        return LS_OK;
-    do
-        snprintf(aside, sizeof aside, "%s.%d", metrics, ++number);
-    while (access(aside, F_OK) == 0);
-    if (rename(metrics, aside))
-        return ls_error_errno(error, errno, "%s: cannot rename to %s", metrics, aside);
-    ls_log(log, LS_LOG_WARNING,
-           "an earlier run left records here but no checkpoint: this run starts at step 1, and "
-           "the old records are now %s",
-           aside);
-    return LS_OK;
-}
-
 /* What goes with the model that the run begins from, and is no weight, lies with the run too. */
 static int source_keep(const struct ls_config *config, struct ls_error *error)
 {
@@ -92,160 +62,20 @@ static int source_keep(const struct ls_config *config, struct ls_error *error)
     return status;
 }
 
-static int records_open(struct run *run, const struct ls_log *log, bool resumed,
-                        struct ls_error *error)
+/* What the run needs later of what it was given. */
+static int folder_fill(const struct run *run, bool resumed, struct ls_error *error)
 {
-    int64_t first_step = ls_trainer_steps(run->trainer);
-    const char *out = run->config->train.out;
     char path[LS_CONFIG_TEXT_BYTES + 64];
-    snprintf(path, sizeof path, "%s/checkpoints", out);
+    snprintf(path, sizeof path, "%s/checkpoints", run->config->train.out);
     int status = ls_directory_add(path, NULL, error);
     if (status)
         ls_config_blame(run->config, "train.out", error);
     if (!status)
         status = ls_kept_write(run->config, run->trainer->tokenizer, resumed, error);
-    if (!status && !resumed)
-        status = source_keep(run->config, error);
-    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
-    if (!status && !resumed)
-        status = records_set_aside(path, log, error);
-    if (!status) /* a resumed run writes each step once */
-        status = ls_jsonl_truncate_after(path, "step", first_step, error);
-    if (!status)
-        status = ls_jsonl_open(&run->records.metrics, path, error);
-    metrics_prom_open(&run->records.prom, run->config, run->trainer->plan.total);
-    if (!status && run->config->log.tensorboard)
-        status = ls_tensorboard_open(&run->records.board, out, events_time_s(),
-                                     resumed ? first_step + 1 : -1, error);
-    return status;
+    return status || resumed ? status : source_keep(run->config, error);
 }
 
-/* Seconds of a step, mean over the ranks. */
-struct step_means {
-    float compute_s, data_s, optimizer_s, wait_s[LS_ACCOUNTS];
-    float work_s[LS_WORK_KINDS], works[LS_WORK_KINDS]; /* with log.profile */
-};
-
-/* Ops by kind; of a kind that the model does not have there is nothing. */
-static void works_record(struct ls_jsonl *m, const struct step_means *means)
-{
-    for (int i = 0; i < LS_WORK_KINDS; i++) {
-        char key[64];
-        const char *name = ls_work_name((enum ls_work_kind)i);
-        if (means->works[i] <= 0)
-            continue;
-        snprintf(key, sizeof key, "op_%s_s", name);
-        ls_jsonl_float(m, key, means->work_s[i]);
-        snprintf(key, sizeof key, "op_%s_count", name);
-        ls_jsonl_float(m, key, means->works[i]);
-    }
-}
-
-static void means_record(const struct run *run, const struct step_means *means)
-{
-    struct ls_jsonl *m = run->records.metrics;
-    ls_jsonl_float(m, "compute_s", means->compute_s);
-    ls_jsonl_float(m, "optimizer_s", means->optimizer_s);
-    ls_jsonl_float(m, "wait_data_s", means->data_s);
-    for (int i = 0; i < LS_ACCOUNTS; i++) {
-        char key[32];
-        enum ls_account account = (enum ls_account)i;
-        snprintf(key, sizeof key, "wait_%s_s", ls_account_name(account));
-        if (ls_account_used(&run->trainer->layout, account))
-            ls_jsonl_float(m, key, means->wait_s[i]);
-    }
-    works_record(m, means);
-}
-
-static int metrics_judge(struct run *run, int status, const struct ls_error *error)
-{
-    return sink_judge(&run->records.metrics_sink, "metrics.jsonl", status, &run->events.log, error);
-}
-
-static int prom_judge(struct run *run, int status, const struct ls_error *error)
-{
-    return sink_judge(&run->records.prom_sink, "metrics.prom", status, &run->events.log, error);
-}
-
-/* Into the TensorBoard events, if there are any. */
-static int scalars_record(struct run *run, int64_t step, const struct ls_scalar *scalars,
-                          size_t count, struct ls_error *error)
-{
-    if (!run->records.board)
-        return LS_OK;
-    int status =
-        ls_tensorboard_scalars(run->records.board, events_time_s(), step, scalars, count, error);
-    return sink_judge(&run->records.board_sink, "the TensorBoard events", status, &run->events.log,
-                      error);
-}
-
-static int step_record(struct run *run, const struct ls_step_report *r,
-                       const struct step_means *means, struct ls_error *error)
-{
-    struct ls_jsonl *m = run->records.metrics;
-    char bits[16];
-    snprintf(bits, sizeof bits, "%08x", r->loss_bits);
-    ls_jsonl_begin(m);
-    ls_jsonl_int(m, "step", r->step);
-    ls_jsonl_double(m, "time", events_time_s());
-    ls_jsonl_int(m, "tokens", r->tokens);
-    ls_jsonl_float(m, "loss", r->loss);
-    ls_jsonl_string(m, "loss_bits", bits);
-    ls_jsonl_double(m, "grad_norm", r->grad_norm);
-    ls_jsonl_float(m, "lr", r->lr);
-    ls_jsonl_float(m, "step_s", (float)r->step_s);
-    ls_jsonl_float(m, "tokens_per_s", (float)r->tokens_per_s);
-    ls_jsonl_float(m, "peak_share", (float)r->peak_share);
-    ls_jsonl_float(m, "data_wait_s", (float)r->data_wait_s);
-    ls_jsonl_float(m, "comm_wait_s", (float)r->comm_wait_s);
-    means_record(run, means);
-    if (r->offload_bytes > 0) {
-        ls_jsonl_double(m, "offload_bytes", r->offload_bytes);
-        ls_jsonl_float(m, "offload_busy_s", (float)r->offload_busy_s);
-        ls_jsonl_float(m, "offload_wait_s", (float)r->offload_wait_s);
-    }
-    if (r->counted > 0)
-        ls_jsonl_int(m, "counted", r->counted);
-    if (run->config->numerics.precision == LS_F16)
-        ls_jsonl_double(m, "loss_scale", r->loss_scale);
-    if (r->skipped)
-        ls_jsonl_int(m, "skipped", 1);
-    if (r->hashed)
-        ls_jsonl_string(m, "hash", r->hash);
-    int status = metrics_judge(run, ls_jsonl_end(m, error), error);
-    if (status)
-        return status;
-    const struct ls_scalar scalars[] = {
-        {"loss_metrics/global_avg_loss", r->loss},
-        {"grad_norm", (float)r->grad_norm},
-        {"lr", r->lr},
-        {"throughput(tps)", (float)r->tokens_per_s},
-        {"mfu(%)", (float)(100 * r->peak_share)},
-        {"time_metrics/end_to_end(s)", (float)r->step_s},
-        {"time_metrics/data_loading(s)", (float)r->data_wait_s},
-        {"loss_scale", (float)r->loss_scale},
-    };
-    size_t unscaled = run->config->numerics.precision != LS_F16;
-    return scalars_record(run, r->step, scalars, sizeof scalars / sizeof scalars[0] - unscaled,
-                          error);
-}
-
-static int eval_record(struct run *run, int64_t step, const struct ls_eval_report *r, double eval_s,
-                       struct ls_error *error)
-{
-    struct ls_jsonl *m = run->records.metrics;
-    ls_jsonl_begin(m);
-    ls_jsonl_int(m, "step", step);
-    ls_jsonl_double(m, "time", events_time_s());
-    ls_jsonl_double(m, "validation_loss", r->loss);
-    if (r->bits_per_byte > 0)
-        ls_jsonl_double(m, "validation_bits_per_byte", r->bits_per_byte);
-    ls_jsonl_int(m, "sequences", r->sequences);
-    ls_jsonl_float(m, "eval_s", (float)eval_s);
-    int status = metrics_judge(run, ls_jsonl_end(m, error), error);
-    const struct ls_scalar scalar = {"validation_metrics/loss", (float)r->loss};
-    return status ? status : scalars_record(run, step, &scalar, 1, error);
-}
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 /* A checkpoint that cannot be written does not end a run that is not at its end: the next due one
  * may find room, and until then all that was computed since the last one would be lost. */
@@ -308,7 +138,8 @@ static int save(struct run *run, bool last, struct ls_error *error)
         return status;
     }
     if (run->writer) {
-        local = metrics_judge(run, events_saved(&run->events, ls_now_s() - start_s, &why), &why);
+        local = records_judge(&run->records, events_saved(&run->events, ls_now_s() - start_s, &why),
+                              &why);
         if (run->hooks->saved)
             run->hooks->saved(run->hooks->user, ls_trainer_steps(run->trainer));
     }
@@ -318,7 +149,7 @@ static int save(struct run *run, bool last, struct ls_error *error)
 static int best_write(struct run *run, struct ls_error *error)
 {
     int status = ls_checkpoint_best_write(run->config->train.out, &run->best.best, error);
-    return sink_judge(&run->records.best_sink, "checkpoints/best", status, &run->events.log, error);
+    return sink_judge(&run->best_sink, "checkpoints/best", status, &run->events.log, error);
 }
 
 /* Local, on rank 0: what an earlier part of this run found best. Its records say so; the file, if
@@ -358,6 +189,8 @@ static int best_keep(struct run *run, const struct ls_eval_report *r, struct ls_
     return ls_comm_agree(run->world, local, error);
 }
 
+/* ---- a step ---------------------------------------------------------------------------------- */
+
 static int evaluate(struct run *run, struct ls_error *error)
 {
     struct ls_eval_report report;
@@ -369,10 +202,7 @@ static int evaluate(struct run *run, struct ls_error *error)
         return status;
     int64_t step = ls_trainer_steps(run->trainer);
     if (run->writer) {
-        local = eval_record(run, step, &report, ls_now_s() - start_s, error);
-        if (!local)
-            local =
-                prom_judge(run, metrics_prom_evaluated(&run->records.prom, &report, error), error);
+        local = records_evaluation(&run->records, step, &report, ls_now_s() - start_s, error);
         if (run->hooks->evaluated)
             run->hooks->evaluated(run->hooks->user, step, &report);
     }
@@ -474,7 +304,7 @@ static int drift_tell(struct run *run, double step_s, struct ls_error *error)
                                   error);
         else
             status = events_drift_over(&run->events, (enum ls_drift_kind)kind, error);
-        status = metrics_judge(run, status, error);
+        status = records_judge(&run->records, status, error);
         if (drift->found && run->hooks->drifted)
             run->hooks->drifted(run->hooks->user, drift);
     }
@@ -487,7 +317,7 @@ static int advice_tell(struct run *run, struct ls_error *error)
     char text[512];
     if (!run->hooks->advice || !run->hooks->advice(run->hooks->user, text, sizeof text))
         return LS_OK;
-    return metrics_judge(run, events_advice(&run->events, text, error), error);
+    return records_judge(&run->records, events_advice(&run->events, text, error), error);
 }
 
 /* Rank 0's part of what follows a step. */
@@ -496,15 +326,15 @@ static int step_write(struct run *run, const struct ls_step_report *report,
                       struct ls_error *error)
 {
     run->events.step = report->step;
-    int status = step_record(run, report, means, error);
+    int status = records_step(&run->records, report, means, error);
     if (!status && whole)
         status = drift_tell(run, report->step_s, error);
     if (!status)
         status = advice_tell(run, error);
     if (!status && stop && !run->moved)
-        status = metrics_judge(run, events_signal(&run->events, error), error);
+        status = records_judge(&run->records, events_signal(&run->events, error), error);
     if (!status)
-        status = prom_judge(run, metrics_prom_step(&run->records.prom, report, last, error), error);
+        status = records_step_end(&run->records, report, last, error);
     if (run->hooks->stepped)
         run->hooks->stepped(run->hooks->user, report);
     return status;
@@ -552,6 +382,8 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
         status = sample(run, error);
     return status;
 }
+
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 /* A run is never started over an older one by accident. */
 static int fresh_check(const struct ls_config *config, struct ls_error *error)
@@ -644,7 +476,9 @@ static int writer_open(struct run *run, bool resumed, struct ls_error *error)
     struct ls_params whole;
     int status = run_folder_stays(&run->lock, run->config, error);
     if (!status)
-        status = records_open(run, &run->events.log, resumed, error);
+        status = folder_fill(run, resumed, error);
+    if (!status)
+        status = records_open(&run->records, run->trainer, &run->events.log, resumed, error);
     if (!status)
         status = plan_open(run, error);
     if (!status)
@@ -687,6 +521,8 @@ static int run_open(struct run *run, bool *resumed, struct ls_error *error)
     status = run->writer ? writer_open(run, *resumed, error) : LS_OK;
     return ls_comm_agree(run->world, status, error);
 }
+
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* Collective. A run that has no step to do says so, and what it holds. */
 static int idle(struct run *run, struct ls_error *error)
@@ -755,11 +591,9 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
         status = stopped(&run, config, error);
     if (status == LS_ECOMM && error)
         late(&run, error);
-    sink_close(&run.records.metrics_sink, "metrics.jsonl", &run.events.log);
-    sink_close(&run.records.board_sink, "the TensorBoard events", &run.events.log);
+    records_tell_lost(&run.records);
     events_end(&run.events, status, error, NULL);
-    ls_jsonl_close(run.records.metrics, NULL);
-    ls_tensorboard_close(run.records.board, NULL);
+    records_close(&run.records);
     drift_watch_close(&run.drift);
     ls_trainer_free(run.trainer);
     ls_lock_release(&run.lock);

@@ -1,0 +1,200 @@
+/* A run's records of its steps and evaluations: metrics.jsonl, TensorBoard, metrics.prom. */
+#include "train/records.h"
+
+#include "train/events.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* A run that begins anew where an older one left records, but no checkpoint, keeps those aside. */
+static int records_set_aside(const char *metrics, const struct ls_log *log, struct ls_error *error)
+{
+    char aside[LS_CONFIG_TEXT_BYTES + 96];
+    struct stat found;
+    int number = 0;
+    if (stat(metrics, &found) || found.st_size == 0)
+        return LS_OK;
+    do
+        snprintf(aside, sizeof aside, "%s.%d", metrics, ++number);
+    while (access(aside, F_OK) == 0);
+    if (rename(metrics, aside))
+        return ls_error_errno(error, errno, "%s: cannot rename to %s", metrics, aside);
+    ls_log(log, LS_LOG_WARNING,
+           "an earlier run left records here but no checkpoint: this run starts at step 1, and "
+           "the old records are now %s",
+           aside);
+    return LS_OK;
+}
+
+int records_open(struct records *records, const struct ls_trainer *trainer,
+                 const struct ls_log *log, bool resumed, struct ls_error *error)
+{
+    const char *out = trainer->config.train.out;
+    int64_t first_step = ls_trainer_steps(trainer);
+    char path[LS_CONFIG_TEXT_BYTES + 64];
+    records->trainer = trainer;
+    records->log = log;
+    metrics_prom_open(&records->prom, &trainer->config, trainer->plan.total);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
+    int status = resumed ? LS_OK : records_set_aside(path, log, error);
+    if (!status) /* a resumed run writes each step once */
+        status = ls_jsonl_truncate_after(path, "step", first_step, error);
+    if (!status)
+        status = ls_jsonl_open(&records->metrics, path, error);
+    if (!status && trainer->config.log.tensorboard)
+        status = ls_tensorboard_open(&records->board, out, events_time_s(),
+                                     resumed ? first_step + 1 : -1, error);
+    return status;
+}
+
+void records_tell_lost(const struct records *records)
+{
+    sink_close(&records->metrics_sink, "metrics.jsonl", records->log);
+    sink_close(&records->board_sink, "the TensorBoard events", records->log);
+}
+
+void records_close(struct records *records)
+{
+    ls_jsonl_close(records->metrics, NULL);
+    ls_tensorboard_close(records->board, NULL);
+}
+
+/* ---- files that may fail --------------------------------------------------------------------- */
+
+int records_judge(struct records *records, int status, const struct ls_error *error)
+{
+    return sink_judge(&records->metrics_sink, "metrics.jsonl", status, records->log, error);
+}
+
+static int prom_judge(struct records *records, int status, const struct ls_error *error)
+{
+    return sink_judge(&records->prom_sink, "metrics.prom", status, records->log, error);
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+/* Ops by kind; of a kind that the model does not have there is nothing. */
+static void works_record(struct ls_jsonl *m, const struct step_means *means)
+{
+    for (int i = 0; i < LS_WORK_KINDS; i++) {
+        char key[64];
+        const char *name = ls_work_name((enum ls_work_kind)i);
+        if (means->works[i] <= 0)
+            continue;
+        snprintf(key, sizeof key, "op_%s_s", name);
+        ls_jsonl_float(m, key, means->work_s[i]);
+        snprintf(key, sizeof key, "op_%s_count", name);
+        ls_jsonl_float(m, key, means->works[i]);
+    }
+}
+
+static void means_record(const struct records *records, const struct step_means *means)
+{
+    struct ls_jsonl *m = records->metrics;
+    ls_jsonl_float(m, "compute_s", means->compute_s);
+    ls_jsonl_float(m, "optimizer_s", means->optimizer_s);
+    ls_jsonl_float(m, "wait_data_s", means->data_s);
+    for (int i = 0; i < LS_ACCOUNTS; i++) {
+        char key[32];
+        enum ls_account account = (enum ls_account)i;
+        snprintf(key, sizeof key, "wait_%s_s", ls_account_name(account));
+        if (ls_account_used(&records->trainer->layout, account))
+            ls_jsonl_float(m, key, means->wait_s[i]);
+    }
+    works_record(m, means);
+}
+
+/* Into the TensorBoard events, if there are any. */
+static int scalars_record(struct records *records, int64_t step, const struct ls_scalar *scalars,
+                          size_t count, struct ls_error *error)
+{
+    if (!records->board)
+        return LS_OK;
+    int status =
+        ls_tensorboard_scalars(records->board, events_time_s(), step, scalars, count, error);
+    return sink_judge(&records->board_sink, "the TensorBoard events", status, records->log, error);
+}
+
+int records_step(struct records *records, const struct ls_step_report *r,
+                 const struct step_means *means, struct ls_error *error)
+{
+    struct ls_jsonl *m = records->metrics;
+    char bits[16];
+    snprintf(bits, sizeof bits, "%08x", r->loss_bits);
+    ls_jsonl_begin(m);
+    ls_jsonl_int(m, "step", r->step);
+    ls_jsonl_double(m, "time", events_time_s());
+    ls_jsonl_int(m, "tokens", r->tokens);
+    ls_jsonl_float(m, "loss", r->loss);
+    ls_jsonl_string(m, "loss_bits", bits);
+    ls_jsonl_double(m, "grad_norm", r->grad_norm);
+    ls_jsonl_float(m, "lr", r->lr);
+    ls_jsonl_float(m, "step_s", (float)r->step_s);
+    ls_jsonl_float(m, "tokens_per_s", (float)r->tokens_per_s);
+    ls_jsonl_float(m, "peak_share", (float)r->peak_share);
+    ls_jsonl_float(m, "data_wait_s", (float)r->data_wait_s);
+    ls_jsonl_float(m, "comm_wait_s", (float)r->comm_wait_s);
+    means_record(records, means);
+    if (r->offload_bytes > 0) {
+        ls_jsonl_double(m, "offload_bytes", r->offload_bytes);
+        ls_jsonl_float(m, "offload_busy_s", (float)r->offload_busy_s);
+        ls_jsonl_float(m, "offload_wait_s", (float)r->offload_wait_s);
+    }
+    if (r->counted > 0)
+        ls_jsonl_int(m, "counted", r->counted);
+    if (records->trainer->config.numerics.precision == LS_F16)
+        ls_jsonl_double(m, "loss_scale", r->loss_scale);
+    if (r->skipped)
+        ls_jsonl_int(m, "skipped", 1);
+    if (r->hashed)
+        ls_jsonl_string(m, "hash", r->hash);
+    int status = records_judge(records, ls_jsonl_end(m, error), error);
+    if (status)
+        return status;
+    const struct ls_scalar scalars[] = {
+        {"loss_metrics/global_avg_loss", r->loss},
+        {"grad_norm", (float)r->grad_norm},
+        {"lr", r->lr},
+        {"throughput(tps)", (float)r->tokens_per_s},
+        {"mfu(%)", (float)(100 * r->peak_share)},
+        {"time_metrics/end_to_end(s)", (float)r->step_s},
+        {"time_metrics/data_loading(s)", (float)r->data_wait_s},
+        {"loss_scale", (float)r->loss_scale},
+    };
+    size_t unscaled = records->trainer->config.numerics.precision != LS_F16;
+    return scalars_record(records, r->step, scalars, sizeof scalars / sizeof scalars[0] - unscaled,
+                          error);
+}
+
+int records_step_end(struct records *records, const struct ls_step_report *r, bool last,
+                     struct ls_error *error)
+{
+    return prom_judge(records, metrics_prom_step(&records->prom, r, last, error), error);
+}
+
+/* ---- an evaluation --------------------------------------------------------------------------- */
+
+int records_evaluation(struct records *records, int64_t step, const struct ls_eval_report *r,
+                       double eval_s, struct ls_error *error)
+{
+    struct ls_jsonl *m = records->metrics;
+    ls_jsonl_begin(m);
+    ls_jsonl_int(m, "step", step);
+    ls_jsonl_double(m, "time", events_time_s());
+    ls_jsonl_double(m, "validation_loss", r->loss);
+    if (r->bits_per_byte > 0)
+        ls_jsonl_double(m, "validation_bits_per_byte", r->bits_per_byte);
+    ls_jsonl_int(m, "sequences", r->sequences);
+    ls_jsonl_float(m, "eval_s", (float)eval_s);
+    int status = records_judge(records, ls_jsonl_end(m, error), error);
+    const struct ls_scalar scalar = {"validation_metrics/loss", (float)r->loss};
+    if (!status)
+        status = scalars_record(records, step, &scalar, 1, error);
+    return status ? status
+                  : prom_judge(records, metrics_prom_evaluated(&records->prom, r, error), error);
+}

@@ -1,0 +1,42 @@
+/* What a run records of its steps and evaluations: metrics.jsonl, TensorBoard's events,
+ * metrics.prom. A file that the system refuses to write does not end the run (train/sink.h). Rank 0
+ * has them; on others the struct is zero. Everything is Local. */
+#ifndef TRAIN_RECORDS_H
+#define TRAIN_RECORDS_H
+
+#include "train/metrics_prom.h"
+#include "train/sink.h"
+#include "train/trainer.h"
+
+struct records {
+    const struct ls_trainer *trainer; /* borrowed, as log is */
+    const struct ls_log *log;
+    struct ls_jsonl *metrics;
+    struct ls_tensorboard *board; /* NULL: none were asked for */
+    struct metrics_prom prom;
+    struct sink metrics_sink, board_sink, prom_sink;
+};
+/* Opens the files in train.out. Of a run that goes on (resumed) records behind the step it goes on
+ * from are cut off; one that begins anew keeps an older run's aside. */
+int records_open(struct records *records, const struct ls_trainer *trainer,
+                 const struct ls_log *log, bool resumed, struct ls_error *error);
+/* Says how many records are missing at the end, if any. */
+void records_tell_lost(const struct records *records);
+void records_close(struct records *records);
+
+/* Seconds of a step, mean over the ranks. */
+struct step_means {
+    float compute_s, data_s, optimizer_s, wait_s[LS_ACCOUNTS];
+    float work_s[LS_WORK_KINDS], works[LS_WORK_KINDS]; /* with log.profile */
+};
+/* A step's record, before whatever else is recorded of it; and, behind that, metrics.prom. */
+int records_step(struct records *records, const struct ls_step_report *report,
+                 const struct step_means *means, struct ls_error *error);
+int records_step_end(struct records *records, const struct ls_step_report *report, bool last,
+                     struct ls_error *error);
+int records_evaluation(struct records *records, int64_t step, const struct ls_eval_report *report,
+                       double eval_s, struct ls_error *error);
+/* What to do about a write to metrics that ended with status. */
+int records_judge(struct records *records, int status, const struct ls_error *error);
+
+#endif
