@@ -36,7 +36,8 @@ struct event {
     double before_s;
     float units_s, memory_s; /* of before_s, as in struct ls_work_time */
     int32_t number;
-    int32_t kind; /* enum event_kind */
+    int16_t kind; /* enum event_kind */
+    int16_t pass; /* enum ls_work_pass of what was computed last */
 };
 
 /* What a rank computes for one pass without a break, before an event or behind the last one. Kept
@@ -298,8 +299,9 @@ static struct ls_work_time *times_of(const struct ls_simulation *s,
 }
 
 static void work_count(struct ls_simulated_rank *figures, const struct ls_work *work,
-                       double seconds)
+                       enum ls_work_pass pass, double seconds)
 {
+    figures->pass_s[pass] += seconds;
     figures->work_s[work->kind] += seconds;
     figures->compute_s += seconds;
     if (work->kind <= LS_WORK_ATTENTION_BACKWARD)
@@ -323,10 +325,11 @@ static bool stretch_add(struct player *player, enum ls_work_pass pass, double se
 }
 
 static void event_add(struct player *player, struct ls_work_time *before, int32_t number,
-                      int32_t kind)
+                      int32_t kind, enum ls_work_pass pass)
 {
-    player->events[player->count++] = (struct event){before->seconds, (float)before->units_s,
-                                                     (float)before->memory_s, number, kind};
+    player->events[player->count++] =
+        (struct event){before->seconds, (float)before->units_s, (float)before->memory_s,
+                       number,          (int16_t)kind,          (int16_t)pass};
     *before = (struct ls_work_time){0};
 }
 
@@ -336,27 +339,29 @@ static bool events_make(struct player *player, const struct ls_recording *record
                         int64_t second_at, bool watched)
 {
     struct ls_work_time before = {0};
+    enum ls_work_pass pass = LS_WORK_PASS_NONE;
     int64_t done = 0;
     for (int64_t at = 0; at <= recording->clock; at++) {
         if (at == second_at)
-            event_add(player, &before, 0, EVENT_STEP);
+            event_add(player, &before, 0, EVENT_STEP, pass);
         if (at == recording->clock)
             break;
         if (timeline[at].kind != EVENT_STEP) {
-            event_add(player, &before, timeline[at].number, timeline[at].kind);
+            event_add(player, &before, timeline[at].number, timeline[at].kind, pass);
             continue;
         }
         const struct ls_recorded_work *computed = &recording->done[done++];
         const struct ls_work_time *time = &times[computed->work];
+        pass = computed->pass;
         before.seconds += time->seconds;
         before.units_s += time->units_s;
         before.memory_s += time->memory_s;
         if (at >= second_at)
-            work_count(&player->figures, &recording->works[computed->work], time->seconds);
-        if (watched && !stretch_add(player, computed->pass, time->seconds))
+            work_count(&player->figures, &recording->works[computed->work], pass, time->seconds);
+        if (watched && !stretch_add(player, pass, time->seconds))
             return false;
     }
-    event_add(player, &before, 0, EVENT_END);
+    event_add(player, &before, 0, EVENT_END, pass);
     return true;
 }
 
@@ -560,6 +565,7 @@ static bool operation_wait(struct ls_simulation *s, struct player *player, int32
     if (player->second) {
         player->figures.exposed_s[operation->account] += waited + own;
         player->figures.moving_s[operation->account] += seconds;
+        player->figures.pass_s[player->events[player->next].pass] += waited + own;
     }
     return true;
 }
@@ -647,6 +653,7 @@ static void computed_tell(const struct ls_simulation *s, struct player *player,
     if (player->second && player->taken_count > 0) {
         player->figures.compute_s += took - event->before_s;
         player->figures.contended_s += took - event->before_s;
+        player->figures.pass_s[event->pass] += took - event->before_s;
     }
     for (; player->stretch_next < player->stretch_count; player->stretch_next++) {
         const struct stretch *stretch = &player->stretches[player->stretch_next];

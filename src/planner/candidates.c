@@ -57,10 +57,9 @@ struct cut {
     bool admitted;
     double block_s, ends_s;             /* computing, and waiting for tp and cp */
     double block_least_s, ends_least_s; /* the same without sums of gradients, which ZeRO shares */
-    double forward_s, input_s;          /* a block's forward, its backward's input half, at least */
-    double head_s;                      /* the head, at least: its products */
-    double block_bytes;                 /* of activations */
-    double state_s;                     /* update of all parameters that a rank has with pp 1 */
+    struct layer_times least;
+    double block_bytes; /* of activations */
+    double state_s;     /* update of all parameters that a rank has with pp 1 */
 };
 
 struct cuts {
@@ -72,7 +71,8 @@ struct cuts {
 };
 
 struct sample {
-    double micro_s, add_s, state_s, activations, forward_s, input_s, weight_s;
+    double micro_s, add_s, state_s, activations, forward_s;
+    double product_s, input_s, weight_s; /* of the forward, and of the backward's halves */
 };
 
 /* A model of so many blocks on tp x cp ranks, one micro-batch. */
@@ -113,11 +113,8 @@ static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
     sample->micro_s = (forecast.compute_s - state + forecast.exposed_s[LS_ACCOUNT_TP] +
                        forecast.exposed_s[LS_ACCOUNT_CP]) /
                       micros;
-    /* Where a forward is run again its products count twice. */
-    double again = cut->recompute == FULL ? 2 : 1, attention = cut->recompute == NONE ? 1 : 2;
-    sample->forward_s = (forecast.work_s[LS_WORK_PRODUCT_BT] / again +
-                         forecast.work_s[LS_WORK_ATTENTION] / attention) /
-                        micros;
+    sample->forward_s = forecast.pass_s[LS_WORK_PASS_FORWARD] / micros;
+    sample->product_s = forecast.work_s[LS_WORK_PRODUCT_BT] / micros;
     sample->input_s =
         (forecast.work_s[LS_WORK_PRODUCT] + forecast.work_s[LS_WORK_ATTENTION_BACKWARD]) / micros;
     sample->add_s = forecast.work_s[LS_WORK_ADD] / micros;
@@ -149,13 +146,17 @@ static const struct cut *cut_of(struct cuts *cuts, const struct candidate *c)
         return cut;
     double layers = (double)cuts->options->config->model.layers;
     cut->block_s = fmax(two.micro_s - one.micro_s, 0);
-    cut->forward_s = fmax(two.forward_s - one.forward_s, 0);
-    cut->input_s = fmax(two.input_s - one.input_s, 0);
     cut->ends_s = fmax(one.micro_s - cut->block_s, 0);
     cut->block_least_s = fmax(cut->block_s - (two.add_s - one.add_s), 0);
     cut->ends_least_s = fmax(cut->ends_s - fmax(2 * one.add_s - two.add_s, 0), 0);
-    cut->head_s = fmax(one.forward_s - cut->forward_s, 0) + fmax(one.input_s - cut->input_s, 0) +
-                  fmax(2 * one.weight_s - two.weight_s, 0);
+    cut->least = (struct layer_times){
+        .forward_s = fmax(two.forward_s - one.forward_s, 0),
+        .input_s = fmax(two.input_s - one.input_s, 0),
+        .weight_s = fmax(two.weight_s - one.weight_s, 0),
+        .head_s = fmax(2 * one.product_s - two.product_s, 0) +
+                  fmax(2 * one.input_s - two.input_s, 0) + fmax(2 * one.weight_s - two.weight_s, 0),
+    };
+    cut->least.backward_s = fmax(cut->block_least_s - cut->least.forward_s, 0);
     cut->block_bytes = fmax(two.activations - one.activations, 0);
     cut->state_s = one.state_s + (layers - 1) * fmax(two.state_s - one.state_s, 0);
     return cut;
@@ -180,40 +181,41 @@ static double bubble_slots(const struct candidate *c, double micro_batches)
     }
 }
 
-/* The least that a pipeline's beginning and end add for the rank that has the head, whose chunks
- * are behind so many blocks: the first forward goes through these before it begins, and the last
- * gradient comes back through all. */
-static double least_bubble_s(const struct candidate *c, const struct cut *cut, int64_t layers,
-                             double before)
+/* What its stages take at least, a micro-batch: the head makes its gradients in its forward. */
+static struct ls_stage_cost stage_cost(const struct layer_times *layer,
+                                       const struct ls_layout *layout, bool splits, int64_t stage)
 {
-    int64_t chunks = c->pp * ls_max(c->chunks, 1);
-    switch (c->schedule) {
-    case LS_SCHEDULE_GPIPE:
-    case LS_SCHEDULE_1F1B:
-        return before * (cut->forward_s + cut->input_s);
-    case LS_SCHEDULE_INTERLEAVED:
-        return (double)((c->pp - 1) * (layers / chunks)) * (cut->forward_s + cut->input_s);
-    case LS_SCHEDULE_ZB_H1:
-        return before * cut->forward_s; /* weight halves fill the end */
-    default:
-        return 0; /* it begins with the embedding */
-    }
+    int64_t first = layout->stage_first[stage], end = layout->stage_first[stage + 1];
+    int64_t head = layout->model.layers + 1;
+    double blocks = (double)(ls_min(end, head) - ls_max(first, 1));
+    return (struct ls_stage_cost){
+        .forward = blocks * layer->forward_s + (end > head ? layer->head_s : 0),
+        .input = blocks * (splits ? layer->input_s : layer->backward_s),
+        .weight = splits ? blocks * layer->weight_s : 0,
+    };
 }
 
-/* The least that the busiest rank takes: with the head one has some number of whole blocks, and
- * the others share what is left. Of all these numbers the best. */
-static double least_stages_s(const struct candidate *c, const struct cut *cut, int64_t layers,
-                             double micro_batches)
+double candidate_pipeline_s(const struct candidate *c, const struct ls_layout *layout)
 {
-    double least = INFINITY;
-    if (c->pp == 1)
-        return micro_batches * ((double)layers * cut->block_least_s + cut->ends_least_s);
-    for (int64_t own = 0; own <= layers; own++) {
-        double left = (double)(layers - own), others = ceil(left / (double)(c->pp - 1));
-        double first = micro_batches * ((double)own * cut->block_least_s + cut->head_s) +
-                       least_bubble_s(c, cut, layers, left);
-        least = fmin(least, fmax(first, micro_batches * others * cut->block_least_s));
+    bool splits = c->schedule != LS_SCHEDULE_GPIPE && c->schedule != LS_SCHEDULE_1F1B &&
+                  c->schedule != LS_SCHEDULE_INTERLEAVED;
+    struct ls_stage_cost cost[LS_LAYOUT_LAYERS_MAX + 2];
+    double own[LS_LAYOUT_LAYERS_MAX + 2] = {0}, least = 0;
+    struct ls_schedule_figures figures = {0};
+    struct ls_schedule table;
+    if (layout->stages == 1 || ls_layout_table(layout, layout->micro_batches, &table, NULL))
+        return 0;
+    for (int64_t stage = 0; stage < layout->stages; stage++) {
+        const struct ls_stage_cost whole = stage_cost(&c->layer, layout, false, stage);
+        cost[stage] = stage_cost(&c->layer, layout, splits, stage);
+        own[layout->stage_rank[stage]] += whole.forward + whole.input;
     }
+    if (!ls_schedule_simulate(&table, &(struct ls_schedule_costs){.stage = cost}, &figures, NULL))
+        least = figures.makespan;
+    for (int64_t rank = 0; rank < layout->size[LS_AXIS_PP] && least > 0; rank++)
+        least = fmax(least, figures.rank[rank].begin + (double)layout->micro_batches * own[rank]);
+    ls_schedule_figures_release(&figures);
+    ls_schedule_release(&table);
     return least;
 }
 
@@ -322,9 +324,8 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
     for (int l = 0; l < cluster->links; l++) /* what may hide, wherever it moves */
         overlap = fmax(overlap, cluster->link[l].overlap);
     double computing = micro_batches * (layers * cut->block_least_s + cut->ends_least_s) / pp;
-    c->bound_s = fmax(computing, least_stages_s(c, cut, config->model.layers, micro_batches));
-    c->bound_s = fmax(c->bound_s, layers * (cut->forward_s + cut->input_s)); /* there and back */
-    c->bound_s = fmax(c->bound_s, 0.9 * moves + (1 - overlap) * computing);
+    c->layer = cut->least;
+    c->bound_s = fmax(computing, 0.9 * moves + (1 - overlap) * computing);
     c->bound_s = fmax(c->bound_s, 0.9 * lost + computing);
     double most = ceil(layers / pp) * cut->block_s + (c->pp == 1 ? cut->ends_s : 0);
     most = fmax(most, whole / pp);

@@ -5,6 +5,12 @@
 
 #include <lockstep/planner/search.h>
 
+/* What a micro-batch takes at least on a rank: of a block, and of the head in all. backward_s
+ * contains both halves, and what belongs to neither. */
+struct layer_times {
+    double forward_s, backward_s, input_s, weight_s, head_s;
+};
+
 struct candidate {
     int64_t pp, replicate, shard, cp, tp, micro, threads;
     int zero, schedule, chunks, recompute;
@@ -13,7 +19,8 @@ struct candidate {
     int64_t kind, family;
     bool tried;
     double bound_s, estimate_s; /* of a step; bound_s is never more than it takes */
-    double least_bytes;         /* that a rank takes at least, about */
+    struct layer_times layer;
+    double least_bytes; /* that a rank takes at least, about */
 };
 
 struct candidates {
@@ -29,6 +36,9 @@ void candidate_apply(const struct candidate *candidate, bool (*pinned)(const cha
 /* Adds all candidates for so many accelerators, with bounds and estimates. LS_ENOMEM. */
 int candidates_add(const struct ls_search_options *options, int64_t accelerators,
                    struct candidates *candidates, struct ls_error *error);
+/* The step of its layout, at least: its schedule with the least that its stages take; 0: it has no
+ * stages. */
+double candidate_pipeline_s(const struct candidate *candidate, const struct ls_layout *layout);
 /* Why no layout for so many accelerators has the axes that are pinned: LS_ELAYOUT; LS_OK if they
  * are not the reason. */
 int pinned_refuse(const struct ls_search_options *options, int64_t accelerators,

@@ -131,8 +131,9 @@ struct step_times {
     double exposed_s[LS_ACCOUNTS], moving_s[LS_ACCOUNTS];
     double offload_exposed_s, offload_s, flops;
     double slowest_s; /* of the rank that takes most without its waits for other stages */
+    double pass_s[LS_WORK_PASSES]; /* waits move between passes, so these do not grow alike */
 };
-enum { TIMES = sizeof(struct step_times) / sizeof(double) };
+enum { TIMES = offsetof(struct step_times, pass_s) / sizeof(double) };
 
 static double own_s(const struct ls_simulated_rank *rank)
 {
@@ -158,6 +159,8 @@ static void ranks_average(const struct ls_simulation *simulation, int64_t ranks,
         times->offload_s += one->offload_s / all;
         for (int kind = 0; kind < LS_WORK_KINDS; kind++)
             times->work_s[kind] += one->work_s[kind] / all;
+        for (int pass = 0; pass < LS_WORK_PASSES; pass++)
+            times->pass_s[pass] += one->pass_s[pass] / all;
         for (int account = 0; account < LS_ACCOUNTS; account++) {
             times->exposed_s[account] += one->exposed_s[account] / all;
             times->moving_s[account] += one->moving_s[account] / all;
@@ -361,8 +364,10 @@ int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *f,
         return status;
     if (ask->extend && !ask->visit)
         status = step_extend(ask, &times, &extended, error);
-    if (!status && !extended)
+    if (!status && !extended) {
         status = step_simulate(ask, &times, error);
+        memcpy(f->pass_s, times.pass_s, sizeof f->pass_s);
+    }
     if (!status)
         rates_set(ask, &times, f);
     return status;

@@ -56,9 +56,9 @@ static double accelerators_of(const struct candidate *c)
 
 enum judgement { REFUSED, TOO_LARGE, SIMULATED };
 
-/* config is the candidate's. */
-static int evaluate(struct searching *s, enum judgement *judgement, struct ls_forecast *forecast,
-                    struct ls_error *error)
+/* config and layout are the candidate's. */
+static int layout_evaluate(struct searching *s, enum judgement *judgement,
+                           struct ls_forecast *forecast, struct ls_error *error)
 {
     const struct ls_forecast_ask ask = {.config = s->config,
                                         .layout = s->layout,
@@ -66,12 +66,19 @@ static int evaluate(struct searching *s, enum judgement *judgement, struct ls_fo
                                         .tokens = s->options->tokens,
                                         .extend = true,
                                         .first_misfit = true};
-    *judgement = REFUSED;
-    if (ls_config_layout(s->config, 0, s->layout, NULL))
-        return LS_OK;
     int status = ls_forecast_make(&ask, forecast, error);
     *judgement = status || !forecast->fits ? TOO_LARGE : SIMULATED;
     return status;
+}
+
+/* config is the candidate's. */
+static int evaluate(struct searching *s, enum judgement *judgement, struct ls_forecast *forecast,
+                    struct ls_error *error)
+{
+    *judgement = REFUSED;
+    return ls_config_layout(s->config, 0, s->layout, NULL)
+               ? LS_OK
+               : layout_evaluate(s, judgement, forecast, error);
 }
 
 static void least_note(struct searching *s, const struct ls_forecast *forecast)
@@ -148,23 +155,46 @@ static bool is_dominated(const struct searching *s, const struct candidate *c)
     return s->options->goal != LS_GOAL_MEMORY && s->fits[c->family] & less;
 }
 
-static int candidate_try(struct searching *s, struct candidate *c, struct ls_error *error)
+/* What a search is for: the best, then the list. */
+enum wish { BEST, LISTED, WISHES };
+
+/* Whether it may still become the best, or come into the list. */
+static bool may_win(const struct searching *s, const struct candidate *c, enum wish wish)
+{
+    const struct ls_search *search = s->search;
+    int rival = wish == BEST ? 0 : listed(search, c->kind, NULL);
+    if (rival < 0)
+        rival = s->top - 1;
+    return rival >= search->count || value_of(s->options, c->bound_s, accelerators_of(c), 0) <
+                                         plan_value(s->options, &search->plans[rival].forecast);
+}
+
+static int candidate_try(struct searching *s, struct candidate *c, enum wish wish,
+                         struct ls_error *error)
 {
     struct ls_forecast forecast;
     enum judgement judgement;
-    c->tried = true;
     *s->config = *s->options->config;
     candidate_apply(c, s->options->pinned, s->config);
-    int status = evaluate(s, &judgement, &forecast, error);
+    c->tried = true;
+    if (ls_config_layout(s->config, 0, s->layout, NULL)) {
+        s->search->refused++;
+        return LS_OK;
+    }
+    c->bound_s = fmax(c->bound_s, candidate_pipeline_s(c, s->layout));
+    c->tried = may_win(s, c, wish) || s->options->exhaustive;
+    if (!c->tried)
+        return LS_OK;
+    int status = layout_evaluate(s, &judgement, &forecast, error);
     if (status)
         return status;
-    s->search->refused += judgement == REFUSED;
     s->search->too_large += judgement == TOO_LARGE;
     s->search->simulated += judgement == SIMULATED;
     if (judgement == TOO_LARGE)
         least_note(s, &forecast);
     if (judgement == SIMULATED) {
         s->fits[c->family] |= variant_bit(c->recompute, c->offload);
+        s->search->bound_share = fmax(s->search->bound_share, c->bound_s / forecast.step_s);
         plan_insert(s, &forecast, c->kind, c->bound_s);
     }
     return LS_OK;
@@ -204,20 +234,6 @@ static int by_estimate(const void *a, const void *b)
     return x->recompute != y->recompute ? x->recompute - y->recompute : x->offload - y->offload;
 }
 
-/* What a search is for: the best, then the list. */
-enum wish { BEST, LISTED, WISHES };
-
-/* Whether it may still become the best, or come into the list. */
-static bool may_win(const struct searching *s, const struct candidate *c, enum wish wish)
-{
-    const struct ls_search *search = s->search;
-    int rival = wish == BEST ? 0 : listed(search, c->kind, NULL);
-    if (rival < 0)
-        rival = s->top - 1;
-    return rival >= search->count || value_of(s->options, c->bound_s, accelerators_of(c), 0) <
-                                         plan_value(s->options, &search->plans[rival].forecast);
-}
-
 static bool is_too_large(const struct searching *s, const struct candidate *c)
 {
     double capacity = s->options->cluster->accelerator.memory_bytes * (double)ls_max(c->threads, 1);
@@ -248,7 +264,7 @@ static int candidates_try(struct searching *s, struct candidates *all, struct ls
             if (s->until_s > 0 && s->search->count > 0 && ls_now_s() > s->until_s)
                 left[wish]++;
             else
-                status = candidate_try(s, &all->list[i], error);
+                status = candidate_try(s, &all->list[i], (enum wish)wish, error);
         }
     ls_meter_clear();
     s->search->unproven = left[BEST];
@@ -260,7 +276,7 @@ static int candidates_try(struct searching *s, struct candidates *all, struct ls
         for (int64_t k = 1; k < all->count; k++)
             if (all->list[k].least_bytes < least->least_bytes)
                 least = &all->list[k];
-        status = candidate_try(s, least, error);
+        status = candidate_try(s, least, BEST, error);
     }
     return status;
 }

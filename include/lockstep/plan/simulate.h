@@ -96,6 +96,7 @@ struct ls_simulated_rank {
     double work_s[LS_WORK_KINDS], contended_s;
     double exposed_s[LS_ACCOUNTS]; /* that it waited, or moved bytes with its own cores */
     double moving_s[LS_ACCOUNTS];  /* of its operations, hidden or not, waits for others apart */
+    double pass_s[LS_WORK_PASSES]; /* computing, and waits behind it, transfers apart */
     double offload_exposed_s, offload_s; /* the same of transfers to and from memory tiers */
     double flops;                        /* of products and attention */
 };

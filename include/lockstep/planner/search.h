@@ -3,7 +3,8 @@
  * Every combination of the keys below is a candidate. Its time is bounded from below by what one
  * block of that cut takes (recorded once for each cut, so with its true products), and estimated by
  * the schedule's formula. Candidates are taken in the order of their estimates: admitted by the
- * recipe or not, held against memory to the byte, then simulated (lockstep/planner/forecast.h).
+ * recipe or not, bounded by their schedule with the least that their stages take, held against
+ * memory to the byte, then simulated (lockstep/planner/forecast.h).
  * Where no candidate that is left has a bound below the best, that is proven; where none could come
  * into the list, the list is. A limit of time may end the search before, and the result says so.
  * The list has the best of each kind: those of one kind have the same axes, ZeRO and schedule. Then
@@ -57,6 +58,7 @@ struct ls_search {
     struct ls_search_plan *plans; /* [count], the best first */
     int count;
     int64_t candidates, refused, too_large, simulated;
+    double bound_share; /* the most that a bound was of its time, of those simulated: at most 1 */
     /* Where time was up: candidates whose bound is below the best, and others that might still
      * come into the list. */
     int64_t unproven, unlisted;
