@@ -214,9 +214,9 @@ static int32_t place_of(struct ls_simulation *s, int64_t rank, const struct ls_r
 
 /* ---- a rank's list --------------------------------------------------------------------------- */
 
-/* The last player's operation: its place, and its number there. */
-static bool operation_add(struct ls_simulation *s, const struct ls_recorded *move,
-                          struct operation *operation)
+/* The last player's operation, but for its number at its place. */
+static bool operation_make(struct ls_simulation *s, const struct ls_recorded *move,
+                           struct operation *operation)
 {
     struct player *player = &s->players[s->player_count - 1];
     int32_t index = place_of(s, player->rank, move);
@@ -236,7 +236,6 @@ static bool operation_add(struct ls_simulation *s, const struct ls_recorded *mov
     LS_ASSERT(time.link >= 0 && time.link < LS_PACE_LINKS_MAX);
     *operation = (struct operation){
         .place = index,
-        .nth = place->visits[message && move->receive]++,
         .seconds = (float)time.seconds,
         .units = (float)time.units,
         .memory = (float)time.memory,
@@ -246,6 +245,50 @@ static bool operation_add(struct ls_simulation *s, const struct ls_recorded *mov
         .receive = message && move->receive,
         .name = move->operation,
     };
+    return true;
+}
+
+/* Operations of a recording that are like each other in all but their number. */
+struct likeness {
+    const struct ls_recorded *move; /* the first */
+    struct operation operation;
+    int32_t after; /* what came behind the last of them, index + 1 */
+};
+struct likenesses {
+    struct likeness *list;
+    int64_t count, room;
+    int32_t last; /* of the operation before, index + 1 */
+};
+
+static bool are_alike(const struct ls_recorded *a, const struct ls_recorded *b)
+{
+    return a->group == b->group && a->kind == b->kind && a->dtype == b->dtype &&
+           a->count == b->count && a->receive == b->receive && a->peer == b->peer &&
+           a->tag == b->tag && a->operation == b->operation;
+}
+
+/* The last player's operation. Operations come in the order in which they came before: that is
+ * tried first. */
+static bool operation_add(struct ls_simulation *s, struct likenesses *known,
+                          const struct ls_recorded *move, struct operation *operation)
+{
+    int64_t at = known->last ? known->list[known->last - 1].after - 1 : -1;
+    if (at < 0 || !are_alike(known->list[at].move, move))
+        for (at = 0; at < known->count && !are_alike(known->list[at].move, move);)
+            at++;
+    if (at == known->count) {
+        if (!ls_list_grow(&known->list, known->count, &known->room, sizeof *known->list))
+            return false;
+        known->list[at] = (struct likeness){.move = move};
+        if (!operation_make(s, move, &known->list[at].operation))
+            return false;
+        known->count++;
+    }
+    if (known->last)
+        known->list[known->last - 1].after = (int32_t)at + 1;
+    known->last = (int32_t)at + 1;
+    *operation = known->list[at].operation;
+    operation->nth = s->places[operation->place].visits[operation->receive]++;
     return true;
 }
 
@@ -382,8 +425,10 @@ int ls_simulation_add(struct ls_simulation *s, int64_t rank, const struct ls_rec
     struct tick *timeline = timeline_of(recording);
     struct ls_work_time *times = times_of(s, recording);
     bool made = player->events && player->operations && player->transfers && timeline && times;
+    struct likenesses known = {0};
     for (int64_t i = 0; i < recording->count && made; i++)
-        made = operation_add(s, &recording->list[i], &player->operations[i]);
+        made = operation_add(s, &known, &recording->list[i], &player->operations[i]);
+    free(known.list);
     if (made)
         made = events_make(player, recording, timeline, times, second_at, s->visit != NULL);
     free(timeline);
