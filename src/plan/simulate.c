@@ -342,11 +342,12 @@ static struct ls_work_time *times_of(const struct ls_simulation *s,
 }
 
 static void work_count(struct ls_simulated_rank *figures, const struct ls_work *work,
-                       enum ls_work_pass pass, double seconds)
+                       enum ls_work_pass pass, const struct ls_work_time *time)
 {
-    figures->pass_s[pass] += seconds;
-    figures->work_s[work->kind] += seconds;
-    figures->compute_s += seconds;
+    figures->pass_s[pass] += time->seconds;
+    figures->work_s[work->kind] += time->seconds;
+    figures->compute_s += time->seconds;
+    figures->fixed_s += time->seconds - time->units_s - time->memory_s;
     if (work->kind <= LS_WORK_ATTENTION_BACKWARD)
         figures->flops += work->flops;
 }
@@ -400,7 +401,7 @@ static bool events_make(struct player *player, const struct ls_recording *record
         before.units_s += time->units_s;
         before.memory_s += time->memory_s;
         if (at >= second_at)
-            work_count(&player->figures, &recording->works[computed->work], pass, time->seconds);
+            work_count(&player->figures, &recording->works[computed->work], pass, time);
         if (watched && !stretch_add(player, pass, time->seconds))
             return false;
     }

@@ -57,6 +57,7 @@ struct cut {
     bool admitted;
     double block_s, ends_s;             /* computing, and waiting for tp and cp */
     double block_least_s, ends_least_s; /* the same without sums of gradients, which ZeRO shares */
+    double block_free_s, ends_free_s;   /* of these, what moves meanwhile do not lengthen */
     struct layer_times least;
     double block_bytes; /* of activations */
     double state_s;     /* update of all parameters that a rank has with pp 1 */
@@ -71,7 +72,7 @@ struct cuts {
 };
 
 struct sample {
-    double micro_s, add_s, state_s, activations, forward_s;
+    double micro_s, free_s, add_s, state_s, activations, forward_s;
     double product_s, input_s, weight_s; /* of the forward, and of the backward's halves */
 };
 
@@ -110,9 +111,9 @@ static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
                    forecast.work_s[LS_WORK_CAST];
     double micros = (double)cuts->layout->micro_batches;
     sample->state_s = state;
-    sample->micro_s = (forecast.compute_s - state + forecast.exposed_s[LS_ACCOUNT_TP] +
-                       forecast.exposed_s[LS_ACCOUNT_CP]) /
-                      micros;
+    double waits = forecast.exposed_s[LS_ACCOUNT_TP] + forecast.exposed_s[LS_ACCOUNT_CP];
+    sample->micro_s = (forecast.compute_s - state + waits) / micros;
+    sample->free_s = (forecast.fixed_s + waits) / micros;
     sample->forward_s = forecast.pass_s[LS_WORK_PASS_FORWARD] / micros;
     sample->product_s = forecast.work_s[LS_WORK_PRODUCT_BT] / micros;
     sample->input_s =
@@ -147,6 +148,8 @@ static const struct cut *cut_of(struct cuts *cuts, const struct candidate *c)
     double layers = (double)cuts->options->config->model.layers;
     cut->block_s = fmax(two.micro_s - one.micro_s, 0);
     cut->ends_s = fmax(one.micro_s - cut->block_s, 0);
+    cut->block_free_s = fmax(two.free_s - one.free_s, 0);
+    cut->ends_free_s = fmax(one.free_s - cut->block_free_s, 0);
     cut->block_least_s = fmax(cut->block_s - (two.add_s - one.add_s), 0);
     cut->ends_least_s = fmax(cut->ends_s - fmax(2 * one.add_s - two.add_s, 0), 0);
     cut->least = (struct layer_times){
@@ -246,13 +249,13 @@ static double replicas_s(const struct ls_config *config, const struct ls_cluster
     return once * (fast ? 1 : reductions(config, c, micro_batches) * (double)c->replicate);
 }
 
-/* Seconds that the links of data parallel are busy: those between shards. *lost_s: what ranks lose
- * at least that compute meanwhile. */
+/* Seconds that the links of data parallel are busy: those between shards, which move block by
+ * block. *taken: the share of its time that one takes at least from what computes meanwhile. */
 static double moves_s(const struct ls_config *config, const struct ls_cluster *cluster,
-                      const struct candidate *c, double held, double micro_batches, double *lost_s)
+                      const struct candidate *c, double held, double micro_batches, double *taken)
 {
     double n = (double)(c->zero ? c->shard * c->cp : c->replicate * c->shard * c->cp);
-    *lost_s = 0;
+    *taken = 0;
     if (n < 2)
         return 0;
     const struct ls_cost_group group =
@@ -260,13 +263,13 @@ static double moves_s(const struct ls_config *config, const struct ls_cluster *c
     double act = (double)ls_dtype_bytes(config->numerics.precision);
     double gathers = c->zero == 0 ? 0 : c->zero >= 3 ? 2 * micro_batches : 1;
     enum ls_comm_kind reduce = c->zero ? LS_COMM_REDUCE_SCATTER : LS_COMM_ALL_REDUCE;
-    double seconds =
-        reductions(config, c, micro_batches) * ls_cost_move(cluster, &group, reduce, 4 * held) +
-        gathers * ls_cost_move(cluster, &group, LS_COMM_ALL_GATHER, act * held);
+    double blocks = (double)config->model.layers / (double)c->pp, block = held / blocks;
     double units, memory;
     ls_cost_taken(cluster, &group, &units, &memory);
-    *lost_s = fmin(units, memory) * cluster->overlap * seconds;
-    return seconds;
+    *taken = fmin(units, memory) * cluster->overlap;
+    return blocks * (reductions(config, c, micro_batches) *
+                         ls_cost_move(cluster, &group, reduce, 4 * block) +
+                     gathers * ls_cost_move(cluster, &group, LS_COMM_ALL_GATHER, act * block));
 }
 
 /* Bytes of state of one rank: masters, compute copies, gradients and moments, as ZeRO shares them.
@@ -319,11 +322,13 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
     double micro_batches = ceil((double)config->batch.global / dp / (double)c->micro);
     double whole = layers * cut->block_s + cut->ends_s;
     double held = parameters / pp / (double)c->tp;
-    double lost, moves = moves_s(config, cluster, c, held, micro_batches, &lost);
+    double taken, moves = moves_s(config, cluster, c, held, micro_batches, &taken);
     double overlap = cluster->overlap;
     for (int l = 0; l < cluster->links; l++) /* what may hide, wherever it moves */
         overlap = fmax(overlap, cluster->link[l].overlap);
     double computing = micro_batches * (layers * cut->block_least_s + cut->ends_least_s) / pp;
+    double free_s = micro_batches * (layers * cut->block_free_s + cut->ends_free_s) / pp;
+    double lost = taken * fmax(moves - free_s, 0);
     c->layer = cut->least;
     c->bound_s = fmax(computing, 0.9 * moves + (1 - overlap) * computing);
     c->bound_s = fmax(c->bound_s, 0.9 * lost + computing);

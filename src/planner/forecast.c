@@ -132,6 +132,7 @@ struct step_times {
     double offload_exposed_s, offload_s, flops;
     double slowest_s; /* of the rank that takes most without its waits for other stages */
     double pass_s[LS_WORK_PASSES]; /* waits move between passes, so these do not grow alike */
+    double fixed_s;
 };
 enum { TIMES = offsetof(struct step_times, pass_s) / sizeof(double) };
 
@@ -153,6 +154,7 @@ static void ranks_average(const struct ls_simulation *simulation, int64_t ranks,
         const struct ls_simulated_rank *one = ls_simulation_rank(simulation, rank);
         times->compute_s += one->compute_s / all;
         times->contended_s += one->contended_s / all;
+        times->fixed_s += one->fixed_s / all;
         times->flops += one->flops;
         times->slowest_s = fmax(times->slowest_s, own_s(one));
         times->offload_exposed_s += one->offload_exposed_s / all;
@@ -367,6 +369,7 @@ int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *f,
     if (!status && !extended) {
         status = step_simulate(ask, &times, error);
         memcpy(f->pass_s, times.pass_s, sizeof f->pass_s);
+        f->fixed_s = times.fixed_s;
     }
     if (!status)
         rates_set(ask, &times, f);

@@ -94,6 +94,7 @@ struct ls_simulated_rank {
     double begin_s, end_s; /* since the simulation began */
     double compute_s;      /* in works, each kind below, and what they lose beside operations */
     double work_s[LS_WORK_KINDS], contended_s;
+    double fixed_s;                /* of works, what no operation slows */
     double exposed_s[LS_ACCOUNTS]; /* that it waited, or moved bytes with its own cores */
     double moving_s[LS_ACCOUNTS];  /* of its operations, hidden or not, waits for others apart */
     double pass_s[LS_WORK_PASSES]; /* computing, and waits behind it, transfers apart */

@@ -39,7 +39,9 @@ struct ls_forecast {
     double contended_s;            /* of compute_s: what works lose beside operations, by no kind */
     double exposed_s[LS_ACCOUNTS]; /* waits for others and for links that nothing hides */
     double moving_s[LS_ACCOUNTS];  /* operations under way, hidden or not */
-    double pass_s[LS_WORK_PASSES]; /* computing, and waits behind it; 0 where that was extended */
+    /* 0 where the step was extended: computing, and waits behind it, by pass; and of computing,
+     * what no operation slows. */
+    double pass_s[LS_WORK_PASSES], fixed_s;
     double offload_exposed_s, offload_s; /* the same of memory tiers */
     struct ls_samples_cost samples;      /* of a step; read while the one before computes */
     double samples_exposed_s;            /* what is longer than a step, for which it waits */
