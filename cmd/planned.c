@@ -105,9 +105,17 @@ void planned_list(const struct ls_search_options *options, const struct ls_searc
            ls_goal_name(options->goal));
     for (int i = 0; i < search->count; i++)
         line_print(i + 1, &search->plans[i]);
-    if (search->count > 1)
-        printf("\nthe second is %s\n",
-               ls_search_reason(&search->plans[0].forecast, &search->plans[1].forecast).text);
+    if (search->count < 2)
+        return;
+    const struct ls_forecast *best = &search->plans[0].forecast,
+                             *second = &search->plans[1].forecast;
+    double more = 100 * ls_search_more(options, best, second);
+    if (options->goal == LS_GOAL_COST)
+        printf("\nthe second costs %.1f %% more\n", more);
+    else if (options->goal == LS_GOAL_MEMORY)
+        printf("\nthe second takes %.1f %% more memory\n", more);
+    else
+        printf("\nthe second is %s\n", ls_search_reason(best, second).text);
 }
 
 void planned_counts(const struct ls_search *search, double took_s)

@@ -19,7 +19,7 @@ int planned_auto(struct ls_config *config, bool tells, struct ls_error *error);
 bool (*planned_given(const struct ls_config *config))(const char *key);
 /* Recipe and cluster. */
 void planned_head(const struct ls_search_options *options);
-/* One line a plan, and why the second is slower than the first. */
+/* One line a plan, and what the second takes more than the first, or why it is slower. */
 void planned_list(const struct ls_search_options *options, const struct ls_search *search);
 void planned_counts(const struct ls_search *search, double seconds);
 /* Where the time of a plan goes, what it takes of memory, what the training costs, and the

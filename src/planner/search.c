@@ -574,6 +574,12 @@ void ls_search_release(struct ls_search *search)
     *search = (struct ls_search){0};
 }
 
+double ls_search_more(const struct ls_search_options *options, const struct ls_forecast *best,
+                      const struct ls_forecast *other)
+{
+    return plan_value(options, other) / plan_value(options, best) - 1;
+}
+
 /* ---- reasons --------------------------------------------------------------------------------- */
 
 struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct ls_forecast *other)
