@@ -10,6 +10,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The trainer that has such files. */
+static const char *whose(const char *file)
+{
+    static const struct {
+        const char *end, *name;
+    } trainers[] = {{".json", "deepspeed"}, {".toml", "torchtitan"}, {".sh", "megatron"}};
+    const char *end = strrchr(file, '.');
+    for (size_t i = 0; end && i < sizeof trainers / sizeof *trainers; i++)
+        if (strcmp(end, trainers[i].end) == 0)
+            return trainers[i].name;
+    return "deepspeed|megatron|torchtitan";
+}
+
 static int project_of(const char *name, enum ls_convert_project *project, struct ls_error *error)
 {
     const char *names[8], *one;
@@ -24,8 +37,8 @@ static int project_of(const char *name, enum ls_convert_project *project, struct
     if (access(name, F_OK) == 0)
         return ls_error_set(error, LS_ECONFIG,
                             "%.100s: expected the trainer's name before the file: lockstep "
-                            "convert deepspeed|megatron|torchtitan %.100s",
-                            name, name);
+                            "convert %s %.100s",
+                            name, whose(name), name);
     const char *near = ls_nearest(name, names, count);
     return ls_error_set(error, LS_ECONFIG,
                         "%.100s: expected deepspeed, megatron or torchtitan%s%s%s", name,

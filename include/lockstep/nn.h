@@ -183,6 +183,9 @@ struct ls_family {
 /* Local. Valid for the life of the program. */
 const struct ls_family *ls_family_of(enum ls_arch arch);
 const char *ls_arch_name(enum ls_arch arch); /* "gpt2" */
+/* Local. The end of an error about a model of this name that no family has: what it needs that is
+ * not here, "; models with experts are not supported", or "". */
+const char *ls_family_lacks(const char *name);
 /* Local. Whether a key of the configuration's group `model`, such as "rope_theta", means something
  * to the family: false where it belongs to a kind of step that the family has none of, or to others
  * that name it as theirs. */

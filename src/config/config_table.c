@@ -538,6 +538,8 @@ int ls_config_preset_check(const char *name, struct ls_error *error)
         return LS_OK;
     while ((names[count] = ls_config_preset_name((int)count)))
         LS_ASSERT(++count < PRESETS_MAX);
+    if (*ls_family_lacks(name))
+        return ls_error_set(error, LS_ECONFIG, "no such preset%s", ls_family_lacks(name));
     const char *near = ls_nearest(name, names, count);
     return ls_error_set(error, LS_ECONFIG, "no such preset%s%s%s", near ? "; did you mean " : "",
                         near ? near : "",

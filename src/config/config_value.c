@@ -296,8 +296,9 @@ static void explain(const struct ls_config_key *key, const char *text, bool quot
         snprintf(why + used, bytes - used, "%s", number_reason(key, text));
     if (key->type != LS_CONFIG_WORD)
         return;
-    if (!strcmp(key->name, "model.arch") && (strstr(text, "mixtral") || strstr(text, "moe")))
-        snprintf(why + used, bytes - used, "; models with experts are not supported");
+    const char *lacks = strcmp(key->name, "model.arch") ? "" : ls_family_lacks(text);
+    if (*lacks)
+        snprintf(why + used, bytes - used, "%s", lacks);
     else
         ls_words_expected(key->words, text, why, bytes);
 }

@@ -139,8 +139,9 @@ int interop_family(const json_t *description, const char *name, enum ls_arch *ar
         }
         snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", hf->model_type);
     }
-    return ls_error_set(error, LS_ECONFIG, "%.300s: model_type = %s: expected a family of: %s",
-                        name, interop_json_text(type).text, list);
+    return ls_error_set(error, LS_ECONFIG, "%.300s: model_type = %s: expected a family of: %s%s",
+                        name, interop_json_text(type).text, list,
+                        word ? ls_family_lacks(word) : "");
 }
 
 static int architecture_check(const struct interop_keys *keys)

@@ -20,6 +20,16 @@ const char *ls_arch_name(enum ls_arch arch)
     return families[arch].name;
 }
 
+const char *ls_family_lacks(const char *name)
+{
+    static const char *const experts[] = {"mixtral", "moe",     "deepseek_v", "deepseek-v",
+                                          "gpt_oss", "gpt-oss", "llama4",     "dbrx"};
+    for (size_t i = 0; i < sizeof experts / sizeof *experts; i++)
+        if (strcasestr(name, experts[i]))
+            return "; models with experts are not supported";
+    return "";
+}
+
 const struct program *program_of(const struct ls_model_config *config, int64_t layer)
 {
     const struct family *family = families[config->arch].family;

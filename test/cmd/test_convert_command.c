@@ -68,6 +68,7 @@ static void test_bad_command_lines(void **state)
     (void)state;
     program_expect("convert", wrong, "expected deepspeed|megatron|torchtitan");
     program_expect("convert deepsped x.json", wrong, "did you mean deepspeed?");
+    program_expect("convert " GOLDEN "zero3.json", wrong, "lockstep convert deepspeed " GOLDEN);
     program_expect("convert deepspeed", wrong, "expected");
     program_expect("convert deepspeed a.json b.json", wrong, "one file is expected");
     program_expect("convert deepspeed /no/such.json", ls_exit_code(LS_EIO), "/no/such.json");

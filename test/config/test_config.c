@@ -202,6 +202,8 @@ static void test_what_was_meant(void **state)
     expect_refused("optim: {name: adagrad}\n", "expected adamw, sgd, lion or muon", NULL);
     expect_refused("optim: {name: AdamW}\n", "did you mean adamw?", NULL);
     expect_refused("model: {arch: mixtral}\n", "models with experts are not supported", NULL);
+    expect_refused("model: {preset: mixtral-8x7b}\n", "no such preset; models with experts are not",
+                   NULL);
     expect_refused("train: {resume: true}\n", "expected auto, never or the path of a", NULL);
     expect_refused("traning: {steps: 1}\n", "unknown group traning", "the groups are model, data",
                    NULL);

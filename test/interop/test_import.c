@@ -290,6 +290,8 @@ static const struct {
 } bad_keys[] = {
     {"gpt2_tiny", "model_type", "\"falcon\"", "model_type = \"falcon\"|gpt2|llama"},
     {"gpt2_tiny", "model_type", NULL, "model_type = nothing"},
+    {"llama_tiny", "model_type", "\"qwen3_moe\"", "phi3; models with experts are not supported"},
+    {"llama_tiny", "model_type", "\"deepseek_v3\"", "phi3; models with experts are not supported"},
     {"gpt2_tiny", "architectures", "[\"GPT2ForTokenClassification\"]",
      "GPT2ForTokenClassification|expected GPT2LMHeadModel"},
     {"gpt2_tiny", "activation_function", "\"relu\"", "activation_function = \"relu\"|gelu_new"},
