@@ -89,7 +89,6 @@ static int run_again(const struct diff *d, const struct ls_run_record *run, cons
     int status = launch_memory(&run->config, &bytes, error);
     if (status)
         return status;
-    cmd_progress_begin();
     printf("%s again: steps %ld to %ld, %s, %s\n", name, (long)from + 1, (long)found->step,
            ls_counted(ls_config_ranks(&run->config), "rank thread").text, ls_bytes(bytes).text);
     fflush(stdout);
@@ -193,6 +192,7 @@ int cmd_diff(const struct cmd_args *args, struct ls_error *error)
         return ls_error_set(error, LS_ECONFIG,
                             "ranks are threads of one process here: start it without mpirun");
     d = (struct diff){0};
+    cmd_progress_begin();
     int status = compare(&d, args, &differ, error);
     launch_end(status, error);
     ls_rerun_free(d.again_a);

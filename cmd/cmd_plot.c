@@ -56,6 +56,7 @@ static int plot(const struct cmd_args *args, const char *output, struct ls_error
 int cmd_plot(const struct cmd_args *args, struct ls_error *error)
 {
     const char *output;
+    cmd_progress_begin();
     int status = cmd_args_output(args, "loss.svg", &output, error);
     if (!status)
         status = plot(args, output, error);

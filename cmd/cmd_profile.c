@@ -132,6 +132,7 @@ int cmd_profile(const struct cmd_args *args, struct ls_error *error)
     const char *path = cmd_args_value(args, "--cluster"), *planned = profile.config.train.plan;
     if (args->words == 0)
         return ls_error_set(error, LS_ECONFIG, "expected the directory of a run");
+    cmd_progress_begin();
     int status = ls_profile_read(&profile, args->word[0], error);
     if (!status && !path && planned[0] && access(planned, R_OK) == 0)
         path = planned;

@@ -13,6 +13,7 @@ static int write_page(const void *context, FILE *file, struct ls_error *error)
 int cmd_report(const struct cmd_args *args, struct ls_error *error)
 {
     const char *output;
+    cmd_progress_begin();
     int status = cmd_args_output(args, "report.html", &output, error);
     if (!status)
         status = ls_file_write(output, write_page, args, error);

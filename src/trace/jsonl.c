@@ -1,6 +1,7 @@
 /* JSON lines: a record is written as one line; a torn last line is cut off. */
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
+#include <lockstep/base/meter.h>
 #include <lockstep/trace.h>
 
 #include "trace/append.h"
@@ -11,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RECORD_BYTES_MAX = 1 << 16 };
@@ -150,9 +152,12 @@ static int open_records(FILE **file, const char *path, struct ls_error *error)
 static int walk(FILE *in, const char *path, int (*visit)(void *user, const json_t *record),
                 void *user, int64_t *end, struct ls_error *error)
 {
+    enum { MB = 1000000 };
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length;
+    struct stat file;
+    int64_t all = fstat(fileno(in), &file) ? 1 : (file.st_size + MB - 1) / MB;
     int status = LS_OK;
     *end = 0;
     for (int64_t number = 1; !status && (length = getline(&line, &capacity, in)) > 0; number++) {
@@ -171,7 +176,9 @@ static int walk(FILE *in, const char *path, int (*visit)(void *user, const json_
         if (stop)
             break;
         *end += length;
+        ls_meter("MB of records", *end / MB, all);
     }
+    ls_meter("MB of records", all, all);
     free(line);
     if (!status && ferror(in))
         status = ls_error_errno(error, EIO, "%s: cannot read", path);

@@ -166,6 +166,19 @@ static void test_diff(void **state)
     check_shown("diff", words, "lockstep diff: 1 of 2 steps\n");
 }
 
+/* Whoever reads a run's records tells how much of them. */
+static void test_records(void **state)
+{
+    (void)state;
+    char *run[] = {"train", KEYS, "train.steps=8", "train.out=read", "log.progress=off", NULL};
+    char *words[] = {"command", "read", NULL}, *two[] = {"diff", "read", "read", NULL};
+    free(progress_of("train", run));
+    check_shown("plot", words, "lockstep plot: 0 of 1 MB of records\n");
+    check_shown("report", words, "lockstep report: 0 of 1 MB of records\n");
+    check_shown("profile", words, "lockstep profile: 0 of 1 MB of records\n");
+    check_shown("diff", two, "lockstep diff: 0 of 1 MB of records\n");
+}
+
 /* What is no answer is refused before anything is done. */
 static void test_other_values(void **state)
 {
@@ -185,7 +198,7 @@ int main(void)
         cmocka_unit_test(test_verify),       cmocka_unit_test(test_bench_step),
         cmocka_unit_test(test_layout_check), cmocka_unit_test(test_bench_tokenizer),
         cmocka_unit_test(test_bench_sums),   cmocka_unit_test(test_diff),
-        cmocka_unit_test(test_other_values),
+        cmocka_unit_test(test_records),      cmocka_unit_test(test_other_values),
     };
     told_also = leap_and_show;
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
