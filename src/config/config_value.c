@@ -130,14 +130,20 @@ static bool parse_pair(const struct ls_config_key *key, const char *text, int64_
     return true;
 }
 
-/* In the largest binary unit that it is whole in. */
+/* In the largest unit that it is whole in. */
 static void bytes_text(int64_t value, char *text, size_t bytes)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    int power = value ? 4 : 0;
-    while (value & (((int64_t)1 << 10 * power) - 1))
-        power--;
-    snprintf(text, bytes, "%lld%s", (long long)(value >> 10 * power), value ? units[power] : "");
+    static const struct {
+        const char *name;
+        int64_t bytes;
+    } units[] = {{"TiB", 1LL << 40}, {"TB", 1000000000000}, {"GiB", 1 << 30},
+                 {"GB", 1000000000}, {"MiB", 1 << 20},      {"MB", 1000000},
+                 {"KiB", 1 << 10},   {"kB", 1000},          {"B", 1}};
+    int i = 0;
+    while (value % units[i].bytes)
+        i++;
+    snprintf(text, bytes, "%lld%s", (long long)(value / units[i].bytes),
+             value ? units[i].name : "");
 }
 
 /* What a figure of a type is called; figures beside these have none. */
