@@ -44,7 +44,7 @@ static const char *const recipe_keys[RECIPES][14] = {
      "batch.rampup_increment=4", "batch.rampup_samples=4", NULL},
     {"model.arch=gpt2", "numerics.precision=bf16", "numerics.arithmetic=bf16_pairs",
      "numerics.leaf_sequences=3", "data.sequence=64", "model.context=64", "batch.global=24", NULL},
-    {"model.arch=llama", "numerics.precision=fp32", "model.kv_heads=2", "numerics.leaf_sequences=2",
+    {"model.arch=gemma", "numerics.precision=fp32", "model.kv_heads=2", "numerics.leaf_sequences=2",
      "data.sequence=128", "model.context=128", "batch.global=12", "batch.rampup_start=4",
      "batch.rampup_increment=4", "batch.rampup_samples=8", NULL},
     {"model.arch=llama", "numerics.precision=bf16", "numerics.arithmetic=fma", "model.kv_heads=2",

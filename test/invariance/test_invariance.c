@@ -7,7 +7,7 @@
  *   test_invariance --child ...          one layout under mpirun, started by the above
  *
  * The recipes (a small GPT-2 and a small Llama with grouped queries, each in fp32 and bf16, a GPT-2
- * in fp16, a Llama whose moments are bf16, one with Muon, one of each other family but Gemma, two
+ * in fp16, a Llama whose moments are bf16, one with Muon, one of each other family, two
  * with adapters and one with frozen parameters; some of them on examples, of which the completions
  * count, packed or as a stream) are trained on one rank; then every drawn layout (all keys of
  * ls_draw_rows) must repeat the loss and the hash of the state after every step, bit for bit. Some
