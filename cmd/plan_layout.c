@@ -133,8 +133,13 @@ int plan_layout(const struct cmd_args *args, struct ls_error *error)
         status = figures_change(&cluster, cmd_args_value(args, "--what-if"), error);
     if (!status)
         status = ls_config_layout(config, 0, layout, error);
-    const struct ls_forecast_ask ask = {
-        .config = config, .layout = layout, .cluster = &cluster, .tokens = tokens, .extend = true};
+    const struct ls_forecast_ask ask = {.config = config,
+                                        .layout = layout,
+                                        .cluster = &cluster,
+                                        .tokens = tokens,
+                                        .extend = true,
+                                        .tells = true};
+    cmd_progress_begin();
     if (!status)
         status = show(args, &ask, error);
     ls_cluster_release(&cluster);

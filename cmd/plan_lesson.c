@@ -70,6 +70,7 @@ int plan_lesson(const struct cmd_args *args, struct ls_error *error)
     if (!status && path)
         status = ls_cluster_read(path, &cluster, error);
     asked.ask.cluster = path ? &cluster : NULL;
+    cmd_progress_begin();
     if (!status)
         status = run(&asked, cmd_args_value(args, "--svg"), error);
     ls_cluster_release(&cluster);

@@ -298,7 +298,8 @@ int planned_draw(const struct ls_config *config, const struct ls_cluster *cluste
     struct ls_forecast forecast;
     int status = layout && rows ? ls_config_layout(config, 0, layout, error)
                                 : ls_error_set(error, LS_ENOMEM, "no memory for a picture");
-    asked.ask = (struct ls_forecast_ask){.config = config, .layout = layout, .cluster = cluster};
+    asked.ask = (struct ls_forecast_ask){
+        .config = config, .layout = layout, .cluster = cluster, .tells = true};
     if (!status && svg) {
         status = ls_forecast_make(&asked.ask, &forecast, error);
         timeline.step_s = forecast.step_s;

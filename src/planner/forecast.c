@@ -1,5 +1,6 @@
 /* A step's time: every distinct rank is recorded, given its times on the cluster, and carried out.
  */
+#include <lockstep/base/meter.h>
 #include <lockstep/planner/closed_forms.h>
 #include <lockstep/planner/forecast.h>
 #include <lockstep/train/recorded.h>
@@ -114,6 +115,8 @@ static int ranks_add(const struct ls_forecast_ask *ask, struct ls_simulation *si
     for (int64_t rank = 0; rank < ask->layout->ranks && !status; rank++) {
         struct ls_recording recording;
         int64_t second_at;
+        if (ask->tells)
+            ls_meter("ranks", rank, ask->layout->ranks);
         if (ls_simulation_alike(simulation, rank) != rank)
             continue;
         ls_recording_init(&recording);
@@ -122,6 +125,8 @@ static int ranks_add(const struct ls_forecast_ask *ask, struct ls_simulation *si
             status = ls_simulation_add(simulation, rank, &recording, second_at, error);
         ls_recording_release(&recording);
     }
+    if (ask->tells)
+        ls_meter("ranks", ask->layout->ranks, ask->layout->ranks);
     return status;
 }
 

@@ -27,8 +27,11 @@ static int result_make(struct lesson_page *page, struct ls_config *config, struc
                        struct lesson_result *r)
 {
     struct ls_memory_plan plan;
-    const struct ls_forecast_ask ask = {
-        .config = config, .layout = layout, .cluster = page->cluster, .extend = true};
+    const struct ls_forecast_ask ask = {.config = config,
+                                        .layout = layout,
+                                        .cluster = page->cluster,
+                                        .extend = true,
+                                        .tells = true};
     int status = ls_config_layout(config, 0, layout, page->error);
     if (!status && page->lesson->forecasts)
         status = ls_forecast_make(&ask, &r->forecast, page->error);

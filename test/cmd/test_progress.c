@@ -24,6 +24,7 @@
 #include "run_program.h"
 
 static atomic_int told; /* how often */
+static char root[4096]; /* of the tree, from which it runs */
 
 WRAPPED(ls_now_s);
 double __wrap_ls_now_s(void)
@@ -137,6 +138,18 @@ static void test_layout_check(void **state)
     check_shown("layout", words, "lockstep layout: 1 of 4 ranks\n");
 }
 
+/* Of a layout that is forecast, and of the step that is drawn. */
+static void test_plan_layout(void **state)
+{
+    (void)state;
+    char cluster[5000];
+    snprintf(cluster, sizeof cluster, "%s/clusters/h100-2048.yaml", root);
+    char *words[] = {"plan", "--layout", "--cluster", cluster, KEYS, "parallel.dp=4", NULL};
+    check_shown("plan", words, "lockstep plan: 0 of 4 ranks\n");
+    char *lesson[] = {"plan", "--lesson", "scaling", "--cluster", cluster, NULL};
+    check_shown("plan", lesson, "lockstep plan: 0 of 64 ranks\n");
+}
+
 static void test_bench_tokenizer(void **state)
 {
     (void)state;
@@ -198,11 +211,13 @@ int main(void)
         cmocka_unit_test(test_verify),       cmocka_unit_test(test_bench_step),
         cmocka_unit_test(test_layout_check), cmocka_unit_test(test_bench_tokenizer),
         cmocka_unit_test(test_bench_sums),   cmocka_unit_test(test_diff),
-        cmocka_unit_test(test_records),      cmocka_unit_test(test_other_values),
+        cmocka_unit_test(test_plan_layout),  cmocka_unit_test(test_records),
+        cmocka_unit_test(test_other_values),
     };
     told_also = leap_and_show;
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
     char path[4096];
+    assert_non_null(getcwd(root, sizeof root));
     program_path(path, sizeof path);
     setenv("LOCKSTEP", path, 1);
     return cmocka_run_group_tests_name("progress", tests, setup, teardown);

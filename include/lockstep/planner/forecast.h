@@ -24,6 +24,7 @@ struct ls_forecast_ask {
     double tokens; /* of the whole training; 0: as many as config's steps */
     /* Simulates two shorter steps where a step has many micro-batches, and goes on in a line. */
     bool extend;
+    bool tells;        /* how many ranks it has recorded (lockstep/base/meter.h) */
     bool first_misfit; /* stops at the first rank that does not fit, and simulates nothing then */
     /* Sees the spans of the step, one rank of each kind; may be NULL. */
     ls_simulated_visit *visit;
