@@ -74,8 +74,8 @@ struct thread_group {
     int handles;     /* communicators that exist or are still to be taken */
     int *world_rank; /* [size] */
     bool *taken;     /* [size] the rank has its communicator */
-    bool *left;      /* [size] the rank takes part no more */
-    bool any_left;
+    int *left;       /* [size] the rank takes part no more: 1 the first that left, then 2, ... */
+    int left_count;
     struct thread_op *live, *spare;
 };
 

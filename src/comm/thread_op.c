@@ -118,6 +118,15 @@ static void leaving_text(const struct thread_group *group, int rank, char *text,
              who->left ? who->reason : "it freed its communicator");
 }
 
+/* The rank that left first, of which others may have left; -1: all take part. */
+static int first_left(const struct thread_group *group)
+{
+    int rank = 0;
+    while (rank < group->size && group->left[rank] != 1)
+        rank++;
+    return rank < group->size ? rank : -1;
+}
+
 static struct thread_op *find(struct thread_group *group, const struct comm_call *call,
                               uint64_t sequence, int source, int target)
 {
@@ -205,15 +214,12 @@ static int post(struct thread_comm *self, const struct comm_call *call, void **o
     struct thread_op *op = find(group, call, sequence, source, target);
     if (self->base.timeout_s > world->timeout_s)
         world->timeout_s = self->base.timeout_s;
-    if (!op && group->any_left) {
-        for (int r = 0; r < group->size; r++) {
-            if (!group->left[r] || (!collective && r != call->peer))
-                continue;
-            char text[sizeof op->text];
-            leaving_text(group, r, text, sizeof text);
-            world->ranks[group->world_rank[rank]].was_left_alone = true;
-            return ls_error_set(error, LS_ECOMM, "%s: %s", comm_describe(call).text, text);
-        }
+    int left = collective ? first_left(group) : group->left[call->peer] ? call->peer : -1;
+    if (!op && left >= 0) {
+        char text[sizeof op->text];
+        leaving_text(group, left, text, sizeof text);
+        world->ranks[group->world_rank[rank]].was_left_alone = true;
+        return ls_error_set(error, LS_ECOMM, "%s: %s", comm_describe(call).text, text);
     }
     if (!op) {
         op = op_take(group, collective ? group->size : 2);
@@ -394,7 +400,7 @@ void comm_group_leave(struct thread_group *group, int rank)
 {
     if (group->left[rank])
         return;
-    group->left[rank] = group->any_left = true;
+    group->left[rank] = ++group->left_count;
     bool changed;
     do {
         changed = false;

@@ -1,6 +1,8 @@
 /* Collectives among threads: results, orders of sums, ranks that fail or leave. */
+#include "../support/await.h"
 #include "../support/extent.h"
 #include "checks.h"
+#include "comm/thread.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -131,21 +133,37 @@ static void test_a_failing_rank_is_named(void **state)
     }
 }
 
+static bool has_left(struct ls_comm *comm, int rank)
+{
+    struct ls_world *world = ((struct thread_comm *)comm)->group->world;
+    pthread_mutex_lock(&world->lock);
+    bool left = world->ranks[rank].left;
+    pthread_mutex_unlock(&world->lock);
+    return left;
+}
+
+/* Rank 2 returns. Where they come in turn, rank 1 calls when rank 2 has left, and leaves for that
+ * reason; rank 0 calls after both. */
 static int body_one_returns(struct ls_comm *comm, void *user, struct ls_error *error)
 {
-    (void)user;
-    if (ls_comm_rank(comm) == 2)
+    const bool *in_turn = user;
+    int rank = ls_comm_rank(comm);
+    if (rank == 2)
         return LS_OK;
+    while (*in_turn && !has_left(comm, rank + 1))
+        await_pause();
     return ls_barrier_at(comm, (struct ls_call_site){"late.c", 7}, error);
 }
 
 static void test_an_early_return_is_named(void **state)
 {
     (void)state;
-    struct ls_error error = {0};
-    assert_int_equal(ls_world_run(3, body_one_returns, NULL, &error), LS_ECOMM);
-    assert_string_equal(error.text, "rank 0: barrier (late.c:7): rank 2 has left the group: "
-                                    "it has returned");
+    for (int in_turn = 0; in_turn < 2; in_turn++) {
+        struct ls_error error = {0};
+        assert_int_equal(ls_world_run(3, body_one_returns, &(bool){in_turn}, &error), LS_ECOMM);
+        assert_string_equal(error.text, "rank 0: barrier (late.c:7): rank 2 has left the group: "
+                                        "it has returned");
+    }
 }
 
 /* Rank 0 starts an operation, and frees the group without waiting: its buffer is its own again, so
