@@ -166,7 +166,8 @@ $(filter $(BUILD)/test/train/%,$(TURNED)): private LDFLAGS_BASE += $(call wrap,l
 $(BUILD)/test/parallel/test_pipeline_bubble: private LDFLAGS_BASE += $(call wrap,ls_now_s nanosleep ls_send_start \
 	ls_recv_start ls_wait)
 $(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_peak)
-$(BUILD)/test/planner/test_search: private LDFLAGS_BASE += $(call wrap,ls_simulation_new ls_schedule_simulate)
+$(BUILD)/test/planner/test_search: private LDFLAGS_BASE += $(call wrap,ls_simulation_new ls_schedule_simulate ls_now_s \
+	ls_record_works)
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read ls_loader_take)
 $(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test comm_record)

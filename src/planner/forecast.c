@@ -119,6 +119,8 @@ static int ranks_add(const struct ls_forecast_ask *ask, struct ls_simulation *si
             ls_meter("ranks", rank, ask->layout->ranks);
         if (ls_simulation_alike(simulation, rank) != rank)
             continue;
+        if (ask->until_s > 0 && ls_now_s() > ask->until_s)
+            return ls_error_set(error, LS_ESTOPPED, "time was up before a step was simulated");
         ls_recording_init(&recording);
         status = ls_record_works(ask->config, ask->layout, rank, &recording, &second_at, error);
         if (!status)

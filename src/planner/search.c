@@ -54,7 +54,13 @@ static double accelerators_of(const struct candidate *c)
 
 /* ---- one candidate --------------------------------------------------------------------------- */
 
-enum judgement { REFUSED, TOO_LARGE, SIMULATED };
+enum judgement { REFUSED, TOO_LARGE, UNFINISHED, SIMULATED };
+
+/* But something has to be found. */
+static bool time_is_up(const struct searching *s)
+{
+    return s->until_s > 0 && s->search->count > 0 && ls_now_s() > s->until_s;
+}
 
 /* config and layout are the candidate's. */
 static int layout_evaluate(struct searching *s, enum judgement *judgement,
@@ -65,10 +71,11 @@ static int layout_evaluate(struct searching *s, enum judgement *judgement,
                                         .cluster = s->options->cluster,
                                         .tokens = s->options->tokens,
                                         .extend = true,
+                                        .until_s = s->search->count > 0 ? s->until_s : 0,
                                         .first_misfit = true};
     int status = ls_forecast_make(&ask, forecast, error);
-    *judgement = status || !forecast->fits ? TOO_LARGE : SIMULATED;
-    return status;
+    *judgement = status == LS_ESTOPPED ? UNFINISHED : forecast->fits ? SIMULATED : TOO_LARGE;
+    return status == LS_ESTOPPED ? LS_OK : status;
 }
 
 /* config is the candidate's. */
@@ -190,6 +197,7 @@ static int candidate_try(struct searching *s, struct candidate *c, enum wish wis
         return status;
     s->search->too_large += judgement == TOO_LARGE;
     s->search->simulated += judgement == SIMULATED;
+    c->tried = judgement != UNFINISHED;
     if (judgement == TOO_LARGE)
         least_note(s, &forecast);
     if (judgement == SIMULATED) {
@@ -261,10 +269,9 @@ static int candidates_try(struct searching *s, struct candidates *all, struct ls
             ls_meter("layouts", i + 1, all->count);
             if (!is_worth_it(s, &all->list[i], (enum wish)wish))
                 continue;
-            if (s->until_s > 0 && s->search->count > 0 && ls_now_s() > s->until_s)
-                left[wish]++;
-            else
+            if (!time_is_up(s))
                 status = candidate_try(s, &all->list[i], (enum wish)wish, error);
+            left[wish] += time_is_up(s) && is_worth_it(s, &all->list[i], (enum wish)wish);
         }
     ls_meter_clear();
     s->search->unproven = left[BEST];
@@ -388,7 +395,8 @@ static int split_try(struct searching *s, struct ls_config *base, int at, struct
 {
     double one[2] = {0}, two[2] = {0};
     int64_t layers = base->model.layers;
-    if (base->parallel.pp == 1 || *base->parallel.split || layers < 2)
+    bool pinned = s->options->pinned && s->options->pinned("parallel.split");
+    if (base->parallel.pp == 1 || *base->parallel.split || layers < 2 || pinned)
         return LS_OK;
     if (ends_forecast(s, base, 1, one, NULL) || ends_forecast(s, base, 2, two, NULL))
         return LS_OK; /* cut so the recipe is not admitted */
@@ -440,11 +448,11 @@ static int plans_polish(struct searching *s, struct ls_error *error)
         *base = *s->options->config;
         status = ls_search_apply(&s->search->plans[at], base, error);
         for (size_t d = 0; d < sizeof details / sizeof *details && !status; d++) {
-            if (s->until_s > 0 && ls_now_s() > s->until_s)
+            if (time_is_up(s))
                 break;
             status = detail_try(s, base, at, details[d], base, error);
         }
-        if (!status && (s->until_s == 0 || ls_now_s() < s->until_s))
+        if (!status && !time_is_up(s))
             status = split_try(s, base, at, error);
     }
     plans_sort(s->options, s->search);

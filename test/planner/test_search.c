@@ -6,6 +6,7 @@
 
 #include <lockstep/parallel/schedule.h>
 #include <lockstep/planner.h>
+#include <lockstep/train/recorded.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -237,6 +238,64 @@ static void test_a_large_model_is_proven(void **state)
     ls_cluster_release(&cluster);
 }
 
+/* ---- limits of time ------------------------------------------------------------------------- */
+
+static bool turned; /* the clock shows how many ranks were recorded */
+static double recorded_ranks;
+
+WRAPPED(ls_now_s);
+double __wrap_ls_now_s(void)
+{
+    return turned ? recorded_ranks : __real_ls_now_s();
+}
+
+WRAPPED(ls_record_works);
+int __wrap_ls_record_works(const struct ls_config *config, const struct ls_layout *layout,
+                           int64_t rank, struct ls_recording *recording, int64_t *second_at,
+                           struct ls_error *error)
+{
+    recorded_ranks++;
+    return __real_ls_record_works(config, layout, rank, recording, second_at, error);
+}
+
+static bool stages_pinned(const char *key)
+{
+    return memory_pinned(key) || !strcmp(key, "parallel.pp") || !strcmp(key, "parallel.split");
+}
+
+/* A limit holds in the midst of a simulation, too. */
+static void test_a_search_ends_in_time(void **state)
+{
+    (void)state;
+    int64_t early = 0;
+    double all = 0;
+    drawn = 3;
+    struct ls_cluster cluster = cluster_draw();
+    struct ls_config config = recipe_draw();
+    config.parallel.pp = 2;
+    turned = true;
+    for (int limit = 0; limit < 30; limit++) {
+        const struct ls_search_options options = {.config = &config,
+                                                  .cluster = &cluster,
+                                                  .top = 1,
+                                                  .pinned = stages_pinned,
+                                                  .seconds = limit ? all - limit : 0};
+        struct ls_search search;
+        recorded_ranks = 0;
+        assert_int_equal(ls_search_run(&options, &search, NULL), LS_OK);
+        all = limit ? all : recorded_ranks;
+        early += search.unproven > 0;
+        ls_search_release(&search);
+        if (limit && recorded_ranks > options.seconds + 1)
+            fail_msg("of %g ranks at most %g were to be recorded, and %g were", all,
+                     options.seconds, recorded_ranks);
+    }
+    turned = false;
+    printf("%g ranks recorded, and the best unproven with %ld limits\n", all, (long)early);
+    assert_in_range(early, 10, 29);
+    ls_cluster_release(&cluster);
+}
+
 /* ---- laws ------------------------------------------------------------------------------------ */
 
 static double best_of(const struct ls_config *config, const struct ls_cluster *cluster)
@@ -396,6 +455,7 @@ int main(void)
         cmocka_unit_test(test_the_best_is_the_best),
         cmocka_unit_test(test_a_bound_that_is_too_high_is_seen),
         cmocka_unit_test(test_a_large_model_is_proven),
+        cmocka_unit_test(test_a_search_ends_in_time),
         cmocka_unit_test(test_better_is_never_worse),
         cmocka_unit_test(test_longer_steps_go_on_in_a_line),
         cmocka_unit_test(test_what_is_refused),

@@ -26,6 +26,7 @@ struct ls_forecast_ask {
     bool extend;
     bool tells;        /* how many ranks it has recorded (lockstep/base/meter.h) */
     bool first_misfit; /* stops at the first rank that does not fit, and simulates nothing then */
+    double until_s;    /* of ls_now_s: gives up then, between two ranks; 0: never */
     /* Sees the spans of the step, one rank of each kind; may be NULL. */
     ls_simulated_visit *visit;
     void *visit_user;
@@ -72,7 +73,7 @@ struct ls_forecast {
 int ls_forecast_accelerators(const struct ls_cluster *cluster, const struct ls_config *config,
                              const struct ls_layout *layout);
 /* LS_ELAYOUT where the cluster has fewer accelerators than the layout asks for. LS_ENOMEM. What
- * does not fit into memory is forecast all the same (fits is false). */
+ * does not fit into memory is forecast all the same (fits is false). LS_ESTOPPED at until_s. */
 int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *forecast,
                      struct ls_error *error);
 /* What the whole training takes, of a forecast that ls_forecast_make made for the same. */
