@@ -208,7 +208,7 @@ static int rounds_run(struct scoring *s, struct ls_error *error)
         int64_t first = ls_min(at + copy * s->shape.sequences, s->count);
         if (!status)
             status = batch_run(s, first, ls_min(first + s->shape.sequences, s->count), error);
-        runner_tell(s->r, "texts", at + copies * s->shape.sequences, s->count);
+        runner_tell(s->r, "windows of texts", at + copies * s->shape.sequences, s->count);
     }
     return status;
 }

@@ -114,7 +114,7 @@ static struct scores *scores_of(const char *directory, int run, const keys_t key
         status = ls_world_run((int)ls_config_ranks(&job.config), score_body, &job, &error);
     if (status)
         fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
-    told_expect("texts", TEXTS);
+    told_expect("windows of texts", TEXTS);
     return out;
 }
 
