@@ -4,8 +4,9 @@
     test/cmd/report_shots.py LOCKSTEP FOLDER
 
 Trains two small runs in FOLDER, makes the page of one and of both, and draws each in light, in
-dark, and in a window of 360 and of 320 units. Fails where a page is wider than its window, where a
-row of a table is a tower of short lines, where a picture is empty, or where dark looks like light.
+dark, and in windows of 390 to 320 units. Fails where a page is wider than its window, where a row
+of a table is a tower of short lines, where column B has to be scrolled to (from 390 units), where a
+picture is empty, or where dark looks like light.
 The pictures stay in FOLDER, to be looked at.
 Without Chromium it says so and is skipped (exit code 0): it is a large thing to install for this.
 """
@@ -30,6 +31,11 @@ WRAPPER = """<!DOCTYPE html><html><body style="margin:0">
     if (x.getBoundingClientRect().height > 120)
       wide.push('a tall row: ' + x.firstChild.textContent.trim());
   });
+  d.querySelectorAll('.scroll th').forEach(function (x) {
+    if (x.textContent == 'B' && e.clientWidth >= 390 && x.getBoundingClientRect().right >
+        x.closest('.scroll').getBoundingClientRect().right + 1)
+      wide.push('column B is cut in ' + x.closest('table').caption.textContent);
+  });
   document.title = 'width ' + e.scrollWidth + ' of ' + e.clientWidth + ' wide [' + wide + ']';
 };</script></body></html>"""
 
@@ -42,6 +48,7 @@ train: {steps: 120, save_every: 40}
 eval: {every: 20, samples: 8}
 log: {hash_every: 40, progress: 'off'}
 """
+A, B = "runs_of_a_long_name/a", "runs_of_a_long_name/b"
 
 
 def chromium():
@@ -107,11 +114,12 @@ def run(lockstep, folder):
     with open(os.path.join(folder, "run.yaml"), "w", encoding="ascii") as file:
         file.write(CONFIG)
     call("data", "prepare", "--input", "text.txt", "--output", "corpus", "--tokenizer", "byte")
-    call("train", "run.yaml", "train.out=a", "parallel.pp=2", "parallel.dp=2", "parallel.tp=2")
-    call("train", "run.yaml", "train.out=b", "parallel.dp=2", "parallel.zero=2", "train.steps=80")
-    call("train", "run.yaml", "train.out=b", "parallel.tp=2", "train.resume=auto")
-    call("report", "a", "--output", "one.html")
-    call("report", "a", "b", "--output", "two.html")
+    for out, *keys in (A, "parallel.pp=2", "parallel.dp=2", "parallel.tp=2"), (
+            B, "parallel.dp=2", "parallel.zero=2", "train.steps=80"), (
+            B, "parallel.tp=2", "train.resume=auto"):
+        call("train", "run.yaml", "train.out=" + out, *keys)
+    call("report", A, "--output", "one.html")
+    call("report", A, B, "--output", "two.html")
 
 
 def check(program, folder, page):
@@ -127,7 +135,7 @@ def check(program, folder, page):
             findings.append(f"{shot} is empty")
     if light["light"] < 200 or light["dark"] > 60:
         findings.append(f"{page}: light and dark do not look so: {light}")
-    for width in (1280, 768, 360, 320):
+    for width in (1280, 768, 390, 360, 320):
         wrapper = os.path.join(folder, f"{page}-{width}.html")
         with open(wrapper, "w", encoding="utf-8") as file:
             file.write(WRAPPER % (page + ".html", width, 5000))
