@@ -138,6 +138,15 @@ static struct outcome *generate(const char *directory, int run, const keys_t key
 
 static const struct job plain = {.batch = 3, .tokens = ADDED, .temperature = 1};
 
+/* Made once for all tests. */
+static const struct outcome *one_rank(const char *directory, int run)
+{
+    static struct outcome *made[RUNS];
+    if (!made[run])
+        made[run] = generate(directory, run, (keys_t){NULL}, plain);
+    return made[run];
+}
+
 /* ---- the bits of training -------------------------------------------------------------------- */
 
 struct scoring {
@@ -203,16 +212,17 @@ static void test_generation_has_the_bits_of_training(void **state)
                                      {"numerics.isa=plain"}};
     for (int run = 0; run < RUNS; run++) {
         struct ls_error error = {0};
-        struct outcome *drawn = generate(*state, run, (keys_t){NULL}, plain);
+        const struct outcome *drawn = one_rank(*state, run);
         for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
             if (check_pair(run, (int)i, 5) && scored(*state, run, layouts[i], drawn, false, &error))
                 fail_msg("run %d, %s: %s", run, layout_text(layouts[i]), error.text);
-        uint32_t bits; /* one bit of a log-probability is seen */
-        memcpy(&bits, &drawn->logprobs[3][70], sizeof bits);
+        static struct outcome other; /* one bit of a log-probability is seen */
+        uint32_t bits;
+        other = *drawn;
+        memcpy(&bits, &other.logprobs[3][70], sizeof bits);
         bits ^= 1;
-        memcpy(&drawn->logprobs[3][70], &bits, sizeof bits);
-        assert_int_equal(scored(*state, run, (keys_t){NULL}, drawn, false, &error), LS_ENUMERIC);
-        free(drawn);
+        memcpy(&other.logprobs[3][70], &bits, sizeof bits);
+        assert_int_equal(scored(*state, run, (keys_t){NULL}, &other, false, &error), LS_ENUMERIC);
     }
 }
 
@@ -222,12 +232,14 @@ static void test_so_does_generation_in_int8(void **state)
     static const keys_t layouts[] = {{NULL}, {"parallel.tp=2"}, {"numerics.isa=plain"}};
     for (int run = 0; run < ADAPTED_RUN; run++)
         for (int q = LS_QUANTIZE_INT8; q <= LS_QUANTIZE_INT8_WEIGHTS; q++) {
+            if (!check_pair(run, q, 2))
+                continue;
             struct ls_error error = {0};
             struct job job = plain;
             job.choice.quantize = (enum ls_quantize)q;
             struct outcome *drawn = generate(*state, run, (keys_t){NULL}, job);
             for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
-                if (check_pair(run + q, (int)i, 3) &&
+                if (check_pair(run / 2 + q, (int)i, 3) &&
                     scored(*state, run, layouts[i], drawn, false, &error))
                     fail_msg("run %d, %s, int8 %d: %s", run, layout_text(layouts[i]), q,
                              error.text);
@@ -279,7 +291,7 @@ static void test_texts_depend_neither_on_batch_nor_layout(void **state)
         {{"parallel.pp=4"}, 2},
     };
     for (int run = 0; run < RUNS; run++) {
-        struct outcome *one = generate(*state, run, (keys_t){NULL}, plain);
+        const struct outcome *one = one_rank(*state, run);
         for (int i = 0; i < PROMPTS; i++) {
             assert_int_equal(one->texts[i].count, lengths[i] + ADDED);
             assert_int_equal(one->texts[i].prompt_count, lengths[i]);
@@ -303,7 +315,6 @@ static void test_texts_depend_neither_on_batch_nor_layout(void **state)
         struct outcome *out = generate(*state, run, (keys_t){NULL}, other);
         assert_false(same(one, out));
         free(out);
-        free(one);
     }
 }
 
@@ -311,7 +322,7 @@ static void test_texts_depend_neither_on_batch_nor_layout(void **state)
 
 static void test_a_text_ends_where_it_is_told_to(void **state)
 {
-    struct outcome *one = generate(*state, 0, (keys_t){NULL}, plain);
+    const struct outcome *one = one_rank(*state, 0);
     /* the fifth token that was drawn behind prompt 1 ends it, and whoever draws it */
     int32_t end = one->ids[1][lengths[1] + 4];
     struct job job = plain;
@@ -334,7 +345,6 @@ static void test_a_text_ends_where_it_is_told_to(void **state)
         assert_true(out->texts[1].count <= lengths[1] + 9); /* the tokens of the text stay */
         free(out);
     }
-    free(one);
     /* 200 tokens, and 57 that the context of 256 lets follow: the last is not fed */
     job = plain;
     job.tokens = 90;

@@ -180,7 +180,7 @@ static void test_one_loss(void **state)
     for (int run = 0; run < RUNS; run++) {
         const struct outcome *one = one_rank(*state, run);
         for (int i = 0; i < LAYOUTS; i++) {
-            if (!check_pair(run, i, 7))
+            if (!check_pair(run, i, RUNS))
                 continue;
             struct outcome *out = calloc(1, sizeof *out);
             told_clear();
@@ -200,7 +200,7 @@ static void test_one_text(void **state)
     for (int run = 0; run < RUNS; run++) {
         const struct outcome *one = one_rank(*state, run);
         for (int i = 0; i < MODEL_CUTS; i++) {
-            if (!check_pair(run, i, 3))
+            if (!check_pair(run, i, MODEL_CUTS))
                 continue;
             const char *what = layout_text(layouts[i]);
             struct outcome *out = calloc(1, sizeof *out);
@@ -266,7 +266,7 @@ static void test_a_trainer_does_what_its_finished_run_does(void **state)
         const struct outcome *one = one_rank(*state, run);
         struct outcome *before = NULL;
         for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
-            if (i > 0 && !check_pair(run, (int)i, 4))
+            if (i > 0 && !check_pair(run, (int)i, 7))
                 continue;
             struct ls_error error = {0};
             struct outcome *out = calloc(1, sizeof *out);
