@@ -98,7 +98,7 @@ static void test_resident_is_planned(void **state)
     skip(); /* their shadow is resident too */
 #endif
     static const char *const cases[] = {
-        "model.layers=8 model.channels=256 model.heads=4 batch.global=8 batch.micro=8",
+        "model.layers=8 model.channels=256 model.heads=4 batch.global=4 batch.micro=4",
         "model.layers=8 model.channels=256 model.heads=4 batch.global=8 batch.micro=2",
         "model.layers=12 model.channels=256 model.heads=4 batch.global=8 batch.micro=4 "
         "numerics.precision=fp32 optim.name=lion",
@@ -108,10 +108,10 @@ static void test_resident_is_planned(void **state)
         "parallel.dp_shard=2 parallel.zero=3",
         "model.layers=8 model.channels=256 model.heads=4 batch.global=8 batch.micro=2 "
         "parallel.tp=2",
-        "model.layers=8 model.channels=256 model.heads=4 batch.global=8 batch.micro=1 "
+        "model.layers=8 model.channels=256 model.heads=4 batch.global=4 batch.micro=1 "
         "parallel.pp=2 parallel.schedule=zb-h1",
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += check_all() ? 1 : 3) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += check_every(6, 6)) {
         char small[400];
         snprintf(small, sizeof small, "%s model.layers=4 model.channels=64", cases[i]);
         double plans[2], peaks[2];
@@ -200,7 +200,7 @@ static void test_a_run_takes_what_the_fit_says(void **state)
          "batch.global=8 optim.name=muon"),
     };
     enum { RUNS = 48 };
-    for (int i = 0; i < RUNS; i += i < 2 ? 1 : check_every(23, 15)) {
+    for (int i = 0; i < RUNS; i += i < 2 ? 1 : check_every(23, 23)) {
         char keys[400];
         snprintf(keys, sizeof keys,
                  "%s train.steps=2 train.save_every=1 eval.every=1 data.valid=u16:%s/tokens.bin "
@@ -250,12 +250,12 @@ static void test_a_save_takes_no_whole_tensor(void **state)
         "parallel.tp=2 train.frozen=wte.*",
         "memory.offload.optimizer=host",
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += check_all() ? 1 : 3) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += check_every(3, 3)) {
         char keys[400];
         struct ls_error error = {0};
         snprintf(keys, sizeof keys,
                  "%s model.vocab=120000 model.layers=1 model.channels=128 model.heads=2 "
-                 "batch.global=2 train.out=%s/run",
+                 "data.sequence=32 batch.global=2 train.out=%s/run",
                  cases[i], (const char *)*state);
         struct save_peaks peaks = {.config = config_of(*state, keys)};
         peak_reset();
