@@ -254,21 +254,21 @@ static void test_the_plan_is_what_is_taken(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         static const int ways[] = {0, 1, 3, 2 * 9, 1 + 3 * 2 + 9, ALL_FILE};
-        size_t first = 0;
         for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+            if (!check_pair((int)i, (int)w, 3))
+                continue;
             struct ls_config config = config_of(*state, cases[i].recipe, cases[i].layout, ways[w]);
             struct taking taking = take(*state, &config);
-            first = w == 0 ? taking.total : first;
+            assert_true(taking.total > 0);
             assert_int_equal(taking.tiers == 0, w == 0);
         }
-        assert_true(first > 0);
     }
 }
 
 /* Where there are many parameters for each token, the device needs less than the state alone. */
 static void test_the_device_is_smaller_than_the_state(void **state)
 {
-    static const char *const words = "model.channels=128 model.layers=24 batch.global=2 "
+    static const char *const words = "model.channels=128 model.layers=12 batch.global=2 "
                                      "batch.micro=1 memory.offload.optimizer=file "
                                      "memory.offload.gradients=host "
                                      "memory.offload.activations=host";

@@ -75,7 +75,7 @@ static void test_every_policy_has_the_bits_of_none(void **state)
             prove(*state, layouts[l][0], "", "none", kept);
         recipe = layouts[l][0];
         for (int p = 0; p < POLICIES; p++) {
-            if (!check_pair(l, p, 3))
+            if (!check_pair(l, p, POLICIES))
                 continue;
             prove(*state, recipe, layouts[l][1], policies[p], again);
             int64_t step = ls_proof_differs(kept, again, STEPS);

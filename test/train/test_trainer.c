@@ -660,7 +660,7 @@ static void test_a_share_of_the_peak_is_at_most_one(void **state)
     static const double peaks[] = {0, 1, 1e6, 1e30};
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
         for (size_t k = 0; k < sizeof peaks / sizeof peaks[0]; k++) {
-            if (!check_pair((int)i, (int)k, 2))
+            if (!check_pair((int)i, (int)k, 3))
                 continue;
             struct ls_error error = {0};
             struct shares shares = {.config = config_make(*state, layouts[i]), .peak = peaks[k]};
