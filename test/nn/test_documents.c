@@ -1,5 +1,6 @@
 /* Documents packed in a sequence: each is computed as if it were alone, in every family, and the
  * bits are those of one rank in every cut and with recomputation. */
+#include "../support/extent.h"
 #include "cut.h"
 #include "tiny.h"
 
@@ -187,6 +188,8 @@ static void test_tensor_and_sequence_parallel(void **state)
     (void)state;
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 6; i++) {
+            if (!check_pair(arch, i, 2))
+                continue;
             struct cut cut = cut_tensor((enum ls_arch)arch, i);
             cut.documents = true;
             cut_check(cut);
@@ -199,6 +202,8 @@ static void test_context_parallel(void **state)
     (void)state;
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 6; i++) {
+            if (!check_pair(arch, i, 2))
+                continue;
             struct cut cut = cut_context((enum ls_arch)arch, i);
             cut.documents = true;
             cut_check(cut);
