@@ -167,11 +167,11 @@ static uint32_t points_crc(struct subject *s, uint32_t first)
 }
 
 /* Whether 4096 code points are tried: in `make check` the first three times so many, and of the
- * others one in twelve, not the same of each tokenizer. */
+ * others one in sixteen, not the same of each tokenizer. */
 static bool points_tried(const char *path, uint32_t first)
 {
     size_t turn = (first >> 12) + ls_hash64(path, strlen(path), 0) % 1000;
-    return first < 0x3000 || turn % (size_t)check_every(16, 12) == 0;
+    return first < 0x3000 || turn % (size_t)check_every(16, 16) == 0;
 }
 
 /* Lines of a tokenizer's file that do not hold. */
@@ -286,7 +286,7 @@ static void test_texts_may_be_cut(void **state)
         int cuts = 0;
         family_path(path, families[i], "json");
         subject_init(&s, path);
-        for (uint32_t n = 0; n < 1000; n += (uint32_t)check_every(16, 4)) {
+        for (uint32_t n = 0; n < 1000; n += (uint32_t)check_every(16, 8)) {
             size_t bytes = mixed_text(n, text);
             s.ids.count = 0;
             assert_ok(ls_encode(s.encoder, text, bytes, &s.ids, &s.error), s.error);
@@ -310,7 +310,7 @@ static void test_texts_may_be_cut(void **state)
         bool may = true;
         for (size_t k = 0; k < sizeof uncut / sizeof *uncut; k++)
             may = may && strcmp(families[i], uncut[k]) != 0;
-        if ((cuts > 1000 / check_every(16, 4)) != may)
+        if ((cuts > 1000 / check_every(16, 8)) != may)
             fail_msg("%s: %d cuts", families[i], cuts);
         ls_token_list_release(&parts);
         subject_release(&s);
