@@ -50,24 +50,33 @@ unsigned char *device_new(size_t bytes)
     return memory;
 }
 
-static unsigned char pattern(size_t i, uint32_t seed)
+static uint32_t pattern(size_t i, uint32_t seed)
 {
     uint32_t x = (uint32_t)i * 2654435761u ^ seed * 40503u;
-    return (unsigned char)(x >> 24 ^ x >> 9);
+    return x ^ x >> 15;
 }
 
+/* Behind the last whole word comes a part of one. */
 void pattern_fill(unsigned char *memory, size_t bytes, uint32_t seed)
 {
-    for (size_t i = 0; i < bytes; i++)
-        memory[i] = pattern(i, seed);
+    size_t i = 0;
+    for (; i + sizeof(uint32_t) <= bytes; i += sizeof(uint32_t)) {
+        uint32_t word = pattern(i, seed);
+        memcpy(memory + i, &word, sizeof word);
+    }
+    uint32_t last = pattern(i, seed);
+    memcpy(memory + i, &last, bytes - i);
 }
 
 size_t pattern_differs(const unsigned char *memory, size_t bytes, uint32_t seed)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < bytes; i++)
-        count += memory[i] != pattern(i, seed);
-    return count;
+    size_t count = 0, i = 0;
+    for (; i + sizeof(uint32_t) <= bytes; i += sizeof(uint32_t)) {
+        uint32_t word = pattern(i, seed);
+        count += memcmp(memory + i, &word, sizeof word) != 0;
+    }
+    uint32_t last = pattern(i, seed);
+    return count + (memcmp(memory + i, &last, bytes - i) != 0);
 }
 
 static int before(void *user, const char *call)

@@ -23,7 +23,7 @@ bool tier_is_still(struct ls_tier *tier);
 
 /* Device memory; to be freed. */
 unsigned char *device_new(size_t bytes);
-/* Bytes that follow from the seed, and how many are not so. */
+/* Words that follow from the seed, and how many are not so. */
 void pattern_fill(unsigned char *memory, size_t bytes, uint32_t seed);
 size_t pattern_differs(const unsigned char *memory, size_t bytes, uint32_t seed);
 
