@@ -107,14 +107,15 @@ class Processes:
 
     def __init__(self):
         self.tags = {}  # (pid, start time) -> tag
+        self.begun = int(stat_of("/proc/self/stat")[19])
 
     def look(self):
         """tag -> [(pid, CPU seconds, wants a core)]"""
         found, tags = {}, {}
         for pid in filter(str.isdigit, os.listdir("/proc")):
             stat = stat_of(f"/proc/{pid}/stat")
-            if not stat:
-                continue
+            if not stat or int(stat[19]) < self.begun:
+                continue  # what was there before this run is not its own
             key = (pid, stat[19])
             # A process takes its tag over when it starts, and may not be readable at once.
             tag = self.tags.get(key) or self.tag_read(pid)
