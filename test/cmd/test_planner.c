@@ -63,7 +63,7 @@ static void test_goals(void **state)
     static char output[PROGRAM_OUTPUT_BYTES];
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         char arguments[1024];
-        snprintf(arguments, sizeof arguments, SMALL "%s", more[i][0]);
+        snprintf(arguments, sizeof arguments, SMALL "parallel.schedule=1f1b %s", more[i][0]);
         assert_int_equal(program_run("", arguments, output), 0);
         if (!strstr(output, more[i][1]) || strstr(output, "% slower"))
             fail_msg("%s is missing in\n%s", more[i][1], output);
@@ -159,8 +159,10 @@ static void test_a_run_plans_itself(void **state)
 static void test_keeps_data_parallel(void **state)
 {
     (void)state;
-    program_expect(SMALL "--top 1 --explain dp_replicate=2", 0, "parallel.dp_replicate=2");
-    program_expect(SMALL "--top 1 --explain dp=4", 0, "dp_replicate=1 parallel.dp_shard=4");
+    program_expect(SMALL "parallel.schedule=1f1b --top 1 --explain dp_replicate=2", 0,
+                   "parallel.dp_replicate=2");
+    program_expect(SMALL "parallel.schedule=1f1b --top 1 --explain dp=4", 0,
+                   "dp_replicate=1 parallel.dp_shard=4");
 }
 
 static void test_refuses(void **state)
