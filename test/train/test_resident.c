@@ -98,7 +98,7 @@ static void test_resident_is_planned(void **state)
     skip(); /* their shadow is resident too */
 #endif
     static const char *const cases[] = {
-        "model.layers=8 model.channels=256 model.heads=4 batch.global=4 batch.micro=4",
+        "model.layers=8 model.channels=256 model.heads=4 batch.global=8 batch.micro=8",
         "model.layers=8 model.channels=256 model.heads=4 batch.global=8 batch.micro=2",
         "model.layers=12 model.channels=256 model.heads=4 batch.global=8 batch.micro=4 "
         "numerics.precision=fp32 optim.name=lion",
