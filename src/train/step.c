@@ -202,18 +202,17 @@ static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error 
 static int gradient_judge(struct ls_trainer *t, const struct train_batch *batch,
                           struct gradient *gradient, struct ls_error *error)
 {
-    struct ls_exact_sum sum;
-    ls_exact_clear(&sum);
+    ls_exact_clear(&t->squares);
     int status = ls_gradient_square(&t->memory.optimizer, t->memory.slices, t->params.count,
-                                    gradient->values, &t->ops, &sum, error);
+                                    gradient->values, &t->ops, &t->squares, error);
     if (!status)
         status = ls_ops_synchronise(&t->ops, error);
     status = tiers_agree(t, status, error);
     if (!status)
         status = loss_reduce(t, batch, &gradient->loss, error);
     if (!status)
-        status = ls_all_reduce_exact(t->groups[LS_GROUP_OWNERS], &sum, error);
-    gradient->norm = sqrt(ls_exact_value(&sum)) / gradient->scale;
+        status = ls_all_reduce_exact(t->groups[LS_GROUP_OWNERS], &t->squares, error);
+    gradient->norm = sqrt(ls_exact_value(&t->squares)) / gradient->scale;
     return status;
 }
 

@@ -103,11 +103,12 @@ struct ls_trainer {
     struct ls_loader *loader;
     struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
     int segment_count;
-    const float *gradient;      /* of the last step, at the slices' places, times its loss scale;
-                                 * NULL before the first */
-    float *losses;              /* [2, sequences of the batch]: this rank's first, then all */
-    struct ls_sample_run *runs; /* [micro-batches of a step]: what is asked of the loader */
-    struct ls_runner *runner;   /* evaluations and samples */
+    const float *gradient;       /* of the last step, at the slices' places, times its loss scale;
+                                  * NULL before the first */
+    float *losses;               /* [2, sequences of the batch]: this rank's first, then all */
+    struct ls_exact_sum squares; /* of the gradient: what commands write lives as long as they */
+    struct ls_sample_run *runs;  /* [micro-batches of a step]: what is asked of the loader */
+    struct ls_runner *runner;    /* evaluations and samples */
     struct ls_trace *trace;
     struct tensor_digests *digests;  /* NULL: not asked for */
     struct ls_ops_watch watch;       /* of ops, where a recording or log.profile wants it */

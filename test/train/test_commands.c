@@ -23,17 +23,14 @@
 
 /* ---- what is kept of a step ------------------------------------------------------------------ */
 
-enum { LOST = 20 };
 static struct ls_command_list kept;
-static bool keeps, forgets; /* forgets: a broken twin, which leaves one out */
+static bool keeps, forgets; /* forgets: a broken twin, which leaves the last one out */
 static const struct ls_ops *used;
 
 static void keep(const struct ls_ops *ops, const struct ls_command *command)
 {
     used = ops;
-    if (keeps && forgets && kept.count == LOST)
-        forgets = false;
-    else if (keeps)
+    if (keeps)
         assert_true(ls_command_list_add(&kept, command));
 }
 
@@ -124,7 +121,7 @@ static bool same_again(const char *words, const char *directory)
     memcpy(after, memory->base, memory->size);
     memcpy(memory->base, before, memory->size);
     struct ls_ops ops = *used;
-    for (int64_t i = 0; i < kept.count; i++) {
+    for (int64_t i = 0; i < kept.count - forgets; i++) {
         const struct ls_command command = ls_command_list_get(&kept, i);
         must(&tried, __real_ls_submit(&ops, &command, &tried.error));
     }
@@ -150,7 +147,7 @@ static void test_a_lost_command_is_seen(void **state)
 {
     forgets = true;
     assert_false(same_again(recipes[0], *state));
-    assert_false(forgets);
+    forgets = false;
 }
 
 /* ---- run late -------------------------------------------------------------------------------- */
@@ -235,6 +232,8 @@ int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, 
 /* What the host may do where memory is open, and not where it is the device's. */
 static void test_a_host_that_touches_memory_faults(void **state)
 {
+    if (LATE_CHECKED)
+        skip();
     for (int does = READS; does <= WRITES; does++) {
         pid_t child = fork();
         assert_true(child >= 0);
@@ -251,6 +250,8 @@ static void test_a_host_that_touches_memory_faults(void **state)
 
 static void test_a_host_that_does_not_wait_is_seen(void **state)
 {
+    if (LATE_CHECKED)
+        skip();
     late_queue.deaf = true;
     assert_false(same_late(recipes[0], *state));
     late_queue.deaf = false;
