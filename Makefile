@@ -154,9 +154,10 @@ $(BUILD)/test/train/test_offload_faults: private LDFLAGS_BASE += $(call wrap,ls_
 $(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_start)
 $(BUILD)/test/infer/test_generate: private LDFLAGS_BASE += $(call wrap,ls_device_memory)
 # These run commands late (test/support/late_queue.h).
-LATE     := $(addprefix $(BUILD)/test/,train/test_commands train/test_golden)
-$(LATE): private LDFLAGS_BASE += $(call wrap,ls_arena_init ls_submit ls_ops_synchronise ls_trainer_step)
+LATE     := $(addprefix $(BUILD)/test/train/,test_commands test_golden test_late)
+$(LATE): private LDFLAGS_BASE += $(call wrap,ls_arena_init ls_ops_init ls_trainer_step)
 $(BUILD)/test/train/test_commands: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
+$(BUILD)/test/train/test_late: private LDFLAGS_BASE += $(call wrap,ls_comm_set_queue ls_tier_set_queue)
 # These share a clock among their ranks (test/support/turned_clock.h).
 TURNED   := $(addprefix $(BUILD)/test/,cmd/test_disk cmd/test_hang comm/test_watch comm/test_watch_mpi \
 	train/test_drift train/test_drift_mpi)
@@ -170,7 +171,7 @@ $(BUILD)/test/planner/test_search: private LDFLAGS_BASE += $(call wrap,ls_simula
 	ls_record_works)
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read ls_loader_take)
 $(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
-$(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test comm_record)
+$(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test ls_comm_command)
 # These run commands in their own processes, on a clock of their own.
 COMMAND_TESTS := $(BUILD)/test/cmd/test_progress $(BUILD)/test/cmd/test_hang
 $(COMMAND_TESTS): $(filter-out $(BUILD)/cmd/main.o,$(COMMANDS:%.c=$(BUILD)/%.o))

@@ -52,25 +52,25 @@ static int run(void *user, int way, double *counts, struct ls_error *error)
                           : ls_attention_backward(running->ops, running->a, error);
 }
 
-static void told(void *user, const struct ls_command *command, const struct ls_work *work,
-                 enum ls_work_pass pass)
+static void told(void *user, const struct ls_queue *queue, const struct ls_command *command)
 {
-    (void)command, (void)pass;
-    *(double *)user = work->flops;
+    struct ls_work work;
+    if (ls_command_work(queue, command, &work))
+        *(double *)user = work.flops;
 }
 
 /* The first line's times are what the others are compared with. */
 static int line(struct bench *b, const char *name, const struct ls_attention *a, double first[2],
                 struct ls_error *error)
 {
-    const struct ls_ops_watch watch = {told, NULL, &b->flops};
+    const struct ls_queue_watch watch = {told, NULL, &b->flops};
     struct running running = {.ops = &b->ops, .a = a};
     struct bench_turns turns = {.ways = WAYS, .rounds = RUNS, .run = run, .user = &running};
     int status = bench_turns(&turns, error);
-    b->ops.watch = &watch;
+    b->ops.queue.watch = &watch;
     if (!status)
         status = ls_attention_forward(&b->ops, a, error);
-    b->ops.watch = NULL;
+    b->ops.queue.watch = NULL;
     if (status)
         return status;
     double forward = bench_seconds(&turns, FORWARD), backward = bench_seconds(&turns, BACKWARD);

@@ -41,10 +41,12 @@ struct sleeper {
     double owed_s;
 };
 
-static void sleep_for(void *user, const struct ls_work *work)
+static void sleep_for(void *user, const struct ls_queue *queue, const struct ls_command *command)
 {
     struct sleeper *sleeper = user;
-    sleeper->owed_s += ls_cost_work(sleeper->cluster, 1, work);
+    struct ls_work work;
+    if (ls_command_work(queue, command, &work))
+        sleeper->owed_s += ls_cost_work(sleeper->cluster, 1, &work);
     if (sleeper->owed_s < 0.5e-3)
         return;
     double begin = ls_now_s();
@@ -60,7 +62,7 @@ static int rehearse_body(struct ls_comm *world, void *user, struct ls_error *err
     silence(bench, world);
     struct sleeper sleeper = {.cluster = &bench->cluster};
     prctl(PR_SET_TIMERSLACK, 1UL); /* of this thread: it sleeps no longer than it is asked to */
-    const struct ls_ops_watch watch = {.end = sleep_for, .user = &sleeper};
+    const struct ls_queue_watch watch = {.end = sleep_for, .user = &sleeper};
     double step_s[STEPS_MAX];
     int status = ls_rehearse_steps(&bench->config, &bench->layout, world, &watch,
                                    bench->steps + WARM_UP, step_s, error);

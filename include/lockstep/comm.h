@@ -6,13 +6,17 @@
  *   thread   ranks are threads of one process over shared memory: ls_world_new once, then
  *            ls_comm_thread_new(world, rank) in each thread. ls_world_run does both.
  *   mpi      ranks are processes: ls_comm_mpi_new in each (LS_ENOTSUP in a build with MPI=0)
- *   alone    nothing moves: for what a rank would do (lockstep/comm/recording.h)
+ *   alone    nothing moves: what a rank would do, recorded (lockstep/plan/recording.h)
  *
  * Order of calls: make the world communicator, split it into groups, call operations in the same
  * order on every rank of the group, free. Operations on one communicator by one rank are called
  * from one thread at a time. Non-blocking operations: up to LS_COMM_PENDING_MAX may be started
  * before they are waited for; buffers belong to the operation until its wait returns. They make
  * progress while the caller computes.
+ *
+ * Queues: starts and waits are commands of the queue that ls_comm_set_queue names (of none: they
+ * run at once). A start comes after what was submitted before it; what is submitted behind a wait
+ * comes after the operation's end. No host waits for that. The blocking forms do wait on the host.
  *
  * Sums: float32 values are added by the binary tree over rank index (ls_tree_split), so that a rank
  * which holds a whole subtree of a larger tree continues it; the result has the same bits on every
@@ -39,7 +43,7 @@
 #ifndef LOCKSTEP_COMM_H
 #define LOCKSTEP_COMM_H
 
-#include <lockstep/base.h>
+#include <lockstep/device/queue.h>
 
 #include <stdio.h>
 
@@ -116,6 +120,16 @@ const char *ls_transport_name(enum ls_transport transport);
  * (LS_COMM_CHECK); a split inherits. The transports self and thread see every rank's call for
  * nothing and check always; over MPI it costs one small message to each peer. */
 void ls_comm_set_check(struct ls_comm *comm, bool check);
+
+/* Local. queue, which is borrowed, gets the commands of comm on this rank: the queue of the ops
+ * that work on its buffers. NULL, as at first: they run at once. With nothing pending. A split does
+ * not inherit it. */
+void ls_comm_set_queue(struct ls_comm *comm, struct ls_queue *queue);
+/* Local. Rank `rank` of a world of `size`, of which no other rank exists. Nothing moves, and no
+ * buffer is read or written: waits return at once, ls_test is false, and where ranks tell each
+ * other words (ls_comm_agree, integer and exact sums, maxima) this one hears only itself. Groups
+ * come from ls_comm_group; ls_comm_split is LS_ENOTSUP. */
+int ls_comm_alone_new(int rank, int size, struct ls_comm **out, struct ls_error *error);
 
 /* ---- who is late ----------------------------------------------------------------------------
  *
@@ -195,11 +209,14 @@ struct ls_comm_stats {
 void ls_comm_get_stats(const struct ls_comm *comm, struct ls_comm_stats *stats);
 
 /* A request is a small value the caller keeps. Where it is NULL, the operation is done when its
- * start returns. */
+ * start returns. Where it is LS_QUEUED, its wait is submitted with it: what is submitted behind it
+ * comes after its end, and the host does not wait. */
 struct ls_request {
     struct ls_comm *comm;
     uint64_t ticket; /* 0: nothing pending */
 };
+extern struct ls_request ls_request_queued; /* only its address is used */
+#define LS_QUEUED (&ls_request_queued)
 
 /* Each call site is recorded for error texts. */
 struct ls_call_site {
@@ -212,6 +229,10 @@ struct ls_call_site {
 int ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
                         struct ls_request *request, struct ls_call_site site,
                         struct ls_error *error);
+/* buffer[count] become the greatest over ranks, in place. NaN wins, +0 is above -0: no order. */
+int ls_all_reduce_max_f32_start(struct ls_comm *comm, float *buffer, int64_t count,
+                                struct ls_request *request, struct ls_call_site site,
+                                struct ls_error *error);
 /* input[n * count]; output[count] = the tree sum over ranks of input's block r. Not in place. */
 int ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output, int64_t count,
                             struct ls_request *request, struct ls_call_site site,
@@ -261,10 +282,27 @@ int ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count, enum 
 int ls_recv_start(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype, int peer,
                   int tag, struct ls_request *request, struct ls_call_site site,
                   struct ls_error *error);
-/* Waits; the request is then empty. An empty request is LS_OK at once. */
+/* What is submitted behind it comes after the operation's end; the request is then empty. An empty
+ * request is LS_OK at once. */
 int ls_wait(struct ls_request *request, struct ls_error *error);
-/* Local. True where ls_wait would not block. */
+/* Local. True where ls_wait would not block; false as long as its queue runs commands late. */
 bool ls_test(struct ls_request *request);
+
+/* What a command of a communicator says, for who watches its queue. */
+struct ls_comm_told {
+    struct ls_request request; /* which is started, or waited for; ticket 0: both */
+    bool waits;                /* a wait: of what follows nothing is said */
+    const char *operation;     /* "all_reduce", "all_reduce_max", "send", "recv", ... */
+    enum ls_comm_kind kind;
+    enum ls_dtype dtype; /* as it travels: BF16 of a reduce_scatter_bf16 */
+    int64_t count;
+    bool receive;
+    int peer, tag;     /* of a message; peer also the root of a broadcast, else -1 */
+    const char *label; /* what the caller said it moves, NULL: nothing */
+    struct ls_call_site site;
+};
+/* Local. False: the command is none of a communicator. */
+bool ls_comm_command(const struct ls_command *command, struct ls_comm_told *out);
 
 /* Blocking forms. */
 #define ls_all_reduce(comm, buffer, count, error)                                                  \
@@ -273,9 +311,8 @@ bool ls_test(struct ls_request *request);
     ls_reduce_scatter_start(comm, input, output, count, NULL, LS_HERE, error)
 #define ls_reduce_scatter_bf16(comm, input, output, count, error)                                  \
     ls_reduce_scatter_bf16_start(comm, input, output, count, NULL, LS_HERE, error)
-/* values[count] become the greatest over ranks, in place. NaN wins, +0 is above -0: no order. */
-#define ls_all_reduce_max_f32(comm, values, count, error)                                          \
-    ls_all_reduce_max_f32_at(comm, values, count, LS_HERE, error)
+#define ls_all_reduce_max_f32(comm, buffer, count, error)                                          \
+    ls_all_reduce_max_f32_start(comm, buffer, count, NULL, LS_HERE, error)
 #define ls_all_gather(comm, input, output, count, dtype, error)                                    \
     ls_all_gather_start(comm, input, output, count, dtype, NULL, LS_HERE, error)
 #define ls_all_to_all(comm, input, output, count, dtype, error)                                    \
@@ -288,8 +325,6 @@ bool ls_test(struct ls_request *request);
     ls_recv_start(comm, buffer, count, dtype, peer, tag, NULL, LS_HERE, error)
 #define ls_barrier(comm, error) ls_barrier_at(comm, LS_HERE, error)
 
-int ls_all_reduce_max_f32_at(struct ls_comm *comm, float *values, int64_t count,
-                             struct ls_call_site site, struct ls_error *error);
 int ls_barrier_at(struct ls_comm *comm, struct ls_call_site site, struct ls_error *error);
 
 /* Collective. Every rank brings its own status (and text in *error where it failed); all return the

@@ -15,8 +15,10 @@
  *   lockstep/ops/loss.h          softmax cross-entropy
  *   lockstep/ops/update.h        AdamW, SGD with momentum, Lion; squared norms
  *   lockstep/ops/muon.h          Muon: momentum, Newton-Schulz, the step
- *   lockstep/ops/command.h       an op and its arguments, kept and run again; who watches
  *   lockstep/ops/work.h          what each of them computes
+ *
+ * Each function that reads or writes buffers makes a command of its arguments and submits it to the
+ * queue of struct ls_ops (lockstep/device/queue.h).
  *
  * Legend for shapes: B batch (sequences), T tokens of a sequence, M = B*T rows, C channels, H
  * heads, G key/value heads, D head dim, F ffn width, V vocabulary. Matrices are row-major; ld is
@@ -27,7 +29,7 @@
 #ifndef LOCKSTEP_OPS_H
 #define LOCKSTEP_OPS_H
 
-#include <lockstep/device.h>
+#include <lockstep/device/queue.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -88,19 +90,17 @@ static inline bool ls_is_act(enum ls_dtype dtype)
 }
 
 struct ls_kernels; /* private: table of functions for one instruction set */
-struct ls_ops_watch;
 
 /* What a rank computes with. Used by one caller at a time; it runs `threads` OpenMP threads. */
 struct ls_ops {
+    struct ls_queue queue; /* what its commands are submitted to */
     int threads;
     enum ls_isa isa;
     enum ls_arithmetic arithmetic; /* FMA, until another is set */
     const struct ls_kernels *kernels;
-    unsigned char *workspace;         /* threads x workspace_bytes */
-    size_t workspace_bytes;           /* per thread, a multiple of 64 */
-    bool idle;                        /* see ls_ops_init_idle */
-    const struct ls_ops_watch *watch; /* lockstep/ops/command.h; borrowed, NULL: nobody */
-    int pass;                         /* enum ls_work_pass, told to it */
+    unsigned char *workspace; /* threads x workspace_bytes */
+    size_t workspace_bytes;   /* per thread, a multiple of 64 */
+    bool idle;                /* see ls_ops_init_idle */
 };
 /* Local. threads >= 1. isa must be at most ls_isa_best() (LS_ENOTSUP). LS_EINVAL where
  * LOCKSTEP_ISA names no instruction set. */
@@ -115,7 +115,6 @@ void ls_ops_init_idle(struct ls_ops *ops, enum ls_isa isa);
 void ls_ops_release(struct ls_ops *ops);
 
 #include <lockstep/ops/attention.h>
-#include <lockstep/ops/command.h>
 #include <lockstep/ops/embedding.h>
 #include <lockstep/ops/gemm.h>
 #include <lockstep/ops/int8.h>

@@ -145,7 +145,7 @@ struct ls_matrices {
 int ls_optimizer_meet(struct ls_optimizer *optimizer, const struct ls_matrices *matrices,
                       struct ls_arena *arena, struct ls_error *error);
 /* Local. What the rank of comm does with the others in ls_optimizer_step, its transfers alone:
- * comm, in the place of ls_matrices', is one that is alone (lockstep/comm/recording.h), and ops are
+ * comm, in the place of ls_matrices', is one that is alone (lockstep/plan/recording.h), and ops are
  * idle. */
 int ls_optimizer_rehearse(struct ls_optimizer *optimizer, struct ls_ops *ops, struct ls_comm *comm,
                           struct ls_error *error);

@@ -34,6 +34,7 @@ int comm_init(struct ls_comm *comm, const struct comm_transport *transport, int 
 {
     *comm = (struct ls_comm){
         .transport = transport, .rank = rank, .size = size, .id = 1, .name = "world"};
+    comm->queue = &comm->own;
 #ifdef LS_COMM_CHECK
     comm->check = true;
 #endif
@@ -259,20 +260,11 @@ static void trace_start(struct ls_comm *comm, const struct comm_call *call, int 
 static int call_start(struct ls_comm *comm, struct comm_call *call, double now_s,
                       struct comm_pending *pending, struct ls_error *error)
 {
-    int status = call_validate(comm, call, error);
-    if (status != LS_OK)
-        return status;
-    call->label = comm->label;
     call_number(comm, call);
-    pending->recorded = -1;
-    if (comm->recording)
-        status = comm_record(comm, call, &pending->recorded, error);
-    if (status != LS_OK)
-        return status;
     pending->flight = flight_start(comm, call, now_s);
     pending->traced = 0;
     trace_start(comm, call, &pending->traced);
-    status = comm->transport->start(comm, call, &pending->operation, error);
+    int status = comm->transport->start(comm, call, &pending->operation, error);
     if (status == LS_OK)
         count_call(comm, call);
     else
@@ -294,76 +286,186 @@ static int call_wait(struct ls_comm *comm, const struct comm_pending *pending, d
     return status;
 }
 
-static int run(struct ls_comm *comm, struct comm_call call, struct ls_error *error)
+/* ---- commands -------------------------------------------------------------------------------- */
+
+/* The arguments of each; of a wait comm and ticket alone. */
+struct comm_command {
+    struct ls_comm *comm;
+    uint64_t ticket; /* 0: it is waited for at once */
+    struct comm_call call;
+};
+
+/* What is pending by that ticket, 0: a free place; NULL: none. */
+static struct comm_pending *pending_find(struct ls_comm *comm, uint64_t ticket)
 {
-    double begin_s = ls_now_s();
-    struct comm_pending pending = {0};
-    call.blocking = true;
-    int status = call_start(comm, &call, begin_s, &pending, error);
-    if (status)
-        return status;
-    status = call_wait(comm, &pending, begin_s, error);
-    ls_trace_end(comm->trace);
-    return status;
+    for (int slot = 0; slot < LS_COMM_PENDING_MAX; slot++)
+        if (comm->pending[slot].ticket == ticket)
+            return &comm->pending[slot];
+    return NULL;
 }
 
-static int begin(struct ls_comm *comm, struct comm_call call, struct ls_request *request,
-                 struct ls_error *error)
+static int begin_run(struct ls_queue *queue, const struct ls_command *command,
+                     struct ls_error *error)
 {
-    if (!request)
-        return run(comm, call, error);
-    *request = (struct ls_request){0};
-    int slot = 0;
-    while (slot < LS_COMM_PENDING_MAX && comm->pending[slot].ticket)
-        slot++;
-    if (slot == LS_COMM_PENDING_MAX)
+    const struct comm_command *c = command->arguments;
+    struct comm_call call = c->call;
+    struct comm_pending *pending = pending_find(c->comm, 0);
+    (void)queue;
+    if (!pending)
         return ls_error_set(error, LS_EINVAL,
                             "%s: %d operations are pending on this communicator; wait for some "
                             "before starting more",
                             comm_describe(&call).text, LS_COMM_PENDING_MAX);
-    int status = call_start(comm, &call, ls_now_s(), &comm->pending[slot], error);
-    if (status != LS_OK)
-        return status;
-    comm->tickets++;
-    comm->pending[slot].ticket = comm->tickets * LS_COMM_PENDING_MAX + (uint64_t)slot;
-    *request = (struct ls_request){comm, comm->pending[slot].ticket};
-    return LS_OK;
+    int status = call_start(c->comm, &call, ls_now_s(), pending, error);
+    if (!status)
+        pending->ticket = c->ticket;
+    return status;
 }
 
-static uint64_t request_slot(const struct ls_request *request)
+static int wait_run(struct ls_queue *queue, const struct ls_command *command,
+                    struct ls_error *error)
 {
-    uint64_t slot = request->ticket % LS_COMM_PENDING_MAX;
+    const struct comm_command *c = command->arguments;
+    struct ls_comm *comm = c->comm;
+    struct comm_pending *pending = pending_find(comm, c->ticket);
+    double begin_s = ls_now_s();
+    (void)queue;
     /* A stale copy of a request that was waited for is the caller's bug; stop before it waits for
      * another operation's buffers. */
-    LS_ASSERT(request->comm->pending[slot].ticket == request->ticket);
-    return slot;
-}
-
-int ls_wait(struct ls_request *request, struct ls_error *error)
-{
-    if (!request->ticket)
-        return LS_OK;
-    struct ls_comm *comm = request->comm;
-    struct comm_pending *pending = &comm->pending[request_slot(request)];
-    double begin_s = ls_now_s();
+    LS_ASSERT(pending);
     flight_change(comm, pending->flight, FLIGHT_WAITING, begin_s);
-    if (comm->recording)
-        comm_record_wait(comm, pending->recorded);
     ls_trace_wait(comm->trace, pending->traced);
     int status = call_wait(comm, pending, begin_s, error);
     ls_trace_end(comm->trace);
     ls_trace_finish(comm->trace, pending->traced);
     pending->ticket = 0;
-    *request = (struct ls_request){0};
     return status;
+}
+
+static int whole_run(struct ls_queue *queue, const struct ls_command *command,
+                     struct ls_error *error)
+{
+    const struct comm_command *c = command->arguments;
+    struct comm_call call = c->call;
+    struct comm_pending pending = {0};
+    double begin_s = ls_now_s();
+    (void)queue;
+    int status = call_start(c->comm, &call, begin_s, &pending, error);
+    if (status)
+        return status;
+    status = call_wait(c->comm, &pending, begin_s, error);
+    ls_trace_end(c->comm->trace);
+    return status;
+}
+
+static void call_operands(const struct ls_queue *queue, const struct ls_command *command,
+                          struct ls_operands *out)
+{
+    const struct comm_command *c = command->arguments;
+    const struct comm_call *call = &c->call;
+    const enum comm_op op = call->op;
+    size_t block = (size_t)call->count * ls_dtype_bytes(call->dtype);
+    size_t all = block * (size_t)c->comm->size;
+    (void)queue;
+    if (op == COMM_SEND || (op == COMM_BROADCAST && call->peer == c->comm->rank)) {
+        ls_operand_add(out, c, &call->input, block, LS_READS);
+        return;
+    }
+    if (op == COMM_RECV || op == COMM_BROADCAST) {
+        ls_operand_add(out, c, &call->output, block, LS_WRITES);
+        return;
+    }
+    if (call->input == call->output) { /* both pointers name it */
+        ls_operand_add(out, c, &call->input, block, LS_READS);
+        ls_operand_add(out, c, &call->output, block, LS_READS_WRITES);
+        return;
+    }
+    ls_operand_add(out, c, &call->input,
+                   comm_is_reduce_scatter(op) || op == COMM_ALL_TO_ALL ? all : block, LS_READS);
+    ls_operand_add(out, c, &call->output,
+                   op == COMM_ALL_GATHER || op == COMM_ALL_TO_ALL ? all : block,
+                   call->leaves.onto ? LS_READS_WRITES : LS_WRITES);
+}
+
+static void wait_operands(const struct ls_queue *queue, const struct ls_command *command,
+                          struct ls_operands *out)
+{
+    (void)queue, (void)command, (void)out;
+}
+
+static const struct ls_op begin_op = {sizeof(struct comm_command), call_operands, begin_run};
+static const struct ls_op whole_op = {sizeof(struct comm_command), call_operands, whole_run};
+static const struct ls_op wait_op = {sizeof(struct comm_command), wait_operands, wait_run};
+
+bool ls_comm_command(const struct ls_command *command, struct ls_comm_told *out)
+{
+    const struct comm_command *c = command->arguments;
+    const struct comm_call *call = &c->call;
+    if (command->op != &begin_op && command->op != &whole_op && command->op != &wait_op)
+        return false;
+    *out = (struct ls_comm_told){.request = {c->comm, c->ticket}, .waits = true};
+    if (command->op == &wait_op)
+        return true;
+    bool message = !comm_is_collective(call->op);
+    *out =
+        (struct ls_comm_told){.request = {c->comm, c->ticket},
+                              .operation = comm_op_name(call->op),
+                              .kind = comm_kind_of(call),
+                              .dtype = call->op == COMM_REDUCE_SCATTER_BF16 ? LS_BF16 : call->dtype,
+                              .count = call->count,
+                              .receive = call->op == COMM_RECV,
+                              .peer = message || call->op == COMM_BROADCAST ? call->peer : -1,
+                              .tag = call->tag,
+                              .label = call->label,
+                              .site = call->site};
+    return true;
+}
+
+void ls_comm_set_queue(struct ls_comm *comm, struct ls_queue *queue)
+{
+    comm->queue = queue ? queue : &comm->own;
+}
+
+struct ls_request ls_request_queued;
+
+static int begin(struct ls_comm *comm, struct comm_call call, struct ls_request *request,
+                 struct ls_error *error)
+{
+    const bool keeps = request && request != LS_QUEUED;
+    int status = call_validate(comm, &call, error);
+    if (keeps)
+        *request = (struct ls_request){0};
+    if (status != LS_OK)
+        return status;
+    call.label = comm->label;
+    call.blocking = !keeps;
+    const struct comm_command c = {comm, keeps ? ++comm->tickets : 0, call};
+    status = ls_submit(comm->queue, &(struct ls_command){keeps ? &begin_op : &whole_op, &c}, error);
+    if (!status && keeps)
+        *request = (struct ls_request){comm, c.ticket};
+    if (!status && !request)
+        status = ls_queue_synchronise(comm->queue, error);
+    return status;
+}
+
+int ls_wait(struct ls_request *request, struct ls_error *error)
+{
+    const struct comm_command c = {.comm = request->comm, .ticket = request->ticket};
+    if (!c.ticket)
+        return LS_OK;
+    *request = (struct ls_request){0};
+    return ls_submit(c.comm->queue, &(struct ls_command){&wait_op, &c}, error);
 }
 
 bool ls_test(struct ls_request *request)
 {
+    struct ls_comm *comm = request->comm;
     if (!request->ticket)
         return true;
-    struct ls_comm *comm = request->comm;
-    const struct comm_pending *pending = &comm->pending[request_slot(request)];
+    if (!ls_queue_is_prompt(comm->queue))
+        return false;
+    const struct comm_pending *pending = pending_find(comm, request->ticket);
+    LS_ASSERT(pending);
     bool done = comm->transport->test(comm, pending->operation);
     if (done)
         ls_trace_done(comm->trace, pending->traced);
@@ -448,10 +550,11 @@ int ls_reduce_scatter_bf16_start(struct ls_comm *comm, const float *input, float
     return begin(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER_BF16), request, error);
 }
 
-int ls_all_reduce_max_f32_at(struct ls_comm *comm, float *buffer, int64_t count,
-                             struct ls_call_site site, struct ls_error *error)
+int ls_all_reduce_max_f32_start(struct ls_comm *comm, float *buffer, int64_t count,
+                                struct ls_request *request, struct ls_call_site site,
+                                struct ls_error *error)
 {
-    return run(comm, ALL_REDUCE(COMM_ALL_REDUCE_MAX), error);
+    return begin(comm, ALL_REDUCE(COMM_ALL_REDUCE_MAX), request, error);
 }
 
 int ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
@@ -491,5 +594,6 @@ int ls_recv_start(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dty
 
 int ls_barrier_at(struct ls_comm *comm, struct ls_call_site site, struct ls_error *error)
 {
-    return run(comm, (struct comm_call){.op = COMM_BARRIER, .dtype = LS_U8, .site = site}, error);
+    const struct comm_call call = {.op = COMM_BARRIER, .dtype = LS_U8, .site = site};
+    return begin(comm, call, NULL, error);
 }

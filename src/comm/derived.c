@@ -69,8 +69,10 @@ int ls_all_reduce_max(struct ls_comm *comm, int64_t *value, struct ls_error *err
 int ls_comm_agree(struct ls_comm *comm, int status, struct ls_error *error)
 {
     struct ls_call_site site = {"ls_comm_agree", 0};
-    uint64_t word = (uint64_t)(int64_t)status;
     struct ls_error local = {0};
+    if (status == LS_OK) /* nobody waits for a rank whose commands failed */
+        status = ls_queue_synchronise(comm->queue, error);
+    uint64_t word = (uint64_t)(int64_t)status;
     int outcome = gather_words(comm, &word, 1, site.file, &local);
     if (outcome != LS_OK)
         return ls_error_set(error, outcome, "%s", local.text);

@@ -77,8 +77,7 @@ struct comm_pending {
     uint64_t ticket; /* 0: free */
     void *operation;
     uint64_t flight;
-    int traced;       /* number in the trace */
-    int64_t recorded; /* and in the recording, -1: in none */
+    int traced; /* number in the trace */
 };
 
 struct ls_comm {
@@ -86,7 +85,9 @@ struct ls_comm {
     int rank, size;
     bool check;
     struct ls_comm_stats stats;
-    uint64_t tickets; /* given out so far */
+    struct ls_queue own;    /* runs commands where they are submitted */
+    struct ls_queue *queue; /* what they are submitted to */
+    uint64_t tickets;       /* given out so far */
     struct comm_pending pending[LS_COMM_PENDING_MAX];
     uint64_t *scratch; /* [size * COMM_SCRATCH_WORDS] */
     uint64_t id;       /* the same on all ranks of the group, another for other groups */
@@ -94,8 +95,6 @@ struct ls_comm {
     const char *label;
     struct ls_trace *trace; /* NULL: off; borrowed */
     int trace_group;
-    struct ls_recording *recording; /* NULL: off; borrowed */
-    int recording_group;
     double timeout_s;
     uint64_t sequence;       /* collectives called */
     uint64_t *pair_sequence; /* [2 * size]: sends to, then receives from each rank */
@@ -114,11 +113,6 @@ void comm_release(struct ls_comm *comm);
 const char *comm_op_name(enum comm_op op);
 /* What a call is counted as. */
 enum ls_comm_kind comm_kind_of(const struct comm_call *call);
-
-/* recording.c: appends the call to comm's recording as *number, and notes that it is waited for. */
-int comm_record(struct ls_comm *comm, const struct comm_call *call, int64_t *number,
-                struct ls_error *error);
-void comm_record_wait(struct ls_comm *comm, int64_t number);
 
 /* "all_reduce of 10 F32 [wte] (train.c:88)", with the root or peer and the label where there is
  * one. */

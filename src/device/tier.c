@@ -35,7 +35,7 @@ size_t ls_tier_room_take(struct ls_tier_room *room, size_t bytes)
 
 bool tier_take(struct ls_tier *tier, struct tier_piece *piece)
 {
-    struct ls_transfer *transfer = tier->first;
+    struct tier_transfer *transfer = tier->first;
     while (transfer && (transfer->handed == transfer->bytes ||
                         (transfer->handed == 0 && !tier_may_begin(tier, transfer))))
         transfer = transfer->next;
@@ -84,9 +84,9 @@ static void describe_failure(const struct ls_tier *tier, const struct tier_piece
 }
 
 /* Takes a transfer that ended out of the order. With the mutex held. */
-static void end_transfer(struct ls_tier *tier, struct ls_transfer *transfer)
+static void end_transfer(struct ls_tier *tier, struct tier_transfer *transfer)
 {
-    struct ls_transfer **at = &tier->first;
+    struct tier_transfer **at = &tier->first;
     while (*at != transfer)
         at = &(*at)->next;
     *at = transfer->next;
@@ -114,7 +114,7 @@ static bool advance(struct tier_piece *piece, int64_t result)
 
 bool tier_settle(struct ls_tier *tier, struct tier_piece *piece, int64_t result)
 {
-    struct ls_transfer *transfer = piece->transfer;
+    struct tier_transfer *transfer = piece->transfer;
     size_t before = piece->bytes;
     bool moved = advance(piece, result);
     bool again = result >= 0 || result == -EINTR || result == -EAGAIN;
@@ -140,7 +140,7 @@ bool tier_settle(struct ls_tier *tier, struct tier_piece *piece, int64_t result)
 /* ---- transfers ------------------------------------------------------------------------------ */
 
 /* With the mutex held. */
-static void enqueue(struct ls_tier *tier, struct ls_transfer *transfer, size_t bytes)
+static void enqueue(struct ls_tier *tier, struct tier_transfer *transfer, size_t bytes)
 {
     if (!tier->first)
         tier->busy_since = ls_now_s();
@@ -151,39 +151,51 @@ static void enqueue(struct ls_tier *tier, struct ls_transfer *transfer, size_t b
     *(transfer->writes ? &counts->written_bytes : &counts->read_bytes) += (int64_t)bytes;
 }
 
-/* Whether a transfer of so many bytes may be; its own are these, rounded up. */
-static int check(const struct ls_tier *tier, struct ls_transfer *what, size_t bytes,
-                 struct ls_error *error)
+/* The arguments of both commands; of a wait tier and ticket alone. */
+struct transfer_call {
+    struct ls_tier *tier;
+    uint64_t ticket;
+    unsigned char *device;
+    size_t offset, bytes; /* bytes: as they were asked for */
+    bool writes;
+};
+
+static void start_operands(const struct ls_queue *queue, const struct ls_command *command,
+                           struct ls_operands *out)
 {
-    size_t end;
-    if (what->offset % LS_TIER_ALIGN || (uintptr_t)what->device % LS_TIER_ALIGN)
-        return ls_error_set(error, LS_EINVAL,
-                            "%s: a transfer between offset %zu and address %p: both must be "
-                            "multiples of %d",
-                            tier->text, what->offset, (void *)what->device, LS_TIER_ALIGN);
-    if (!align_up(bytes, &what->bytes) || !ls_size_add(what->offset, what->bytes, &end) ||
-        end > tier->bytes)
-        return ls_error_set(error, LS_EINVAL, "%s: %zu bytes at offset %zu: it has %zu", tier->text,
-                            bytes, what->offset, tier->bytes);
-    return LS_OK;
+    const struct transfer_call *c = command->arguments;
+    (void)queue;
+    ls_operand_add(out, c, &c->device, c->bytes, c->writes ? LS_READS : LS_WRITES);
 }
 
-static int start(struct ls_transfer what, size_t bytes, struct ls_transfer *transfer,
-                 struct ls_error *error)
+static void wait_operands(const struct ls_queue *queue, const struct ls_command *command,
+                          struct ls_operands *out)
 {
-    struct ls_tier *tier = what.tier;
-    LS_ASSERT(!transfer->tier);
-    int status = check(tier, &what, bytes, error);
-    if (status || bytes == 0)
-        return status;
-    *transfer = what;
-    if (tier->watch) {
-        const struct ls_tier_watch *watch = tier->watch;
-        transfer->number = watch->start(watch->user, tier->kind, what.writes, bytes);
+    (void)queue, (void)command, (void)out;
+}
+
+static int start_run(struct ls_queue *queue, const struct ls_command *command,
+                     struct ls_error *error)
+{
+    const struct transfer_call *c = command->arguments;
+    struct ls_tier *tier = c->tier;
+    (void)queue;
+    if (tier->idle)
         return LS_OK;
-    }
+    struct tier_transfer *transfer = tier->unused ? tier->unused : malloc(sizeof *transfer);
+    if (!transfer)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for a transfer", tier->text);
+    if (transfer == tier->unused)
+        tier->unused = transfer->open;
+    *transfer = (struct tier_transfer){.ticket = c->ticket,
+                                       .open = tier->open,
+                                       .device = c->device,
+                                       .offset = c->offset,
+                                       .writes = c->writes};
+    LS_ASSERT(align_up(c->bytes, &transfer->bytes));
+    tier->open = transfer;
     pthread_mutex_lock(&tier->mutex);
-    enqueue(tier, transfer, bytes);
+    enqueue(tier, transfer, c->bytes);
     pthread_cond_broadcast(&tier->work);
     pthread_mutex_unlock(&tier->mutex);
     if (tier->ring)
@@ -191,32 +203,19 @@ static int start(struct ls_transfer what, size_t bytes, struct ls_transfer *tran
     return LS_OK;
 }
 
-int ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
-                  struct ls_transfer *transfer, struct ls_error *error)
+static int wait_run(struct ls_queue *queue, const struct ls_command *command,
+                    struct ls_error *error)
 {
-    /* Who moves it only reads there. */
-    struct ls_transfer what = {
-        .tier = tier, .writes = true, .offset = offset, .device = (unsigned char *)device};
-    return start(what, bytes, transfer, error);
-}
-
-int ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes,
-                 struct ls_transfer *transfer, struct ls_error *error)
-{
-    struct ls_transfer what = {.tier = tier, .offset = offset, .device = device};
-    return start(what, bytes, transfer, error);
-}
-
-int ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error)
-{
-    struct ls_tier *tier = transfer->tier;
-    if (!tier)
+    const struct transfer_call *c = command->arguments;
+    struct ls_tier *tier = c->tier;
+    (void)queue;
+    if (tier->idle)
         return LS_OK;
-    if (tier->watch) {
-        tier->watch->wait(tier->watch->user, transfer->number);
-        *transfer = (struct ls_transfer){0};
-        return LS_OK;
-    }
+    struct tier_transfer **at = &tier->open, *transfer;
+    while (*at && (*at)->ticket != c->ticket)
+        at = &(*at)->open;
+    transfer = *at;
+    LS_ASSERT(transfer);
     pthread_mutex_lock(&tier->mutex);
     double from = transfer->settled < transfer->bytes ? ls_now_s() : 0;
     while (transfer->settled < transfer->bytes)
@@ -230,8 +229,89 @@ int ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error)
     }
     if (transfer->failed && !tier->held)
         status = ls_error_set(error, transfer->error.code, "%s", transfer->error.text);
-    *transfer = (struct ls_transfer){0};
+    *at = transfer->open;
+    transfer->open = tier->unused;
+    tier->unused = transfer;
     return status;
+}
+
+static const struct ls_op start_op = {sizeof(struct transfer_call), start_operands, start_run};
+static const struct ls_op wait_op = {sizeof(struct transfer_call), wait_operands, wait_run};
+
+bool ls_tier_command(const struct ls_command *command, struct ls_tier_told *out)
+{
+    const struct transfer_call *c = command->arguments;
+    if (command->op != &start_op && command->op != &wait_op)
+        return false;
+    *out = (struct ls_tier_told){.transfer = {c->tier, c->ticket},
+                                 .kind = c->tier->kind,
+                                 .waits = command->op == &wait_op,
+                                 .writes = c->writes,
+                                 .bytes = c->bytes};
+    return true;
+}
+
+static int check(const struct transfer_call *call, struct ls_error *error)
+{
+    const struct ls_tier *tier = call->tier;
+    size_t bytes, end;
+    if (call->offset % LS_TIER_ALIGN || (uintptr_t)call->device % LS_TIER_ALIGN)
+        return ls_error_set(error, LS_EINVAL,
+                            "%s: a transfer between offset %zu and address %p: both must be "
+                            "multiples of %d",
+                            tier->text, call->offset, (void *)call->device, LS_TIER_ALIGN);
+    if (!align_up(call->bytes, &bytes) || !ls_size_add(call->offset, bytes, &end) ||
+        end > tier->bytes)
+        return ls_error_set(error, LS_EINVAL, "%s: %zu bytes at offset %zu: it has %zu", tier->text,
+                            call->bytes, call->offset, tier->bytes);
+    return LS_OK;
+}
+
+static int start(const struct transfer_call *call, struct ls_transfer *transfer,
+                 struct ls_error *error)
+{
+    struct ls_tier *tier = call->tier;
+    LS_ASSERT(!transfer->tier);
+    int status = check(call, error);
+    if (status || call->bytes == 0)
+        return status;
+    status = ls_submit(tier->queue, &(struct ls_command){&start_op, call}, error);
+    if (!status)
+        *transfer = (struct ls_transfer){tier, call->ticket};
+    return status;
+}
+
+int ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
+                  struct ls_transfer *transfer, struct ls_error *error)
+{
+    /* Who moves it only reads there. */
+    const struct transfer_call call = {.tier = tier,
+                                       .ticket = ++tier->tickets,
+                                       .device = (unsigned char *)device,
+                                       .offset = offset,
+                                       .bytes = bytes,
+                                       .writes = true};
+    return start(&call, transfer, error);
+}
+
+int ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes,
+                 struct ls_transfer *transfer, struct ls_error *error)
+{
+    const struct transfer_call call = {.tier = tier,
+                                       .ticket = ++tier->tickets,
+                                       .device = device,
+                                       .offset = offset,
+                                       .bytes = bytes};
+    return start(&call, transfer, error);
+}
+
+int ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error)
+{
+    const struct transfer_call call = {.tier = transfer->tier, .ticket = transfer->ticket};
+    if (!call.tier)
+        return LS_OK;
+    *transfer = (struct ls_transfer){0};
+    return ls_submit(call.tier->queue, &(struct ls_command){&wait_op, &call}, error);
 }
 
 void ls_tier_hold(struct ls_tier *tier, bool held)
@@ -290,6 +370,7 @@ static struct ls_tier *tier_alloc(enum ls_tier_kind kind, size_t bytes, struct l
         return NULL;
     }
     tier->kind = kind;
+    tier->queue = &tier->own;
     tier->file.fd = -1;
     tier->last = &tier->first;
     pthread_mutex_init(&tier->mutex, NULL);
@@ -299,13 +380,13 @@ static struct ls_tier *tier_alloc(enum ls_tier_kind kind, size_t bytes, struct l
     return tier;
 }
 
-int ls_tier_idle_new(enum ls_tier_kind kind, size_t bytes, const struct ls_tier_watch *watch,
-                     struct ls_tier **out, struct ls_error *error)
+int ls_tier_idle_new(enum ls_tier_kind kind, size_t bytes, struct ls_tier **out,
+                     struct ls_error *error)
 {
     *out = tier_alloc(kind, bytes, error);
     if (!*out)
         return LS_ENOMEM;
-    (*out)->watch = watch;
+    (*out)->idle = true;
     snprintf((*out)->text, sizeof(*out)->text, "%s, which moves nothing", ls_tier_name(kind));
     return LS_OK;
 }
@@ -333,6 +414,20 @@ int ls_tier_new(const struct ls_tier_options *options, struct ls_tier **out, str
     return status;
 }
 
+void ls_tier_set_queue(struct ls_tier *tier, struct ls_queue *queue)
+{
+    tier->queue = queue ? queue : &tier->own;
+}
+
+static void transfers_free(struct tier_transfer *open)
+{
+    while (open) {
+        struct tier_transfer *next = open->open;
+        free(open);
+        open = next;
+    }
+}
+
 void ls_tier_free(struct ls_tier *tier)
 {
     if (!tier)
@@ -348,6 +443,8 @@ void ls_tier_free(struct ls_tier *tier)
     tier_ring_free(tier->ring);
     tier_file_close(&tier->file);
     ls_arena_release(&tier->host);
+    transfers_free(tier->open);
+    transfers_free(tier->unused);
     pthread_cond_destroy(&tier->ended);
     pthread_cond_destroy(&tier->work);
     pthread_mutex_destroy(&tier->mutex);

@@ -16,9 +16,21 @@ enum {
     TIER_FILE_THREADS = 8, /* the same, where threads read and write */
 };
 
+/* A transfer that was started and is to be waited for. */
+struct tier_transfer {
+    uint64_t ticket;
+    struct tier_transfer *next; /* that was started after it, while both are under way */
+    struct tier_transfer *open; /* that was started before it, until it was waited for */
+    unsigned char *device;
+    size_t offset, bytes;   /* bytes: a multiple of LS_TIER_ALIGN */
+    size_t handed, settled; /* bytes given to the system, and through with it */
+    bool writes, failed;
+    struct ls_error error; /* the first failure */
+};
+
 /* A part of a transfer that goes to the system at once. */
 struct tier_piece {
-    struct ls_transfer *transfer;
+    struct tier_transfer *transfer;
     unsigned char *device;
     size_t offset, bytes; /* what is left of it */
     bool writes;
@@ -42,7 +54,12 @@ struct ls_tier {
     enum ls_tier_kind kind;
     size_t bytes;
     const struct ls_fault *fault;
-    const struct ls_tier_watch *watch; /* NULL: it moves bytes */
+    bool idle;              /* it moves nothing */
+    struct ls_queue own;    /* runs its commands where they are submitted */
+    struct ls_queue *queue; /* what they are submitted to */
+    uint64_t tickets;       /* given out so far */
+    struct tier_transfer *open,
+        *unused; /* to be waited for, the last first; and to be used again */
     char text[PATH_MAX + 1400];
     struct ls_arena host;
     struct tier_file file;
@@ -50,10 +67,10 @@ struct ls_tier {
     int failed; /* the first transfer that did, and why */
     struct ls_error why;
 
-    pthread_mutex_t mutex;             /* of what follows */
-    pthread_cond_t work;               /* there may be a piece, or the end */
-    pthread_cond_t ended;              /* a transfer has */
-    struct ls_transfer *first, **last; /* those under way, in the order of their start */
+    pthread_mutex_t mutex;               /* of what follows */
+    pthread_cond_t work;                 /* there may be a piece, or the end */
+    pthread_cond_t ended;                /* a transfer has */
+    struct tier_transfer *first, **last; /* those under way, in the order of their start */
     bool stop;
     double busy_since;
     struct ls_tier_counts counts;
@@ -81,7 +98,7 @@ bool tier_settle(struct ls_tier *tier, struct tier_piece *piece, int64_t result)
 
 /* Whether a transfer has nothing in common with those under way that were started before it. With
  * the mutex held. */
-bool tier_may_begin(const struct ls_tier *tier, const struct ls_transfer *transfer);
+bool tier_may_begin(const struct ls_tier *tier, const struct tier_transfer *transfer);
 
 /* ---- tier_file.c ---------------------------------------------------------------------------- */
 

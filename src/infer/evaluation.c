@@ -149,7 +149,7 @@ static int round_run(struct evaluation *e, int64_t round, struct ls_error *error
     if (status || !runner_ends(r))
         return status;
     ls_copy(r->parts.ops, (size_t)micro * sizeof *r->losses, ls_model_losses(r->model), r->losses);
-    status = ls_ops_synchronise(r->parts.ops, error);
+    status = ls_queue_synchronise(&r->parts.ops->queue, error);
     if (!status)
         status = ls_all_reduce(r->parts.groups[LS_GROUP_CP], r->losses, micro, error);
     for (int64_t i = 0; i < micro; i++)

@@ -278,7 +278,7 @@ static int place_open(struct ls_finished *f, struct ls_comm *world, struct ls_er
 {
     int64_t at[LS_AXES];
     size_t layers = (size_t)f->layout.model.layers + 2;
-    int status = ls_groups_open(&f->layout, world, f->groups, error);
+    int status = ls_groups_open(&f->layout, world, &f->ops.queue, f->groups, error);
     if (status)
         return status;
     ls_layout_coordinates(&f->layout, ls_comm_rank(world), at);

@@ -147,6 +147,9 @@ static int input_room(struct ls_runner *r, size_t bytes, struct ls_error *error)
 {
     if (bytes <= r->input_bytes)
         return LS_OK;
+    int status = ls_queue_synchronise(&r->parts.ops->queue, error); /* commands may use the old */
+    if (status)
+        return status;
     free(r->input);
     r->input = malloc(bytes);
     r->input_bytes = r->input ? bytes : 0;
@@ -169,12 +172,13 @@ static int boundary_move(struct ls_runner *r, const struct ls_model *model, int6
     if (from == to)
         return LS_OK;
     if (from == r->pp_rank)
-        return ls_send(pp, batch->input, count, act, to, 0, error);
+        return ls_send_start(pp, batch->input, count, act, to, 0, LS_QUEUED, LS_HERE, error);
     if (to != r->pp_rank)
         return LS_OK;
     int status = input_room(r, (size_t)count * ls_dtype_bytes(act), error);
     batch->input = r->input;
-    return status ? status : ls_recv(pp, r->input, count, act, from, 0, error);
+    return status ? status
+                  : ls_recv_start(pp, r->input, count, act, from, 0, LS_QUEUED, LS_HERE, error);
 }
 
 int runner_forward(struct ls_runner *r, struct ls_model *model, struct ls_micro_batch *batch,
@@ -190,7 +194,7 @@ int runner_forward(struct ls_runner *r, struct ls_model *model, struct ls_micro_
             status = stage_run(r, model, stage, batch, error);
     }
     ls_trace_set(r->parts.trace, LS_TRACE_STAGE, -1);
-    return status ? status : ls_ops_synchronise(r->parts.ops, error);
+    return status ? status : ls_queue_synchronise(&r->parts.ops->queue, error);
 }
 
 /* ---- one token ------------------------------------------------------------------------------- */
@@ -214,5 +218,5 @@ int ls_runner_next(struct ls_runner *r, int32_t token, const float **logits, str
         status = runner_forward(r, ls_decoder_model(r->decoder), &batch, error);
     if (!status)
         *logits = ls_decoder_end(r->decoder, r->parts.ops);
-    return status ? status : ls_ops_synchronise(r->parts.ops, error);
+    return status ? status : ls_queue_synchronise(&r->parts.ops->queue, error);
 }

@@ -189,7 +189,7 @@ static int32_t token_draw(const struct writing *w, const struct written *t, cons
 static int tokens_draw(struct writing *w, const float *logits, struct ls_error *error)
 {
     struct ls_ops *ops = w->r->parts.ops;
-    int status = ls_ops_synchronise(ops, error);
+    int status = ls_queue_synchronise(&ops->queue, error);
     int64_t padded = w->r->parts.layout->model.vocab_padded, count = 0;
     for (int i = 0; i < w->run_count && !status; i++)
         if (w->runs[i].ends) {
@@ -199,7 +199,7 @@ static int tokens_draw(struct writing *w, const float *logits, struct ls_error *
         }
     if (w->g->logprobs && count) {
         ls_decoder_losses(w->r->decoder, ops, w->drawn, w->losses);
-        status = ls_ops_synchronise(ops, error);
+        status = ls_queue_synchronise(&ops->queue, error);
     }
     for (int64_t i = 0; i < count; i++)
         w->found[i] = (uint64_t)w->drawn[i] << 32 |

@@ -39,9 +39,11 @@ int segment_share(const struct attending *w, float *pair, int64_t span, int64_t 
     int64_t kv = size_held(model, SIZE_KV);
     if (model->tp.sharers == 1)
         return LS_OK;
-    int status = ls_all_reduce(model->tp.sharers_comm, pair, seen * kv, w->error);
+    int status =
+        ls_all_reduce_start(model->tp.sharers_comm, pair, seen * kv, LS_QUEUED, LS_HERE, w->error);
     return status ? status
-                  : ls_all_reduce(model->tp.sharers_comm, pair + span * kv, seen * kv, w->error);
+                  : ls_all_reduce_start(model->tp.sharers_comm, pair + span * kv, seen * kv,
+                                        LS_QUEUED, LS_HERE, w->error);
 }
 
 /* natural = keys and values of one sequence. */

@@ -134,7 +134,7 @@ int check_stepped(const struct layer_run *run, int status)
 {
     if (!watched(run) || status)
         return status;
-    status = ls_ops_synchronise(run->ops, run->error);
+    status = ls_queue_synchronise(&run->ops->queue, run->error);
     if (status)
         return status;
     zones_check(run);

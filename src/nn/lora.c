@@ -139,7 +139,7 @@ static int narrow_run(const struct layer_run *run, const struct buffers *b, stru
         return status;
     ls_scale(run->ops, act, rows * lora->rank, (float)(lora->alpha / (double)lora->rank), own, own);
     return n->shares && run->phase == PHASE_INPUT
-               ? ls_tp_gather(&model->tp, act, run->rows->all, lora->rank, own, n->to, NULL,
+               ? ls_tp_gather(&model->tp, act, run->rows->all, lora->rank, own, n->to, LS_QUEUED,
                               run->error)
                : LS_OK;
 }

@@ -170,7 +170,8 @@ static int whole_backward(const struct attending *a)
     attention.d_v_sum = sums + half;
     int status = ls_attention_backward(a->ops, &attention, a->error);
     if (!status)
-        status = ls_all_reduce(model->tp.sharers_comm, sums, 2 * half, a->error);
+        status = ls_all_reduce_start(model->tp.sharers_comm, sums, 2 * half, LS_QUEUED, LS_HERE,
+                                     a->error);
     if (!status)
         attention_kv_finish(a, 0, a->rows->all, sums, sums + half);
     return status;

@@ -144,11 +144,13 @@ static int group_likeliest(struct walk *walk, int64_t first_row, int64_t rows)
     LS_ASSERT(likeliest && model->config.vocab < 1 << 24);
     ls_cross_entropy_max(run->ops, &op, b->logits, b->max);
     if (model->tp.size > 1)
-        status = ls_all_reduce_max_f32(model->tp.comm, b->max, rows, run->error);
+        status = ls_all_reduce_max_f32_start(model->tp.comm, b->max, rows, LS_QUEUED, LS_HERE,
+                                             run->error);
     if (!status)
         ls_cross_entropy_place(run->ops, &op, b->logits, b->max, likeliest);
     if (!status && model->tp.size > 1)
-        status = ls_all_reduce_max_f32(model->tp.comm, likeliest, rows, run->error);
+        status = ls_all_reduce_max_f32_start(model->tp.comm, likeliest, rows, LS_QUEUED, LS_HERE,
+                                             run->error);
     return status;
 }
 
@@ -181,11 +183,11 @@ static int group_loss(struct walk *walk, int64_t first_row, int64_t rows)
     struct ls_comm *comm = model->tp.comm;
     float *sum = b->sums, *target_logit = b->sums + rows;
     ls_cross_entropy_max(run->ops, &op, b->logits, b->max);
-    int status = ls_all_reduce_max_f32(comm, b->max, rows, run->error);
+    int status = ls_all_reduce_max_f32_start(comm, b->max, rows, LS_QUEUED, LS_HERE, run->error);
     if (status)
         return status;
     ls_cross_entropy_sum(run->ops, &op, b->logits, target, b->max, sum, target_logit);
-    status = ls_all_reduce(comm, b->sums, 2 * rows, run->error);
+    status = ls_all_reduce_start(comm, b->sums, 2 * rows, LS_QUEUED, LS_HERE, run->error);
     if (!status)
         ls_cross_entropy_finish(run->ops, &op, b->logits, target, b->max, sum, target_logit, loss);
     return status;
@@ -363,8 +365,8 @@ static int head_decode(const struct layer_run *run, const struct bound_step *s)
     if (status || model->tp.size == 1)
         return status;
     model_label(model, s->weight);
-    return ls_all_gather(model->tp.comm, own, decoding->logits, part, model->numerics.act,
-                         run->error);
+    return ls_all_gather_start(model->tp.comm, own, decoding->logits, part, model->numerics.act,
+                               LS_QUEUED, LS_HERE, run->error);
 }
 
 static double head_flops(const struct ls_model_config *config, int64_t layer,

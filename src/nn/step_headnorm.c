@@ -137,7 +137,8 @@ static int weights_add(const struct layer_run *run, const struct bound_step *s)
     int status = LS_OK;
     model_label(model, s->weight);
     if (model->tp.size > 1)
-        status = ls_all_reduce(model->tp.comm, sums, units * width, run->error);
+        status = ls_all_reduce_start(model->tp.comm, sums, units * width, LS_QUEUED, LS_HERE,
+                                     run->error);
     if (status)
         return status;
     for (int64_t unit = 0; unit < units; unit++)

@@ -119,7 +119,8 @@ static int cut_weights(const struct layer_run *run, const struct bound_step *con
         }
     }
     model_label(model, steps[0]->weight);
-    int status = ls_all_reduce(model->tp.comm, vectors, tiles * width, run->error);
+    int status =
+        ls_all_reduce_start(model->tp.comm, vectors, tiles * width, LS_QUEUED, LS_HERE, run->error);
     if (status)
         return status;
     int64_t sums = vectors_add(run, vectors, width, &stride);

@@ -71,7 +71,8 @@ static int rows_norm(const struct layer_run *run, const struct bound_step *s, co
     }
     model_label(model, s->weight);
     if (model->tp.size > 1)
-        status = ls_all_reduce(model->tp.comm, sums, 2 * run->rows->all, run->error);
+        status = ls_all_reduce_start(model->tp.comm, sums, 2 * run->rows->all, LS_QUEUED, LS_HERE,
+                                     run->error);
     for (int keys = 0; keys < 2 && !status; keys++) {
         struct part part = part_of(model, s, keys);
         struct ls_norm norm = norm_of(run, s, keys, &part);

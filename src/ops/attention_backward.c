@@ -407,10 +407,10 @@ static void kv_finish_operands(const struct ls_ops *ops, const void *arguments,
     const size_t sum = ops_bytes(LS_F32, kv->rows * kv->width);
     const size_t rows = ops_rows_bytes(kv->act, kv->rows, kv->width, kv->ld);
     (void)ops;
-    ops_operand(out, kv, &kv->d_k_sum, sum, LS_READS);
-    ops_operand(out, kv, &kv->d_v_sum, sum, LS_READS);
-    ops_operand(out, kv, &kv->d_k, rows, LS_WRITES);
-    ops_operand(out, kv, &kv->d_v, rows, LS_WRITES);
+    ls_operand_add(out, kv, &kv->d_k_sum, sum, LS_READS);
+    ls_operand_add(out, kv, &kv->d_v_sum, sum, LS_READS);
+    ls_operand_add(out, kv, &kv->d_k, rows, LS_WRITES);
+    ls_operand_add(out, kv, &kv->d_v, rows, LS_WRITES);
 }
 
 static int kv_finish_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -432,6 +432,6 @@ static int kv_finish_run(struct ls_ops *ops, const void *arguments, struct ls_er
 
 void ls_attention_kv_finish(struct ls_ops *ops, const struct ls_kv_gradient *kv)
 {
-    static const struct ls_op op = {sizeof *kv, kv_finish_work, kv_finish_operands, kv_finish_run};
+    static const struct ops_op op = OPS_OP(*kv, kv_finish_work, kv_finish_operands, kv_finish_run);
     ops_submit(ops, &op, kv);
 }

@@ -191,12 +191,12 @@ static void decode_operands(const struct ls_ops *ops, const void *arguments,
     const size_t cache = ops_bytes(d->act, d->batch * d->capacity * d->kv_heads * d->head_dim);
     const size_t each = ops_bytes(LS_F32, d->batch);
     (void)ops;
-    ops_operand_ids(ops_operand(out, d, &d->lengths, each, LS_READS), 1, d->capacity + 1);
-    ops_operand_ids(ops_operand(out, d, &d->starts, each, LS_READS), 0, 1);
-    ops_operand(out, d, &d->q, ops_rows_bytes(d->act, d->batch, width, d->q_ld), LS_READS);
-    ops_operand(out, d, &d->k_cache, cache, LS_READS);
-    ops_operand(out, d, &d->v_cache, cache, LS_READS);
-    ops_operand(out, d, &d->o, ops_rows_bytes(d->act, d->batch, width, d->o_ld), LS_WRITES);
+    ops_operand_ids(ls_operand_add(out, d, &d->lengths, each, LS_READS), 1, d->capacity + 1);
+    ops_operand_ids(ls_operand_add(out, d, &d->starts, each, LS_READS), 0, 1);
+    ls_operand_add(out, d, &d->q, ops_rows_bytes(d->act, d->batch, width, d->q_ld), LS_READS);
+    ls_operand_add(out, d, &d->k_cache, cache, LS_READS);
+    ls_operand_add(out, d, &d->v_cache, cache, LS_READS);
+    ls_operand_add(out, d, &d->o, ops_rows_bytes(d->act, d->batch, width, d->o_ld), LS_WRITES);
 }
 
 static int decode_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -229,7 +229,7 @@ static int decode_run(struct ls_ops *ops, const void *arguments, struct ls_error
 int ls_attention_decode(struct ls_ops *ops, const struct ls_attention_decode *decode,
                         struct ls_error *error)
 {
-    static const struct ls_op op = {sizeof *decode, decode_work, decode_operands, decode_run};
+    static const struct ops_op op = OPS_OP(*decode, decode_work, decode_operands, decode_run);
     int status = check(decode, error);
-    return status ? status : ls_submit(ops, &(struct ls_command){&op, decode}, error);
+    return status ? status : ops_try(ops, &op, decode, error);
 }

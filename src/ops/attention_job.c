@@ -262,14 +262,14 @@ static void key_operands(const struct attention_call *c, struct ls_operands *out
     int64_t rows = (a->batch - 1) * each + (c->state ? c->keys.count : each);
     const size_t bytes = ops_rows_bytes(a->act, rows, width, a->kv_ld);
     const size_t starts = ops_rows_bytes(LS_F32, a->batch, a->q_first + a->tokens, a->starts_ld);
-    ops_operand(out, c, &a->k, bytes, LS_READS);
-    ops_operand(out, c, &a->v, bytes, LS_READS);
-    ops_operand_ids(ops_operand(out, c, &a->starts, starts, LS_READS), 0, 1);
+    ls_operand_add(out, c, &a->k, bytes, LS_READS);
+    ls_operand_add(out, c, &a->v, bytes, LS_READS);
+    ops_operand_ids(ls_operand_add(out, c, &a->starts, starts, LS_READS), 0, 1);
     if (c->kind->uses & ATTENTION_GRADIENTS) {
-        ops_operand(out, c, &a->d_k, a->d_k_sum ? 0 : bytes, LS_WRITES);
-        ops_operand(out, c, &a->d_v, a->d_v_sum ? 0 : bytes, LS_WRITES);
-        ops_operand(out, c, &a->d_k_sum, ops_bytes(LS_F32, rows * width), LS_WRITES);
-        ops_operand(out, c, &a->d_v_sum, ops_bytes(LS_F32, rows * width), LS_WRITES);
+        ls_operand_add(out, c, &a->d_k, a->d_k_sum ? 0 : bytes, LS_WRITES);
+        ls_operand_add(out, c, &a->d_v, a->d_v_sum ? 0 : bytes, LS_WRITES);
+        ls_operand_add(out, c, &a->d_k_sum, ops_bytes(LS_F32, rows * width), LS_WRITES);
+        ls_operand_add(out, c, &a->d_v_sum, ops_bytes(LS_F32, rows * width), LS_WRITES);
     }
 }
 
@@ -284,20 +284,20 @@ static void attention_operands(const struct ls_ops *ops, const void *arguments,
     const size_t lse = ops_bytes(LS_F32, rows * a->heads);
     int uses = c->kind->uses;
     if (uses & ATTENTION_KEYS) {
-        ops_operand(out, c, &a->q, q, LS_READS);
+        ls_operand_add(out, c, &a->q, q, LS_READS);
         key_operands(c, out);
     }
     if (uses & (ATTENTION_OUT | ATTENTION_GRADIENTS)) {
-        ops_operand(out, c, &a->o, o, uses & ATTENTION_OUT ? LS_WRITES : LS_READS);
-        ops_operand(out, c, &a->lse, lse, uses & ATTENTION_OUT ? LS_WRITES : LS_READS);
+        ls_operand_add(out, c, &a->o, o, uses & ATTENTION_OUT ? LS_WRITES : LS_READS);
+        ls_operand_add(out, c, &a->lse, lse, uses & ATTENTION_OUT ? LS_WRITES : LS_READS);
     }
     if (uses & ATTENTION_GRADIENTS)
-        ops_operand(out, c, &a->d_o, o, LS_READS);
+        ls_operand_add(out, c, &a->d_o, o, LS_READS);
     if (uses & ATTENTION_D_QUERIES)
-        ops_operand(out, c, &a->d_q, q, LS_WRITES);
+        ls_operand_add(out, c, &a->d_q, q, LS_WRITES);
     if (uses & (ATTENTION_STATE_IN | ATTENTION_STATE_ON))
-        ops_operand(out, c, &c->state, ls_attention_state_bytes(ops, a),
-                    uses & ATTENTION_STATE_ON ? LS_READS_WRITES : LS_READS);
+        ls_operand_add(out, c, &c->state, ls_attention_state_bytes(ops, a),
+                       uses & ATTENTION_STATE_ON ? LS_READS_WRITES : LS_READS);
 }
 
 static int attention_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -309,9 +309,9 @@ static int attention_run(struct ls_ops *ops, const void *arguments, struct ls_er
 
 int attention_submit(struct ls_ops *ops, const struct attention_call *call, struct ls_error *error)
 {
-    static const struct ls_op op = {sizeof *call, attention_work, attention_operands,
-                                    attention_run};
-    return ls_submit(ops, &(struct ls_command){&op, call}, error);
+    static const struct ops_op op =
+        OPS_OP(*call, attention_work, attention_operands, attention_run);
+    return ops_try(ops, &op, call, error);
 }
 
 /* ---- one head's blocks ---- */

@@ -40,13 +40,14 @@ static void embedding_operands(const struct ls_ops *ops, const void *arguments,
     int64_t positions = e->first_position + ls_min(e->rows, e->tokens);
     (void)ops;
     if (c->kind->table) {
-        struct ls_operand *ids = ops_operand(out, c, &e->ids, ops_bytes(LS_F32, e->rows), LS_READS);
+        struct ls_operand *ids =
+            ls_operand_add(out, c, &e->ids, ops_bytes(LS_F32, e->rows), LS_READS);
         ops_operand_ids(ids, e->first_id, e->first_id + e->vocabulary);
-        ops_operand(out, c, &e->table, ops_bytes(e->act, e->vocabulary * e->channels), LS_READS);
+        ls_operand_add(out, c, &e->table, ops_bytes(e->act, e->vocabulary * e->channels), LS_READS);
     }
-    ops_operand(out, c, &e->position, ops_bytes(e->act, positions * e->channels), LS_READS);
-    ops_operand(out, c, &c->x, ops_bytes(LS_F32, count), LS_READS);
-    ops_operand(out, c, &c->y, ops_bytes(c->kind->y_f32 ? LS_F32 : e->act, count), LS_WRITES);
+    ls_operand_add(out, c, &e->position, ops_bytes(e->act, positions * e->channels), LS_READS);
+    ls_operand_add(out, c, &c->x, ops_bytes(LS_F32, count), LS_READS);
+    ls_operand_add(out, c, &c->y, ops_bytes(c->kind->y_f32 ? LS_F32 : e->act, count), LS_WRITES);
 }
 
 static int embedding_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -58,8 +59,8 @@ static int embedding_run(struct ls_ops *ops, const void *arguments, struct ls_er
     return LS_OK;
 }
 
-static const struct ls_op embedding_op = {sizeof(struct embedding_call), embedding_work,
-                                          embedding_operands, embedding_run};
+static const struct ops_op embedding_op =
+    OPS_OP(struct embedding_call, embedding_work, embedding_operands, embedding_run);
 
 static void forward_rows(const struct ls_ops *ops, const struct embedding_call *c, int64_t begin,
                          int64_t end)
@@ -112,7 +113,7 @@ static void iota_operands(const struct ls_ops *ops, const void *arguments, struc
 {
     const struct iota *c = arguments;
     (void)ops;
-    ops_operand(out, c, &c->to, ops_bytes(LS_F32, c->count), LS_WRITES);
+    ls_operand_add(out, c, &c->to, ops_bytes(LS_F32, c->count), LS_WRITES);
 }
 
 static int iota_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -126,7 +127,7 @@ static int iota_run(struct ls_ops *ops, const void *arguments, struct ls_error *
 
 void ls_iota(struct ls_ops *ops, int64_t count, int32_t first, int32_t *to)
 {
-    static const struct ls_op op = {sizeof(struct iota), NULL, iota_operands, iota_run};
+    static const struct ops_op op = OPS_OP(struct iota, NULL, iota_operands, iota_run);
     ops_submit(ops, &op, &(struct iota){count, first, to});
 }
 
@@ -182,14 +183,14 @@ static void backward_operands(const struct ls_ops *ops, const void *arguments,
     const struct embedding_gradient *c = arguments;
     const struct ls_embedding *e = &c->embedding;
     int64_t rows = ls_token_rows(&c->sum);
-    struct ls_operand *ids = ops_operand(out, c, &e->ids, ops_bytes(LS_F32, rows), LS_READS);
+    struct ls_operand *ids = ls_operand_add(out, c, &e->ids, ops_bytes(LS_F32, rows), LS_READS);
     (void)ops;
     ops_operand_ids(ids, e->first_id, e->first_id + e->vocabulary);
-    ops_operand(out, c, &c->dy, ops_bytes(e->act, rows * e->channels), LS_READS);
-    ops_operand(out, c, &c->scratch.order, ops_bytes(LS_F32, rows), LS_WRITES);
-    ops_operand(out, c, &c->scratch.start, ops_bytes(LS_F32, e->vocabulary + 1), LS_WRITES);
-    ops_operand(out, c, &c->d_table, ops_bytes(LS_F32, e->vocabulary * e->channels),
-                ops_sum_access(&c->sum));
+    ls_operand_add(out, c, &c->dy, ops_bytes(e->act, rows * e->channels), LS_READS);
+    ls_operand_add(out, c, &c->scratch.order, ops_bytes(LS_F32, rows), LS_WRITES);
+    ls_operand_add(out, c, &c->scratch.start, ops_bytes(LS_F32, e->vocabulary + 1), LS_WRITES);
+    ls_operand_add(out, c, &c->d_table, ops_bytes(LS_F32, e->vocabulary * e->channels),
+                   ops_sum_access(&c->sum));
 }
 
 static int backward_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -212,8 +213,8 @@ void ls_embedding_backward(struct ls_ops *ops, const struct ls_embedding *embedd
                            const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
                            float *d_table)
 {
-    static const struct ls_op op = {sizeof(struct embedding_gradient), backward_work,
-                                    backward_operands, backward_run};
+    static const struct ops_op op =
+        OPS_OP(struct embedding_gradient, backward_work, backward_operands, backward_run);
     struct embedding_gradient call = {*embedding, *sum, scratch, dy, d_table};
     LS_ASSERT(ls_token_rows(sum) <= INT32_MAX && (sum->tiles == 1 || sum->sequences == 1));
     call.embedding.table = NULL;
@@ -246,9 +247,10 @@ static void position_operands(const struct ls_ops *ops, const void *arguments,
 {
     const struct position_gradient *c = arguments;
     (void)ops;
-    ops_operand(out, c, &c->dy, ops_bytes(c->act, ls_token_rows(&c->sum) * c->channels), LS_READS);
-    ops_operand(out, c, &c->d_position, ops_bytes(LS_F32, c->rows * c->channels),
-                ops_sum_access(&c->sum));
+    ls_operand_add(out, c, &c->dy, ops_bytes(c->act, ls_token_rows(&c->sum) * c->channels),
+                   LS_READS);
+    ls_operand_add(out, c, &c->d_position, ops_bytes(LS_F32, c->rows * c->channels),
+                   ops_sum_access(&c->sum));
 }
 
 static int position_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -265,8 +267,8 @@ void ls_position_backward(struct ls_ops *ops, enum ls_dtype act, int64_t channel
                           const struct ls_token_sum *sum, int64_t row_first, int64_t rows,
                           float *d_position)
 {
-    static const struct ls_op op = {sizeof(struct position_gradient), position_work,
-                                    position_operands, position_run};
+    static const struct ops_op op =
+        OPS_OP(struct position_gradient, position_work, position_operands, position_run);
     LS_ASSERT(row_first >= 0 && row_first + rows <= sum->tokens && sum->tiles == 1);
     ops_submit(ops, &op,
                &(struct position_gradient){act, channels, row_first, rows, *sum, dy, d_position});

@@ -83,18 +83,18 @@ static void gemm_operands(const struct ls_ops *ops, const void *arguments, struc
     int64_t m = gemm->m, n = gemm->n, k = gemm_k(gemm);
     enum ls_dtype of_b = gemm->b_scales ? LS_I8 : gemm->in;
     (void)ops;
-    ops_operand(out, gemm, &gemm->a,
-                gemm->a_transposed ? ops_rows_bytes(gemm->in, k, m, gemm->lda)
-                                   : ops_rows_bytes(gemm->in, m, k, gemm->lda),
-                LS_READS);
-    ops_operand(out, gemm, &gemm->b,
-                gemm->b_transposed ? ops_rows_bytes(of_b, n, k, gemm->ldb)
-                                   : ops_rows_bytes(of_b, k, n, gemm->ldb),
-                LS_READS);
-    ops_operand(out, gemm, &gemm->c, ops_rows_bytes(gemm->out, m, n, gemm->ldc),
-                gemm->onto == LS_ONTO_NOTHING ? LS_WRITES : LS_READS_WRITES);
-    ops_operand(out, gemm, &gemm->bias, ops_bytes(LS_F32, n), LS_READS);
-    ops_operand(out, gemm, &gemm->b_scales, ops_bytes(LS_F32, n * gemm->tiles), LS_READS);
+    ls_operand_add(out, gemm, &gemm->a,
+                   gemm->a_transposed ? ops_rows_bytes(gemm->in, k, m, gemm->lda)
+                                      : ops_rows_bytes(gemm->in, m, k, gemm->lda),
+                   LS_READS);
+    ls_operand_add(out, gemm, &gemm->b,
+                   gemm->b_transposed ? ops_rows_bytes(of_b, n, k, gemm->ldb)
+                                      : ops_rows_bytes(of_b, k, n, gemm->ldb),
+                   LS_READS);
+    ls_operand_add(out, gemm, &gemm->c, ops_rows_bytes(gemm->out, m, n, gemm->ldc),
+                   gemm->onto == LS_ONTO_NOTHING ? LS_WRITES : LS_READS_WRITES);
+    ls_operand_add(out, gemm, &gemm->bias, ops_bytes(LS_F32, n), LS_READS);
+    ls_operand_add(out, gemm, &gemm->b_scales, ops_bytes(LS_F32, n * gemm->tiles), LS_READS);
 }
 
 static int gemm_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -112,11 +112,11 @@ static int gemm_run(struct ls_ops *ops, const void *arguments, struct ls_error *
 
 int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error)
 {
-    static const struct ls_op op = {sizeof *gemm, gemm_work, gemm_operands, gemm_run};
+    static const struct ops_op op = OPS_OP(*gemm, gemm_work, gemm_operands, gemm_run);
     int status = check(gemm, error);
     if (status == LS_OK && gemm->b_scales)
         status = gemm_int8_check(ops, gemm, error);
     if (status != LS_OK || gemm->m == 0 || gemm->n == 0)
         return status;
-    return ls_submit(ops, &(struct ls_command){&op, gemm}, error);
+    return ops_try(ops, &op, gemm, error);
 }

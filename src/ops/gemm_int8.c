@@ -227,9 +227,9 @@ static void quantize_operands(const struct ls_ops *ops, const void *arguments,
 {
     const struct quantize_call *c = arguments;
     (void)ops;
-    ops_operand(out, c, &c->weights, ops_bytes(LS_F32, c->rows * c->cols), LS_READS);
-    ops_operand(out, c, &c->values, ops_bytes(LS_I8, c->rows * c->cols), LS_WRITES);
-    ops_operand(out, c, &c->scales, ops_bytes(LS_F32, c->rows * c->tiles), LS_WRITES);
+    ls_operand_add(out, c, &c->weights, ops_bytes(LS_F32, c->rows * c->cols), LS_READS);
+    ls_operand_add(out, c, &c->values, ops_bytes(LS_I8, c->rows * c->cols), LS_WRITES);
+    ls_operand_add(out, c, &c->scales, ops_bytes(LS_F32, c->rows * c->tiles), LS_WRITES);
 }
 
 static int quantize_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -251,9 +251,9 @@ static int quantize_run(struct ls_ops *ops, const void *arguments, struct ls_err
 int ls_int8_quantize(struct ls_ops *ops, int64_t rows, int64_t cols, int64_t tiles,
                      const float *weights, int8_t *values, float *scales, struct ls_error *error)
 {
-    static const struct ls_op op = {sizeof(struct quantize_call), quantize_work, quantize_operands,
-                                    quantize_run};
+    static const struct ops_op op =
+        OPS_OP(struct quantize_call, quantize_work, quantize_operands, quantize_run);
     const struct quantize_call call = {rows, cols, tiles, weights, values, scales};
     LS_ASSERT(tiles >= 1 && cols % tiles == 0);
-    return ls_submit(ops, &(struct ls_command){&op, &call}, error);
+    return ops_try(ops, &op, &call, error);
 }

@@ -41,13 +41,13 @@ static void loss_operands(const struct ls_ops *ops, const void *arguments, struc
     const struct loss_kind *kind = c->kind;
     const size_t row = ops_bytes(LS_F32, c->op.rows);
     (void)ops;
-    ops_operand(out, c, &c->logits, ops_bytes(c->op.act, c->op.rows * c->op.padded),
-                c->op.scale != 0 ? kind->logits : LS_READS);
-    ops_operand_ids(ops_operand(out, c, &c->target, row, LS_READS), -1, c->op.vocabulary);
-    ops_operand(out, c, &c->max, row, kind->row_max);
-    ops_operand(out, c, &c->sum, row, kind->row_sum);
-    ops_operand(out, c, &c->target_logit, row, kind->row_sum);
-    ops_operand(out, c, &c->out, row, LS_WRITES);
+    ls_operand_add(out, c, &c->logits, ops_bytes(c->op.act, c->op.rows * c->op.padded),
+                   c->op.scale != 0 ? kind->logits : LS_READS);
+    ops_operand_ids(ls_operand_add(out, c, &c->target, row, LS_READS), -1, c->op.vocabulary);
+    ls_operand_add(out, c, &c->max, row, kind->row_max);
+    ls_operand_add(out, c, &c->sum, row, kind->row_sum);
+    ls_operand_add(out, c, &c->target_logit, row, kind->row_sum);
+    ls_operand_add(out, c, &c->out, row, LS_WRITES);
 }
 
 static int loss_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -60,7 +60,7 @@ static int loss_run(struct ls_ops *ops, const void *arguments, struct ls_error *
     return LS_OK;
 }
 
-static const struct ls_op loss_op = {sizeof(struct loss_call), loss_work, loss_operands, loss_run};
+static const struct ops_op loss_op = OPS_OP(struct loss_call, loss_work, loss_operands, loss_run);
 
 static void whole_rows(const struct ls_ops *ops, const struct loss_call *c, int64_t begin,
                        int64_t end)
@@ -184,8 +184,9 @@ static void loss_sum_operands(const struct ls_ops *ops, const void *arguments,
 {
     const struct loss_sum *c = arguments;
     (void)ops;
-    ops_operand(out, c, &c->loss, ops_bytes(LS_F32, c->sequences * c->tiles * c->tokens), LS_READS);
-    ops_operand(out, c, &c->out, ops_bytes(LS_F32, c->sequences), LS_WRITES);
+    ls_operand_add(out, c, &c->loss, ops_bytes(LS_F32, c->sequences * c->tiles * c->tokens),
+                   LS_READS);
+    ls_operand_add(out, c, &c->out, ops_bytes(LS_F32, c->sequences), LS_WRITES);
 }
 
 static int loss_sum_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -209,6 +210,6 @@ static int loss_sum_run(struct ls_ops *ops, const void *arguments, struct ls_err
 void ls_loss_sum(struct ls_ops *ops, const float *loss, int64_t sequences, int64_t tiles,
                  int64_t tokens, float *out)
 {
-    static const struct ls_op op = {sizeof(struct loss_sum), NULL, loss_sum_operands, loss_sum_run};
+    static const struct ops_op op = OPS_OP(struct loss_sum, NULL, loss_sum_operands, loss_sum_run);
     ops_submit(ops, &op, &(struct loss_sum){loss, sequences, tiles, tokens, out});
 }

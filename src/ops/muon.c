@@ -46,9 +46,10 @@ static void muon_operands(const struct ls_ops *ops, const void *arguments, struc
     const size_t bytes = ops_bytes(LS_F32, c->update.count);
     (void)ops;
     ops_update_operands(&c->update, c, out);
-    ops_operand(out, c, &c->m, ops_bytes(c->update.moment_type, c->update.count), LS_READS_WRITES);
-    ops_operand(out, c, &c->direction, bytes, LS_WRITES);
-    ops_operand(out, c, &c->orthogonal, bytes, LS_READS);
+    ls_operand_add(out, c, &c->m, ops_bytes(c->update.moment_type, c->update.count),
+                   LS_READS_WRITES);
+    ls_operand_add(out, c, &c->direction, bytes, LS_WRITES);
+    ls_operand_add(out, c, &c->orthogonal, bytes, LS_READS);
 }
 
 static int muon_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -60,7 +61,7 @@ static int muon_run(struct ls_ops *ops, const void *arguments, struct ls_error *
     return LS_OK;
 }
 
-static const struct ls_op muon_op = {sizeof(struct muon_call), muon_work, muon_operands, muon_run};
+static const struct ops_op muon_op = OPS_OP(struct muon_call, muon_work, muon_operands, muon_run);
 
 static void momentum_share(const struct ls_ops *ops, const struct muon_call *c, int64_t begin,
                            int64_t end)
@@ -127,10 +128,11 @@ static void schulz_operands(const struct ls_ops *ops, const void *arguments,
     (void)ops;
     const size_t bytes = ops_bytes(LS_F32, c->rows * c->cols);
     if (c->kind->with_sum)
-        ops_operand_ids(ops_operand(out, c, &c->with, sizeof(struct ls_exact_sum), LS_READS), 0, 1);
+        ops_operand_ids(ls_operand_add(out, c, &c->with, sizeof(struct ls_exact_sum), LS_READS), 0,
+                        1);
     else
-        ops_operand(out, c, &c->with, bytes, LS_READS);
-    ops_operand(out, c, &c->x, bytes, LS_READS_WRITES);
+        ls_operand_add(out, c, &c->with, bytes, LS_READS);
+    ls_operand_add(out, c, &c->x, bytes, LS_READS_WRITES);
 }
 
 static int schulz_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -142,8 +144,8 @@ static int schulz_run(struct ls_ops *ops, const void *arguments, struct ls_error
     return LS_OK;
 }
 
-static const struct ls_op schulz_op = {sizeof(struct schulz_call), schulz_work, schulz_operands,
-                                       schulz_run};
+static const struct ops_op schulz_op =
+    OPS_OP(struct schulz_call, schulz_work, schulz_operands, schulz_run);
 
 static void unit_rows(const struct ls_ops *ops, const struct schulz_call *c, int64_t begin,
                       int64_t end)

@@ -47,21 +47,22 @@ static void norm_operands(const struct ls_ops *ops, const void *arguments, struc
     const struct ls_norm *norm = &c->norm;
     const size_t rows = rows_bytes(norm), vector = ops_bytes(LS_F32, norm->channels);
     (void)ops;
-    ops_operand(out, c, &c->x, rows, LS_READS);
-    ops_operand(out, c, &c->z, rows, LS_READS);
-    ops_operand(out, c, &c->around, rows, LS_READS);
-    ops_operand(out, c, &c->sum, rows, LS_WRITES);
-    ops_operand(out, c, &c->y, rows, LS_WRITES);
-    ops_operand(out, c, &norm->weight, vector, LS_READS);
-    ops_operand(out, c, &norm->bias, vector, LS_READS);
-    ops_operand(out, c, &norm->mean, statistics_bytes(norm), kind->statistics);
-    ops_operand(out, c, &norm->rstd, statistics_bytes(norm), kind->statistics);
-    ops_operand(out, c, &c->row_sums, ops_bytes(LS_F32, norm->rows),
-                kind->row_sums ? LS_WRITES : LS_READS);
-    ops_operand(out, c, &c->d_weight, vector, ops_sum_access(&c->tokens));
-    ops_operand(out, c, &c->d_bias, vector, ops_sum_access(&c->tokens));
-    ops_operand(out, c, &c->parts,
-                ops_rows_bytes(LS_F32, c->units, c->tiles * norm->channels, c->sums_ld), LS_WRITES);
+    ls_operand_add(out, c, &c->x, rows, LS_READS);
+    ls_operand_add(out, c, &c->z, rows, LS_READS);
+    ls_operand_add(out, c, &c->around, rows, LS_READS);
+    ls_operand_add(out, c, &c->sum, rows, LS_WRITES);
+    ls_operand_add(out, c, &c->y, rows, LS_WRITES);
+    ls_operand_add(out, c, &norm->weight, vector, LS_READS);
+    ls_operand_add(out, c, &norm->bias, vector, LS_READS);
+    ls_operand_add(out, c, &norm->mean, statistics_bytes(norm), kind->statistics);
+    ls_operand_add(out, c, &norm->rstd, statistics_bytes(norm), kind->statistics);
+    ls_operand_add(out, c, &c->row_sums, ops_bytes(LS_F32, norm->rows),
+                   kind->row_sums ? LS_WRITES : LS_READS);
+    ls_operand_add(out, c, &c->d_weight, vector, ops_sum_access(&c->tokens));
+    ls_operand_add(out, c, &c->d_bias, vector, ops_sum_access(&c->tokens));
+    ls_operand_add(out, c, &c->parts,
+                   ops_rows_bytes(LS_F32, c->units, c->tiles * norm->channels, c->sums_ld),
+                   LS_WRITES);
 }
 
 /* Bytes of the rows that are read and written; vectors are left out. */
@@ -89,7 +90,7 @@ static int norm_run(struct ls_ops *ops, const void *arguments, struct ls_error *
 
 static void norm_submit(struct ls_ops *ops, const struct norm_call *call)
 {
-    static const struct ls_op op = {sizeof *call, norm_work, norm_operands, norm_run};
+    static const struct ops_op op = OPS_OP(*call, norm_work, norm_operands, norm_run);
     LS_ASSERT(call->norm.channels <= LS_NORM_CHANNELS_MAX);
     ops_submit(ops, &op, call);
 }

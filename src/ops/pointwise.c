@@ -43,10 +43,10 @@ static void elements_operands(const struct ls_ops *ops, const void *arguments,
     const struct elements *e = arguments;
     const struct elements_kind *kind = e->kind;
     (void)ops;
-    ops_operand(out, e, &e->x, bytes_of(e, kind->x, kind->x_f32), LS_READS);
-    ops_operand(out, e, &e->z, bytes_of(e, kind->z, false), LS_READS);
-    ops_operand(out, e, &e->y, bytes_of(e, kind->y, kind->y_f32),
-                kind->updates ? LS_READS_WRITES : LS_WRITES);
+    ls_operand_add(out, e, &e->x, bytes_of(e, kind->x, kind->x_f32), LS_READS);
+    ls_operand_add(out, e, &e->z, bytes_of(e, kind->z, false), LS_READS);
+    ls_operand_add(out, e, &e->y, bytes_of(e, kind->y, kind->y_f32),
+                   kind->updates ? LS_READS_WRITES : LS_WRITES);
 }
 
 /* A bias is left out, as all vectors of a matrix are. */
@@ -73,8 +73,8 @@ static int elements_run(struct ls_ops *ops, const void *arguments, struct ls_err
     return LS_OK;
 }
 
-static const struct ls_op elements_op = {sizeof(struct elements), elements_work, elements_operands,
-                                         elements_run};
+static const struct ops_op elements_op =
+    OPS_OP(struct elements, elements_work, elements_operands, elements_run);
 
 /* Row `row` of an operand that is `wide` times as wide. */
 static const void *x_at(const struct elements *e, int64_t row, int64_t wide)
@@ -282,9 +282,9 @@ static void bias_backward_operands(const struct ls_ops *ops, const void *argumen
 {
     const struct bias_gradient *e = arguments;
     (void)ops;
-    ops_operand(out, e, &e->dy, ops_rows_bytes(e->act, ls_token_rows(&e->sum), e->n, e->ld),
-                LS_READS);
-    ops_operand(out, e, &e->d_bias, ops_bytes(LS_F32, e->n), ops_sum_access(&e->sum));
+    ls_operand_add(out, e, &e->dy, ops_rows_bytes(e->act, ls_token_rows(&e->sum), e->n, e->ld),
+                   LS_READS);
+    ls_operand_add(out, e, &e->d_bias, ops_bytes(LS_F32, e->n), ops_sum_access(&e->sum));
 }
 
 static int bias_backward_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -299,8 +299,8 @@ static int bias_backward_run(struct ls_ops *ops, const void *arguments, struct l
 void ls_bias_backward(struct ls_ops *ops, enum ls_dtype act, int64_t n, int64_t ld, const void *dy,
                       const struct ls_token_sum *sum, float *d_bias)
 {
-    static const struct ls_op op = {sizeof(struct bias_gradient), bias_backward_work,
-                                    bias_backward_operands, bias_backward_run};
+    static const struct ops_op op =
+        OPS_OP(struct bias_gradient, bias_backward_work, bias_backward_operands, bias_backward_run);
     ops_submit(ops, &op, &(struct bias_gradient){act, n, ld, *sum, dy, d_bias});
 }
 
@@ -324,8 +324,8 @@ static void dropout_operands(const struct ls_ops *ops, const void *arguments,
     const struct dropped *e = arguments;
     const size_t bytes = ops_bytes(e->act, e->dropout.rows * e->dropout.channels);
     (void)ops;
-    ops_operand(out, e, &e->x, bytes, LS_READS);
-    ops_operand(out, e, &e->y, bytes, LS_WRITES);
+    ls_operand_add(out, e, &e->x, bytes, LS_READS);
+    ls_operand_add(out, e, &e->y, bytes, LS_WRITES);
 }
 
 static int dropout_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -340,8 +340,8 @@ static int dropout_run(struct ls_ops *ops, const void *arguments, struct ls_erro
 void ls_dropout(struct ls_ops *ops, enum ls_dtype act, const struct ls_dropout *dropout,
                 const void *x, void *y)
 {
-    static const struct ls_op op = {sizeof(struct dropped), dropout_work, dropout_operands,
-                                    dropout_run};
+    static const struct ops_op op =
+        OPS_OP(struct dropped, dropout_work, dropout_operands, dropout_run);
     ops_submit(ops, &op, &(struct dropped){act, *dropout, x, y});
 }
 
@@ -381,8 +381,8 @@ static void bytes_operands(const struct ls_ops *ops, const void *arguments, stru
     const struct bytes *e = arguments;
     const size_t gaps = e->rows > 0 && e->bytes > 0 ? (size_t)e->rows - 1 : 0;
     (void)ops;
-    ops_operand(out, e, &e->from, gaps * e->from_distance + e->bytes, LS_READS);
-    ops_operand(out, e, &e->to, gaps * e->to_distance + e->bytes, LS_WRITES);
+    ls_operand_add(out, e, &e->from, gaps * e->from_distance + e->bytes, LS_READS);
+    ls_operand_add(out, e, &e->to, gaps * e->to_distance + e->bytes, LS_WRITES);
 }
 
 static void dense_part(const struct bytes *e, int64_t begin, int64_t end)
@@ -410,7 +410,7 @@ static int bytes_run(struct ls_ops *ops, const void *arguments, struct ls_error 
     return LS_OK;
 }
 
-static const struct ls_op bytes_op = {sizeof(struct bytes), bytes_work, bytes_operands, bytes_run};
+static const struct ops_op bytes_op = OPS_OP(struct bytes, bytes_work, bytes_operands, bytes_run);
 
 void ls_fill_zero(struct ls_ops *ops, size_t bytes, void *buffer)
 {

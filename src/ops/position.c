@@ -172,11 +172,11 @@ static void rope_operands(const struct ls_ops *ops, const void *arguments, struc
     const size_t table =
         ops_bytes(LS_F32, (rope->first_position + rope->tokens) * (rope->head_dim / 2));
     (void)ops;
-    ops_operand(out, c, &c->x,
-                ops_rows_bytes(c->act, rope->rows, rope->heads * rope->head_dim, rope->ld),
-                LS_READS_WRITES);
-    ops_operand(out, c, &rope->cosine, table, LS_READS);
-    ops_operand(out, c, &rope->sine, table, LS_READS);
+    ls_operand_add(out, c, &c->x,
+                   ops_rows_bytes(c->act, rope->rows, rope->heads * rope->head_dim, rope->ld),
+                   LS_READS_WRITES);
+    ls_operand_add(out, c, &rope->cosine, table, LS_READS);
+    ls_operand_add(out, c, &rope->sine, table, LS_READS);
 }
 
 static int rope_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -192,6 +192,6 @@ static int rope_run(struct ls_ops *ops, const void *arguments, struct ls_error *
 void ls_rope_apply(struct ls_ops *ops, enum ls_dtype act, const struct ls_rope *rope, void *x,
                    bool backward)
 {
-    static const struct ls_op op = {sizeof(struct rope_call), rope_work, rope_operands, rope_run};
+    static const struct ops_op op = OPS_OP(struct rope_call, rope_work, rope_operands, rope_run);
     ops_submit(ops, &op, &(struct rope_call){act, *rope, backward, x});
 }

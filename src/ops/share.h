@@ -33,16 +33,33 @@ static inline int64_t ops_cut(int64_t count, int64_t align, int part, int parts)
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-/* Submits an op that refuses nothing. */
-static inline void ops_submit(struct ls_ops *ops, const struct ls_op *op, const void *arguments)
-{
-    (void)ls_submit(ops, &(struct ls_command){op, arguments}, NULL);
-}
+/* One for each op, beside what it runs. */
+struct ops_op {
+    struct ls_op op;
+    /* What it computes, as lockstep/ops/work.h has it. NULL: so little that nobody is told. */
+    struct ls_work (*work)(const struct ls_ops *ops, const void *arguments);
+    void (*operands)(const struct ls_ops *ops, const void *arguments, struct ls_operands *out);
+    int (*run)(struct ls_ops *ops, const void *arguments, struct ls_error *error);
+};
+/* Of arguments of this type: its work, operands and run. */
+#define OPS_OP(type, ...)                                                                          \
+    {                                                                                              \
+        {sizeof(type), ops_operands, ops_run}, __VA_ARGS__                                         \
+    }
+void ops_operands(const struct ls_queue *queue, const struct ls_command *command,
+                  struct ls_operands *out);
+int ops_run(struct ls_queue *queue, const struct ls_command *command, struct ls_error *error);
 
-/* The pointer at `field`, a member of arguments, has so many bytes behind it; none where it is NULL
- * or there are none. Returns the operand, to say more of it, or NULL. */
-struct ls_operand *ops_operand(struct ls_operands *out, const void *arguments, const void *field,
-                               size_t bytes, enum ls_access access);
+static inline int ops_try(struct ls_ops *ops, const struct ops_op *op, const void *arguments,
+                          struct ls_error *error)
+{
+    return ls_submit(&ops->queue, &(struct ls_command){&op->op, arguments}, error);
+}
+/* Submits an op that refuses nothing. */
+static inline void ops_submit(struct ls_ops *ops, const struct ops_op *op, const void *arguments)
+{
+    (void)ops_try(ops, op, arguments, NULL);
+}
 
 /* They are whole numbers in [least, below). */
 static inline void ops_operand_ids(struct ls_operand *operand, int64_t least, int64_t below)
@@ -68,10 +85,10 @@ static inline void ops_update_operands(const struct ls_update *update, const voi
                                        struct ls_operands *out)
 {
     const size_t bytes = ops_bytes(LS_F32, update->count);
-    ops_operand(out, arguments, &update->master, bytes, LS_READS_WRITES);
-    ops_operand(out, arguments, &update->compute, bytes / 2, LS_WRITES);
-    ops_operand(out, arguments, &update->gradient, bytes, LS_READS);
-    ops_operand(out, arguments, &update->second, bytes, LS_READS);
+    ls_operand_add(out, arguments, &update->master, bytes, LS_READS_WRITES);
+    ls_operand_add(out, arguments, &update->compute, bytes / 2, LS_WRITES);
+    ls_operand_add(out, arguments, &update->gradient, bytes, LS_READS);
+    ls_operand_add(out, arguments, &update->second, bytes, LS_READS);
 }
 
 /* Of what a sum over tokens goes to. */

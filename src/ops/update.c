@@ -58,8 +58,8 @@ static void update_operands(const struct ls_ops *ops, const void *arguments,
     ops_update_operands(&c->update, c, out);
     (void)ops;
     for (int i = 0; i < 2; i++)
-        ops_operand(out, c, &c->moment[i], ops_bytes(c->update.moment_type, c->update.count),
-                    LS_READS_WRITES);
+        ls_operand_add(out, c, &c->moment[i], ops_bytes(c->update.moment_type, c->update.count),
+                       LS_READS_WRITES);
 }
 
 static int update_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
@@ -71,8 +71,8 @@ static int update_run(struct ls_ops *ops, const void *arguments, struct ls_error
     return LS_OK;
 }
 
-static const struct ls_op update_op = {sizeof(struct update_call), update_work, update_operands,
-                                       update_run};
+static const struct ops_op update_op =
+    OPS_OP(struct update_call, update_work, update_operands, update_run);
 
 static void adamw_share(const struct ls_ops *ops, const struct update_call *c, int64_t begin,
                         int64_t end)
@@ -139,9 +139,9 @@ static void squares_operands(const struct ls_ops *ops, const void *arguments,
 {
     const struct squares_call *c = arguments;
     (void)ops;
-    ops_operand(out, c, &c->gradient, ops_bytes(LS_F32, c->count), LS_READS);
-    ops_operand(out, c, &c->second, ops_bytes(LS_F32, c->count), LS_READS);
-    ops_operand_ids(ops_operand(out, c, &c->sum, sizeof *c->sum, LS_READS_WRITES), 0,
+    ls_operand_add(out, c, &c->gradient, ops_bytes(LS_F32, c->count), LS_READS);
+    ls_operand_add(out, c, &c->second, ops_bytes(LS_F32, c->count), LS_READS);
+    ops_operand_ids(ls_operand_add(out, c, &c->sum, sizeof *c->sum, LS_READS_WRITES), 0,
                     1); /* cleared */
 }
 
@@ -162,7 +162,7 @@ static int squares_run(struct ls_ops *ops, const void *arguments, struct ls_erro
 void ls_squared_norm(struct ls_ops *ops, int64_t count, const float *gradient, const float *second,
                      struct ls_exact_sum *sum)
 {
-    static const struct ls_op op = {sizeof(struct squares_call), squares_work, squares_operands,
-                                    squares_run};
+    static const struct ops_op op =
+        OPS_OP(struct squares_call, squares_work, squares_operands, squares_run);
     ops_submit(ops, &op, &(struct squares_call){count, gradient, second, sum});
 }

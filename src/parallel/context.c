@@ -98,7 +98,8 @@ int ls_cp_gather(const struct ls_cp *cp, struct ls_ops *ops, const struct ls_cp_
     int64_t local = rows->tokens / cp->size;
     char *packed = (char *)staging + (size_t)(cp->rank * local) * bytes;
     ls_copy_rows(ops, local, bytes, own, mine.distance, packed, bytes);
-    int status = ls_all_gather(cp->comm, packed, staging, local * rows->width, rows->dtype, error);
+    int status = ls_all_gather_start(cp->comm, packed, staging, local * rows->width, rows->dtype,
+                                     LS_QUEUED, LS_HERE, error);
     for (int rank = 0; rank < cp->size && !status; rank++) {
         struct placed ranked = {(char *)staging + (size_t)(rank * local) * bytes, bytes};
         permute(cp, ops, rank, rows, all, ranked, false);
@@ -121,7 +122,8 @@ int ls_cp_reduce(const struct ls_cp *cp, struct ls_ops *ops, const struct ls_cp_
             permute(cp, ops, rank, rows, all, ranked, true);
         }
     if (cp->size > 1)
-        return ls_reduce_scatter(cp->comm, staging, own, parts * local * width, error);
+        return ls_reduce_scatter_start(cp->comm, staging, own, parts * local * width, LS_QUEUED,
+                                       LS_HERE, error);
     ls_copy(ops, (size_t)(parts * rows->tokens) * bytes, staging, own);
     return LS_OK;
 }

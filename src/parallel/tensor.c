@@ -68,8 +68,8 @@ int ls_tp_gather(const struct ls_tp *tp, enum ls_dtype dtype, int64_t rows, int6
 int ls_tp_reduce(const struct ls_tp *tp, int64_t rows, int64_t width,
                  const struct ls_tp_scratch *scratch, struct ls_error *error)
 {
-    return ls_reduce_scatter(tp->comm, scratch->partial, scratch->sum, share_rows(tp, rows) * width,
-                             error);
+    return ls_reduce_scatter_start(tp->comm, scratch->partial, scratch->sum,
+                                   share_rows(tp, rows) * width, LS_QUEUED, LS_HERE, error);
 }
 
 /* Where this rank's share of y lies: y holds the share alone, or all rows. */
@@ -90,7 +90,7 @@ int ls_tp_reduce_round(const struct ls_tp *tp, struct ls_ops *ops, enum ls_dtype
         return status;
     ls_tp_share(tp, rows, &first, &count);
     ls_bias_round(ops, act, count, width, scratch->sum, NULL, own);
-    return tp->sequence ? LS_OK : ls_tp_gather(tp, act, rows, width, own, y, NULL, error);
+    return tp->sequence ? LS_OK : ls_tp_gather(tp, act, rows, width, own, y, LS_QUEUED, error);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -268,7 +268,7 @@ int ls_tp_gathered_product(const struct ls_tp *tp, struct ls_ops *ops, const str
     if (tp->chunks > 1)
         return gathered_pieces(tp, ops, gemm, all, scratch->staging, error);
     struct ls_gemm whole = *gemm;
-    int status = ls_tp_gather(tp, gemm->in, gemm->m, gemm->lda, gemm->a, all, NULL, error);
+    int status = ls_tp_gather(tp, gemm->in, gemm->m, gemm->lda, gemm->a, all, LS_QUEUED, error);
     whole.a = all;
     return status ? status : ls_gemm_run(ops, &whole, error);
 }

@@ -528,9 +528,10 @@ int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gr
     for (int r = 0; r < zero->options.region_count && zero->ring && !status; r++) {
         const struct zero_region *region = &zero->regions[r];
         ls_comm_label(zero->options.replicate, region->name);
-        status = ls_broadcast(
-            zero->options.replicate, zero->part[ZERO_SUM] + region->near[ZERO_SUM],
-            zero_sum_elements(zero, region), LS_F32, zero->options.replicate_ranks - 1, error);
+        status = ls_broadcast_start(zero->options.replicate,
+                                    zero->part[ZERO_SUM] + region->near[ZERO_SUM],
+                                    zero_sum_elements(zero, region), LS_F32,
+                                    zero->options.replicate_ranks - 1, LS_QUEUED, LS_HERE, error);
     }
     if (!status)
         status = zero_sums_settle(zero, error);

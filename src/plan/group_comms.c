@@ -1,7 +1,7 @@
 /* The communicators of the groups of ranks that a layout makes. */
 #include <lockstep/plan/groups.h>
 
-int ls_groups_open(const struct ls_layout *layout, struct ls_comm *world,
+int ls_groups_open(const struct ls_layout *layout, struct ls_comm *world, struct ls_queue *queue,
                    struct ls_comm *groups[LS_GROUPS], struct ls_error *error)
 {
     groups[LS_GROUP_WORLD] = world;
@@ -12,6 +12,8 @@ int ls_groups_open(const struct ls_layout *layout, struct ls_comm *world,
         if (status)
             return status;
     }
+    for (int g = 0; g < LS_GROUPS; g++)
+        ls_comm_set_queue(groups[g], queue);
     return LS_OK;
 }
 
@@ -21,4 +23,6 @@ void ls_groups_close(struct ls_comm *groups[LS_GROUPS])
         ls_comm_free(groups[g]);
         groups[g] = NULL;
     }
+    if (groups[LS_GROUP_WORLD])
+        ls_comm_set_queue(groups[LS_GROUP_WORLD], NULL);
 }

@@ -43,16 +43,17 @@ struct grid {
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-static void keep(void *user, const struct ls_command *command, const struct ls_work *work,
-                 enum ls_work_pass pass)
+static void keep(void *user, const struct ls_queue *queue, const struct ls_command *command)
 {
     struct grid *grid = user;
     struct ls_measure_list *list = grid->list;
-    (void)pass;
+    struct ls_work work;
+    if (!ls_command_work(queue, command, &work))
+        return;
     LS_ASSERT(list->commands.count < 4 * WORKS_MAX && list->count < WORKS_MAX);
     list->order[list->commands.count] = grid->work;
     if (grid->work >= 0)
-        list->works[list->count++] = *work;
+        list->works[list->count++] = work;
     grid->incomplete |= !ls_command_list_add(&list->commands, command);
 }
 
@@ -498,14 +499,14 @@ static int grid_record(const struct ls_measure *measure, enum ls_dtype act,
                         .act = act,
                         .coarse = measure->effort.coarse,
                         .elements = measure->effort.elements};
-    const struct ls_ops_watch watch = {.begin = keep, .user = &grid};
+    const struct ls_queue_watch watch = {.begin = keep, .user = &grid};
     grid.ring = grid.coarse ? RING_BYTES / 4 : RING_BYTES;
     list->works = calloc(WORKS_MAX, sizeof *list->works);
     list->order = calloc(4 * WORKS_MAX, sizeof *list->order);
     if (!list->works || !list->order)
         return ls_error_set(error, LS_ENOMEM, "no memory for the grid");
     ls_ops_init_idle(&grid.idle, LS_ISA_PLAIN);
-    grid.idle.watch = &watch;
+    grid.idle.queue.watch = &watch;
     int status = ls_arena_reserve(&grid.addresses, 2 * (grid.ring + OP_BYTES), error);
     if (!status)
         status = put_products(&grid, error);

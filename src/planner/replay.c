@@ -46,7 +46,7 @@ static int places_find(struct ls_replay *r, struct ls_error *error)
                             (long long)r->commands.count);
     for (int64_t i = 0; i < r->commands.count; i++) {
         const struct ls_command command = ls_command_list_get(&r->commands, i);
-        ls_command_operands(&r->ops, &command, &operands);
+        ls_command_operands(&r->ops.queue, &command, &operands);
         for (int o = 0; o < operands.count; o++) {
             uintptr_t from = (uintptr_t)ls_operand_pointer(&command, &operands.list[o]);
             if (operands.list[o].below)
@@ -108,7 +108,7 @@ static void commands_place(struct ls_replay *r, size_t numbers_at)
     unsigned char *numbers = r->memory.base + numbers_at;
     for (int64_t i = 0; i < r->commands.count; i++) {
         const struct ls_command command = ls_command_list_get(&r->commands, i);
-        ls_command_operands(&r->ops, &command, &operands);
+        ls_command_operands(&r->ops.queue, &command, &operands);
         for (int o = 0; o < operands.count; o++) {
             const struct ls_operand *operand = &operands.list[o];
             if (operand->below) {
@@ -202,7 +202,7 @@ int ls_replay_run(struct ls_replay *r, int64_t i, double *seconds, struct ls_err
 {
     const struct ls_command command = ls_command_list_get(&r->commands, i);
     double begin = ls_now_s();
-    int status = ls_submit(&r->ops, &command, error);
+    int status = ls_submit(&r->ops.queue, &command, error);
     *seconds = ls_now_s() - begin;
     return status;
 }

@@ -164,7 +164,8 @@ static int piece_take(void *user, const struct ls_slice_piece *piece, struct ls_
     struct collecting *g = user;
     size_t bytes = ls_dtype_bytes(g->spec.dtype);
     int64_t piece_end = piece->from + piece->count;
-    (void)error;
+    if (piece->values)
+        fail(g, ls_queue_synchronise(&g->c->state->ops->queue, error));
     while (!g->cut && g->own.run.count > 0 && g->own.run.local < piece_end) {
         if (g->own.run.global >= window_end(g)) {
             window_finish(g);
@@ -191,7 +192,7 @@ static void part_take(struct collecting *g, const struct ls_param *param, int ar
     const struct ls_slice *slice = &state->slices[mine - state->params->list];
     const struct ls_slice_piece rest = {0, slice->part->count, NULL};
     state_cursor_init(&g->own, &g->spec, g->rank);
-    fail(g, ls_ops_synchronise(state->ops, g->error));
+    fail(g, ls_queue_synchronise(&state->ops->queue, g->error));
     fail(g, ls_slice_visit_array(state->optimizer, slice, array + 1, LS_READS, piece_take, g,
                                  g->error));
     piece_take(g, &rest, NULL);

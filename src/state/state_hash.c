@@ -28,7 +28,9 @@ struct digesting {
 static int piece_digest(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
 {
     struct digesting *d = user;
-    (void)error;
+    int status = ls_queue_synchronise(&d->state->ops->queue, error);
+    if (status)
+        return status;
     ls_param_digest(&d->state->params->list[d->i], d->state->ops, d->prefix,
                     ls_zero_slices(d->state->zero)[d->i].first + piece->from, piece->count,
                     ls_state_type(d->state, d->array), piece->values, &d->digest);
@@ -51,7 +53,7 @@ static int slice_digest(struct ls_state *state, int i, int array, struct ls_dige
 static int digest_held(struct ls_state *state, struct held *held, struct ls_error *error)
 {
     *held = (struct held){0};
-    int status = ls_ops_synchronise(state->ops, error);
+    int status = ls_queue_synchronise(&state->ops->queue, error);
     if (status)
         return status;
     for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&state->optimizer->config);

@@ -69,6 +69,7 @@ static void fingerprint_check(const struct ls_state *state, const struct ls_chec
 }
 
 struct loading {
+    struct ls_queue *queue;
     struct state_cursor cursor;
     const char *whole;
     size_t bytes; /* of an element */
@@ -78,13 +79,13 @@ static int piece_load(void *user, const struct ls_slice_piece *piece, struct ls_
 {
     struct loading *l = user;
     int64_t end = piece->from + piece->count;
-    (void)error;
-    while (l->cursor.run.count > 0 && l->cursor.run.local < end) {
+    int status = ls_queue_synchronise(l->queue, error); /* the host writes */
+    while (!status && l->cursor.run.count > 0 && l->cursor.run.local < end) {
         struct ls_run run = state_cursor_take(&l->cursor, end - l->cursor.run.local);
         memcpy((char *)piece->values + (size_t)(run.local - piece->from) * l->bytes,
                l->whole + (size_t)run.global * l->bytes, (size_t)run.count * l->bytes);
     }
-    return LS_OK;
+    return status;
 }
 
 /* This rank's slices of one array. */
@@ -108,7 +109,8 @@ static int array_load(struct ls_state *state, const struct ls_safetensors *file,
             ls_safetensors_require(file, name, spec.dtype, spec.dims, spec.shape, &view, error);
         if (status)
             return status;
-        loading = (struct loading){.whole = view->data, .bytes = ls_dtype_bytes(spec.dtype)};
+        loading = (struct loading){
+            .queue = &state->ops->queue, .whole = view->data, .bytes = ls_dtype_bytes(spec.dtype)};
         state_cursor_init(&loading.cursor, &spec,
                           ls_comm_rank(ls_state_world(state)) % ls_mesh_ranks(&spec.mesh));
         status = ls_slice_visit_array(state->optimizer, &state->slices[i], array + 1, LS_WRITES,
@@ -126,7 +128,7 @@ static int checkpoint_apply(struct ls_state *state, const struct ls_checkpoint *
     fingerprint_check(state, checkpoint);
     status = ls_zero_settle(state->zero, state->ops, error);
     if (!status)
-        status = ls_ops_synchronise(state->ops, error);
+        status = ls_queue_synchronise(&state->ops->queue, error);
     if (!status)
         status = array_load(state, checkpoint->model, LS_STATE_PARAMETERS, error);
     int arrays = ls_optimizer_states_most(&state->optimizer->config);

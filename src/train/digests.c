@@ -68,7 +68,7 @@ int digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
     struct ls_digest *digest = &d->list[kind == DIGEST_OUTPUT ? layer : 2 * d->layers - 1 - layer];
     enum { PIECE = 256 };
     float piece[PIECE];
-    int status = ls_ops_synchronise(&t->ops, error);
+    int status = ls_queue_synchronise(&t->ops.queue, error);
     for (int64_t r = 0; r < count && !status; r++) {
         int64_t sequence = micro->first_sequence + (first + r) / held;
         int64_t token = sequence * micro->tokens + token_of_row(t, (first + r) % held);
@@ -99,9 +99,9 @@ static int piece_note(void *user, int i, int64_t from, int64_t count, const floa
     struct tensor_digests *d = t->digests;
     const struct ls_param *param = &t->params.list[i];
     const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
-    (void)error;
-    if (!param->owned)
-        return LS_OK;
+    int status = param->owned ? ls_queue_synchronise(&t->ops.queue, error) : LS_OK;
+    if (status || !param->owned)
+        return status;
     int index = (int)(ls_params_find(&d->whole, param->name) - d->whole.list);
     struct ls_digest *digest = &d->list[2 * d->layers + index];
     ls_param_digest(param, &t->ops, "", slice->first + from, count, LS_F32, values, digest);
@@ -117,7 +117,7 @@ static int gradients_note(struct ls_trainer *t, const float *gradient, struct ls
     struct noting noting = {t, gradient};
     if (ls_comm_rank(t->groups[LS_GROUP_COPIES]) > 0)
         return LS_OK;
-    int status = ls_ops_synchronise(&t->ops, error);
+    int status = ls_queue_synchronise(&t->ops.queue, error);
     return status ? status
                   : ls_slices_visit_gradient(&t->memory.optimizer, t->memory.slices,
                                              t->params.count, gradient, piece_note, &noting, error);

@@ -35,15 +35,12 @@ static int record(const struct course *course, int64_t rank, struct ls_recording
         t->layout.ramp = (struct ls_ramp){.full = course->leaves[i]};
         status = ls_trainer_step(t, &report, error);
     }
-    for (int g = 0; t && g < LS_GROUPS; g++)
-        if (t->groups[g])
-            ls_comm_set_recording(t->groups[g], NULL, 0);
     if (t)
-        t->ops.watch = NULL;
+        t->ops.queue.watch = NULL;
     ls_trainer_free(t);
     ls_comm_free(world);
     if (!status && recording->incomplete)
-        status = ls_error_set(error, LS_ENOMEM, "no memory to record what a rank computes");
+        status = ls_error_set(error, LS_ENOMEM, "no memory to record what a rank does");
     return status;
 }
 
@@ -97,13 +94,13 @@ int ls_record_works(const struct ls_config *config, const struct ls_layout *layo
 }
 
 int ls_rehearse_steps(const struct ls_config *config, const struct ls_layout *layout,
-                      struct ls_comm *world, const struct ls_ops_watch *watch, int steps,
+                      struct ls_comm *world, const struct ls_queue_watch *watch, int steps,
                       double *step_s, struct ls_error *error)
 {
     struct ls_trainer *t = NULL;
     int status = ls_comm_agree(world, trainer_idle(config, layout, world, NULL, &t, error), error);
     if (t)
-        t->ops.watch = watch;
+        t->ops.queue.watch = watch;
     for (int i = 0; i < steps && !status; i++) {
         struct ls_step_report report;
         status = ls_trainer_step(t, &report, error);
@@ -187,10 +184,15 @@ static int rehearsal_record(struct meeting *meeting, int rank, int size,
     int status = ls_comm_alone_new(rank, size, &comm, error);
     if (status)
         return status;
-    ls_comm_set_recording(comm, recording, LS_GROUP_MATRICES);
+    const struct ls_queue_watch watch = ls_recording_watch(recording);
+    ls_recording_group(recording, comm, LS_GROUP_MATRICES);
+    meeting->ops.queue.watch = &watch;
+    ls_comm_set_queue(comm, &meeting->ops.queue);
     status = ls_optimizer_rehearse(&meeting->optimizer, &meeting->ops, comm, error);
-    ls_comm_set_recording(comm, NULL, 0);
+    meeting->ops.queue.watch = NULL;
     ls_comm_free(comm);
+    if (!status && recording->incomplete)
+        status = ls_error_set(error, LS_ENOMEM, "no memory to record where matrices meet");
     return status;
 }
 

@@ -97,8 +97,8 @@ static int gradient_end(struct ls_trainer *t, const struct train_batch *batch, i
 
 enum ls_work_pass stage_pass_begin(struct ls_trainer *t, enum ls_work_pass pass)
 {
-    enum ls_work_pass before = (enum ls_work_pass)t->ops.pass;
-    t->ops.pass = pass;
+    enum ls_work_pass before = t->ops.queue.pass;
+    t->ops.queue.pass = pass;
     ls_trace_begin(t->trace, ls_work_pass_name(pass), "compute");
     return before;
 }
@@ -106,7 +106,7 @@ enum ls_work_pass stage_pass_begin(struct ls_trainer *t, enum ls_work_pass pass)
 void stage_pass_end(struct ls_trainer *t, enum ls_work_pass before)
 {
     ls_trace_end(t->trace);
-    t->ops.pass = before;
+    t->ops.queue.pass = before;
 }
 
 static void layer_begin(struct ls_trainer *t, int layer)

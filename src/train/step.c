@@ -206,7 +206,7 @@ static int gradient_judge(struct ls_trainer *t, const struct train_batch *batch,
     int status = ls_gradient_square(&t->memory.optimizer, t->memory.slices, t->params.count,
                                     gradient->values, &t->ops, &t->squares, error);
     if (!status)
-        status = ls_ops_synchronise(&t->ops, error);
+        status = ls_queue_synchronise(&t->ops.queue, error);
     status = tiers_agree(t, status, error);
     if (!status)
         status = loss_reduce(t, batch, &gradient->loss, error);
@@ -244,6 +244,7 @@ static int gradient_compute(struct ls_trainer *t, const struct train_batch *batc
 
 /* The first parameter of this rank whose gradient is not finite. */
 struct nonfinite {
+    struct ls_queue *queue;
     const struct ls_slice *slices;
     const float *gradient;
     int first;
@@ -254,17 +255,17 @@ static int piece_finite(void *user, int i, int64_t from, int64_t count, const fl
 {
     struct nonfinite *n = user;
     int64_t second = n->slices[i].part->second;
-    (void)error;
-    for (int64_t k = 0; k < count && i < n->first; k++)
+    int status = ls_queue_synchronise(n->queue, error);
+    for (int64_t k = 0; k < count && i < n->first && !status; k++)
         if (!isfinite(values[k]) || (second >= 0 && !isfinite(n->gradient[second + from + k])))
             n->first = i;
-    return LS_OK;
+    return status;
 }
 
 /* Its index, -1: there is none. */
-static int nonfinite_here(const struct ls_trainer *t, const float *gradient)
+static int nonfinite_here(struct ls_trainer *t, const float *gradient)
 {
-    struct nonfinite n = {t->memory.slices, gradient, t->params.count};
+    struct nonfinite n = {&t->ops.queue, t->memory.slices, gradient, t->params.count};
     ls_slices_visit_gradient(&t->memory.optimizer, t->memory.slices, t->params.count, gradient,
                              piece_finite, &n, NULL);
     return n.first < t->params.count ? n.first : -1;

@@ -117,12 +117,13 @@ static int tiers_open(struct ls_trainer *t, struct ls_error *error)
                                                 .folder = t->config.memory.file,
                                                 .rank = ls_comm_rank(t->world)};
         if (options.bytes > 0 && t->ops.idle)
-            status = ls_tier_idle_new(options.kind, options.bytes, &t->tier_watch,
-                                      &t->memory.tiers[kind], error);
+            status = ls_tier_idle_new(options.kind, options.bytes, &t->memory.tiers[kind], error);
         else if (options.bytes > 0)
             status = ls_tier_new(&options, &t->memory.tiers[kind], error);
         if (status && kind == LS_TIER_FILE)
             ls_config_blame(&t->config, "memory.file", error);
+        if (t->memory.tiers[kind])
+            ls_tier_set_queue(t->memory.tiers[kind], &t->ops.queue);
     }
     return status;
 }
@@ -144,7 +145,7 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
     if (!status)
         status = !real ? ls_arena_reserve(arena, t->plan.total, error)
                        : ls_arena_init(arena, t->plan.total, error);
-    if (!status && (!t->ops.idle || t->tier_watch.user))
+    if (!status && (!t->ops.idle || t->records_works))
         status = tiers_open(t, error);
     if (!status)
         status = memory_take(&request, arena, &t->memory, &t->plan, error);
@@ -191,7 +192,9 @@ static int piece_fill(void *user, const struct ls_slice_piece *piece, struct ls_
     struct ls_trainer *t = filling->trainer;
     const struct ls_param *param = &t->params.list[filling->param];
     int64_t first = ls_zero_slices(t->memory.zero)[filling->param].first + piece->from;
-    (void)error;
+    int status = ls_queue_synchronise(&t->ops.queue, error); /* the host writes */
+    if (status)
+        return status;
     if (filling->source)
         ls_model_source_fill(filling->source, param, &t->ops, first, piece->count, piece->values);
     else
@@ -265,7 +268,7 @@ static int place_open(struct ls_trainer *t, struct ls_error *error)
     ls_layout_coordinates(&t->layout, ls_comm_rank(t->world), t->coordinates);
     ls_comm_set_check(t->world, t->config.comm.check);
     ls_comm_set_timeout(t->world, t->config.comm.timeout_s);
-    int status = ls_groups_open(&t->layout, t->world, t->groups, error);
+    int status = ls_groups_open(&t->layout, t->world, &t->ops.queue, t->groups, error);
     if (status)
         return status;
     ls_tp_init(&t->tp, t->groups[LS_GROUP_TP], t->groups[LS_GROUP_SHARERS], t->layout.sp,
@@ -343,7 +346,7 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
         status = trace_open(t, error);
     if (config->log.profile) {
         t->watch = work_times_watch(&t->times);
-        t->ops.watch = &t->watch;
+        t->ops.queue.watch = &t->watch;
     }
     if (!status)
         status = stage_runner_new(t, &t->runner, error);
@@ -372,18 +375,17 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
     t->layout = *layout;
     ls_ops_init_idle(&t->ops, LS_ISA_PLAIN);
     t->rehearses = !recording;
-    if (recording && recording->wants_works)
-        t->tier_watch = ls_recording_tier_watch(recording);
+    t->records_works = recording && recording->wants_works;
     int status = place_open(t, error);
     if (!status)
         status = memory_open(t, error);
     if (status)
         return status;
     for (int g = 0; g < LS_GROUPS && recording; g++)
-        ls_comm_set_recording(t->groups[g], recording, g);
-    if (recording && recording->wants_works) {
+        ls_recording_group(recording, t->groups[g], g);
+    if (recording) {
         t->watch = ls_recording_watch(recording);
-        t->ops.watch = &t->watch;
+        t->ops.queue.watch = &t->watch;
     }
     slices_set(t);
     return ls_zero_publish(t->memory.zero, &t->ops, error);

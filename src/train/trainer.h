@@ -4,7 +4,6 @@
 
 #include "train/work_times.h"
 
-#include <lockstep/comm/recording.h>
 #include <lockstep/config/inputs.h>
 #include <lockstep/dtensor.h>
 #include <lockstep/mesh.h>
@@ -13,6 +12,7 @@
 #include <lockstep/parallel/schedule.h>
 #include <lockstep/parallel/zero.h>
 #include <lockstep/plan.h>
+#include <lockstep/plan/recording.h>
 #include <lockstep/trace.h>
 #include <lockstep/train.h>
 
@@ -110,14 +110,14 @@ struct ls_trainer {
     struct ls_sample_run *runs;  /* [micro-batches of a step]: what is asked of the loader */
     struct ls_runner *runner;    /* evaluations and samples */
     struct ls_trace *trace;
-    struct tensor_digests *digests;  /* NULL: not asked for */
-    struct ls_ops_watch watch;       /* of ops, where a recording or log.profile wants it */
-    struct work_times times;         /* of the step under way, with log.profile */
-    struct ls_tier_watch tier_watch; /* and of tiers */
-    double peak_flops;               /* of all ranks of this machine, 0 where not measured */
-    bool rehearses;                  /* idle ops on real memory */
-    bool failed;                     /* a step did: transfers may be under way that never end */
-    bool posted;                     /* the next step's samples are on their way */
+    struct tensor_digests *digests; /* NULL: not asked for */
+    struct ls_queue_watch watch;    /* of ops, where a recording or log.profile wants it */
+    struct work_times times;        /* of the step under way, with log.profile */
+    double peak_flops;              /* of all ranks of this machine, 0 where not measured */
+    bool records_works;             /* to a recording: transfers too */
+    bool rehearses;                 /* idle ops on real memory */
+    bool failed;                    /* a step did: transfers may be under way that never end */
+    bool posted;                    /* the next step's samples are on their way */
 };
 
 /* Local. A trainer that goes through the motions of its world's rank, over a transport that moves

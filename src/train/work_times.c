@@ -5,25 +5,28 @@
 
 #include <string.h>
 
-static void on_begin(void *user, const struct ls_command *command, const struct ls_work *work,
-                     enum ls_work_pass pass)
+static void on_begin(void *user, const struct ls_queue *queue, const struct ls_command *command)
 {
     struct work_times *times = user;
-    (void)command, (void)work, (void)pass;
+    (void)queue, (void)command;
     times->begin_s = ls_now_s();
 }
 
-static void on_end(void *user, const struct ls_work *work)
+static void on_end(void *user, const struct ls_queue *queue, const struct ls_command *command)
 {
     struct work_times *times = user;
-    times->work_s[work->kind] += ls_now_s() - times->begin_s;
-    times->works[work->kind]++;
+    const double end_s = ls_now_s();
+    struct ls_work work;
+    if (!ls_command_work(queue, command, &work))
+        return;
+    times->work_s[work.kind] += end_s - times->begin_s;
+    times->works[work.kind]++;
 }
 
-struct ls_ops_watch work_times_watch(struct work_times *times)
+struct ls_queue_watch work_times_watch(struct work_times *times)
 {
     work_times_clear(times);
-    return (struct ls_ops_watch){on_begin, on_end, times};
+    return (struct ls_queue_watch){on_begin, on_end, times};
 }
 
 void work_times_clear(struct work_times *times)

@@ -12,7 +12,7 @@ struct work_times {
 };
 
 /* times is borrowed by what watches. */
-struct ls_ops_watch work_times_watch(struct work_times *times);
+struct ls_queue_watch work_times_watch(struct work_times *times);
 void work_times_clear(struct work_times *times);
 
 #endif

@@ -37,7 +37,7 @@ int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device
 WRAPPED(ls_transfer_wait);
 int __wrap_ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error)
 {
-    if (waits_not && transfer->tier && !transfer->writes)
+    if (waits_not && is_read(transfer))
         return LS_OK;
     return __real_ls_transfer_wait(transfer, error);
 }

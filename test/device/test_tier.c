@@ -14,7 +14,7 @@
 /* The linker puts this in place of the tier's own rule (Makefile). */
 WRAPPED(tier_may_begin);
 static bool order_is_broken;
-bool __wrap_tier_may_begin(const struct ls_tier *tier, const struct ls_transfer *transfer)
+bool __wrap_tier_may_begin(const struct ls_tier *tier, const struct tier_transfer *transfer)
 {
     return order_is_broken || __real_tier_may_begin(tier, transfer);
 }
@@ -258,8 +258,8 @@ static void test_order_asks_for_what_is_shared(void **state)
 {
     (void)state;
     unsigned char *memory = device_new(4 * LS_TIER_ALIGN);
-    struct ls_transfer second = {.bytes = LS_TIER_ALIGN, .device = memory, .offset = 0};
-    struct ls_transfer first = {.bytes = LS_TIER_ALIGN, .next = &second};
+    struct tier_transfer second = {.bytes = LS_TIER_ALIGN, .device = memory, .offset = 0};
+    struct tier_transfer first = {.bytes = LS_TIER_ALIGN, .next = &second};
     struct ls_tier tier = {.first = &first};
     const struct {
         bool first_writes, second_writes;

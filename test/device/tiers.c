@@ -41,6 +41,14 @@ bool tier_is_still(struct ls_tier *tier)
     return still;
 }
 
+bool is_read(const struct ls_transfer *transfer)
+{
+    const struct tier_transfer *open = transfer->tier ? transfer->tier->open : NULL;
+    while (open && open->ticket != transfer->ticket)
+        open = open->open;
+    return open && !open->writes;
+}
+
 unsigned char *device_new(size_t bytes)
 {
     size_t aligned = (bytes + LS_TIER_ALIGN - 1) / LS_TIER_ALIGN * LS_TIER_ALIGN;

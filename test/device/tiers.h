@@ -21,6 +21,9 @@ struct ls_tier *mover_open(enum mover mover, const char *folder, size_t bytes,
 /* Nothing moves. */
 bool tier_is_still(struct ls_tier *tier);
 
+/* Whether it is under way and reads. */
+bool is_read(const struct ls_transfer *transfer);
+
 /* Device memory; to be freed. */
 unsigned char *device_new(size_t bytes);
 /* Words that follow from the seed, and how many are not so. */

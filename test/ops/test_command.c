@@ -26,20 +26,20 @@ static void *next_address(void)
     return addresses + (size_t)taken++ * EVERY_OP_BYTES;
 }
 
-static void keep(void *user, const struct ls_command *command, const struct ls_work *work,
-                 enum ls_work_pass pass)
+static void keep(void *user, const struct ls_queue *queue, const struct ls_command *command)
 {
-    (void)work, (void)pass;
-    assert_true(ls_command_list_add(user, command));
+    struct ls_work work;
+    if (ls_command_work(queue, command, &work))
+        assert_true(ls_command_list_add(user, command));
 }
 
 static struct ls_command_list commands_of(const struct every_op *op)
 {
     struct ls_command_list list = {.count = 0};
-    const struct ls_ops_watch watch = {.begin = keep, .user = &list};
+    const struct ls_queue_watch watch = {.begin = keep, .user = &list};
     struct ls_ops idle;
     ls_ops_init_idle(&idle, LS_ISA_PLAIN);
-    idle.watch = &watch;
+    idle.queue.watch = &watch;
     taken = 0;
     if (op->run(&idle))
         fail_msg("%s refuses", op->name);
@@ -88,7 +88,7 @@ static void run_guarded(struct ls_ops *ops, const struct ls_command *command,
             assert_int_equal(mprotect(page, room, PROT_READ), 0);
         }
     }
-    if (ls_submit(ops, command, &error))
+    if (ls_submit(&ops->queue, command, &error))
         fail_msg("%s", error.text);
 }
 
@@ -113,7 +113,7 @@ static int tried(const struct ls_command *command)
         signal(SIGSEGV, SIG_DFL);
         if (ls_ops_init(&ops, 1, ls_isa_best(), &error))
             _exit(100);
-        ls_command_operands(&ops, command, &operands);
+        ls_command_operands(&ops.queue, command, &operands);
         for (int turn = 0; turn < 2; turn++)
             run_guarded(&ops, command, &operands, turn ? (unsigned char)~BEFORE : BEFORE,
                         out[turn]);
@@ -156,9 +156,16 @@ static void test_ops_touch_their_operands_alone(void **state)
 static const struct ls_op *told_by; /* the op whose operands are changed */
 static enum { TOO_SHORT, MISSING, READ_ONLY, NOT_READ } lie;
 
-static void operands_wrong(const struct ls_ops *ops, const void *arguments, struct ls_operands *out)
+static int run_as_told(struct ls_queue *queue, const struct ls_command *command,
+                       struct ls_error *error)
 {
-    told_by->operands(ops, arguments, out);
+    return told_by->run(queue, &(struct ls_command){told_by, command->arguments}, error);
+}
+
+static void operands_wrong(const struct ls_queue *queue, const struct ls_command *command,
+                           struct ls_operands *out)
+{
+    told_by->operands(queue, &(struct ls_command){told_by, command->arguments}, out);
     struct ls_operand *last = &out->list[out->count - 1];
     if (lie == TOO_SHORT)
         last->bytes -= 4;
@@ -180,16 +187,16 @@ static void test_wrong_operands_are_caught(void **state)
     const struct every_op tree_add = {"ls_tree_add", run_tree_add};
     struct ls_command_list list = commands_of(&tree_add);
     struct ls_command command = ls_command_list_get(&list, 0);
-    struct ls_op wrong = *command.op;
+    const struct ls_op wrong = {command.op->bytes, operands_wrong, run_as_told};
     told_by = command.op;
-    wrong.operands = operands_wrong;
     command.op = &wrong;
     for (lie = TOO_SHORT; lie <= NOT_READ; lie++) {
         /* What was sent elsewhere by the twin before goes back to where no memory is. */
         struct ls_operands operands;
         struct ls_ops idle;
         ls_ops_init_idle(&idle, LS_ISA_PLAIN);
-        ls_command_operands(&idle, &(struct ls_command){told_by, command.arguments}, &operands);
+        ls_command_operands(&idle.queue, &(struct ls_command){told_by, command.arguments},
+                            &operands);
         taken = 0;
         for (int i = 0; i < operands.count; i++)
             ls_operand_move(&command, &operands.list[i], next_address());
@@ -210,17 +217,17 @@ static void test_lists_keep_arguments(void **state)
     (void)state;
     enum { COPIES = 500 };
     struct ls_command_list list = {.count = 0};
-    const struct ls_ops_watch watch = {.begin = keep, .user = &list};
+    const struct ls_queue_watch watch = {.begin = keep, .user = &list};
     struct ls_ops idle;
     ls_ops_init_idle(&idle, LS_ISA_PLAIN);
-    idle.watch = &watch;
+    idle.queue.watch = &watch;
     for (int i = 0; i < COPIES; i++)
         ls_copy(&idle, (size_t)i + 1, addresses + i, addresses + 2 * i);
     assert_int_equal(list.count, COPIES);
     for (int i = 0; i < COPIES; i++) {
         const struct ls_command command = ls_command_list_get(&list, i);
         struct ls_operands operands;
-        ls_command_operands(&idle, &command, &operands);
+        ls_command_operands(&idle.queue, &command, &operands);
         assert_int_equal(operands.count, 2);
         for (int o = 0; o < 2; o++) {
             assert_int_equal(operands.list[o].bytes, i + 1);

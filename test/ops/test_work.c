@@ -19,16 +19,17 @@ struct told {
     int begun, ended;
 };
 
-static void told_begin(void *user, const struct ls_command *command, const struct ls_work *work,
-                       enum ls_work_pass pass)
+static void told_begin(void *user, const struct ls_queue *queue, const struct ls_command *command)
 {
-    (void)command;
     struct told *told = user;
-    assert_int_equal(pass, LS_WORK_PASS_NONE); /* nobody said */
+    struct ls_work work;
+    if (!ls_command_work(queue, command, &work))
+        return;
+    assert_int_equal(queue->pass, LS_WORK_PASS_NONE); /* nobody said */
     if (told->begun != told->ended)
-        fail_msg("%s begins inside another op", ls_work_name(work->kind));
+        fail_msg("%s begins inside another op", ls_work_name(work.kind));
     assert_true(told->begun < TOLD_MAX);
-    told->work[told->begun++] = *work;
+    told->work[told->begun++] = work;
 }
 
 static bool work_same(const struct ls_work *a, const struct ls_work *b)
@@ -37,11 +38,14 @@ static bool work_same(const struct ls_work *a, const struct ls_work *b)
            a->k == b->k && a->flops == b->flops && a->bytes == b->bytes;
 }
 
-static void told_end(void *user, const struct ls_work *work)
+static void told_end(void *user, const struct ls_queue *queue, const struct ls_command *command)
 {
     struct told *told = user;
+    struct ls_work work;
+    if (!ls_command_work(queue, command, &work))
+        return;
     assert_int_equal(told->ended, told->begun - 1);
-    assert_true(work_same(work, &told->work[told->ended]));
+    assert_true(work_same(&work, &told->work[told->ended]));
     told->ended++;
 }
 
@@ -72,18 +76,18 @@ static int buffers_teardown(void **state)
     return 0;
 }
 
-/* What that call of an op tells; ops->watch is as it was then. */
+/* What that call of an op tells; ops->queue.watch is as it was then. */
 static struct told told_by(struct ls_ops *ops, const struct every_op *op)
 {
     struct told told = {0};
-    const struct ls_ops_watch watch = {told_begin, told_end, &told};
+    const struct ls_queue_watch watch = {told_begin, told_end, &told};
     for (int i = 0; i < taken; i++)
         memset(buffers + (size_t)i * EVERY_OP_BYTES, 0, EVERY_OP_BYTES);
     taken = 0;
-    ops->watch = &watch;
+    ops->queue.watch = &watch;
     if (op->run(ops))
         fail_msg("%s refuses", op->name);
-    ops->watch = NULL;
+    ops->queue.watch = NULL;
     assert_int_equal(told.begun, told.ended);
     return told;
 }
@@ -244,10 +248,10 @@ static struct ls_work gemm_told(const struct ls_gemm *gemm)
 {
     struct ls_ops idle;
     struct told told = {0};
-    const struct ls_ops_watch watch = {told_begin, told_end, &told};
+    const struct ls_queue_watch watch = {told_begin, told_end, &told};
     struct ls_error error = {0};
     ls_ops_init_idle(&idle, LS_ISA_PLAIN);
-    idle.watch = &watch;
+    idle.queue.watch = &watch;
     if (ls_gemm_run(&idle, gemm, &error))
         fail_msg("%s", error.text);
     assert_int_equal(told.begun, 1);
@@ -294,7 +298,7 @@ static void test_attention_counts_what_is_seen(void **state)
         struct ls_ops idle;
         struct told told = {0};
         struct ls_error error = {0};
-        const struct ls_ops_watch watch = {told_begin, told_end, &told};
+        const struct ls_queue_watch watch = {told_begin, told_end, &told};
         struct ls_attention a = {.batch = 2,
                                  .tokens = c[1],
                                  .heads = 4,
@@ -309,7 +313,7 @@ static void test_attention_counts_what_is_seen(void **state)
                                  .q_first = c[0],
                                  .window = window};
         ls_ops_init_idle(&idle, LS_ISA_PLAIN);
-        idle.watch = &watch;
+        idle.queue.watch = &watch;
         if (ls_attention_forward_part(&idle, &a, c[2], c[3], NULL, &error) ||
             ls_attention_backward_part(&idle, &a, c[2], c[3], NULL, &error))
             fail_msg("case %zu: %s", i, error.text);

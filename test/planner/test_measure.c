@@ -32,25 +32,22 @@ struct told {
     int count;
 };
 
-static void tell(void *user, const struct ls_command *command, const struct ls_work *work,
-                 enum ls_work_pass pass)
+static void tell(void *user, const struct ls_queue *queue, const struct ls_command *command)
 {
-    (void)command, (void)pass;
     struct told *told = user;
-    told->work = *work;
-    told->count++;
+    told->count += ls_command_work(queue, command, &told->work);
 }
 
 static void assert_tells(struct ls_replay *replay, int64_t i, const struct ls_work *work)
 {
     struct told told = {.count = 0};
-    const struct ls_ops_watch watch = {.begin = tell, .user = &told};
+    const struct ls_queue_watch watch = {.begin = tell, .user = &told};
     struct ls_error error = {0};
     double seconds = -1;
-    ls_replay_ops(replay)->watch = &watch;
+    ls_replay_ops(replay)->queue.watch = &watch;
     if (ls_replay_run(replay, i, &seconds, &error))
         fail_msg("%s", error.text);
-    ls_replay_ops(replay)->watch = NULL;
+    ls_replay_ops(replay)->queue.watch = NULL;
     const struct ls_work *got = &told.work;
     if (told.count != 1 || got->kind != work->kind || got->dtype != work->dtype ||
         got->m != work->m || got->n != work->n || got->k != work->k || got->flops != work->flops ||

@@ -1,8 +1,7 @@
-/* A queue that runs its commands late: when the host waits for them (ls_ops_synchronise), or when
- * what is not a command yet begins, a collective or a transfer of a tier. While a step runs, the
- * trainer's memory is open to commands alone: the host that touches it faults, and one that reads a
- * value before it waited has an old one. One rank; included by the one file of such a test
- * (Makefile, LATE). */
+/* A queue that runs its commands late: when the host waits for them (ls_queue_synchronise). While a
+ * step runs, the trainer's memory is open to commands alone: the host that touches it faults, and
+ * one that reads a value before it waited has an old one. One rank; included by the one file of
+ * such a test (Makefile, LATE). */
 #ifndef TEST_SUPPORT_LATE_QUEUE_H
 #define TEST_SUPPORT_LATE_QUEUE_H
 
@@ -14,18 +13,20 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static bool late; /* the test's wish */
+static bool late;      /* the test's wishes */
+static bool late_open; /* the memory is, to the host too */
+static bool late_deaf; /* a broken twin: the host does not wait for ops */
 /* Told of each command when it is submitted. */
-static void (*late_watch)(const struct ls_ops *ops, const struct ls_command *command);
-static struct {
+static void (*late_watch)(struct ls_queue *queue, const struct ls_command *command);
+static _Thread_local struct {
     struct ls_command_list list;
-    struct ls_ops *ops;     /* of the list */
+    struct ls_queue *queue; /* of the list */
     struct ls_arena *arena; /* the trainer's: the last that was taken, but for workspaces */
-    bool open;              /* the memory is, to the host too */
-    bool deaf;              /* a broken twin: the host does not wait */
-    bool in_step, running;
+    bool in_step;
     int64_t waits; /* of the host, while commands had not run */
 } late_queue;
+/* Of all ranks: steps, and how often the host waited in one for more than its own words. */
+static _Atomic int64_t late_steps, late_step_waits;
 
 /* Debug builds look at the values of each step of a layer on the host. */
 #ifdef LS_MEMORY_CHECK
@@ -36,50 +37,67 @@ enum { LATE_CHECKED = 0 };
 
 static inline void late_memory_open(bool open)
 {
-    if (late_queue.in_step && !late_queue.open && !LATE_CHECKED &&
+    if (late_queue.in_step && !late_open && !LATE_CHECKED &&
         mprotect(late_queue.arena->base, late_queue.arena->size,
                  open ? PROT_READ | PROT_WRITE : PROT_NONE))
         abort();
 }
 
-WRAPPED(ls_submit);
 static inline int late_run(struct ls_error *error)
 {
     int status = LS_OK;
     late_memory_open(true);
-    late_queue.running = true;
     for (int64_t i = 0; i < late_queue.list.count && !status; i++) {
         const struct ls_command command = ls_command_list_get(&late_queue.list, i);
-        status = __real_ls_submit(late_queue.ops, &command, error);
+        status = ls_command_run(late_queue.queue, &command, error);
     }
-    late_queue.running = false;
     late_memory_open(false);
     ls_command_list_release(&late_queue.list);
     return status;
 }
 
-int __wrap_ls_submit(struct ls_ops *ops, const struct ls_command *command, struct ls_error *error)
+static inline int late_submit(struct ls_queue *queue, const struct ls_command *command,
+                              struct ls_error *error)
 {
     int status = LS_OK;
-    if (late_watch && !late_queue.running)
-        late_watch(ops, command);
-    if (!late || late_queue.running || ops->idle)
-        return __real_ls_submit(ops, command, error);
-    if (late_queue.ops != ops)
+    if (late_watch)
+        late_watch(queue, command);
+    if (!late)
+        return ls_command_run(queue, command, error);
+    if (late_queue.queue != queue)
         status = late_run(error);
-    late_queue.ops = ops;
+    late_queue.queue = queue;
     return status ? status
            : !ls_command_list_add(&late_queue.list, command)
                ? ls_error_set(error, LS_ENOMEM, "no memory for a late command")
                : LS_OK;
 }
 
-WRAPPED(ls_ops_synchronise);
-int __wrap_ls_ops_synchronise(struct ls_ops *ops, struct ls_error *error)
+/* Whether what was submitted last is of a communicator: words that the host exchanges. */
+static inline bool late_words(void)
 {
+    struct ls_comm_told told;
+    if (late_queue.list.count == 0)
+        return false;
+    const struct ls_command last = ls_command_list_get(&late_queue.list, late_queue.list.count - 1);
+    return ls_comm_command(&last, &told);
+}
+
+static inline int late_synchronise(struct ls_queue *queue, struct ls_error *error)
+{
+    (void)queue;
     late_queue.waits += late_queue.list.count > 0;
-    int status = late_queue.deaf ? LS_OK : late_run(error);
-    return status ? status : __real_ls_ops_synchronise(ops, error);
+    late_step_waits += late_queue.in_step && late_queue.list.count > late_words();
+    return late_deaf && !late_words() ? LS_OK : late_run(error);
+}
+
+WRAPPED(ls_ops_init);
+int __wrap_ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_error *error)
+{
+    int status = __real_ls_ops_init(ops, threads, isa, error);
+    ops->queue.submit = late_submit;
+    ops->queue.synchronise = late_synchronise;
+    return status;
 }
 
 WRAPPED(ls_arena_init);
@@ -95,6 +113,7 @@ int __wrap_ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report,
                            struct ls_error *error)
 {
     late_queue.in_step = late;
+    late_steps += late;
     late_memory_open(false);
     int status = __real_ls_trainer_step(t, report, error);
     late_memory_open(true);

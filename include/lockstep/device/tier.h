@@ -21,7 +21,7 @@
 #define LOCKSTEP_DEVICE_TIER_H
 
 #include <lockstep/base/file.h>
-#include <lockstep/device.h>
+#include <lockstep/device/queue.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -68,17 +68,10 @@ struct ls_tier_options {
     const struct ls_fault *fault;
 };
 
-/* Told of transfers in the place of a tier that moves them. start returns the transfer's number,
- * which wait is given. */
-struct ls_tier_watch {
-    int64_t (*start)(void *user, enum ls_tier_kind kind, bool writes, size_t bytes);
-    void (*wait)(void *user, int64_t number);
-    void *user;
-};
-/* A tier that goes through the motions: takes no room and moves nothing; watch, which is borrowed,
- * is told. Waits return at once. LS_ENOMEM. */
-int ls_tier_idle_new(enum ls_tier_kind kind, size_t bytes, const struct ls_tier_watch *watch,
-                     struct ls_tier **out, struct ls_error *error);
+/* A tier that goes through the motions: takes no room and moves nothing. Waits return at once.
+ * LS_ENOMEM. */
+int ls_tier_idle_new(enum ls_tier_kind kind, size_t bytes, struct ls_tier **out,
+                     struct ls_error *error);
 
 /* Takes the room: host memory from the system, zeroed; a file's blocks from its file system, so
  * that a full disk is refused here. What was never written reads as zeros. LS_EBUSY: another
@@ -105,18 +98,25 @@ bool ls_io_uring_allowed(struct ls_error *error);
 
 /* ---- transfers ------------------------------------------------------------------------------ */
 
-/* A transfer that is under way. The caller's: it stays where it is until ls_transfer_wait returns.
- * Fields are private; one of zeros is none. */
+/* A transfer that is under way: a small value that the caller keeps. One of zeros is none. */
 struct ls_transfer {
     struct ls_tier *tier; /* NULL: none */
-    struct ls_transfer *next;
-    unsigned char *device;
-    size_t offset, bytes;   /* bytes: a multiple of LS_TIER_ALIGN */
-    size_t handed, settled; /* bytes given to the system, and through with it */
-    bool writes, failed;
-    int64_t number;        /* of a tier that goes through the motions */
-    struct ls_error error; /* the first failure */
+    uint64_t ticket;
 };
+
+/* Starts and waits are commands. queue, which is borrowed, is what they are submitted to: a start
+ * comes after what was submitted before it, and what is submitted behind a wait comes after the
+ * transfer's end. NULL, as at first: they run at once. With no transfer under way. */
+void ls_tier_set_queue(struct ls_tier *tier, struct ls_queue *queue);
+/* What a command of a tier says; false: it is none. */
+struct ls_tier_told {
+    struct ls_transfer transfer; /* which is started, or waited for */
+    enum ls_tier_kind kind;
+    bool waits;
+    bool writes; /* of a start, and bytes as they were asked for */
+    size_t bytes;
+};
+bool ls_tier_command(const struct ls_command *command, struct ls_tier_told *out);
 
 /* Starts to move bytes (0 allowed: nothing moves) from the device to the tier, or back. *transfer
  * is none before the call. The tier may move up to the next multiple of LS_TIER_ALIGN: tier and
@@ -127,7 +127,8 @@ int ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_
                   struct ls_transfer *transfer, struct ls_error *error);
 int ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes,
                  struct ls_transfer *transfer, struct ls_error *error);
-/* Waits for its end and makes it none. Does nothing for none. LS_EIO or LS_ENOSPC where the system
+/* What is submitted behind it comes after the transfer's end; *transfer is none then. Does nothing
+ * for none. LS_EIO or LS_ENOSPC where the system
  * failed: the text names file, offset and bytes. Then what was to be written, or read, is
  * undefined, and later transfers go on. */
 int ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error);

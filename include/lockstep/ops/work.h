@@ -1,5 +1,5 @@
 /* lockstep/ops/work.h - what a command computes: kind, shape, operations and bytes, derived from
- * its arguments by its op (lockstep/ops/command.h). Included by lockstep/ops.h.
+ * its arguments by its op. Included by lockstep/ops.h.
  *
  * Ops made of others (Newton-Schulz) are the commands of these. ls_loss_sum and ls_iota, which are
  * small, have no work; ls_filled, which checks, is no command.
@@ -48,5 +48,9 @@ struct ls_work {
      * the op has them: exponentials count as one. */
     double flops, bytes;
 };
+/* Local. What the command computes when the queue of a struct ls_ops runs it. False: it is none of
+ * an op, or computes so little that nobody counts it. */
+bool ls_command_work(const struct ls_queue *queue, const struct ls_command *command,
+                     struct ls_work *out);
 
 #endif

@@ -61,9 +61,11 @@ int64_t ls_group_member(const struct ls_layout *layout, enum ls_layout_group gro
                         int64_t i);
 
 /* Collective over world, which is borrowed as group LS_GROUP_WORLD. The groups that this rank
- * belongs to; one of one rank is a communicator too. After a failure, close what was opened. */
-int ls_groups_open(const struct ls_layout *layout, struct ls_comm *world,
+ * belongs to; one of one rank is a communicator too. Their commands go to queue, which is borrowed.
+ * After a failure, close what was opened. */
+int ls_groups_open(const struct ls_layout *layout, struct ls_comm *world, struct ls_queue *queue,
                    struct ls_comm *groups[LS_GROUPS], struct ls_error *error);
+/* Local (over MPI: Collective). The world's commands run at once again. */
 void ls_groups_close(struct ls_comm *groups[LS_GROUPS]);
 
 /* "tp", "cp", "pp", "dp_shard", "dp_replicate", "optimizer", "other" */

@@ -1,6 +1,6 @@
 /* lockstep/plan/moves.h - what ranks of a layout move, and the proof that their lists fit together.
  *
- * A rank's list is a recording (lockstep/comm/recording.h) whose operations are on the groups of
+ * A rank's list is a recording (lockstep/plan/recording.h) whose operations are on the groups of
  * enum ls_layout_group; lockstep/train/recorded.h makes it from the trainer. Everything here is
  * Local.
  *
@@ -10,8 +10,8 @@
 #ifndef LOCKSTEP_PLAN_MOVES_H
 #define LOCKSTEP_PLAN_MOVES_H
 
-#include <lockstep/comm/recording.h>
 #include <lockstep/plan/groups.h>
+#include <lockstep/plan/recording.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -19,8 +19,8 @@
 #ifndef LOCKSTEP_PLAN_SIMULATE_H
 #define LOCKSTEP_PLAN_SIMULATE_H
 
-#include <lockstep/comm/recording.h>
 #include <lockstep/plan/groups.h>
+#include <lockstep/plan/recording.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,6 +1,6 @@
 /* lockstep/planner/measure.h - how fast this machine is: ops, collectives, copies, the disk.
  *
- * Commands that were recorded (lockstep/ops/command.h) are submitted again by a replay, on memory
+ * Commands that were recorded (lockstep/device/queue.h) are submitted again by a replay, on memory
  * of its own:
  *
  *   ls_replay_new(&options, &commands, &replay, error)

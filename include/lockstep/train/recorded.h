@@ -1,6 +1,6 @@
 /* lockstep/train/recorded.h - what a layout makes each rank do, recorded from the trainer itself.
  *
- * The trainer of one rank runs alone (lockstep/comm/recording.h) and goes through the motions: its
+ * The trainer of one rank runs alone (lockstep/plan/recording.h) and goes through the motions: its
  * ops compute nothing (ls_ops_init_idle), its memory is addresses (ls_arena_reserve), it has no
  * data. All else is as in a run, so what is recorded is what a run does: prefetched, cut and
  * ordered as there. Operations are on the groups of enum ls_layout_group. Everything here is Local.
@@ -8,9 +8,9 @@
 #ifndef LOCKSTEP_TRAIN_RECORDED_H
 #define LOCKSTEP_TRAIN_RECORDED_H
 
-#include <lockstep/comm/recording.h>
 #include <lockstep/config.h>
 #include <lockstep/plan/moves.h>
+#include <lockstep/plan/recording.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,7 +39,7 @@ int ls_record_matrices(const struct ls_config *config, const struct ls_layout *l
  * watch, which is borrowed, is told of each and may sleep for as long as it would take. Memory is
  * there, zeroed, and collectives move it. step_s[steps]: what each took on this rank. */
 int ls_rehearse_steps(const struct ls_config *config, const struct ls_layout *layout,
-                      struct ls_comm *world, const struct ls_ops_watch *watch, int steps,
+                      struct ls_comm *world, const struct ls_queue_watch *watch, int steps,
                       double *step_s, struct ls_error *error);
 
 /* Bytes that rank sends in a full step, between the first and the last, by account. */

@@ -1,23 +1,20 @@
-/* lockstep/comm/recording.h - what a rank did, written down, and a transport that does nothing
- * else.
+/* lockstep/plan/recording.h - what a rank submits to its queue, written down.
  *
  *   ls_recording_init(&recording)
- *   ls_comm_set_recording(comm, &recording, group)   for each that shall be written down
- *   ... operations ...
+ *   struct ls_queue_watch watch = ls_recording_watch(&recording);   queue->watch = &watch
+ *   ls_comm_set_queue(comm, queue)
+ *   ls_recording_group(&recording, comm, group)      for each that shall be written down
+ *   ... operations, ops, transfers ...
  *   recording.list[0 .. recording.count)
  *   ls_recording_release(&recording)
- *
- * What the rank computes in between is written down too, where its ops are watched:
- *
- *   struct ls_ops_watch watch = ls_recording_watch(&recording);   ops->watch = &watch
  *
  * Starts, waits and works are numbered as they come: that number is their `at`.
  *
  * Any transport can be written down. Over ls_comm_alone_new nothing moves: a rank of a world that
  * does not exist runs alone, and what it would do in that world is in its recording.
  */
-#ifndef LOCKSTEP_COMM_RECORDING_H
-#define LOCKSTEP_COMM_RECORDING_H
+#ifndef LOCKSTEP_PLAN_RECORDING_H
+#define LOCKSTEP_PLAN_RECORDING_H
 
 #include <lockstep/comm.h>
 #include <lockstep/device/tier.h>
@@ -27,11 +24,11 @@
 extern "C" {
 #endif
 
-enum { LS_RECORDED_PENDING = -1 };
+enum { LS_RECORDED_PENDING = -1, LS_RECORDING_GROUPS = 32 };
 
 /* One operation, in the order in which they were started. Texts live as long as the recording. */
 struct ls_recorded {
-    int group;             /* what ls_comm_set_recording called its communicator */
+    int group;             /* what ls_recording_group called its communicator */
     const char *operation; /* "all_reduce", "all_reduce_max", "send", "recv", ... */
     enum ls_comm_kind kind;
     enum ls_dtype dtype; /* as it travels: BF16 of a reduce_scatter_bf16 */
@@ -61,11 +58,21 @@ struct ls_recorded_transfer {
     int64_t started_at, waited_at;
 };
 
+/* What was started and not yet waited for: of a communicator or a tier. */
+struct ls_recorded_pending {
+    const void *of;
+    uint64_t ticket;
+    int64_t number; /* in its list */
+};
+
 struct ls_recording {
+    const struct ls_comm *groups[LS_RECORDING_GROUPS];
+    struct ls_recorded_pending *pending;
+    int64_t pending_count, pending_room;
     struct ls_recorded *list;
     int64_t count, room;
     int64_t clock;    /* of what comes next: its `at` */
-    bool wants_works; /* whoever has ops lets them be watched; set before */
+    bool wants_works; /* and transfers; set before */
     struct ls_recorded_work *done;
     int64_t done_count, done_room;
     struct ls_command_list *commands; /* borrowed: gets the command of each in done; NULL: none */
@@ -75,7 +82,7 @@ struct ls_recording {
     int32_t *works_table;  /* an open table of them, index + 1; its room is a power of two */
     int32_t *works_after;  /* of each the one that came behind it when it came last, index + 1 */
     int32_t works_count, works_room, works_last; /* works_last: of the last, index + 1 */
-    bool incomplete;                             /* there was no memory to write down a work */
+    bool incomplete;                             /* there was no memory to write something down */
     char **texts; /* an open table of those that entries point to; texts_room is a power of two */
     int64_t texts_count, texts_room;
 };
@@ -83,22 +90,14 @@ struct ls_recording {
 /* Local. */
 void ls_recording_init(struct ls_recording *recording);
 void ls_recording_release(struct ls_recording *recording);
-/* Local. What appends to recording, which is borrowed, each op of a struct ls_ops that it watches.
- * Where there is no memory for it, recording->incomplete is set. */
-struct ls_ops_watch ls_recording_watch(struct ls_recording *recording);
-/* Local. The same of tiers that go through the motions (ls_tier_idle_new). */
-struct ls_tier_watch ls_recording_tier_watch(struct ls_recording *recording);
-/* Local. Each operation that comm starts on this rank, but in a group of one, is appended to
- * recording, which is borrowed and may be that of several communicators, each with its number
- * `group`; NULL: no more, with nothing pending that was recorded. A split does not inherit it. An
- * operation for which there is no memory is LS_ENOMEM. */
-void ls_comm_set_recording(struct ls_comm *comm, struct ls_recording *recording, int group);
-
-/* Local. Rank `rank` of a world of `size`, of which no other rank exists. Nothing moves, and no
- * buffer is read or written: waits return at once, ls_test is false, and where ranks tell each
- * other words (ls_comm_agree, integer and exact sums, maxima) this one hears only itself. Groups
- * come from ls_comm_group; ls_comm_split is LS_ENOTSUP. */
-int ls_comm_alone_new(int rank, int size, struct ls_comm **out, struct ls_error *error);
+/* Local. What appends to recording, which is borrowed, the commands of each queue that it watches:
+ * operations of the communicators that ls_recording_group names, and, where it wants works, what
+ * ops compute and what tiers move. Where there is no memory for it, recording->incomplete is set.
+ */
+struct ls_queue_watch ls_recording_watch(struct ls_recording *recording);
+/* Local. The operations of comm are written down as those of `group`, a number below
+ * LS_RECORDING_GROUPS; a group of one has none. */
+void ls_recording_group(struct ls_recording *recording, const struct ls_comm *comm, int group);
 
 #ifdef __cplusplus
 }

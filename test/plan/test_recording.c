@@ -1,7 +1,7 @@
 /* What is written down of a rank's operations: over thread ranks what they did, and alone the same,
  * with nothing moved. */
-#include <lockstep/comm/recording.h>
 #include <lockstep/mesh.h>
+#include <lockstep/plan/recording.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,20 +63,25 @@ static int rank_run(struct ls_comm *world, struct ls_recording *recording, struc
     struct ls_comm *row = NULL, *single = NULL;
     const char *const names[] = {"column", "row"};
     const int64_t sizes[] = {2, 3};
+    const struct ls_queue_watch watch = ls_recording_watch(recording);
+    struct ls_queue queue = {.watch = &watch};
     int status = ls_mesh_init(&mesh, 2, names, sizes, error);
     if (!status)
         status = ls_mesh_split(&mesh, world, 1 << 1, "row", &row, error);
     if (!status)
         status = ls_mesh_split(&mesh, world, 0, "single", &single, error);
     if (!status) {
-        ls_comm_set_recording(world, recording, WORLD);
-        ls_comm_set_recording(row, recording, ROW);
-        ls_comm_set_recording(single, recording, SINGLE);
+        ls_recording_group(recording, world, WORLD);
+        ls_recording_group(recording, row, ROW);
+        ls_recording_group(recording, single, SINGLE);
+        ls_comm_set_queue(world, &queue);
+        ls_comm_set_queue(row, &queue);
+        ls_comm_set_queue(single, &queue);
         status = ls_barrier(single, error);
     }
     if (!status)
         status = operations_run(world, row, error);
-    ls_comm_set_recording(world, NULL, 0);
+    ls_comm_set_queue(world, NULL);
     if (!status)
         status = ls_barrier(world, error);
     ls_comm_free(single);
@@ -293,7 +298,10 @@ static void test_long_recordings(void **state)
     float value = 0;
     ls_recording_init(&recording);
     assert_int_equal(ls_comm_alone_new(0, 2, &world, &error), LS_OK);
-    ls_comm_set_recording(world, &recording, WORLD);
+    const struct ls_queue_watch watch = ls_recording_watch(&recording);
+    struct ls_queue queue = {.watch = &watch};
+    ls_comm_set_queue(world, &queue);
+    ls_recording_group(&recording, world, WORLD);
     ls_comm_label(world, label);
     for (int i = 0; i < 5000; i++) {
         snprintf(label, sizeof label, "tensor %d", i / 2);
