@@ -109,7 +109,7 @@ int __wrap_ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t coun
                                struct ls_error *error)
 {
     /* The head's all-reduces are the softmax's; the other ones of nn are vector gradients. */
-    if (!request && active == TWIN_NORM_LOCAL && strstr(site.file, "/nn/") &&
+    if (request == LS_QUEUED && active == TWIN_NORM_LOCAL && strstr(site.file, "/nn/") &&
         !strstr(site.file, "head"))
         return LS_OK;
     return __real_ls_all_reduce_start(comm, buffer, count, request, site, error);
