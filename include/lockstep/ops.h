@@ -10,6 +10,7 @@
  *   lockstep/ops/attention.h     causal attention, multi-head and grouped-query, T x T never stored
  *   lockstep/ops/norm.h          LayerNorm, RMSNorm (with fused residual)
  *   lockstep/ops/pointwise.h     GELU, SwiGLU, bias, dropout, casts, tree add
+ *   lockstep/ops/rank_sum.h      sums over ranks, in their order
  *   lockstep/ops/position.h      RoPE (with Llama-3 scaling)
  *   lockstep/ops/embedding.h     token and position embedding
  *   lockstep/ops/loss.h          softmax cross-entropy
@@ -112,6 +113,9 @@ size_t ls_ops_workspace_bytes(int threads);
  * buffer; what an op refuses, it refuses still. Has no workspace, and needs no machine that has
  * isa. */
 void ls_ops_init_idle(struct ls_ops *ops, enum ls_isa isa);
+/* Local. One thread, ls_isa_best() and no workspace: for the ops of pointwise.h and rank_sum.h,
+ * which change nothing in it, so that threads may share it. There is nothing to release. */
+void ls_ops_init_shared(struct ls_ops *ops);
 void ls_ops_release(struct ls_ops *ops);
 
 #include <lockstep/ops/attention.h>
@@ -123,6 +127,7 @@ void ls_ops_release(struct ls_ops *ops);
 #include <lockstep/ops/norm.h>
 #include <lockstep/ops/pointwise.h>
 #include <lockstep/ops/position.h>
+#include <lockstep/ops/rank_sum.h>
 #include <lockstep/ops/update.h>
 #include <lockstep/ops/work.h>
 

@@ -5,6 +5,7 @@
 #define COMM_INTERNAL_H
 
 #include <lockstep/comm.h>
+#include <lockstep/ops.h>
 #include <lockstep/trace.h>
 
 enum comm_op {
@@ -133,16 +134,20 @@ int64_t comm_piece(int64_t count, int n, int rank, int64_t *begin);
 /* Bytes that rank hands over in this call: what comm.h states for sent_bytes. */
 int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank);
 
-/* outputs[j][to + i] = the sum in the call's order (for COMM_ALL_REDUCE_MAX the maximum) over r of
- * inputs[r][from + i], for i < count, r < n, j < outputs_count; onto outputs[0] where the call says
- * so. What is written may be what is read (same buffer and offset), or disjoint. */
-void comm_sum(const struct comm_call *call, const void *const *inputs, int n, int64_t from,
-              float *const *outputs, int outputs_count, int64_t to, int64_t count);
-
-/* output[i] = the tree sum in float32 over r of inputs[r][from + i], each rounded to bf16 before.
- * Inputs are float32 (wide < 0), or bf16 but for that of rank wide. */
-void comm_tree_sum_bf16(const void *const *inputs, int n, int wide, int64_t from, float *output,
-                        int64_t count);
-void comm_round_bf16(const float *from, ls_bf16 *to, int64_t count);
+/* tree_sum.c: a sum over ranks, as commands of ops. */
+struct comm_sum {
+    struct ls_ops *ops;
+    enum ls_rank_sum_form form;
+    struct ls_comm_leaves leaves; /* inner 0: the tree over ranks */
+    int n, outputs_count;
+    const void *const *inputs; /* [n] */
+    float *const *outputs;     /* [outputs_count]: the same sum to each */
+};
+/* How the operation adds float32. */
+enum ls_rank_sum_form comm_sum_form(enum comm_op op);
+/* outputs[j][to + i] = the sum over r of inputs[r][from + i], for i < count, j < outputs_count;
+ * onto outputs[0] where leaves say so. The sum of a tree may be written where an input lies (same
+ * buffer and offset); all else is disjoint. */
+void comm_sum(const struct comm_sum *sum, int64_t from, int64_t to, int64_t count);
 
 #endif

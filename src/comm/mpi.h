@@ -64,6 +64,7 @@ struct mpi_slot {
 struct mpi_comm {
     struct ls_comm base;
     struct mpi_comm *next; /* in the engine's list */
+    struct ls_ops ops;     /* adds */
     MPI_Comm group, pairs; /* pairs: send and recv, so that their tags are the caller's */
     int tag_max;
     int *world_ranks; /* [n] */

@@ -27,6 +27,7 @@ int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error)
 {
     size_t n = (size_t)comm->base.size;
     bool failed = false;
+    ls_ops_init_shared(&comm->ops);
     comm->missing = take(n, sizeof *comm->missing, &failed);
     for (int i = 0; i < LS_COMM_PENDING_MAX && !failed; i++) {
         struct mpi_op *op = take(1, sizeof *op, &failed);
@@ -342,7 +343,7 @@ static bool scratch_take(struct mpi_comm *comm)
 static int slot_begin(struct mpi_comm *comm, struct mpi_slot *slot)
 {
     struct mpi_op *op = slot->op;
-    comm_rounds_init(&op->rounds, &op->call, comm->base.size, comm->base.rank, &limits);
+    comm_rounds_init(&op->rounds, &op->call, &comm->ops, comm->base.size, comm->base.rank, &limits);
     if (op_sums(op) && !slot->scratch && !scratch_take(comm))
         return MPI_ERR_NO_MEM;
     return comm->base.check ? checking_begin(comm, slot) : moving_begin(comm, slot);

@@ -19,13 +19,13 @@ size_t comm_rounds_scratch_bytes(int n, const struct comm_limits *limits)
            sizeof(float);
 }
 
-void comm_rounds_init(struct comm_rounds *rounds, const struct comm_call *call, int n, int rank,
-                      const struct comm_limits *limits)
+void comm_rounds_init(struct comm_rounds *rounds, const struct comm_call *call, struct ls_ops *ops,
+                      int n, int rank, const struct comm_limits *limits)
 {
     int64_t element = (int64_t)ls_dtype_bytes(call->dtype), first;
     bool sums = comm_is_all_reduce(call->op) || comm_is_reduce_scatter(call->op);
     bool pieces = comm_is_all_reduce(call->op) || call->op == COMM_BROADCAST;
-    *rounds = (struct comm_rounds){.call = *call, .n = n, .rank = rank};
+    *rounds = (struct comm_rounds){.call = *call, .ops = ops, .n = n, .rank = rank};
     rounds->direct = pieces && (call->count <= limits->direct_bytes / element ||
                                 (n == 2 && call->op == COMM_BROADCAST));
     rounds->phases = pieces && !rounds->direct ? 2 : 1;
@@ -182,6 +182,12 @@ static void copy_own(const struct comm_rounds *rounds, int64_t from, int64_t to,
         memcpy(output, input, (size_t)count * element);
 }
 
+/* to[count] = the call's input from there, rounded. */
+static void round_piece(const struct comm_rounds *rounds, int64_t from, int64_t count, ls_bf16 *to)
+{
+    ls_cast_to_half(rounds->ops, LS_BF16, count, (const float *)rounds->call.input + from, to);
+}
+
 void comm_rounds_prepare(const struct comm_rounds *rounds, int64_t round, int phase, float *scratch)
 {
     const struct comm_call *call = &rounds->call;
@@ -190,8 +196,9 @@ void comm_rounds_prepare(const struct comm_rounds *rounds, int64_t round, int ph
         return;
     for (int peer = 0; peer < rounds->n; peer++)
         if (peer != rounds->rank)
-            comm_round_bf16((const float *)call->input + peer * call->count + first,
-                            narrow_of(rounds, scratch, peer, true), length);
+            round_piece(rounds, peer * call->count + first, length,
+                        narrow_of(rounds, scratch, peer, true));
+    ls_ops_synchronise(rounds->ops, NULL);
 }
 
 void comm_rounds_finish(const struct comm_rounds *rounds, int64_t round, int phase, float *scratch,
@@ -222,10 +229,19 @@ void comm_rounds_finish(const struct comm_rounds *rounds, int64_t round, int pha
             inputs[r] = narrow ? (const void *)narrow_of(rounds, scratch, r, false)
                                : scratch_of(rounds, scratch, r);
     }
-    if (narrow)
-        comm_tree_sum_bf16(inputs, rounds->n, rounds->rank, 0, output + first, length);
-    else
-        comm_sum(call, inputs, rounds->n, 0, &output, 1, first, length);
+    if (narrow) { /* in the place of what has gone out */
+        ls_bf16 *stays = (ls_bf16 *)scratch + (rounds->n - 1) * rounds->piece;
+        round_piece(rounds, own, length, stays);
+        inputs[rounds->rank] = stays;
+    }
+    const struct comm_sum sum = {rounds->ops,
+                                 narrow ? LS_RANK_SUM_BF16 : comm_sum_form(call->op),
+                                 call->leaves,
+                                 rounds->n,
+                                 1,
+                                 inputs,
+                                 &output};
+    comm_sum(&sum, 0, first, length);
 }
 
 int64_t comm_parts_count(int64_t bytes, int64_t part_max)

@@ -8,7 +8,7 @@
  *   all_reduce      phase 0: peers' parts of my piece come to scratch, finish adds them; phase 1:
  *                   sums go out. Short buffers are exchanged whole in one phase, all add them
  *   reduce_scatter  as phase 0. In bf16, prepare rounds what goes out into the second half of
- *                   scratch, and what comes in takes the first
+ *                   scratch, and what comes in takes the first; finish rounds what stays here
  *   broadcast       phase 0: the root deals pieces; phase 1: each passes its own on (van de Geijn).
  *                   Short ones, and any over two ranks, go from the root to all in one phase
  *   all_gather, all_to_all   one phase
@@ -26,6 +26,7 @@ struct comm_limits {
 
 struct comm_rounds {
     struct comm_call call;
+    struct ls_ops *ops; /* borrowed: adds */
     int n, rank;
     bool direct;
     int64_t piece; /* elements of a message at most */
@@ -40,8 +41,8 @@ struct comm_message {
     size_t recv_bytes;
 };
 
-void comm_rounds_init(struct comm_rounds *rounds, const struct comm_call *call, int n, int rank,
-                      const struct comm_limits *limits);
+void comm_rounds_init(struct comm_rounds *rounds, const struct comm_call *call, struct ls_ops *ops,
+                      int n, int rank, const struct comm_limits *limits);
 /* Scratch bytes that a round needs for these limits, whatever the operation. */
 size_t comm_rounds_scratch_bytes(int n, const struct comm_limits *limits);
 /* scratch: of the round, kept from its first phase to its last. */

@@ -190,6 +190,7 @@ int ls_world_new(int size, struct ls_world **out, struct ls_error *error)
         return ls_error_set(error, LS_ENOMEM, "no memory for a world of %d ranks", size);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     world->size = size;
+    ls_ops_init_shared(&world->ops);
     world->helpers_max = (int)ls_max(1, ls_min(size, cores));
     world->spins = size > 1 && size <= cores;
     pthread_mutex_init(&world->lock, NULL);

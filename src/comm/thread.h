@@ -18,6 +18,7 @@
 
 struct work {
     const struct comm_call *calls; /* [n], by rank; send and recv: [0] sends, [1] receives */
+    struct ls_ops *ops;            /* the world's */
     const void **inputs;           /* [n] of the calls */
     float **outputs;               /* [n] */
     int n;
@@ -26,7 +27,7 @@ struct work {
     int64_t per_part; /* blocks of a part; an operation has one part, n, or n * n */
     int64_t blocks;
 };
-/* calls, inputs, outputs and n are set; the calls are complete and match. */
+/* calls, ops, inputs, outputs and n are set; the calls are complete and match. */
 void comm_work_plan(struct work *work);
 void comm_work_run(const struct work *work, int64_t index);
 
@@ -82,6 +83,7 @@ struct thread_group {
 struct ls_world {
     int size;
     pthread_mutex_t lock;
+    struct ls_ops ops; /* adds; shared by all that work */
     struct thread_group *groups;
     struct thread_group *all; /* the world's own, one of groups */
     /* Per rank: why it takes part no more, and whether its error only reports another's leaving. */

@@ -181,6 +181,7 @@ static void op_ready(struct thread_op *op, bool blocking)
     struct work *work = &op->work;
     op->state = OP_READY;
     work->calls = op->calls;
+    work->ops = &op->group->world->ops;
     work->n = op->group->size;
     work->fine = op->group->world->spins && op->waiters > 0;
     comm_work_plan(work);

@@ -67,6 +67,17 @@ static void copy(const struct comm_call *to, int64_t to_first, const struct comm
         memcpy(output, input, (size_t)count * bytes);
 }
 
+/* Of all inputs' elements from, from + 1, ... */
+static void sum(const struct work *work, float *const *outputs, int outputs_count, int64_t from,
+                int64_t to, int64_t count)
+{
+    const struct comm_call *call = work->calls;
+    const struct comm_sum sum = {work->ops, comm_sum_form(call->op), call->leaves,
+                                 work->n,   outputs_count,           work->inputs,
+                                 outputs};
+    comm_sum(&sum, from, to, count);
+}
+
 void comm_work_run(const struct work *work, int64_t index)
 {
     const struct comm_call *calls = work->calls;
@@ -76,15 +87,11 @@ void comm_work_run(const struct work *work, int64_t index)
     switch (calls->op) {
     case COMM_ALL_REDUCE:
     case COMM_ALL_REDUCE_MAX:
-        comm_sum(calls, work->inputs, n, first, work->outputs, n, first, length);
+        sum(work, work->outputs, n, first, first, length);
         break;
     case COMM_REDUCE_SCATTER:
-        comm_sum(calls, work->inputs, n, part * count + first, work->outputs + part, 1, first,
-                 length);
-        break;
     case COMM_REDUCE_SCATTER_BF16:
-        comm_tree_sum_bf16(work->inputs, n, -1, part * count + first, work->outputs[part] + first,
-                           length);
+        sum(work, work->outputs + part, 1, part * count + first, first, length);
         break;
     case COMM_ALL_GATHER:
         for (int r = 0; r < n; r++)

@@ -34,7 +34,8 @@ struct pointwise_kernels {
     void (*cast_to_half)(enum ls_dtype half, int64_t count, const float *x, ls_half *y);
     void (*cast_from_half)(enum ls_dtype half, int64_t count, const ls_half *x, float *y);
     void (*tree_add)(int64_t count, float *into, const float *from);
-    /* Rows [begin, end) of the whole op. */
+    /* Elements, then rows, [begin, end) of the whole op. */
+    void (*rank_sum)(const struct ls_rank_sum *sum, int64_t begin, int64_t end);
     void (*dropout)(enum ls_dtype act, const struct ls_dropout *dropout, int64_t begin, int64_t end,
                     const void *x, void *y);
     void (*rope)(enum ls_dtype act, const struct ls_rope *rope, bool backward, int64_t begin,

@@ -50,6 +50,12 @@ void ls_ops_init_idle(struct ls_ops *ops, enum ls_isa isa)
     *ops = (struct ls_ops){.threads = 1, .isa = isa, .kernels = kernels_of(isa), .idle = true};
 }
 
+void ls_ops_init_shared(struct ls_ops *ops)
+{
+    enum ls_isa isa = ls_isa_best();
+    *ops = (struct ls_ops){.threads = 1, .isa = isa, .kernels = kernels_of(isa)};
+}
+
 void ls_ops_release(struct ls_ops *ops)
 {
     struct ls_arena workspace = {.base = ops->workspace,

@@ -49,6 +49,8 @@ static void play(enum comm_op op, struct ls_comm_leaves leaves, int n, int64_t c
     struct comm_rounds ranks[RANKS_MAX];
     float *scratch[RANKS_MAX];
     const void *pointers[RANKS_MAX];
+    struct ls_ops ops;
+    ls_ops_init_shared(&ops);
     for (int r = 0; r < n; r++) {
         for (int64_t i = 0; i < n * count; i++)
             inputs[r][i] = outputs[r][i] = value(leaves.inner ? 0 : r, i);
@@ -59,7 +61,7 @@ static void play(enum comm_op op, struct ls_comm_leaves leaves, int n, int64_t c
         call.output = outputs[r];
         call.leaves = leaves;
         call.site = (struct ls_call_site){here, __LINE__};
-        comm_rounds_init(&ranks[r], &call, n, r, limits);
+        comm_rounds_init(&ranks[r], &call, &ops, n, r, limits);
         scratch[r] = malloc(comm_rounds_scratch_bytes(n, limits));
         assert_non_null(scratch[r]);
         assert_int_equal(ranks[r].count, ranks[0].count);
@@ -249,13 +251,13 @@ static void test_a_count_past_two_to_the_31(void **state)
     struct comm_rounds rounds;
     struct comm_message message;
     call.input = call.output = base;
-    comm_rounds_init(&rounds, &call, 2, 0, &limits);
+    comm_rounds_init(&rounds, &call, NULL, 2, 0, &limits);
     comm_rounds_message(&rounds, rounds.count - 1, 0, 1, NULL, &message);
     assert_true(message.recv_bytes > 0 && message.recv_bytes <= INT32_MAX);
     assert_ptr_equal((char *)message.recv + message.recv_bytes, base + (24ll << 30));
     assert_ptr_equal((const char *)message.send + message.send_bytes, base + (12ll << 30));
     call.op = COMM_ALL_REDUCE;
-    comm_rounds_init(&rounds, &call, 2, 0, &limits);
+    comm_rounds_init(&rounds, &call, NULL, 2, 0, &limits);
     comm_rounds_message(&rounds, rounds.count - 1, 1, 1, NULL, &message);
     assert_ptr_equal((char *)message.recv + message.recv_bytes, base + (12ll << 30));
     assert_int_equal(comm_sent_bytes(&call, 2, 0), 12ll << 30);

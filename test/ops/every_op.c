@@ -49,6 +49,7 @@ OP(ls_dropout, (ops, LS_F32, &(struct ls_dropout){{{1, 2}}, 0.5f, 1, N, 0}, AT, 
 OP(ls_cast_to_half, (ops, LS_F16, N, AT, AT))
 OP(ls_cast_from_half, (ops, LS_F16, N, AT, AT))
 OP(ls_tree_add, (ops, N, AT, AT))
+OP(ls_rank_sum_run, (ops, &(struct ls_rank_sum){LS_RANK_SUM_F32, 3, 3, true, N, {AT, AT, AT}, AT}))
 OP(ls_fill_zero, (ops, N, AT))
 OP(ls_fill, (ops, N, 7, AT))
 OP(ls_filled, (ops, N, 7, AT))
@@ -130,6 +131,7 @@ const struct every_op every_op[] = {
     ENTRY(ls_cast_to_half),
     ENTRY(ls_cast_from_half),
     ENTRY(ls_tree_add),
+    ENTRY(ls_rank_sum_run),
     ENTRY(ls_fill_zero),
     ENTRY(ls_fill),
     ENTRY(ls_filled),

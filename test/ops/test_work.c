@@ -123,6 +123,7 @@ static const struct {
     {"ls_cast_to_half", LS_WORK_CAST, LS_F32, N, 1, 1, 0, N *(F + H)},
     {"ls_cast_from_half", LS_WORK_CAST, LS_F32, N, 1, 1, 0, N *(F + H)},
     {"ls_tree_add", LS_WORK_ADD, LS_F32, N, 1, 1, N, N * 3 * F},
+    {"ls_rank_sum_run", LS_WORK_ADD, LS_F32, N, 1, 1, 3 * N, N * 5 * F},
     {"ls_fill_zero", LS_WORK_FILL, LS_U8, N, 1, 1, 0, N},
     {"ls_fill", LS_WORK_FILL, LS_U8, N, 1, 1, 0, N},
     {"ls_copy", LS_WORK_COPY, LS_U8, N, 1, 1, 0, 2 * N},

@@ -211,6 +211,88 @@ static void tree_add(int64_t count, float *restrict into, const float *restrict 
         into[i] += from[i];
 }
 
+/* NaN wins, always the same one, and +0 is above -0: the bits do not depend on the order. */
+static inline float greater_of(float a, float b)
+{
+    union {
+        float f;
+        uint32_t u;
+    } x = {a}, y = {b}, equal;
+    const union {
+        uint32_t u;
+        float f;
+    } nan = {0x7fc00000u};
+    equal.u = x.u & y.u;
+    float greater = a > b ? a : b;
+    float result = a == b ? equal.f : greater;
+    return a != a || b != b ? nan.f : result;
+}
+
+/* out may be a or b. */
+static void rank_join(enum ls_rank_sum_form form, int64_t n, const float *a, const float *b,
+                      float *out)
+{
+    if (form == LS_RANK_SUM_MAX) {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++)
+            out[i] = greater_of(a[i], b[i]);
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++)
+            out[i] = a[i] + b[i];
+    }
+}
+
+/* A block of the tree over in[inputs]: it is in[0], or in out. left is room for a block: out,
+ * unless that is one of the inputs. */
+static const float *rank_tree(enum ls_rank_sum_form form, const float *const *in, int inputs,
+                              int64_t n, float *left, float *out)
+{
+    float right[BLOCK];
+    int split = inputs > 1 ? (int)ls_tree_split(inputs) : 0;
+    if (split == 0)
+        return in[0];
+    const float *a = rank_tree(form, in, split, n, left, left);
+    const float *b = rank_tree(form, in + split, inputs - split, n, right, right);
+    rank_join(form, n, a, b, out);
+    return out;
+}
+
+static const float *rank_block(enum ls_rank_sum_form form, const void *input, int64_t at, int64_t n,
+                               float *restrict buffer)
+{
+    const float *whole = (const float *)input + at;
+    if (form != LS_RANK_SUM_ROUNDED)
+        return block_read(form == LS_RANK_SUM_BF16 ? LS_BF16 : LS_F32, input, at, n, buffer);
+    for (int64_t i = 0; i < n; i++)
+        buffer[i] = ls_bf16_to_f32(half_rounded(LS_BF16, whole[i]));
+    return buffer;
+}
+
+static void rank_sum(const struct ls_rank_sum *op, int64_t begin, int64_t end)
+{
+    float buffers[LS_RANK_SUM_INPUTS][BLOCK], tree[BLOCK];
+    const float *in[LS_RANK_SUM_INPUTS];
+    /* Two inputs of float32 need no buffer, but for a leaf that is added to out. */
+    bool direct = op->n <= 2 && (op->inner == 1 || !op->onto) &&
+                  (op->form == LS_RANK_SUM_F32 || op->form == LS_RANK_SUM_MAX);
+    for (int64_t at = begin, n; at < end; at += n) {
+        float *out = op->out + at;
+        n = direct ? end - at : block_length(at, end);
+        const float *sum = op->onto ? out : NULL;
+        for (int r = 0; r < op->n; r++)
+            in[r] = rank_block(op->form, op->inputs[r], at, n, buffers[r]);
+        for (int r = 0; r < op->n; r += op->inner) {
+            const float *leaf = rank_tree(op->form, in + r, op->inner, n, tree, sum ? tree : out);
+            if (sum)
+                rank_join(op->form, n, sum, leaf, out);
+            sum = sum ? out : leaf;
+        }
+        if (sum != out)
+            memcpy(out, sum, (size_t)n * sizeof *out);
+    }
+}
+
 static void dropout(enum ls_dtype act, const struct ls_dropout *op, int64_t begin, int64_t end,
                     const void *x, void *y)
 {
@@ -292,6 +374,7 @@ const struct pointwise_kernels KERNEL(pointwise_kernels) = {
     .cast_to_half = cast_to_half,
     .cast_from_half = cast_from_half,
     .tree_add = tree_add,
+    .rank_sum = rank_sum,
     .dropout = dropout,
     .rope = rope,
 };
