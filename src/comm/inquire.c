@@ -1,14 +1,14 @@
 /* Asks ranks of other machines where they are, over UDP, and answers them. */
 #include "comm/inquire.h"
 
+#include <lockstep/base/helper_thread.h>
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -210,7 +210,6 @@ static void *answer_main(void *argument)
 bool inquire_start(struct inquirer *q, struct flight_board *board, int rank,
                    struct inquire_peer *peers, const unsigned char token[INQUIRE_TOKEN])
 {
-    sigset_t all, before;
     struct flight_record *copies = calloc(COPIES, sizeof *copies);
     struct asked *asked = calloc((size_t)board->count, sizeof *asked);
     if (!copies || !asked || pipe2(q->stop, O_CLOEXEC)) {
@@ -224,10 +223,7 @@ bool inquire_start(struct inquirer *q, struct flight_board *board, int rank,
     q->copies = copies;
     q->asked = asked;
     memcpy(q->token, token, sizeof q->token);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    q->runs = pthread_create(&q->thread, NULL, answer_main, q) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    q->runs = ls_helper_start(&q->thread, answer_main, q) == 0;
     if (!q->runs)
         q->peers = NULL;
     return q->runs;

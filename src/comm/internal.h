@@ -52,6 +52,17 @@ static inline bool comm_is_reduce_scatter(enum comm_op op)
     return op == COMM_REDUCE_SCATTER || op == COMM_REDUCE_SCATTER_BF16;
 }
 
+static inline bool comm_is_sum(enum comm_op op)
+{
+    return comm_is_all_reduce(op) || comm_is_reduce_scatter(op);
+}
+
+/* The output is the input: one rank alone has nothing to do. */
+static inline bool comm_is_in_place(const struct comm_call *call)
+{
+    return (comm_is_all_reduce(call->op) && !call->leaves.inner) || call->op == COMM_BROADCAST;
+}
+
 /* How bytes travel. An operation that start accepted is owned by the transport until wait, which
  * ends it in any case. */
 struct comm_transport {

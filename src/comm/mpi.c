@@ -57,9 +57,10 @@ void ls_mpi_abort(int exit_code)
 #else
 #include "comm/mpi.h"
 
+#include <lockstep/base/helper_thread.h>
+
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -129,19 +130,11 @@ static void *progress_main(void *unused)
 /* Without the thread, operations move only while somebody waits. */
 static void progress_start(void)
 {
-    sigset_t all, before;
-    pthread_condattr_t monotonic;
     if (engine.thread_runs)
         return;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&engine.wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    ls_condition_init(&engine.wake);
     engine.stopping = false;
-    engine.thread_runs = pthread_create(&engine.thread, NULL, progress_main, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    engine.thread_runs = ls_helper_start(&engine.thread, progress_main, NULL) == 0;
 }
 
 /* Patience of a waiting caller: it polls as MPI's own calls do while an answer may come soon, then

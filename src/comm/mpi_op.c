@@ -191,11 +191,6 @@ static int lane_post(struct mpi_comm *comm, struct mpi_slot *slot, int l, bool s
     return code;
 }
 
-static bool op_sums(const struct mpi_op *op)
-{
-    return comm_is_all_reduce(op->call.op) || comm_is_reduce_scatter(op->call.op);
-}
-
 /* What goes out is made in scratch first. */
 static bool sends_scratch(const struct mpi_op *op)
 {
@@ -210,7 +205,7 @@ static int lane_begin(struct mpi_comm *comm, struct mpi_slot *slot, int l)
     lane->requests_count = 0;
     if (!lane->busy)
         return MPI_SUCCESS;
-    lane->lacks_scratch = op_sums(slot->op) && lane->phase == 0;
+    lane->lacks_scratch = comm_is_sum(slot->op->call.op) && lane->phase == 0;
     if (lane->lacks_scratch && sends_scratch(slot->op))
         return MPI_SUCCESS;
     int code = lane->lacks_scratch ? MPI_SUCCESS : lane_post(comm, slot, l, false);
@@ -344,7 +339,7 @@ static int slot_begin(struct mpi_comm *comm, struct mpi_slot *slot)
 {
     struct mpi_op *op = slot->op;
     comm_rounds_init(&op->rounds, &op->call, &comm->ops, comm->base.size, comm->base.rank, &limits);
-    if (op_sums(op) && !slot->scratch && !scratch_take(comm))
+    if (comm_is_sum(op->call.op) && !slot->scratch && !scratch_take(comm))
         return MPI_ERR_NO_MEM;
     return comm->base.check ? checking_begin(comm, slot) : moving_begin(comm, slot);
 }
@@ -366,7 +361,7 @@ static int lane_next(struct mpi_comm *comm, struct mpi_slot *slot, int l)
         return MPI_SUCCESS;
     comm_rounds_finish(&op->rounds, lane->round, lane->phase, lane_scratch(comm, slot, lane),
                        lane->inputs);
-    if (op_sums(op) && lane->phase == 0)
+    if (comm_is_sum(op->call.op) && lane->phase == 0)
         slot->scratch_taken[lane->scratch] = false;
     if (++lane->phase == op->rounds.phases) {
         lane->phase = 0;

@@ -23,19 +23,19 @@ void comm_rounds_init(struct comm_rounds *rounds, const struct comm_call *call, 
                       int n, int rank, const struct comm_limits *limits)
 {
     int64_t element = (int64_t)ls_dtype_bytes(call->dtype), first;
-    bool sums = comm_is_all_reduce(call->op) || comm_is_reduce_scatter(call->op);
     bool pieces = comm_is_all_reduce(call->op) || call->op == COMM_BROADCAST;
     *rounds = (struct comm_rounds){.call = *call, .ops = ops, .n = n, .rank = rank};
     rounds->direct = pieces && (call->count <= limits->direct_bytes / element ||
                                 (n == 2 && call->op == COMM_BROADCAST));
     rounds->phases = pieces && !rounds->direct ? 2 : 1;
-    rounds->piece = sums ? piece_elements(limits->sum_bytes / ls_max(n - 1, 1), element)
-                         : piece_elements(limits->copy_bytes, element);
+    rounds->piece = comm_is_sum(call->op)
+                        ? piece_elements(limits->sum_bytes / ls_max(n - 1, 1), element)
+                        : piece_elements(limits->copy_bytes, element);
     /* Rank 0 has the longest piece. */
     int64_t longest =
         pieces && !rounds->direct ? comm_piece(call->count, n, 0, &first) : call->count;
     rounds->count = ls_ceil_div(longest, rounds->piece);
-    if (n == 1 && pieces && !call->leaves.inner)
+    if (n == 1 && comm_is_in_place(call))
         rounds->count = 0;
 }
 
@@ -212,7 +212,7 @@ void comm_rounds_finish(const struct comm_rounds *rounds, int64_t round, int pha
         copy_own(rounds, first, block + first, length);
     if (call->op == COMM_ALL_TO_ALL)
         copy_own(rounds, block + first, block + first, length);
-    if (phase > 0 || (!comm_is_all_reduce(call->op) && !comm_is_reduce_scatter(call->op)))
+    if (phase > 0 || !comm_is_sum(call->op))
         return;
     int64_t own = first;
     bool narrow = call->op == COMM_REDUCE_SCATTER_BF16;

@@ -12,7 +12,7 @@
 
 #include "comm/flight.h"
 
-#include <pthread.h>
+#include <lockstep/base/helper_thread.h>
 
 /* ---- thread_work.c: what an operation does once all ranks have posted ------------------------ */
 
@@ -114,8 +114,6 @@ struct thread_comm {
 #define COMM_SPIN_MAX_S 50e-6
 #define COMM_SPIN_MIN_S 1e-6
 
-/* Monotonic: waits of the condition end at times of ls_now_s. */
-void comm_cond_init(pthread_cond_t *cond);
 /* The mutex is held; until is a time of ls_now_s. */
 void comm_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, double until_s);
 /* Fails what waits for that rank in any group: it takes part no more. */

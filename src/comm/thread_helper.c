@@ -1,7 +1,6 @@
 /* Helper threads, which work on operations while ranks compute. */
 #include "comm/thread.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -47,14 +46,10 @@ static void *helper_main(void *argument)
 /* Fewer helpers than asked for, or none, cost overlap only: who waits does the blocks. */
 static void helpers_start(struct ls_world *world)
 {
-    sigset_t all, before;
     world->helpers_started = true;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (world->helpers_count < world->helpers_max &&
-           pthread_create(&world->helpers[world->helpers_count], NULL, helper_main, world) == 0)
+           ls_helper_start(&world->helpers[world->helpers_count], helper_main, world) == 0)
         world->helpers_count++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void comm_helper_offer(struct ls_world *world, struct thread_op *op)

@@ -7,15 +7,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-void comm_cond_init(pthread_cond_t *cond)
-{
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
-
 void comm_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, double until_s)
 {
     struct timespec until = {(time_t)until_s, (long)((until_s - (double)(time_t)until_s) * 1e9)};
@@ -33,7 +24,7 @@ static struct thread_op *op_new(struct thread_group *group)
     op->posts = calloc(slots, sizeof *op->posts);
     op->work.inputs = calloc(n, sizeof *op->work.inputs);
     op->work.outputs = calloc(n, sizeof *op->work.outputs);
-    comm_cond_init(&op->changed);
+    ls_condition_init(&op->changed);
     if (op->calls && op->posts && op->work.inputs && op->work.outputs) {
         for (size_t i = 0; i < slots; i++)
             op->posts[i].op = op;

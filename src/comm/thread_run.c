@@ -152,7 +152,7 @@ static struct world_run *run_new(int size, struct ls_error *error)
         free(run);
         return NULL;
     }
-    comm_cond_init(&run->changed);
+    ls_condition_init(&run->changed);
     run->world = world;
     run->runners = runners;
     run->running = size;

@@ -45,10 +45,8 @@ void comm_work_plan(struct work *work)
     int64_t block = bytes / element;
     work->block = ls_round_up(ls_max(block, 1), BLOCK_ALIGN);
     work->per_part = ls_ceil_div(count, work->block);
-    bool in_place =
-        (comm_is_all_reduce(calls->op) && !calls->leaves.inner) || calls->op == COMM_BROADCAST;
-    work->blocks = in_place && work->n == 1 ? 0 : parts * work->per_part;
-    if (!comm_is_all_reduce(calls->op) && !comm_is_reduce_scatter(calls->op))
+    work->blocks = comm_is_in_place(calls) && work->n == 1 ? 0 : parts * work->per_part;
+    if (!comm_is_sum(calls->op))
         return;
     for (int r = 0; r < work->n; r++) {
         work->inputs[r] = calls[r].input;

@@ -1,9 +1,9 @@
 /* Reading samples, and reading them ahead. */
 #include "data/data_private.h"
 
+#include <lockstep/base/helper_thread.h>
+
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,14 +173,9 @@ static void *prefetch(void *user)
     return NULL;
 }
 
-/* Signals belong to the threads of the program, which know what to do with them. */
 static int start_thread(struct ls_loader *loader, struct ls_error *error)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&loader->thread, NULL, prefetch, loader);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failure = ls_helper_start(&loader->thread, prefetch, loader);
     if (failure)
         return ls_error_errno(error, failure, "the loader's thread cannot be started");
     loader->started = true;

@@ -1,8 +1,9 @@
 /* Threads that move the pieces of a memory tier: one copies host memory, several read and write. */
 #include "device/tier_private.h"
 
+#include <lockstep/base/helper_thread.h>
+
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 int64_t tier_host_move(const struct ls_tier *tier, const struct tier_piece *piece)
@@ -43,14 +44,9 @@ static void *mover_main(void *user)
     return NULL;
 }
 
-/* Signals belong to the threads of the program. */
 int tier_thread_start(struct ls_tier *tier, void *(*main)(void *), struct ls_error *error)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&tier->threads[tier->threads_count], NULL, main, tier);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failure = ls_helper_start(&tier->threads[tier->threads_count], main, tier);
     if (failure)
         return ls_error_errno(error, failure, "a thread of the memory tier cannot be started");
     tier->threads_count++;

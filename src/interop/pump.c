@@ -1,7 +1,8 @@
 /* A thread that writes blocks while others are made. */
 #include "interop/pump.h"
 
-#include <signal.h>
+#include <lockstep/base/helper_thread.h>
+
 #include <stdlib.h>
 
 static void *writer_main(void *user)
@@ -38,11 +39,7 @@ int pump_open(struct pump *pump, size_t bytes, struct ls_error *error)
         pump->blocks[i].data = pump->memory + (size_t)i * bytes;
     pthread_mutex_init(&pump->mutex, NULL);
     pthread_cond_init(&pump->changed, NULL);
-    sigset_t all, before; /* signals belong to the threads of the program */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&pump->thread, NULL, writer_main, pump);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failure = ls_helper_start(&pump->thread, writer_main, pump);
     pump->runs = !failure;
     if (failure) {
         pthread_cond_destroy(&pump->changed);
