@@ -1,5 +1,5 @@
 /* What the files of a pipeline schedule share: making a table, finding an action in it, and the one
- * walk through it that validation and simulation are made of. */
+ * walk through it that validation and simulation are made of (lockstep/comm/executor.h). */
 #ifndef PARALLEL_SCHEDULE_PRIVATE_H
 #define PARALLEL_SCHEDULE_PRIVATE_H
 

@@ -1,22 +1,30 @@
 /* A table carried out on paper: every rank goes down its list as ls_pipeline_run does, as far as
- * what it waits for is there. A rank that stops is looked at again when what it may wait for has
- * happened, so the walk takes time in proportion to the actions. */
+ * what it waits for is there. A result for another rank is a meeting of the two: one starts it
+ * where the result is made, the other where it posts the receive. */
 #include "parallel/schedule_private.h"
 
+#include <lockstep/comm/executor.h>
 #include <lockstep/parallel/pipeline.h>
 
 #include <stdlib.h>
-#include <string.h>
 
-enum { SEND_F, SEND_B, SENDS };
+enum { SENDS = PARALLEL_INPUT + 1 }; /* activations, gradients */
+
+/* An action, and the meetings at which its input and its result are there; -1: none. */
+struct turn {
+    struct ls_action action;
+    int64_t input, output;
+    bool receives, sends; /* from and to another rank */
+};
 
 /* A rank on its way. */
 struct walker {
-    int32_t at; /* the action it is at; receives up to at + 1 are posted */
+    int32_t at;          /* the action it is at */
+    int32_t posted;      /* so many actions have their receives posted */
+    struct turn turn[2]; /* of these the last, by the lowest bit of their numbers */
     double time;
     int32_t oldest[SENDS];  /* the oldest send under way, as the action that made it */
     int32_t pending[SENDS]; /* how many */
-    bool queued;
 };
 
 struct walk {
@@ -25,19 +33,9 @@ struct walk {
     const struct ls_schedule_costs *costs;
     const struct parallel_visit *visit;
     struct walker *rank;
-    double *done[2]; /* [stages * m] ends of F, and of I or B */
-    int32_t *queue;  /* [p] ring of ranks to look at */
-    int64_t queue_first, queue_count;
-    int gradient_sends;
-};
-
-/* What a rank waits for: an action of a rank to be done, or (a send without a free buffer) its
- * receive to be posted. */
-struct wait {
-    int rank;
-    int32_t position; /* nothing to wait for once that rank is past it */
-    struct ls_action action;
-    bool for_buffer;
+    double *done; /* by meeting: when the result was made */
+    int limit[SENDS];
+    struct ls_executor executor;
 };
 
 double parallel_action_cost(const struct ls_schedule_costs *costs, struct ls_action action)
@@ -78,11 +76,10 @@ static enum parallel_part part_of(struct ls_action action)
     return action.kind == LS_ACTION_F ? PARALLEL_FORWARD : PARALLEL_INPUT;
 }
 
-static bool sends(const struct ls_schedule *schedule, int rank, struct ls_action action, int kind)
+static bool sends(const struct ls_schedule *schedule, int rank, struct ls_action action)
 {
     int to = target_of(schedule, action);
-    return (action.kind == LS_ACTION_F) == (kind == SEND_F) && to >= 0 &&
-           schedule->stage_rank[to] != rank;
+    return to >= 0 && schedule->stage_rank[to] != rank;
 }
 
 static const struct ls_action *action_at(const struct walk *walk, int rank, int32_t position)
@@ -90,143 +87,135 @@ static const struct ls_action *action_at(const struct walk *walk, int rank, int3
     return &walk->schedule->actions[walk->schedule->first[rank] + position];
 }
 
-/* The action that waits with this rank's current one, if any. */
-static bool blocked(const struct walk *walk, int rank, struct wait *wait)
+/* The meeting at which the result of a stage for a micro-batch, F's or else I's and B's, is there.
+ */
+static int64_t meeting_of(const struct ls_schedule *schedule, struct ls_action action, int stage)
 {
-    const struct ls_schedule *schedule = walk->schedule;
-    const struct walker *walker = &walk->rank[rank];
-    struct ls_action action = *action_at(walk, rank, walker->at);
-    int from = source_of(schedule, action);
-    if (from >= 0) {
-        int other = schedule->stage_rank[from];
-        int32_t position =
-            parallel_position(walk->index, schedule, part_of(action), from, action.micro_batch);
-        if (walk->rank[other].at <= position) {
-            *wait = (struct wait){other, position, *action_at(walk, other, position), false};
-            return true;
-        }
-    }
-    for (int kind = 0; kind < SENDS; kind++) {
-        int limit = kind == SEND_F ? LS_PIPELINE_SENDS : walk->gradient_sends;
-        if (!sends(schedule, rank, action, kind) || walker->pending[kind] < limit)
-            continue;
-        struct ls_action sent = *action_at(walk, rank, walker->oldest[kind]);
-        int to = target_of(schedule, sent), other = schedule->stage_rank[to];
-        int32_t position =
-            parallel_position(walk->index, schedule, part_of(sent), to, sent.micro_batch);
-        if (walk->rank[other].at + 1 < position) {
-            *wait = (struct wait){other, position, *action_at(walk, other, position), true};
-            return true;
-        }
-    }
-    return false;
+    return ((int64_t)part_of(action) * schedule->stages + stage) * schedule->micro_batches +
+           action.micro_batch;
 }
 
-static void wake(struct walk *walk, int rank)
+/* Posts the receives of actions up to the one behind the current one. */
+static void receives_post(struct walk *walk, int rank, int32_t count)
 {
-    if (walk->rank[rank].queued)
-        return;
-    walk->rank[rank].queued = true;
-    int64_t slot = (walk->queue_first + walk->queue_count++) % walk->schedule->ranks;
-    walk->queue[slot] = rank;
+    const struct ls_schedule *schedule = walk->schedule;
+    struct walker *walker = &walk->rank[rank];
+    for (; walker->posted <= walker->at + 1 && walker->posted < count; walker->posted++) {
+        const struct ls_action action = *action_at(walk, rank, walker->posted);
+        int from = source_of(schedule, action), to = target_of(schedule, action);
+        const struct turn turn = {
+            .action = action,
+            .input = from >= 0 ? meeting_of(schedule, action, from) : -1,
+            .output = to >= 0 ? meeting_of(schedule, action, action.stage) : -1,
+            .receives = from >= 0 && schedule->stage_rank[from] != rank,
+            .sends = to >= 0 && schedule->stage_rank[to] != rank,
+        };
+        walker->turn[walker->posted & 1] = turn;
+        if (turn.receives)
+            ls_executor_start(&walk->executor, turn.input, 2);
+    }
+}
+
+/* Whether what the rank's current action waits for is there: its input, and room for its result. */
+static bool may_begin(struct walk *walk, int rank, const struct turn *turn)
+{
+    const struct walker *walker = &walk->rank[rank];
+    const enum parallel_part part = part_of(turn->action);
+    if (turn->input >= 0 && !ls_executor_wait(&walk->executor, rank, turn->input, 0))
+        return false;
+    if (!turn->sends || walker->pending[part] < walk->limit[part])
+        return true;
+    const struct ls_action sent = *action_at(walk, rank, walker->oldest[part]);
+    return ls_executor_wait(&walk->executor, rank, meeting_of(walk->schedule, sent, sent.stage), 0);
 }
 
 /* The send joins those under way, and the oldest leaves where there is no room. */
-static void count_send(struct walk *walk, int rank, struct ls_action action)
+static void count_send(struct walk *walk, int rank, enum parallel_part part)
 {
     struct walker *walker = &walk->rank[rank];
-    for (int kind = 0; kind < SENDS; kind++) {
-        if (!sends(walk->schedule, rank, action, kind))
-            continue;
-        int limit = kind == SEND_F ? LS_PIPELINE_SENDS : walk->gradient_sends;
-        if (walker->pending[kind]++ == 0)
-            walker->oldest[kind] = walker->at;
-        if (walker->pending[kind] <= limit)
-            continue;
-        walker->pending[kind]--;
-        do
-            walker->oldest[kind]++;
-        while (!sends(walk->schedule, rank, *action_at(walk, rank, walker->oldest[kind]), kind));
+    int32_t *oldest = &walker->oldest[part];
+    if (walker->pending[part] == 0)
+        *oldest = walker->at;
+    if (walker->pending[part] < walk->limit[part]) {
+        walker->pending[part]++;
+        return;
     }
+    const struct ls_action *next;
+    do
+        next = action_at(walk, rank, ++*oldest);
+    while (part_of(*next) != part || !sends(walk->schedule, rank, *next));
 }
 
-/* Carries out the current action and wakes whom it concerns. */
-static void step(struct walk *walk, int rank)
+/* Carries out the current action. */
+static void step(struct walk *walk, int rank, const struct turn *turn)
 {
-    const struct ls_schedule *schedule = walk->schedule;
     struct walker *walker = &walk->rank[rank];
-    struct ls_action action = *action_at(walk, rank, walker->at);
     double start = walker->time;
-    int from = source_of(schedule, action), to = target_of(schedule, action);
-    if (from >= 0) {
-        double there =
-            walk->done[part_of(action)][from * schedule->micro_batches + action.micro_batch];
-        if (schedule->stage_rank[from] != rank)
-            there += walk->costs->send;
+    if (turn->input >= 0) {
+        double there = walk->done[turn->input] + (turn->receives ? walk->costs->send : 0);
         start = there > start ? there : start;
     }
-    walker->time = start + parallel_action_cost(walk->costs, action);
-    if (action.kind != LS_ACTION_W)
-        walk->done[part_of(action)][action.stage * schedule->micro_batches + action.micro_batch] =
-            walker->time;
-    count_send(walk, rank, action);
+    walker->time = start + parallel_action_cost(walk->costs, turn->action);
+    if (turn->sends)
+        count_send(walk, rank, part_of(turn->action));
     if (walk->visit && walk->visit->each)
-        walk->visit->each(walk->visit->user, rank, walker->at, action, start, walker->time);
+        walk->visit->each(walk->visit->user, rank, walker->at, turn->action, start, walker->time);
     walker->at++;
-    if (to >= 0)
-        wake(walk, schedule->stage_rank[to]);
-    if (schedule->first[rank] + walker->at + 1 < schedule->first[rank + 1]) {
-        int posted = source_of(schedule, *action_at(walk, rank, walker->at + 1));
-        if (posted >= 0)
-            wake(walk, schedule->stage_rank[posted]);
+    if (turn->output < 0)
+        return;
+    walk->done[turn->output] = walker->time;
+    ls_executor_start(&walk->executor, turn->output, turn->sends ? 2 : 1);
+}
+
+/* ---- who waits for ever ---------------------------------------------------------------------- */
+
+/* What keeps a rank from its current action: what makes its input, or (*for_buffer) what receives
+ * its oldest send. */
+static struct ls_action awaited(const struct walk *walk, int rank, bool *for_buffer)
+{
+    const struct ls_schedule *schedule = walk->schedule;
+    const struct turn *turn = &walk->rank[rank].turn[walk->rank[rank].at & 1];
+    struct ls_action action = turn->action;
+    const enum parallel_part part = part_of(action);
+    int stage = source_of(schedule, action);
+    *for_buffer = walk->executor.players[rank].meeting != turn->input;
+    if (*for_buffer) {
+        action = *action_at(walk, rank, walk->rank[rank].oldest[part]);
+        stage = target_of(schedule, action);
     }
+    return *action_at(walk, schedule->stage_rank[stage],
+                      parallel_position(walk->index, schedule, part, stage, action.micro_batch));
 }
 
-static bool finished(const struct walk *walk, int rank)
+static int absent(void *user, int rank)
 {
-    const int64_t *first = walk->schedule->first;
-    return walk->rank[rank].at == first[rank + 1] - first[rank];
+    const struct walk *walk = user;
+    bool for_buffer;
+    return walk->schedule->stage_rank[awaited(walk, rank, &for_buffer).stage];
 }
 
-/* The waits from any stopped rank lead into a circle: walks in, then around once. */
-static int report_circle(const struct walk *walk, struct ls_error *error)
+static void waits_text(void *user, int rank, int absent_one, char *text, size_t bytes)
 {
-    int rank = 0, shown = 0;
-    while (finished(walk, rank))
-        rank++;
-    struct wait wait;
-    for (int i = 0; i < walk->schedule->ranks; i++)
-        rank = blocked(walk, rank, &wait) ? wait.rank : rank;
-    char text[900] = "";
-    size_t used = 0;
-    int begin = rank;
-    do {
-        LS_ASSERT(blocked(walk, rank, &wait));
-        if (++shown <= 8)
-            used += (size_t)snprintf(
-                text + used, sizeof text - used, "%s%s on rank %d waits for %s%s on rank %d",
-                shown == 1 ? "" : "; ",
-                ls_action_text(*action_at(walk, rank, walk->rank[rank].at)).text, rank,
-                wait.for_buffer ? "the receive of " : "", ls_action_text(wait.action).text,
-                wait.rank);
-        rank = wait.rank;
-    } while (rank != begin);
-    if (shown > 8)
-        snprintf(text + used, sizeof text - used, "; and %d more", shown - 8);
-    return ls_error_set(error, LS_ELAYOUT, "schedule: deadlock: %s, and so on in a circle", text);
+    const struct walk *walk = user;
+    bool for_buffer;
+    const struct ls_action other = awaited(walk, rank, &for_buffer);
+    snprintf(text, bytes, "%s on rank %d waits for %s%s on rank %d",
+             ls_action_text(*action_at(walk, rank, walk->rank[rank].at)).text, rank,
+             for_buffer ? "the receive of " : "", ls_action_text(other).text, absent_one);
 }
+
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 static int walk_init(struct walk *walk, struct ls_error *error)
 {
     const struct ls_schedule *schedule = walk->schedule;
-    size_t cells = (size_t)(schedule->stages * schedule->micro_batches);
+    const int64_t meetings = 2 * schedule->stages * schedule->micro_batches;
     walk->rank = calloc((size_t)schedule->ranks, sizeof *walk->rank);
-    walk->queue = calloc((size_t)schedule->ranks, sizeof *walk->queue);
-    walk->done[0] = calloc(cells, sizeof *walk->done[0]);
-    walk->done[1] = calloc(cells, sizeof *walk->done[1]);
-    walk->gradient_sends = ls_pipeline_gradient_sends(schedule);
-    if (walk->rank && walk->queue && walk->done[0] && walk->done[1])
-        return LS_OK;
+    walk->done = calloc((size_t)meetings, sizeof *walk->done);
+    walk->limit[PARALLEL_FORWARD] = LS_PIPELINE_SENDS;
+    walk->limit[PARALLEL_INPUT] = ls_pipeline_gradient_sends(schedule);
+    if (walk->rank && walk->done)
+        return ls_executor_init(&walk->executor, schedule->ranks, meetings, false, error);
     return ls_error_set(error, LS_ENOMEM, "no memory to walk through a schedule of %d stages",
                         schedule->stages);
 }
@@ -236,25 +225,22 @@ int parallel_schedule_walk(const struct ls_schedule *schedule, const struct para
                            const struct parallel_visit *visit, struct ls_error *error)
 {
     struct walk walk = {.schedule = schedule, .index = index, .costs = costs, .visit = visit};
+    const struct ls_executor_words words = {absent, waits_text, &walk, "schedule: "};
     int status = walk_init(&walk, error);
-    if (status == LS_OK)
-        for (int rank = 0; rank < schedule->ranks; rank++)
-            wake(&walk, rank);
-    while (status == LS_OK && walk.queue_count > 0) {
-        int rank = walk.queue[walk.queue_first];
-        walk.queue_first = (walk.queue_first + 1) % schedule->ranks;
-        walk.queue_count--;
-        walk.rank[rank].queued = false;
-        struct wait wait;
-        while (!finished(&walk, rank) && !blocked(&walk, rank, &wait))
-            step(&walk, rank);
+    for (int rank; !status && (rank = ls_executor_next(&walk.executor)) >= 0;) {
+        const int32_t count = (int32_t)(schedule->first[rank + 1] - schedule->first[rank]);
+        for (struct walker *walker = &walk.rank[rank]; walker->at < count;) {
+            const struct turn *turn = &walker->turn[walker->at & 1];
+            receives_post(&walk, rank, count);
+            if (!may_begin(&walk, rank, turn))
+                break;
+            step(&walk, rank, turn);
+        }
     }
-    for (int rank = 0; rank < schedule->ranks && status == LS_OK; rank++)
-        if (!finished(&walk, rank))
-            status = report_circle(&walk, error);
-    free(walk.done[1]);
-    free(walk.done[0]);
-    free(walk.queue);
+    if (!status)
+        status = ls_executor_finish(&walk.executor, &words, error);
+    ls_executor_release(&walk.executor);
+    free(walk.done);
     free(walk.rank);
     return status;
 }
