@@ -1,10 +1,11 @@
 /* lockstep/plan/simulate.h - recordings carried out against a clock.
  *
- * The proof (lockstep/plan/moves.h) shows that what ranks do ends; this says when. Each rank goes
- * through its recording in order: what it computes takes its time, an operation is started, and
- * where the recording waits for one the rank waits until that is over. An operation begins when all
- * who take part in it have started it and their links are free, and takes as long as the pace says.
- * While it runs, it takes units and bandwidth from what its ranks compute. Ranks that are alike are
+ * The proof (lockstep/plan/moves.h) shows that what ranks do ends; this says when: the same lists
+ * and the same executor (lockstep/comm/executor.h), with a clock. Each rank goes through its
+ * recording in order: what it computes takes its time, an operation is started, and where the
+ * recording waits for one the rank waits until that is over. An operation begins when all who take
+ * part in it have started it and their links are free, and takes as long as the pace says. While it
+ * runs, it takes units and bandwidth from what its ranks compute. Ranks that are alike are
  * simulated once. How long one thing takes is the caller's to say.
  *
  *   ls_simulation_new(layout, &pace, &simulation, error)
@@ -83,8 +84,8 @@ typedef void ls_simulated_visit(void *user, const struct ls_simulated_span *span
 /* Before ls_simulation_add: visit sees all spans of second steps, rank by rank in no order. */
 void ls_simulation_watch(struct ls_simulation *simulation, ls_simulated_visit *visit, void *user);
 
-/* Every rank was added, or one that it is like. LS_ELAYOUT where they wait for each other for ever,
- * LS_ENOMEM. */
+/* Every rank was added, or one that it is like. LS_ELAYOUT as ls_move_proof_finish, labels apart:
+ * if ranks wait for ever, or make different operations of one. LS_ENOMEM. */
 int ls_simulation_run(struct ls_simulation *simulation, struct ls_error *error);
 
 /* Seconds of the second step: from when the last rank began it until the last one ended it. */
