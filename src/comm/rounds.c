@@ -198,7 +198,7 @@ void comm_rounds_prepare(const struct comm_rounds *rounds, int64_t round, int ph
         if (peer != rounds->rank)
             round_piece(rounds, peer * call->count + first, length,
                         narrow_of(rounds, scratch, peer, true));
-    ls_ops_synchronise(rounds->ops, NULL);
+    ls_queue_synchronise(&rounds->ops->queue, NULL);
 }
 
 void comm_rounds_finish(const struct comm_rounds *rounds, int64_t round, int phase, float *scratch,

@@ -82,7 +82,7 @@ void comm_sum(const struct comm_sum *sum, int64_t from, int64_t to, int64_t coun
         int64_t length = ls_min(step, count - i);
         const float *first = sum->outputs[0] + to + i;
         add_leaves(sum, inner, from + i, length, sum->outputs[0] + to + i);
-        ls_ops_synchronise(sum->ops, NULL);
+        ls_queue_synchronise(&sum->ops->queue, NULL);
         for (int j = 1; j < sum->outputs_count; j++)
             memcpy(sum->outputs[j] + to + i, first, (size_t)length * sizeof *first);
     }

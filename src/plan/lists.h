@@ -4,7 +4,7 @@
 #define PLAN_LISTS_H
 
 #include <lockstep/comm/executor.h>
-#include <lockstep/comm/recording.h>
+#include <lockstep/plan/recording.h>
 #include <lockstep/plan/groups.h>
 
 /* What a rank comes to next: its last step ends, it starts operation or transfer `number`, or waits
