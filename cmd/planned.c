@@ -86,11 +86,16 @@ void planned_head(const struct ls_search_options *options)
               cluster->accelerator.name, ls_bytes(cluster->accelerator.memory_bytes).text);
 }
 
-static void line_print(int number, const struct ls_search_plan *plan)
+static void line_print(const struct ls_search_options *options, int number,
+                       const struct ls_search_plan *plan)
 {
     const struct ls_forecast *f = &plan->forecast;
-    printf("%3d  %10s %9s %5.1f%% %6.1f%% %6.1f%% %6.1f%% %6.1f%% %11s  ", number,
-           seconds(f->step_s).text, count(f->tokens_per_s).text, 100 * f->mfu, 100 * f->bubble,
+    printf("%3d  ", number);
+    if (options->goal == LS_GOAL_COST)
+        printf("%12ld %10s ", (long)f->ranks * f->accelerators,
+               seconds(ls_search_value(options, f)).text);
+    printf("%10s %9s %5.1f%% %6.1f%% %6.1f%% %6.1f%% %6.1f%% %11s  ", seconds(f->step_s).text,
+           count(f->tokens_per_s).text, 100 * f->mfu, 100 * f->bubble,
            100 * f->exposed_s[LS_ACCOUNT_TP] / f->step_s,
            100 * f->exposed_s[LS_ACCOUNT_CP] / f->step_s,
            100 * (f->exposed_s[LS_ACCOUNT_SHARD] + f->exposed_s[LS_ACCOUNT_REPLICATE]) / f->step_s,
@@ -100,16 +105,17 @@ static void line_print(int number, const struct ls_search_plan *plan)
 
 void planned_list(const struct ls_search_options *options, const struct ls_search *search)
 {
-    printf("the best by %s\n  #      a step  tokens/s    MFU  bubble      tp      cp      dp    "
+    printf("the best by %s\n  #%s      a step  tokens/s    MFU  bubble      tp      cp      dp    "
            "  memory  layout\n",
-           ls_goal_name(options->goal));
+           ls_goal_name(options->goal),
+           options->goal == LS_GOAL_COST ? "  accelerators       cost" : "");
     for (int i = 0; i < search->count; i++)
-        line_print(i + 1, &search->plans[i]);
+        line_print(options, i + 1, &search->plans[i]);
     if (search->count < 2)
         return;
     const struct ls_forecast *best = &search->plans[0].forecast,
                              *second = &search->plans[1].forecast;
-    double more = 100 * ls_search_more(options, best, second);
+    double more = 100 * (ls_search_value(options, second) / ls_search_value(options, best) - 1);
     if (options->goal == LS_GOAL_COST)
         printf("\nthe second costs %.1f %% more\n", more);
     else if (options->goal == LS_GOAL_MEMORY)

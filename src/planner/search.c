@@ -42,7 +42,7 @@ static double value_of(const struct ls_search_options *options, double step_s, d
     }
 }
 
-static double plan_value(const struct ls_search_options *options, const struct ls_forecast *f)
+double ls_search_value(const struct ls_search_options *options, const struct ls_forecast *f)
 {
     return value_of(options, f->step_s, (double)f->ranks * f->accelerators, f->device_bytes);
 }
@@ -133,9 +133,9 @@ static void plan_insert(struct searching *s, const struct ls_forecast *forecast,
 {
     struct ls_search *search = s->search;
     struct ls_search_plan *plans = search->plans;
-    double value = plan_value(s->options, forecast);
+    double value = ls_search_value(s->options, forecast);
     int at = 0, old = listed(search, kind, forecast);
-    while (at < search->count && plan_value(s->options, &plans[at].forecast) <= value)
+    while (at < search->count && ls_search_value(s->options, &plans[at].forecast) <= value)
         at++;
     if (at == s->top || (old >= 0 && old < at))
         return;
@@ -172,8 +172,9 @@ static bool may_win(const struct searching *s, const struct candidate *c, enum w
     int rival = wish == BEST ? 0 : listed(search, c->kind, NULL);
     if (rival < 0)
         rival = s->top - 1;
-    return rival >= search->count || value_of(s->options, c->bound_s, accelerators_of(c), 0) <
-                                         plan_value(s->options, &search->plans[rival].forecast);
+    return rival >= search->count ||
+           value_of(s->options, c->bound_s, accelerators_of(c), 0) <
+               ls_search_value(s->options, &search->plans[rival].forecast);
 }
 
 static int candidate_try(struct searching *s, struct candidate *c, enum wish wish,
@@ -312,7 +313,8 @@ static int detail_try(struct searching *s, const struct ls_config *base, int at,
     int status = evaluate(s, &judgement, &forecast, error);
     struct ls_search_plan *plan = &s->search->plans[at];
     if (status || judgement != SIMULATED ||
-        plan_value(s->options, &forecast) >= 0.999 * plan_value(s->options, &plan->forecast))
+        ls_search_value(s->options, &forecast) >=
+            0.999 * ls_search_value(s->options, &plan->forecast))
         return status;
     plan->forecast = forecast;
     keys_write(s->config, plan->keys);
@@ -425,7 +427,7 @@ static int split_try(struct searching *s, struct ls_config *base, int at, struct
 static int by_value(const struct ls_search_options *options, const struct ls_search_plan *a,
                     const struct ls_search_plan *b)
 {
-    double x = plan_value(options, &a->forecast), y = plan_value(options, &b->forecast);
+    double x = ls_search_value(options, &a->forecast), y = ls_search_value(options, &b->forecast);
     return x < y ? -1 : x > y;
 }
 
@@ -580,12 +582,6 @@ void ls_search_release(struct ls_search *search)
 {
     free(search->plans);
     *search = (struct ls_search){0};
-}
-
-double ls_search_more(const struct ls_search_options *options, const struct ls_forecast *best,
-                      const struct ls_forecast *other)
-{
-    return plan_value(options, other) / plan_value(options, best) - 1;
 }
 
 /* ---- reasons --------------------------------------------------------------------------------- */

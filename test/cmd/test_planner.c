@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,31 @@ static void test_goals(void **state)
         assert_int_equal(program_run("", arguments, output), 0);
         if (!strstr(output, more[i][1]) || strstr(output, "% slower"))
             fail_msg("%s is missing in\n%s", more[i][1], output);
+    }
+}
+
+/* The list by cost shows what it is ordered by: accelerators in use times seconds of a step, from
+ * the least. No other list has these columns. */
+static void test_cost_is_listed(void **state)
+{
+    (void)state;
+    static char output[PROGRAM_OUTPUT_BYTES];
+    double before = 0;
+    int lines = 0;
+    assert_int_equal(program_run("", SMALL "parallel.schedule=1f1b --top 3", output), 0);
+    assert_null(strstr(output, "  accelerators "));
+    assert_int_equal(program_run("", SMALL "parallel.schedule=1f1b --goal cost --top 3", output),
+                     0);
+    const char *line = strstr(output, "  #  accelerators       cost      a step ");
+    assert_non_null(line);
+    while (lines < 3) {
+        double number, accelerators, cost, step;
+        line = strchr(line, '\n') + 1;
+        if (sscanf(line, "%lf %lf %lf s %lf s", &number, &accelerators, &cost, &step) != 4 ||
+            fabs(cost / (accelerators * step) - 1) > 1e-3 || cost < before || accelerators > 16)
+            fail_msg("%d: %.60s", lines, line);
+        before = cost;
+        lines++;
     }
 }
 
@@ -238,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shows_every_part),
         cmocka_unit_test(test_goals),
+        cmocka_unit_test(test_cost_is_listed),
         cmocka_unit_test_setup_teardown(test_writes_and_draws, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_legend_has_what_is_drawn, scratch_setup,
                                         scratch_teardown),

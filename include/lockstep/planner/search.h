@@ -78,9 +78,9 @@ void ls_search_release(struct ls_search *search);
 int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
                     struct ls_error *error);
 
-/* How much more of what the goal makes small `other` takes than `best`: 0.1 for 10 % more. */
-double ls_search_more(const struct ls_search_options *options, const struct ls_forecast *best,
-                      const struct ls_forecast *other);
+/* What the goal makes small, by which a list is ordered: seconds of a step, accelerator seconds of
+ * a step, or bytes. */
+double ls_search_value(const struct ls_search_options *options, const struct ls_forecast *forecast);
 /* Why `other` is slower than `best`: "12 % slower: 0.31 s more waits for tp, 0.10 s more bubble".
  */
 struct ls_reason {
