@@ -43,6 +43,7 @@ static struct thread_group *group_new(struct ls_world *world, const struct threa
         return NULL;
     group->world = world;
     group->size = group->handles = size;
+    group->left_first = -1;
     group->world_rank = calloc((size_t)size, sizeof *group->world_rank);
     group->taken = calloc((size_t)size, sizeof *group->taken);
     group->left = calloc((size_t)size, sizeof *group->left);

@@ -75,8 +75,8 @@ struct thread_group {
     int handles;     /* communicators that exist or are still to be taken */
     int *world_rank; /* [size] */
     bool *taken;     /* [size] the rank has its communicator */
-    int *left;       /* [size] the rank takes part no more: 1 the first that left, then 2, ... */
-    int left_count;
+    bool *left;      /* [size] the rank takes part no more */
+    int left_first;  /* the first of them; -1: all take part */
     struct thread_op *live, *spare;
 };
 

@@ -109,15 +109,6 @@ static void leaving_text(const struct thread_group *group, int rank, char *text,
              who->left ? who->reason : "it freed its communicator");
 }
 
-/* The rank that left first, of which others may have left; -1: all take part. */
-static int first_left(const struct thread_group *group)
-{
-    int rank = 0;
-    while (rank < group->size && group->left[rank] != 1)
-        rank++;
-    return rank < group->size ? rank : -1;
-}
-
 static struct thread_op *find(struct thread_group *group, const struct comm_call *call,
                               uint64_t sequence, int source, int target)
 {
@@ -206,7 +197,7 @@ static int post(struct thread_comm *self, const struct comm_call *call, void **o
     struct thread_op *op = find(group, call, sequence, source, target);
     if (self->base.timeout_s > world->timeout_s)
         world->timeout_s = self->base.timeout_s;
-    int left = collective ? first_left(group) : group->left[call->peer] ? call->peer : -1;
+    int left = collective ? group->left_first : group->left[call->peer] ? call->peer : -1;
     if (!op && left >= 0) {
         char text[sizeof op->text];
         leaving_text(group, left, text, sizeof text);
@@ -392,7 +383,9 @@ void comm_group_leave(struct thread_group *group, int rank)
 {
     if (group->left[rank])
         return;
-    group->left[rank] = ++group->left_count;
+    group->left[rank] = true;
+    if (group->left_first < 0)
+        group->left_first = rank;
     bool changed;
     do {
         changed = false;

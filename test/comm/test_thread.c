@@ -142,6 +142,16 @@ static bool has_left(struct ls_comm *comm, int rank)
     return left;
 }
 
+/* Whom the group has noted, without a look at its other ranks. */
+static int first_that_left(struct ls_comm *comm)
+{
+    struct thread_group *group = ((struct thread_comm *)comm)->group;
+    pthread_mutex_lock(&group->world->lock);
+    int first = group->left_first;
+    pthread_mutex_unlock(&group->world->lock);
+    return first;
+}
+
 /* Rank 2 returns. Where they come in turn, rank 1 calls when rank 2 has left, and leaves for that
  * reason; rank 0 calls after both. */
 static int body_one_returns(struct ls_comm *comm, void *user, struct ls_error *error)
@@ -149,9 +159,11 @@ static int body_one_returns(struct ls_comm *comm, void *user, struct ls_error *e
     const bool *in_turn = user;
     int rank = ls_comm_rank(comm);
     if (rank == 2)
-        return LS_OK;
+        return first_that_left(comm) < 0 ? LS_OK : LS_EDATA; /* the others wait for it */
     while (*in_turn && !has_left(comm, rank + 1))
         await_pause();
+    if (*in_turn && first_that_left(comm) != 2)
+        return ls_error_set(error, LS_EDATA, "rank %d left first", first_that_left(comm));
     return ls_barrier_at(comm, (struct ls_call_site){"late.c", 7}, error);
 }
 
