@@ -10,6 +10,7 @@ enum { RUN_MEMORY_BYTES_MAX = 256 << 20 };
 
 void chat_conversation_release(struct chat_conversation *c)
 {
+    chat_arena_release(&c->arena);
     json_decref(c->object);
 }
 
@@ -29,7 +30,8 @@ int chat_conversation_read(struct chat_conversation *c, const struct ls_chat *ch
 {
     json_error_t where;
     *c = (struct chat_conversation){.chat = chat,
-                                    .object = json_loadb(text, bytes, JSON_ALLOW_NUL, &where)};
+                                    .object = json_loadb(text, bytes, JSON_ALLOW_NUL, &where),
+                                    .arena = {.limit = RUN_MEMORY_BYTES_MAX}};
     if (!c->object && json_error_code(&where) == json_error_numeric_overflow) {
         c->object = ls_json_load(text, bytes, JSON_ALLOW_NUL, &where);
         c->rounded = true;
@@ -119,6 +121,24 @@ static void variables_set(struct chat_run *run, json_t *object, const char *cons
     }
 }
 
+/* The values of the first `count` messages, made once: no template changes them. */
+static int values_make(struct chat_conversation *c, int64_t count, struct ls_error *error)
+{
+    struct chat_run run = {.t = &c->chat->t,
+                           .rounded = c->rounded,
+                           .arena = c->arena,
+                           .error = error,
+                           .steps = 1 << 20};
+    struct chat_value messages = {.kind = CHAT_LIST, .list = &c->values};
+    for (int64_t i = c->values.count; i < count && !run.status; i++) {
+        struct chat_value message = message_value(&run, json_array_get(c->messages, (size_t)i));
+        if (!run.status)
+            chat_list_add(&run, messages, message);
+    }
+    c->arena = run.arena;
+    return run.status;
+}
+
 /* What transformers gives a template: messages (the first `count` of them), tools and documents,
  * which may be None, the special tokens, and what chat_template_kwargs has. */
 static void variables_make(struct chat_run *run, const struct chat_conversation *c, int64_t count,
@@ -129,8 +149,9 @@ static void variables_make(struct chat_run *run, const struct chat_conversation 
     struct chat_dict *to = &run->scope->variables;
     struct chat_value messages = chat_list_new(run);
     run->rounded = c->rounded;
-    for (int64_t i = 0; i < count && !run->status; i++)
-        chat_list_add(run, messages, message_value(run, json_array_get(c->messages, (size_t)i)));
+    if (!run->status)
+        *messages.list =
+            (struct chat_list){.items = c->values.items, .count = count, .room = count};
     for (int i = 0; others[i]; i++)
         chat_dict_set(run, to, chat_text_value(chat_string_of(others[i])), none);
     variables_set(run, c->chat->tokens, NULL);
@@ -146,8 +167,11 @@ int chat_conversation_render(struct chat_conversation *c, int64_t count, bool ge
                              struct ls_error *error)
 {
     struct chat_scope scope = {.outer = NULL};
+    int status = values_make(c, count, error);
+    if (status)
+        return status;
     struct chat_run run = {.t = &c->chat->t,
-                           .arena = {.limit = RUN_MEMORY_BYTES_MAX},
+                           .arena = {.limit = RUN_MEMORY_BYTES_MAX - c->arena.used},
                            .scope = &scope,
                            .error = error,
                            .steps = 1 << 20};

@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <stdarg.h>
+#include <string.h>
 #include <time.h>
 
 /* ---- memory (chat_memory.c) ----------------------------------------------------------------- */
@@ -48,6 +49,19 @@ struct chat_string {
     const char *bytes; /* UTF-8, not terminated */
     size_t count;
 };
+/* Names are compared all the time: most differ in their length, or in the first byte. */
+static inline bool chat_same(struct chat_string a, struct chat_string b)
+{
+    return a.count == b.count &&
+           (a.count == 0 || (a.bytes[0] == b.bytes[0] && memcmp(a.bytes, b.bytes, a.count) == 0));
+}
+static inline bool chat_string_is(struct chat_string string, const char *text)
+{
+    size_t i = 0;
+    while (i < string.count && text[i] && text[i] == string.bytes[i])
+        i++;
+    return i == string.count && !text[i];
+}
 struct chat_value {
     enum chat_kind kind;
     bool rounded; /* a number of JSON that has more digits than real */
@@ -160,8 +174,9 @@ enum {
 struct chat_node {
     enum chat_node_kind kind;
     enum chat_op op;
-    size_t at; /* of the template's text */
-    int depth; /* of the tree below: bounded */
+    size_t at;   /* of the template's text */
+    int depth;   /* of the tree below: bounded */
+    bool method; /* an attribute: what mappings have under that name is value */
     struct chat_value value;
     struct chat_string text;    /* a name */
     struct chat_string keyword; /* of an argument; empty: none */
@@ -270,7 +285,14 @@ struct chat_run {
 /* The first failure is kept; afterwards every value is undefined. */
 void chat_fail(struct chat_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Counts work; false, and a failure, where there was too much of it. */
-bool chat_spend(struct chat_run *run, int64_t steps);
+void chat_overspent(struct chat_run *run);
+static inline bool chat_spend(struct chat_run *run, int64_t steps)
+{
+    run->steps -= steps;
+    if (run->steps < 0)
+        chat_overspent(run);
+    return !run->status;
+}
 /* Spends for every byte of the strings that an operation is given: of its operands, and of a list's
  * items. Whoever calls an operator, a method, a filter, a test or a function spends so first, so
  * that the work of a template is bounded whatever the operation does with them. */
@@ -320,10 +342,18 @@ void chat_prefix_end(struct chat_run *run, const struct chat_saved *saved, int64
 /* ---- values (template_value.c, template_print.c) -------------------------------------------- */
 
 struct chat_string chat_string_of(const char *text);
-bool chat_string_is(struct chat_string string, const char *text);
-struct chat_value chat_text_value(struct chat_string text);
-struct chat_value chat_int_value(int64_t integer);
-struct chat_value chat_bool_value(bool value);
+static inline struct chat_value chat_text_value(struct chat_string text)
+{
+    return (struct chat_value){.kind = CHAT_STRING, .string = text};
+}
+static inline struct chat_value chat_int_value(int64_t integer)
+{
+    return (struct chat_value){.kind = CHAT_INT, .integer = integer};
+}
+static inline struct chat_value chat_bool_value(bool value)
+{
+    return (struct chat_value){.kind = CHAT_BOOL, .integer = value};
+}
 struct chat_value chat_list_new(struct chat_run *run);
 void chat_list_add(struct chat_run *run, struct chat_value list, struct chat_value item);
 /* Of a stream the first `count` elements are gone; of another list none. */
@@ -334,16 +364,38 @@ struct chat_value chat_listed(struct chat_run *run, struct chat_value list,
 struct chat_value chat_dict_new(struct chat_run *run);
 void chat_dict_set(struct chat_run *run, struct chat_dict *dict, struct chat_value key,
                    struct chat_value value);
-/* NULL: it has no such key. */
+/* NULL: it has no such key. The second is the first for a text. */
 const struct chat_value *chat_dict_get(struct chat_run *run, const struct chat_dict *dict,
                                        struct chat_value key);
+const struct chat_value *chat_dict_named(struct chat_run *run, const struct chat_dict *dict,
+                                         struct chat_string name);
 const char *chat_kind_name(struct chat_value value);
 /* Fails: a view or a stream is, or has, not what a list does. */
 void chat_no_list(struct chat_run *run, const char *what);
-bool chat_true(struct chat_value value);
+static inline bool chat_true(struct chat_value value)
+{
+    switch (value.kind) {
+    case CHAT_UNDEFINED:
+    case CHAT_NONE:
+        return false;
+    case CHAT_BOOL:
+    case CHAT_INT:
+        return value.integer != 0;
+    case CHAT_FLOAT:
+        return value.real != 0;
+    case CHAT_STRING:
+        return value.string.count > 0;
+    case CHAT_LIST:
+        return value.list->count > 0 || value.list->listing == CHAT_STREAM;
+    case CHAT_DICT:
+        return value.dict->count > 0 || value.dict->changes;
+    default:
+        return true;
+    }
+}
 /* None, or an absent key of null. */
 bool chat_none(struct chat_value value);
-bool chat_equal(struct chat_run *run, struct chat_value a, struct chat_value b);
+bool chat_equal(struct chat_run *run, const struct chat_value *a, const struct chat_value *b);
 /* < 0, 0 or > 0; a failure where they have no order. */
 int chat_order(struct chat_run *run, struct chat_value a, struct chat_value b);
 /* By their keys; equal ones stay in their order. */
@@ -354,10 +406,13 @@ bool chat_contains(struct chat_run *run, struct chat_value list, struct chat_val
 struct chat_list *chat_items(struct chat_run *run, struct chat_value value);
 /* Elements, or characters; a failure for what has no length. */
 int64_t chat_length(struct chat_run *run, struct chat_value value);
-/* from[key], and from.name, which of a mapping is a method rather than a key of that name. */
+/* Whether mappings have a method of that name; *method is its value, undefined if it is none. */
+bool chat_mapping_method(struct chat_string name, struct chat_value *method);
+/* from[key], and of a CHAT_ATTRIBUTE from.name, which of a mapping is a method rather than a key of
+ * that name. */
 struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct chat_value key);
-struct chat_value chat_attribute(struct chat_run *run, struct chat_value from,
-                                 struct chat_string name);
+struct chat_value chat_attribute(struct chat_run *run, const struct chat_value *from,
+                                 const struct chat_node *node);
 struct chat_value chat_slice(struct chat_run *run, struct chat_value from,
                              const struct chat_value bounds[3]);
 struct chat_value chat_binary(struct chat_run *run, enum chat_op op, struct chat_value a,
@@ -435,8 +490,10 @@ struct ls_chat {
 struct chat_conversation {
     const struct ls_chat *chat;
     json_t *object, *messages;
-    bool rounded;  /* an integer is too large for int64, and its last digits are lost */
-    int64_t steps; /* of all that was rendered */
+    bool rounded;            /* an integer is too large for int64, and its last digits are lost */
+    int64_t steps;           /* of all that was rendered */
+    struct chat_arena arena; /* of values, which every rendering has */
+    struct chat_list values; /* of the first messages, as many as were rendered */
 };
 /* Call chat_conversation_release whatever this returns. */
 int chat_conversation_read(struct chat_conversation *c, const struct ls_chat *chat,

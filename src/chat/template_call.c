@@ -573,14 +573,20 @@ static value operand(struct chat_run *run, const struct chat_arguments *argument
     return (value){0};
 }
 
+static bool equal_to(struct chat_run *run, value self, const struct chat_arguments *arguments)
+{
+    value other = operand(run, arguments);
+    return chat_equal(run, &self, &other);
+}
+
 FUNCTION(test_equal)
 {
-    return chat_bool_value(chat_equal(run, self, operand(run, arguments)));
+    return chat_bool_value(equal_to(run, self, arguments));
 }
 
 FUNCTION(test_unequal)
 {
-    return chat_bool_value(!chat_equal(run, self, operand(run, arguments)));
+    return chat_bool_value(!equal_to(run, self, arguments));
 }
 
 FUNCTION(test_in)
@@ -590,8 +596,8 @@ FUNCTION(test_in)
 
 static value remainder_is(struct chat_run *run, value self, value divisor, int64_t is)
 {
-    value left = chat_binary(run, CHAT_MODULO, self, divisor);
-    return chat_bool_value(chat_equal(run, left, chat_int_value(is)));
+    value left = chat_binary(run, CHAT_MODULO, self, divisor), right = chat_int_value(is);
+    return chat_bool_value(chat_equal(run, &left, &right));
 }
 
 FUNCTION(test_odd)

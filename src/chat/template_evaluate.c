@@ -11,8 +11,7 @@ static struct chat_value undefined(struct chat_string name)
 static struct chat_value name_value(struct chat_run *run, struct chat_string name)
 {
     for (struct chat_scope *scope = run->scope; scope && !run->status; scope = scope->outer) {
-        const struct chat_value *value =
-            chat_dict_get(run, &scope->variables, chat_text_value(name));
+        const struct chat_value *value = chat_dict_named(run, &scope->variables, name);
         if (value)
             return *value;
     }
@@ -24,7 +23,7 @@ static struct chat_value name_value(struct chat_run *run, struct chat_string nam
 static void arguments_read(struct chat_run *run, const struct chat_node *node,
                            struct chat_arguments *arguments)
 {
-    *arguments = (struct chat_arguments){0};
+    arguments->count = arguments->positional = 0;
     for (const struct chat_node *each = node->list; each && !run->status; each = each->next) {
         int i = arguments->count++;
         arguments->keyword[i] = each->keyword;
@@ -52,10 +51,10 @@ static struct chat_value made(struct chat_run *run, const struct chat_node *node
     return out;
 }
 
-static bool compared(struct chat_run *run, enum chat_op op, struct chat_value a,
-                     struct chat_value b)
+static bool compared(struct chat_run *run, enum chat_op op, const struct chat_value sides[2])
 {
-    if (!chat_spend_operands(run, (struct chat_value[]){a, b}, 2))
+    const struct chat_value *a = &sides[0], *b = &sides[1];
+    if (!chat_spend_operands(run, sides, 2))
         return false;
     switch (op) {
     case CHAT_EQUAL:
@@ -63,31 +62,33 @@ static bool compared(struct chat_run *run, enum chat_op op, struct chat_value a,
     case CHAT_UNEQUAL:
         return !chat_equal(run, a, b);
     case CHAT_IN:
-        return chat_contains(run, b, a);
+        return chat_contains(run, *b, *a);
     case CHAT_NOT_IN:
-        return !chat_contains(run, b, a);
+        return !chat_contains(run, *b, *a);
     case CHAT_LESS:
-        return chat_order(run, a, b) < 0;
+        return chat_order(run, *a, *b) < 0;
     case CHAT_LESS_EQUAL:
-        return chat_order(run, a, b) <= 0;
+        return chat_order(run, *a, *b) <= 0;
     case CHAT_MORE:
-        return chat_order(run, a, b) > 0;
+        return chat_order(run, *a, *b) > 0;
     default:
-        return chat_order(run, a, b) >= 0;
+        return chat_order(run, *a, *b) >= 0;
     }
 }
 
 /* a < b < c: as a < b and b < c. */
 static struct chat_value comparison(struct chat_run *run, const struct chat_node *node)
 {
-    struct chat_value left = chat_evaluate(run, node->first);
+    struct chat_value sides[2];
     bool holds = true;
+    sides[0] = chat_evaluate(run, node->first);
     for (const struct chat_node *each = node->list; each && holds && !run->status;
          each = each->next) {
-        struct chat_value right = chat_evaluate(run, each->first);
+        sides[1] = chat_evaluate(run, each->first);
         run->at = each->at;
-        holds = compared(run, each->op, left, right);
-        left = right;
+        holds = compared(run, each->op, sides);
+        if (each->next)
+            sides[0] = sides[1];
     }
     return chat_bool_value(holds);
 }
@@ -125,7 +126,7 @@ static struct chat_value part(struct chat_run *run, const struct chat_node *node
         return from;
     if (node->kind == CHAT_ATTRIBUTE) {
         run->at = node->at;
-        return run->status ? from : chat_attribute(run, from, node->text);
+        return run->status ? from : chat_attribute(run, &from, node);
     }
     if (node->kind == CHAT_ITEM) {
         struct chat_value key = chat_evaluate(run, node->second);
@@ -160,9 +161,10 @@ static struct chat_value operation(struct chat_run *run, const struct chat_node 
 struct chat_value chat_evaluate(struct chat_run *run, const struct chat_node *node)
 {
     struct chat_value value = chat_evaluate_open(run, node);
-    if (value.open || value.kind == CHAT_LOOP)
+    if (value.open || value.kind == CHAT_LOOP) {
         chat_open_least(run, CHAT_OPEN_ALL);
-    value.open = false;
+        value.open = false;
+    }
     return value;
 }
 

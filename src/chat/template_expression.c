@@ -243,6 +243,7 @@ static struct chat_node *parse_member(struct chat_parser *p, struct chat_node *f
     if (!node)
         return NULL;
     node->text = name.text;
+    node->method = chat_mapping_method(name.text, &node->value);
     if (call && !chat_method_known(name.text)) {
         p->token = name;
         fail_at_token(p, "the method");

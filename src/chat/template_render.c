@@ -25,12 +25,9 @@ void chat_fail(struct chat_run *run, const char *format, ...)
     va_end(list);
 }
 
-bool chat_spend(struct chat_run *run, int64_t steps)
+void chat_overspent(struct chat_run *run)
 {
-    run->steps -= steps;
-    if (run->steps < 0)
-        chat_fail(run, "the template takes more than %d steps", CHAT_STEPS_MAX);
-    return !run->status;
+    chat_fail(run, "the template takes more than %d steps", CHAT_STEPS_MAX);
 }
 
 bool chat_spend_operands(struct chat_run *run, const struct chat_value *operands, int count)

@@ -8,11 +8,6 @@ struct chat_string chat_string_of(const char *text)
     return (struct chat_string){text, strlen(text)};
 }
 
-bool chat_string_is(struct chat_string string, const char *text)
-{
-    return string.count == strlen(text) && memcmp(string.bytes, text, string.count) == 0;
-}
-
 size_t chat_character(struct chat_string text)
 {
     unsigned char first = (unsigned char)text.bytes[0];

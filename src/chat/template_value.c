@@ -6,21 +6,6 @@
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-struct chat_value chat_text_value(struct chat_string text)
-{
-    return (struct chat_value){.kind = CHAT_STRING, .string = text};
-}
-
-struct chat_value chat_int_value(int64_t integer)
-{
-    return (struct chat_value){.kind = CHAT_INT, .integer = integer};
-}
-
-struct chat_value chat_bool_value(bool value)
-{
-    return (struct chat_value){.kind = CHAT_BOOL, .integer = value};
-}
-
 struct chat_value chat_list_new(struct chat_run *run)
 {
     struct chat_list *list = chat_take(run, sizeof *list);
@@ -82,11 +67,33 @@ struct chat_value chat_dict_new(struct chat_run *run)
     return dict ? (struct chat_value){.kind = CHAT_DICT, .dict = dict} : (struct chat_value){0};
 }
 
+/* The entry of a text: what scopes and messages are asked for all the time. Spends what comparing
+ * it with each key before would (chat_equal). */
+static inline struct chat_entry *entry_named(struct chat_run *run, const struct chat_dict *dict,
+                                             struct chat_string name)
+{
+    struct chat_entry *each = dict->entries;
+    const int64_t count = dict->count;
+    int64_t i = 0, compared = 0;
+    for (; i < count; i++, each++) {
+        if (each->key.kind != CHAT_STRING || each->key.string.count != name.count)
+            continue;
+        compared++;
+        if (chat_same(each->key.string, name))
+            break;
+    }
+    const bool found = i < count;
+    return chat_spend(run, 2 * (i + found) + compared * (int64_t)(name.count / 64)) && found ? each
+                                                                                             : NULL;
+}
+
 static struct chat_entry *entry_find(struct chat_run *run, const struct chat_dict *dict,
                                      struct chat_value key)
 {
+    if (key.kind == CHAT_STRING)
+        return entry_named(run, dict, key.string);
     for (int64_t i = 0; i < dict->count && chat_spend(run, 1); i++)
-        if (chat_equal(run, dict->entries[i].key, key))
+        if (chat_equal(run, &dict->entries[i].key, &key))
             return &dict->entries[i];
     return NULL;
 }
@@ -122,6 +129,13 @@ const struct chat_value *chat_dict_get(struct chat_run *run, const struct chat_d
     return entry ? &entry->value : NULL;
 }
 
+const struct chat_value *chat_dict_named(struct chat_run *run, const struct chat_dict *dict,
+                                         struct chat_string name)
+{
+    const struct chat_entry *entry = entry_named(run, dict, name);
+    return entry ? &entry->value : NULL;
+}
+
 /* ---- what they are -------------------------------------------------------------------------- */
 
 const char *chat_kind_name(struct chat_value value)
@@ -130,28 +144,6 @@ const char *chat_kind_name(struct chat_value value)
                                         "string",          "list", "mapping", "loop",    "macro",
                                         "function"};
     return names[value.kind];
-}
-
-bool chat_true(struct chat_value value)
-{
-    switch (value.kind) {
-    case CHAT_UNDEFINED:
-    case CHAT_NONE:
-        return false;
-    case CHAT_BOOL:
-    case CHAT_INT:
-        return value.integer != 0;
-    case CHAT_FLOAT:
-        return value.real != 0;
-    case CHAT_STRING:
-        return value.string.count > 0;
-    case CHAT_LIST:
-        return value.list->count > 0 || value.list->listing == CHAT_STREAM;
-    case CHAT_DICT:
-        return value.dict->count > 0 || value.dict->changes;
-    default:
-        return true;
-    }
 }
 
 bool chat_none(struct chat_value value)
@@ -175,43 +167,44 @@ static bool equal_dicts(struct chat_run *run, const struct chat_dict *a, const s
     bool equal = a->count == b->count;
     for (int64_t i = 0; i < a->count && equal && !run->status; i++) {
         const struct chat_value *other = chat_dict_get(run, b, a->entries[i].key);
-        equal = other && chat_equal(run, a->entries[i].value, *other);
+        equal = other && chat_equal(run, &a->entries[i].value, other);
     }
     return equal;
 }
 
-static bool equal_within(struct chat_run *run, struct chat_value a, struct chat_value b)
+static bool equal_within(struct chat_run *run, const struct chat_value *a,
+                         const struct chat_value *b)
 {
     bool equal = false;
-    if (a.kind == CHAT_DICT) {
-        equal = a.dict == b.dict || (!a.dict->changes && equal_dicts(run, a.dict, b.dict));
-    } else if (a.kind == CHAT_LIST) {
-        if (a.list == b.list || a.list->listing == CHAT_STREAM)
-            return a.list == b.list;
-        equal = a.list->count == b.list->count && a.list->listing == b.list->listing;
-        for (int64_t i = 0; equal && i < a.list->count && !run->status; i++)
-            equal = chat_equal(run, a.list->items[i], b.list->items[i]);
+    if (a->kind == CHAT_DICT) {
+        equal = a->dict == b->dict || (!a->dict->changes && equal_dicts(run, a->dict, b->dict));
+    } else if (a->kind == CHAT_LIST) {
+        if (a->list == b->list || a->list->listing == CHAT_STREAM)
+            return a->list == b->list;
+        equal = a->list->count == b->list->count && a->list->listing == b->list->listing;
+        for (int64_t i = 0; equal && i < a->list->count && !run->status; i++)
+            equal = chat_equal(run, &a->list->items[i], &b->list->items[i]);
     }
     return equal;
 }
 
-bool chat_equal(struct chat_run *run, struct chat_value a, struct chat_value b)
+bool chat_equal(struct chat_run *run, const struct chat_value *a, const struct chat_value *b)
 {
     double x, y;
     if (!chat_spend(run, 1))
         return false;
-    if (whole(a) && whole(b))
-        return a.integer == b.integer;
-    if (number(a, &x) && number(b, &y))
+    if (a->kind == CHAT_STRING && b->kind == CHAT_STRING)
+        return a->string.count == b->string.count &&
+               chat_spend(run, (int64_t)a->string.count / 64) && chat_same(a->string, b->string);
+    if (whole(*a) && whole(*b))
+        return a->integer == b->integer;
+    if (number(*a, &x) && number(*b, &y))
         return x == y;
-    if (a.kind != b.kind)
-        return chat_none(a) && chat_none(b);
-    if (a.kind == CHAT_STRING)
-        return a.string.count == b.string.count && chat_spend(run, (int64_t)a.string.count / 64) &&
-               memcmp(a.string.bytes, b.string.bytes, a.string.count) == 0;
-    if (a.kind == CHAT_LOOP || a.kind == CHAT_MACRO_VALUE || a.kind == CHAT_CALLABLE)
-        return a.kind != CHAT_CALLABLE && a.loop == b.loop;
-    if (a.kind != CHAT_LIST && a.kind != CHAT_DICT)
+    if (a->kind != b->kind)
+        return chat_none(*a) && chat_none(*b);
+    if (a->kind == CHAT_LOOP || a->kind == CHAT_MACRO_VALUE || a->kind == CHAT_CALLABLE)
+        return a->kind != CHAT_CALLABLE && a->loop == b->loop;
+    if (a->kind != CHAT_LIST && a->kind != CHAT_DICT)
         return true;
     if (++run->depth > CHAT_DEPTH_MAX)
         chat_fail(run, "values are nested more than %d deep", CHAT_DEPTH_MAX);
@@ -260,7 +253,7 @@ static bool listed(struct chat_run *run, struct chat_list *list, struct chat_val
     bool found = false;
     int64_t i = 0;
     while (i < list->count && !found)
-        found = chat_equal(run, list->items[i++], item);
+        found = chat_equal(run, &list->items[i++], &item);
     chat_list_pass(run, list, i);
     return found;
 }
@@ -325,16 +318,26 @@ int64_t chat_length(struct chat_run *run, struct chat_value value)
     }
 }
 
-/* Of the messages: what their end says. */
-static void loop_looks_ahead(struct chat_run *run, const struct chat_loop *loop,
-                             struct chat_string name)
+enum member { INDEX, INDEX0, FIRST, PREVIOUS, NEXT, LAST, LENGTH, BACK, BACK0, MEMBERS };
+
+static enum member member_find(struct chat_string name)
 {
-    const bool one = chat_string_is(name, "last") || chat_string_is(name, "nextitem");
-    const bool all = chat_string_is(name, "length") || chat_string_is(name, "revindex") ||
-                     chat_string_is(name, "revindex0");
+    static const char *const names[MEMBERS] = {"index",    "index0",   "first",
+                                               "previtem", "nextitem", "last",
+                                               "length",   "revindex", "revindex0"};
+    int m = 0;
+    while (m < MEMBERS && !chat_string_is(name, names[m]))
+        m++;
+    return (enum member)m;
+}
+
+/* Of the messages: what their end says. */
+static void loop_looks_ahead(struct chat_run *run, const struct chat_loop *loop, enum member member)
+{
+    const bool one = member == LAST || member == NEXT;
     if (loop->open && one && loop->index + 1 < loop->count)
         chat_open_least(run, loop->open_from + loop->index + 2);
-    else if (loop->open && (one || all))
+    else if (loop->open && (one || (member >= LENGTH && member < MEMBERS)))
         chat_open_least(run, CHAT_OPEN_ALL);
 }
 
@@ -342,22 +345,28 @@ static struct chat_value loop_member(struct chat_run *run, const struct chat_loo
                                      struct chat_string name)
 {
     const int64_t i = loop->index, left = loop->count - 1 - i;
-    loop_looks_ahead(run, loop, name);
-    const struct {
-        const char *name;
-        struct chat_value value;
-    } members[] = {
-        {"index", chat_int_value(i + 1)},        {"index0", chat_int_value(i)},
-        {"first", chat_bool_value(i == 0)},      {"last", chat_bool_value(left == 0)},
-        {"length", chat_int_value(loop->count)}, {"revindex", chat_int_value(left + 1)},
-        {"revindex0", chat_int_value(left)},
-    };
-    for (size_t m = 0; m < sizeof members / sizeof *members; m++)
-        if (chat_string_is(name, members[m].name))
-            return members[m].value;
-    bool before = chat_string_is(name, "previtem"), behind = chat_string_is(name, "nextitem");
-    if ((before && i > 0) || (behind && left > 0))
-        return loop->items[before ? i - 1 : i + 1];
+    const enum member member = member_find(name);
+    loop_looks_ahead(run, loop, member);
+    switch (member) {
+    case INDEX:
+        return chat_int_value(i + 1);
+    case INDEX0:
+        return chat_int_value(i);
+    case FIRST:
+        return chat_bool_value(i == 0);
+    case LAST:
+        return chat_bool_value(left == 0);
+    case LENGTH:
+        return chat_int_value(loop->count);
+    case BACK:
+        return chat_int_value(left + 1);
+    case BACK0:
+        return chat_int_value(left);
+    default:
+        break;
+    }
+    if ((member == PREVIOUS && i > 0) || (member == NEXT && left > 0))
+        return loop->items[member == PREVIOUS ? i - 1 : i + 1];
     return (struct chat_value){.kind = CHAT_UNDEFINED, .string = name};
 }
 
@@ -371,8 +380,7 @@ static const struct {
     {"clear", true},  {"pop", true},   {"popitem", true}, {"setdefault", true}, {"update", true},
 };
 
-/* Whether a mapping has a method of that name; *method is its value, undefined if it has none. */
-static bool method_find(struct chat_string name, struct chat_value *method)
+bool chat_mapping_method(struct chat_string name, struct chat_value *method)
 {
     *method = (struct chat_value){.kind = CHAT_UNDEFINED, .string = name};
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
@@ -384,16 +392,32 @@ static bool method_find(struct chat_string name, struct chat_value *method)
     return false;
 }
 
-struct chat_value chat_attribute(struct chat_run *run, struct chat_value from,
-                                 struct chat_string name)
+/* The value of a key that a mapping does not have. */
+static struct chat_value absent(struct chat_run *run, const struct chat_dict *dict,
+                                struct chat_value key, struct chat_value none)
 {
-    struct chat_value method;
-    if (from.kind == CHAT_DICT && !from.dict->changes && method_find(name, &method))
-        return method;
-    if (from.kind == CHAT_MACRO_VALUE)
+    none.null = dict->nulls && listed(run, dict->nulls, key);
+    return none;
+}
+
+struct chat_value chat_attribute(struct chat_run *run, const struct chat_value *from,
+                                 const struct chat_node *node)
+{
+    struct chat_string name = node->text;
+    if (from->kind == CHAT_DICT) {
+        if (node->method && !from->dict->changes)
+            return node->value;
+        const struct chat_value *value = chat_dict_named(run, from->dict, name);
+        return value ? *value
+                     : absent(run, from->dict, chat_text_value(name),
+                              (struct chat_value){.kind = CHAT_UNDEFINED, .string = name});
+    }
+    if (from->kind == CHAT_LOOP)
+        return loop_member(run, from->loop, name);
+    if (from->kind == CHAT_MACRO_VALUE)
         chat_fail(run, "the attribute \"%.*s\" of a macro is not supported",
                   (int)ls_min((int64_t)name.count, 60), name.bytes);
-    return chat_item(run, from, chat_text_value(name));
+    return chat_item(run, *from, chat_text_value(name));
 }
 
 struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct chat_value key)
@@ -404,9 +428,8 @@ struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct
     if (from.kind == CHAT_DICT) {
         const struct chat_value *value = chat_dict_get(run, from.dict, key);
         if (!value && key.kind == CHAT_STRING && !from.dict->changes)
-            method_find(key.string, &none);
-        none.null = !value && from.dict->nulls && listed(run, from.dict->nulls, key);
-        return value ? *value : none;
+            chat_mapping_method(key.string, &none);
+        return value ? *value : absent(run, from.dict, key, none);
     }
     if (from.kind == CHAT_LOOP && key.kind == CHAT_STRING)
         return loop_member(run, from.loop, key.string);

@@ -442,6 +442,33 @@ static void test_long(void **state)
     free(conversation);
 }
 
+/* The messages are read from JSON once, however many renderings there are. */
+static void test_values_are_made_once(void **state)
+{
+    (void)state;
+    char *template = scratch_read("test/chat/golden/qwen3.jinja", NULL);
+    char *conversation = long_conversation(50, 1000);
+    struct ls_chat *chat = chat_of(template);
+    struct ls_chat_text text = {0};
+    struct ls_error error = {0};
+    struct chat_conversation c;
+    assert_int_equal(chat_conversation_read(&c, chat, conversation, strlen(conversation), &error),
+                     LS_OK);
+    assert_int_equal(chat_conversation_render(&c, 100, false, NULL, &text, &error), LS_OK);
+    const struct chat_value *items = c.values.items;
+    size_t used = c.arena.used;
+    for (int64_t count = 100; count > 0; count--)
+        assert_int_equal(chat_conversation_render(&c, count, true, NULL, &text, &error), LS_OK);
+    assert_ptr_equal(c.values.items, items);
+    assert_int_equal(c.values.count, 100);
+    assert_int_equal(c.arena.used, used);
+    ls_chat_text_release(&text);
+    chat_conversation_release(&c);
+    ls_chat_free(chat);
+    free(conversation);
+    free(template);
+}
+
 /* A template that looks at all messages is rendered for each turn, within a bound. */
 static void test_bound(void **state)
 {
@@ -466,9 +493,8 @@ static void test_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_drawn),
-        cmocka_unit_test(test_families),
-        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_drawn), cmocka_unit_test(test_families),
+        cmocka_unit_test(test_long),  cmocka_unit_test(test_values_are_made_once),
         cmocka_unit_test(test_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
