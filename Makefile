@@ -176,7 +176,7 @@ $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_t
 COMMAND_TESTS := $(BUILD)/test/cmd/test_progress $(BUILD)/test/cmd/test_hang
 $(COMMAND_TESTS): $(filter-out $(BUILD)/cmd/main.o,$(COMMANDS:%.c=$(BUILD)/%.o))
 $(COMMAND_TESTS): private LDLIBS := $(BUILD)/liblockstep.a $(LDLIBS)
-$(BUILD)/test/cmd/test_progress: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_meter)
+$(BUILD)/test/cmd/test_progress: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_meter dnnl_primitive_execute)
 $(BUILD)/test/cmd/test_hang: private LDFLAGS_BASE += $(call wrap,train_late_grace)
 # This one moves a run's folder under it.
 $(BUILD)/test/train/test_moved: private LDFLAGS_BASE += $(call wrap,open fopen mkdir rename renameat2 fsync)

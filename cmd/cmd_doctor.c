@@ -33,6 +33,7 @@ int cmd_doctor(const struct cmd_args *args, struct ls_error *error)
 {
     (void)args, (void)error;
     struct doctor doctor = {0};
+    cmd_progress_begin(); /* of the products that it measures */
     printf("lockstep %s (commit %s, numerics.version %d)\n", ls_version(), ls_commit(),
            LS_NUMERICS_VERSION);
     doctor_processor(&doctor);

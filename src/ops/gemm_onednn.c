@@ -1,5 +1,6 @@
 /* What the machine can do: the rate of one large product by oneDNN. The only file that knows its
  * interface (2.x; Debian 12 has 2.6). */
+#include <lockstep/base/meter.h>
 #include <lockstep/ops.h>
 
 #include <omp.h>
@@ -86,7 +87,7 @@ static dnnl_status_t yardstick_measure(struct yardstick *y, double *seconds)
             status = dnnl_stream_wait(y->stream);
         if (status != dnnl_success)
             return status;
-        ls_progress();
+        ls_meter("products", ls_min(run + 1, RUNS_LEAST), RUNS_LEAST);
         double spent = ls_now_s() - begin;
         if (run == 1 || (run > 1 && spent < best))
             best = spent;

@@ -66,7 +66,7 @@ void ls_gemm_reference(const struct ls_gemm *gemm);
 /* Local. The machine's own limit, as a yardstick: the rate, in floating-point operations a second,
  * of one large square product by oneDNN with its best instruction set on ops->threads threads, the
  * best of several runs. bf16 on a machine without instructions for it is the better of its rate and
- * float32's; fp16 is float32's. Takes about 0.2 s and allocates (and frees) three matrices. */
+ * float32's; fp16 is float32's. Takes 0.2 s or more, tells a meter, and has three matrices. */
 int ls_gemm_peak(struct ls_ops *ops, enum ls_dtype dtype, double *flops_per_s,
                  struct ls_error *error);
 
