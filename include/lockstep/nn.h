@@ -28,6 +28,7 @@
 #include <lockstep/dtensor.h>
 #include <lockstep/ops.h>
 #include <lockstep/parallel/context.h>
+#include <lockstep/parallel/param.h>
 #include <lockstep/parallel/tensor.h>
 
 #ifdef __cplusplus
@@ -233,79 +234,8 @@ struct ls_part {
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-enum { LS_PARAM_NAME_MAX = 63 };
-enum ls_init { LS_INIT_ZERO, LS_INIT_ONE, LS_INIT_NORMAL };
+/* struct ls_params and what is in it: lockstep/parallel/param.h. */
 
-/* One parameter as this rank holds it when it is whole over data parallel: [rows, cols] are rows
- * [first_row, first_row + rows) and columns [first_col, first_col + cols) of the model's. */
-struct ls_param {
-    char name[LS_PARAM_NAME_MAX + 1]; /* "h.0.attn.q.weight" */
-    int64_t rows, cols;               /* a vector has rows == 1 */
-    int64_t global_rows, global_cols;
-    int64_t first_row, first_col;
-    bool owned;     /* where several ranks hold the same part, the one that answers for it: in
-                     * norms, hashes and checkpoints */
-    int unit;       /* index in params.units */
-    int64_t offset; /* of element (0, 0) in its unit */
-    int region;     /* of the gradient; -1: it takes none */
-    int64_t region_offset;
-    bool frozen; /* not trained: it has no gradient and no optimizer states. One that is read in one
-                  * product with others that are trained has room for a gradient */
-    bool adapts; /* of an adapter */
-    /* Its adapters, by index; 0: none. One A may serve several matrices. */
-    int lora_a, lora_b;
-    bool matrix; /* read in the compute type; vectors (norms, biases) are read in float32 */
-    bool hidden; /* a matrix of a block: neither a table nor a vector */
-    bool decay;  /* weight decay: matrices, not norms and biases */
-    enum ls_init init;
-    float init_std;
-    /* Of a hidden matrix: the tiles that a contraction over its columns, as far as held here, is
-     * summed in (S2; 1 where tp does not cut it), and where its scales [rows, tiles] are among its
-     * unit's, which int8 has. */
-    int64_t tiles, first_scale;
-    int64_t live_rows; /* rows of the whole model's parameter that are trained: padding of the
-                        * vocabulary is not, and stays zero */
-    /* Who holds which rows and columns of it: set by ls_layout_params (lockstep/plan.h). */
-    struct ls_dtensor_spec spec;
-};
-
-/* The parameters of one layer: a flat range of elements, matrices first, then vectors. What ZeRO
- * gathers and frees at once. */
-struct ls_unit {
-    int layer;
-    int64_t elements, matrix_elements; /* matrix_elements is a multiple of 16 */
-    int first_param, param_count;
-    int64_t scales; /* of its hidden matrices in int8 */
-};
-
-/* Gradients come in regions: a region is written at one moment of the backward and is final after
- * it. Every unit's parameters form one region, but the head's matrix, whose gradient the head's
- * forward makes, is one of its own. Where the head is the embedding table and both layers are held
- * here, the table's use has a place in the embedding layer's region (the optimizer adds the two).
- */
-struct ls_region {
-    int64_t elements;
-    int layer; /* whose backward or (head_region) forward writes it */
-};
-
-struct ls_params {
-    struct ls_param *list; /* unit by unit, in the order of offsets */
-    int count;
-    struct ls_unit *units; /* of the layers held, ascending; a layer without parameters has none */
-    int unit_count;
-    struct ls_region *regions;
-    int region_count;
-    int64_t elements; /* of all units */
-    int64_t weights;  /* values of the part held here, */
-    int64_t trained;  /* and those of them that are trained */
-    int tied_param;   /* the table that is also the head, where both layers are held: -1 if not */
-    int shared_param; /* the tied table where only one of its two layers is held: -1 if not. The
-                       * first and the last stage add their gradients of it and update it alike */
-    int head_region;  /* of the head's matrix, -1 where it is not held, or frozen */
-    int tied_region;  /* where the embedding layer's gradient of a table that is tied_param
-                       * goes: element 0 at tied_offset; -1 where there is none */
-    int64_t tied_offset;
-};
 /* part NULL: the whole model. LS_ELAYOUT where tp does not share the model (ls_model_admits_tp). */
 int ls_params_init(struct ls_params *params, const struct ls_model_config *config,
                    const struct ls_numerics *numerics, const struct ls_part *part,
@@ -404,8 +334,9 @@ struct ls_micro_batch {
 
 /* Where the weight gradients of one micro-batch go. */
 struct ls_gradient {
-    float *flat;       /* of the region, index = region_offset */
-    float *table;      /* embedding layer: flat + tied_offset; NULL where tied_param is -1 */
+    float *flat;       /* of the region, index = gradient.offset of a parameter */
+    float *table;      /* embedding layer: of a tied table, index 0 at its second.offset; NULL
+                        * where it has none */
     enum ls_onto onto; /* what is there: nothing yet, leaves before this micro-batch's, or (SUM's
                         * and CHAIN's difference) an earlier part of its one leaf */
 };

@@ -467,7 +467,8 @@ static void parameters_bind(const struct ls_model *model, const struct layer *la
     const struct step *step = s->step;
     s->weight = param_of_role(model, layer, step->weight);
     s->bias = param_of_role(model, layer, step->bias);
-    s->trains = (s->weight && s->weight->region >= 0) || (s->bias && s->bias->region >= 0);
+    s->trains = (s->weight && s->weight->gradient.region >= 0) ||
+                (s->bias && s->bias->gradient.region >= 0);
     for (const struct parameter *p = layer->program->parameters; step->weight && p->role; p++)
         s->stacked += !strcmp(p->role, step->weight) && parameter_present(p, &model->config);
     bool linear = step->kind == &step_column || step->kind == &step_row;

@@ -142,7 +142,7 @@ struct ls_arena run_work(const struct layer_run *run, const struct bound_step *s
 
 float *run_gradient(const struct layer_run *run, const struct ls_param *param)
 {
-    return param->region < 0 ? NULL : run->gradient->flat + param->region_offset;
+    return param->gradient.region < 0 ? NULL : run->gradient->flat + param->gradient.offset;
 }
 
 /* ---- an input that is kept in shares --------------------------------------------------------- */

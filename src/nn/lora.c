@@ -308,14 +308,14 @@ static int pair_gradients(const struct layer_run *run, const struct bound_step *
     struct ls_model *model = run->model;
     struct ls_token_sum sum = rows_sum(run->rows, run->gradient->onto);
     int status = LS_OK;
-    if (pair->a->region >= 0) {
+    if (pair->a->gradient.region >= 0) {
         struct ls_gemm gemm = model_weight_gradient(model, &sum, model->config.lora.rank, pair->a,
                                                     v, x, run_gradient(run, pair->a));
         status = ls_gemm_run(run->ops, &gemm, run->error);
     }
     for (int i = pair->first; i < pair->end && !status; i++) {
         const struct ls_param *b = b_of(run, s, i);
-        if (b->region < 0)
+        if (b->gradient.region < 0)
             continue;
         const char *from = dy + (size_t)rows_before(s, i) * model_act_bytes(model);
         struct ls_gemm gemm =

@@ -16,7 +16,8 @@ struct builder {
     const struct program *program; /* of its layer */
     const char *role;              /* of the parameter before */
     int capacity;
-    bool owned; /* what is added is this rank's to answer for, if tp rank 0 */
+    bool owned;                    /* what is added is this rank's to answer for, if tp rank 0 */
+    struct ls_gradient_place tied; /* the embedding layer's gradient of the head's table */
 };
 
 /* ---- what tensor parallel gives to a rank ---------------------------------------------------- */
@@ -105,12 +106,13 @@ static void unit_end(struct builder *b)
 /* Gives the parameter its place behind what the unit and its region hold. */
 static void param_place(struct builder *b, struct ls_param *param)
 {
-    struct ls_region *region = param->region < 0 ? NULL : &b->params->regions[param->region];
-    int64_t elements = param->rows * param->cols;
+    int r = param->gradient.region;
+    struct ls_region *region = r < 0 ? NULL : &b->params->regions[r];
+    int64_t elements = ls_param_elements(param);
     param->offset = b->unit->elements;
     b->unit->elements += elements;
     if (region) {
-        param->region_offset = region->elements;
+        param->gradient.offset = region->elements;
         region->elements += elements;
     }
     b->params->weights += elements;
@@ -174,7 +176,9 @@ static void param_add(struct builder *b, const struct parameter *p)
     b->role = p->role;
     b->unit->param_count++;
     *param = (struct ls_param){.unit = params->unit_count - 1,
-                               .region = takes_gradient(b, p) ? params->region_count - 1 : -1,
+                               .gradient.region =
+                                   takes_gradient(b, p) ? params->region_count - 1 : LS_REGION_NONE,
+                               .second.region = LS_REGION_NONE,
                                .frozen = is_frozen(b, p),
                                .adapts = parameter_adapts(p)};
     parameter_name(b->config, b->unit->layer, p, param->name);
@@ -198,6 +202,15 @@ static bool held(const struct builder *b, int64_t layer)
 
 /* ---- the tables of embedding and head, which may be one -------------------------------------- */
 
+/* The table that was added last is tied to one of another stage. */
+static void table_share(struct builder *b)
+{
+    struct ls_params *params = b->params;
+    params->shared_param = params->count - 1;
+    if (!params->list[params->shared_param].frozen)
+        params->list[params->shared_param].second.region = LS_REGION_OUTSIDE;
+}
+
 /* A tied table is the head's; where this rank does not hold the head, the last stage answers for
  * it. */
 static void embedding_table_add(struct builder *b, const struct parameter *p)
@@ -205,11 +218,11 @@ static void embedding_table_add(struct builder *b, const struct parameter *p)
     bool tied = b->config->tied, head = held(b, b->config->layers + 1);
     if (tied && head)
         return;
-    if (tied)
-        b->params->shared_param = b->params->count;
     b->owned = !tied;
     param_add(b, p);
     b->owned = true;
+    if (tied)
+        table_share(b);
 }
 
 /* Where this rank holds the head too, the embedding layer's gradient of a tied table has a place in
@@ -225,8 +238,7 @@ static void tied_region_add(struct builder *b)
         return;
     align(b);
     struct ls_region *region = &params->regions[params->region_count - 1];
-    params->tied_region = params->region_count - 1;
-    params->tied_offset = region->elements;
+    b->tied = (struct ls_gradient_place){params->region_count - 1, region->elements};
     region->elements += c->vocab_padded / b->part.tp * c->channels;
 }
 
@@ -235,11 +247,13 @@ static void head_table_add(struct builder *b, const struct parameter *p)
 {
     struct ls_params *params = b->params;
     int layer = b->unit->layer;
-    if (b->config->tied && held(b, 0))
-        params->tied_param = params->count;
-    else if (b->config->tied)
-        params->shared_param = params->count;
     param_add(b, p);
+    if (b->config->tied && held(b, 0)) {
+        params->tied_param = params->count - 1;
+        params->list[params->tied_param].second = b->tied;
+    } else if (b->config->tied) {
+        table_share(b);
+    }
     align(b);
     if (is_frozen(b, p))
         return;
@@ -351,12 +365,15 @@ int ls_params_init(struct ls_params *params, const struct ls_model_config *confi
                    const struct ls_numerics *numerics, const struct ls_part *part,
                    struct ls_error *error)
 {
-    struct builder b = {
-        .params = params, .config = config, .numerics = numerics, .part = {.tp = 1}, .owned = true};
+    struct builder b = {.params = params,
+                        .config = config,
+                        .numerics = numerics,
+                        .part = {.tp = 1},
+                        .owned = true,
+                        .tied.region = LS_REGION_NONE};
     if (part)
         b.part = *part;
-    *params = (struct ls_params){
-        .tied_param = -1, .shared_param = -1, .head_region = -1, .tied_region = -1};
+    *params = (struct ls_params){.tied_param = -1, .shared_param = -1, .head_region = -1};
     int status = config_check(config, numerics, &b.part, error);
     if (status)
         return status;
@@ -381,8 +398,7 @@ void ls_params_release(struct ls_params *params)
     free(params->list);
     free(params->units);
     free(params->regions);
-    *params = (struct ls_params){
-        .tied_param = -1, .shared_param = -1, .head_region = -1, .tied_region = -1};
+    *params = (struct ls_params){.tied_param = -1, .shared_param = -1, .head_region = -1};
 }
 
 int64_t ls_layer_param_elements_max(const struct ls_model_config *config, int64_t layer, int64_t tp)

@@ -181,7 +181,7 @@ static int embedding_weight(const struct layer_run *run, const struct bound_step
         return status;
     float *table = run->gradient->table ? run->gradient->table : run_gradient(run, s->weight);
     struct ls_embedding embedding = embedding_of(model, s, run->batch->ids, run->rows->all, 0);
-    bool positions = s->bias && s->bias->region >= 0;
+    bool positions = s->bias && s->bias->gradient.region >= 0;
     if (table)
         ls_embedding_backward(run->ops, &embedding, dy, &sum, b.scratch, table);
     if (positions && run->rows->starts)

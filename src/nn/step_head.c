@@ -60,7 +60,7 @@ static void partials_take(const struct ls_model *model, const struct ls_param *w
     size_t bytes = (size_t)(weight->rows * model->config.channels) * sizeof(float);
     int64_t leaf = ls_min(sequences, model->numerics.leaf_sequences) * tiles;
     bool adds = model->options.adding || sequences > model->numerics.leaf_sequences;
-    if (model->numerics.fast || group >= leaf || weight->region < 0)
+    if (model->numerics.fast || group >= leaf || weight->gradient.region < 0)
         return;
     int64_t levels = adds;
     for (int64_t span = 2 * group; span < tiles; span *= 2)

@@ -20,11 +20,11 @@ static int weight_half(const struct layer_run *run, const struct bound_step *s, 
     struct ls_model *model = run->model;
     int64_t out = columns_out(run->model, s);
     struct ls_token_sum sum = rows_sum(run->rows, run->gradient->onto);
-    if (s->bias && s->bias->region >= 0)
+    if (s->bias && s->bias->gradient.region >= 0)
         ls_bias_backward(run->ops, model->numerics.act, out, out, dy, &sum,
                          run_gradient(run, s->bias));
     int status = lora_weight(run, s, dy, x);
-    if (status || s->weight->region < 0)
+    if (status || s->weight->gradient.region < 0)
         return status;
     struct ls_gemm gemm =
         model_weight_gradient(model, &sum, out, s->weight, dy, x, run_gradient(run, s->weight));

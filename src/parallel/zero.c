@@ -16,7 +16,7 @@ static size_t act_bytes(const struct ls_zero *zero, int kind)
 static int units_classify(struct ls_zero *zero)
 {
     int classes = 0;
-    for (int u = 0; u < zero->options.unit_count; u++) {
+    for (int u = 0; u < zero->options.params->unit_count; u++) {
         struct zero_unit *unit = &zero->units[u];
         unit->size_class = zero->keeps_whole ? 0 : classes;
         for (int v = 0; v < u && !zero->keeps_whole; v++) {
@@ -37,7 +37,7 @@ static int units_classify(struct ls_zero *zero)
 static void slot_take(struct ls_zero *zero, int size_class, struct ls_arena *arena)
 {
     size_t whole[2] = {0}, staging[2] = {0};
-    for (int u = 0; u < zero->options.unit_count; u++) {
+    for (int u = 0; u < zero->options.params->unit_count; u++) {
         const struct zero_unit *unit = &zero->units[u];
         for (int kind = 0; kind < 2 && unit->size_class == size_class; kind++) {
             size_t bytes = (size_t)unit->elements[kind] * act_bytes(zero, kind);
@@ -61,7 +61,7 @@ static void slots_take(struct ls_zero *zero, struct ls_arena *arena)
     int classes = units_classify(zero);
     for (int c = 0; c < classes; c++) {
         int units = 0;
-        for (int u = 0; u < zero->options.unit_count; u++)
+        for (int u = 0; u < zero->options.params->unit_count; u++)
             units += zero->units[u].size_class == c;
         int64_t count = ls_min(zero->options.prefetch + 2, units);
         for (int64_t i = 0; i < count; i++)
@@ -124,7 +124,7 @@ static void region_needs(const struct ls_zero *zero, const struct zero_region *r
  * region, the small ones whatever is the smaller of two neighbours. */
 static void places_take(struct ls_zero *zero, struct ls_arena *arena)
 {
-    int regions = zero->options.region_count;
+    int regions = zero->options.params->region_count;
     int64_t smaller = 0;
     for (int r = 0; r + 1 < regions; r++)
         smaller = ls_max(smaller, ls_min(zero->regions[r].elements, zero->regions[r + 1].elements));
@@ -182,16 +182,12 @@ static void *copied(const void *from, int count, size_t bytes)
 static bool tables_take(struct ls_zero *zero, const struct ls_zero_options *options)
 {
     struct ls_zero_options *o = &zero->options;
-    int tensors = options->tensor_count, units = options->unit_count;
-    o->units = copied(options->units, units, sizeof *o->units);
-    o->tensors = copied(options->tensors, tensors, sizeof *o->tensors);
-    o->region_elements =
-        copied(options->region_elements, options->region_count, sizeof *o->region_elements);
+    int tensors = options->params->count, units = options->params->unit_count;
+    int regions = options->params->region_count;
     if (options->regions_away)
-        o->regions_away =
-            copied(options->regions_away, options->region_count, sizeof *o->regions_away);
+        o->regions_away = copied(options->regions_away, regions, sizeof *o->regions_away);
     zero->units = zeros(units, sizeof *zero->units);
-    zero->regions = zeros(options->region_count, sizeof *zero->regions);
+    zero->regions = zeros(regions, sizeof *zero->regions);
     zero->slices = zeros(tensors, sizeof *zero->slices);
     zero->pieces = zeros(3 * tensors, sizeof *zero->pieces); /* as parameter, two gradients */
     zero->jobs = zeros(ZERO_JOBS, sizeof *zero->jobs);
@@ -202,11 +198,11 @@ static bool tables_take(struct ls_zero *zero, const struct ls_zero_options *opti
     for (int u = 0; u < units && zero->order; u++)
         zero->order[u] = u;
     if (options->units_away)
-        o->units_away = copied(options->units_away, options->unit_count, sizeof *o->units_away);
+        o->units_away = copied(options->units_away, units, sizeof *o->units_away);
     bool tables =
         (!options->regions_away || o->regions_away) && (!options->units_away || o->units_away);
-    return tables && o->units && o->tensors && o->region_elements && zero->units && zero->regions &&
-           zero->slices && zero->pieces && zero->jobs && zero->slots && zero->order && zero->used;
+    return tables && zero->units && zero->regions && zero->slices && zero->pieces && zero->jobs &&
+           zero->slots && zero->order && zero->used;
 }
 
 int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, struct ls_zero **out,
@@ -236,11 +232,11 @@ int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, s
     if (!tables_take(zero, options)) {
         ls_zero_free(zero);
         return ls_error_set(error, LS_ENOMEM, "no memory for the layout of %d tensors",
-                            options->tensor_count);
+                            options->params->count);
     }
     zero_layout(zero);
     int operations = 0;
-    for (int r = 0; r < options->region_count; r++) {
+    for (int r = 0; r < options->params->region_count; r++) {
         struct zero_region *region = &zero->regions[r];
         region->operations = zero->cut ? region->scattered.direct + 1 : ZERO_BUCKETS;
         operations = (int)ls_max(operations, region->operations);
@@ -260,9 +256,6 @@ void ls_zero_free(struct ls_zero *zero)
         return;
     zero_copies_release(zero);
     zero_sums_release(zero);
-    free((void *)zero->options.units);
-    free((void *)zero->options.tensors);
-    free((void *)zero->options.region_elements);
     free((void *)zero->options.regions_away);
     free((void *)zero->options.units_away);
     free(zero->units);
@@ -327,8 +320,7 @@ const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero)
 
 bool ls_zero_has_master(const struct ls_zero *zero, int tensor)
 {
-    return !zero->options.masters_away ||
-           !zero_is_matrix(&zero->options, &zero->options.tensors[tensor]);
+    return !zero->options.masters_away || !zero->options.params->list[tensor].matrix;
 }
 
 float *ls_zero_master(struct ls_zero *zero, int tensor)
@@ -338,11 +330,11 @@ float *ls_zero_master(struct ls_zero *zero, int tensor)
 
 void *ls_zero_compute(struct ls_zero *zero, int tensor)
 {
-    const struct ls_zero_tensor *t = &zero->options.tensors[tensor];
-    const struct zero_unit *unit = &zero->units[t->unit];
+    const struct ls_param *param = &zero->options.params->list[tensor];
+    const struct zero_unit *unit = &zero->units[param->unit];
     const struct ls_zero_slice *slice = &zero->slices[tensor];
     size_t bytes = act_bytes(zero, ZERO_MATRIX);
-    if (!zero->copies || !zero_is_matrix(&zero->options, t) || ls_zero_compute_away(zero, tensor))
+    if (!zero->copies || !param->matrix || ls_zero_compute_away(zero, tensor))
         return NULL;
     if (has_own_copies(zero))
         return zero_copy_at(zero, unit, slice->offset);
@@ -351,7 +343,7 @@ void *ls_zero_compute(struct ls_zero *zero, int tensor)
         return zero->send +
                (size_t)(unit->send_base + (slice->offset - parcel->packed_shard)) * bytes;
     return zero->working[ZERO_MATRIX] +
-           (size_t)(unit->base[ZERO_MATRIX] + t->offset + slice->first) * bytes;
+           (size_t)(unit->base[ZERO_MATRIX] + param->offset + slice->first) * bytes;
 }
 
 int zero_wait(struct ls_zero *zero, struct ls_request *request, struct ls_error *error)
@@ -366,5 +358,6 @@ int zero_wait(struct ls_zero *zero, struct ls_request *request, struct ls_error 
 
 void zero_label(struct ls_zero *zero, const struct zero_parcel *parcel, int piece)
 {
-    ls_comm_label(zero->options.shard, piece < parcel->count ? parcel->pieces[piece].name : NULL);
+    ls_comm_label(zero->options.shard,
+                  piece < parcel->count ? parcel->pieces[piece].param->name : NULL);
 }

@@ -32,7 +32,7 @@ int zero_copies_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_err
 {
     int64_t near = 0;
     size_t largest = 0;
-    for (int u = 0; u < zero->options.unit_count; u++) {
+    for (int u = 0; u < zero->options.params->unit_count; u++) {
         struct zero_unit *unit = &zero->units[u];
         range_set(zero, unit);
         unit->away =
@@ -140,16 +140,16 @@ int zero_copies_close(struct ls_zero *zero, struct ls_error *error)
 
 bool ls_zero_compute_away(const struct ls_zero *zero, int tensor)
 {
-    const struct ls_zero_tensor *t = &zero->options.tensors[tensor];
+    const struct ls_param *param = &zero->options.params->list[tensor];
     const struct zero_parcel *kept = &zero->kept[ZERO_MATRIX];
     bool stays = kept->packed > 0 && zero->slices[tensor].offset >= kept->packed_shard;
-    return zero->units[t->unit].away && zero_is_matrix(&zero->options, t) && !stays;
+    return zero->units[param->unit].away && param->matrix && !stays;
 }
 
 int ls_zero_compute_open(struct ls_zero *zero, struct ls_ops *ops, int tensor, void **compute,
                          struct ls_error *error)
 {
-    int u = zero->options.tensors[tensor].unit;
+    int u = zero->options.params->list[tensor].unit;
     struct zero_unit *unit = &zero->units[u];
     int status = LS_OK;
     LS_ASSERT(ls_zero_compute_away(zero, tensor));

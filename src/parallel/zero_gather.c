@@ -41,7 +41,8 @@ static void piece_unpack(struct ls_ops *ops, const struct zero_piece *piece, int
                          unsigned char *whole, size_t bytes)
 {
     for (int j = 0; j < ranks; j++) {
-        int64_t first = j * piece->chunk, count = ls_min(piece->chunk, piece->elements - first);
+        int64_t first = j * piece->chunk,
+                count = ls_min(piece->chunk, ls_param_elements(piece->param) - first);
         if (count <= 0)
             break;
         ls_copy(ops, (size_t)count * bytes, staging + (size_t)(j * block + offset) * bytes,
@@ -217,7 +218,7 @@ static int unit_start(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls
 static int units_start_ahead(struct ls_zero *zero, struct ls_error *error)
 {
     int status = LS_OK;
-    while (!status && zero->next < zero->options.unit_count) {
+    while (!status && zero->next < zero->options.params->unit_count) {
         int u = zero->order[zero->next];
         struct zero_slot *slot = slot_find_free(zero, 0);
         bool absent = zero->units[u].state == ZERO_ABSENT;
@@ -241,13 +242,13 @@ static void unit_note_use(struct ls_zero *zero, int u)
 /* Units are expected as they were used since the last time, those that were not after them. */
 static void order_renew(struct ls_zero *zero)
 {
-    for (int i = 0; i < zero->options.unit_count; i++)
+    for (int i = 0; i < zero->options.params->unit_count; i++)
         unit_note_use(zero, zero->order[i]);
     int *order = zero->order;
     zero->order = zero->used;
     zero->used = order;
     zero->used_count = zero->next = 0;
-    for (int u = 0; u < zero->options.unit_count; u++)
+    for (int u = 0; u < zero->options.params->unit_count; u++)
         zero->units[u].used = false;
 }
 
@@ -272,7 +273,7 @@ int zero_gathers_end(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *
 int ls_zero_weights(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_zero_weights *out,
                     struct ls_error *error)
 {
-    LS_ASSERT(u >= 0 && u < zero->options.unit_count);
+    LS_ASSERT(u >= 0 && u < zero->options.params->unit_count);
     struct zero_unit *unit = &zero->units[u];
     if (!zero->cut) {
         int64_t vectors = zero->shard_begin[ZERO_VECTOR] + unit->base[ZERO_VECTOR];
@@ -302,7 +303,7 @@ int ls_zero_weights(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_z
 
 int ls_zero_prefetch(struct ls_zero *zero, int u, struct ls_error *error)
 {
-    LS_ASSERT(u >= 0 && u < zero->options.unit_count);
+    LS_ASSERT(u >= 0 && u < zero->options.params->unit_count);
     bool came = false;
     int status = LS_OK;
     if (!zero->cut || zero->units[u].state == ZERO_ABSENT)
@@ -320,7 +321,7 @@ int ls_zero_prefetch(struct ls_zero *zero, int u, struct ls_error *error)
 
 void ls_zero_release(struct ls_zero *zero, int u)
 {
-    LS_ASSERT(u >= 0 && u < zero->options.unit_count);
+    LS_ASSERT(u >= 0 && u < zero->options.params->unit_count);
     struct zero_unit *unit = &zero->units[u];
     if (!unit->pinned)
         return;
@@ -350,11 +351,11 @@ int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *e
     int status = zero_gathers_end(zero, ops, error);
     if (!status)
         status = zero_copies_close(zero, error);
-    for (int u = 0; u < zero->options.unit_count; u++)
+    for (int u = 0; u < zero->options.params->unit_count; u++)
         zero->units[u].written = zero->units[u].expected = false;
     if (!zero->cut || status)
         return status;
-    for (int u = 0; u < zero->options.unit_count; u++) {
+    for (int u = 0; u < zero->options.params->unit_count; u++) {
         struct zero_unit *unit = &zero->units[u];
         if (unit->pinned && !zero->keeps_whole)
             return ls_error_set(error, LS_EINVAL,

@@ -6,49 +6,67 @@
  * ranks and packed shards can be sent from where they lie. */
 #include "parallel/zero_private.h"
 
-bool zero_is_matrix(const struct ls_zero_options *options, const struct ls_zero_tensor *tensor)
-{
-    return tensor->offset < options->units[tensor->unit].matrix_elements;
-}
-
 /* ---- checks --------------------------------------------------------------------------------- */
 
-static int place_check(const struct ls_zero_options *o, int i, const struct ls_zero_place *place,
+static int place_check(const struct ls_zero_options *o, int i, struct ls_gradient_place place,
                        struct ls_error *error)
 {
-    if (place->region < 0 || place->region >= o->region_count || place->offset < 0 ||
-        place->offset + o->tensors[i].elements > o->region_elements[place->region])
+    int64_t elements = ls_param_elements(&o->params->list[i]);
+    if (place.region < 0 || place.region >= o->params->region_count || place.offset < 0 ||
+        place.offset + elements > o->params->regions[place.region].elements)
         return ls_error_set(error, LS_EINVAL,
                             "the gradient of tensor %d, %ld elements at %ld of region %d, is "
                             "outside the %d regions",
-                            i, (long)o->tensors[i].elements, (long)place->offset, place->region,
-                            o->region_count);
+                            i, (long)elements, (long)place.offset, place.region,
+                            o->params->region_count);
     return LS_OK;
+}
+
+/* This rank's index in the spec's mesh, but for axes that cut rows beside ZeRO, whose parts are
+ * equal. -1 if the spec is not cut as the group is. */
+static int64_t place_in_mesh(const struct ls_zero_options *o, const struct ls_param *param)
+{
+    const struct ls_mesh *mesh = &param->spec.mesh;
+    bool cut = o->stage > 0 && o->shard_ranks > 1;
+    int axis = ls_mesh_axis(mesh, "shard");
+    bool cuts = axis >= 0 && mesh->size[axis] > 1 && ls_placement_cuts(param->spec.placement[axis]);
+    if (cut != cuts || (cut && mesh->size[axis] != o->shard_ranks))
+        return -1;
+    int64_t stride = 1;
+    for (int inner = axis + 1; cut && inner < mesh->axis_count; inner++)
+        stride *= mesh->size[inner];
+    return cut ? o->shard_rank * stride : 0;
 }
 
 static int tensor_check(const struct ls_zero_options *o, int i, struct ls_error *error)
 {
-    const struct ls_zero_tensor *t = &o->tensors[i];
-    if (t->unit < 0 || t->unit >= o->unit_count || t->elements < 0 || t->offset < 0 ||
-        (o->stage > 0 && o->shard_ranks > 1 && t->slice * o->shard_ranks < t->elements))
+    const struct ls_param *param = &o->params->list[i];
+    int64_t elements = ls_param_elements(param);
+    if (param->unit < 0 || param->unit >= o->params->unit_count || elements < 0 ||
+        param->offset < 0)
+        return ls_error_set(error, LS_EINVAL,
+                            "tensor %d of %ld elements, at %ld of unit %d: no such unit or shape",
+                            i, (long)elements, (long)param->offset, param->unit);
+    if (place_in_mesh(o, param) < 0)
         return ls_error_set(
             error, LS_EINVAL,
-            "tensor %d of %ld elements in slices of %ld, at %ld of unit %d: no such "
-            "unit or shape",
-            i, (long)t->elements, (long)t->slice, (long)t->offset, t->unit);
-    const struct ls_zero_unit *unit = &o->units[t->unit];
-    int64_t end = t->offset + t->elements;
-    int64_t limit = zero_is_matrix(o, t) ? unit->matrix_elements : unit->elements;
-    if (end > limit)
+            "tensor %d (%s) is not cut over the %d ranks of ZeRO stage %d: its spec "
+            "gives other parts to the axis shard",
+            i, param->name, o->shard_ranks, o->stage);
+    const struct ls_unit *unit = &o->params->units[param->unit];
+    int64_t end = param->offset + elements;
+    int64_t limit = param->matrix ? unit->matrix_elements : unit->elements;
+    if (end > limit || (!param->matrix && param->offset < unit->matrix_elements))
         return ls_error_set(error, LS_EINVAL,
-                            "tensor %d ends at element %ld of unit %d, past the end of its %s "
-                            "at %ld",
-                            i, (long)end, t->unit, zero_is_matrix(o, t) ? "matrices" : "vectors",
-                            (long)limit);
-    int status =
-        t->gradient.region == LS_ZERO_NONE ? LS_OK : place_check(o, i, &t->gradient, error);
-    if (!status && t->second.region != LS_ZERO_NONE && t->second.region != LS_ZERO_OUTSIDE)
-        status = place_check(o, i, &t->second, error);
+                            "tensor %d, elements %ld to %ld of unit %d, is outside its %s, which "
+                            "end at %ld",
+                            i, (long)param->offset, (long)end, param->unit,
+                            param->matrix ? "matrices" : "vectors", (long)limit);
+    struct ls_gradient_place gradient = zero_gradient_of(param);
+    int status = gradient.region == LS_REGION_NONE ? LS_OK : place_check(o, i, gradient, error);
+    if (!status && param->second.region != LS_REGION_NONE &&
+        param->second.region != LS_REGION_OUTSIDE)
+        status = place_check(o, i, param->second, error);
     return status;
 }
 
@@ -57,8 +75,8 @@ static int persistence_check(const struct ls_zero_options *o, struct ls_error *e
     if (o->stage < 3 || o->shard_ranks == 1)
         return LS_OK;
     int64_t largest = 0;
-    for (int i = 0; i < o->tensor_count; i++)
-        largest = ls_max(largest, o->tensors[i].elements);
+    for (int i = 0; i < o->params->count; i++)
+        largest = ls_max(largest, ls_param_elements(&o->params->list[i]));
     if (largest > o->persistence_elements)
         return LS_OK;
     return ls_error_set(
@@ -99,12 +117,14 @@ int zero_check(const struct ls_zero_options *o, struct ls_error *error)
                             "gradients in a memory tier, and %d replicas of shards: sums that go "
                             "from replica to replica stay on the device",
                             o->replicate_ranks);
-    for (int i = 0; i < o->unit_count; i++)
-        if (o->units[i].matrix_elements < 0 || o->units[i].elements < o->units[i].matrix_elements)
+    for (int i = 0; i < o->params->unit_count; i++)
+        if (o->params->units[i].matrix_elements < 0 ||
+            o->params->units[i].elements < o->params->units[i].matrix_elements)
             return ls_error_set(error, LS_EINVAL, "unit %d has %ld elements, %ld of matrices", i,
-                                (long)o->units[i].elements, (long)o->units[i].matrix_elements);
+                                (long)o->params->units[i].elements,
+                                (long)o->params->units[i].matrix_elements);
     int status = LS_OK;
-    for (int i = 0; i < o->tensor_count && !status; i++)
+    for (int i = 0; i < o->params->count && !status; i++)
         status = tensor_check(o, i, error);
     return status ? status : persistence_check(o, error);
 }
@@ -124,34 +144,34 @@ static void parcel_begin(struct cursor *at, struct zero_parcel *parcel)
     *parcel = (struct zero_parcel){.pieces = at->piece, .packed_shard = at->shard};
 }
 
-/* Adds a tensor that lies at `whole`; returns its shard's offset. */
-static int64_t parcel_add(struct cursor *at, struct zero_parcel *parcel,
-                          const struct ls_zero_tensor *tensor, int64_t whole, bool direct)
+/* Adds tensor i, which lies at `whole`; returns its shard's offset. */
+static int64_t parcel_add(struct cursor *at, struct zero_parcel *parcel, int i, int64_t whole,
+                          bool direct)
 {
-    int64_t shard = at->shard;
-    *at->piece++ = (struct zero_piece){whole, shard, tensor->slice, tensor->elements, tensor->name};
-    at->shard += tensor->slice;
+    int64_t shard = at->shard, room = at->zero->slices[i].room;
+    *at->piece++ = (struct zero_piece){whole, shard, room, &at->zero->options.params->list[i]};
+    at->shard += room;
     parcel->count++;
     if (direct) {
         parcel->direct++;
         parcel->packed_shard = at->shard;
     } else {
-        parcel->packed += tensor->slice;
+        parcel->packed += room;
     }
     return shard;
 }
 
-static bool goes_direct(const struct ls_zero *zero, const struct ls_zero_tensor *tensor)
+static bool goes_direct(const struct ls_zero *zero, int i)
 {
-    return zero_is_matrix(&zero->options, tensor) &&
-           tensor->slice * zero->ranks == tensor->elements &&
-           tensor->elements >= ZERO_DIRECT_ELEMENTS;
+    const struct ls_param *param = &zero->options.params->list[i];
+    int64_t elements = ls_param_elements(param);
+    return param->matrix && zero->slices[i].room * zero->ranks == elements &&
+           elements >= ZERO_DIRECT_ELEMENTS;
 }
 
-static bool is_persistent(const struct ls_zero *zero, const struct ls_zero_tensor *tensor)
+static bool is_persistent(const struct ls_zero *zero, const struct ls_param *param)
 {
-    const struct ls_zero_options *o = &zero->options;
-    return !zero->keeps_whole && tensor->elements <= o->persistence_elements;
+    return !zero->keeps_whole && ls_param_elements(param) <= zero->options.persistence_elements;
 }
 
 enum filter { DIRECT, PACKED, PERSISTENT };
@@ -163,25 +183,24 @@ static void unit_add(struct cursor *at, int u, enum zero_kind kind, enum filter 
 {
     struct ls_zero *zero = at->zero;
     int direct = 0;
-    for (int i = 0; i < zero->options.tensor_count; i++) {
-        const struct ls_zero_tensor *t = &zero->options.tensors[i];
-        bool matrix = zero_is_matrix(&zero->options, t);
-        if (t->unit != u || matrix != (kind == ZERO_MATRIX))
+    for (int i = 0; i < zero->options.params->count; i++) {
+        const struct ls_param *param = &zero->options.params->list[i];
+        if (param->unit != u || param->matrix != (kind == ZERO_MATRIX))
             continue;
-        enum filter mine = is_persistent(zero, t)                               ? PERSISTENT
-                           : goes_direct(zero, t) && direct++ < ZERO_DIRECT_MAX ? DIRECT
+        enum filter mine = is_persistent(zero, param)                           ? PERSISTENT
+                           : goes_direct(zero, i) && direct++ < ZERO_DIRECT_MAX ? DIRECT
                                                                                 : PACKED;
         if (mine != filter)
             continue;
-        int64_t whole = t->offset - (matrix ? 0 : zero->units[u].elements[ZERO_MATRIX]);
-        zero->slices[i].offset = parcel_add(at, parcel, t, whole, filter == DIRECT);
+        int64_t whole = param->offset - (param->matrix ? 0 : zero->units[u].elements[ZERO_MATRIX]);
+        zero->slices[i].offset = parcel_add(at, parcel, i, whole, filter == DIRECT);
     }
 }
 
 static void kind_layout(struct cursor *at, enum zero_kind kind)
 {
     struct ls_zero *zero = at->zero;
-    int units = zero->options.unit_count;
+    int units = zero->options.params->unit_count;
     at->shard = ls_round_up(at->shard, ZERO_ALIGN);
     zero->shard_begin[kind] = at->shard;
     for (int u = 0; u < units; u++) {
@@ -200,17 +219,6 @@ static void kind_layout(struct cursor *at, enum zero_kind kind)
     zero->kept[kind] = (struct zero_parcel){.packed_shard = begin, .packed = at->shard - begin};
 }
 
-/* A tensor's gradients in region r, up to two. */
-static int places_in(const struct ls_zero_tensor *t, int r, const struct ls_zero_place *places[2])
-{
-    int count = 0;
-    if (t->gradient.region == r)
-        places[count++] = &t->gradient;
-    if (t->second.region == r)
-        places[count++] = &t->second;
-    return count;
-}
-
 static void region_layout(struct cursor *at, int r)
 {
     struct ls_zero *zero = at->zero;
@@ -219,19 +227,16 @@ static void region_layout(struct cursor *at, int r)
     region->shard = at->shard;
     for (int direct = 1; direct >= 0; direct--) {
         int seen = 0;
-        for (int i = 0; i < zero->options.tensor_count; i++) {
-            const struct ls_zero_tensor *t = &zero->options.tensors[i];
-            const struct ls_zero_place *places[2];
-            int count = places_in(t, r, places);
-            for (int p = 0; p < count; p++) {
-                bool mine = goes_direct(zero, t) && seen++ < ZERO_DIRECT_MAX;
-                if (mine != direct)
+        for (int i = 0; i < zero->options.params->count; i++) {
+            const struct ls_param *param = &zero->options.params->list[i];
+            const struct ls_gradient_place places[2] = {zero_gradient_of(param), param->second};
+            int64_t *in_slice[2] = {&zero->slices[i].gradient, &zero->slices[i].second};
+            for (int p = 0; p < 2; p++) {
+                if (places[p].region != r)
                     continue;
-                int64_t shard = parcel_add(at, &region->scattered, t, places[p]->offset, direct);
-                if (places[p] == &t->gradient)
-                    zero->slices[i].gradient = shard;
-                else
-                    zero->slices[i].second = shard;
+                bool mine = goes_direct(zero, i) && seen++ < ZERO_DIRECT_MAX;
+                if (mine == direct)
+                    *in_slice[p] = parcel_add(at, &region->scattered, i, places[p].offset, direct);
             }
         }
     }
@@ -244,7 +249,7 @@ static void units_place(struct ls_zero *zero)
 {
     for (int kind = 0; kind < 2; kind++) {
         int64_t at = 0;
-        for (int u = 0; u < zero->options.unit_count; u++) {
+        for (int u = 0; u < zero->options.params->unit_count; u++) {
             zero->units[u].base[kind] = at;
             at = ls_round_up(at + zero->units[u].elements[kind], ZERO_ALIGN);
         }
@@ -254,15 +259,16 @@ static void units_place(struct ls_zero *zero)
 
 static void slices_range(struct ls_zero *zero)
 {
-    for (int i = 0; i < zero->options.tensor_count; i++) {
-        const struct ls_zero_tensor *t = &zero->options.tensors[i];
-        int64_t first = zero->cut ? ls_min(zero->rank * t->slice, t->elements) : 0;
-        int64_t room = zero->cut ? t->slice : t->elements;
-        zero->slices[i] = (struct ls_zero_slice){.first = first,
-                                                 .count = ls_min(room, t->elements - first),
-                                                 .room = room,
-                                                 .gradient = -1,
-                                                 .second = -1};
+    for (int i = 0; i < zero->options.params->count; i++) {
+        const struct ls_param *param = &zero->options.params->list[i];
+        int64_t room = ls_dtensor_local_shape(&param->spec, 0, NULL);
+        int64_t place = place_in_mesh(&zero->options, param);
+        zero->slices[i] = (struct ls_zero_slice){
+            .first = ls_min(place > 0 ? zero->rank * room : 0, ls_param_elements(param)),
+            .count = ls_dtensor_local_shape(&param->spec, place, NULL),
+            .room = room,
+            .gradient = -1,
+            .second = -1};
     }
 }
 
@@ -271,17 +277,18 @@ static void whole_layout(struct ls_zero *zero)
 {
     zero->shard_begin[ZERO_VECTOR] = zero->kind_elements[ZERO_MATRIX];
     zero->shard_end = zero->kind_elements[ZERO_MATRIX] + zero->kind_elements[ZERO_VECTOR];
-    for (int i = 0; i < zero->options.tensor_count; i++) {
-        const struct ls_zero_tensor *t = &zero->options.tensors[i];
-        const struct zero_unit *unit = &zero->units[t->unit];
+    for (int i = 0; i < zero->options.params->count; i++) {
+        const struct ls_param *param = &zero->options.params->list[i];
+        const struct zero_unit *unit = &zero->units[param->unit];
+        const struct ls_gradient_place gradient = zero_gradient_of(param), second = param->second;
         struct ls_zero_slice *slice = &zero->slices[i];
-        int kind = zero_is_matrix(&zero->options, t) ? ZERO_MATRIX : ZERO_VECTOR;
-        slice->offset = zero->shard_begin[kind] + unit->base[kind] + t->offset -
+        int kind = param->matrix ? ZERO_MATRIX : ZERO_VECTOR;
+        slice->offset = zero->shard_begin[kind] + unit->base[kind] + param->offset -
                         (kind == ZERO_VECTOR ? unit->elements[ZERO_MATRIX] : 0);
-        if (t->gradient.region >= 0)
-            slice->gradient = zero->regions[t->gradient.region].base + t->gradient.offset;
-        if (t->second.region >= 0)
-            slice->second = zero->regions[t->second.region].base + t->second.offset;
+        if (gradient.region >= 0)
+            slice->gradient = zero->regions[gradient.region].base + gradient.offset;
+        if (second.region >= 0)
+            slice->second = zero->regions[second.region].base + second.offset;
     }
 }
 
@@ -292,11 +299,11 @@ static void cut_layout(struct ls_zero *zero)
     kind_layout(&at, ZERO_VECTOR);
     zero->shard_end = ls_round_up(at.shard, ZERO_ALIGN);
     at.shard = 0;
-    for (int r = 0; r < zero->options.region_count; r++)
+    for (int r = 0; r < zero->options.params->region_count; r++)
         region_layout(&at, r);
     zero->region_shard_elements = ls_round_up(at.shard, ZERO_ALIGN);
     size_t act = ls_dtype_bytes(zero->options.act);
-    for (int u = 0; u < zero->options.unit_count; u++) {
+    for (int u = 0; u < zero->options.params->unit_count; u++) {
         struct zero_unit *unit = &zero->units[u];
         unit->send_base = zero->send_elements;
         zero->send_elements =
@@ -313,22 +320,25 @@ static void cut_layout(struct ls_zero *zero)
 void zero_layout(struct ls_zero *zero)
 {
     const struct ls_zero_options *o = &zero->options;
-    for (int u = 0; u < o->unit_count; u++) {
-        zero->units[u].elements[ZERO_MATRIX] = o->units[u].matrix_elements;
-        zero->units[u].elements[ZERO_VECTOR] = o->units[u].elements - o->units[u].matrix_elements;
+    for (int u = 0; u < o->params->unit_count; u++) {
+        const struct ls_unit *unit = &o->params->units[u];
+        zero->units[u].elements[ZERO_MATRIX] = unit->matrix_elements;
+        zero->units[u].elements[ZERO_VECTOR] = unit->elements - unit->matrix_elements;
         zero->units[u].slot = -1;
     }
-    for (int r = 0; r < o->region_count; r++) {
+    for (int r = 0; r < o->params->region_count; r++) {
         struct zero_region *region = &zero->regions[r];
-        region->elements = o->region_elements[r];
+        region->elements = o->params->regions[r].elements;
         region->base = zero->region_elements;
         zero->region_elements = ls_round_up(zero->region_elements + region->elements, ZERO_ALIGN);
     }
-    for (int i = o->tensor_count - 1; i >= 0; i--) {
-        if (o->tensors[i].gradient.region >= 0)
-            zero->regions[o->tensors[i].gradient.region].name = o->tensors[i].name;
-        if (o->tensors[i].second.region >= 0)
-            zero->regions[o->tensors[i].second.region].name = o->tensors[i].name;
+    for (int i = o->params->count - 1; i >= 0; i--) {
+        const struct ls_param *param = &o->params->list[i];
+        int gradient = zero_gradient_of(param).region;
+        if (gradient >= 0)
+            zero->regions[gradient].name = param->name;
+        if (param->second.region >= 0)
+            zero->regions[param->second.region].name = param->name;
     }
     units_place(zero);
     slices_range(zero);
@@ -337,12 +347,12 @@ void zero_layout(struct ls_zero *zero)
     else
         whole_layout(zero);
     zero->gradient_elements = zero->cut ? zero->region_shard_elements : zero->region_elements;
-    for (int i = 0; i < o->tensor_count; i++) {
-        const struct ls_zero_tensor *t = &zero->options.tensors[i];
-        if (t->second.region != LS_ZERO_OUTSIDE)
+    for (int i = 0; i < o->params->count; i++) {
+        const struct ls_param *param = &zero->options.params->list[i];
+        if (param->second.region != LS_REGION_OUTSIDE)
             continue;
         zero->slices[i].second = zero->gradient_elements;
-        int64_t room = zero->cut ? t->slice : t->elements;
-        zero->gradient_elements = ls_round_up(zero->gradient_elements + room, ZERO_ALIGN);
+        zero->gradient_elements =
+            ls_round_up(zero->gradient_elements + zero->slices[i].room, ZERO_ALIGN);
     }
 }

@@ -33,8 +33,8 @@ enum zero_part { ZERO_SUM, ZERO_LEAF };
  * of their chunk where rows do not divide. */
 struct zero_piece {
     int64_t whole, shard; /* of its first element */
-    int64_t chunk, elements;
-    const char *name;
+    int64_t chunk;
+    const struct ls_param *param;
 };
 /* What one gather or scatter moves: pieces that go straight between whole and shard, and pieces
  * that go through a staging buffer [d, packed], because their parts are of unequal length or too
@@ -189,7 +189,12 @@ static inline float *zero_master(const struct ls_zero *zero, int64_t element)
 /* zero_layout.c */
 int zero_check(const struct ls_zero_options *options, struct ls_error *error);
 void zero_layout(struct ls_zero *zero);
-bool zero_is_matrix(const struct ls_zero_options *options, const struct ls_zero_tensor *tensor);
+/* Where the parameter's gradient goes; one that is frozen has none, also where it has room. */
+static inline struct ls_gradient_place zero_gradient_of(const struct ls_param *param)
+{
+    struct ls_gradient_place none = {.region = LS_REGION_NONE};
+    return param->frozen ? none : param->gradient;
+}
 
 /* What the operations that follow on `shard` move. */
 void zero_label(struct ls_zero *zero, const struct zero_parcel *parcel, int piece);

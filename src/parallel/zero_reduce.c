@@ -314,8 +314,9 @@ static void region_pack(const struct ls_zero *zero, struct ls_ops *ops,
         const struct zero_piece *piece = &parcel->pieces[i];
         for (int j = 0; j < zero->ranks; j++) {
             float *to = staging + j * parcel->packed + (piece->shard - parcel->packed_shard);
-            int64_t first = ls_min(j * piece->chunk, piece->elements);
-            int64_t count = ls_min(piece->chunk, piece->elements - first);
+            int64_t elements = ls_param_elements(piece->param);
+            int64_t first = ls_min(j * piece->chunk, elements);
+            int64_t count = ls_min(piece->chunk, elements - first);
             ls_copy(ops, (size_t)count * sizeof *to, whole + piece->whole + first, to);
             ls_fill_zero(ops, (size_t)(piece->chunk - count) * sizeof *to, to + count);
         }
@@ -394,7 +395,7 @@ static int order_check(const struct ls_zero *zero, int r, const struct ls_dp_mic
                        struct ls_error *error)
 {
     int64_t m = micro->m;
-    LS_ASSERT(r >= 0 && r < zero->options.region_count);
+    LS_ASSERT(r >= 0 && r < zero->options.params->region_count);
     LS_ASSERT(m >= 0 && m < zero->options.micro_batches_max);
     LS_ASSERT(zero->options.fast || zero->parts || (micro->begins && micro->ends));
     if (m != zero->regions[r].next)
@@ -525,7 +526,7 @@ int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gr
     int status = jobs_join(zero, ops, zero->tail, error);
     while (!status && zero->head < zero->tail)
         status = job_finish(zero, error);
-    for (int r = 0; r < zero->options.region_count && zero->ring && !status; r++) {
+    for (int r = 0; r < zero->options.params->region_count && zero->ring && !status; r++) {
         const struct zero_region *region = &zero->regions[r];
         ls_comm_label(zero->options.replicate, region->name);
         status = ls_broadcast_start(zero->options.replicate,
@@ -540,7 +541,7 @@ int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gr
     if (wait_s)
         *wait_s += zero->wait_s;
     zero->wait_s = 0;
-    for (int r = 0; r < zero->options.region_count; r++) {
+    for (int r = 0; r < zero->options.params->region_count; r++) {
         struct zero_region *region = &zero->regions[r];
         if (!status && !region->reported)
             status = ls_error_set(error, LS_ECOMM,

@@ -20,7 +20,7 @@ static int64_t part_elements(const struct ls_zero *zero, int r, enum zero_part p
 
 static struct ls_swap_block block_of(const struct ls_zero *zero, int r, enum zero_part part)
 {
-    return (struct ls_swap_block){(int)part * zero->options.region_count + r,
+    return (struct ls_swap_block){(int)part * zero->options.params->region_count + r,
                                   zero->regions[r].place[part],
                                   (size_t)part_elements(zero, r, part) * sizeof(float)};
 }
@@ -28,7 +28,7 @@ static struct ls_swap_block block_of(const struct ls_zero *zero, int r, enum zer
 static int swap_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_error *error)
 {
     size_t largest = 0, start = arena->used;
-    for (int r = 0; r < zero->options.region_count; r++)
+    for (int r = 0; r < zero->options.params->region_count; r++)
         for (int part = 0; part <= zero->grows && zero->regions[r].away; part++) {
             size_t bytes = block_of(zero, r, (enum zero_part)part).bytes;
             zero->regions[r].place[part] = ls_tier_room_take(zero->options.regions_room, bytes);
@@ -47,19 +47,20 @@ static int swap_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_err
 /* A slice's gradient, counted in elements of all regions so far, is where its region's sum is. */
 static void slices_place(struct ls_zero *zero)
 {
-    for (int i = 0; i < zero->options.tensor_count; i++) {
+    for (int i = 0; i < zero->options.params->count; i++) {
         struct ls_zero_slice *slice = &zero->slices[i];
-        const struct ls_zero_tensor *t = &zero->options.tensors[i];
-        if (t->gradient.region < 0)
+        const struct ls_param *param = &zero->options.params->list[i];
+        int r = zero_gradient_of(param).region;
+        if (r < 0)
             continue;
-        const struct zero_region *region = &zero->regions[t->gradient.region];
+        const struct zero_region *region = &zero->regions[r];
         int64_t at = slice->gradient - (zero->cut ? region->shard : region->base);
         slice->gradient = region->away ? -1 : region->near[ZERO_SUM] + at;
         slice->gradient_away = region->away;
         slice->gradient_place = region->place[ZERO_SUM] + (size_t)at * sizeof(float);
-        if (t->second.region < 0)
+        if (param->second.region < 0)
             continue;
-        region = &zero->regions[t->second.region];
+        region = &zero->regions[param->second.region];
         slice->second += region->near[ZERO_SUM] - (zero->cut ? region->shard : region->base);
     }
 }
@@ -68,7 +69,7 @@ static void slices_place(struct ls_zero *zero)
 static int64_t near_place(struct ls_zero *zero, enum zero_part part)
 {
     int64_t near = 0;
-    for (int r = 0; r < zero->options.region_count; r++) {
+    for (int r = 0; r < zero->options.params->region_count; r++) {
         zero->regions[r].near[part] = near;
         if (!zero->regions[r].away)
             near = ls_round_up(near + part_elements(zero, r, part), ZERO_ALIGN);
@@ -78,12 +79,12 @@ static int64_t near_place(struct ls_zero *zero, enum zero_part part)
 
 int zero_sums_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_error *error)
 {
-    for (int r = 0; r < zero->options.region_count; r++)
+    for (int r = 0; r < zero->options.params->region_count; r++)
         zero->regions[r].away = zero->options.regions_away && zero->options.regions_away[r];
     int64_t near = near_place(zero, ZERO_SUM);
     int64_t all = zero->cut ? zero->region_shard_elements : zero->region_elements;
-    for (int i = 0; i < zero->options.tensor_count; i++)
-        if (zero->options.tensors[i].second.region == LS_ZERO_OUTSIDE)
+    for (int i = 0; i < zero->options.params->count; i++)
+        if (zero->options.params->list[i].second.region == LS_REGION_OUTSIDE)
             zero->slices[i].second += near - all;
     near += zero->gradient_elements - all; /* second gradients from elsewhere lie behind */
     zero->part[ZERO_SUM] = ls_arena_take(arena, (size_t)near * sizeof(float));
@@ -110,7 +111,7 @@ int zero_sums_settle(struct ls_zero *zero, struct ls_error *error)
 
 int zero_victim(const struct ls_zero *zero, int r, enum zero_part part)
 {
-    int regions = zero->options.region_count;
+    int regions = zero->options.params->region_count;
     if (!zero->regions[r].away || ls_swap_find(zero->swap, (int)part * regions + r))
         return -1;
     int64_t block = ls_swap_next(zero->swap);
@@ -137,7 +138,7 @@ int zero_part_get(struct ls_zero *zero, int r, enum zero_part part, bool reads, 
 
 int zero_sum_prefetch(struct ls_zero *zero, int r, struct ls_error *error)
 {
-    if (r >= zero->options.region_count || !zero->regions[r].away)
+    if (r >= zero->options.params->region_count || !zero->regions[r].away)
         return LS_OK;
     const struct ls_swap_block block = block_of(zero, r, ZERO_SUM);
     struct ls_swap_buffer *buffer;

@@ -7,32 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- what ZeRO is told of the parameters ----------------------------------------------------- */
+/* ---- what ZeRO is told ----------------------------------------------------------------------- */
 
 struct zero_tables {
-    struct ls_zero_unit *units;
-    struct ls_zero_tensor *tensors;
-    int64_t *regions;
     bool *regions_away, *units_away;
 };
 
 static void tables_release(struct zero_tables *tables)
 {
-    free(tables->units);
-    free(tables->tensors);
-    free(tables->regions);
     free(tables->regions_away);
     free(tables->units_away);
-}
-
-/* The second gradient of a tied table: computed here, on another stage, or nowhere. */
-static struct ls_zero_place second_place(const struct ls_params *params, int i)
-{
-    if (params->list[i].frozen)
-        return (struct ls_zero_place){.region = LS_ZERO_NONE};
-    if (i == params->tied_param)
-        return (struct ls_zero_place){params->tied_region, params->tied_offset};
-    return (struct ls_zero_place){i == params->shared_param ? LS_ZERO_OUTSIDE : LS_ZERO_NONE, 0};
 }
 
 /* Whether what is offloaded of that layer goes: of blocks, the first ones, until enough have. Of
@@ -53,38 +37,17 @@ static int tables_make(const struct memory_request *r, struct zero_tables *table
 {
     const struct ls_params *params = r->params;
     *tables = (struct zero_tables){
-        .units = calloc((size_t)ls_max(params->unit_count, 1), sizeof *tables->units),
-        .tensors = calloc((size_t)ls_max(params->count, 1), sizeof *tables->tensors),
-        .regions = calloc((size_t)ls_max(params->region_count, 1), sizeof *tables->regions),
         .regions_away =
             calloc((size_t)ls_max(params->region_count, 1), sizeof *tables->regions_away),
         .units_away = calloc((size_t)ls_max(params->unit_count, 1), sizeof *tables->units_away)};
-    if (!tables->units || !tables->tensors || !tables->regions || !tables->regions_away ||
-        !tables->units_away) {
+    if (!tables->regions_away || !tables->units_away) {
         tables_release(tables);
         return ls_error_set(error, LS_ENOMEM, "no memory for the list of parameters");
     }
-    for (int i = 0; i < params->unit_count; i++) {
-        const struct ls_unit *unit = &params->units[i];
-        tables->units[i] = (struct ls_zero_unit){unit->elements, unit->matrix_elements};
-        tables->units_away[i] = block_goes(r, LS_OFFLOAD_PARAMETERS, unit->layer);
-    }
-    for (int i = 0; i < params->region_count; i++) {
-        const struct ls_region *region = &params->regions[i];
-        tables->regions[i] = region->elements;
-        tables->regions_away[i] = block_goes(r, LS_OFFLOAD_GRADIENTS, region->layer);
-    }
-    for (int i = 0; i < params->count; i++) {
-        const struct ls_param *param = &params->list[i];
-        tables->tensors[i] = (struct ls_zero_tensor){
-            .name = param->name,
-            .unit = param->unit,
-            .offset = param->offset,
-            .elements = param->rows * param->cols,
-            .slice = ls_dtensor_local_shape(&param->spec, 0, NULL),
-            .gradient = {param->frozen ? LS_ZERO_NONE : param->region, param->region_offset},
-            .second = second_place(params, i)};
-    }
+    for (int i = 0; i < params->unit_count; i++)
+        tables->units_away[i] = block_goes(r, LS_OFFLOAD_PARAMETERS, params->units[i].layer);
+    for (int i = 0; i < params->region_count; i++)
+        tables->regions_away[i] = block_goes(r, LS_OFFLOAD_GRADIENTS, params->regions[i].layer);
     return LS_OK;
 }
 
@@ -110,12 +73,7 @@ static int zero_take(const struct memory_request *r, struct ls_arena *arena,
         .regions_away = regions_to == LS_TIER_DEVICE ? NULL : tables.regions_away,
         .regions_tier = memory->tiers[regions_to],
         .regions_room = &memory->rooms[regions_to],
-        .units = tables.units,
-        .tensors = tables.tensors,
-        .region_elements = tables.regions,
-        .unit_count = params->unit_count,
-        .tensor_count = params->count,
-        .region_count = params->region_count,
+        .params = params,
         .shard_ranks = (int)layout->shard_ranks,
         .shard_rank = (int)ls_group_rank(layout, LS_GROUP_SHARD, rank),
         .replicate_ranks = (int)layout->replicate_ranks,

@@ -81,8 +81,9 @@ static int gradient_begin(struct ls_trainer *t, const struct train_batch *batch,
     struct ls_dp_micro micro = ls_dp_micro_batch(&batch->share, m);
     int status = ls_zero_gradient(t->memory.zero, &t->ops, region, &micro, &place, error);
     *gradient = (struct ls_gradient){.flat = place.flat, .onto = place.onto};
-    if (!status && region == t->params.tied_region)
-        gradient->table = place.flat + t->params.tied_offset;
+    int tied = t->params.tied_param;
+    if (!status && tied >= 0 && region == t->params.list[tied].second.region)
+        gradient->table = place.flat + t->params.list[tied].second.offset;
     return status;
 }
 

@@ -72,15 +72,18 @@ float *held_values(const struct held *held, const struct ls_param *param)
 
 float *held_gradient(const struct held *held, const struct ls_param *param)
 {
-    return held->gradient + region_place(&held->params, param->region) + param->region_offset;
+    return held->gradient + region_place(&held->params, param->gradient.region) +
+           param->gradient.offset;
 }
 
 float *held_table(const struct held *held)
 {
     const struct ls_params *params = &held->params;
-    if (params->tied_region < 0)
+    const struct ls_param *table =
+        params->tied_param < 0 ? NULL : &params->list[params->tied_param];
+    if (!table || table->second.region < 0)
         return NULL;
-    return held->gradient + region_place(params, params->tied_region) + params->tied_offset;
+    return held->gradient + region_place(params, table->second.region) + table->second.offset;
 }
 
 void held_publish(struct held *held, struct ls_ops *ops)

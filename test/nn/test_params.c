@@ -128,7 +128,8 @@ static void check_stacks(const struct ls_params *params)
                 if (!upper || !lower)
                     continue;
                 assert_int_equal(lower->offset, upper->offset + elements_of(upper));
-                assert_int_equal(lower->region_offset, upper->region_offset + elements_of(upper));
+                assert_int_equal(lower->gradient.offset,
+                                 upper->gradient.offset + elements_of(upper));
             }
 }
 
@@ -167,6 +168,12 @@ static void mark(char *taken, const struct ls_region *region, const char *name, 
             fail_msg("%s: element %ld of its region is another gradient's too", name, (long)i);
 }
 
+/* Where the embedding layer's gradient of a tied table goes, -1 where both are not held here. */
+static int tied_region(const struct ls_params *params)
+{
+    return params->tied_param < 0 ? -1 : params->list[params->tied_param].second.region;
+}
+
 static void check_region(const struct ls_params *params, int index)
 {
     const struct ls_region *region = &params->regions[index];
@@ -174,15 +181,15 @@ static void check_region(const struct ls_params *params, int index)
     int64_t count = 0, all = 0;
     for (int i = 0; i < params->count; i++) {
         const struct ls_param *p = &params->list[i];
-        if (p->region != index)
+        if (p->gradient.region != index)
             continue;
         assert_int_equal(params->units[p->unit].layer, region->layer);
-        mark(taken, region, p->name, p->region_offset, elements_of(p));
+        mark(taken, region, p->name, p->gradient.offset, elements_of(p));
         count++;
     }
-    if (index == params->tied_region) {
+    if (index == tied_region(params)) {
         const struct ls_param *table = &params->list[params->tied_param];
-        mark(taken, region, "the tied table's use", params->tied_offset, elements_of(table));
+        mark(taken, region, "the tied table's use", table->second.offset, elements_of(table));
         assert_int_equal(region->layer, 0);
         count++;
     }
@@ -212,7 +219,7 @@ static void check_places(const struct ls_params *params)
     assert_int_equal(next, params->count);
     assert_int_equal(params->elements, elements);
     for (int i = 0; i < params->count; i++) {
-        assert_in_range(params->list[i].region, 0, params->region_count - 1);
+        assert_in_range(params->list[i].gradient.region, 0, params->region_count - 1);
         weights += elements_of(&params->list[i]);
     }
     assert_int_equal(params->weights, weights);
@@ -422,12 +429,15 @@ static void test_tied_table(void **state)
         assert_int_equal(table != NULL, stages[i].together || stages[i].shared);
         assert_int_equal(params.tied_param, stages[i].together ? index : -1);
         assert_int_equal(params.shared_param, stages[i].shared ? index : -1);
-        assert_int_equal(params.tied_region >= 0, stages[i].together);
+        assert_int_equal(tied_region(&params) >= 0, stages[i].together);
         assert_int_equal(params.head_region >= 0, stages[i].head);
+        for (int p = 0; p < params.count; p++)
+            assert_int_equal(params.list[p].second.region == LS_REGION_OUTSIDE,
+                             p == params.shared_param);
         if (table)
             assert_int_equal(table->owned, stages[i].owned);
         if (stages[i].head) /* its gradient is final before the norm's behind it */
-            assert_int_equal(table->region, params.head_region);
+            assert_int_equal(table->gradient.region, params.head_region);
         ls_params_release(&params);
     }
     /* Untied: two matrices that know nothing of each other. */
@@ -436,7 +446,7 @@ static void test_tied_table(void **state)
     params_open(&params, &config, NULL);
     assert_int_equal(params.tied_param, -1);
     assert_int_equal(params.shared_param, -1);
-    assert_int_equal(params.tied_region, -1);
+    assert_int_equal(tied_region(&params), -1);
     assert_true(params.head_region >= 0);
     ls_params_release(&params);
 }

@@ -265,7 +265,7 @@ static void check_role(struct alone *a, const char *role, const float *flat)
             continue;
         const struct ls_param *param =
             parameter_find(&a->tiny.held.params, &a->tiny.config, a->run.layer->index, p);
-        check(a, param->name, held_values(&a->tiny.held, param), flat + param->region_offset,
+        check(a, param->name, held_values(&a->tiny.held, param), flat + param->gradient.offset,
               param->rows * param->cols);
     }
 }
@@ -281,7 +281,7 @@ static void check_adapters(struct alone *a, const float *flat)
             const struct ls_param *param = &list[parts[k]];
             if (parts[k] != last)
                 check(a, param->name, held_values(&a->tiny.held, param),
-                      flat + param->region_offset, param->rows * param->cols);
+                      flat + param->gradient.offset, param->rows * param->cols);
         }
         last = parts[0];
     }

@@ -21,8 +21,12 @@ enum { SEQUENCES_MAX = 64, INNER_MAX = 4 };
 /* Direct and packed, rows that 2, 3, 4 or 5 ranks divide and rows that they do not, fewer rows than
  * ranks, one element, padding between tensors, a tied table, a unit without matrices, one without
  * vectors. */
-static const struct ls_zero_unit units[UNITS] = {
-    {8240, 8235}, {4660, 4640}, {4384, 4320}, {4810, 4800}, {33, 0},
+static struct ls_unit units[UNITS] = {
+    {.elements = 8240, .matrix_elements = 8235},
+    {.elements = 4660, .matrix_elements = 4640},
+    {.elements = 4384, .matrix_elements = 4320},
+    {.elements = 4810, .matrix_elements = 4800},
+    {.elements = 33},
 };
 #define TENSOR(unit, offset, rows, cols, region, place, second, at)                                \
     {                                                                                              \
@@ -31,23 +35,24 @@ static const struct ls_zero_unit units[UNITS] = {
 static const struct {
     int unit;
     int64_t offset, rows, cols;
-    struct ls_zero_place gradient, second;
+    struct ls_gradient_place gradient, second;
     const char *name;
 } tensors[TENSORS] = {
-    TENSOR(0, 0, 7, 5, 3, 0, LS_ZERO_NONE, 0),
-    TENSOR(0, 43, 128, 64, 3, 48, LS_ZERO_NONE, 0),
-    TENSOR(0, 8235, 5, 1, 3, 40, LS_ZERO_NONE, 0),
-    TENSOR(1, 0, 96, 48, 2, 0, LS_ZERO_NONE, 0),
-    TENSOR(1, 4612, 2, 9, 2, 4612, LS_ZERO_NONE, 0),
-    TENSOR(1, 4640, 1, 1, 2, 4640, LS_ZERO_NONE, 0),
-    TENSOR(1, 4647, 13, 1, 2, 4645, LS_ZERO_NONE, 0),
-    TENSOR(2, 0, 120, 36, 1, 64, LS_ZERO_NONE, 0),
-    TENSOR(2, 4320, 64, 1, 1, 0, LS_ZERO_NONE, 0),
+    TENSOR(0, 0, 7, 5, 3, 0, LS_REGION_NONE, 0),
+    TENSOR(0, 43, 128, 64, 3, 48, LS_REGION_NONE, 0),
+    TENSOR(0, 8235, 5, 1, 3, 40, LS_REGION_NONE, 0),
+    TENSOR(1, 0, 96, 48, 2, 0, LS_REGION_NONE, 0),
+    TENSOR(1, 4612, 2, 9, 2, 4612, LS_REGION_NONE, 0),
+    TENSOR(1, 4640, 1, 1, 2, 4640, LS_REGION_NONE, 0),
+    TENSOR(1, 4647, 13, 1, 2, 4645, LS_REGION_NONE, 0),
+    TENSOR(2, 0, 120, 36, 1, 64, LS_REGION_NONE, 0),
+    TENSOR(2, 4320, 64, 1, 1, 0, LS_REGION_NONE, 0),
     TENSOR(3, 0, 60, 80, 0, 10, 4, 0),
-    TENSOR(3, 4800, 10, 1, 0, 0, LS_ZERO_NONE, 0),
-    TENSOR(4, 0, 33, 1, 5, 0, LS_ZERO_NONE, 0),
+    TENSOR(3, 4800, 10, 1, 0, 0, LS_REGION_NONE, 0),
+    TENSOR(4, 0, 33, 1, 5, 0, LS_REGION_NONE, 0),
 };
-static const int64_t region_elements[REGIONS] = {4810, 4384, 4660, 8240, 4800, 33};
+static struct ls_region regions[REGIONS] = {{4810, 0}, {4384, 0}, {4660, 0},
+                                            {8240, 0}, {4800, 0}, {33, 0}};
 /* In the backward: the head, the blocks, the table. */
 static const int region_order[REGIONS] = {5, 0, 1, 2, 3, 4};
 
@@ -149,12 +154,12 @@ static float element_reference(const struct batch *batch, int step, int r, int64
 static void reference_step(struct reference *ref, int step)
 {
     for (int r = 0; r < REGIONS; r++) {
-        ref->gradient[step][r] = floats(region_elements[r]);
-        for (int64_t i = 0; i < region_elements[r]; i++)
+        ref->gradient[step][r] = floats(regions[r].elements);
+        for (int64_t i = 0; i < regions[r].elements; i++)
             ref->gradient[step][r][i] = element_reference(&ref->batch, step, r, i);
     }
     for (int t = 0; t < TENSORS; t++) {
-        const struct ls_zero_place *first = &tensors[t].gradient, *second = &tensors[t].second;
+        const struct ls_gradient_place *first = &tensors[t].gradient, *second = &tensors[t].second;
         ref->parameter[step + 1][t] = floats(elements_of(t));
         for (int64_t i = 0; i < elements_of(t); i++) {
             float g = ref->gradient[step][first->region][first->offset + i];
@@ -277,7 +282,7 @@ static void region_write(const struct rank *rank, int step, int r, const struct 
     int inner = rank->index % rank->layout->batch.inner;
     int64_t leaf_sequences = rank->share.leaf;
     enum twin twin = rank->layout->twin;
-    for (int64_t i = 0; i < region_elements[r]; i++) {
+    for (int64_t i = 0; i < regions[r].elements; i++) {
         float sum = gradient.onto == LS_ONTO_NOTHING ? 0 : gradient.flat[i], leaf = 0;
         bool empty = gradient.onto == LS_ONTO_NOTHING;
         for (int64_t s = 0; s < micro->count; s++) {
@@ -304,7 +309,7 @@ static int64_t region_begin(int r)
 {
     int64_t begin = 0;
     for (int i = 0; i < r; i++)
-        begin += region_elements[i];
+        begin += regions[i].elements;
     return begin;
 }
 
@@ -340,7 +345,7 @@ static int update(struct rank *rank, int step, const float *gradient, struct ls_
     const struct ls_zero_slice *slices = ls_zero_slices(rank->zero);
     for (int t = 0; t < TENSORS; t++) {
         const struct ls_zero_slice *s = &slices[t];
-        const struct ls_zero_place *place = &tensors[t].gradient, *second = &tensors[t].second;
+        const struct ls_gradient_place *place = &tensors[t].gradient, *second = &tensors[t].second;
         float *const *whole = rank->job->ref->gradient[step];
         float *master = ls_zero_master(rank->zero, t);
         ls_bf16 *compute = ls_zero_compute(rank->zero, t);
@@ -399,14 +404,11 @@ static void masters_fill(struct rank *rank)
 }
 
 static struct ls_zero_options options_of(const struct layout *layout, int index,
-                                         const struct ls_dp_share *share)
+                                         const struct ls_dp_share *share,
+                                         const struct ls_params *params)
 {
     return (struct ls_zero_options){.stage = layout->stage,
-                                    .units = units,
-                                    .region_elements = region_elements,
-                                    .unit_count = UNITS,
-                                    .tensor_count = TENSORS,
-                                    .region_count = REGIONS,
+                                    .params = params,
                                     .shard_ranks = layout->shards,
                                     .shard_rank = index % layout->shards,
                                     .replicate_ranks = layout->replicas,
@@ -442,22 +444,54 @@ static int share_of(struct rank *rank, struct ls_error *error)
                             layout->micro, error);
 }
 
-static void tensors_make(const struct layout *layout, struct ls_zero_tensor made[TENSORS])
+/* The model as one rank holds it. */
+struct model {
+    struct ls_param list[TENSORS];
+    struct ls_region one_region;
+    struct ls_params params;
+};
+
+static int spec_make(const struct layout *layout, struct ls_param *param, struct ls_error *error)
 {
-    for (int t = 0; t < TENSORS; t++) {
-        struct ls_zero_place *places[2] = {&made[t].gradient, &made[t].second};
-        made[t] = (struct ls_zero_tensor){.name = tensors[t].name,
-                                          .unit = tensors[t].unit,
-                                          .offset = tensors[t].offset,
-                                          .elements = elements_of(t),
-                                          .slice = slice_of(t, layout->shards),
-                                          .gradient = tensors[t].gradient,
-                                          .second = tensors[t].second};
+    struct ls_mesh mesh;
+    const int64_t sizes[] = {layout->replicas, layout->shards};
+    const char *const names[] = {"dp_replicate", "shard"};
+    const struct ls_placement placements[] = {ls_replicate(),
+                                              layout->stage ? ls_shard(0) : ls_replicate()};
+    const int64_t shape[] = {param->rows, param->cols};
+    int status = ls_mesh_init(&mesh, 2, names, sizes, error);
+    return status ? status
+                  : ls_dtensor_spec_init(&param->spec, LS_F32, 2, shape, &mesh, placements, error);
+}
+
+static int model_make(const struct layout *layout, struct model *model, struct ls_error *error)
+{
+    int status = LS_OK;
+    *model = (struct model){.one_region = {.elements = region_begin(REGIONS)}};
+    model->params = (struct ls_params){.list = model->list,
+                                       .count = TENSORS,
+                                       .units = units,
+                                       .unit_count = UNITS,
+                                       .regions = layout->one_region ? &model->one_region : regions,
+                                       .region_count = layout->one_region ? 1 : REGIONS};
+    for (int t = 0; t < TENSORS && !status; t++) {
+        struct ls_param *param = &model->list[t];
+        struct ls_gradient_place *places[2] = {&param->gradient, &param->second};
+        *param = (struct ls_param){.unit = tensors[t].unit,
+                                   .offset = tensors[t].offset,
+                                   .rows = tensors[t].rows,
+                                   .cols = tensors[t].cols,
+                                   .matrix = is_matrix(t),
+                                   .gradient = tensors[t].gradient,
+                                   .second = tensors[t].second};
+        snprintf(param->name, sizeof param->name, "%s", tensors[t].name);
         for (int p = 0; p < 2 && layout->one_region && places[p]->region >= 0; p++) {
             places[p]->offset += region_begin(places[p]->region);
             places[p]->region = 0;
         }
+        status = spec_make(layout, param, error);
     }
+    return status;
 }
 
 static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
@@ -475,15 +509,10 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
     if (!status)
         status =
             ls_comm_split(world, rank.index % layout->shards, rank.index, &rank.replicate, error);
-    struct ls_zero_options options = options_of(layout, rank.index, &rank.share);
-    struct ls_zero_tensor made[TENSORS];
-    int64_t merged_elements = region_begin(REGIONS);
-    tensors_make(layout, made);
-    options.tensors = made;
-    if (layout->one_region) {
-        options.region_elements = &merged_elements;
-        options.region_count = 1;
-    }
+    struct model model;
+    if (!status)
+        status = model_make(layout, &model, error);
+    struct ls_zero_options options = options_of(layout, rank.index, &rank.share, &model.params);
     struct ls_zero *plan = NULL;
     if (!status)
         status = ls_zero_new(&options, &measure, &plan, error);
@@ -557,7 +586,7 @@ static int64_t gradient_elements(const struct layout *l, int r)
         for (int p = 0; p < 2; p++)
             if ((p ? tensors[t].second.region : tensors[t].gradient.region) == r)
                 count += slice_of(t, l->shards);
-    return l->stage == 0 || l->shards == 1 ? region_elements[r] : count;
+    return l->stage == 0 || l->shards == 1 ? regions[r].elements : count;
 }
 
 /* What each leaf's reduction is counted as: in fast mode, a micro-batch's or the step's. */
@@ -586,7 +615,7 @@ static int64_t shard_bytes(const struct layout *l, const struct ls_dp_share *sha
     int64_t sum = 0, act = (int64_t)ls_dtype_bytes(l->act), times = reductions(l, share);
     if (l->stage == 0) {
         for (int r = 0; r < REGIONS && !l->one_region; r++)
-            sum += region_bytes(l, region_elements[r], d);
+            sum += region_bytes(l, regions[r].elements, d);
         if (l->one_region)
             sum = region_bytes(l, region_begin(REGIONS), d);
         return STEPS * times * sum;

@@ -16,37 +16,60 @@ enum { UNITS = 4 };
 
 /* Four layers of a matrix and a vector. */
 struct model {
-    struct ls_zero_unit units[UNITS];
-    struct ls_zero_tensor tensors[2 * UNITS];
-    int64_t regions[UNITS];
+    struct ls_unit units[UNITS];
+    struct ls_region regions[UNITS];
+    struct ls_param list[2 * UNITS];
+    struct ls_params params;
     struct ls_zero_options options;
 };
+
+/* Rows are cut over the ranks. */
+static struct ls_dtensor_spec spec_of(int64_t rows, int64_t cols, int64_t ranks)
+{
+    struct ls_dtensor_spec spec;
+    struct ls_mesh mesh;
+    struct ls_error error = {0};
+    const struct ls_placement placement = ls_shard(0);
+    if (ls_mesh_init(&mesh, 1, (const char *const[]){"shard"}, &ranks, &error) ||
+        ls_dtensor_spec_init(&spec, LS_F32, 2, (const int64_t[]){rows, cols}, &mesh, &placement,
+                             &error))
+        fail_msg("%s", error.text);
+    return spec;
+}
 
 static void model_init(struct model *model, int stage, int ranks, int rank)
 {
     enum { ROWS = 128, COLS = 48 };
     *model = (struct model){0};
     for (int u = 0; u < UNITS; u++) {
-        model->units[u] = (struct ls_zero_unit){ROWS * COLS + ROWS, ROWS * COLS};
-        model->regions[u] = ROWS * COLS + ROWS;
-        model->tensors[2 * u] = (struct ls_zero_tensor){
-            u,       0, ROWS * COLS, ls_ceil_div(ROWS, ranks) * COLS, {u, 0}, {LS_ZERO_NONE, 0},
-            "matrix"};
-        model->tensors[2 * u + 1] = (struct ls_zero_tensor){u,
-                                                            ROWS * COLS,
-                                                            ROWS,
-                                                            ls_ceil_div(ROWS, ranks),
-                                                            {u, ROWS * COLS},
-                                                            {LS_ZERO_NONE, 0},
-                                                            "vector"};
+        model->units[u] =
+            (struct ls_unit){.elements = ROWS * COLS + ROWS, .matrix_elements = ROWS * COLS};
+        model->regions[u] = (struct ls_region){.elements = ROWS * COLS + ROWS};
+        model->list[2 * u] = (struct ls_param){.name = "matrix",
+                                               .unit = u,
+                                               .rows = ROWS,
+                                               .cols = COLS,
+                                               .matrix = true,
+                                               .gradient = {u, 0},
+                                               .second = {LS_REGION_NONE, 0},
+                                               .spec = spec_of(ROWS, COLS, ranks)};
+        model->list[2 * u + 1] = (struct ls_param){.name = "vector",
+                                                   .unit = u,
+                                                   .offset = ROWS * COLS,
+                                                   .rows = ROWS,
+                                                   .cols = 1,
+                                                   .gradient = {u, ROWS * COLS},
+                                                   .second = {LS_REGION_NONE, 0},
+                                                   .spec = spec_of(ROWS, 1, ranks)};
     }
+    model->params = (struct ls_params){.list = model->list,
+                                       .count = 2 * UNITS,
+                                       .units = model->units,
+                                       .unit_count = UNITS,
+                                       .regions = model->regions,
+                                       .region_count = UNITS};
     model->options = (struct ls_zero_options){.stage = stage,
-                                              .units = model->units,
-                                              .tensors = model->tensors,
-                                              .region_elements = model->regions,
-                                              .unit_count = UNITS,
-                                              .tensor_count = 2 * UNITS,
-                                              .region_count = UNITS,
+                                              .params = &model->params,
                                               .shard_ranks = ranks,
                                               .shard_rank = rank,
                                               .replicate_ranks = 1,
@@ -100,17 +123,22 @@ static void test_descriptions_that_are_wrong(void **state)
     model.options.reduce = LS_BF16; /* bits would depend on the layout */
     check_refused(&model, LS_EINVAL, "reduced in BF16");
     model_init(&model, 3, 2, 0);
-    model.tensors[2].offset = 1; /* reaches into the vectors */
-    check_refused(&model, LS_EINVAL, "tensor 2 ends at element 6145 of unit 1");
+    model.list[2].offset = 1; /* reaches into the vectors */
+    check_refused(&model, LS_EINVAL, "tensor 2, elements 1 to 6145 of unit 1");
     model_init(&model, 3, 2, 0);
-    model.tensors[3].gradient.offset++;
+    model.list[3].gradient.offset++;
     check_refused(&model, LS_EINVAL, "gradient of tensor 3");
     model_init(&model, 3, 2, 0);
-    model.tensors[5].second.region = UNITS;
+    model.list[5].second.region = UNITS;
     check_refused(&model, LS_EINVAL, "gradient of tensor 5");
     model_init(&model, 3, 2, 0);
-    model.tensors[7].unit = UNITS;
+    model.list[7].unit = UNITS;
     check_refused(&model, LS_EINVAL, "no such unit");
+    model_init(&model, 3, 2, 0);
+    model.list[1].spec = spec_of(128, 1, 4); /* cut for another group */
+    check_refused(&model, LS_EINVAL, "tensor 1 (vector) is not cut over the 2 ranks");
+    model_init(&model, 0, 2, 0); /* cut, where every rank has the whole */
+    check_refused(&model, LS_EINVAL, "tensor 0 (matrix) is not cut over the 2 ranks");
 }
 
 static void test_a_threshold_that_shards_nothing(void **state)
@@ -123,12 +151,11 @@ static void test_a_threshold_that_shards_nothing(void **state)
     struct ls_zero *zero;
     struct ls_error error = {0};
     for (int i = 0; i < 2; i++) { /* one element less, or nobody to share with */
-        model.options.persistence_elements -= i == 0;
-        model.options.shard_ranks = i == 0 ? 2 : 1;
+        model_init(&model, 3, 2 - i, 0);
+        model.options.persistence_elements = 128 * 48 - (i == 0);
         if (plan(&model, &zero, &error))
             fail_msg("%s", error.text);
         ls_zero_free(zero);
-        model.options.persistence_elements += i == 0;
     }
 }
 
@@ -241,7 +268,7 @@ static int rank_body(struct ls_comm *comm, void *user, struct ls_error *error)
     (void)user;
     struct model model;
     model_init(&model, 3, ls_comm_size(comm), ls_comm_rank(comm));
-    model.tensors[2].second.region = LS_ZERO_OUTSIDE;
+    model.list[2].second.region = LS_REGION_OUTSIDE;
     struct ls_arena arena;
     struct ls_zero *zero = NULL;
     struct ls_ops ops;
@@ -291,33 +318,35 @@ static void test_a_large_plan(void **state)
     const int64_t c = 16384, kv = 1024, ffn = 53248;
     const int64_t rows[MATRICES] = {c, kv, kv, c, ffn, ffn, c};
     const int64_t cols[MATRICES] = {c, c, c, c, c, c, ffn};
-    struct ls_zero_unit *units = calloc(LAYERS, sizeof *units);
-    struct ls_zero_tensor *tensors = calloc((size_t)LAYERS * MATRICES, sizeof *tensors);
-    int64_t *regions = calloc(LAYERS, sizeof *regions);
+    struct ls_unit *units = calloc(LAYERS, sizeof *units);
+    struct ls_param *list = calloc((size_t)LAYERS * MATRICES, sizeof *list);
+    struct ls_region *regions = calloc(LAYERS, sizeof *regions);
     int64_t total = 0;
     for (int l = 0; l < LAYERS; l++) {
         int64_t at = 0;
         for (int m = 0; m < MATRICES; m++) {
-            tensors[l * MATRICES + m] = (struct ls_zero_tensor){l,
-                                                                at,
-                                                                rows[m] * cols[m],
-                                                                rows[m] / SHARDS * cols[m],
-                                                                {LAYERS - 1 - l, at},
-                                                                {LS_ZERO_NONE, 0},
-                                                                NULL};
+            list[l * MATRICES + m] = (struct ls_param){.unit = l,
+                                                       .offset = at,
+                                                       .rows = rows[m],
+                                                       .cols = cols[m],
+                                                       .matrix = true,
+                                                       .gradient = {LAYERS - 1 - l, at},
+                                                       .second = {LS_REGION_NONE, 0},
+                                                       .spec = spec_of(rows[m], cols[m], SHARDS)};
             at += rows[m] * cols[m];
         }
-        units[l] = (struct ls_zero_unit){at, at};
-        regions[LAYERS - 1 - l] = at;
+        units[l] = (struct ls_unit){.elements = at, .matrix_elements = at};
+        regions[LAYERS - 1 - l] = (struct ls_region){.elements = at};
         total += at;
     }
+    const struct ls_params params = {.list = list,
+                                     .count = LAYERS * MATRICES,
+                                     .units = units,
+                                     .unit_count = LAYERS,
+                                     .regions = regions,
+                                     .region_count = LAYERS};
     struct ls_zero_options options = {.stage = 3,
-                                      .units = units,
-                                      .tensors = tensors,
-                                      .region_elements = regions,
-                                      .unit_count = LAYERS,
-                                      .tensor_count = LAYERS * MATRICES,
-                                      .region_count = LAYERS,
+                                      .params = &params,
                                       .shard_ranks = SHARDS,
                                       .shard_rank = 1000,
                                       .replicate_ranks = 16,
@@ -341,7 +370,7 @@ static void test_a_large_plan(void **state)
     assert_int_equal(sizes.buffers, 2 * (2 + 4) * (total / LAYERS));
     ls_zero_free(zero);
     free(units);
-    free(tensors);
+    free(list);
     free(regions);
 }
 

@@ -59,9 +59,9 @@ static void part_init(const struct ls_layout *layout, const int64_t at[LS_AXES],
                      param->rows * param->cols <= layout->persist;
         int64_t *gather = stays ? part->kept : part->units[param->unit].gather;
         gather[!param->matrix] += mine;
-        part->scatter[param->region] += mine;
-        if (i == part->params.tied_param && part->params.tied_region >= 0)
-            part->scatter[part->params.tied_region] += mine;
+        part->scatter[param->gradient.region] += mine;
+        if (param->second.region >= 0)
+            part->scatter[param->second.region] += mine;
     }
 }
 

@@ -7,13 +7,13 @@
  * parameters. No stage changes a bit: gradients are added leaf after leaf, in the order of leaves
  * (law of sums, S3).
  *
- * What is cut is described without layers:
+ * What is cut is described by struct ls_params (lockstep/parallel/param.h), without layers:
  *
  *   unit     what is gathered together (a layer): a flat range of elements, matrices first, then
  *            vectors. Matrices are read in the compute type, vectors in float32.
- *   tensor   a matrix or vector at an offset of its unit: n elements. Rank j of d has the elements
- *            [j s, (j + 1) s); the last ranks may have fewer, or none. The caller says s: where
- *            rows are cut, as Shard(0) of lockstep/dtensor.h cuts, s is ceil(rows / d) rows.
+ *   tensor   a parameter: a matrix or vector at an offset of its unit. Rank j of d has the part
+ *            that its spec gives to coordinate j of the axis "shard": ceil(rows / d) rows; the last
+ *            ranks may have fewer, or none.
  *   region   a piece of the gradient that is final at one moment of the backward: a flat range. A
  *            tensor's gradient is at an offset of one region; a tied table has a second gradient in
  *            another one, summed apart and added by who reads both (struct ls_update's second).
@@ -56,6 +56,7 @@
 #include <lockstep/device/tier.h>
 #include <lockstep/ops.h>
 #include <lockstep/parallel.h>
+#include <lockstep/parallel/param.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -64,34 +65,6 @@ extern "C" {
 struct ls_zero;
 
 /* ---- what there is -------------------------------------------------------------------------- */
-
-struct ls_zero_unit {
-    int64_t elements;        /* padding between tensors included */
-    int64_t matrix_elements; /* [0, matrix_elements) are matrices, the rest vectors */
-};
-
-enum {
-    LS_ZERO_NONE = -1,   /* no gradient, no second gradient */
-    LS_ZERO_OUTSIDE = -2 /* a second gradient that other ranks compute (a table tied across pipeline
-                          * stages): there is room for this rank's slice, and the caller fills it
-                          * between ls_zero_gradient_finish and its readers */
-};
-/* Where a gradient is written: element 0 at offset of region. */
-struct ls_zero_place {
-    int region;
-    int64_t offset;
-};
-
-struct ls_zero_tensor {
-    int unit;
-    int64_t offset; /* in its unit; below matrix_elements: a matrix */
-    int64_t elements;
-    int64_t slice; /* elements of the largest slice, that of rank 0; at least elements / d */
-    struct ls_zero_place gradient; /* .region LS_ZERO_NONE where the tensor is frozen, */
-    struct ls_zero_place second;   /* or where there is no second gradient */
-    const char
-        *name; /* borrowed; what texts of lockstep/comm.h call its transfers. NULL: nothing */
-};
 
 struct ls_zero_options {
     int stage; /* 0 .. 3 */
@@ -107,10 +80,8 @@ struct ls_zero_options {
     const bool *units_away;
     struct ls_tier *units_tier;
     struct ls_tier_room *units_room;
-    const struct ls_zero_unit *units;
-    const struct ls_zero_tensor *tensors; /* copied, as units and regions are */
-    const int64_t *region_elements;       /* [regions]; in the order of the backward, where known */
-    int unit_count, tensor_count, region_count;
+    const struct ls_params *params; /* borrowed: units, regions, and parameters with their specs, of
+                                     * which this file's "tensor i" is list[i] */
 
     int shard_ranks, shard_rank, replicate_ranks, replicate_rank;
     int inner;                         /* neighbours of `shard` that hold parts of one leaf: cp */
@@ -138,8 +109,9 @@ struct ls_zero_options {
 
 /* Local. Takes all memory from arena, which may be measuring (then *out only answers sizes and
  * slices). LS_EINVAL for a description that contradicts itself (a tensor outside its unit or
- * region, a stage that does not exist), LS_ELAYOUT where stage 3 would shard nothing because every
- * tensor is within persistence_elements, LS_ENOMEM. */
+ * region, a spec that does not cut it over the shard group, a stage that does not exist),
+ * LS_ELAYOUT if stage 3 would shard nothing because every tensor is within persistence_elements,
+ * LS_ENOMEM. */
 int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, struct ls_zero **out,
                 struct ls_error *error);
 /* NULL is allowed. After a failure free the groups first: they may still move buffers. */
@@ -190,7 +162,7 @@ struct ls_zero_slice {
     size_t gradient_place; /* there; a multiple of 4 */
     int64_t second;        /* the same for the second gradient; -1 where there is none */
 };
-/* [tensor_count], slice i of tensor i. */
+/* [params.count], slice i of tensor i. */
 const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero);
 /* Whether the tensor's float32 master is kept here: not that of a matrix with masters_away. */
 bool ls_zero_has_master(const struct ls_zero *zero, int tensor);
