@@ -187,6 +187,12 @@ static inline int ls_layout_stage(const struct ls_layout *layout, int layer)
     return stage;
 }
 
+/* The pipeline rank that holds the head; that of the embedding is 0. */
+static inline int ls_layout_head_rank(const struct ls_layout *layout)
+{
+    return layout->stage_rank[layout->stages - 1];
+}
+
 /* ---- who computes what ---------------------------------------------------------------------- */
 
 /* The leaves of one rank in a step of that many (the full batch, or one of the ramp-up);

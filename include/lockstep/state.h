@@ -1,4 +1,5 @@
-/* lockstep/state.h - the state of a run: parameters and what the optimizer keeps of them.
+/* lockstep/state.h - a unit of state: parameters, what the optimizer keeps of them, ZeRO's
+ * gradients and copies, and the counters of steps.
  *
  * A state is spread over the ranks of a layout. Its hash is the same in any layout, rank 0 writes
  * it to files that do not tell which layout wrote them, and any layout reads them.
@@ -10,6 +11,19 @@
  *
  * ZeRO 3 gathers and frees copies of the parameters in the compute type; these here are the masters
  * that they are made of, and stay: on the device, or in a memory tier.
+ *
+ * A rank may hold several units, of one model or of several, which share groups, ops, tiers and an
+ * arena. They take turns: ls_state_settle of one comes before another communicates.
+ *
+ * Order of calls, the same on all ranks:
+ *
+ *     set what is borrowed; ls_state_take, first with a measuring arena, to learn the size
+ *     write the masters (ls_slice_visit_array), or ls_state_resume; ls_state_publish
+ *     each step:
+ *       read weights and write gradients of all micro-batches (lockstep/parallel/zero.h)
+ *       ls_state_gradient, ls_state_square, ls_ops_synchronise, ls_state_norm
+ *       ls_state_update, ls_zero_publish; step and samples are the caller's to count
+ *     ls_state_settle, ls_state_release
  */
 #ifndef LOCKSTEP_STATE_H
 #define LOCKSTEP_STATE_H
@@ -29,26 +43,72 @@
 extern "C" {
 #endif
 
-/* What a rank holds of the state, and with whom. A plain value; pointers are borrowed. */
+/* Bytes taken from the arena. */
+struct ls_state_bytes {
+    struct ls_zero_sizes zero;
+    size_t optimizer; /* masters and states that lie there */
+    size_t work;      /* in which the optimizer works, not kept from step to step */
+};
+
+/* What a rank holds of a unit, and with whom. */
 struct ls_state {
+    /* Borrowed, set by the caller. */
     const struct ls_config *config; /* resolved */
     const struct ls_layout *layout;
-    struct ls_comm *const *groups;  /* [LS_GROUPS] */
-    const struct ls_params *params; /* of this rank's part */
-    struct ls_zero *zero;
-    struct ls_optimizer *optimizer;
-    const struct ls_slice *slices; /* [params.count] what the optimizer holds of each */
+    int64_t rank;                   /* of the layout */
+    struct ls_comm *const *groups;  /* [LS_GROUPS]; NULL while its memory is planned */
+    const struct ls_params *params; /* of this rank's part, with their specs */
     struct ls_ops *ops;
-    const struct ls_log *log;        /* may be NULL; rank 0 writes to it */
+    struct ls_tier *const *tiers; /* [LS_TIER_KINDS]; NULL: nothing lies there, or it is planned */
+    struct ls_tier_room *rooms;   /* [LS_TIER_KINDS]: what tiers hold */
+    const struct ls_log *log;     /* may be NULL; rank 0 writes to it */
+
+    /* Made by ls_state_take. */
+    struct ls_zero *zero;
+    struct ls_optimizer optimizer;
+    struct ls_slice *slices; /* [params.count] what the optimizer holds of each */
+    struct ls_state_bytes bytes;
+
+    float *gradient;             /* of the last step, at the slices' places, times its loss scale;
+                                  * NULL before the first */
+    struct ls_exact_sum squares; /* of it: what commands write lives as long as they */
+
     int64_t step, samples;           /* done, consumed */
     struct ls_loss_scale loss_scale; /* of the next step */
     int64_t saved_step; /* of the newest checkpoint that this run wrote or went on from, or -1 */
 };
 
+/* Local. Takes the unit's memory from arena, which may be measuring, and places in tiers. Nothing
+ * is filled. After a failure, too, ls_state_release. Errors of ls_zero_new and ls_optimizer_meet.
+ */
+int ls_state_take(struct ls_state *state, struct ls_arena *arena, struct ls_error *error);
+/* Local. What ls_state_take made; a zeroed struct is allowed. After a failed step close the groups
+ * first: they may still move buffers. */
+void ls_state_release(struct ls_state *state);
+
 static inline struct ls_comm *ls_state_world(const struct ls_state *state)
 {
     return state->groups[LS_GROUP_WORLD];
 }
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+/* Collective. All gradients are written: waits for their reductions, and gets what another stage
+ * computed of a tied table. Sets state->gradient. */
+int ls_state_gradient(struct ls_state *state, struct ls_error *error);
+/* Local. Commands that add the squares of this rank's gradient to state->squares. */
+int ls_state_square(struct ls_state *state, struct ls_error *error);
+/* Collective over LS_GROUP_OWNERS, once the host waited for those commands. The norm of the whole
+ * gradient, as it is: times the loss scale. */
+int ls_state_norm(struct ls_state *state, double *norm, struct ls_error *error);
+/* Local; with Muon Collective over LS_GROUP_MATRICES. One update with state->gradient, multiplied
+ * by gradient_scale. ls_zero_publish makes it known. Errors of the tier's disk. */
+int ls_state_update(struct ls_state *state, int64_t step, float lr, float gradient_scale,
+                    struct ls_error *error);
+/* Collective. Waits for gathers that ls_zero_publish left under way. */
+int ls_state_settle(struct ls_state *state, struct ls_error *error);
+
+/* ---- hash and files -------------------------------------------------------------------------- */
 
 /* Collective. 128 bits, the same in any layout, of parameters, optimizer state, step, and data
  * position. LS_ENUMERIC where ranks that must hold the same values do not, naming one: silent
@@ -91,12 +151,12 @@ static inline enum ls_dtype ls_state_type_of(const struct ls_optim_config *optim
 /* Local. The same of a state. */
 static inline enum ls_dtype ls_state_type(const struct ls_state *state, int array)
 {
-    return ls_state_type_of(&state->optimizer->config, array);
+    return ls_state_type_of(&state->optimizer.config, array);
 }
 /* Local. How many states a parameter has. */
 static inline int ls_state_arrays(const struct ls_state *state, const struct ls_param *param)
 {
-    return ls_param_states(&state->optimizer->config, param);
+    return ls_param_states(&state->optimizer.config, param);
 }
 /* Local. This rank's slice of parameter i, with data of that type. */
 int ls_state_tensor(const struct ls_state *state, int i, enum ls_dtype dtype, void *data,

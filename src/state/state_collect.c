@@ -193,7 +193,7 @@ static void part_take(struct collecting *g, const struct ls_param *param, int ar
     const struct ls_slice_piece rest = {0, slice->part->count, NULL};
     state_cursor_init(&g->own, &g->spec, g->rank);
     fail(g, ls_queue_synchronise(&state->ops->queue, g->error));
-    fail(g, ls_slice_visit_array(state->optimizer, slice, array + 1, LS_READS, piece_take, g,
+    fail(g, ls_slice_visit_array(&state->optimizer, slice, array + 1, LS_READS, piece_take, g,
                                  g->error));
     piece_take(g, &rest, NULL);
 }

@@ -42,8 +42,8 @@ static int slice_digest(struct ls_state *state, int i, int array, struct ls_dige
                         struct ls_error *error)
 {
     struct digesting digesting = {.state = state, .i = i, .array = array};
-    state_prefix(&state->optimizer->config, &state->params->list[i], array, digesting.prefix);
-    int status = ls_slice_visit_array(state->optimizer, &state->slices[i], array + 1, LS_READS,
+    state_prefix(&state->optimizer.config, &state->params->list[i], array, digesting.prefix);
+    int status = ls_slice_visit_array(&state->optimizer, &state->slices[i], array + 1, LS_READS,
                                       piece_digest, &digesting, error);
     *digest = digesting.digest;
     return status;
@@ -56,8 +56,7 @@ static int digest_held(struct ls_state *state, struct held *held, struct ls_erro
     int status = ls_queue_synchronise(&state->ops->queue, error);
     if (status)
         return status;
-    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&state->optimizer->config);
-         s++) {
+    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&state->optimizer.config); s++) {
         for (int i = 0; i < state->params->count; i++) {
             const struct ls_param *param = &state->params->list[i];
             struct ls_digest digest;

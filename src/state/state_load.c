@@ -102,7 +102,7 @@ static int array_load(struct ls_state *state, const struct ls_safetensors *file,
         struct loading loading;
         if (array >= ls_state_arrays(state, param))
             continue;
-        state_prefix(&state->optimizer->config, param, array, prefix);
+        state_prefix(&state->optimizer.config, param, array, prefix);
         snprintf(name, sizeof name, "%s%s", prefix, param->name);
         spec.dtype = ls_state_type(state, array);
         status =
@@ -113,7 +113,7 @@ static int array_load(struct ls_state *state, const struct ls_safetensors *file,
             .queue = &state->ops->queue, .whole = view->data, .bytes = ls_dtype_bytes(spec.dtype)};
         state_cursor_init(&loading.cursor, &spec,
                           ls_comm_rank(ls_state_world(state)) % ls_mesh_ranks(&spec.mesh));
-        status = ls_slice_visit_array(state->optimizer, &state->slices[i], array + 1, LS_WRITES,
+        status = ls_slice_visit_array(&state->optimizer, &state->slices[i], array + 1, LS_WRITES,
                                       piece_load, &loading, error);
     }
     return status;
@@ -131,7 +131,7 @@ static int checkpoint_apply(struct ls_state *state, const struct ls_checkpoint *
         status = ls_queue_synchronise(&state->ops->queue, error);
     if (!status)
         status = array_load(state, checkpoint->model, LS_STATE_PARAMETERS, error);
-    int arrays = ls_optimizer_states_most(&state->optimizer->config);
+    int arrays = ls_optimizer_states_most(&state->optimizer.config);
     for (int s = 0; s < arrays && !status && !checkpoint->state.fresh; s++)
         status = array_load(state, checkpoint->optimizer, s, error);
     state->saved_step = state->step = checkpoint->state.step;

@@ -116,7 +116,7 @@ static int saving_init(struct saving *s, struct ls_state *state, struct ls_error
 {
     bool writes = ls_comm_rank(ls_state_world(state)) == 0;
     *s = (struct saving){.state = state};
-    int status = listing_init(&s->list, state->layout, &state->optimizer->config, writes, error);
+    int status = listing_init(&s->list, state->layout, &state->optimizer.config, writes, error);
     if (status)
         return status;
     return state_collector_init(&s->collector, state, &s->list.all, error);

@@ -15,7 +15,7 @@ int ls_state_publish(struct ls_state *state, struct ls_error *error)
 {
     int status = ls_zero_settle(state->zero, state->ops, error);
     if (!status)
-        status = ls_slices_round(state->optimizer, state->ops, state->slices, state->params->count,
+        status = ls_slices_round(&state->optimizer, state->ops, state->slices, state->params->count,
                                  error);
     status = ls_comm_agree(ls_state_world(state), status, error);
     return status ? status : ls_zero_publish(state->zero, state->ops, error);

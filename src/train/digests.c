@@ -86,19 +86,13 @@ int digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
     return status;
 }
 
-struct noting {
-    struct ls_trainer *trainer;
-    const float *gradient;
-};
-
 static int piece_note(void *user, int i, int64_t from, int64_t count, const float *values,
                       struct ls_error *error)
 {
-    const struct noting *noting = user;
-    struct ls_trainer *t = noting->trainer;
+    struct ls_trainer *t = user;
     struct tensor_digests *d = t->digests;
     const struct ls_param *param = &t->params.list[i];
-    const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
+    const struct ls_zero_slice *slice = t->state.slices[i].part;
     int status = param->owned ? ls_queue_synchronise(&t->ops.queue, error) : LS_OK;
     if (status || !param->owned)
         return status;
@@ -107,28 +101,28 @@ static int piece_note(void *user, int i, int64_t from, int64_t count, const floa
     ls_param_digest(param, &t->ops, "", slice->first + from, count, LS_F32, values, digest);
     if (slice->second >= 0)
         ls_param_digest(param, &t->ops, "second ", slice->first + from, count, LS_F32,
-                        noting->gradient + slice->second + from, digest);
+                        t->state.gradient + slice->second + from, digest);
     return LS_OK;
 }
 
 /* Gradients are equal on all copies: the first one counts. */
-static int gradients_note(struct ls_trainer *t, const float *gradient, struct ls_error *error)
+static int gradients_note(struct ls_trainer *t, struct ls_error *error)
 {
-    struct noting noting = {t, gradient};
+    struct ls_state *state = &t->state;
     if (ls_comm_rank(t->groups[LS_GROUP_COPIES]) > 0)
         return LS_OK;
     int status = ls_queue_synchronise(&t->ops.queue, error);
     return status ? status
-                  : ls_slices_visit_gradient(&t->memory.optimizer, t->memory.slices,
-                                             t->params.count, gradient, piece_note, &noting, error);
+                  : ls_slices_visit_gradient(&state->optimizer, state->slices, t->params.count,
+                                             state->gradient, piece_note, t, error);
 }
 
-int digests_finish(struct ls_trainer *t, const float *gradient, struct ls_error *error)
+int digests_finish(struct ls_trainer *t, struct ls_error *error)
 {
     struct tensor_digests *d = t->digests;
     if (!d)
         return LS_OK;
-    int status = gradients_note(t, gradient, error);
+    int status = gradients_note(t, error);
     status = ls_comm_agree(t->world, status, error);
     if (status)
         return status;

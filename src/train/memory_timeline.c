@@ -39,7 +39,7 @@ static void unit_gather(struct timeline *t, int layer, bool first, size_t *bytes
     for (int i = 0, count = stage_units_of(&t->measured->params, layer, units); i < count; i++)
         if (!t->gathered[units[i]]) {
             t->gathered[units[i]] = true;
-            *bytes += ls_zero_unit_bytes(t->measured->memory.zero, units[i], first);
+            *bytes += ls_zero_unit_bytes(t->measured->state.zero, units[i], first);
         }
 }
 
@@ -81,7 +81,7 @@ static int gradient_moment(struct timeline *t, int region, size_t work, size_t t
         return moment(t, work, transit);
     struct ls_dp_micro micro = ls_dp_micro_batch(&t->share, t->now.action.micro_batch);
     struct ls_zero_region_bytes bytes;
-    ls_zero_region_bytes(t->measured->memory.zero, region, &micro, &bytes);
+    ls_zero_region_bytes(t->measured->state.zero, region, &micro, &bytes);
     size_t *gradients = &t->now.bytes[LS_MEMORY_GRADIENTS];
     if (micro.m == 0)
         *gradients += bytes.sum;
@@ -238,8 +238,8 @@ static int update(struct timeline *t, int64_t count)
     t->held = t->sent = 0;
     if (shared >= 0)
         t->now.bytes[LS_MEMORY_GRADIENTS] +=
-            (size_t)ls_zero_slices(t->measured->memory.zero)[shared].count * sizeof(float);
-    return moment(t, t->measured->memory.optimizer_work, 0);
+            (size_t)t->measured->state.slices[shared].part->count * sizeof(float);
+    return moment(t, t->measured->state.bytes.work, 0);
 }
 
 static int walk(struct timeline *t)
@@ -254,7 +254,7 @@ static int walk(struct timeline *t)
                              : ls_error_set(t->error, LS_ENOMEM, "no memory for a rank's timeline");
     for (int kind = LS_MEMORY_PARAMETERS; kind <= LS_MEMORY_OPTIMIZER; kind++)
         t->now.bytes[kind] = measured->plan.bytes[kind];
-    t->now.bytes[LS_MEMORY_GRADIENTS] = ls_zero_passing_bytes(measured->memory.zero);
+    t->now.bytes[LS_MEMORY_GRADIENTS] = ls_zero_passing_bytes(measured->state.zero);
     for (int64_t i = 0; i < count && !status; i++) {
         t->now.index = i;
         status = action(t, actions[i]);

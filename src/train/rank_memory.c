@@ -7,151 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- what ZeRO is told ----------------------------------------------------------------------- */
-
-struct zero_tables {
-    bool *regions_away, *units_away;
-};
-
-static void tables_release(struct zero_tables *tables)
-{
-    free(tables->regions_away);
-    free(tables->units_away);
-}
-
-/* Whether what is offloaded of that layer goes: of blocks, the first ones, until enough have. Of
- * tables it is large and stays. */
-static bool block_goes(const struct memory_request *r, enum ls_offload what, int layer)
-{
-    int64_t blocks = r->layout->model.layers, before = 0, all = 0;
-    for (int64_t block = 1; block <= blocks; block++) {
-        all += r->part->held[block];
-        before += r->part->held[block] && block < layer;
-    }
-    double enough = r->config->memory.offload[what].ratio * (double)all;
-    return layer > 0 && layer <= blocks && (double)before < enough;
-}
-
-static int tables_make(const struct memory_request *r, struct zero_tables *tables,
-                       struct ls_error *error)
-{
-    const struct ls_params *params = r->params;
-    *tables = (struct zero_tables){
-        .regions_away =
-            calloc((size_t)ls_max(params->region_count, 1), sizeof *tables->regions_away),
-        .units_away = calloc((size_t)ls_max(params->unit_count, 1), sizeof *tables->units_away)};
-    if (!tables->regions_away || !tables->units_away) {
-        tables_release(tables);
-        return ls_error_set(error, LS_ENOMEM, "no memory for the list of parameters");
-    }
-    for (int i = 0; i < params->unit_count; i++)
-        tables->units_away[i] = block_goes(r, LS_OFFLOAD_PARAMETERS, params->units[i].layer);
-    for (int i = 0; i < params->region_count; i++)
-        tables->regions_away[i] = block_goes(r, LS_OFFLOAD_GRADIENTS, params->regions[i].layer);
-    return LS_OK;
-}
-
-static int zero_take(const struct memory_request *r, struct ls_arena *arena,
-                     struct train_memory *memory, struct ls_error *error)
-{
-    const struct ls_layout *layout = r->layout;
-    const struct ls_params *params = r->params;
-    enum ls_tier_kind regions_to = ls_config_tier(r->config, LS_OFFLOAD_GRADIENTS),
-                      units_to = ls_config_tier(r->config, LS_OFFLOAD_PARAMETERS);
-    struct zero_tables tables;
-    int status = tables_make(r, &tables, error);
-    if (status)
-        return status;
-    int64_t rank = ls_layout_rank(layout, r->coordinates);
-    struct ls_dp_share share;
-    ls_layout_share(layout, layout->ramp.full, r->coordinates, &share);
-    struct ls_zero_options options = {
-        .stage = layout->zero,
-        .units_away = units_to == LS_TIER_DEVICE ? NULL : tables.units_away,
-        .units_tier = memory->tiers[units_to],
-        .units_room = &memory->rooms[units_to],
-        .regions_away = regions_to == LS_TIER_DEVICE ? NULL : tables.regions_away,
-        .regions_tier = memory->tiers[regions_to],
-        .regions_room = &memory->rooms[regions_to],
-        .params = params,
-        .shard_ranks = (int)layout->shard_ranks,
-        .shard_rank = (int)ls_group_rank(layout, LS_GROUP_SHARD, rank),
-        .replicate_ranks = (int)layout->replicate_ranks,
-        .shard = r->groups ? r->groups[LS_GROUP_SHARD] : NULL,
-        .replicate = r->groups ? r->groups[LS_GROUP_REPLICATE] : NULL,
-        .replicate_rank = (int)ls_group_rank(layout, LS_GROUP_REPLICATE, rank),
-        .inner = (int)layout->size[LS_AXIS_CP],
-        .leaves_max = share.count,
-        .parts = share.micro < share.leaf,
-        .micro_batches_max = layout->micro_batches,
-        .fast = layout->numerics.fast,
-        .reduce = r->config->numerics.reduce,
-        .act = layout->numerics.act,
-        .bucket_bytes = r->config->comm.bucket_mb << 20,
-        .prefetch = (int)layout->prefetch,
-        .masters_away = ls_config_tier(r->config, LS_OFFLOAD_OPTIMIZER) != LS_TIER_DEVICE ||
-                        (layout->numerics.act != LS_F32 && params->trained < params->weights),
-        .persistence_elements = layout->persist,
-        .reshard_after_forward = layout->reshard_after_forward,
-    };
-    status = ls_zero_new(&options, arena, &memory->zero, error);
-    tables_release(&tables);
-    return status;
-}
-
-/* ---- the optimizer -------------------------------------------------------------------------- */
-
-/* The slices, and where their masters and states lie. */
-static int optimizer_take(const struct memory_request *r, struct ls_arena *arena,
-                          struct train_memory *memory, struct ls_error *error)
-{
-    const struct ls_config_offload *offload = &r->config->memory.offload[LS_OFFLOAD_OPTIMIZER];
-    const struct ls_zero_slice *zero = ls_zero_slices(memory->zero);
-    struct ls_optim_config config = ls_config_optim(r->config);
-    int count = r->params->count;
-    memory->slices = calloc((size_t)count + 1, sizeof *memory->slices);
-    if (!memory->slices)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the tables of %d tensors", count);
-    for (int i = 0; i < count; i++) {
-        const struct ls_param *param = &r->params->list[i];
-        enum ls_dtype act = r->layout->numerics.act;
-        bool away = ls_zero_compute_away(memory->zero, i);
-        bool half = param->frozen && param->matrix && act != LS_F32 && !away;
-        memory->slices[i] = (struct ls_slice){.param = param,
-                                              .part = &zero[i],
-                                              .half = half,
-                                              .lent = half || ls_zero_has_master(memory->zero, i),
-                                              .compute_away = away,
-                                              .compute_type = act};
-    }
-    const struct ls_optim_storage storage = {
-        .tier = memory->tiers[offload->to],
-        .room = offload->to == LS_TIER_DEVICE ? NULL : &memory->rooms[offload->to],
-        .ratio = offload->ratio,
-        .gradient_tier = memory->tiers[ls_config_tier(r->config, LS_OFFLOAD_GRADIENTS)]};
-    ls_optimizer_init(&memory->optimizer, &config, memory->slices, count, &storage, arena);
-    return LS_OK;
-}
-
-/* With Muon, what its matrices meet in. */
-static int matrices_take(const struct memory_request *r, struct ls_arena *arena,
-                         struct train_memory *memory, struct ls_error *error)
-{
-    size_t start = arena->used;
-    const struct ls_matrices matrices = {
-        .params = r->params,
-        .slices = memory->slices,
-        .comm = r->groups ? r->groups[LS_GROUP_MATRICES] : NULL,
-        .rank = (int)ls_group_rank(r->layout, LS_GROUP_MATRICES,
-                                   ls_layout_rank(r->layout, r->coordinates)),
-    };
-    int status = r->layout->matrices_meet
-                     ? ls_optimizer_meet(&memory->optimizer, &matrices, arena, error)
-                     : LS_OK;
-    memory->optimizer_work = arena->used - start;
-    return status;
-}
-
 /* ---- all buffers ----------------------------------------------------------------------------- */
 
 /* Debug builds always check. */
@@ -173,7 +28,7 @@ static int model_take(const struct memory_request *r, struct ls_arena *arena,
     struct ls_model_options options = {
         .config = &layout->model,
         .numerics = &layout->numerics,
-        .params = r->params,
+        .params = r->state->params,
         .weights = memory->weights,
         .tp = r->tp,
         .cp = r->cp,
@@ -199,29 +54,21 @@ static int model_take(const struct memory_request *r, struct ls_arena *arena,
 int memory_take(const struct memory_request *r, struct ls_arena *arena, struct train_memory *memory,
                 struct ls_memory_plan *plan, struct ls_error *error)
 {
-    const struct ls_params *params = r->params;
-    size_t *bytes = plan->bytes, start = arena->used;
-    int status = zero_take(r, arena, memory, error);
+    const struct ls_params *params = r->state->params;
+    const struct ls_state_bytes *held = &r->state->bytes;
+    size_t *bytes = plan->bytes;
+    int status = ls_state_take(r->state, arena, error);
     if (status)
         return status;
-    struct ls_zero_sizes sizes;
-    ls_zero_get_sizes(memory->zero, &sizes);
-    bytes[LS_MEMORY_PARAMETERS] = sizes.master + sizes.parameters;
-    bytes[LS_MEMORY_GRADIENTS] = sizes.gradients;
-    bytes[LS_MEMORY_COMMUNICATION] = sizes.buffers;
-    start = arena->used;
-    status = optimizer_take(r, arena, memory, error);
-    if (status)
-        return status;
-    bytes[LS_MEMORY_OPTIMIZER] = arena->used - start;
-    status = matrices_take(r, arena, memory, error);
-    if (status)
-        return status;
+    bytes[LS_MEMORY_PARAMETERS] = held->zero.master + held->zero.parameters;
+    bytes[LS_MEMORY_GRADIENTS] = held->zero.gradients;
+    bytes[LS_MEMORY_COMMUNICATION] = held->zero.buffers;
+    bytes[LS_MEMORY_OPTIMIZER] = held->optimizer;
     memory->weights = calloc((size_t)params->unit_count + 1, sizeof *memory->weights);
     if (!memory->weights)
         return ls_error_set(error, LS_ENOMEM, "no memory for the tables of %d layers",
                             params->unit_count);
-    start = arena->used;
+    size_t start = arena->used;
     status = stage_take(r, arena, memory, error);
     bytes[LS_MEMORY_COMMUNICATION] += arena->used - start;
     start = arena->used;
@@ -230,8 +77,7 @@ int memory_take(const struct memory_request *r, struct ls_arena *arena, struct t
     if (status)
         return status;
     bytes[LS_MEMORY_ACTIVATIONS] = ls_model_kept_bytes(memory->model);
-    bytes[LS_MEMORY_WORKSPACE] =
-        memory->optimizer_work + arena->used - start - bytes[LS_MEMORY_ACTIVATIONS];
+    bytes[LS_MEMORY_WORKSPACE] = held->work + arena->used - start - bytes[LS_MEMORY_ACTIVATIONS];
     plan->total = arena->used;
     for (int kind = 0; kind < LS_TIER_KINDS; kind++)
         plan->tiers[kind] = memory->rooms[kind].used;
@@ -247,9 +93,6 @@ void memory_release(struct train_memory *memory)
 {
     ls_model_free(memory->model);
     free(memory->weights);
-    free(memory->slices);
-    ls_optimizer_release(&memory->optimizer);
-    ls_zero_free(memory->zero);
     stage_release(memory);
     for (int kind = 0; kind < LS_TIER_KINDS; kind++)
         ls_tier_free(memory->tiers[kind]);
@@ -294,10 +137,16 @@ int memory_measure(const struct ls_config *config, const struct ls_layout *layou
     int status = part_init(&out->part, layout, at[LS_AXIS_PP], error);
     if (!status)
         status = ls_layout_params(layout, tp.rank, out->part.held, &out->params, error);
+    out->state = (struct ls_state){.config = config,
+                                   .layout = layout,
+                                   .rank = rank,
+                                   .params = &out->params,
+                                   .tiers = out->memory.tiers,
+                                   .rooms = out->memory.rooms};
     struct memory_request request = {.config = config,
                                      .layout = layout,
                                      .coordinates = at,
-                                     .params = &out->params,
+                                     .state = &out->state,
                                      .part = &out->part,
                                      .tp = &tp,
                                      .cp = &cp};
@@ -312,6 +161,7 @@ int memory_measure(const struct ls_config *config, const struct ls_layout *layou
 
 void memory_measure_release(struct measured_memory *measured)
 {
+    ls_state_release(&measured->state);
     memory_release(&measured->memory);
     ls_params_release(&measured->params);
     part_release(&measured->part);

@@ -55,6 +55,6 @@ int digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
                         const struct ls_micro_batch *micro, const void *rows,
                         struct ls_error *error);
 /* Collective. With the final gradients. */
-int digests_finish(struct ls_trainer *t, const float *gradient, struct ls_error *error);
+int digests_finish(struct ls_trainer *t, struct ls_error *error);
 
 #endif

@@ -8,12 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The final gradient of a batch, and what is told of it. */
+/* What is told of the final gradient of a batch, t->state.gradient. */
 struct gradient {
-    float *values; /* at the places of t->memory.slices */
-    double scale;  /* the loss scale, by which the values are too large */
-    double norm;   /* without it */
-    float loss;    /* the batch's mean */
+    double scale; /* the loss scale, by which its values are too large */
+    double norm;  /* without it */
+    float loss;   /* the batch's mean */
 };
 
 /* ---- disks ----------------------------------------------------------------------------------- */
@@ -126,12 +125,6 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
 
 /* ---- the gradient ---------------------------------------------------------------------------- */
 
-/* The pipeline rank of the last stage; the first is on rank 0. */
-static int64_t head_rank(const struct ls_layout *layout)
-{
-    return layout->stage_rank[layout->stages - 1];
-}
-
 static void loss_label(struct ls_trainer *t, const char *label)
 {
     static const enum ls_layout_group groups[] = {LS_GROUP_CP, LS_GROUP_DP, LS_GROUP_DP_SHARD,
@@ -169,31 +162,11 @@ static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, fl
         sum = ls_tree_sum(t->losses, all);
     }
     if (!status)
-        status = ls_broadcast(t->groups[LS_GROUP_PP], &sum, 1, LS_F32, (int)head_rank(&t->layout),
-                              error);
+        status = ls_broadcast(t->groups[LS_GROUP_PP], &sum, 1, LS_F32,
+                              ls_layout_head_rank(&t->layout), error);
     loss_label(t, NULL);
     *loss = (float)((double)sum / (double)batch->counted);
     return status;
-}
-
-/* A tied table that the first and the last stage both hold: each gets the other's gradient. */
-static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error *error)
-{
-    int param = t->params.shared_param;
-    if (param < 0 || t->params.list[param].frozen)
-        return LS_OK;
-    const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[param];
-    int peer = (int)(t->part.head ? 0 : head_rank(&t->layout));
-    struct ls_request send = {0}, receive = {0};
-    ls_comm_label(t->groups[LS_GROUP_PP], t->params.list[param].name);
-    int status = ls_recv_start(t->groups[LS_GROUP_PP], gradient + slice->second, slice->count,
-                               LS_F32, peer, LS_COMM_TAG_MAX, &receive, LS_HERE, error);
-    if (!status)
-        status = ls_send_start(t->groups[LS_GROUP_PP], gradient + slice->gradient, slice->count,
-                               LS_F32, peer, LS_COMM_TAG_MAX, &send, LS_HERE, error);
-    if (!status)
-        status = ls_wait(&receive, error);
-    return status ? status : ls_wait(&send, error);
 }
 
 /* What the host needs to know of a gradient before it updates with it, and the one place in a step
@@ -202,17 +175,15 @@ static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error 
 static int gradient_judge(struct ls_trainer *t, const struct train_batch *batch,
                           struct gradient *gradient, struct ls_error *error)
 {
-    ls_exact_clear(&t->squares);
-    int status = ls_gradient_square(&t->memory.optimizer, t->memory.slices, t->params.count,
-                                    gradient->values, &t->ops, &t->squares, error);
+    int status = ls_state_square(&t->state, error);
     if (!status)
         status = ls_queue_synchronise(&t->ops.queue, error);
     status = tiers_agree(t, status, error);
     if (!status)
         status = loss_reduce(t, batch, &gradient->loss, error);
     if (!status)
-        status = ls_all_reduce_exact(t->groups[LS_GROUP_OWNERS], &t->squares, error);
-    gradient->norm = sqrt(ls_exact_value(&t->squares)) / gradient->scale;
+        status = ls_state_norm(&t->state, &gradient->norm, error);
+    gradient->norm /= gradient->scale;
     return status;
 }
 
@@ -221,21 +192,17 @@ static int gradient_judge(struct ls_trainer *t, const struct train_batch *batch,
 static int gradient_compute(struct ls_trainer *t, const struct train_batch *batch,
                             struct gradient *gradient, struct ls_error *error)
 {
-    float *values = NULL;
     tiers_hold(t, true);
     int status = stage_pipeline_run(t, batch, error);
     if (status)
         return status;
     enum ls_work_pass before = stage_pass_begin(t, LS_WORK_PASS_REDUCE);
-    status = ls_zero_gradient_finish(t->memory.zero, &t->ops, &values, NULL, error);
-    if (!status)
-        status = tied_exchange(t, values, error);
-    gradient->values = values;
+    status = ls_state_gradient(&t->state, error);
     gradient->scale = batch->loss_scale;
     if (!status)
         status = gradient_judge(t, batch, gradient, error);
     if (!status)
-        status = digests_finish(t, values, error);
+        status = digests_finish(t, error);
     stage_pass_end(t, before);
     return status;
 }
@@ -263,20 +230,21 @@ static int piece_finite(void *user, int i, int64_t from, int64_t count, const fl
 }
 
 /* Its index, -1: there is none. */
-static int nonfinite_here(struct ls_trainer *t, const float *gradient)
+static int nonfinite_here(struct ls_trainer *t)
 {
-    struct nonfinite n = {&t->ops.queue, t->memory.slices, gradient, t->params.count};
-    ls_slices_visit_gradient(&t->memory.optimizer, t->memory.slices, t->params.count, gradient,
+    const struct ls_state *state = &t->state;
+    struct nonfinite n = {&t->ops.queue, state->slices, state->gradient, t->params.count};
+    ls_slices_visit_gradient(&state->optimizer, state->slices, t->params.count, state->gradient,
                              piece_finite, &n, NULL);
     return n.first < t->params.count ? n.first : -1;
 }
 
 /* Collective. The same of all ranks, by the order of layers; "" where there is none. */
-static int nonfinite_name(struct ls_trainer *t, const float *gradient,
-                          char name[LS_PARAM_NAME_MAX + 1], struct ls_error *error)
+static int nonfinite_name(struct ls_trainer *t, char name[LS_PARAM_NAME_MAX + 1],
+                          struct ls_error *error)
 {
     enum { NONE = -(1 << 30) };
-    int i = nonfinite_here(t, gradient);
+    int i = nonfinite_here(t);
     const struct ls_param *param = i < 0 ? NULL : &t->params.list[i];
     const struct ls_unit *unit = param ? &t->params.units[param->unit] : NULL;
     int64_t mine = unit ? -(unit->layer * (int64_t)4096 + i - unit->first_param) : NONE;
@@ -295,7 +263,7 @@ static int nonfinite_refuse(struct ls_trainer *t, const struct gradient *gradien
                             struct ls_error *error)
 {
     char good[LS_CONFIG_TEXT_BYTES + 128], scale[96] = "", name[LS_PARAM_NAME_MAX + 1];
-    int status = nonfinite_name(t, gradient->values, name, error);
+    int status = nonfinite_name(t, name, error);
     if (status)
         return status;
     if (t->state.saved_step < 0)
@@ -333,19 +301,16 @@ static int update(struct ls_trainer *t, const struct gradient *gradient,
         return nonfinite_refuse(t, gradient, error);
     if (!finite)
         return LS_OK;
-    struct ls_optimizer *optimizer = &t->memory.optimizer;
-    double clip = (double)ls_clip_factor(&optimizer->config, gradient->norm);
-    const struct ls_optim_step step = {report->step, report->lr, gradient->values,
-                                       (float)(clip / gradient->scale)};
+    double clip = (double)ls_clip_factor(&t->state.optimizer.config, gradient->norm);
     double start_s = ls_now_s() - matrices_wait_s(t);
     enum ls_work_pass before = stage_pass_begin(t, LS_WORK_PASS_UPDATE);
-    int status =
-        ls_optimizer_step(optimizer, &t->ops, t->memory.slices, t->params.count, &step, error);
+    int status = ls_state_update(&t->state, report->step, report->lr,
+                                 (float)(clip / gradient->scale), error);
     report->optimizer_s = ls_now_s() - matrices_wait_s(t) - start_s;
     status = tiers_agree(t, status, error);
     if (!status) {
         tiers_hold(t, true);
-        status = ls_zero_publish(t->memory.zero, &t->ops, error);
+        status = ls_zero_publish(t->state.zero, &t->ops, error);
     }
     if (!status)
         status = tiers_agree(t, status, error);
@@ -417,7 +382,7 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
     struct train_batch batch;
     struct gradient gradient;
     *report = (struct ls_step_report){.step = t->state.step + 1};
-    report->lr = ls_learning_rate(&t->memory.optimizer.config, report->step);
+    report->lr = ls_learning_rate(&t->state.optimizer.config, report->step);
     waits_add(t, -1, report->wait_s);
     tiers_add(t, -1, report);
     digests_begin(t->digests);
@@ -430,7 +395,6 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
         status = update(t, &gradient, report, error);
     if (status)
         return status;
-    t->gradient = gradient.values;
     t->state.step = batch.step;
     t->state.samples += sequences_of(&batch);
     report_finish(t, &batch, &gradient, start_s, report);

@@ -134,9 +134,8 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
     const struct memory_request request = {.config = &t->config,
                                            .layout = &t->layout,
                                            .coordinates = t->coordinates,
-                                           .params = &t->params,
+                                           .state = &t->state,
                                            .part = &t->part,
-                                           .groups = t->groups,
                                            .tp = &t->tp,
                                            .cp = &t->cp};
     struct ls_arena *arena = &t->memory.arena;
@@ -151,8 +150,6 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
         status = memory_take(&request, arena, &t->memory, &t->plan, error);
     if (status)
         return status;
-    t->state.zero = t->memory.zero;
-    t->state.slices = t->memory.slices;
     struct ls_dp_share share;
     ls_layout_share(&t->layout, t->layout.ramp.full, t->coordinates, &share);
     t->losses = calloc((size_t)(2 * share.leaves * share.leaf), sizeof *t->losses);
@@ -160,24 +157,6 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
     if (!t->losses || !t->runs)
         return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses");
     return LS_OK;
-}
-
-static int compute_open(void *user, int i, void **place, struct ls_error *error)
-{
-    struct ls_trainer *t = user;
-    return ls_zero_compute_open(t->memory.zero, &t->ops, i, place, error);
-}
-
-/* Where ZeRO has what the optimizer writes. */
-static void slices_set(struct ls_trainer *t)
-{
-    t->memory.optimizer.places = (struct ls_compute_places){compute_open, t};
-    for (int i = 0; i < t->params.count; i++) {
-        struct ls_slice *slice = &t->memory.slices[i];
-        if (slice->lent && !slice->half)
-            slice->master = ls_zero_master(t->memory.zero, i);
-        slice->compute = ls_zero_compute(t->memory.zero, i);
-    }
 }
 
 struct filling {
@@ -191,7 +170,7 @@ static int piece_fill(void *user, const struct ls_slice_piece *piece, struct ls_
     const struct filling *filling = user;
     struct ls_trainer *t = filling->trainer;
     const struct ls_param *param = &t->params.list[filling->param];
-    int64_t first = ls_zero_slices(t->memory.zero)[filling->param].first + piece->from;
+    int64_t first = t->state.slices[filling->param].part->first + piece->from;
     int status = ls_queue_synchronise(&t->ops.queue, error); /* the host writes */
     if (status)
         return status;
@@ -240,7 +219,7 @@ static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
     int status = source_open(t, &source, error);
     for (int i = 0; i < t->params.count && !status; i++) {
         struct filling filling = {t, i, source};
-        status = ls_slice_visit_array(&t->memory.optimizer, &t->memory.slices[i], LS_OPTIM_MASTER,
+        status = ls_slice_visit_array(&t->state.optimizer, &t->state.slices[i], LS_OPTIM_MASTER,
                                       LS_WRITES, piece_fill, &filling, error);
         if (source)
             ls_model_source_forget(source, &t->params.list[i]);
@@ -301,10 +280,12 @@ static struct ls_trainer *trainer_alloc(const struct ls_config *config, struct l
     t->loss_scale = ls_config_loss_scale(config);
     t->state = (struct ls_state){.config = &t->config,
                                  .layout = &t->layout,
+                                 .rank = ls_comm_rank(world),
                                  .groups = t->groups,
                                  .params = &t->params,
-                                 .optimizer = &t->memory.optimizer,
                                  .ops = &t->ops,
+                                 .tiers = t->memory.tiers,
+                                 .rooms = t->memory.rooms,
                                  .log = log,
                                  .loss_scale = ls_loss_scale_begin(&t->loss_scale),
                                  .saved_step = -1};
@@ -351,10 +332,8 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
     if (!status)
         status = stage_runner_new(t, &t->runner, error);
     status = ls_comm_agree(world, status, error);
-    if (!status) {
-        slices_set(t);
+    if (!status)
         status = parameters_fill(t, error);
-    }
     if (status)
         goto failed;
     *out = t;
@@ -387,16 +366,15 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
         t->watch = ls_recording_watch(recording);
         t->ops.queue.watch = &t->watch;
     }
-    slices_set(t);
-    return ls_zero_publish(t->memory.zero, &t->ops, error);
+    return ls_zero_publish(t->state.zero, &t->ops, error);
 }
 
 void ls_trainer_free(struct ls_trainer *t)
 {
     if (!t)
         return;
-    if (t->memory.zero && !t->failed)
-        ls_zero_settle(t->memory.zero, &t->ops, NULL);
+    if (t->state.zero && !t->failed)
+        ls_state_settle(&t->state, NULL);
     if (t->trace)
         ls_comm_set_trace(t->world, NULL, NULL);
     ls_runner_free(t->runner);
@@ -411,6 +389,7 @@ void ls_trainer_free(struct ls_trainer *t)
     /* Transfers of a failed step may still use its memory: their groups go first. */
     if (t->failed)
         ls_groups_close(t->groups);
+    ls_state_release(&t->state);
     memory_release(&t->memory);
     ls_groups_close(t->groups);
     part_release(&t->part);

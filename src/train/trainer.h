@@ -31,13 +31,10 @@ int part_init(struct train_part *part, const struct ls_layout *layout, int64_t p
               struct ls_error *error);
 void part_release(struct train_part *part);
 
-/* What one layout makes of the model on one rank: its part, and how it is stored. All of it lies in
- * one arena, which may be measuring. */
+/* What one layout makes of the model on one rank, and the arena in which that and the unit of state
+ * lie. It may be measuring. */
 struct train_memory {
     struct ls_arena arena;
-    struct ls_zero *zero;
-    struct ls_optimizer optimizer;
-    size_t optimizer_work; /* bytes in which it works, not kept from step to step */
     struct ls_model *model;
     struct stage_tables *tables; /* the pipeline's */
     int slots;           /* micro-batches of a chunk between forward and the end of backward */
@@ -46,16 +43,14 @@ struct train_memory {
     struct ls_weights *weights;               /* [units] as the model reads them */
     struct ls_tier_room rooms[LS_TIER_KINDS]; /* what tiers hold */
     struct ls_tier *tiers[LS_TIER_KINDS];     /* NULL: nothing lies there, or it is planned only */
-    struct ls_slice *slices;                  /* [params.count] as the optimizer walks over them */
 };
-/* What memory_take needs to know; groups NULL while planning. */
+/* What memory_take needs to know. */
 struct memory_request {
     const struct ls_config *config;
     const struct ls_layout *layout;
     const int64_t *coordinates; /* [LS_AXES] */
-    const struct ls_params *params;
+    struct ls_state *state;     /* what it borrows is set */
     const struct train_part *part;
-    struct ls_comm *const *groups; /* [LS_GROUPS] */
     const struct ls_tp *tp;
     const struct ls_cp *cp;
 };
@@ -69,6 +64,7 @@ struct measured_memory {
     int64_t coordinates[LS_AXES];
     struct train_part part;
     struct ls_params params;
+    struct ls_state state;
     struct train_memory memory;
     struct ls_memory_plan plan;
 };
@@ -94,7 +90,7 @@ struct ls_trainer {
     struct ls_numerics numerics;
     struct ls_ops ops;
     struct ls_params params;                /* of this rank's part */
-    struct ls_state state;                  /* what is hashed and saved: parameters and optimizer */
+    struct ls_state state;                  /* what is trained, hashed and saved */
     struct ls_loss_scale_config loss_scale; /* how the state's changes */
     struct ls_tp tp;
     struct ls_cp cp;
@@ -103,12 +99,9 @@ struct ls_trainer {
     struct ls_loader *loader;
     struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
     int segment_count;
-    const float *gradient;       /* of the last step, at the slices' places, times its loss scale;
-                                  * NULL before the first */
-    float *losses;               /* [2, sequences of the batch]: this rank's first, then all */
-    struct ls_exact_sum squares; /* of the gradient: what commands write lives as long as they */
-    struct ls_sample_run *runs;  /* [micro-batches of a step]: what is asked of the loader */
-    struct ls_runner *runner;    /* evaluations and samples */
+    float *losses;              /* [2, sequences of the batch]: this rank's first, then all */
+    struct ls_sample_run *runs; /* [micro-batches of a step]: what is asked of the loader */
+    struct ls_runner *runner;   /* evaluations and samples */
     struct ls_trace *trace;
     struct tensor_digests *digests; /* NULL: not asked for */
     struct ls_queue_watch watch;    /* of ops, where a recording or log.profile wants it */

@@ -136,15 +136,14 @@ static int piece_invent(void *user, const struct ls_slice_piece *piece, struct l
 
 static int state_invent(struct ls_trainer *t, struct ls_error *error)
 {
-    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&t->memory.optimizer.config);
-         s++)
+    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&t->state.optimizer.config); s++)
         for (int i = 0; i < t->params.count; i++) {
             struct inventing inventing = {&t->params.list[i],
-                                          ls_zero_slices(t->memory.zero)[i].first, s,
+                                          ls_zero_slices(t->state.zero)[i].first, s,
                                           ls_state_type(&t->state, s) == LS_BF16};
             if (s >= ls_state_arrays(&t->state, inventing.param))
                 continue;
-            int status = ls_slice_visit_array(t->state.optimizer, &t->state.slices[i], s + 1,
+            int status = ls_slice_visit_array(&t->state.optimizer, &t->state.slices[i], s + 1,
                                               LS_WRITES, piece_invent, &inventing, error);
             if (status)
                 return status;
@@ -355,7 +354,7 @@ static int act_damage(struct ls_trainer *t, struct task *task, struct ls_error *
     if (!task->name) {
         t->state.samples++;
     } else if (p) {
-        status = ls_slice_visit_array(t->state.optimizer, &t->state.slices[p - t->params.list],
+        status = ls_slice_visit_array(&t->state.optimizer, &t->state.slices[p - t->params.list],
                                       task->state + 1, LS_READS_WRITES, last_negate, NULL, error);
         if (status)
             return status;
