@@ -117,7 +117,7 @@ static void print_tensor(const struct ls_layout *layout, const struct ls_param *
     shape_text(spec->dims, spec->shape, whole_text);
     shape_text(spec->dims, held, held_text);
     ls_dtensor_local_shape(spec, 0, own);
-    if (layout->zero && layout->shard_ranks > 1)
+    if (layout->zero && layout->sets[0].shard_ranks > 1)
         snprintf(own_text, sizeof own_text, "%ld of %ld", (long)own[0], (long)held[0]);
     printf("  %-24s %-16s %-16s %s\n", param->name, whole_text, held_text, own_text);
 }
@@ -146,7 +146,7 @@ static int print_shards(const struct ls_layout *layout, struct ls_error *error)
                                          "; by zero: of all state and the parameters"};
     printf("\nshards: what a tp rank holds of a tensor%s\n", shared[layout->zero]);
     printf("  %-24s %-16s %-16s %s\n", "tensor", "whole", "tp rank",
-           layout->zero && layout->shard_ranks > 1 ? "rows by zero" : "");
+           layout->zero && layout->sets[0].shard_ranks > 1 ? "rows by zero" : "");
     int status = print_layer(layout, "embedding", 0, error);
     if (!status)
         status = print_layer(layout, "each block", 1, error);

@@ -78,7 +78,7 @@ static void state_differences(const struct plan_shown *shown, const struct ls_me
                states ? "one" : "none");
     if (shown->config->optim.moments == LS_BF16 && states)
         puts("  Moments are bf16 (optim.moments): 2 bytes each and not 4.");
-    if (l->numerics.fast && l->zero == 1 && l->shard_ranks > 1 && l->micro_batches > 1)
+    if (l->numerics.fast && l->zero == 1 && l->sets[0].shard_ranks > 1 && l->micro_batches > 1)
         puts("  ZeRO 1 keeps the sum of this rank's shard besides the whole gradient.");
     if (l->model.tied)
         puts("  A tied table has two gradients, as the head and as the table, added last.");
@@ -95,9 +95,9 @@ static int state_print(const struct plan_shown *shown, const struct plan_ranks *
     printf(
         "\nstate of rank %ld beside the textbook: 16 bytes for each of %.1fM parameters, ZeRO %d "
         "over %ld ranks\n",
-        (long)ranks->rank, weights / 1e6, l->zero, (long)l->shard_ranks);
+        (long)ranks->rank, weights / 1e6, l->zero, (long)l->sets[0].shard_ranks);
     head();
-    rows("", &ranks->plan, textbook_of(weights, l->zero, (double)l->shard_ranks));
+    rows("", &ranks->plan, textbook_of(weights, l->zero, (double)l->sets[0].shard_ranks));
     state_differences(shown, &ranks->plan);
     return LS_OK;
 }

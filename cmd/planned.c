@@ -252,7 +252,7 @@ static void textbook_print(const struct ls_search_options *options, const struct
                  options->cluster->accelerator.product_share * (double)f->ranks * f->accelerators))
             .text,
         seconds(f->step_s).text);
-    int64_t shard = layout->shard_ranks;
+    int64_t shard = layout->sets[0].shard_ranks;
     double held = ls_forecast_parameters(config) / pp / (double)layout->size[LS_AXIS_TP];
     printf("  state by ZeRO %d over %ld: %s of a rank; with activations and buffers here %s\n",
            layout->zero, (long)shard,

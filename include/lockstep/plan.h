@@ -25,6 +25,7 @@
 #include <lockstep/mesh.h>
 #include <lockstep/nn.h>
 #include <lockstep/parallel.h>
+#include <lockstep/parallel/param.h>
 #include <lockstep/parallel/schedule.h>
 
 #ifdef __cplusplus
@@ -80,6 +81,20 @@ struct ls_layout_request {
     const struct ls_schedule *table; /* ls_layout_file of LS_LAYOUT_CSV, else NULL */
 };
 
+/* Who has the parameters of a set, and who adds their gradients (lockstep/parallel/zero.h). Axes
+ * are bits, as ls_mesh_split takes them. Set 0 has shard = dp_shard x cp and replicate =
+ * dp_replicate. */
+struct ls_layout_set {
+    unsigned shard;     /* ZeRO 1 to 3 cut rows over these. In the order of ranks they have
+                         * consecutive leaves: the innermost axes of dp x cp */
+    unsigned replicate; /* the other axes of dp x cp: ranks that have copies of the shards */
+    /* Ranks of its groups LS_GROUP_SHARD and LS_GROUP_REPLICATE: with zero 0, all and one. */
+    int64_t shard_ranks, replicate_ranks;
+    /* The ranks that hold the same layers, those of one pp coordinate in their order: dp_replicate
+     * (replicate), shard, and tp and sharers as in the layout's mesh. What parameters lie over. */
+    struct ls_mesh mesh;
+};
+
 /* A layout that is admissible. A plain value; text and arrays included, so copy it freely. */
 struct ls_layout {
     int64_t size[LS_AXES]; /* by enum ls_layout_axis */
@@ -88,9 +103,6 @@ struct ls_layout {
      * head (ls_tp_sharers of them, neighbours) are axis LS_AXIS_SHARERS, and LS_AXIS_TP has
      * tp / sharers. */
     struct ls_mesh mesh;
-    /* The ranks that hold the same layers, those of one pp coordinate in their order: dp_replicate,
-     * shard (dp_shard x cp), and tp and sharers as in mesh. What parameters lie over. */
-    struct ls_mesh stage_mesh;
     bool sp;
     int zero;
     int schedule; /* enum ls_schedule_kind or LS_LAYOUT_CSV */
@@ -110,9 +122,10 @@ struct ls_layout {
     int64_t micro_sequences; /* whole leaves, or a part of one */
     int64_t micro_batches;   /* of a step on each rank, at the full batch */
 
-    /* The groups over which gradients are added (lockstep/parallel/zero.h): shard is dp x cp
-     * (zero 0) or dp_shard x cp, replicate one rank (zero 0) or dp_replicate. */
-    int64_t shard_ranks, replicate_ranks;
+    /* Sets of parameters; today's models have one, of all. */
+    struct ls_layout_set sets[LS_SETS_MAX];
+    int set_count;
+    unsigned char layer_set[LS_LAYOUT_LAYERS_MAX + 2]; /* by layer */
 
     /* Layers of stage s: [stage_first[s], stage_first[s + 1]) of 0 (embedding) to layers + 1
      * (head). */
@@ -159,13 +172,16 @@ static inline int64_t ls_layout_first_rank(const struct ls_layout *layout, int64
 {
     return pp_rank * (layout->ranks / layout->size[LS_AXIS_PP]);
 }
+/* Local. Makes layout->sets[set] of its axes; set is below set_count. */
+void ls_layout_set_init(struct ls_layout *layout, int set, unsigned shard, unsigned replicate);
 /* The parameters of those layers (NULL: all) as that tp rank holds them, each with its spec over
- * stage_mesh, in float32: a vector has one dim, a matrix two. Copies are Replicate on dp_replicate.
- * On shard they are Replicate with zero 0; ZeRO 1 to 3 cut rows, Shard(0), or StridedShard(0, n)
- * where tp cuts dim 0 in n parts, of which ZeRO cuts each. On tp and sharers: Shard(0) for rows by
- * heads, ffn or vocabulary, and their biases; Shard(1) for the matrices that come after those
- * (attn.proj, mlp.down); Replicate for the others, and for key/value heads on sharers. A tied table
- * lies so over the first and over the last stage. Errors as of ls_params_init. */
+ * its set's mesh, in float32: a vector has one dim, a matrix two. Copies are Replicate on
+ * dp_replicate. On shard they are Replicate with zero 0; ZeRO 1 to 3 cut rows, Shard(0), or
+ * StridedShard(0, n) where tp cuts dim 0 in n parts, of which ZeRO cuts each. On tp and sharers:
+ * Shard(0) for rows by heads, ffn or vocabulary, and their biases; Shard(1) for the matrices that
+ * come after those (attn.proj, mlp.down); Replicate for the others, and for key/value heads on
+ * sharers. A tied table lies so over the first and over the last stage. Errors as of
+ * ls_params_init. */
 int ls_layout_params(const struct ls_layout *layout, int64_t tp_rank, const bool *layers,
                      struct ls_params *params, struct ls_error *error);
 /* held[layers + 2]: the layers of that pipeline rank; first_of_chunk (may be NULL): those whose

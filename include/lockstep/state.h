@@ -20,9 +20,10 @@
  *     set what is borrowed; ls_state_take, first with a measuring arena, to learn the size
  *     write the masters (ls_slice_visit_array), or ls_state_resume; ls_state_publish
  *     each step:
- *       read weights and write gradients of all micro-batches (lockstep/parallel/zero.h)
- *       ls_state_gradient, ls_state_square, ls_ops_synchronise, ls_state_norm
- *       ls_state_update, ls_zero_publish; step and samples are the caller's to count
+ *       read weights and write gradients of all micro-batches (lockstep/parallel/zero.h), where
+ *       ls_state_region_done follows each region
+ *       ls_state_gradient, ls_state_square, ls_queue_synchronise, ls_state_norm
+ *       ls_state_update, ls_state_share; step and samples are the caller's to count
  *     ls_state_settle, ls_state_release
  */
 #ifndef LOCKSTEP_STATE_H
@@ -45,9 +46,9 @@ extern "C" {
 
 /* Bytes taken from the arena. */
 struct ls_state_bytes {
-    struct ls_zero_sizes zero;
-    size_t optimizer; /* masters and states that lie there */
-    size_t work;      /* in which the optimizer works, not kept from step to step */
+    struct ls_zero_sizes zero; /* of all sets */
+    size_t optimizer;          /* masters and states that lie there */
+    size_t work;               /* in which the optimizer works, not kept from step to step */
 };
 
 /* What a rank holds of a unit, and with whom. */
@@ -64,14 +65,15 @@ struct ls_state {
     const struct ls_log *log;     /* may be NULL; rank 0 writes to it */
 
     /* Made by ls_state_take. */
-    struct ls_zero *zero;
+    struct ls_zero *zero[LS_SETS_MAX]; /* [layout.set_count] */
     struct ls_optimizer optimizer;
     struct ls_slice *slices; /* [params.count] what the optimizer holds of each */
     struct ls_state_bytes bytes;
 
-    float *gradient;             /* of the last step, at the slices' places, times its loss scale;
-                                  * NULL before the first */
-    struct ls_exact_sum squares; /* of it: what commands write lives as long as they */
+    float *gradient; /* of the last step, at the slices' places, times its loss scale;
+                      * NULL before the first */
+    /* Of it, by set: what commands write lives as long as they. */
+    struct ls_exact_sum squares[LS_SETS_MAX];
 
     int64_t step, samples;           /* done, consumed */
     struct ls_loss_scale loss_scale; /* of the next step */
@@ -86,6 +88,16 @@ int ls_state_take(struct ls_state *state, struct ls_arena *arena, struct ls_erro
  * first: they may still move buffers. */
 void ls_state_release(struct ls_state *state);
 
+/* Who serves the unit of parameters, the region. */
+static inline struct ls_zero *ls_state_zero(const struct ls_state *state, int unit)
+{
+    return state->zero[state->params->units[unit].set];
+}
+static inline struct ls_zero *ls_state_region_zero(const struct ls_state *state, int region)
+{
+    return state->zero[state->params->regions[region].set];
+}
+
 static inline struct ls_comm *ls_state_world(const struct ls_state *state)
 {
     return state->groups[LS_GROUP_WORLD];
@@ -93,19 +105,27 @@ static inline struct ls_comm *ls_state_world(const struct ls_state *state)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
+/* Collective. ls_zero_gradient_done of a region. With several sets, what other replicas of this one
+ * wait for leaves before anybody waits for the ranks of another set. */
+int ls_state_region_done(struct ls_state *state, int region, const struct ls_dp_micro *micro,
+                         struct ls_error *error);
+/* Collective. ls_zero_gradient_pass_on of all sets. */
+int ls_state_pass_on(struct ls_state *state, struct ls_error *error);
 /* Collective. All gradients are written: waits for their reductions, and gets what another stage
  * computed of a tied table. Sets state->gradient. */
 int ls_state_gradient(struct ls_state *state, struct ls_error *error);
 /* Local. Commands that add the squares of this rank's gradient to state->squares. */
 int ls_state_square(struct ls_state *state, struct ls_error *error);
-/* Collective over LS_GROUP_OWNERS, once the host waited for those commands. The norm of the whole
- * gradient, as it is: times the loss scale. */
+/* Collective over each set's LS_GROUP_OWNERS, once the host waited for those commands. The norm of
+ * the whole gradient, as it is: times the loss scale. */
 int ls_state_norm(struct ls_state *state, double *norm, struct ls_error *error);
 /* Local; with Muon Collective over LS_GROUP_MATRICES. One update with state->gradient, multiplied
- * by gradient_scale. ls_zero_publish makes it known. Errors of the tier's disk. */
+ * by gradient_scale. ls_state_share makes it known. Errors of the tier's disk. */
 int ls_state_update(struct ls_state *state, int64_t step, float lr, float gradient_scale,
                     struct ls_error *error);
-/* Collective. Waits for gathers that ls_zero_publish left under way. */
+/* Collective. ls_zero_publish of all sets. */
+int ls_state_share(struct ls_state *state, struct ls_error *error);
+/* Collective. Waits for gathers that ls_state_share left under way. */
 int ls_state_settle(struct ls_state *state, struct ls_error *error);
 
 /* ---- hash and files -------------------------------------------------------------------------- */

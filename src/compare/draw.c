@@ -171,7 +171,7 @@ static void settle(const struct ls_layout *layout, struct ls_config *config)
         keys->tp_overlap = initial->tp_overlap;
         keys->sp = initial->sp;
     }
-    if (layout->zero > 0 && layout->shard_ranks == 1)
+    if (layout->zero > 0 && layout->sets[0].shard_ranks == 1)
         keys->zero = initial->zero;
     if (keys->zero < 1 && ls_config_tier(config, LS_OFFLOAD_PARAMETERS) == LS_TIER_DEVICE)
         keys->prefetch = initial->prefetch;

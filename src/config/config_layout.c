@@ -89,17 +89,18 @@ static int offload_check(const struct ls_config *config, const struct ls_layout 
 {
     enum ls_tier_kind gradients = ls_config_tier(config, LS_OFFLOAD_GRADIENTS),
                       parameters = ls_config_tier(config, LS_OFFLOAD_PARAMETERS);
-    if (gradients != LS_TIER_DEVICE && layout->replicate_ranks > 1)
+    if (gradients != LS_TIER_DEVICE && layout->sets[0].replicate_ranks > 1)
         return ls_error_set(error, LS_ELAYOUT,
                             "memory.offload.gradients = %s: there are %ld replicas of shards, "
                             "whose gradients go from one to the next and stay on the device",
-                            ls_tier_name(gradients), (long)layout->replicate_ranks);
-    bool whole = layout->zero > 0 && layout->zero < 3 && layout->shard_ranks > 1;
+                            ls_tier_name(gradients), (long)layout->sets[0].replicate_ranks);
+    bool whole = layout->zero > 0 && layout->zero < 3 && layout->sets[0].shard_ranks > 1;
     if (parameters != LS_TIER_DEVICE && whole)
         return ls_error_set(error, LS_ELAYOUT,
                             "memory.offload.parameters = %s: with parallel.zero = %d each of %ld "
                             "ranks has whole parameters on its device; with 0 and 3 it need not",
-                            ls_tier_name(parameters), (int)layout->zero, (long)layout->shard_ranks);
+                            ls_tier_name(parameters), (int)layout->zero,
+                            (long)layout->sets[0].shard_ranks);
     return LS_OK;
 }
 

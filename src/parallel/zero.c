@@ -62,7 +62,7 @@ static void slots_take(struct ls_zero *zero, struct ls_arena *arena)
     for (int c = 0; c < classes; c++) {
         int units = 0;
         for (int u = 0; u < zero->options.params->unit_count; u++)
-            units += zero->units[u].size_class == c;
+            units += zero->units[u].size_class == c && zero_has_unit(&zero->options, u);
         int64_t count = ls_min(zero->options.prefetch + 2, units);
         for (int64_t i = 0; i < count; i++)
             slot_take(zero, c, arena);
@@ -126,8 +126,14 @@ static void places_take(struct ls_zero *zero, struct ls_arena *arena)
 {
     int regions = zero->options.params->region_count;
     int64_t smaller = 0;
-    for (int r = 0; r + 1 < regions; r++)
-        smaller = ls_max(smaller, ls_min(zero->regions[r].elements, zero->regions[r + 1].elements));
+    for (int r = 0, before = -1; r < regions; r++) {
+        if (!zero_has_region(&zero->options, r))
+            continue;
+        if (before >= 0)
+            smaller =
+                ls_max(smaller, ls_min(zero->regions[before].elements, zero->regions[r].elements));
+        before = r;
+    }
     int64_t most[2][3] = {0};
     for (int r = 0; r < regions; r++) {
         struct zero_region *region = &zero->regions[r];
@@ -196,7 +202,8 @@ static bool tables_take(struct ls_zero *zero, const struct ls_zero_options *opti
     zero->order = zeros(units, sizeof *zero->order);
     zero->used = zeros(units, sizeof *zero->used);
     for (int u = 0; u < units && zero->order; u++)
-        zero->order[u] = u;
+        if (zero_has_unit(options, u))
+            zero->order[zero->order_count++] = u;
     if (options->units_away)
         o->units_away = copied(options->units_away, units, sizeof *o->units_away);
     bool tables =
@@ -316,6 +323,11 @@ void ls_zero_region_bytes(const struct ls_zero *zero, int r, const struct ls_dp_
 const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero)
 {
     return zero->slices;
+}
+
+float *ls_zero_gradient_base(const struct ls_zero *zero)
+{
+    return zero->gradient_base;
 }
 
 bool ls_zero_has_master(const struct ls_zero *zero, int tensor)

@@ -218,7 +218,7 @@ static int unit_start(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls
 static int units_start_ahead(struct ls_zero *zero, struct ls_error *error)
 {
     int status = LS_OK;
-    while (!status && zero->next < zero->options.params->unit_count) {
+    while (!status && zero->next < zero->order_count) {
         int u = zero->order[zero->next];
         struct zero_slot *slot = slot_find_free(zero, 0);
         bool absent = zero->units[u].state == ZERO_ABSENT;
@@ -242,7 +242,7 @@ static void unit_note_use(struct ls_zero *zero, int u)
 /* Units are expected as they were used since the last time, those that were not after them. */
 static void order_renew(struct ls_zero *zero)
 {
-    for (int i = 0; i < zero->options.params->unit_count; i++)
+    for (int i = 0; i < zero->order_count; i++)
         unit_note_use(zero, zero->order[i]);
     int *order = zero->order;
     zero->order = zero->used;
@@ -273,7 +273,7 @@ int zero_gathers_end(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *
 int ls_zero_weights(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_zero_weights *out,
                     struct ls_error *error)
 {
-    LS_ASSERT(u >= 0 && u < zero->options.params->unit_count);
+    LS_ASSERT(u >= 0 && u < zero->options.params->unit_count && zero_has_unit(&zero->options, u));
     struct zero_unit *unit = &zero->units[u];
     if (!zero->cut) {
         int64_t vectors = zero->shard_begin[ZERO_VECTOR] + unit->base[ZERO_VECTOR];
@@ -303,7 +303,7 @@ int ls_zero_weights(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_z
 
 int ls_zero_prefetch(struct ls_zero *zero, int u, struct ls_error *error)
 {
-    LS_ASSERT(u >= 0 && u < zero->options.params->unit_count);
+    LS_ASSERT(u >= 0 && u < zero->options.params->unit_count && zero_has_unit(&zero->options, u));
     bool came = false;
     int status = LS_OK;
     if (!zero->cut || zero->units[u].state == ZERO_ABSENT)
@@ -321,7 +321,7 @@ int ls_zero_prefetch(struct ls_zero *zero, int u, struct ls_error *error)
 
 void ls_zero_release(struct ls_zero *zero, int u)
 {
-    LS_ASSERT(u >= 0 && u < zero->options.params->unit_count);
+    LS_ASSERT(u >= 0 && u < zero->options.params->unit_count && zero_has_unit(&zero->options, u));
     struct zero_unit *unit = &zero->units[u];
     if (!unit->pinned)
         return;

@@ -13,6 +13,7 @@ static int place_check(const struct ls_zero_options *o, int i, struct ls_gradien
 {
     int64_t elements = ls_param_elements(&o->params->list[i]);
     if (place.region < 0 || place.region >= o->params->region_count || place.offset < 0 ||
+        !zero_has_region(o, place.region) ||
         place.offset + elements > o->params->regions[place.region].elements)
         return ls_error_set(error, LS_EINVAL,
                             "the gradient of tensor %d, %ld elements at %ld of region %d, is "
@@ -74,10 +75,11 @@ static int persistence_check(const struct ls_zero_options *o, struct ls_error *e
 {
     if (o->stage < 3 || o->shard_ranks == 1)
         return LS_OK;
-    int64_t largest = 0;
+    int64_t largest = -1;
     for (int i = 0; i < o->params->count; i++)
-        largest = ls_max(largest, ls_param_elements(&o->params->list[i]));
-    if (largest > o->persistence_elements)
+        if (zero_has(o, i))
+            largest = ls_max(largest, ls_param_elements(&o->params->list[i]));
+    if (largest < 0 || largest > o->persistence_elements) /* or of the set this rank has nothing */
         return LS_OK;
     return ls_error_set(
         error, LS_ELAYOUT,
@@ -124,8 +126,11 @@ int zero_check(const struct ls_zero_options *o, struct ls_error *error)
                                 (long)o->params->units[i].elements,
                                 (long)o->params->units[i].matrix_elements);
     int status = LS_OK;
-    for (int i = 0; i < o->params->count && !status; i++)
-        status = tensor_check(o, i, error);
+    for (int i = 0; i < o->params->count && !status; i++) {
+        int unit = o->params->list[i].unit;
+        if (unit < 0 || unit >= o->params->unit_count || zero_has_unit(o, unit))
+            status = tensor_check(o, i, error);
+    }
     return status ? status : persistence_check(o, error);
 }
 
@@ -183,6 +188,8 @@ static void unit_add(struct cursor *at, int u, enum zero_kind kind, enum filter 
 {
     struct ls_zero *zero = at->zero;
     int direct = 0;
+    if (!zero_has_unit(&zero->options, u))
+        return;
     for (int i = 0; i < zero->options.params->count; i++) {
         const struct ls_param *param = &zero->options.params->list[i];
         if (param->unit != u || param->matrix != (kind == ZERO_MATRIX))
@@ -225,6 +232,8 @@ static void region_layout(struct cursor *at, int r)
     struct zero_region *region = &zero->regions[r];
     parcel_begin(at, &region->scattered);
     region->shard = at->shard;
+    if (!zero_has_region(&zero->options, r))
+        return;
     for (int direct = 1; direct >= 0; direct--) {
         int seen = 0;
         for (int i = 0; i < zero->options.params->count; i++) {
@@ -261,6 +270,9 @@ static void slices_range(struct ls_zero *zero)
 {
     for (int i = 0; i < zero->options.params->count; i++) {
         const struct ls_param *param = &zero->options.params->list[i];
+        zero->slices[i] = (struct ls_zero_slice){.gradient = -1, .second = -1};
+        if (!zero_has(&zero->options, i))
+            continue;
         int64_t room = ls_dtensor_local_shape(&param->spec, 0, NULL);
         int64_t place = place_in_mesh(&zero->options, param);
         zero->slices[i] = (struct ls_zero_slice){
@@ -279,6 +291,8 @@ static void whole_layout(struct ls_zero *zero)
     zero->shard_end = zero->kind_elements[ZERO_MATRIX] + zero->kind_elements[ZERO_VECTOR];
     for (int i = 0; i < zero->options.params->count; i++) {
         const struct ls_param *param = &zero->options.params->list[i];
+        if (!zero_has(&zero->options, i))
+            continue;
         const struct zero_unit *unit = &zero->units[param->unit];
         const struct ls_gradient_place gradient = zero_gradient_of(param), second = param->second;
         struct ls_zero_slice *slice = &zero->slices[i];
@@ -322,19 +336,23 @@ void zero_layout(struct ls_zero *zero)
     const struct ls_zero_options *o = &zero->options;
     for (int u = 0; u < o->params->unit_count; u++) {
         const struct ls_unit *unit = &o->params->units[u];
+        zero->units[u].slot = -1;
+        if (!zero_has_unit(o, u))
+            continue;
         zero->units[u].elements[ZERO_MATRIX] = unit->matrix_elements;
         zero->units[u].elements[ZERO_VECTOR] = unit->elements - unit->matrix_elements;
-        zero->units[u].slot = -1;
     }
     for (int r = 0; r < o->params->region_count; r++) {
         struct zero_region *region = &zero->regions[r];
-        region->elements = o->params->regions[r].elements;
+        region->elements = zero_has_region(o, r) ? o->params->regions[r].elements : 0;
         region->base = zero->region_elements;
         zero->region_elements = ls_round_up(zero->region_elements + region->elements, ZERO_ALIGN);
     }
     for (int i = o->params->count - 1; i >= 0; i--) {
         const struct ls_param *param = &o->params->list[i];
         int gradient = zero_gradient_of(param).region;
+        if (!zero_has(o, i))
+            continue;
         if (gradient >= 0)
             zero->regions[gradient].name = param->name;
         if (param->second.region >= 0)
@@ -349,7 +367,7 @@ void zero_layout(struct ls_zero *zero)
     zero->gradient_elements = zero->cut ? zero->region_shard_elements : zero->region_elements;
     for (int i = 0; i < o->params->count; i++) {
         const struct ls_param *param = &zero->options.params->list[i];
-        if (param->second.region != LS_REGION_OUTSIDE)
+        if (param->second.region != LS_REGION_OUTSIDE || !zero_has(o, i))
             continue;
         zero->slices[i].second = zero->gradient_elements;
         zero->gradient_elements =

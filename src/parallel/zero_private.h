@@ -158,6 +158,7 @@ struct ls_zero {
     /* By enum zero_part, of regions on the device: sums, of shards or of whole regions; leaves, of
      * whole regions. */
     float *part[2];
+    float *gradient_base; /* what slices' places of gradients are counted from */
     struct ls_swap *swap; /* of those that are; its blocks are regions. NULL: none are */
     size_t swap_bytes;
     struct ls_zero_sizes sizes;
@@ -167,6 +168,7 @@ struct ls_zero {
     int gather_limit;                /* of gathers_pending: leaves room for a scatter */
     /* ahead: units in the order in which the last step first used them; this step's so far. */
     int *order, *used;
+    int order_count;      /* units of the set */
     int next, used_count; /* of order: the next to be gathered; of used */
     int64_t stamp;
 
@@ -189,6 +191,20 @@ static inline float *zero_master(const struct ls_zero *zero, int64_t element)
 /* zero_layout.c */
 int zero_check(const struct ls_zero_options *options, struct ls_error *error);
 void zero_layout(struct ls_zero *zero);
+/* Which units, regions and parameters are of the set. */
+static inline bool zero_has_unit(const struct ls_zero_options *options, int u)
+{
+    return options->params->units[u].set == options->set;
+}
+static inline bool zero_has_region(const struct ls_zero_options *options, int r)
+{
+    return options->params->regions[r].set == options->set;
+}
+static inline bool zero_has(const struct ls_zero_options *options, int i)
+{
+    return zero_has_unit(options, options->params->list[i].unit);
+}
+
 /* Where the parameter's gradient goes; one that is frozen has none, also where it has room. */
 static inline struct ls_gradient_place zero_gradient_of(const struct ls_param *param)
 {

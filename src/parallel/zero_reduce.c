@@ -395,7 +395,8 @@ static int order_check(const struct ls_zero *zero, int r, const struct ls_dp_mic
                        struct ls_error *error)
 {
     int64_t m = micro->m;
-    LS_ASSERT(r >= 0 && r < zero->options.params->region_count);
+    LS_ASSERT(r >= 0 && r < zero->options.params->region_count &&
+              zero_has_region(&zero->options, r));
     LS_ASSERT(m >= 0 && m < zero->options.micro_batches_max);
     LS_ASSERT(zero->options.fast || zero->parts || (micro->begins && micro->ends));
     if (m != zero->regions[r].next)
@@ -528,6 +529,8 @@ int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gr
         status = job_finish(zero, error);
     for (int r = 0; r < zero->options.params->region_count && zero->ring && !status; r++) {
         const struct zero_region *region = &zero->regions[r];
+        if (!zero_has_region(&zero->options, r))
+            continue;
         ls_comm_label(zero->options.replicate, region->name);
         status = ls_broadcast_start(zero->options.replicate,
                                     zero->part[ZERO_SUM] + region->near[ZERO_SUM],
@@ -543,7 +546,7 @@ int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gr
     zero->wait_s = 0;
     for (int r = 0; r < zero->options.params->region_count; r++) {
         struct zero_region *region = &zero->regions[r];
-        if (!status && !region->reported)
+        if (!status && !region->reported && zero_has_region(&zero->options, r))
             status = ls_error_set(error, LS_ECOMM,
                                   "the gradient of region %d was never reduced: micro-batch %ld "
                                   "was not reported as done",
@@ -551,6 +554,6 @@ int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gr
         region->reported = false;
         region->next = 0;
     }
-    *gradient = zero->part[ZERO_SUM];
+    *gradient = zero->gradient_base;
     return status;
 }

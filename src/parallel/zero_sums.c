@@ -51,7 +51,7 @@ static void slices_place(struct ls_zero *zero)
         struct ls_zero_slice *slice = &zero->slices[i];
         const struct ls_param *param = &zero->options.params->list[i];
         int r = zero_gradient_of(param).region;
-        if (r < 0)
+        if (r < 0 || !zero_has(&zero->options, i))
             continue;
         const struct zero_region *region = &zero->regions[r];
         int64_t at = slice->gradient - (zero->cut ? region->shard : region->base);
@@ -62,6 +62,19 @@ static void slices_place(struct ls_zero *zero)
             continue;
         region = &zero->regions[param->second.region];
         slice->second += region->near[ZERO_SUM] - (zero->cut ? region->shard : region->base);
+    }
+}
+
+/* Places of gradients on the device are counted from the base. */
+static void slices_count(struct ls_zero *zero)
+{
+    float *own = zero->part[ZERO_SUM];
+    zero->gradient_base = zero->options.gradient_base ? (float *)zero->options.gradient_base : own;
+    int64_t before = own ? own - zero->gradient_base : 0;
+    for (int i = 0; i < zero->options.params->count; i++) {
+        struct ls_zero_slice *slice = &zero->slices[i];
+        slice->gradient += slice->gradient >= 0 ? before : 0;
+        slice->second += slice->second >= 0 ? before : 0;
     }
 }
 
@@ -80,11 +93,13 @@ static int64_t near_place(struct ls_zero *zero, enum zero_part part)
 int zero_sums_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_error *error)
 {
     for (int r = 0; r < zero->options.params->region_count; r++)
-        zero->regions[r].away = zero->options.regions_away && zero->options.regions_away[r];
+        zero->regions[r].away = zero->options.regions_away && zero->options.regions_away[r] &&
+                                zero_has_region(&zero->options, r);
     int64_t near = near_place(zero, ZERO_SUM);
     int64_t all = zero->cut ? zero->region_shard_elements : zero->region_elements;
     for (int i = 0; i < zero->options.params->count; i++)
-        if (zero->options.params->list[i].second.region == LS_REGION_OUTSIDE)
+        if (zero->options.params->list[i].second.region == LS_REGION_OUTSIDE &&
+            zero_has(&zero->options, i))
             zero->slices[i].second += near - all;
     near += zero->gradient_elements - all; /* second gradients from elsewhere lie behind */
     zero->part[ZERO_SUM] = ls_arena_take(arena, (size_t)near * sizeof(float));
@@ -92,8 +107,10 @@ int zero_sums_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_error
         zero->part[ZERO_LEAF] =
             ls_arena_take(arena, (size_t)near_place(zero, ZERO_LEAF) * sizeof(float));
     int status = swap_take(zero, arena, error);
-    if (!status)
+    if (!status) {
         slices_place(zero);
+        slices_count(zero);
+    }
     return status;
 }
 

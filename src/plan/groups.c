@@ -16,21 +16,25 @@ enum {
 static const struct {
     const char *name;
     enum ls_account account;
-    unsigned axes[2]; /* with parallel.zero = 0, and above it */
+    unsigned axes; /* 0: those of a set of parameters */
 } table[LS_GROUPS] = {
-    [LS_GROUP_TP] = {"tp", LS_ACCOUNT_TP, {TP, TP}},
-    [LS_GROUP_SHARERS] = {"sharers", LS_ACCOUNT_TP, {SHARERS, SHARERS}},
-    [LS_GROUP_CP] = {"cp", LS_ACCOUNT_CP, {CP, CP}},
-    [LS_GROUP_SHARD] = {"shard", LS_ACCOUNT_SHARD, {DP | CP, SHARD | CP}},
-    [LS_GROUP_REPLICATE] = {"replicate", LS_ACCOUNT_REPLICATE, {0, REPLICATE}},
-    [LS_GROUP_PP] = {"pp", LS_ACCOUNT_PP, {PP, PP}},
-    [LS_GROUP_DP] = {"dp", LS_ACCOUNT_OTHER, {DP, DP}},
-    [LS_GROUP_DP_SHARD] = {"dp_shard", LS_ACCOUNT_OTHER, {SHARD, SHARD}},
-    [LS_GROUP_DP_REPLICATE] = {"dp_replicate", LS_ACCOUNT_OTHER, {REPLICATE, REPLICATE}},
-    [LS_GROUP_OWNERS] = {"owners", LS_ACCOUNT_OTHER, {PP | TP, PP | SHARD | CP | TP}},
-    [LS_GROUP_COPIES] = {"copies", LS_ACCOUNT_OTHER, {DP | CP, REPLICATE}},
-    [LS_GROUP_MATRICES] = {"matrices", LS_ACCOUNT_OPTIMIZER, {DP | CP | TP, DP | CP | TP}},
-    [LS_GROUP_WORLD] = {"world", LS_ACCOUNT_OTHER, {ALL, ALL}},
+    [LS_GROUP_TP] = {"tp", LS_ACCOUNT_TP, TP},
+    [LS_GROUP_SHARERS] = {"sharers", LS_ACCOUNT_TP, SHARERS},
+    [LS_GROUP_CP] = {"cp", LS_ACCOUNT_CP, CP},
+    [LS_GROUP_SHARD] = {"shard", LS_ACCOUNT_SHARD, 0},
+    [LS_GROUP_REPLICATE] = {"replicate", LS_ACCOUNT_REPLICATE, 0},
+    [LS_GROUP_PP] = {"pp", LS_ACCOUNT_PP, PP},
+    [LS_GROUP_DP] = {"dp", LS_ACCOUNT_OTHER, DP},
+    [LS_GROUP_DP_SHARD] = {"dp_shard", LS_ACCOUNT_OTHER, SHARD},
+    [LS_GROUP_DP_REPLICATE] = {"dp_replicate", LS_ACCOUNT_OTHER, REPLICATE},
+    [LS_GROUP_OWNERS] = {"owners", LS_ACCOUNT_OTHER, 0},
+    [LS_GROUP_COPIES] = {"copies", LS_ACCOUNT_OTHER, 0},
+    [LS_GROUP_SHARD_1] = {"shard 1", LS_ACCOUNT_SHARD, 0},
+    [LS_GROUP_REPLICATE_1] = {"replicate 1", LS_ACCOUNT_REPLICATE, 0},
+    [LS_GROUP_OWNERS_1] = {"owners 1", LS_ACCOUNT_OTHER, 0},
+    [LS_GROUP_COPIES_1] = {"copies 1", LS_ACCOUNT_OTHER, 0},
+    [LS_GROUP_MATRICES] = {"matrices", LS_ACCOUNT_OPTIMIZER, DP | CP | TP},
+    [LS_GROUP_WORLD] = {"world", LS_ACCOUNT_OTHER, ALL},
 };
 
 const char *ls_group_name(enum ls_layout_group group)
@@ -38,10 +42,27 @@ const char *ls_group_name(enum ls_layout_group group)
     return table[group].name;
 }
 
+/* Without ZeRO nothing is cut: all ranks of a set are copies, and gradients are added over all. */
+static unsigned set_axes(const struct ls_layout *layout, enum ls_layout_group group)
+{
+    bool second = group >= LS_GROUP_SHARD_1 && group <= LS_GROUP_COPIES_1, cut = layout->zero > 0;
+    const struct ls_layout_set *set = &layout->sets[second];
+    if (second && layout->set_count == 1)
+        return 0;
+    if (group == ls_set_group(second, LS_GROUP_SHARD))
+        return cut ? set->shard : set->shard | set->replicate;
+    if (group == ls_set_group(second, LS_GROUP_REPLICATE))
+        return cut ? set->replicate : 0;
+    if (group == ls_set_group(second, LS_GROUP_OWNERS))
+        return PP | TP | (cut ? set->shard : 0);
+    return cut ? set->replicate : set->shard | set->replicate;
+}
+
 unsigned ls_group_axes(const struct ls_layout *layout, enum ls_layout_group group)
 {
-    bool unused = group == LS_GROUP_MATRICES && !layout->matrices_meet;
-    return unused ? 0 : table[group].axes[layout->zero > 0];
+    if (group == LS_GROUP_MATRICES && !layout->matrices_meet)
+        return 0;
+    return table[group].axes ? table[group].axes : set_axes(layout, group);
 }
 
 int64_t ls_group_size(const struct ls_layout *layout, enum ls_layout_group group)
@@ -70,7 +91,9 @@ const char *ls_account_name(enum ls_account account)
 enum ls_account ls_account_of(const struct ls_layout *layout, enum ls_layout_group group)
 {
     bool copies = layout->zero == 0 && layout->size[LS_AXIS_DP_REPLICATE] > 1;
-    return group == LS_GROUP_SHARD && copies ? LS_ACCOUNT_REPLICATE : table[group].account;
+    return copies && table[group].account == LS_ACCOUNT_SHARD && group != LS_GROUP_DP_SHARD
+               ? LS_ACCOUNT_REPLICATE
+               : table[group].account;
 }
 
 bool ls_account_used(const struct ls_layout *layout, enum ls_account account)

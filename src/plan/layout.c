@@ -51,9 +51,10 @@ void ls_layout_layers(const struct ls_layout *layout, int64_t pp_rank, bool *hel
 
 /* ---- who holds what -------------------------------------------------------------------------- */
 
-/* Over the layout's stage_mesh, from what tp gave to a rank: dim 0, dim 1 or nothing, in equal
+/* Over the mesh of its set, from what tp gave to a rank: dim 0, dim 1 or nothing, in equal
  * parts. */
-static int spec_make(const struct ls_layout *layout, struct ls_param *param, struct ls_error *error)
+static int spec_make(const struct ls_layout *layout, int set, struct ls_param *param,
+                     struct ls_error *error)
 {
     bool rows = param->rows < param->global_rows, cols = param->cols < param->global_cols;
     int dim = cols && param->matrix ? 1 : 0;
@@ -71,8 +72,8 @@ static int spec_make(const struct ls_layout *layout, struct ls_param *param, str
     };
     const int64_t matrix[2] = {param->global_rows, param->global_cols};
     return ls_dtensor_spec_init(&param->spec, LS_F32, param->matrix ? 2 : 1,
-                                param->matrix ? matrix : &param->global_cols, &layout->stage_mesh,
-                                placements, error);
+                                param->matrix ? matrix : &param->global_cols,
+                                &layout->sets[set].mesh, placements, error);
 }
 
 int ls_layout_params(const struct ls_layout *layout, int64_t tp_rank, const bool *layers,
@@ -80,8 +81,13 @@ int ls_layout_params(const struct ls_layout *layout, int64_t tp_rank, const bool
 {
     const struct ls_part part = {layout->size[LS_AXIS_TP], tp_rank, layers};
     int status = ls_params_init(params, &layout->model, &layout->numerics, &part, error);
+    for (int u = 0; u < params->unit_count && !status; u++)
+        params->units[u].set = layout->layer_set[params->units[u].layer];
+    for (int r = 0; r < params->region_count && !status; r++)
+        params->regions[r].set = layout->layer_set[params->regions[r].layer];
     for (int i = 0; i < params->count && !status; i++)
-        status = spec_make(layout, &params->list[i], error);
+        status =
+            spec_make(layout, params->units[params->list[i].unit].set, &params->list[i], error);
     if (status)
         ls_params_release(params);
     return status;

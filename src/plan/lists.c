@@ -21,7 +21,7 @@ static int no_memory(struct ls_error *error)
 static int64_t tied_rows(const struct ls_layout *layout, int64_t shard_rank)
 {
     int64_t rows = layout->model.vocab_padded / layout->size[LS_AXIS_TP];
-    int64_t each = ls_ceil_div(rows, layout->shard_ranks);
+    int64_t each = ls_ceil_div(rows, layout->sets[0].shard_ranks);
     return ls_min(each, rows - ls_min(shard_rank * each, rows));
 }
 

@@ -177,7 +177,7 @@ static int check_sp(const struct ls_layout_request *request, struct ls_layout *l
 
 static int check_zero(const struct ls_layout *layout, struct ls_error *error)
 {
-    if (layout->zero < 3 || layout->shard_ranks == 1)
+    if (layout->zero < 3 || layout->sets[0].shard_ranks == 1)
         return LS_OK;
     for (int64_t rank = 0; rank < layout->size[LS_AXIS_PP]; rank++) {
         int64_t largest = 0;
@@ -202,20 +202,32 @@ static void mesh_of(struct ls_mesh *mesh, int axes, const char *const *names, co
     LS_ASSERT(status == LS_OK);
 }
 
+void ls_layout_set_init(struct ls_layout *layout, int s, unsigned shard, unsigned replicate)
+{
+    struct ls_layout_set *set = &layout->sets[s];
+    const int64_t *size = layout->mesh.size;
+    *set = (struct ls_layout_set){.shard = shard, .replicate = replicate};
+    mesh_of(&set->mesh, 4, (const char *const[]){"dp_replicate", "shard", "tp", "sharers"},
+            (const int64_t[]){ls_mesh_group_size(&layout->mesh, replicate),
+                              ls_mesh_group_size(&layout->mesh, shard), size[LS_AXIS_TP],
+                              size[LS_AXIS_SHARERS]});
+    set->shard_ranks = ls_group_size(layout, ls_set_group(s, LS_GROUP_SHARD));
+    set->replicate_ranks = ls_group_size(layout, ls_set_group(s, LS_GROUP_REPLICATE));
+}
+
 static void groups_of(struct ls_layout *layout)
 {
     const int64_t *size = layout->size;
-    int64_t cp = size[LS_AXIS_CP], shard = size[LS_AXIS_DP_SHARD] * cp;
+    int64_t cp = size[LS_AXIS_CP];
     int64_t sharers = ls_tp_sharers(size[LS_AXIS_TP], layout->model.kv_heads);
     int64_t tp = size[LS_AXIS_TP] / sharers, replicate = size[LS_AXIS_DP_REPLICATE];
     mesh_of(
         &layout->mesh, LS_AXES + 1,
         (const char *const[]){"pp", "dp_replicate", "dp_shard", "cp", "tp", "sharers"},
         (const int64_t[]){size[LS_AXIS_PP], replicate, size[LS_AXIS_DP_SHARD], cp, tp, sharers});
-    mesh_of(&layout->stage_mesh, 4, (const char *const[]){"dp_replicate", "shard", "tp", "sharers"},
-            (const int64_t[]){replicate, shard, tp, sharers});
-    layout->shard_ranks = ls_group_size(layout, LS_GROUP_SHARD);
-    layout->replicate_ranks = ls_group_size(layout, LS_GROUP_REPLICATE);
+    layout->set_count = 1;
+    ls_layout_set_init(layout, 0, 1u << LS_AXIS_DP_SHARD | 1u << LS_AXIS_CP,
+                       1u << LS_AXIS_DP_REPLICATE);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */

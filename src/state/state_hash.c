@@ -5,9 +5,9 @@
 
 /* Digests of this rank's slices. */
 struct held {
-    struct ls_digest owned;   /* what this rank answers for */
-    struct ls_digest all;     /* everything: equal on the ranks of group copies */
-    struct ls_digest alike;   /* what all ranks of group tp hold */
+    struct ls_digest owned[LS_SETS_MAX]; /* by set: what this rank answers for */
+    struct ls_digest all[LS_SETS_MAX];   /* everything: equal on the ranks of group copies */
+    struct ls_digest alike;              /* what all ranks of group tp hold */
     struct ls_digest sharers; /* the key/value heads that the ranks of group sharers share */
     struct ls_digest tied;    /* the table that first and last stage hold */
 };
@@ -32,7 +32,7 @@ static int piece_digest(void *user, const struct ls_slice_piece *piece, struct l
     if (status)
         return status;
     ls_param_digest(&d->state->params->list[d->i], d->state->ops, d->prefix,
-                    ls_zero_slices(d->state->zero)[d->i].first + piece->from, piece->count,
+                    d->state->slices[d->i].part->first + piece->from, piece->count,
                     ls_state_type(d->state, d->array), piece->values, &d->digest);
     ls_progress();
     return LS_OK;
@@ -59,15 +59,16 @@ static int digest_held(struct ls_state *state, struct held *held, struct ls_erro
     for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&state->optimizer.config); s++) {
         for (int i = 0; i < state->params->count; i++) {
             const struct ls_param *param = &state->params->list[i];
+            int set = state->params->units[param->unit].set;
             struct ls_digest digest;
             if (s >= ls_state_arrays(state, param))
                 continue;
             status = slice_digest(state, i, s, &digest, error);
             if (status)
                 return status;
-            ls_digest_merge(&held->all, &digest);
+            ls_digest_merge(&held->all[set], &digest);
             if (param->owned)
-                ls_digest_merge(&held->owned, &digest);
+                ls_digest_merge(&held->owned[set], &digest);
             if (alike_over(param, "tp") && alike_over(param, "sharers"))
                 ls_digest_merge(&held->alike, &digest);
             else if (alike_over(param, "sharers"))
@@ -85,9 +86,9 @@ static int digest_held(struct ls_state *state, struct held *held, struct ls_erro
         ls_digest_piece(&position, "loss_scale", 0, 0, &scale->scale, sizeof scale->scale);
         ls_digest_piece(&position, "loss_scale", 1, 0, counters, sizeof counters);
     }
-    ls_digest_merge(&held->all, &position);
+    ls_digest_merge(&held->all[0], &position);
     if (ls_comm_rank(state->groups[LS_GROUP_OWNERS]) == 0)
-        ls_digest_merge(&held->owned, &position);
+        ls_digest_merge(&held->owned[0], &position);
     return LS_OK;
 }
 
@@ -150,8 +151,12 @@ int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_er
     if (!claims && !status)
         status = ls_error_set(error, LS_ENOMEM, "no memory for %d digests", ranks);
     status = ls_comm_agree(ls_state_world(state), status, error);
+    for (int set = 0; set < state->layout->set_count; set++) {
+        const struct comparison copies = {g[ls_set_group(set, LS_GROUP_COPIES)], &held.all[set],
+                                          true};
+        status = compare(state, &copies, claims, status, error);
+    }
     const struct comparison list[] = {
-        {g[LS_GROUP_COPIES], &held.all, true},
         {g[LS_GROUP_TP], &held.alike, true},
         {g[LS_GROUP_SHARERS], &held.sharers, true},
         {g[LS_GROUP_PP], &held.tied, state->params->shared_param >= 0},
@@ -159,11 +164,14 @@ int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_er
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
         status = compare(state, &list[i], claims, status, error);
     free(claims);
-    uint64_t sum[2] = {held.owned.low, held.owned.high};
-    if (!status || status == LS_ENUMERIC) {
-        int failed = ls_all_reduce_u64(g[LS_GROUP_OWNERS], sum, 2, error);
+    *digest = (struct ls_digest){0, 0};
+    for (int set = 0; set < state->layout->set_count; set++) {
+        uint64_t sum[2] = {held.owned[set].low, held.owned[set].high};
+        if (status && status != LS_ENUMERIC)
+            break;
+        int failed = ls_all_reduce_u64(g[ls_set_group(set, LS_GROUP_OWNERS)], sum, 2, error);
         status = failed ? failed : status;
+        ls_digest_merge(digest, &(struct ls_digest){sum[0], sum[1]});
     }
-    *digest = (struct ls_digest){sum[0], sum[1]};
     return ls_comm_agree(ls_state_world(state), status, error);
 }

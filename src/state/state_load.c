@@ -126,7 +126,7 @@ static int checkpoint_apply(struct ls_state *state, const struct ls_checkpoint *
     if (status)
         return status;
     fingerprint_check(state, checkpoint);
-    status = ls_zero_settle(state->zero, state->ops, error);
+    status = ls_state_settle(state, error);
     if (!status)
         status = ls_queue_synchronise(&state->ops->queue, error);
     if (!status)

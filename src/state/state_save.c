@@ -132,6 +132,13 @@ static int collect(struct saving *s, int64_t index, const struct state_sink *sin
                          error);
 }
 
+/* Whom rank 0 asks: the first copy. Each set may have another one: then everybody. */
+static struct ls_comm *asked(const struct saving *s)
+{
+    bool one = s->state->layout->set_count == 1;
+    return s->state->groups[one ? LS_GROUP_OWNERS : LS_GROUP_WORLD];
+}
+
 /* Sends what rank 0 asks for. A failure to collect is known to all owners before anything is
  * committed. */
 static int serve(struct saving *s, struct ls_error *error)
@@ -140,11 +147,11 @@ static int serve(struct saving *s, struct ls_error *error)
     for (;;) {
         int64_t index;
         struct ls_error unheard = {0};
-        int status = ls_broadcast(s->state->groups[LS_GROUP_OWNERS], &index, 1, LS_I64, 0, error);
+        int status = ls_broadcast(asked(s), &index, 1, LS_I64, 0, error);
         if (status)
             return status;
         if (index == ASK_END)
-            return ls_comm_agree(s->state->groups[LS_GROUP_OWNERS], failed, error);
+            return ls_comm_agree(asked(s), failed, error);
         status = collect(s, index, NULL, failed ? &unheard : error);
         failed = failed ? failed : status;
     }
@@ -169,7 +176,7 @@ static int tensor_write(struct saving *s, struct ls_safetensors_writer *writer,
     int64_t index = s->list.asked[entry - s->list.entries];
     struct appending appending = {writer, ls_dtype_bytes(entry->dtype)};
     const struct state_sink sink = {window_append, &appending};
-    int status = ls_broadcast(s->state->groups[LS_GROUP_OWNERS], &index, 1, LS_I64, 0, error);
+    int status = ls_broadcast(asked(s), &index, 1, LS_I64, 0, error);
     return status ? status : collect(s, index, &sink, error);
 }
 
@@ -192,7 +199,7 @@ static int part_write(struct saving *s, struct ls_checkpoint_writer *checkpoint,
 /* The others are told of the end, also where writing failed; all learn whether one of them did. */
 static int end_agree(const struct saving *s, int status, struct ls_error *error)
 {
-    struct ls_comm *owners = s->state->groups[LS_GROUP_OWNERS];
+    struct ls_comm *owners = asked(s);
     struct ls_error unheard = {0};
     int64_t end = ASK_END;
     int told = ls_broadcast(owners, &end, 1, LS_I64, 0, status ? &unheard : error);
@@ -257,7 +264,8 @@ int ls_state_save(struct ls_state *state, struct ls_error *error)
         return status;
     struct saving saving;
     status = ls_comm_agree(ls_state_world(state), saving_init(&saving, state, error), error);
-    bool first_copy = ls_comm_rank(state->groups[LS_GROUP_COPIES]) == 0;
+    bool first_copy =
+        state->layout->set_count > 1 || ls_comm_rank(state->groups[LS_GROUP_COPIES]) == 0;
     if (!status && ls_comm_rank(ls_state_world(state)) == 0)
         status = write_all(&saving, &digest, error);
     else if (!status && first_copy)

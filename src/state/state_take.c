@@ -49,36 +49,37 @@ static int tables_make(const struct ls_state *state, struct zero_tables *tables,
     return LS_OK;
 }
 
-static int zero_take(struct ls_state *state, struct ls_arena *arena, struct ls_error *error)
+static int set_take(struct ls_state *state, int set, const struct zero_tables *tables,
+                    struct ls_arena *arena, struct ls_error *error)
 {
     const struct ls_layout *layout = state->layout;
     const struct ls_config *config = state->config;
     const struct ls_params *params = state->params;
+    enum ls_layout_group shard = ls_set_group(set, LS_GROUP_SHARD),
+                         replicate = ls_set_group(set, LS_GROUP_REPLICATE);
     enum ls_tier_kind regions_to = ls_config_tier(config, LS_OFFLOAD_GRADIENTS),
                       units_to = ls_config_tier(config, LS_OFFLOAD_PARAMETERS);
     int64_t coordinates[LS_AXES];
     struct ls_dp_share share;
-    struct zero_tables tables;
-    int status = tables_make(state, &tables, error);
-    if (status)
-        return status;
     ls_layout_coordinates(layout, state->rank, coordinates);
     ls_layout_share(layout, layout->ramp.full, coordinates, &share);
     struct ls_zero_options options = {
         .stage = layout->zero,
-        .units_away = units_to == LS_TIER_DEVICE ? NULL : tables.units_away,
+        .units_away = units_to == LS_TIER_DEVICE ? NULL : tables->units_away,
         .units_tier = state->tiers[units_to],
         .units_room = &state->rooms[units_to],
-        .regions_away = regions_to == LS_TIER_DEVICE ? NULL : tables.regions_away,
+        .regions_away = regions_to == LS_TIER_DEVICE ? NULL : tables->regions_away,
         .regions_tier = state->tiers[regions_to],
         .regions_room = &state->rooms[regions_to],
         .params = params,
-        .shard_ranks = (int)layout->shard_ranks,
-        .shard_rank = (int)ls_group_rank(layout, LS_GROUP_SHARD, state->rank),
-        .replicate_ranks = (int)layout->replicate_ranks,
-        .shard = state->groups ? state->groups[LS_GROUP_SHARD] : NULL,
-        .replicate = state->groups ? state->groups[LS_GROUP_REPLICATE] : NULL,
-        .replicate_rank = (int)ls_group_rank(layout, LS_GROUP_REPLICATE, state->rank),
+        .set = set,
+        .gradient_base = set == 0 ? NULL : ls_zero_gradient_base(state->zero[0]),
+        .shard_ranks = (int)layout->sets[set].shard_ranks,
+        .shard_rank = (int)ls_group_rank(layout, shard, state->rank),
+        .replicate_ranks = (int)layout->sets[set].replicate_ranks,
+        .shard = state->groups ? state->groups[shard] : NULL,
+        .replicate = state->groups ? state->groups[replicate] : NULL,
+        .replicate_rank = (int)ls_group_rank(layout, replicate, state->rank),
         .inner = (int)layout->size[LS_AXIS_CP],
         .leaves_max = share.count,
         .parts = share.micro < share.leaf,
@@ -93,10 +94,28 @@ static int zero_take(struct ls_state *state, struct ls_arena *arena, struct ls_e
         .persistence_elements = layout->persist,
         .reshard_after_forward = layout->reshard_after_forward,
     };
-    status = ls_zero_new(&options, arena, &state->zero, error);
+    return ls_zero_new(&options, arena, &state->zero[set], error);
+}
+
+static int zero_take(struct ls_state *state, struct ls_arena *arena, struct ls_error *error)
+{
+    struct zero_tables tables;
+    struct ls_zero_sizes *all = &state->bytes.zero;
+    int status = tables_make(state, &tables, error);
+    if (status)
+        return status;
+    for (int set = 0; set < state->layout->set_count && !status; set++) {
+        struct ls_zero_sizes sizes;
+        status = set_take(state, set, &tables, arena, error);
+        if (status)
+            break;
+        ls_zero_get_sizes(state->zero[set], &sizes);
+        all->master += sizes.master;
+        all->parameters += sizes.parameters;
+        all->gradients += sizes.gradients;
+        all->buffers += sizes.buffers;
+    }
     tables_release(&tables);
-    if (!status)
-        ls_zero_get_sizes(state->zero, &state->bytes.zero);
     return status;
 }
 
@@ -106,7 +125,6 @@ static int zero_take(struct ls_state *state, struct ls_arena *arena, struct ls_e
 static int optimizer_take(struct ls_state *state, struct ls_arena *arena, struct ls_error *error)
 {
     const struct ls_config_offload *offload = &state->config->memory.offload[LS_OFFLOAD_OPTIMIZER];
-    const struct ls_zero_slice *zero = ls_zero_slices(state->zero);
     struct ls_optim_config config = ls_config_optim(state->config);
     int count = state->params->count;
     size_t start = arena->used;
@@ -115,13 +133,14 @@ static int optimizer_take(struct ls_state *state, struct ls_arena *arena, struct
         return ls_error_set(error, LS_ENOMEM, "no memory for the tables of %d tensors", count);
     for (int i = 0; i < count; i++) {
         const struct ls_param *param = &state->params->list[i];
+        struct ls_zero *zero = ls_state_zero(state, param->unit);
         enum ls_dtype act = state->layout->numerics.act;
-        bool away = ls_zero_compute_away(state->zero, i);
+        bool away = ls_zero_compute_away(zero, i);
         bool half = param->frozen && param->matrix && act != LS_F32 && !away;
         state->slices[i] = (struct ls_slice){.param = param,
-                                             .part = &zero[i],
+                                             .part = &ls_zero_slices(zero)[i],
                                              .half = half,
-                                             .lent = half || ls_zero_has_master(state->zero, i),
+                                             .lent = half || ls_zero_has_master(zero, i),
                                              .compute_away = away,
                                              .compute_type = act};
     }
@@ -157,7 +176,8 @@ static int matrices_take(struct ls_state *state, struct ls_arena *arena, struct 
 static int compute_open(void *user, int i, void **place, struct ls_error *error)
 {
     struct ls_state *state = user;
-    return ls_zero_compute_open(state->zero, state->ops, i, place, error);
+    struct ls_zero *zero = ls_state_zero(state, state->params->list[i].unit);
+    return ls_zero_compute_open(zero, state->ops, i, place, error);
 }
 
 /* Where ZeRO has what the optimizer writes. */
@@ -166,9 +186,10 @@ static void slices_set(struct ls_state *state)
     state->optimizer.places = (struct ls_compute_places){compute_open, state};
     for (int i = 0; i < state->params->count; i++) {
         struct ls_slice *slice = &state->slices[i];
+        struct ls_zero *zero = ls_state_zero(state, slice->param->unit);
         if (slice->lent && !slice->half)
-            slice->master = ls_zero_master(state->zero, i);
-        slice->compute = ls_zero_compute(state->zero, i);
+            slice->master = ls_zero_master(zero, i);
+        slice->compute = ls_zero_compute(zero, i);
     }
 }
 
@@ -187,10 +208,13 @@ int ls_state_take(struct ls_state *state, struct ls_arena *arena, struct ls_erro
 void ls_state_release(struct ls_state *state)
 {
     ls_optimizer_release(&state->optimizer);
-    ls_zero_free(state->zero);
+    for (int set = 0; set < LS_SETS_MAX; set++) {
+        ls_zero_free(state->zero[set]);
+        state->zero[set] = NULL;
+    }
     free(state->slices);
     state->optimizer = (struct ls_optimizer){.muon = NULL};
-    state->zero = NULL;
+    state->bytes = (struct ls_state_bytes){.work = 0};
     state->slices = NULL;
     state->gradient = NULL;
 }

@@ -13,10 +13,10 @@ int ls_state_tensor(const struct ls_state *state, int i, enum ls_dtype dtype, vo
 
 int ls_state_publish(struct ls_state *state, struct ls_error *error)
 {
-    int status = ls_zero_settle(state->zero, state->ops, error);
+    int status = ls_state_settle(state, error);
     if (!status)
         status = ls_slices_round(&state->optimizer, state->ops, state->slices, state->params->count,
                                  error);
     status = ls_comm_agree(ls_state_world(state), status, error);
-    return status ? status : ls_zero_publish(state->zero, state->ops, error);
+    return status ? status : ls_state_share(state, error);
 }

@@ -27,23 +27,61 @@ static int tied_exchange(struct ls_state *state, struct ls_error *error)
     return status ? status : ls_wait(&send, error);
 }
 
+int ls_state_region_done(struct ls_state *state, int region, const struct ls_dp_micro *micro,
+                         struct ls_error *error)
+{
+    struct ls_zero *zero = ls_state_region_zero(state, region);
+    int status = ls_zero_gradient_done(zero, state->ops, region, micro, error);
+    bool alone = state->layout->set_count == 1;
+    return status || alone ? status : ls_zero_gradient_pass_on(zero, state->ops, error);
+}
+
+int ls_state_pass_on(struct ls_state *state, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int set = 0; set < state->layout->set_count && !status; set++)
+        status = ls_zero_gradient_pass_on(state->zero[set], state->ops, error);
+    return status;
+}
+
 int ls_state_gradient(struct ls_state *state, struct ls_error *error)
 {
-    int status = ls_zero_gradient_finish(state->zero, state->ops, &state->gradient, NULL, error);
+    int status = LS_OK;
+    for (int set = 0; set < state->layout->set_count && !status; set++)
+        status =
+            ls_zero_gradient_finish(state->zero[set], state->ops, &state->gradient, NULL, error);
     return status ? status : tied_exchange(state, error);
 }
 
+/* Slices of one set that follow each other, at once. */
 int ls_state_square(struct ls_state *state, struct ls_error *error)
 {
-    ls_exact_clear(&state->squares);
-    return ls_gradient_square(&state->optimizer, state->slices, state->params->count,
-                              state->gradient, state->ops, &state->squares, error);
+    const struct ls_params *params = state->params;
+    int status = LS_OK;
+    for (int set = 0; set < LS_SETS_MAX; set++)
+        ls_exact_clear(&state->squares[set]);
+    for (int i = 0, end; i < params->count && !status; i = end) {
+        int set = params->units[params->list[i].unit].set;
+        for (end = i + 1; end < params->count; end++)
+            if (params->units[params->list[end].unit].set != set)
+                break;
+        status = ls_gradient_square(&state->optimizer, &state->slices[i], end - i, state->gradient,
+                                    state->ops, &state->squares[set], error);
+    }
+    return status;
 }
 
 int ls_state_norm(struct ls_state *state, double *norm, struct ls_error *error)
 {
-    int status = ls_all_reduce_exact(state->groups[LS_GROUP_OWNERS], &state->squares, error);
-    *norm = sqrt(ls_exact_value(&state->squares));
+    int status = LS_OK;
+    struct ls_exact_sum all;
+    ls_exact_clear(&all);
+    for (int set = 0; set < state->layout->set_count && !status; set++) {
+        struct ls_comm *owners = state->groups[ls_set_group(set, LS_GROUP_OWNERS)];
+        status = ls_all_reduce_exact(owners, &state->squares[set], error);
+        ls_exact_merge(&all, &state->squares[set]);
+    }
+    *norm = sqrt(ls_exact_value(&all));
     return status;
 }
 
@@ -55,7 +93,19 @@ int ls_state_update(struct ls_state *state, int64_t step, float lr, float gradie
                              &update, error);
 }
 
+int ls_state_share(struct ls_state *state, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int set = 0; set < state->layout->set_count && !status; set++)
+        status = ls_zero_publish(state->zero[set], state->ops, error);
+    return status;
+}
+
 int ls_state_settle(struct ls_state *state, struct ls_error *error)
 {
-    return ls_zero_settle(state->zero, state->ops, error);
+    int status = LS_OK;
+    for (int set = 0; set < state->layout->set_count && !status; set++)
+        if (state->zero[set])
+            status = ls_zero_settle(state->zero[set], state->ops, error);
+    return status;
 }

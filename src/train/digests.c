@@ -93,8 +93,12 @@ static int piece_note(void *user, int i, int64_t from, int64_t count, const floa
     struct tensor_digests *d = t->digests;
     const struct ls_param *param = &t->params.list[i];
     const struct ls_zero_slice *slice = t->state.slices[i].part;
-    int status = param->owned ? ls_queue_synchronise(&t->ops.queue, error) : LS_OK;
-    if (status || !param->owned)
+    int set = t->params.units[param->unit].set;
+    /* Gradients are equal on all copies: the first one counts. */
+    if (!param->owned || ls_comm_rank(t->groups[ls_set_group(set, LS_GROUP_COPIES)]) > 0)
+        return LS_OK;
+    int status = ls_queue_synchronise(&t->ops.queue, error);
+    if (status)
         return status;
     int index = (int)(ls_params_find(&d->whole, param->name) - d->whole.list);
     struct ls_digest *digest = &d->list[2 * d->layers + index];
@@ -105,12 +109,9 @@ static int piece_note(void *user, int i, int64_t from, int64_t count, const floa
     return LS_OK;
 }
 
-/* Gradients are equal on all copies: the first one counts. */
 static int gradients_note(struct ls_trainer *t, struct ls_error *error)
 {
     struct ls_state *state = &t->state;
-    if (ls_comm_rank(t->groups[LS_GROUP_COPIES]) > 0)
-        return LS_OK;
     int status = ls_queue_synchronise(&t->ops.queue, error);
     return status ? status
                   : ls_slices_visit_gradient(&state->optimizer, state->slices, t->params.count,

@@ -39,7 +39,8 @@ static void unit_gather(struct timeline *t, int layer, bool first, size_t *bytes
     for (int i = 0, count = stage_units_of(&t->measured->params, layer, units); i < count; i++)
         if (!t->gathered[units[i]]) {
             t->gathered[units[i]] = true;
-            *bytes += ls_zero_unit_bytes(t->measured->state.zero, units[i], first);
+            *bytes +=
+                ls_zero_unit_bytes(ls_state_zero(&t->measured->state, units[i]), units[i], first);
         }
 }
 
@@ -81,7 +82,7 @@ static int gradient_moment(struct timeline *t, int region, size_t work, size_t t
         return moment(t, work, transit);
     struct ls_dp_micro micro = ls_dp_micro_batch(&t->share, t->now.action.micro_batch);
     struct ls_zero_region_bytes bytes;
-    ls_zero_region_bytes(t->measured->state.zero, region, &micro, &bytes);
+    ls_zero_region_bytes(ls_state_region_zero(&t->measured->state, region), region, &micro, &bytes);
     size_t *gradients = &t->now.bytes[LS_MEMORY_GRADIENTS];
     if (micro.m == 0)
         *gradients += bytes.sum;
@@ -254,7 +255,9 @@ static int walk(struct timeline *t)
                              : ls_error_set(t->error, LS_ENOMEM, "no memory for a rank's timeline");
     for (int kind = LS_MEMORY_PARAMETERS; kind <= LS_MEMORY_OPTIMIZER; kind++)
         t->now.bytes[kind] = measured->plan.bytes[kind];
-    t->now.bytes[LS_MEMORY_GRADIENTS] = ls_zero_passing_bytes(measured->state.zero);
+    t->now.bytes[LS_MEMORY_GRADIENTS] = 0;
+    for (int set = 0; set < t->layout->set_count; set++)
+        t->now.bytes[LS_MEMORY_GRADIENTS] += ls_zero_passing_bytes(measured->state.zero[set]);
     for (int64_t i = 0; i < count && !status; i++) {
         t->now.index = i;
         status = action(t, actions[i]);

@@ -214,7 +214,7 @@ static int run_settle(void *user, struct ls_error *error)
 {
     struct ls_trainer *t = ((const struct stage_run *)user)->t;
     bool alone = t->layout.size[LS_AXIS_PP] == 1;
-    return alone ? LS_OK : ls_zero_gradient_pass_on(t->state.zero, &t->ops, error);
+    return alone ? LS_OK : ls_state_pass_on(&t->state, error);
 }
 
 int stage_pipeline_run(struct ls_trainer *t, const struct train_batch *batch,

@@ -310,7 +310,7 @@ static int update(struct ls_trainer *t, const struct gradient *gradient,
     status = tiers_agree(t, status, error);
     if (!status) {
         tiers_hold(t, true);
-        status = ls_zero_publish(t->state.zero, &t->ops, error);
+        status = ls_state_share(&t->state, error);
     }
     if (!status)
         status = tiers_agree(t, status, error);

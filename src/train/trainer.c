@@ -263,7 +263,7 @@ static int trace_open(struct ls_trainer *t, struct ls_error *error)
 {
     int status = ls_trace_new(&t->trace, ls_comm_rank(t->world), "main", TRACE_EVENTS, error);
     for (int g = 0; g < LS_GROUPS && !status; g++)
-        status = ls_comm_set_trace(t->groups[g], t->trace, error);
+        status = t->groups[g] ? ls_comm_set_trace(t->groups[g], t->trace, error) : LS_OK;
     ls_trace_phase(t->trace, "start");
     return status;
 }
@@ -295,6 +295,13 @@ static struct ls_trainer *trainer_alloc(const struct ls_config *config, struct l
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
                    struct ls_trainer **out, struct ls_error *error)
 {
+    return trainer_new(config, NULL, world, log, out, error);
+}
+
+int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
+                struct ls_comm *world, const struct ls_log *log, struct ls_trainer **out,
+                struct ls_error *error)
+{
     *out = NULL;
     struct ls_trainer *t = trainer_alloc(config, world, log);
     int status = t ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a trainer");
@@ -302,7 +309,10 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
     if (status)
         goto failed;
     int threads = 1;
-    status = layout_resolve(t, error);
+    if (layout)
+        t->layout = *layout;
+    else
+        status = layout_resolve(t, error);
     if (!status) /* machines may differ in what they have */
         status = ls_config_threads(&t->config, world, &threads, error);
     if (!status)
@@ -361,19 +371,20 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
     if (status)
         return status;
     for (int g = 0; g < LS_GROUPS && recording; g++)
-        ls_recording_group(recording, t->groups[g], g);
+        if (t->groups[g])
+            ls_recording_group(recording, t->groups[g], g);
     if (recording) {
         t->watch = ls_recording_watch(recording);
         t->ops.queue.watch = &t->watch;
     }
-    return ls_zero_publish(t->state.zero, &t->ops, error);
+    return ls_state_share(&t->state, error);
 }
 
 void ls_trainer_free(struct ls_trainer *t)
 {
     if (!t)
         return;
-    if (t->state.zero && !t->failed)
+    if (!t->failed)
         ls_state_settle(&t->state, NULL);
     if (t->trace)
         ls_comm_set_trace(t->world, NULL, NULL);
@@ -441,6 +452,8 @@ const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
 
 void ls_trainer_stats(const struct ls_trainer *t, struct ls_comm_stats stats[LS_GROUPS])
 {
+    memset(stats, 0, LS_GROUPS * sizeof *stats);
     for (int g = 0; g < LS_GROUPS; g++)
-        ls_comm_get_stats(t->groups[g], &stats[g]);
+        if (t->groups[g])
+            ls_comm_get_stats(t->groups[g], &stats[g]);
 }

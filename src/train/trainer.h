@@ -113,6 +113,11 @@ struct ls_trainer {
     bool posted;                    /* the next step's samples are on their way */
 };
 
+/* ls_trainer_new in a layout that the keys do not say; NULL: in theirs. */
+int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
+                struct ls_comm *world, const struct ls_log *log, struct ls_trainer **out,
+                struct ls_error *error);
+
 /* Local. A trainer that goes through the motions of its world's rank, over a transport that moves
  * nothing: idle ops, memory that is not there, no data, no values. From its first ls_zero_publish
  * on, what it does is recorded. With recording NULL world is a real one and memory is there,

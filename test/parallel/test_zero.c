@@ -51,8 +51,9 @@ static const struct {
     TENSOR(3, 4800, 10, 1, 0, 0, LS_REGION_NONE, 0),
     TENSOR(4, 0, 33, 1, 5, 0, LS_REGION_NONE, 0),
 };
-static struct ls_region regions[REGIONS] = {{4810, 0}, {4384, 0}, {4660, 0},
-                                            {8240, 0}, {4800, 0}, {33, 0}};
+static struct ls_region regions[REGIONS] = {{.elements = 4810}, {.elements = 4384},
+                                            {.elements = 4660}, {.elements = 8240},
+                                            {.elements = 4800}, {.elements = 33}};
 /* In the backward: the head, the blocks, the table. */
 static const int region_order[REGIONS] = {5, 0, 1, 2, 3, 4};
 

@@ -29,7 +29,7 @@ static int64_t shard_elements(const struct ls_layout *layout, const struct ls_pa
 {
     int64_t rows = param->rows == 1 ? param->cols : param->rows;
     int64_t cols = param->rows == 1 ? 1 : param->cols;
-    return ls_ceil_div(rows, layout->shard_ranks) * cols;
+    return ls_ceil_div(rows, layout->sets[0].shard_ranks) * cols;
 }
 
 /* Elements that shard rank `rank` really has of it. */
@@ -44,7 +44,7 @@ static void part_init(const struct ls_layout *layout, const int64_t at[LS_AXES],
 {
     bool held[LS_LAYOUT_LAYERS_MAX + 2];
     struct ls_error error = {0};
-    *part = (struct part){.cut = layout->zero > 0 && layout->shard_ranks > 1};
+    *part = (struct part){.cut = layout->zero > 0 && layout->sets[0].shard_ranks > 1};
     ls_layout_layers(layout, at[LS_AXIS_PP], held, NULL);
     struct ls_part cut = {
         .tp = layout->size[LS_AXIS_TP], .tp_rank = at[LS_AXIS_TP], .layers = held};
@@ -240,7 +240,7 @@ static int64_t bucketed(const struct ls_layout *l, int64_t count, int64_t n, int
 static int64_t replicate_bytes(const struct ls_layout *l, int64_t count, int64_t rounds,
                                int64_t rank)
 {
-    int64_t n = l->replicate_ranks;
+    int64_t n = l->sets[0].replicate_ranks;
     if (n == 1 || l->numerics.fast)
         return bucketed(l, count, n, rank);
     return 4 * count * (rank == n - 1 ? rounds - 1 + n - 1 : rounds);
@@ -250,7 +250,7 @@ static void regions_bytes(const struct step *step, const struct part *part, int6
                           struct formula_bytes *bytes)
 {
     const struct ls_layout *l = step->layout;
-    int64_t reduce = (int64_t)ls_dtype_bytes(l->reduce), d = l->shard_ranks;
+    int64_t reduce = (int64_t)ls_dtype_bytes(l->reduce), d = l->sets[0].shard_ranks;
     int64_t times = !l->numerics.fast ? step->share.count
                     : l->zero >= 2    ? step->share.micro_batches
                                       : 1;
@@ -272,7 +272,7 @@ static void units_bytes(const struct step *step, const struct part *part,
                         struct formula_bytes *bytes)
 {
     const struct ls_layout *l = step->layout;
-    int64_t d = l->shard_ranks, micro_batches = step->share.micro_batches;
+    int64_t d = l->sets[0].shard_ranks, micro_batches = step->share.micro_batches;
     if (!part->cut)
         return;
     for (int i = 0; i < step->params->unit_count; i++) {

@@ -186,7 +186,7 @@ static int64_t muon_formula(const struct ls_layout *layout, int64_t pp_rank)
     bool held[LS_LAYOUT_LAYERS_MAX + 2];
     struct ls_params params;
     struct ls_error error = {0};
-    int64_t ranks = ls_mesh_ranks(&layout->stage_mesh), bytes = 0;
+    int64_t ranks = ls_mesh_ranks(&layout->sets[0].mesh), bytes = 0;
     ls_layout_layers(layout, pp_rank, held, NULL);
     assert_int_equal(ls_layout_params(layout, 0, held, &params, &error), LS_OK);
     for (int i = 0; i < params.count; i++) {

@@ -69,8 +69,8 @@ static void test_axes_and_coordinates(void **state)
         admitted(KEYS(LLAMA, "parallel.pp=2", "parallel.dp_replicate=2", "parallel.dp_shard=4",
                       "parallel.cp=2", "parallel.tp=4", "numerics.seq_tiles=2", "parallel.zero=2"));
     assert_int_equal(layout.ranks, 128);
-    assert_int_equal(layout.shard_ranks, 8);
-    assert_int_equal(layout.replicate_ranks, 2);
+    assert_int_equal(layout.sets[0].shard_ranks, 8);
+    assert_int_equal(layout.sets[0].replicate_ranks, 2);
     assert_true(layout.sp);
     for (int64_t rank = 0; rank < layout.ranks; rank++) {
         int64_t at[LS_AXES];
@@ -97,7 +97,7 @@ static void test_dp_is_shorthand(void **state)
     layout = admitted(KEYS(GPT2, "parallel.dp=8", "parallel.zero=3", "parallel.dp_shard=2"));
     assert_int_equal(layout.size[LS_AXIS_DP_REPLICATE], 4);
     layout = admitted(KEYS(GPT2, "parallel.zero=3"));
-    assert_int_equal(layout.shard_ranks, 1);
+    assert_int_equal(layout.sets[0].shard_ranks, 1);
 }
 
 static void test_every_leaf_once(void **state)

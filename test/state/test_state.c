@@ -138,8 +138,7 @@ static int state_invent(struct ls_trainer *t, struct ls_error *error)
 {
     for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&t->state.optimizer.config); s++)
         for (int i = 0; i < t->params.count; i++) {
-            struct inventing inventing = {&t->params.list[i],
-                                          ls_zero_slices(t->state.zero)[i].first, s,
+            struct inventing inventing = {&t->params.list[i], t->state.slices[i].part->first, s,
                                           ls_state_type(&t->state, s) == LS_BF16};
             if (s >= ls_state_arrays(&t->state, inventing.param))
                 continue;

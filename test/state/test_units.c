@@ -4,8 +4,6 @@
 #include "../support/scratch.h"
 #include "unit.h"
 
-#include <lockstep/train.h>
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,25 +17,6 @@
 enum { STEPS = 3, UNITS = 2, KEYS_MAX = 5, ROOM = 600 };
 
 typedef const char *keys_t[KEYS_MAX];
-
-static const char *const recipe[] = {"model.arch=llama",
-                                     "model.tied=true",
-                                     "model.vocab_multiple=8",
-                                     "model.layers=2",
-                                     "model.channels=32",
-                                     "model.heads=4",
-                                     "model.kv_heads=2",
-                                     "model.ffn=24",
-                                     "model.context=64",
-                                     "data.sequence=64",
-                                     "data.tokenizer=byte",
-                                     "numerics.tp_tiles=2",
-                                     "numerics.leaf_sequences=1",
-                                     "batch.global=8",
-                                     "batch.micro=1",
-                                     "train.steps=8",
-                                     "log.tensorboard=false",
-                                     "parallel.threads=1"};
 
 static const keys_t layouts[] = {
     {NULL},
@@ -62,29 +41,14 @@ struct job {
     double norm[UNITS][STEPS];
 };
 
-static void set(struct ls_config *config, const char *key)
-{
-    struct ls_error error = {0};
-    if (ls_config_set(config, key, &error))
-        fail_msg("%s: %s", key, error.text);
-}
-
 static struct ls_config config_make(const struct job *job, int unit)
 {
-    struct ls_config config;
-    struct ls_error error = {0};
-    char text[ROOM];
-    ls_config_defaults(&config);
-    for (size_t i = 0; i < sizeof recipe / sizeof *recipe; i++)
-        set(&config, recipe[i]);
+    char out[ROOM];
+    const char *keys[KEYS_MAX + 2] = {optimizers[unit]};
     for (int i = 0; i < KEYS_MAX && job->keys[i]; i++)
-        set(&config, job->keys[i]);
-    snprintf(text, sizeof text, "train.out=%s/%d", job->directory, unit);
-    set(&config, text);
-    set(&config, optimizers[unit]);
-    if (ls_train_resolve(&config, &error))
-        fail_msg("%s", error.text);
-    return config;
+        keys[i + 1] = job->keys[i];
+    snprintf(out, sizeof out, "%s/%d", job->directory, unit);
+    return unit_config(keys, out);
 }
 
 static int units_take(struct unit *units, const struct job *job, struct ls_arena *arena,

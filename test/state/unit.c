@@ -1,9 +1,58 @@
 /* Units of state without a model. */
 #include "unit.h"
 
-#include <math.h>
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const char *const recipe[] = {"model.arch=llama",
+                                     "model.tied=true",
+                                     "model.vocab_multiple=8",
+                                     "model.layers=2",
+                                     "model.channels=32",
+                                     "model.heads=4",
+                                     "model.kv_heads=2",
+                                     "model.ffn=24",
+                                     "model.context=64",
+                                     "data.sequence=64",
+                                     "data.tokenizer=byte",
+                                     "numerics.tp_tiles=2",
+                                     "numerics.leaf_sequences=1",
+                                     "batch.global=8",
+                                     "batch.micro=1",
+                                     "train.steps=8",
+                                     "log.tensorboard=false",
+                                     "parallel.threads=1"};
+
+static void set(struct ls_config *config, const char *key)
+{
+    struct ls_error error = {0};
+    if (ls_config_set(config, key, &error))
+        fail_msg("%s: %s", key, error.text);
+}
+
+struct ls_config unit_config(const char *const *keys, const char *out)
+{
+    struct ls_config config;
+    struct ls_error error = {0};
+    ls_config_defaults(&config);
+    for (size_t i = 0; i < sizeof recipe / sizeof *recipe; i++)
+        set(&config, recipe[i]);
+    for (int i = 0; keys[i]; i++)
+        set(&config, keys[i]);
+    snprintf(config.train.out, sizeof config.train.out, "%s", out);
+    if (ls_train_resolve(&config, &error))
+        fail_msg("%s", error.text);
+    return config;
+}
 
 int seat_open(struct seat *seat, struct ls_config *config, void (*edit)(struct ls_layout *),
               struct ls_comm *world, struct ls_error *error)
@@ -105,9 +154,10 @@ static int region_write(struct unit *unit, int r, const struct ls_dp_micro *micr
     const struct ls_params *params = state->params;
     struct ls_zero_gradient gradient;
     LS_ASSERT(micro->begins && micro->ends);
-    int status = ls_zero_gradient(state->zero, state->ops, r, micro, &gradient, error);
+    int status =
+        ls_zero_gradient(ls_state_region_zero(state, r), state->ops, r, micro, &gradient, error);
     if (!status)
-        status = ls_ops_synchronise(state->ops, error);
+        status = ls_queue_synchronise(&state->ops->queue, error);
     if (status)
         return status;
     if (gradient.onto == LS_ONTO_NOTHING)
@@ -122,7 +172,7 @@ static int region_write(struct unit *unit, int r, const struct ls_dp_micro *micr
             param_write(unit, param, true, micro->first, gradient.onto,
                         gradient.flat + param->second.offset);
     }
-    return ls_zero_gradient_done(state->zero, state->ops, r, micro, error);
+    return ls_state_region_done(state, r, micro, error);
 }
 
 /* Clips, and updates. */
@@ -134,14 +184,14 @@ static int update(struct unit *unit, struct ls_error *error)
     if (!status)
         status = ls_state_square(state, error);
     if (!status)
-        status = ls_ops_synchronise(state->ops, error);
+        status = ls_queue_synchronise(&state->ops->queue, error);
     if (!status)
         status = ls_state_norm(state, &unit->norm, error);
     if (!status)
         status = ls_state_update(state, state->step + 1, ls_learning_rate(config, state->step + 1),
                                  ls_clip_factor(config, unit->norm), error);
     if (!status)
-        status = ls_zero_publish(state->zero, state->ops, error);
+        status = ls_state_share(state, error);
     return status ? status : ls_state_settle(state, error);
 }
 

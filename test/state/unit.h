@@ -5,6 +5,10 @@
 
 #include <lockstep/state.h>
 
+/* A small model with a tied table; each leaf is one micro-batch. keys: more of them, to NULL; out:
+ * where checkpoints go. Not from a rank's thread. */
+struct ls_config unit_config(const char *const *keys, const char *out);
+
 /* What the units of a rank share. */
 struct seat {
     struct ls_layout layout;

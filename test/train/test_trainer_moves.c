@@ -148,7 +148,8 @@ static int run_recorded(struct ls_trainer *t, struct pair *pair, struct ls_error
     ls_trainer_stats(t, pair->before);
     const struct ls_queue_watch watch = ls_recording_watch(&pair->ran);
     for (int g = 0; g < LS_GROUPS; g++)
-        ls_recording_group(&pair->ran, t->groups[g], g);
+        if (t->groups[g])
+            ls_recording_group(&pair->ran, t->groups[g], g);
     t->ops.queue.watch = &watch;
     for (int step = 0; step < STEPS && !status; step++)
         status = ls_trainer_step(t, &report, error);

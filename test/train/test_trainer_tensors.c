@@ -176,7 +176,7 @@ static int place_check(const struct ls_trainer *t, int i, const struct ls_dtenso
                        struct ls_error *error)
 {
     const struct ls_param *param = &t->params.list[i];
-    const struct ls_zero_slice *slice = &ls_zero_slices(t->state.zero)[i];
+    const struct ls_zero_slice *slice = t->state.slices[i].part;
     int64_t row = param->matrix ? param->cols : 1, offset[LS_DTENSOR_DIMS_MAX];
     int64_t first = (param->matrix ? param->first_row : param->first_col) + slice->first / row;
     if (tensor->local_count != slice->count ||
@@ -271,7 +271,7 @@ static int check_body(struct ls_comm *world, void *user, struct ls_error *error)
         status = ls_comm_split(world, (int)t->coordinates[LS_AXIS_PP], ls_comm_rank(world),
                                &stage.comm, error);
     if (!status)
-        status = ls_mesh_comms_init(&stage.mesh, &t->layout.stage_mesh, stage.comm, error);
+        status = ls_mesh_comms_init(&stage.mesh, &t->layout.sets[0].mesh, stage.comm, error);
     if (!status)
         status = all_check(t, task, &stage, error);
     ls_mesh_comms_release(&stage.mesh);

@@ -73,10 +73,15 @@ static inline int64_t ls_param_elements(const struct ls_param *param)
     return param->rows * param->cols;
 }
 
-/* The parameters of one layer: a flat range of elements, matrices first, then vectors. What ZeRO
- * gathers and frees at once. */
+/* Parameters that share their groups are a set: the same ranks add their gradients, and have parts
+ * of them. Sets are numbered from 0; what they are is the layout's to say (lockstep/plan.h). */
+enum { LS_SETS_MAX = 2 };
+
+/* The parameters of one layer and set: a flat range of elements, matrices first, then vectors. What
+ * ZeRO gathers and frees at once. */
 struct ls_unit {
     int layer;
+    int set;
     int64_t elements;        /* padding between parameters included */
     int64_t matrix_elements; /* [0, matrix_elements) are matrices; a multiple of 16 */
     int first_param, param_count;
@@ -89,6 +94,7 @@ struct ls_unit {
 struct ls_region {
     int64_t elements;
     int layer; /* whose backward or (head_region) forward writes it */
+    int set;   /* of its parameters */
 };
 
 struct ls_params {

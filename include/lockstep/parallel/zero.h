@@ -19,7 +19,8 @@
  *            another one, summed apart and added by who reads both (struct ls_update's second).
  *   slice    this rank's part of a tensor: what optimizer, norm, hash and checkpoint walk over.
  *
- * Two groups of ranks take part:
+ * One ZeRO serves one set of parameters; units, regions and tensors of others are none of its. Two
+ * groups of ranks take part, the set's:
  *
  *                 stage 0                          stages 1 to 3
  *   shard         dp_replicate x dp_shard x cp     dp_shard x cp: the d ranks that share one copy
@@ -82,6 +83,9 @@ struct ls_zero_options {
     struct ls_tier_room *units_room;
     const struct ls_params *params; /* borrowed: units, regions, and parameters with their specs, of
                                      * which this file's "tensor i" is list[i] */
+    int set;                        /* whose of these it serves */
+    const float *gradient_base;     /* where places of gradients are counted from: *gradient of
+                                     * another one in this arena. NULL: this one's */
 
     int shard_ranks, shard_rank, replicate_ranks, replicate_rank;
     int inner;                         /* neighbours of `shard` that hold parts of one leaf: cp */
@@ -162,8 +166,10 @@ struct ls_zero_slice {
     size_t gradient_place; /* there; a multiple of 4 */
     int64_t second;        /* the same for the second gradient; -1 where there is none */
 };
-/* [params.count], slice i of tensor i. */
+/* [params.count], slice i of tensor i; of tensors of other sets zero. */
 const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero);
+/* What the places of gradients are counted from; NULL while the arena is measuring. */
+float *ls_zero_gradient_base(const struct ls_zero *zero);
 /* Whether the tensor's float32 master is kept here: not that of a matrix with masters_away. */
 bool ls_zero_has_master(const struct ls_zero *zero, int tensor);
 /* The slice's master, or NULL where it is not kept here. */
@@ -224,7 +230,7 @@ int ls_zero_gradient_done(struct ls_zero *zero, struct ls_ops *ops, int region,
                           const struct ls_dp_micro *micro, struct ls_error *error);
 /* Collective over `shard`. Waits for the reductions over it, and sends on what the next replica
  * goes on from: for who will wait for ranks of neither group, such as those of other pipeline
- * stages, which may wait for that replica. Nothing with one replica. */
+ * stages or of another set, which may wait for that replica. Nothing with one replica. */
 int ls_zero_gradient_pass_on(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error);
 /* Collective over both groups. Waits for all reductions. *gradient (at the slices' offsets) is the
  * batch's, until the next step's first ls_zero_gradient; the caller may write to it. *wait_s (may

@@ -18,17 +18,23 @@ enum ls_layout_group {
     LS_GROUP_TP,
     LS_GROUP_SHARERS,   /* tp ranks that hold the same key/value head */
     LS_GROUP_CP,        /* keys and values */
-    LS_GROUP_SHARD,     /* of struct ls_zero_options */
-    LS_GROUP_REPLICATE, /* of struct ls_zero_options */
+    LS_GROUP_SHARD,     /* of struct ls_zero_options, for set 0 of parameters */
+    LS_GROUP_REPLICATE, /* the same */
     LS_GROUP_PP,
     /* The loss, a few bytes: over dp_replicate x dp_shard, or one after the other. */
     LS_GROUP_DP,
     LS_GROUP_DP_SHARD,
     LS_GROUP_DP_REPLICATE,
-    LS_GROUP_OWNERS,   /* ranks that together hold the state once: the gradient's norm, the hash */
-    LS_GROUP_COPIES,   /* ranks that hold the same part of it: rank 0 of each such group forms the
-                        * first copy. Nothing moves here in a step */
-    LS_GROUP_MATRICES, /* ranks of stage_mesh, in its order, where the optimizer's matrices meet
+    /* Of set 0, ranks that together hold the state once: the gradient's norm, the hash. */
+    LS_GROUP_OWNERS,
+    LS_GROUP_COPIES, /* ranks that hold the same part of it: rank 0 of each such group forms the
+                      * first copy. Nothing moves here in a step */
+    /* The same four of set 1: see ls_set_group. */
+    LS_GROUP_SHARD_1,
+    LS_GROUP_REPLICATE_1,
+    LS_GROUP_OWNERS_1,
+    LS_GROUP_COPIES_1,
+    LS_GROUP_MATRICES, /* ranks of a set's mesh, in its order, where the optimizer's matrices meet
                         * (layout.matrices_meet); else each rank alone */
     LS_GROUP_WORLD,    /* agreement */
     LS_GROUPS
@@ -49,6 +55,17 @@ enum ls_account {
     LS_ACCOUNTS
 };
 
+/* LS_GROUP_SHARD, _REPLICATE, _OWNERS or _COPIES of a set of parameters. */
+static inline enum ls_layout_group ls_set_group(int set, enum ls_layout_group group)
+{
+    if (set == 0)
+        return group;
+    return group == LS_GROUP_SHARD       ? LS_GROUP_SHARD_1
+           : group == LS_GROUP_REPLICATE ? LS_GROUP_REPLICATE_1
+           : group == LS_GROUP_OWNERS    ? LS_GROUP_OWNERS_1
+                                         : LS_GROUP_COPIES_1;
+}
+
 /* "tp", "sharers", ... */
 const char *ls_group_name(enum ls_layout_group group);
 /* The axes of layout->mesh that the group lies over, as ls_mesh_split takes them. */
@@ -61,8 +78,9 @@ int64_t ls_group_member(const struct ls_layout *layout, enum ls_layout_group gro
                         int64_t i);
 
 /* Collective over world, which is borrowed as group LS_GROUP_WORLD. The groups that this rank
- * belongs to; one of one rank is a communicator too. Their commands go to queue, which is borrowed.
- * After a failure, close what was opened. */
+ * belongs to; one of one rank is a communicator too, but those of sets that the layout does not
+ * have are NULL. Their commands go to queue, which is borrowed. After a failure, close what was
+ * opened. */
 int ls_groups_open(const struct ls_layout *layout, struct ls_comm *world, struct ls_queue *queue,
                    struct ls_comm *groups[LS_GROUPS], struct ls_error *error);
 /* Local (over MPI: Collective). The world's commands run at once again. */
