@@ -166,7 +166,7 @@ struct ls_zero_slice {
     size_t gradient_place; /* there; a multiple of 4 */
     int64_t second;        /* the same for the second gradient; -1 where there is none */
 };
-/* [params.count], slice i of tensor i; of tensors of other sets zero. */
+/* [params.count], slice i of tensor i; those of other sets are empty. */
 const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero);
 /* What the places of gradients are counted from; NULL while the arena is measuring. */
 float *ls_zero_gradient_base(const struct ls_zero *zero);
