@@ -4,8 +4,8 @@
 #define PLAN_LISTS_H
 
 #include <lockstep/comm/executor.h>
-#include <lockstep/plan/recording.h>
 #include <lockstep/plan/groups.h>
+#include <lockstep/plan/recording.h>
 
 /* What a rank comes to next: its last step ends, it starts operation or transfer `number`, or waits
  * for it, or its second step begins. Behind the end it meets others in what it did not wait for. */

@@ -71,7 +71,7 @@ int seat_open(struct seat *seat, struct ls_config *config, void (*edit)(struct l
         edit(&seat->layout);
     ls_layout_coordinates(&seat->layout, seat->rank, at);
     ls_layout_layers(&seat->layout, at[LS_AXIS_PP], held, NULL);
-    status = ls_groups_open(&seat->layout, world, seat->groups, error);
+    status = ls_groups_open(&seat->layout, world, &seat->ops.queue, seat->groups, error);
     return status ? status
                   : ls_layout_params(&seat->layout, at[LS_AXIS_TP], held, &seat->params, error);
 }
