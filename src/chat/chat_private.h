@@ -454,6 +454,18 @@ struct chat_arguments {
 };
 typedef struct chat_value chat_function(struct chat_run *run, struct chat_value self,
                                         const struct chat_arguments *arguments);
+#define CHAT_FUNCTION(name)                                                                        \
+    static struct chat_value name(struct chat_run *run, struct chat_value self,                    \
+                                  const struct chat_arguments *arguments)
+/* The same, whose value is that of an expression. */
+#define CHAT_VALUE(name, expression)                                                               \
+    CHAT_FUNCTION(name)                                                                            \
+    {                                                                                              \
+        (void)run;                                                                                 \
+        (void)self;                                                                                \
+        (void)arguments;                                                                           \
+        return expression;                                                                         \
+    }
 struct chat_builtin {
     const char *name;
     chat_function *function;

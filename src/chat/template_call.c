@@ -8,8 +8,6 @@
 #include <string.h>
 
 typedef struct chat_value value; /* short, for the tables below */
-#define FUNCTION(name)                                                                             \
-    static value name(struct chat_run *run, value self, const struct chat_arguments *arguments)
 
 const struct chat_value *chat_argument(const struct chat_arguments *arguments, int place,
                                        const char *name)
@@ -54,20 +52,9 @@ static value as_method(struct chat_run *run, value self, const char *name,
 
 /* ---- filters -------------------------------------------------------------------------------- */
 
-FUNCTION(filter_trim)
-{
-    return as_method(run, self, "strip", arguments);
-}
-
-FUNCTION(filter_upper)
-{
-    return as_method(run, self, "upper", arguments);
-}
-
-FUNCTION(filter_lower)
-{
-    return as_method(run, self, "lower", arguments);
-}
+CHAT_VALUE(filter_trim, as_method(run, self, "strip", arguments))
+CHAT_VALUE(filter_upper, as_method(run, self, "upper", arguments))
+CHAT_VALUE(filter_lower, as_method(run, self, "lower", arguments))
 
 /* Bytes of what stands between words for the filter title, at the text's beginning; 0: a word does.
  */
@@ -77,7 +64,7 @@ static size_t between_words(struct chat_string text)
 }
 
 /* Unlike Python's method it begins words behind white space and the above alone: It's. */
-FUNCTION(filter_title)
+CHAT_FUNCTION(filter_title)
 {
     struct chat_string left = chat_text_of(run, self);
     struct chat_output out = {0};
@@ -98,27 +85,10 @@ FUNCTION(filter_title)
     return chat_text_value(chat_written(&out));
 }
 
-FUNCTION(filter_capitalize)
-{
-    return as_method(run, self, "capitalize", arguments);
-}
-
-FUNCTION(filter_replace)
-{
-    return as_method(run, self, "replace", arguments);
-}
-
-FUNCTION(filter_string)
-{
-    (void)arguments;
-    return chat_text_value(chat_text_of(run, self));
-}
-
-FUNCTION(filter_length)
-{
-    (void)arguments;
-    return chat_int_value(chat_length(run, self));
-}
+CHAT_VALUE(filter_capitalize, as_method(run, self, "capitalize", arguments))
+CHAT_VALUE(filter_replace, as_method(run, self, "replace", arguments))
+CHAT_VALUE(filter_string, chat_text_value(chat_text_of(run, self)))
+CHAT_VALUE(filter_length, chat_int_value(chat_length(run, self)))
 
 /* The two of `separators`, which are a list or a tuple. */
 static void separators_take(struct chat_run *run, const value *given, struct chat_json *how)
@@ -135,7 +105,7 @@ static void separators_take(struct chat_run *run, const value *given, struct cha
 
 /* As transformers has it: tojson(ensure_ascii=false, indent=none, separators=none,
  * sort_keys=false). */
-FUNCTION(filter_tojson)
+CHAT_FUNCTION(filter_tojson)
 {
     int64_t indent = -1;
     const value *ascii = chat_argument(arguments, 0, "ensure_ascii");
@@ -156,7 +126,7 @@ FUNCTION(filter_tojson)
     return chat_text_value(chat_json_of(run, self, &how));
 }
 
-FUNCTION(filter_default)
+CHAT_FUNCTION(filter_default)
 {
     const value *other = chat_argument(arguments, 0, "default_value");
     const value *also = chat_argument(arguments, 1, "boolean");
@@ -197,7 +167,7 @@ static value attribute(struct chat_run *run, value item, const value *name, cons
     return item;
 }
 
-FUNCTION(filter_join)
+CHAT_FUNCTION(filter_join)
 {
     const value *between = chat_argument(arguments, 0, "d");
     const value *name = chat_argument(arguments, 1, "attribute");
@@ -224,19 +194,10 @@ static value end_of(struct chat_run *run, value self, bool last)
     return out;
 }
 
-FUNCTION(filter_first)
-{
-    (void)arguments;
-    return end_of(run, self, false);
-}
+CHAT_VALUE(filter_first, end_of(run, self, false))
+CHAT_VALUE(filter_last, end_of(run, self, true))
 
-FUNCTION(filter_last)
-{
-    (void)arguments;
-    return end_of(run, self, true);
-}
-
-FUNCTION(filter_list)
+CHAT_FUNCTION(filter_list)
 {
     value out = chat_list_new(run);
     const struct chat_list *list = chat_items(run, self);
@@ -246,7 +207,7 @@ FUNCTION(filter_list)
     return out;
 }
 
-FUNCTION(filter_reverse)
+CHAT_FUNCTION(filter_reverse)
 {
     const value none = {.kind = CHAT_NONE}, bounds[3] = {none, none, chat_int_value(-1)};
     (void)arguments;
@@ -260,7 +221,7 @@ FUNCTION(filter_reverse)
     return chat_listed(run, out, stream ? CHAT_ARRAY : CHAT_STREAM);
 }
 
-FUNCTION(filter_items)
+CHAT_FUNCTION(filter_items)
 {
     if (self.kind == CHAT_UNDEFINED)
         return chat_listed(run, chat_list_new(run), CHAT_STREAM);
@@ -288,7 +249,7 @@ static value sorted(struct chat_run *run, struct chat_entry *entries, int64_t co
 }
 
 /* sort(reverse=false, case_sensitive=false, attribute=none) */
-FUNCTION(filter_sort)
+CHAT_FUNCTION(filter_sort)
 {
     const value *exact = chat_argument(arguments, 1, "case_sensitive");
     const value *name = chat_argument(arguments, 2, "attribute");
@@ -306,7 +267,7 @@ FUNCTION(filter_sort)
 }
 
 /* dictsort(case_sensitive=false, by="key", reverse=false) */
-FUNCTION(filter_dictsort)
+CHAT_FUNCTION(filter_dictsort)
 {
     const struct chat_arguments none = {0};
     const value *exact = chat_argument(arguments, 0, "case_sensitive");
@@ -364,7 +325,7 @@ static bool integer_of(struct chat_run *run, struct chat_string text, int64_t *o
     return !*end;
 }
 
-FUNCTION(filter_int)
+CHAT_FUNCTION(filter_int)
 {
     const value *other = chat_argument(arguments, 0, "default");
     int64_t whole;
@@ -381,7 +342,7 @@ FUNCTION(filter_int)
     return other ? *other : chat_int_value(0);
 }
 
-FUNCTION(filter_abs)
+CHAT_FUNCTION(filter_abs)
 {
     (void)arguments;
     struct chat_value zero = chat_int_value(0);
@@ -389,7 +350,7 @@ FUNCTION(filter_abs)
     return chat_binary(run, below ? CHAT_SUBTRACT : CHAT_ADD, zero, self);
 }
 
-FUNCTION(filter_safe)
+CHAT_FUNCTION(filter_safe)
 {
     value out = filter_string(run, self, arguments);
     out.safe = true;
@@ -397,7 +358,7 @@ FUNCTION(filter_safe)
 }
 
 /* indent(width=4, first=False, blank=False): white space in front of lines. */
-FUNCTION(filter_indent)
+CHAT_FUNCTION(filter_indent)
 {
     int64_t width = 4;
     const value *wide = chat_argument(arguments, 0, "width");
@@ -462,28 +423,13 @@ static value selected(struct chat_run *run, value self, const struct chat_argume
     return chat_listed(run, out, CHAT_STREAM);
 }
 
-FUNCTION(filter_select)
-{
-    return selected(run, self, arguments, false, true);
-}
-
-FUNCTION(filter_reject)
-{
-    return selected(run, self, arguments, false, false);
-}
-
-FUNCTION(filter_selectattr)
-{
-    return selected(run, self, arguments, true, true);
-}
-
-FUNCTION(filter_rejectattr)
-{
-    return selected(run, self, arguments, true, false);
-}
+CHAT_VALUE(filter_select, selected(run, self, arguments, false, true))
+CHAT_VALUE(filter_reject, selected(run, self, arguments, false, false))
+CHAT_VALUE(filter_selectattr, selected(run, self, arguments, true, true))
+CHAT_VALUE(filter_rejectattr, selected(run, self, arguments, true, false))
 
 /* map(attribute="name", default=""), map("filter"). */
-FUNCTION(filter_map)
+CHAT_FUNCTION(filter_map)
 {
     value out = chat_list_new(run);
     const value *name = chat_argument(arguments, CHAT_ARGUMENTS_MAX, "attribute");
@@ -540,13 +486,7 @@ static const struct chat_builtin filters[] = {
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-#define KIND_TEST(name, condition)                                                                 \
-    FUNCTION(name)                                                                                 \
-    {                                                                                              \
-        (void)run;                                                                                 \
-        (void)arguments;                                                                           \
-        return chat_bool_value(condition);                                                         \
-    }
+#define KIND_TEST(name, condition) CHAT_VALUE(name, chat_bool_value(condition))
 KIND_TEST(test_defined, self.kind != CHAT_UNDEFINED)
 KIND_TEST(test_undefined, self.kind == CHAT_UNDEFINED)
 KIND_TEST(test_none, chat_none(self))
@@ -579,20 +519,9 @@ static bool equal_to(struct chat_run *run, value self, const struct chat_argumen
     return chat_equal(run, &self, &other);
 }
 
-FUNCTION(test_equal)
-{
-    return chat_bool_value(equal_to(run, self, arguments));
-}
-
-FUNCTION(test_unequal)
-{
-    return chat_bool_value(!equal_to(run, self, arguments));
-}
-
-FUNCTION(test_in)
-{
-    return chat_bool_value(chat_contains(run, operand(run, arguments), self));
-}
+CHAT_VALUE(test_equal, chat_bool_value(equal_to(run, self, arguments)))
+CHAT_VALUE(test_unequal, chat_bool_value(!equal_to(run, self, arguments)))
+CHAT_VALUE(test_in, chat_bool_value(chat_contains(run, operand(run, arguments), self)))
 
 static value remainder_is(struct chat_run *run, value self, value divisor, int64_t is)
 {
@@ -600,22 +529,9 @@ static value remainder_is(struct chat_run *run, value self, value divisor, int64
     return chat_bool_value(chat_equal(run, &left, &right));
 }
 
-FUNCTION(test_odd)
-{
-    (void)arguments;
-    return remainder_is(run, self, chat_int_value(2), 1);
-}
-
-FUNCTION(test_even)
-{
-    (void)arguments;
-    return remainder_is(run, self, chat_int_value(2), 0);
-}
-
-FUNCTION(test_divisible)
-{
-    return remainder_is(run, self, operand(run, arguments), 0);
-}
+CHAT_VALUE(test_odd, remainder_is(run, self, chat_int_value(2), 1))
+CHAT_VALUE(test_even, remainder_is(run, self, chat_int_value(2), 0))
+CHAT_VALUE(test_divisible, remainder_is(run, self, operand(run, arguments), 0))
 
 static const struct chat_builtin tests[] = {
     {"defined", test_defined, {NULL}},   {"undefined", test_undefined, {NULL}},
@@ -671,7 +587,7 @@ struct chat_value chat_builtin_call(struct chat_run *run, const struct chat_buil
 
 /* ---- functions ------------------------------------------------------------------------------ */
 
-FUNCTION(raise_exception)
+CHAT_FUNCTION(raise_exception)
 {
     const value *text = chat_argument(arguments, 0, "message");
     struct chat_string message = text ? chat_text_of(run, *text) : chat_string_of("");
@@ -695,7 +611,7 @@ static value mapping_of(struct chat_run *run, const struct chat_arguments *argum
     return out;
 }
 
-FUNCTION(make_namespace)
+CHAT_FUNCTION(make_namespace)
 {
     value out = mapping_of(run, arguments);
     (void)self;
@@ -704,13 +620,9 @@ FUNCTION(make_namespace)
     return out;
 }
 
-FUNCTION(make_dict)
-{
-    (void)self;
-    return mapping_of(run, arguments);
-}
+CHAT_VALUE(make_dict, mapping_of(run, arguments))
 
-FUNCTION(make_range)
+CHAT_FUNCTION(make_range)
 {
     int64_t bounds[3] = {0, 0, 1};
     value out = chat_list_new(run);
@@ -741,7 +653,7 @@ static bool formats_day(const char *format)
     return true;
 }
 
-FUNCTION(strftime_now)
+CHAT_FUNCTION(strftime_now)
 {
     char format[100], text[1000];
     const value *given = chat_argument(arguments, 0, "format");

@@ -4,10 +4,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define METHOD(name)                                                                               \
-    static struct chat_value name(struct chat_run *run, struct chat_value self,                    \
-                                  const struct chat_arguments *arguments)
-
 static struct chat_value stripped(struct chat_run *run, struct chat_value self,
                                   const struct chat_arguments *arguments, int sides)
 {
@@ -21,20 +17,9 @@ static struct chat_value stripped(struct chat_run *run, struct chat_value self,
     return chat_text_value(chat_strip(self.string, of ? &of->string : NULL, sides));
 }
 
-METHOD(strip)
-{
-    return stripped(run, self, arguments, CHAT_LEFT | CHAT_RIGHT);
-}
-
-METHOD(lstrip)
-{
-    return stripped(run, self, arguments, CHAT_LEFT);
-}
-
-METHOD(rstrip)
-{
-    return stripped(run, self, arguments, CHAT_RIGHT);
-}
+CHAT_VALUE(strip, stripped(run, self, arguments, CHAT_LEFT | CHAT_RIGHT))
+CHAT_VALUE(lstrip, stripped(run, self, arguments, CHAT_LEFT))
+CHAT_VALUE(rstrip, stripped(run, self, arguments, CHAT_RIGHT))
 
 static bool small(char c)
 {
@@ -88,29 +73,10 @@ static struct chat_value cased(struct chat_run *run, struct chat_string text, en
     return chat_text_value((struct chat_string){bytes, text.count});
 }
 
-METHOD(lower)
-{
-    (void)arguments;
-    return lowered(run, self.string);
-}
-
-METHOD(upper)
-{
-    (void)arguments;
-    return cased(run, self.string, UPPER);
-}
-
-METHOD(capitalize)
-{
-    (void)arguments;
-    return cased(run, self.string, CAPITALIZED);
-}
-
-METHOD(title)
-{
-    (void)arguments;
-    return cased(run, self.string, TITLED);
-}
+CHAT_VALUE(lower, lowered(run, self.string))
+CHAT_VALUE(upper, cased(run, self.string, UPPER))
+CHAT_VALUE(capitalize, cased(run, self.string, CAPITALIZED))
+CHAT_VALUE(title, cased(run, self.string, TITLED))
 
 /* Whether the text begins, or ends, with the argument, or with one of a tuple. */
 static struct chat_value edge(struct chat_run *run, struct chat_value self,
@@ -133,15 +99,8 @@ static struct chat_value edge(struct chat_run *run, struct chat_value self,
     return chat_bool_value(found);
 }
 
-METHOD(startswith)
-{
-    return edge(run, self, arguments, false);
-}
-
-METHOD(endswith)
-{
-    return edge(run, self, arguments, true);
-}
+CHAT_VALUE(startswith, edge(run, self, arguments, false))
+CHAT_VALUE(endswith, edge(run, self, arguments, true))
 
 /* At most how many times, from an argument: -1, or none given, is as often as there are. */
 static int64_t limit_of(struct chat_run *run, const struct chat_value *given)
@@ -153,7 +112,7 @@ static int64_t limit_of(struct chat_run *run, const struct chat_value *given)
     return given->integer < 0 ? INT64_MAX : given->integer;
 }
 
-METHOD(replace)
+CHAT_FUNCTION(replace)
 {
     const struct chat_value *from = chat_argument(arguments, 0, "old");
     const struct chat_value *to = chat_argument(arguments, 1, "new");
@@ -196,7 +155,7 @@ static struct chat_value split_words(struct chat_run *run, struct chat_string te
     }
 }
 
-METHOD(split)
+CHAT_FUNCTION(split)
 {
     const struct chat_value *by = chat_argument(arguments, 0, "sep");
     int64_t left = limit_of(run, chat_argument(arguments, 1, "maxsplit"));
@@ -220,7 +179,7 @@ METHOD(split)
     return out;
 }
 
-METHOD(find)
+CHAT_FUNCTION(find)
 {
     const struct chat_value *part = chat_argument(arguments, 0, "sub");
     if (!chat_needs_string(run, part, "find"))
@@ -230,7 +189,7 @@ METHOD(find)
         found == SIZE_MAX ? -1 : chat_characters((struct chat_string){self.string.bytes, found}));
 }
 
-METHOD(join)
+CHAT_FUNCTION(join)
 {
     const struct chat_value *of = chat_argument(arguments, 0, "iterable");
     const struct chat_list *list = of ? chat_items(run, *of) : NULL;
@@ -246,7 +205,7 @@ METHOD(join)
     return chat_text_value(chat_written(&out));
 }
 
-METHOD(items)
+CHAT_FUNCTION(items)
 {
     struct chat_value out = chat_list_new(run);
     (void)arguments;
@@ -261,14 +220,14 @@ METHOD(items)
     return chat_listed(run, out, CHAT_VIEW);
 }
 
-METHOD(keys)
+CHAT_FUNCTION(keys)
 {
     struct chat_value out = {.kind = CHAT_LIST, .list = chat_items(run, self)};
     (void)arguments;
     return chat_listed(run, out, CHAT_VIEW);
 }
 
-METHOD(values)
+CHAT_FUNCTION(values)
 {
     struct chat_value out = chat_list_new(run);
     (void)arguments;
@@ -277,7 +236,7 @@ METHOD(values)
     return chat_listed(run, out, CHAT_VIEW);
 }
 
-METHOD(get)
+CHAT_FUNCTION(get)
 {
     const struct chat_value *key = chat_argument(arguments, 0, "key");
     const struct chat_value *other = chat_argument(arguments, 1, "default");
