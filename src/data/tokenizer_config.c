@@ -19,58 +19,50 @@ static int32_t id_of(const struct ls_tokenizer *t, const char *text)
 }
 
 /* The id of "TOKEN" or {"content": "TOKEN"}; as it was where the key is absent or null. */
-static int role_read(const struct data_json *j, const char *key, int32_t *id)
+static void role_read(struct data_json *j, const char *key, int32_t *id)
 {
     const json_t *value = json_object_get(j->root, key);
     if (json_is_object(value))
         value = json_object_get(value, "content");
+    const char *text = json_string_value(value);
     if (!value || json_is_null(value))
-        return LS_OK;
-    if (!json_is_string(value))
-        return data_json_wrong(j, key, "expected a token's text");
-    *id = id_of(j->tokenizer, json_string_value(value));
-    return *id >= 0 ? LS_OK
-                    : data_json_wrong(j, key, "\"%.80s\" is not a token of tokenizer.json",
-                                      json_string_value(value));
+        return;
+    if (!text)
+        data_json_wrong(j, key, "expected a token's text");
+    else if ((*id = id_of(j->tokenizer, text)) < 0)
+        data_json_wrong(j, key, "\"%.80s\" is not a token of tokenizer.json", text);
 }
 
 /* {"ID": {"content": TEXT, ...}}: the added tokens again. */
-static int added_check(const struct data_json *j)
+static void added_check(struct data_json *j)
 {
-    const char *key, *content = NULL;
+    const char *key, *content = "";
     json_t *value;
     json_object_foreach(json_object_get(j->root, "added_tokens_decoder"), key, value)
     {
         char *end, where[128];
         long id = strtol(key, &end, 10);
         snprintf(where, sizeof where, "added_tokens_decoder.%.80s", key);
-        int status = data_json_text(j, where, value, "content", &content);
-        if (status)
-            return status;
+        data_json_text(j, where, value, "content", &content);
         if (*end || end == key || id < 0 || id != id_of(j->tokenizer, content))
-            return data_json_wrong(j, where, "\"%.80s\" does not have this id in tokenizer.json",
-                                   content);
+            data_json_wrong(j, where, "\"%.80s\" does not have this id in tokenizer.json", content);
     }
-    return LS_OK;
 }
 
 /* Makes ids[*count] begin (or, at_end, end) with id, or not, as the key says; as they were where it
  * is absent. */
-static int around_set(const struct data_json *j, const char *key, int32_t id, int32_t *ids,
-                      int *count, bool at_end)
+static void around_set(struct data_json *j, const char *key, int32_t id, int32_t *ids, int *count,
+                       bool at_end)
 {
     const json_t *value = json_object_get(j->root, key);
-    if (!json_is_boolean(value))
-        return LS_OK;
-    int place = at_end ? *count - 1 : 0;
+    int place = at_end ? *count - 1 : 0, from = at_end ? *count : 0;
     bool there = *count > 0 && id >= 0 && ids[place] == id, wanted = json_is_true(value);
     if (wanted && id < 0)
-        return data_json_wrong(j, key, "there is no token to add");
+        data_json_wrong(j, key, "there is no token to add");
     if (wanted && !there && *count == DATA_AROUND_MAX)
-        return data_json_refuse(j, key, "so many tokens around a text");
-    if (wanted == there)
-        return LS_OK;
-    int from = at_end ? *count : 0;
+        data_json_refuse(j, key, "so many tokens around a text");
+    if (!json_is_boolean(value) || wanted == there || j->status)
+        return;
     if (wanted) {
         memmove(ids + from + 1, ids + from, (size_t)(*count - from) * sizeof *ids);
         ids[from] = id;
@@ -79,23 +71,17 @@ static int around_set(const struct data_json *j, const char *key, int32_t id, in
         memmove(ids + place, ids + place + 1, (size_t)(*count - place - 1) * sizeof *ids);
         --*count;
     }
-    return LS_OK;
 }
 
-static int config_read(struct data_json *j)
+static void config_read(struct data_json *j)
 {
     struct ls_tokenizer *t = j->tokenizer;
-    int status = added_check(j);
-    if (!status)
-        status = role_read(j, "bos_token", &t->bos);
-    if (!status)
-        status = role_read(j, "eos_token", &t->eos);
-    if (!status)
-        status = role_read(j, "pad_token", &t->pad);
-    if (!status)
-        status = around_set(j, "add_bos_token", t->bos, t->before, &t->before_count, false);
-    return status ? status
-                  : around_set(j, "add_eos_token", t->eos, t->after, &t->after_count, true);
+    added_check(j);
+    role_read(j, "bos_token", &t->bos);
+    role_read(j, "eos_token", &t->eos);
+    role_read(j, "pad_token", &t->pad);
+    around_set(j, "add_bos_token", t->bos, t->before, &t->before_count, false);
+    around_set(j, "add_eos_token", t->eos, t->after, &t->after_count, true);
 }
 
 static int32_t first_of(const struct ls_tokenizer *t, const char *const *names)
@@ -110,18 +96,17 @@ int data_tokenizer_configure(struct ls_tokenizer *t, struct data_named_text conf
                              struct ls_error *error)
 {
     struct data_json j = {.path = config.name, .tokenizer = t, .error = error};
-    int status = LS_OK;
     t->bos = t->eos = t->pad = -1;
     if (config.bytes) {
-        status = ls_json_parse(config.name, config.bytes, config.count, LS_EDATA, &j.root, error);
-        if (!status)
-            status = config_read(&j);
+        j.status = ls_json_parse(config.name, config.bytes, config.count, LS_EDATA, &j.root, error);
+        if (!j.status)
+            config_read(&j);
         json_decref(j.root);
     }
     t->eod = first_of(t, document_ends);
     if (t->eod < 0)
         t->eod = t->eos >= 0 ? t->eos : first_of(t, text_ends);
-    return status;
+    return j.status;
 }
 
 /* ---- may a text be cut? ---------------------------------------------------------------------- */

@@ -13,64 +13,70 @@ enum { IDS_MAX = 1 << 24 };
 
 /* ---- values and refusals --------------------------------------------------------------------- */
 
-int data_json_refuse(const struct data_json *j, const char *where, const char *format, ...)
+void data_json_refuse(struct data_json *j, const char *where, const char *format, ...)
 {
     char what[512];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    return ls_error_set(j->error, LS_ENOTSUP, "%s: %s: %s is not supported", j->path, where, what);
+    if (!j->status)
+        j->status =
+            ls_error_set(j->error, LS_ENOTSUP, "%s: %s: %s is not supported", j->path, where, what);
 }
 
-int data_json_wrong(const struct data_json *j, const char *where, const char *format, ...)
+void data_json_wrong(struct data_json *j, const char *where, const char *format, ...)
 {
     char what[512];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    return ls_error_set(j->error, LS_EDATA, "%s: %s: %s", j->path, where, what);
+    if (!j->status)
+        j->status = ls_error_set(j->error, LS_EDATA, "%s: %s: %s", j->path, where, what);
 }
 
-int data_json_keys(const struct data_json *j, const char *where, const json_t *object,
-                   const char *const *known)
+void data_json_no_memory(struct data_json *j)
+{
+    if (!j->status)
+        j->status = ls_error_set(j->error, LS_ENOMEM, "%s: no memory to read it", j->path);
+}
+
+void data_json_keys(struct data_json *j, const char *where, const json_t *object,
+                    const char *const *known)
 {
     const char *key;
     json_t *value;
     if (!json_is_object(object))
-        return data_json_wrong(j, where, "expected an object");
+        data_json_wrong(j, where, "expected an object");
     json_object_foreach((json_t *)(uintptr_t)object, key, value)
     {
         int i = 0;
         while (known[i] && strcmp(known[i], key) != 0)
             i++;
         if (!known[i])
-            return data_json_refuse(j, where, "\"%.80s\"", key);
+            data_json_refuse(j, where, "\"%.80s\"", key);
     }
-    return LS_OK;
 }
 
-int data_json_flag(const struct data_json *j, const char *where, const json_t *object,
-                   const char *key, bool *out)
+void data_json_flag(struct data_json *j, const char *where, const json_t *object, const char *key,
+                    bool *out)
 {
     const json_t *value = json_object_get(object, key);
-    if (!value || json_is_null(value))
-        return LS_OK;
-    if (!json_is_boolean(value))
-        return data_json_wrong(j, where, "\"%s\": expected true or false", key);
-    *out = json_is_true(value);
-    return LS_OK;
+    if (json_is_boolean(value))
+        *out = json_is_true(value);
+    else if (value && !json_is_null(value))
+        data_json_wrong(j, where, "\"%s\": expected true or false", key);
 }
 
-int data_json_text(const struct data_json *j, const char *where, const json_t *object,
-                   const char *key, const char **out)
+void data_json_text(struct data_json *j, const char *where, const json_t *object, const char *key,
+                    const char **out)
 {
     const json_t *value = json_object_get(object, key);
-    if (!json_is_string(value))
-        return data_json_wrong(j, where, "\"%s\": expected a string", key);
-    *out = json_string_value(value);
-    return LS_OK;
+    if (json_is_string(value))
+        *out = json_string_value(value);
+    else
+        data_json_wrong(j, where, "\"%s\": expected a string", key);
 }
 
 const char *data_json_type(const json_t *object)
@@ -81,86 +87,77 @@ const char *data_json_type(const json_t *object)
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
-static int id_read(const struct data_json *j, const char *where, const json_t *value, int32_t *id)
+static int32_t id_read(struct data_json *j, const char *where, const json_t *value)
 {
     long long number = json_integer_value(value);
-    if (!json_is_integer(value) || number < 0 || number >= IDS_MAX)
-        return data_json_wrong(j, where, "its id: expected an integer from 0 to %d", IDS_MAX - 1);
-    *id = (int32_t)number;
-    return LS_OK;
+    if (json_is_integer(value) && number >= 0 && number < IDS_MAX)
+        return (int32_t)number;
+    data_json_wrong(j, where, "its id: expected an integer from 0 to %d", IDS_MAX - 1);
+    return 0;
 }
 
-static int added_read(const struct data_json *j, const char *where, const json_t *object,
-                      struct data_added_token *token)
+static void added_read(struct data_json *j, const char *where, const json_t *object)
 {
-    const char *content = NULL;
-    int status = data_json_text(j, where, object, "content", &content);
-    token->content = (char *)(uintptr_t)content;
-    token->content_bytes = status ? 0 : strlen(content);
-    if (!status)
-        status = data_json_flag(j, where, object, "special", &token->special);
-    token->normalized = !token->special;
-    if (!status)
-        status = data_json_flag(j, where, object, "normalized", &token->normalized);
-    if (!status)
-        status = data_json_flag(j, where, object, "single_word", &token->single_word);
-    if (!status)
-        status = data_json_flag(j, where, object, "lstrip", &token->lstrip);
-    return status ? status : data_json_flag(j, where, object, "rstrip", &token->rstrip);
+    const char *content = "";
+    struct data_added_token token = {0};
+    data_json_keys(
+        j, where, object,
+        KEYS("id", "content", "single_word", "lstrip", "rstrip", "special", "normalized"));
+    token.id = id_read(j, where, json_object_get(object, "id"));
+    data_json_text(j, where, object, "content", &content);
+    token.content = (char *)(uintptr_t)content;
+    token.content_bytes = strlen(content);
+    data_json_flag(j, where, object, "special", &token.special);
+    token.normalized = !token.special;
+    data_json_flag(j, where, object, "normalized", &token.normalized);
+    data_json_flag(j, where, object, "single_word", &token.single_word);
+    data_json_flag(j, where, object, "lstrip", &token.lstrip);
+    data_json_flag(j, where, object, "rstrip", &token.rstrip);
+    if (!j->status)
+        j->status = data_added_put(&j->tokenizer->added, j->path, &token, j->error);
 }
 
-static int added_tokens_read(struct data_json *j)
+static void added_tokens_read(struct data_json *j)
 {
-    static const char *const keys[] = {"id",     "content", "single_word", "lstrip",
-                                       "rstrip", "special", "normalized",  NULL};
     json_t *list = json_object_get(j->root, "added_tokens"), *item;
     size_t i;
-    int status = LS_OK;
     if (list && !json_is_array(list))
-        return data_json_wrong(j, "added_tokens", "expected an array");
+        data_json_wrong(j, "added_tokens", "expected an array");
     json_array_foreach(list, i, item)
     {
         char where[64];
-        struct data_added_token token = {0};
         snprintf(where, sizeof where, "added_tokens[%zu]", i);
-        status = data_json_keys(j, where, item, keys);
-        if (!status)
-            status = id_read(j, where, json_object_get(item, "id"), &token.id);
-        if (!status)
-            status = added_read(j, where, item, &token);
-        if (!status)
-            status = data_added_put(&j->tokenizer->added, j->path, &token, j->error);
-        if (status)
-            return status;
+        added_read(j, where, item);
+        if (j->status)
+            return;
     }
-    return data_added_index(&j->tokenizer->added, j->path, j->error);
+    if (!j->status)
+        j->status = data_added_index(&j->tokenizer->added, j->path, j->error);
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-static int vocabulary_size(struct data_json *j, const json_t *vocab, int64_t *size)
+static int64_t vocabulary_size(struct data_json *j, const json_t *vocab)
 {
     const char *token;
     json_t *value;
-    *size = 0;
+    int64_t size = 0;
     if (!json_is_object(vocab))
-        return data_json_wrong(j, "model.vocab", "expected an object that maps tokens to ids");
+        data_json_wrong(j, "model.vocab", "expected an object that maps tokens to ids");
     json_object_foreach((json_t *)(uintptr_t)vocab, token, value)
     {
         char where[160];
-        int32_t id = 0;
         snprintf(where, sizeof where, "model.vocab: token \"%.100s\"", token);
-        int status = id_read(j, where, value, &id);
-        if (status)
-            return status;
+        size = ls_max(size, (int64_t)id_read(j, where, value) + 1);
         if (!*token || strlen(token) > DATA_TOKEN_BYTES_MAX)
-            return data_json_wrong(j, where, "expected 1 to %d bytes", DATA_TOKEN_BYTES_MAX);
-        *size = ls_max(*size, (int64_t)id + 1);
+            data_json_wrong(j, where, "expected 1 to %d bytes", DATA_TOKEN_BYTES_MAX);
+        if (j->status)
+            break;
     }
-    return LS_OK;
+    return size;
 }
 
-static int tokens_by_id(struct data_json *j, const json_t *vocab, struct data_string *tokens)
+static void tokens_by_id(struct data_json *j, const json_t *vocab, struct data_string *tokens)
 {
     const char *token;
     json_t *value;
@@ -168,12 +165,11 @@ static int tokens_by_id(struct data_json *j, const json_t *vocab, struct data_st
     {
         int32_t id = (int32_t)json_integer_value(value);
         if (tokens[id].bytes)
-            return data_json_wrong(j, "model.vocab",
-                                   "id %d belongs to \"%.100s\" and to \"%.100s\"; ids are unique",
-                                   id, (const char *)tokens[id].bytes, token);
+            data_json_wrong(j, "model.vocab",
+                            "id %d belongs to \"%.100s\" and to \"%.100s\"; ids are unique", id,
+                            (const char *)tokens[id].bytes, token);
         tokens[id] = (struct data_string){(const unsigned char *)token, strlen(token)};
     }
-    return LS_OK;
 }
 
 static bool is_added(const void *user, int32_t id)
@@ -202,7 +198,7 @@ static bool merge_sides(const json_t *item, struct data_string *left, struct dat
     return true;
 }
 
-static int merges_read(struct data_json *j, const json_t *merges)
+static void merges_read(struct data_json *j, const json_t *merges)
 {
     struct data_byte_map map;
     data_byte_map_init(&map);
@@ -214,182 +210,162 @@ static int merges_read(struct data_json *j, const json_t *merges)
         char where[PATH_MAX + 64];
         snprintf(where, sizeof where, "model.merges[%zu]", i);
         if (!merge_sides(item, &left, &right))
-            return data_json_wrong(j, where, "expected \"LEFT RIGHT\" or [\"LEFT\", \"RIGHT\"]");
+            data_json_wrong(j, where, "expected \"LEFT RIGHT\" or [\"LEFT\", \"RIGHT\"]");
         snprintf(where, sizeof where, "%s: model.merges[%zu]", j->path, i);
-        int status =
-            data_bpe_merge(&j->tokenizer->bpe, &map, where, left, right, (int32_t)i, j->error);
-        if (status)
-            return status;
+        if (!j->status)
+            j->status =
+                data_bpe_merge(&j->tokenizer->bpe, &map, where, left, right, (int32_t)i, j->error);
+        if (j->status)
+            return;
     }
-    return LS_OK;
 }
 
-static int bpe_make(struct data_json *j, const json_t *model, struct data_bpe_model *made)
+static void bpe_make(struct data_json *j, const json_t *vocab, struct data_bpe_model *made)
 {
-    const json_t *vocab = json_object_get(model, "vocab");
-    int status = vocabulary_size(j, vocab, &made->vocabulary);
-    if (status)
-        return status;
+    made->vocabulary = vocabulary_size(j, vocab);
+    if (j->status)
+        return;
     struct data_string *tokens = calloc((size_t)made->vocabulary + 1, sizeof *tokens);
     made->tokens = tokens;
-    status =
-        tokens ? tokens_by_id(j, vocab, tokens) : ls_error_set(j->error, LS_ENOMEM, "no memory");
-    if (!status)
-        status = data_bpe_init(&j->tokenizer->bpe, made, j->error);
+    if (tokens)
+        tokens_by_id(j, vocab, tokens);
+    else
+        data_json_no_memory(j);
+    if (!j->status)
+        j->status = data_bpe_init(&j->tokenizer->bpe, made, j->error);
     free(tokens);
-    return status;
 }
 
 /* Keys whose value changes how a text is encoded, in a way that is not supported. */
-static int model_unsupported(const struct data_json *j, const json_t *model)
+static void model_unsupported(struct data_json *j, const json_t *model)
 {
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
-    for (int i = 0; i < 2; i++) {
-        const json_t *value = json_object_get(model, affixes[i]);
-        if (value && !json_is_null(value) && json_string_length(value) > 0)
-            return data_json_refuse(j, "model", "\"%s\"", affixes[i]);
-    }
-    const json_t *dropout = json_object_get(model, "dropout");
-    if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0)
-        return data_json_refuse(j, "model", "a \"dropout\" above 0");
-    return LS_OK;
+    for (int i = 0; i < 2; i++)
+        if (json_string_length(json_object_get(model, affixes[i])) > 0)
+            data_json_refuse(j, "model", "\"%s\"", affixes[i]);
+    if (json_number_value(json_object_get(model, "dropout")) != 0)
+        data_json_refuse(j, "model", "a \"dropout\" above 0");
 }
 
-static int model_read(struct data_json *j)
+static void unknown_read(struct data_json *j, const json_t *unknown, const json_t *vocab)
 {
-    static const char *const keys[] = {"type",
-                                       "dropout",
-                                       "unk_token",
-                                       "continuing_subword_prefix",
-                                       "end_of_word_suffix",
-                                       "fuse_unk",
-                                       "byte_fallback",
-                                       "ignore_merges",
-                                       "vocab",
-                                       "merges",
-                                       NULL};
+    const char *text = json_string_value(unknown);
+    const json_t *id = text ? json_object_get(vocab, text) : NULL;
+    if (!unknown || json_is_null(unknown))
+        return;
+    if (!id)
+        data_json_wrong(j, "model.unk_token", "\"%.80s\" is not in model.vocab", text ? text : "");
+    else
+        j->tokenizer->bpe.unknown = (int32_t)json_integer_value(id);
+}
+
+static void model_read(struct data_json *j)
+{
     const json_t *model = json_object_get(j->root, "model"), *type = json_object_get(model, "type");
-    const json_t *merges = json_object_get(model, "merges"), *unknown;
+    const json_t *merges = json_object_get(model, "merges");
+    const json_t *vocab = json_object_get(model, "vocab");
     struct data_bpe_model made = {.name = j->path,
                                   .form = j->byte_level ? DATA_BYTE_CHARACTERS : DATA_CHARACTERS,
                                   .merges = (int64_t)json_array_size(merges),
                                   .is_added = is_added,
                                   .user = &j->tokenizer->added};
     if (!json_is_object(model))
-        return data_json_wrong(j, "model", "expected an object");
+        data_json_wrong(j, "model", "expected an object");
     if (type ? strcmp(data_json_type(model), "BPE") != 0 : !merges)
-        return data_json_refuse(j, "model.type", "\"%.80s\" (only BPE is)", data_json_type(model));
-    int status = data_json_keys(j, "model", model, keys);
-    if (!status)
-        status = model_unsupported(j, model);
-    if (!status && !json_is_array(merges))
-        status = data_json_wrong(j, "model.merges", "expected an array");
-    if (!status)
-        status = data_json_flag(j, "model", model, "ignore_merges", &made.whole_first);
-    if (!status)
-        status = data_json_flag(j, "model", model, "fuse_unk", &made.fuse_unknown);
-    if (!status)
-        status = data_json_flag(j, "model", model, "byte_fallback", &made.byte_fallback);
-    if (!status && made.byte_fallback && j->byte_level)
-        status = data_json_refuse(j, "model", "\"byte_fallback\" with a ByteLevel pre-tokenizer");
-    if (!status)
-        status = bpe_make(j, model, &made);
-    unknown = json_object_get(model, "unk_token");
-    if (!status && unknown && !json_is_null(unknown)) {
-        const char *text = json_string_value(unknown);
-        const json_t *id = text ? json_object_get(json_object_get(model, "vocab"), text) : NULL;
-        if (!id)
-            status = data_json_wrong(j, "model.unk_token", "\"%.80s\" is not in model.vocab",
-                                     text ? text : "");
-        else
-            j->tokenizer->bpe.unknown = (int32_t)json_integer_value(id);
-    }
-    return status ? status : merges_read(j, merges);
+        data_json_refuse(j, "model.type", "\"%.80s\" (only BPE is)", data_json_type(model));
+    data_json_keys(j, "model", model,
+                   KEYS("type", "dropout", "unk_token", "continuing_subword_prefix",
+                        "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "vocab",
+                        "merges"));
+    model_unsupported(j, model);
+    if (!json_is_array(merges))
+        data_json_wrong(j, "model.merges", "expected an array");
+    data_json_flag(j, "model", model, "ignore_merges", &made.whole_first);
+    data_json_flag(j, "model", model, "fuse_unk", &made.fuse_unknown);
+    data_json_flag(j, "model", model, "byte_fallback", &made.byte_fallback);
+    if (made.byte_fallback && j->byte_level)
+        data_json_refuse(j, "model", "\"byte_fallback\" with a ByteLevel pre-tokenizer");
+    bpe_make(j, vocab, &made);
+    unknown_read(j, json_object_get(model, "unk_token"), vocab);
+    merges_read(j, merges);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* An added token that the model has too has the same id there. */
-static int added_check(struct data_json *j)
+static void added_check(struct data_json *j)
 {
     struct ls_tokenizer *t = j->tokenizer;
     const json_t *vocab = json_object_get(json_object_get(j->root, "model"), "vocab");
     t->vocabulary = t->bpe.vocabulary;
-    for (int64_t i = 0; i < t->added.count; i++) {
+    for (int64_t i = 0; i < t->added.count && !j->status; i++) {
         const struct data_added_token *token = &t->added.tokens[i];
         const json_t *id = json_object_get(vocab, token->content);
         struct data_string other = token->id < t->bpe.vocabulary
                                        ? data_string(&t->bpe.tokens, token->id)
                                        : (struct data_string){NULL, 0};
         if (id ? json_integer_value(id) != token->id : other.count > 0)
-            return data_json_wrong(j, "added_tokens",
-                                   "\"%.80s\" has id %d, but not so in model.vocab", token->content,
-                                   token->id);
+            data_json_wrong(j, "added_tokens", "\"%.80s\" has id %d, but not so in model.vocab",
+                            token->content, token->id);
         t->vocabulary = ls_max(t->vocabulary, (int64_t)token->id + 1);
     }
-    return LS_OK;
 }
 
 /* What each added token matches: its text, normalized where the text is. */
-static int added_match(struct data_json *j)
+static void added_match(struct data_json *j)
 {
     struct ls_tokenizer *t = j->tokenizer;
     struct data_normal_scratch scratch;
-    int status = data_normal_scratch_init(&scratch, &t->normalizers, j->error);
-    for (int64_t i = 0; i < t->added.count && !status; i++) {
+    if (j->status)
+        return;
+    j->status = data_normal_scratch_init(&scratch, &t->normalizers, j->error);
+    for (int64_t i = 0; i < t->added.count && !j->status; i++) {
         struct data_added_token *token = &t->added.tokens[i];
         struct data_string text = {(unsigned char *)token->content, token->content_bytes};
         if (token->normalized)
-            status = data_normalize(&t->normalizers, &scratch, text, true, &text, j->error);
-        if (!status && text.count == 0)
-            status = data_json_wrong(j, "added_tokens", "\"%.80s\" is empty once it is normalized",
-                                     token->content);
-        token->matched = status ? NULL : malloc(text.count);
-        if (!status && !token->matched)
-            status = ls_error_set(j->error, LS_ENOMEM, "no memory for added tokens");
-        if (status)
+            j->status = data_normalize(&t->normalizers, &scratch, text, true, &text, j->error);
+        if (text.count == 0)
+            data_json_wrong(j, "added_tokens", "\"%.80s\" is empty once it is normalized",
+                            token->content);
+        token->matched = j->status ? NULL : malloc(text.count);
+        if (!token->matched) {
+            data_json_no_memory(j);
             break;
+        }
         memcpy(token->matched, text.bytes, text.count);
         token->matched_bytes = text.count;
     }
     data_normal_scratch_release(&scratch);
-    return status ? status : data_added_finish(&t->added, j->path, j->error);
+    if (!j->status)
+        j->status = data_added_finish(&t->added, j->path, j->error);
 }
 
-static int tokenizer_read(struct data_json *j)
+static void tokenizer_read(struct data_json *j)
 {
-    static const char *const keys[] = {
-        "version",       "truncation",     "padding", "added_tokens", "normalizer",
-        "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
-    int status = data_json_keys(j, "the file", j->root, keys);
-    if (!status)
-        status = added_tokens_read(j);
-    if (!status)
-        status = data_json_pre_tokenizers(j);
-    if (!status)
-        status = model_read(j);
-    if (!status)
-        status = added_check(j);
-    if (!status)
-        status = data_json_normalizers(j);
-    if (!status)
-        status = added_match(j);
-    if (!status)
-        status = data_json_post_processors(j);
-    return status ? status : data_json_decoders(j);
+    data_json_keys(j, "the file", j->root,
+                   KEYS("version", "truncation", "padding", "added_tokens", "normalizer",
+                        "pre_tokenizer", "post_processor", "decoder", "model"));
+    added_tokens_read(j);
+    data_json_pre_tokenizers(j);
+    model_read(j);
+    added_check(j);
+    data_json_normalizers(j);
+    added_match(j);
+    data_json_post_processors(j);
+    data_json_decoders(j);
 }
 
 int data_tokenizer_parse_json(struct ls_tokenizer *tokenizer, struct data_named_text file,
                               struct data_named_text config, struct ls_error *error)
 {
     struct data_json j = {.path = file.name, .tokenizer = tokenizer, .error = error};
-    int status = ls_json_parse(file.name, file.bytes, file.count, LS_EDATA, &j.root, error);
-    if (!status)
-        status = tokenizer_read(&j);
+    j.status = ls_json_parse(file.name, file.bytes, file.count, LS_EDATA, &j.root, error);
+    if (!j.status)
+        tokenizer_read(&j);
     json_decref(j.root);
-    if (!status)
-        status = data_tokenizer_configure(tokenizer, config, error);
-    if (!status)
+    if (!j.status)
+        j.status = data_tokenizer_configure(tokenizer, config, error);
+    if (!j.status)
         tokenizer->may_cut = data_tokenizer_may_cut(tokenizer);
-    return status;
+    return j.status;
 }

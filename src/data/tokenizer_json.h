@@ -19,29 +19,35 @@ struct data_json {
     int decoders; /* so far; of them there was a Fuse, a ByteLevel */
     bool fused, bytes_decoded;
     struct ls_error *error;
+    int status;                     /* the first failure; later ones are not heard of */
+    struct data_pre_tokenizer none; /* what is filled in where there is no step, after a failure */
 };
 
 /* LS_ENOTSUP "PATH: WHERE: ... is not supported". */
-int data_json_refuse(const struct data_json *j, const char *where, const char *format, ...)
+void data_json_refuse(struct data_json *j, const char *where, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* LS_EDATA "PATH: WHERE: ...". */
-int data_json_wrong(const struct data_json *j, const char *where, const char *format, ...)
+void data_json_wrong(struct data_json *j, const char *where, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* LS_ENOMEM. */
+void data_json_no_memory(struct data_json *j);
 /* Refuses an object that has another key than these (NULL ends the list). */
-int data_json_keys(const struct data_json *j, const char *where, const json_t *object,
-                   const char *const *known);
+void data_json_keys(struct data_json *j, const char *where, const json_t *object,
+                    const char *const *known);
+#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
 /* A boolean; as it was where the key is absent or null. */
-int data_json_flag(const struct data_json *j, const char *where, const json_t *object,
-                   const char *key, bool *out);
-int data_json_text(const struct data_json *j, const char *where, const json_t *object,
-                   const char *key, const char **out);
+void data_json_flag(struct data_json *j, const char *where, const json_t *object, const char *key,
+                    bool *out);
+/* A text; as it was after a failure. */
+void data_json_text(struct data_json *j, const char *where, const json_t *object, const char *key,
+                    const char **out);
 /* Its "type"; "" where it has none. */
 const char *data_json_type(const json_t *object);
 
 /* The parts of a file (tokenizer_steps.c), into j->tokenizer. */
-int data_json_normalizers(struct data_json *j);
-int data_json_pre_tokenizers(struct data_json *j);
-int data_json_post_processors(struct data_json *j);
-int data_json_decoders(struct data_json *j);
+void data_json_normalizers(struct data_json *j);
+void data_json_pre_tokenizers(struct data_json *j);
+void data_json_post_processors(struct data_json *j);
+void data_json_decoders(struct data_json *j);
 
 #endif

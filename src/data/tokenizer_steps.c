@@ -9,53 +9,51 @@
 enum { WHERE_BYTES = 256 };
 
 /* A step, or each one of a sequence under `key`. */
-typedef int read_step(struct data_json *j, const char *where, const json_t *step);
+typedef void read_step(struct data_json *j, const char *where, const json_t *step);
 
-static int each_step(struct data_json *j, const char *where, const json_t *step, const char *key,
-                     read_step *read)
+static void each_step(struct data_json *j, const char *where, const json_t *step, const char *key,
+                      read_step *read)
 {
-    if (!step || json_is_null(step))
-        return LS_OK;
-    if (strcmp(data_json_type(step), "Sequence") != 0)
-        return read(j, where, step);
-    const char *const keys[] = {"type", key, NULL};
+    if (!step || json_is_null(step) || j->status)
+        return;
+    if (strcmp(data_json_type(step), "Sequence") != 0) {
+        read(j, where, step);
+        return;
+    }
     const json_t *list = json_object_get(step, key);
     json_t *item;
     size_t i;
-    int status = data_json_keys(j, where, step, keys);
-    if (!status && !json_is_array(list))
-        status = data_json_wrong(j, where, "\"%s\": expected an array", key);
+    data_json_keys(j, where, step, KEYS("type", key));
+    if (!json_is_array(list))
+        data_json_wrong(j, where, "\"%s\": expected an array", key);
     json_array_foreach(list, i, item)
     {
         char inner[WHERE_BYTES];
-        if (status)
-            break;
         if (snprintf(inner, sizeof inner, "%s.%s[%zu]", where, key, i) >= WHERE_BYTES)
-            return data_json_refuse(j, key, "a sequence in so many sequences");
-        status = each_step(j, inner, item, key, read);
+            data_json_refuse(j, key, "a sequence in so many sequences");
+        each_step(j, inner, item, key, read);
     }
-    return status;
 }
 
 /* {"String": TEXT} or {"Regex": PATTERN}. */
-static int pattern_read(struct data_json *j, const char *where, const json_t *step,
-                        struct data_splitter **out)
+static void pattern_read(struct data_json *j, const char *where, const json_t *step,
+                         struct data_splitter **out)
 {
     const json_t *pattern = json_object_get(step, "pattern");
     const json_t *literal = json_object_get(pattern, "String");
     const json_t *regex = json_object_get(pattern, "Regex");
     if (json_object_size(pattern) != 1 || !(json_is_string(literal) || json_is_string(regex)) ||
         (literal && json_string_length(literal) == 0))
-        return data_json_wrong(j, where,
-                               "\"pattern\": expected {\"String\": TEXT} or "
-                               "{\"Regex\": PATTERN}");
-    int status =
+        data_json_wrong(j, where,
+                        "\"pattern\": expected {\"String\": TEXT} or {\"Regex\": PATTERN}");
+    if (j->status)
+        return;
+    j->status =
         literal ? data_splitter_new_literal(json_string_value(literal), json_string_length(literal),
                                             out, j->error)
                 : data_splitter_new(json_string_value(regex), DATA_ONIGURUMA, true, out, j->error);
-    if (status)
+    if (j->status)
         ls_error_prefix(j->error, "%s: %s", j->path, where);
-    return status;
 }
 
 /* ---- normalizers ----------------------------------------------------------------------------- */
@@ -70,169 +68,143 @@ static const struct {
     {"NFKD", UTF8PROC_STABLE | UTF8PROC_COMPAT | UTF8PROC_DECOMPOSE},
 };
 
-static int text_copy(struct data_json *j, const char *where, const json_t *object, const char *key,
-                     struct data_normalizer *step)
+static void text_copy(struct data_json *j, const char *where, const json_t *object, const char *key,
+                      struct data_normalizer *step)
 {
-    const char *text;
-    int status = data_json_text(j, where, object, key, &text);
-    if (status)
-        return status;
+    const char *text = "";
+    data_json_text(j, where, object, key, &text);
     step->text_bytes = strlen(text);
     step->text = strdup(text);
-    return step->text ? LS_OK : ls_error_set(j->error, LS_ENOMEM, "no memory for a normalizer");
+    if (!step->text)
+        data_json_no_memory(j);
 }
 
-static int normalizer_read(struct data_json *j, const char *where, const json_t *object)
+static void normalizer_read(struct data_json *j, const char *where, const json_t *object)
 {
-    static const char *const form_keys[] = {"type", NULL};
-    static const char *const prepend_keys[] = {"type", "prepend", NULL};
-    static const char *const replace_keys[] = {"type", "pattern", "content", NULL};
     struct data_normalizers *normalizers = &j->tokenizer->normalizers;
     const char *type = data_json_type(object);
-    if (normalizers->count == DATA_STEPS_MAX)
-        return data_json_refuse(j, where, "a sequence of more than %d normalizers", DATA_STEPS_MAX);
+    if (normalizers->count == DATA_STEPS_MAX) {
+        data_json_refuse(j, where, "a sequence of more than %d normalizers", DATA_STEPS_MAX);
+        return;
+    }
     struct data_normalizer *step = &normalizers->step[normalizers->count++];
     *step = (struct data_normalizer){0};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (strcmp(type, forms[i].name) == 0) {
             step->kind = DATA_UNICODE_FORM;
             step->form = forms[i].options;
-            return data_json_keys(j, where, object, form_keys);
+            data_json_keys(j, where, object, KEYS("type"));
+            return;
         }
     if (strcmp(type, "Lowercase") == 0 || strcmp(type, "StripAccents") == 0) {
         step->kind = type[0] == 'L' ? DATA_LOWERCASE : DATA_STRIP_ACCENTS;
-        return data_json_keys(j, where, object, form_keys);
-    }
-    int status;
-    if (strcmp(type, "Prepend") == 0) {
+        data_json_keys(j, where, object, KEYS("type"));
+    } else if (strcmp(type, "Prepend") == 0) {
         step->kind = DATA_PREPEND;
-        status = data_json_keys(j, where, object, prepend_keys);
-        return status ? status : text_copy(j, where, object, "prepend", step);
-    }
-    if (strcmp(type, "Replace") == 0) {
+        data_json_keys(j, where, object, KEYS("type", "prepend"));
+        text_copy(j, where, object, "prepend", step);
+    } else if (strcmp(type, "Replace") == 0) {
         step->kind = DATA_REPLACE;
-        status = data_json_keys(j, where, object, replace_keys);
-        if (!status)
-            status = text_copy(j, where, object, "content", step);
-        return status ? status : pattern_read(j, where, object, &step->splitter);
+        data_json_keys(j, where, object, KEYS("type", "pattern", "content"));
+        text_copy(j, where, object, "content", step);
+        pattern_read(j, where, object, &step->splitter);
+    } else {
+        data_json_refuse(j, where,
+                         "type \"%.80s\" (NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Prepend, "
+                         "Replace and Sequence are)",
+                         type);
     }
-    return data_json_refuse(
-        j, where,
-        "type \"%.80s\" (NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Prepend, "
-        "Replace and Sequence are)",
-        type);
 }
 
-int data_json_normalizers(struct data_json *j)
+void data_json_normalizers(struct data_json *j)
 {
-    return each_step(j, "normalizer", json_object_get(j->root, "normalizer"), "normalizers",
-                     normalizer_read);
+    each_step(j, "normalizer", json_object_get(j->root, "normalizer"), "normalizers",
+              normalizer_read);
 }
 
 /* ---- pre-tokenizers -------------------------------------------------------------------------- */
 
-static int step_new(struct data_json *j, const char *where, struct data_pre_tokenizer **out)
+static struct data_pre_tokenizer *step_new(struct data_json *j, const char *where)
 {
     struct ls_tokenizer *t = j->tokenizer;
     if (j->byte_level)
-        return data_json_refuse(j, where, "a step behind ByteLevel");
+        data_json_refuse(j, where, "a step behind ByteLevel");
     if (t->pre_count == DATA_STEPS_MAX)
-        return data_json_refuse(j, where, "a sequence of more than %d pre-tokenizers",
-                                DATA_STEPS_MAX);
-    *out = &t->pre[t->pre_count++];
-    **out = (struct data_pre_tokenizer){0};
-    return LS_OK;
+        data_json_refuse(j, where, "a sequence of more than %d pre-tokenizers", DATA_STEPS_MAX);
+    struct data_pre_tokenizer *step = j->status ? &j->none : &t->pre[t->pre_count++];
+    *step = (struct data_pre_tokenizer){0};
+    return step;
 }
 
-static int byte_level_read(struct data_json *j, const char *where, const json_t *object)
+static void splitter_make(struct data_json *j, struct data_pre_tokenizer *step, const char *pattern,
+                          enum data_pattern_syntax syntax)
 {
-    static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex",
-                                       NULL};
+    if (!j->status)
+        j->status = data_splitter_new(pattern, syntax, true, &step->splitter, j->error);
+}
+
+static void byte_level_read(struct data_json *j, const char *where, const json_t *object)
+{
     bool prefix = true, regex = true;
-    struct data_pre_tokenizer *step = NULL;
-    int status = data_json_keys(j, where, object, keys);
-    if (!status)
-        status = data_json_flag(j, where, object, "add_prefix_space", &prefix);
-    if (!status)
-        status = data_json_flag(j, where, object, "use_regex", &regex);
-    if (!status && j->byte_level)
-        status = data_json_refuse(j, where, "a second ByteLevel");
-    if (!status && prefix) {
-        status = step_new(j, where, &step);
-        if (!status)
-            step->kind = DATA_PREFIX_SPACE;
-    }
-    if (!status && regex) {
-        status = step_new(j, where, &step);
-        if (!status)
-            step->parts = true;
-        if (!status)
-            status = data_splitter_new(DATA_PATTERN_GPT2, DATA_ONIGURUMA, true, &step->splitter,
-                                       j->error);
+    data_json_keys(j, where, object, KEYS("type", "add_prefix_space", "trim_offsets", "use_regex"));
+    data_json_flag(j, where, object, "add_prefix_space", &prefix);
+    data_json_flag(j, where, object, "use_regex", &regex);
+    if (j->byte_level)
+        data_json_refuse(j, where, "a second ByteLevel");
+    if (prefix)
+        step_new(j, where)->kind = DATA_PREFIX_SPACE;
+    if (regex) {
+        struct data_pre_tokenizer *step = step_new(j, where);
+        step->parts = true;
+        splitter_make(j, step, DATA_PATTERN_GPT2, DATA_ONIGURUMA);
     }
     j->byte_level = true;
-    return status;
 }
 
-/* *step = a new step with the behavior that the object names, or `otherwise` if that is not NULL.
- */
-static int behavior_read(struct data_json *j, const char *where, const json_t *object,
-                         const char *otherwise, struct data_pre_tokenizer **step)
+/* A new step with the behavior that the object names, or `otherwise` if that is not NULL. */
+static struct data_pre_tokenizer *behavior_read(struct data_json *j, const char *where,
+                                                const json_t *object, const char *otherwise)
 {
     static const char *const behaviors[] = {
         [DATA_ISOLATED] = "Isolated",        [DATA_REMOVED] = "Removed",
         [DATA_CONTIGUOUS] = "Contiguous",    [DATA_WITH_PREVIOUS] = "MergedWithPrevious",
         [DATA_WITH_NEXT] = "MergedWithNext",
     };
-    const char *behavior = otherwise;
-    int status = step_new(j, where, step), i = DATA_ISOLATED;
-    if (!status && (!otherwise || json_object_get(object, "behavior")))
-        status = data_json_text(j, where, object, "behavior", &behavior);
-    if (status)
-        return status;
+    struct data_pre_tokenizer *step = step_new(j, where);
+    const char *behavior = otherwise ? otherwise : "";
+    int i = DATA_ISOLATED;
+    if (!otherwise || json_object_get(object, "behavior"))
+        data_json_text(j, where, object, "behavior", &behavior);
     while (i <= DATA_WITH_NEXT && strcmp(behavior, behaviors[i]) != 0)
         i++;
     if (i > DATA_WITH_NEXT)
-        return data_json_refuse(j, where, "behavior \"%.80s\"", behavior);
-    (*step)->behavior = i;
-    return LS_OK;
+        data_json_refuse(j, where, "behavior \"%.80s\"", behavior);
+    step->behavior = i;
+    return step;
 }
 
-static int split_read(struct data_json *j, const char *where, const json_t *object)
+static void split_read(struct data_json *j, const char *where, const json_t *object)
 {
-    static const char *const keys[] = {"type", "pattern", "behavior", "invert", NULL};
-    struct data_pre_tokenizer *step = NULL;
-    int status = data_json_keys(j, where, object, keys);
-    if (!status)
-        status = behavior_read(j, where, object, NULL, &step);
-    if (!status)
-        status = data_json_flag(j, where, object, "invert", &step->invert);
-    if (!status)
-        status = pattern_read(j, where, object, &step->splitter);
+    data_json_keys(j, where, object, KEYS("type", "pattern", "behavior", "invert"));
+    struct data_pre_tokenizer *step = behavior_read(j, where, object, NULL);
+    data_json_flag(j, where, object, "invert", &step->invert);
+    pattern_read(j, where, object, &step->splitter);
     /* Pieces of a scanned pattern have nothing between them. */
-    if (!status && data_splitter_covers(step->splitter))
+    if (!j->status && data_splitter_covers(step->splitter))
         step->parts =
             step->behavior == DATA_ISOLATED || (step->behavior == DATA_REMOVED && step->invert);
-    return status;
 }
 
-static int digits_read(struct data_json *j, const char *where, const json_t *object)
+static void digits_read(struct data_json *j, const char *where, const json_t *object)
 {
-    static const char *const keys[] = {"type", "individual_digits", NULL};
     bool individual = false;
-    struct data_pre_tokenizer *step = NULL;
-    int status = data_json_keys(j, where, object, keys);
-    if (!status)
-        status = data_json_flag(j, where, object, "individual_digits", &individual);
-    if (!status)
-        status = step_new(j, where, &step);
-    if (status)
-        return status;
+    data_json_keys(j, where, object, KEYS("type", "individual_digits"));
+    data_json_flag(j, where, object, "individual_digits", &individual);
+    struct data_pre_tokenizer *step = step_new(j, where);
     step->behavior = individual ? DATA_ISOLATED : DATA_CONTIGUOUS;
     step->digits = true;
     /* Here the reference asks other tables than its patterns do: those know Unicode 17. */
-    return data_splitter_new("[\\p{N}\U00011de0-\U00011de9\U00016ff4-\U00016ff6]", DATA_ONIGURUMA,
-                             true, &step->splitter, j->error);
+    splitter_make(j, step, "[\\p{N}\U00011de0-\U00011de9\U00016ff4-\U00016ff6]", DATA_ONIGURUMA);
 }
 
 /* ASCII's, and the punctuation of an older Unicode than ours: without what came later, and with
@@ -248,80 +220,60 @@ static int digits_read(struct data_json *j, const char *where, const json_t *obj
     "\U00016e97-\U00016e9a\U00016fe2\U0001e5ff\U0001e95e-\U0001e95f"
 #define PUNCTUATION "(?![" LATER_PUNCTUATION "])[\\p{P}$+<=>\\^`|~\u166d\U000111c9]"
 
-static int punctuation_read(struct data_json *j, const char *where, const json_t *object)
+static void punctuation_read(struct data_json *j, const char *where, const json_t *object)
 {
-    static const char *const keys[] = {"type", "behavior", NULL};
-    struct data_pre_tokenizer *step = NULL;
-    int status = data_json_keys(j, where, object, keys);
-    if (!status)
-        status = behavior_read(j, where, object, "Isolated", &step);
-    return status ? status
-                  : data_splitter_new(PUNCTUATION, DATA_ONIGURUMA, true, &step->splitter, j->error);
+    data_json_keys(j, where, object, KEYS("type", "behavior"));
+    splitter_make(j, behavior_read(j, where, object, "Isolated"), PUNCTUATION, DATA_ONIGURUMA);
 }
 
 /* Whitespace keeps words and what lies between them and spaces; WhitespaceSplit all but spaces. */
-static int whitespace_read(struct data_json *j, const char *where, const json_t *object)
+static void whitespace_read(struct data_json *j, const char *where, const json_t *object)
 {
-    static const char *const keys[] = {"type", NULL};
-    struct data_pre_tokenizer *step = NULL;
     bool words = strcmp(data_json_type(object), "Whitespace") == 0;
-    int status = data_json_keys(j, where, object, keys);
-    if (!status)
-        status = step_new(j, where, &step);
-    if (status)
-        return status;
+    data_json_keys(j, where, object, KEYS("type"));
+    struct data_pre_tokenizer *step = step_new(j, where);
     step->behavior = DATA_REMOVED;
     step->invert = true;
-    return data_splitter_new(words ? "\\w+|[^\\w\\s]+" : "[^\\s]+", DATA_FANCY, true,
-                             &step->splitter, j->error);
+    splitter_make(j, step, words ? "\\w+|[^\\w\\s]+" : "[^\\s]+", DATA_FANCY);
 }
 
 /* prepend_scheme, or add_prefix_space of older files. */
-static int scheme_read(struct data_json *j, const char *where, const json_t *object, int *out)
+static int scheme_read(struct data_json *j, const char *where, const json_t *object)
 {
     static const char *const schemes[] = {
         [DATA_NEVER] = "never", [DATA_FIRST] = "first", [DATA_ALWAYS] = "always"};
     bool prefix = true;
-    int status = data_json_flag(j, where, object, "add_prefix_space", &prefix);
-    const char *scheme = prefix ? "always" : "never", *replacement;
-    if (!status)
-        status = data_json_text(j, where, object, "replacement", &replacement);
-    if (!status && strcmp(replacement, DATA_META_SPACE) != 0)
-        status = data_json_refuse(j, where, "the replacement \"%.20s\" (U+2581 is)", replacement);
-    if (!status && json_object_get(object, "prepend_scheme"))
-        status = data_json_text(j, where, object, "prepend_scheme", &scheme);
-    if (status)
-        return status;
-    *out = DATA_NEVER;
-    while (*out <= DATA_ALWAYS && strcmp(scheme, schemes[*out]) != 0)
-        (*out)++;
-    if (*out > DATA_ALWAYS)
-        return data_json_wrong(j, where, "\"prepend_scheme\": expected first, always or never");
-    if (!prefix && *out != DATA_NEVER)
-        return data_json_wrong(j, where, "\"add_prefix_space\" contradicts \"prepend_scheme\"");
-    return LS_OK;
+    int out = DATA_NEVER;
+    data_json_flag(j, where, object, "add_prefix_space", &prefix);
+    const char *scheme = prefix ? "always" : "never", *replacement = "";
+    data_json_text(j, where, object, "replacement", &replacement);
+    if (strcmp(replacement, DATA_META_SPACE) != 0)
+        data_json_refuse(j, where, "the replacement \"%.20s\" (U+2581 is)", replacement);
+    if (json_object_get(object, "prepend_scheme"))
+        data_json_text(j, where, object, "prepend_scheme", &scheme);
+    while (out <= DATA_ALWAYS && strcmp(scheme, schemes[out]) != 0)
+        out++;
+    if (out > DATA_ALWAYS)
+        data_json_wrong(j, where, "\"prepend_scheme\": expected first, always or never");
+    if (!prefix && out != DATA_NEVER)
+        data_json_wrong(j, where, "\"add_prefix_space\" contradicts \"prepend_scheme\"");
+    return out;
 }
 
-static const char *const metaspace_keys[] = {
-    "type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep", NULL};
+#define METASPACE_KEYS                                                                             \
+    KEYS("type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep")
 
-static int metaspace_read(struct data_json *j, const char *where, const json_t *object)
+static void metaspace_read(struct data_json *j, const char *where, const json_t *object)
 {
-    struct data_pre_tokenizer *step = NULL;
-    int scheme = DATA_NEVER, status = data_json_keys(j, where, object, metaspace_keys);
-    if (!status)
-        status = step_new(j, where, &step);
-    if (!status)
-        status = scheme_read(j, where, object, &scheme);
-    if (status)
-        return status;
+    data_json_keys(j, where, object, METASPACE_KEYS);
+    struct data_pre_tokenizer *step = step_new(j, where);
+    step->prepend = scheme_read(j, where, object);
     step->kind = DATA_METASPACE;
-    step->prepend = scheme;
     step->parts = true;
-    return data_json_flag(j, where, object, "split", &step->parts);
+    data_json_flag(j, where, object, "split", &step->parts);
 }
 
-static int pre_tokenizer_read(struct data_json *j, const char *where, const json_t *object)
+static void pre_tokenizer_read(struct data_json *j, const char *where, const json_t *object)
 {
     static const struct {
         const char *type;
@@ -335,193 +287,167 @@ static int pre_tokenizer_read(struct data_json *j, const char *where, const json
                  {"WhitespaceSplit", whitespace_read}};
     const char *type = data_json_type(object);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strcmp(type, kinds[i].type) == 0)
-            return kinds[i].read(j, where, object);
-    return data_json_refuse(j, where,
-                            "type \"%.80s\" (ByteLevel, Split, Digits, Metaspace, Punctuation, "
-                            "Whitespace, WhitespaceSplit and Sequence are)",
-                            type);
+        if (strcmp(type, kinds[i].type) == 0) {
+            kinds[i].read(j, where, object);
+            return;
+        }
+    data_json_refuse(j, where,
+                     "type \"%.80s\" (ByteLevel, Split, Digits, Metaspace, Punctuation, "
+                     "Whitespace, WhitespaceSplit and Sequence are)",
+                     type);
 }
 
-int data_json_pre_tokenizers(struct data_json *j)
+void data_json_pre_tokenizers(struct data_json *j)
 {
-    return each_step(j, "pre_tokenizer", json_object_get(j->root, "pre_tokenizer"), "pretokenizers",
-                     pre_tokenizer_read);
+    each_step(j, "pre_tokenizer", json_object_get(j->root, "pre_tokenizer"), "pretokenizers",
+              pre_tokenizer_read);
 }
 
 /* ---- post-processors ------------------------------------------------------------------------- */
 
 /* {"SpecialToken": {"id": NAME}}: the ids of that name in special_tokens. */
-static int special_read(struct data_json *j, const char *where, const json_t *object,
-                        const json_t *special, bool behind)
+static void special_read(struct data_json *j, const char *where, const json_t *object,
+                         const json_t *special, bool behind)
 {
     struct ls_tokenizer *t = j->tokenizer;
-    const json_t *named = json_object_get(object, "id");
-    const json_t *ids =
-        json_is_string(named)
-            ? json_object_get(json_object_get(special, json_string_value(named)), "ids")
-            : NULL;
+    const char *name = json_string_value(json_object_get(object, "id"));
+    const json_t *ids = name ? json_object_get(json_object_get(special, name), "ids") : NULL;
+    int *count = behind ? &t->after_count : &t->before_count;
     json_t *id;
     size_t i;
     if (!json_is_array(ids))
-        return data_json_wrong(j, where, "a special token has no ids in \"special_tokens\"");
+        data_json_wrong(j, where, "a special token has no ids in \"special_tokens\"");
     json_array_foreach(ids, i, id)
     {
-        int *count = behind ? &t->after_count : &t->before_count;
         long long number = json_integer_value(id);
         if (!json_is_integer(id) || number < 0 || number >= t->vocabulary)
-            return data_json_wrong(j, where,
-                                   "\"special_tokens\": expected ids of the vocabulary, "
-                                   "0 to %lld",
-                                   (long long)t->vocabulary - 1);
+            data_json_wrong(j, where,
+                            "\"special_tokens\": expected ids of the vocabulary, 0 to %lld",
+                            (long long)t->vocabulary - 1);
         if (*count == DATA_AROUND_MAX)
-            return data_json_refuse(j, where, "a template of so many special tokens");
-        (behind ? t->after : t->before)[(*count)++] = (int32_t)number;
+            data_json_refuse(j, where, "a template of so many special tokens");
+        if (!j->status)
+            (behind ? t->after : t->before)[(*count)++] = (int32_t)number;
     }
-    return LS_OK;
 }
 
-static int template_read(struct data_json *j, const char *where, const json_t *object)
+static void template_read(struct data_json *j, const char *where, const json_t *object)
 {
-    static const char *const keys[] = {"type", "single", "pair", "special_tokens", NULL};
     const json_t *single = json_object_get(object, "single");
     json_t *item;
     size_t i;
     bool behind = false;
-    int status = data_json_keys(j, where, object, keys);
-    if (!status && !json_is_array(single))
-        status = data_json_wrong(j, where, "\"single\": expected an array");
-    if (!status && j->templates++)
-        status = data_json_refuse(j, where, "a second TemplateProcessing");
+    data_json_keys(j, where, object, KEYS("type", "single", "pair", "special_tokens"));
+    if (!json_is_array(single))
+        data_json_wrong(j, where, "\"single\": expected an array");
+    if (j->templates++)
+        data_json_refuse(j, where, "a second TemplateProcessing");
     json_array_foreach(single, i, item)
     {
         const json_t *special = json_object_get(item, "SpecialToken");
         const json_t *sequence = json_object_get(item, "Sequence");
-        if (!status && !special == !sequence)
-            status = data_json_wrong(j, where, "\"single\": expected SpecialToken or Sequence");
-        if (!status && sequence && behind)
-            status = data_json_refuse(j, where, "a template that repeats its text");
-        if (!status && special)
-            status =
-                special_read(j, where, special, json_object_get(object, "special_tokens"), behind);
+        if (!special == !sequence)
+            data_json_wrong(j, where, "\"single\": expected SpecialToken or Sequence");
+        if (sequence && behind)
+            data_json_refuse(j, where, "a template that repeats its text");
+        if (special)
+            special_read(j, where, special, json_object_get(object, "special_tokens"), behind);
         behind = behind || sequence;
     }
-    if (!status && !behind)
-        status = data_json_refuse(j, where, "a template without its text");
-    return status;
+    if (!behind)
+        data_json_refuse(j, where, "a template without its text");
 }
 
-static int post_processor_read(struct data_json *j, const char *where, const json_t *object)
+static void post_processor_read(struct data_json *j, const char *where, const json_t *object)
 {
     const char *type = data_json_type(object);
-    if (strcmp(type, "ByteLevel") == 0) /* trims offsets, changes no id */
-        return LS_OK;
     if (strcmp(type, "TemplateProcessing") == 0)
-        return template_read(j, where, object);
-    return data_json_refuse(
-        j, where, "type \"%.80s\" (ByteLevel, TemplateProcessing and Sequence are)", type);
+        template_read(j, where, object);
+    else if (strcmp(type, "ByteLevel") != 0) /* which trims offsets, and changes no id */
+        data_json_refuse(j, where,
+                         "type \"%.80s\" (ByteLevel, TemplateProcessing and Sequence are)", type);
 }
 
-int data_json_post_processors(struct data_json *j)
+void data_json_post_processors(struct data_json *j)
 {
-    return each_step(j, "post_processor", json_object_get(j->root, "post_processor"), "processors",
-                     post_processor_read);
+    each_step(j, "post_processor", json_object_get(j->root, "post_processor"), "processors",
+              post_processor_read);
 }
 
 /* ---- decoders -------------------------------------------------------------------------------- */
 
-static int decoder_replace(struct data_json *j, const char *where, const json_t *object)
+static void decoder_replace(struct data_json *j, const char *where, const json_t *object)
 {
-    static const char *const keys[] = {"type", "pattern", "content", NULL};
     const json_t *pattern = json_object_get(json_object_get(object, "pattern"), "String");
-    int status = data_json_keys(j, where, object, keys);
-    if (!status && (!json_is_string(pattern) || json_string_length(pattern) == 0))
-        status = data_json_refuse(j, where, "a pattern that is no string");
-    if (!status && (j->decoding.replaced || j->fused))
-        status =
-            data_json_refuse(j, where, "a Replace behind %s", j->fused ? "Fuse" : "another one");
-    if (!status)
-        status = data_json_text(j, where, object, "content", &j->decoding.with);
-    if (!status)
-        j->decoding.replaced = json_string_value(pattern);
-    return status;
+    data_json_keys(j, where, object, KEYS("type", "pattern", "content"));
+    if (json_string_length(pattern) == 0)
+        data_json_refuse(j, where, "a pattern that is no string");
+    if (j->decoding.replaced || j->fused)
+        data_json_refuse(j, where, "a Replace behind %s", j->fused ? "Fuse" : "another one");
+    data_json_text(j, where, object, "content", &j->decoding.with);
+    j->decoding.replaced = json_string_value(pattern);
 }
 
-static int decoder_strip(struct data_json *j, const char *where, const json_t *object)
+static void decoder_strip(struct data_json *j, const char *where, const json_t *object)
 {
-    static const char *const keys[] = {"type", "content", "start", "stop", NULL};
     const json_t *start = json_object_get(object, "start"), *stop = json_object_get(object, "stop");
-    const char *content;
-    int status = data_json_keys(j, where, object, keys);
-    if (!status)
-        status = data_json_text(j, where, object, "content", &content);
-    if (status)
-        return status;
+    const char *content = "";
+    data_json_keys(j, where, object, KEYS("type", "content", "start", "stop"));
+    data_json_text(j, where, object, "content", &content);
     if (strlen(content) != 1 || (unsigned char)content[0] >= 0x80)
-        return data_json_refuse(j, where, "a content other than one ASCII character");
+        data_json_refuse(j, where, "a content other than one ASCII character");
     if (!json_is_integer(start) || json_integer_value(start) < 0 ||
         json_integer_value(start) > INT32_MAX || !json_is_integer(stop))
-        return data_json_wrong(j, where, "\"start\" and \"stop\": expected whole numbers");
+        data_json_wrong(j, where, "\"start\" and \"stop\": expected whole numbers");
     if (json_integer_value(stop) != 0 || !j->fused || j->tokenizer->strip_count)
-        return data_json_refuse(j, where,
-                                "a Strip other than one of the text's beginning, behind Fuse");
+        data_json_refuse(j, where, "a Strip other than one of the text's beginning, behind Fuse");
     j->tokenizer->strip = content[0];
     j->tokenizer->strip_count = (int)json_integer_value(start);
-    return LS_OK;
 }
 
-static int decoder_metaspace(struct data_json *j, const char *where, const json_t *object)
+static void decoder_metaspace(struct data_json *j, const char *where, const json_t *object)
 {
-    int scheme = DATA_NEVER, status = data_json_keys(j, where, object, metaspace_keys);
-    if (!status)
-        status = scheme_read(j, where, object, &scheme);
-    if (!status && (j->decoding.replaced || j->fused))
-        status = data_json_refuse(j, where, "a Metaspace behind another decoder");
-    if (status)
-        return status;
+    data_json_keys(j, where, object, METASPACE_KEYS);
+    j->tokenizer->strip_meta = scheme_read(j, where, object) != DATA_NEVER;
+    if (j->decoding.replaced || j->fused)
+        data_json_refuse(j, where, "a Metaspace behind another decoder");
     j->decoding.replaced = DATA_META_SPACE;
     j->decoding.with = " ";
-    j->tokenizer->strip_meta = scheme != DATA_NEVER;
-    return LS_OK;
 }
 
-static int decoder_read(struct data_json *j, const char *where, const json_t *object)
+static void decoder_read(struct data_json *j, const char *where, const json_t *object)
 {
-    static const char *const plain_keys[] = {"type", NULL};
     const char *type = data_json_type(object);
     j->decoders++;
-    if (strcmp(type, "Replace") == 0)
-        return decoder_replace(j, where, object);
-    if (strcmp(type, "Strip") == 0)
-        return decoder_strip(j, where, object);
-    if (strcmp(type, "Metaspace") == 0 && !j->byte_level)
-        return decoder_metaspace(j, where, object);
-    if (strcmp(type, "ByteLevel") == 0 && j->byte_level) {
+    if (strcmp(type, "Replace") == 0) {
+        decoder_replace(j, where, object);
+    } else if (strcmp(type, "Strip") == 0) {
+        decoder_strip(j, where, object);
+    } else if (strcmp(type, "Metaspace") == 0 && !j->byte_level) {
+        decoder_metaspace(j, where, object);
+    } else if (strcmp(type, "ByteLevel") == 0 && j->byte_level) {
         j->bytes_decoded = true;
-        return LS_OK;
-    }
-    if (strcmp(type, "Fuse") == 0) {
+    } else if (strcmp(type, "Fuse") == 0) {
         j->fused = true;
-        return data_json_keys(j, where, object, plain_keys);
-    }
-    if (strcmp(type, "ByteFallback") == 0 && !j->byte_level && !j->fused) {
+        data_json_keys(j, where, object, KEYS("type"));
+    } else if (strcmp(type, "ByteFallback") == 0 && !j->byte_level && !j->fused) {
         j->decoding.byte_fallback = true;
-        return data_json_keys(j, where, object, plain_keys);
+        data_json_keys(j, where, object, KEYS("type"));
+    } else {
+        data_json_refuse(j, where, "type \"%.80s\" with this pre-tokenizer and in this place",
+                         type);
     }
-    return data_json_refuse(j, where, "type \"%.80s\" with this pre-tokenizer and in this place",
-                            type);
 }
 
-int data_json_decoders(struct data_json *j)
+void data_json_decoders(struct data_json *j)
 {
-    int status =
-        each_step(j, "decoder", json_object_get(j->root, "decoder"), "decoders", decoder_read);
-    if (!status && (j->decoders == 0 || j->bytes_decoded != j->byte_level))
-        status = data_json_refuse(j, "decoder",
-                                  j->byte_level ? "other than ByteLevel behind a ByteLevel "
-                                                  "pre-tokenizer"
-                                                : "none (which joins tokens with spaces)");
-    if (!status && j->byte_level && (j->decoding.replaced || j->tokenizer->strip_count))
-        status = data_json_refuse(j, "decoder", "Replace or Strip beside ByteLevel");
-    return status ? status : data_decoding_init(j->tokenizer, &j->decoding, j->error);
+    each_step(j, "decoder", json_object_get(j->root, "decoder"), "decoders", decoder_read);
+    if (j->decoders == 0 || j->bytes_decoded != j->byte_level)
+        data_json_refuse(j, "decoder",
+                         j->byte_level ? "other than ByteLevel behind a ByteLevel pre-tokenizer"
+                                       : "none (which joins tokens with spaces)");
+    if (j->byte_level && (j->decoding.replaced || j->tokenizer->strip_count))
+        data_json_refuse(j, "decoder", "Replace or Strip beside ByteLevel");
+    if (!j->status)
+        j->status = data_decoding_init(j->tokenizer, &j->decoding, j->error);
 }
