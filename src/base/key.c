@@ -38,3 +38,21 @@ void ls_words_expected(const struct ls_word *words, const char *text, char *expe
     if (near && used < bytes)
         snprintf(expected + used, bytes - used, "; did you mean %s?", near);
 }
+
+bool ls_word_next(const char **list, const char **word, size_t *length)
+{
+    *word = *list;
+    *length = strcspn(*list, "|");
+    *list += *length + ((*list)[*length] == '|');
+    return *length > 0;
+}
+
+bool ls_word_among(const char *list, const char *word)
+{
+    const char *one;
+    size_t length;
+    while (ls_word_next(&list, &one, &length))
+        if (strncmp(one, word, length) == 0 && !word[length])
+            return true;
+    return false;
+}

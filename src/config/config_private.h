@@ -32,7 +32,8 @@ size_t config_names(const char *names[LS_CONFIG_KEYS_MAX]);
 /* "unknown key optim.learning_rate; did you mean optim.lr?" */
 void config_unknown(const char *name, char *text, size_t bytes);
 /* Names of keys in other programs, index 0, 1, ...; false past the last. */
-bool config_alias(size_t index, const char **theirs, const char **ours);
+enum { CONFIG_ALIAS_BYTES = 64 };
+bool config_alias(size_t index, char theirs[CONFIG_ALIAS_BYTES], const char **ours);
 /* The assignments of a preset, "layers=12 channels=768", and its family; NULL where there is no
  * such preset. */
 const char *config_preset(const char *name, enum ls_arch *arch);

@@ -286,10 +286,12 @@ static bool is_neutral(const struct convert_entry *entry, const char *off)
         return true;
     if (!convert_number(entry->text, &value))
         return false;
-    for (const char *at = off; *at; at += strcspn(at, "|"), at += *at == '|') {
+    const char *at;
+    size_t length;
+    while (ls_word_next(&off, &at, &length)) {
         char *end;
         double neutral = strtod(at, &end);
-        if (end != at && (*end == '|' || !*end) && value == neutral)
+        if (end == at + length && value == neutral)
             return true;
     }
     return false;

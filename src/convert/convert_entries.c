@@ -135,13 +135,10 @@ int64_t convert_times(int64_t a, int64_t b)
 
 bool convert_among(const char *word, const char *words)
 {
-    size_t length = strlen(word);
-    for (const char *at = words; *at;) {
-        size_t one = strcspn(at, "|");
-        if (one == length && strncasecmp(at, word, length) == 0)
+    const char *one;
+    size_t length;
+    while (ls_word_next(&words, &one, &length))
+        if (strncasecmp(one, word, length) == 0 && !word[length])
             return true;
-        at += one;
-        at += *at == '|';
-    }
     return false;
 }

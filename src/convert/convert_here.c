@@ -15,14 +15,14 @@ struct names {
 
 static void patterns_split(struct names *names, const char *patterns)
 {
-    for (const char *at = patterns; *at; at += *at == '|') {
-        size_t length = strcspn(at, "|");
+    const char *at;
+    size_t length;
+    while (ls_word_next(&patterns, &at, &length)) {
         char *pattern = names->pattern[names->count];
         LS_ASSERT(names->count < PATTERNS_MAX && length < sizeof names->pattern[0]);
         memcpy(pattern, at, length);
         pattern[length] = '\0';
         names->says[names->count++] = strstr(pattern, ": ") != NULL;
-        at += length;
     }
 }
 

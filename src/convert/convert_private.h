@@ -3,6 +3,7 @@
 #ifndef CONVERT_CONVERT_PRIVATE_H
 #define CONVERT_CONVERT_PRIVATE_H
 
+#include <lockstep/base/key.h>
 #include <lockstep/config.h>
 #include <lockstep/convert.h>
 

@@ -33,14 +33,12 @@ const struct ls_convert_rule *ls_convert_rules(enum ls_convert_project project)
 
 bool ls_convert_rule_key(const struct ls_convert_rule *rule, int i, char key[LS_CONVERT_KEY_BYTES])
 {
-    const char *at = rule->theirs;
-    for (; i > 0 && *at; i--) {
-        at += strcspn(at, "|");
-        at += *at == '|';
-    }
-    int length = (int)strcspn(at, "|");
+    const char *list = rule->theirs, *word;
+    size_t length = 0;
+    while (ls_word_next(&list, &word, &length) && i > 0)
+        i--;
     LS_ASSERT(length < LS_CONVERT_KEY_BYTES);
-    memcpy(key, at, (size_t)length);
+    memcpy(key, word, length);
     key[length] = '\0';
     return length > 0;
 }
@@ -50,9 +48,9 @@ const struct ls_convert_rule *convert_rule_of(const struct convert_project *proj
 {
     const struct ls_convert_rule *found = NULL;
     size_t longest = 0, bytes = strlen(key), length;
+    const char *at;
     for (const struct ls_convert_rule *rule = project->rules; rule->theirs; rule++)
-        for (const char *at = rule->theirs; *at; at += length + (at[length] == '|')) {
-            length = strcspn(at, "|");
+        for (const char *list = rule->theirs; ls_word_next(&list, &at, &length);) {
             if (length == bytes && memcmp(at, key, bytes) == 0)
                 return rule;
             if (length > longest && at[length - 1] == '*' && strncmp(at, key, length - 1) == 0) {

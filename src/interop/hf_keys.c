@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NO_EFFECT(name)                                                                            \
+#define NO_EFFECT(names)                                                                           \
     {                                                                                              \
-        name, NULL, "", NULL                                                                       \
+        names, NULL, "", NULL                                                                      \
     }
 /* Changes results unless it has this value. */
 #define ONLY(name, value)                                                                          \
@@ -49,47 +49,21 @@ static const struct ls_hf_key common[] = {
     ONLY("use_sliding_window", "false"),
     ONLY("use_bidirectional_attention", "null"),
     ONLY("layer_types", "[\"full_attention\"]"),
-    NO_EFFECT("model_type"), /* read first */
-    NO_EFFECT("architectures"),
-    NO_EFFECT("dtype"),
-    NO_EFFECT("torch_dtype"),
-    NO_EFFECT("transformers_version"),
-    NO_EFFECT("_name_or_path"),
-    NO_EFFECT("name_or_path"),
-    NO_EFFECT("_commit_hash"),
-    NO_EFFECT("attn_implementation"),
-    NO_EFFECT("_attn_implementation"),
-    NO_EFFECT("_attn_implementation_autoset"),
-    NO_EFFECT("use_cache"),
-    NO_EFFECT("cache_implementation"),
-    NO_EFFECT("bos_token_id"), /* of text, with generation_config.json */
-    NO_EFFECT("eos_token_id"),
-    NO_EFFECT("pad_token_id"),
-    NO_EFFECT("sep_token_id"),
-    NO_EFFECT("decoder_start_token_id"),
-    NO_EFFECT("attention_dropout"), /* dropout is chosen where a model is trained */
-    NO_EFFECT("hidden_dropout"),
-    NO_EFFECT("classifier_dropout"),
-    NO_EFFECT("output_attentions"), /* what transformers' functions return */
-    NO_EFFECT("output_hidden_states"),
-    NO_EFFECT("return_dict"),
-    NO_EFFECT("chunk_size_feed_forward"),
-    NO_EFFECT("torchscript"),
-    NO_EFFECT("id2label"), /* of classifiers */
-    NO_EFFECT("label2id"),
-    NO_EFFECT("problem_type"),
-    NO_EFFECT("finetuning_task"),
-    NO_EFFECT("task_specific_params"),
-    NO_EFFECT("temperature"), /* of generation, in files of old */
-    NO_EFFECT("top_k"),
-    NO_EFFECT("top_p"),
-    NO_EFFECT("do_sample"),
-    NO_EFFECT("max_length"),
-    NO_EFFECT("max_new_tokens"),
-    NO_EFFECT("repetition_penalty"),
+    /* Names and versions; the first two are read before the others. */
+    NO_EFFECT("model_type|architectures|dtype|torch_dtype|transformers_version|_name_or_path|"
+              "name_or_path|_commit_hash|attn_implementation|_attn_implementation|"
+              "_attn_implementation_autoset|use_cache|cache_implementation"),
+    /* Tokens of text, with generation_config.json. */
+    NO_EFFECT("bos_token_id|eos_token_id|pad_token_id|sep_token_id|decoder_start_token_id"),
+    /* Dropout is chosen where a model is trained. */
+    NO_EFFECT("attention_dropout|hidden_dropout|classifier_dropout"),
+    /* What transformers' functions return, and keys of classifiers. */
+    NO_EFFECT("output_attentions|output_hidden_states|return_dict|chunk_size_feed_forward|"
+              "torchscript|id2label|label2id|problem_type|finetuning_task|task_specific_params"),
+    /* Generation, in files of old. */
+    NO_EFFECT("temperature|top_k|top_p|do_sample|max_length|max_new_tokens|repetition_penalty"),
     {0},
 };
-
 /* ---- the tables ------------------------------------------------------------------------------ */
 
 /* The rows that count for a family, one after the other: its own, then those of all whose name or
@@ -102,7 +76,8 @@ struct rows {
 static bool own_has(const struct ls_hf_key *own, const struct ls_hf_key *row)
 {
     for (; own->name; own++)
-        if (!strcmp(own->name, row->name) || (own->key && row->key && !strcmp(own->key, row->key)))
+        if (ls_word_among(own->name, row->name) ||
+            (own->key && row->key && !strcmp(own->key, row->key)))
             return true;
     return false;
 }
@@ -340,7 +315,7 @@ static bool is_known(enum ls_arch arch, const char *name)
     struct rows rows = {0};
     const struct ls_hf_key *row;
     while ((row = rows_next(&rows, arch)))
-        if (!strcmp(row->name, name))
+        if (ls_word_among(row->name, name))
             return true;
     return !strncmp(name, "rope_", strlen("rope_")) &&
            ls_family_reads(arch, "rope_theta"); /* each is read or refused */
@@ -416,9 +391,8 @@ static bool is_written(const struct ls_hf_key *row, bool own)
 static int export_check(const struct ls_config *config, const json_t *description,
                         struct ls_error *error)
 {
-    static const char *const free_keys[] = {
-        "model.preset",   "model.from", "model.vocab_multiple", "model.dropout", "model.seed",
-        "model.init_std", NULL};
+    static const char free_keys[] = "model.preset|model.from|model.vocab_multiple|model.dropout|"
+                                    "model.seed|model.init_std";
     enum { BYTES = 4 * LS_CONFIG_TEXT_BYTES };
     char ours[BYTES], theirs[BYTES];
     size_t count;
@@ -438,10 +412,7 @@ static int export_check(const struct ls_config *config, const json_t *descriptio
     if (!status)
         status = ls_config_resolve(&again[0], 0, error);
     for (size_t i = 0; i < count && !status; i++) {
-        const char *const *name = free_keys;
-        while (*name && strcmp(*name, all[i].name))
-            name++;
-        if (*name || strncmp(all[i].name, "model.", strlen("model.")))
+        if (ls_word_among(free_keys, all[i].name) || strncmp(all[i].name, "model.", 6))
             continue;
         if (strcmp(value_of(config, &all[i], ours, sizeof ours),
                    value_of(&again[0], &all[i], theirs, sizeof theirs)))

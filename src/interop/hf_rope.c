@@ -68,8 +68,7 @@ static int number_set(struct interop_keys *keys, const char *key, const char *sa
 /* A member that the kind does not have changes nothing only where it says so. */
 static bool is_harmless(const char *name, const json_t *value)
 {
-    return !strcmp(name, "rope_type") || !strcmp(name, "type") || !strcmp(name, "rope_theta") ||
-           json_is_null(value) ||
+    return ls_word_among("rope_type|type|rope_theta", name) || json_is_null(value) ||
            (!strcmp(name, "partial_rotary_factor") && json_number_value(value) == 1) ||
            (!strcmp(name, "truncate") && json_is_true(value));
 }

@@ -3,6 +3,7 @@
 #define INTEROP_INTEROP_PRIVATE_H
 
 #include <lockstep/base/json.h>
+#include <lockstep/base/key.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/interop.h>
 

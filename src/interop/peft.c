@@ -11,26 +11,10 @@
 /* ---- adapter_config.json --------------------------------------------------------------------- */
 
 /* Keys that say what is trained, or change no result. Every other one must be empty. */
-static const char *const harmless[] = {"peft_type",
-                                       "task_type",
-                                       "base_model_name_or_path",
-                                       "revision",
-                                       "r",
-                                       "lora_alpha",
-                                       "lora_dropout",
-                                       "target_modules",
-                                       "use_rslora",
-                                       "fan_in_fan_out",
-                                       "inference_mode",
-                                       "init_lora_weights",
-                                       "auto_mapping",
-                                       "peft_version",
-                                       "runtime_config",
-                                       "loftq_config",
-                                       "megatron_core",
-                                       "qalora_group_size",
-                                       "ensure_weight_tying",
-                                       NULL};
+static const char harmless[] =
+    "peft_type|task_type|base_model_name_or_path|revision|r|lora_alpha|lora_dropout|"
+    "target_modules|use_rslora|fan_in_fan_out|inference_mode|init_lora_weights|auto_mapping|"
+    "peft_version|runtime_config|loftq_config|megatron_core|qalora_group_size|ensure_weight_tying";
 
 static bool is_empty(const json_t *value)
 {
@@ -48,10 +32,7 @@ static int features_check(const json_t *description, const char *path, struct ls
     const json_t *value;
     json_object_foreach((json_t *)description, name, value)
     {
-        const char *const *known = harmless;
-        while (*known && strcmp(*known, name))
-            known++;
-        if (!*known && !is_empty(value))
+        if (!ls_word_among(harmless, name) && !is_empty(value))
             return ls_error_set(error, LS_ECONFIG,
                                 "%.300s: %.60s = %s: such adapters are not supported: expected the "
                                 "key to be empty",

@@ -150,14 +150,12 @@ static const struct ls_hf_key hf_keys[] = {
     {"scale_attn_by_inverse_layer_idx", NULL, "false", NULL},
     {"reorder_and_upcast_attn", NULL, "false", NULL},
     {"add_cross_attention", NULL, "false", NULL},
-    {"attn_pdrop", NULL, "", NULL}, /* dropout is chosen where a model is trained */
-    {"embd_pdrop", NULL, "", NULL},
-    {"resid_pdrop", NULL, "", NULL},
-    {"summary_activation", NULL, "", NULL}, /* of other heads */
-    {"summary_first_dropout", NULL, "", NULL},
-    {"summary_proj_to_labels", NULL, "", NULL},
-    {"summary_type", NULL, "", NULL},
-    {"summary_use_proj", NULL, "", NULL},
+    /* Dropout is chosen where a model is trained. */
+    {"attn_pdrop|embd_pdrop|resid_pdrop", NULL, "", NULL},
+    /* Of other heads. */
+    {"summary_activation|summary_first_dropout|summary_proj_to_labels|summary_type|"
+     "summary_use_proj",
+     NULL, "", NULL},
     {0},
 };
 static const struct ls_gguf_name gguf_names[] = {

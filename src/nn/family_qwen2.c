@@ -20,8 +20,8 @@ static const struct ls_preset presets[] = {
 static const struct ls_hf_key hf_keys[] = {
     LLAMA_HF_KEYS,
     {"num_key_value_heads", "kv_heads", "32", "null=0 *"},
-    {"sliding_window", NULL, "", NULL}, /* none without use_sliding_window */
-    {"max_window_layers", NULL, "", NULL},
+    /* None without use_sliding_window. */
+    {"sliding_window|max_window_layers", NULL, "", NULL},
     {"use_mrope", NULL, "false", NULL},
     {0},
 };

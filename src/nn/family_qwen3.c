@@ -46,8 +46,8 @@ static const struct ls_hf_key hf_keys[] = {
     LLAMA_HF_KEYS,
     {"num_key_value_heads", "kv_heads", "32", "null=0 *"},
     {"head_dim", "head_dim", "128", NULL},
-    {"sliding_window", NULL, "", NULL}, /* none without use_sliding_window */
-    {"max_window_layers", NULL, "", NULL},
+    /* None without use_sliding_window. */
+    {"sliding_window|max_window_layers", NULL, "", NULL},
     {0},
 };
 static const struct ls_gguf_name gguf_names[] = {

@@ -165,16 +165,16 @@ static void test_whole_numbers_however_written(void **state)
 static void test_names_of_other_programs(void **state)
 {
     (void)state;
-    const char *theirs, *ours;
+    char theirs[CONFIG_ALIAS_BYTES], again[CONFIG_ALIAS_BYTES];
+    const char *ours, *key;
     size_t count = 0;
-    for (; config_alias(count, &theirs, &ours); count++) {
+    for (; config_alias(count, theirs, &ours); count++) {
         char text[256], words[128];
         struct ls_config config;
         struct ls_error error = {0};
         if (config_index(ours) < 0 || strchr(theirs, '.') || config_index(theirs) >= 0)
             fail_msg("%s -> %s", theirs, ours);
-        const char *again, *key;
-        for (size_t i = 0; i < count && config_alias(i, &again, &key); i++)
+        for (size_t i = 0; i < count && config_alias(i, again, &key); i++)
             assert_string_not_equal(again, theirs);
         snprintf(words, sizeof words, "did you mean %s?", ours);
         snprintf(text, sizeof text, "%s: 1\n", theirs);

@@ -23,6 +23,11 @@ const char *ls_word_of(const struct ls_word *words, int value);
  */
 void ls_words_expected(const struct ls_word *words, const char *text, char *expected, size_t bytes);
 
+/* Whether a list of words with | between, "cosine|linear", has this one. */
+bool ls_word_among(const char *list, const char *word);
+/* The next word of such a list, and its length: *list moves behind it. False at the end. */
+bool ls_word_next(const char **list, const char **word, size_t *length);
+
 #ifdef __cplusplus
 }
 #endif
