@@ -116,14 +116,26 @@ bool ls_path_absolute(const char *path, char out[PATH_MAX])
            snprintf(out, PATH_MAX, "%s/%s", strcmp(resolved, "/") ? resolved : "", name) < PATH_MAX;
 }
 
+int ls_path_join(char out[PATH_MAX], const char *folder, const char *name, struct ls_error *error)
+{
+    if (snprintf(out, PATH_MAX, "%s/%s", folder, name) < PATH_MAX)
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", folder,
+                        PATH_MAX);
+}
+
+bool ls_path_ends(const char *path, const char *ending)
+{
+    size_t length = strlen(path), tail = strlen(ending);
+    return length >= tail && strcmp(path + length - tail, ending) == 0;
+}
+
 int ls_path_inside(char out[PATH_MAX], const char *folder, const char *name, struct ls_error *error)
 {
     char tree[PATH_MAX], file[PATH_MAX];
-    if (snprintf(out, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
-        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", folder,
-                            PATH_MAX);
-    if (!realpath(folder, tree) || !realpath(out, file))
-        return LS_OK;
+    int status = ls_path_join(out, folder, name, error);
+    if (status || !realpath(folder, tree) || !realpath(out, file))
+        return status;
     char *revision = strrchr(tree, '/');
     size_t length = (size_t)(revision - tree), word = strlen("/snapshots");
     if (length > word && !strncmp(revision - word, "/snapshots", word))

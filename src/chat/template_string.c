@@ -2,6 +2,7 @@
 #include "chat/chat_private.h"
 
 #include <string.h>
+#include <utf8proc.h>
 
 struct chat_string chat_string_of(const char *text)
 {
@@ -26,15 +27,7 @@ uint32_t chat_code_point(struct chat_string character)
 
 size_t chat_encode(uint32_t c, char *to)
 {
-    if (c < 0x80) {
-        to[0] = (char)c;
-        return 1;
-    }
-    size_t more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-    to[0] = (char)((0xff00 >> (more + 1) & 0xff) | c >> 6 * more);
-    for (size_t i = 1; i <= more; i++)
-        to[i] = (char)(0x80 | (c >> 6 * (more - i) & 0x3f));
-    return more + 1;
+    return (size_t)utf8proc_encode_char((utf8proc_int32_t)c, (utf8proc_uint8_t *)to);
 }
 
 int64_t chat_characters(struct chat_string text)

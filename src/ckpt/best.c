@@ -11,8 +11,8 @@
 static int best_path(char path[PATH_MAX], const char *run_directory, struct ls_error *error)
 {
     char parent[PATH_MAX];
-    int status = ckpt_path(parent, run_directory, CKPT_DIRECTORY, error);
-    return status ? status : ckpt_path(path, parent, CKPT_BEST_FILE, error);
+    int status = ls_path_join(parent, run_directory, CKPT_DIRECTORY, error);
+    return status ? status : ls_path_join(path, parent, CKPT_BEST_FILE, error);
 }
 
 /* Of the file at path; false where it is absent or not what we write. */

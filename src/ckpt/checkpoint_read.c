@@ -125,14 +125,14 @@ static int open_state(struct opened **out, const char *directory, struct ls_erro
     if (!opened)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", directory);
     snprintf(opened->checkpoint.directory, PATH_MAX, "%s", directory);
-    int code = ckpt_path(path, directory, CKPT_STATE_FILE, error);
+    int code = ls_path_join(path, directory, CKPT_STATE_FILE, error);
     if (!code) {
         code = ls_json_read(path, LS_ECKPT, &opened->state, error);
         code = code ? code : read_fields(opened, path, error);
     }
     for (int i = 0; !code && i < CKPT_PARTS; i++) {
         struct stat status;
-        code = ckpt_path(path, directory, ckpt_part_files[i], error);
+        code = ls_path_join(path, directory, ckpt_part_files[i], error);
         if (!code && stat(path, &status))
             code = ls_error_set(error, LS_ECKPT, "%s: %s", path, strerror(errno));
         if (!code && (uint64_t)status.st_size != opened->parts[i].size)
@@ -174,7 +174,7 @@ static int open_part(struct opened *opened, enum ls_checkpoint_part part, struct
     struct ls_safetensors **file =
         part == LS_CKPT_MODEL ? &opened->checkpoint.model : &opened->checkpoint.optimizer;
     char path[PATH_MAX], digest[33];
-    int status = ckpt_path(path, opened->checkpoint.directory, ckpt_part_files[part], error);
+    int status = ls_path_join(path, opened->checkpoint.directory, ckpt_part_files[part], error);
     status = status ? status : ckpt_map(file, path, error);
     if (status)
         return status;
@@ -279,7 +279,7 @@ static int list(struct dirent ***entries, int *count, char parent[PATH_MAX],
 {
     *entries = NULL;
     *count = 0;
-    int status = ckpt_path(parent, run_directory, CKPT_DIRECTORY, error);
+    int status = ls_path_join(parent, run_directory, CKPT_DIRECTORY, error);
     if (status)
         return status;
     int found = scandir(parent, entries, select, newest_first);
@@ -304,7 +304,7 @@ static int find_once(struct ls_checkpoint **out, const char *run_directory,
     for (int i = 0; i < count && !*out; i++) {
         struct ls_error damage = {0};
         struct stat status;
-        code = ckpt_path(directory, parent, entries[i]->d_name, &damage);
+        code = ls_path_join(directory, parent, entries[i]->d_name, &damage);
         code = code ? code : ls_checkpoint_open(out, directory, &damage);
         if (code && stat(directory, &status) && errno == ENOENT) {
             ++*gone;
@@ -341,7 +341,7 @@ int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, 
     int count;
     int status = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
     for (int i = 0; !status && i < count; i++) {
-        status = ckpt_path(directory, parent, entries[i]->d_name, error);
+        status = ls_path_join(directory, parent, entries[i]->d_name, error);
         if (!status)
             ls_checkpoint_visit(directory, visit, user, NULL);
     }
@@ -376,7 +376,7 @@ int ls_checkpoint_prune(const char *run_directory, int keep, struct ls_error *er
     int count;
     int status = list(&entries, &count, parent, run_directory, is_leftover_entry, error);
     for (int i = 0; !status && i < count; i++) {
-        status = ckpt_path(directory, parent, entries[i]->d_name, error);
+        status = ls_path_join(directory, parent, entries[i]->d_name, error);
         status = status ? status : ckpt_remove_directory(directory, error);
     }
     list_free(entries, count);
@@ -389,7 +389,7 @@ int ls_checkpoint_prune(const char *run_directory, int keep, struct ls_error *er
         status ? status : list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
     for (int i = 0, kept = 0; !status && i < count; i++) {
         struct opened *opened = NULL;
-        status = ckpt_path(directory, parent, entries[i]->d_name, error);
+        status = ls_path_join(directory, parent, entries[i]->d_name, error);
         if (!status && kept >= keep && !(has_best && best.step == step_of(entries[i]->d_name)))
             status = remove_checkpoint(directory, error);
         else if (!status && open_state(&opened, directory, NULL) == LS_OK)

@@ -36,10 +36,10 @@ int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run
     writer->fault = fault;
     char name[40];
     snprintf(name, sizeof name, CKPT_STEP_FORMAT, (long long)state->step);
-    int status = ckpt_path(writer->parent, run_directory, CKPT_DIRECTORY, error);
-    status = status ? status : ckpt_path(writer->directory, writer->parent, name, error);
+    int status = ls_path_join(writer->parent, run_directory, CKPT_DIRECTORY, error);
+    status = status ? status : ls_path_join(writer->directory, writer->parent, name, error);
     strcat(name, ".tmp");
-    status = status ? status : ckpt_path(writer->temporary, writer->parent, name, error);
+    status = status ? status : ls_path_join(writer->temporary, writer->parent, name, error);
     status = status ? status : ckpt_remove_directory(writer->temporary, error);
     status = status ? status : ls_directory_add(writer->parent, fault, error);
     status = status ? status : ls_directory_add(writer->temporary, fault, error);
@@ -58,7 +58,7 @@ int ls_checkpoint_writer_begin(struct ls_checkpoint_writer *writer, enum ls_chec
     LS_ASSERT(!writer->tensors && !writer->parts[part].written);
     char path[PATH_MAX];
     *tensors = NULL;
-    int status = ckpt_path(path, writer->temporary, ckpt_part_files[part], error);
+    int status = ls_path_join(path, writer->temporary, ckpt_part_files[part], error);
     if (status)
         return status;
     status =
@@ -101,7 +101,7 @@ static json_t *state_object(const struct ls_checkpoint_writer *writer)
 static int write_state(const struct ls_checkpoint_writer *writer, struct ls_error *error)
 {
     char path[PATH_MAX];
-    int status = ckpt_path(path, writer->temporary, CKPT_STATE_FILE, error);
+    int status = ls_path_join(path, writer->temporary, CKPT_STATE_FILE, error);
     if (status)
         return status;
     json_t *object = state_object(writer);

@@ -10,7 +10,7 @@
 static bool holds(const char *directory, const char *name)
 {
     char path[PATH_MAX];
-    return ckpt_path(path, directory, name, NULL) == LS_OK && access(path, F_OK) == 0;
+    return ls_path_join(path, directory, name, NULL) == LS_OK && access(path, F_OK) == 0;
 }
 
 /* The directory of the checkpoint that path itself is, or names; false where it is a run. */

@@ -56,14 +56,6 @@ bool ckpt_state_digest(json_t *object, char text[33])
     return true;
 }
 
-int ckpt_path(char out[PATH_MAX], const char *directory, const char *name, struct ls_error *error)
-{
-    if (snprintf(out, PATH_MAX, "%s/%s", directory, name) < PATH_MAX)
-        return LS_OK;
-    return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", directory,
-                        PATH_MAX);
-}
-
 int ckpt_remove_directory(const char *directory, struct ls_error *error)
 {
     DIR *stream = opendir(directory);

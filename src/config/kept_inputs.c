@@ -175,10 +175,10 @@ int ls_kept_read(const char *run, struct ls_config *config, struct ls_tokenizer 
 {
     char path[PATH_MAX];
     *tokenizer = NULL;
-    if (snprintf(path, sizeof path, "%s/config.yaml", run) >= PATH_MAX)
-        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run);
     ls_config_defaults(config);
-    int status = ls_config_load_file(config, path, error);
+    int status = ls_path_join(path, run, "config.yaml", error);
+    if (!status)
+        status = ls_config_load_file(config, path, error);
     if (!status)
         status = tokenizer_check(run, error);
     /* The data may be gone; without it the run still knows its vocabulary. */

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 enum { PATH_BYTES = 1024, DEPTH_MAX = 16 };
 
@@ -100,28 +101,12 @@ static bool taken(struct toml *t, char c)
 
 static void put_utf8(struct toml *t, struct buffer *out, unsigned long code)
 {
-    char bytes[4];
-    if (code == 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) {
+    utf8proc_uint8_t bytes[4];
+    if (code == 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
         fail(t, "an escape that is no character");
-    } else if (code < 0x80) {
-        bytes[0] = (char)code;
-        put(t, out, bytes, 1);
-    } else if (code < 0x800) {
-        bytes[0] = (char)(0xc0 | code >> 6);
-        bytes[1] = (char)(0x80 | (code & 63));
-        put(t, out, bytes, 2);
-    } else if (code < 0x10000) {
-        bytes[0] = (char)(0xe0 | code >> 12);
-        bytes[1] = (char)(0x80 | (code >> 6 & 63));
-        bytes[2] = (char)(0x80 | (code & 63));
-        put(t, out, bytes, 3);
-    } else {
-        bytes[0] = (char)(0xf0 | code >> 18);
-        bytes[1] = (char)(0x80 | (code >> 12 & 63));
-        bytes[2] = (char)(0x80 | (code >> 6 & 63));
-        bytes[3] = (char)(0x80 | (code & 63));
-        put(t, out, bytes, 4);
-    }
+    else
+        put(t, out, (const char *)bytes,
+            (size_t)utf8proc_encode_char((utf8proc_int32_t)code, bytes));
 }
 
 /* Behind \u or \U: so many hexadecimal digits. */

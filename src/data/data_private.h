@@ -33,10 +33,16 @@ enum {
 };
 #define DATA_IDX_MAGIC "MMIDIDX\0" /* and the terminator: 9 bytes */
 
-/* A little-endian word, aligned or not. */
+/* Little-endian words, aligned or not. */
 static inline uint32_t data_load_u32(const unsigned char *at)
 {
     uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+static inline uint64_t data_load_u64(const unsigned char *at)
+{
+    uint64_t value;
     memcpy(&value, at, sizeof value);
     return value;
 }

@@ -15,13 +15,6 @@
 
 static const char magic[8] = "LSMASK\0\1";
 
-static uint64_t load_u64(const unsigned char *at)
-{
-    uint64_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
 void data_mask_header(unsigned char header[DATA_MASK_HEADER_BYTES], int64_t tokens, int64_t counted,
                       const int32_t *lengths, int64_t sequences)
 {
@@ -70,9 +63,9 @@ int data_mask_parse(const char *name, const unsigned char *mask, size_t bytes,
     if (memcmp(mask, magic, sizeof magic) != 0)
         return ls_error_set(error, LS_EDATA, "%s: version %u of the mask; expected %d", name,
                             mask[7], magic[7]);
-    int64_t tokens = (int64_t)load_u64(mask + 8), counted = (int64_t)load_u64(mask + 16);
+    int64_t tokens = (int64_t)data_load_u64(mask + 8), counted = (int64_t)data_load_u64(mask + 16);
     uint64_t digest = XXH3_64bits(idx->lengths, (size_t)idx->tokens.sequences * 4);
-    if (tokens != idx->tokens.tokens || load_u64(mask + 24) != digest)
+    if (tokens != idx->tokens.tokens || data_load_u64(mask + 24) != digest)
         return ls_error_set(error, LS_EDATA,
                             "%s: a mask of another store: it is of %lld tokens and the store has "
                             "%lld%s. Prepare the data again, or remove the mask to count all "

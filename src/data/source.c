@@ -22,12 +22,6 @@ struct data_source {
     size_t frame_left; /* zstd: 0 at the end of a frame */
 };
 
-static bool ends_with(const char *text, const char *suffix)
-{
-    size_t length = strlen(text), tail = strlen(suffix);
-    return length > tail && strcmp(text + length - tail, suffix) == 0;
-}
-
 static int open_gzip(struct data_source *source, struct ls_error *error)
 {
     source->gz = gzdopen(source->fd, "rb");
@@ -67,9 +61,9 @@ int data_source_open(const char *path, struct data_source **out, struct ls_error
         status = ls_file_open(path, LS_FILE_PIPE, LS_EDATA, &source->fd, &size, error);
     if (status)
         source->fd = -1;
-    else if (ends_with(path, ".gz"))
+    else if (ls_path_ends(path, ".gz"))
         status = open_gzip(source, error);
-    else if (ends_with(path, ".zst"))
+    else if (ls_path_ends(path, ".zst"))
         status = open_zstd(source, error);
     if (status) {
         data_source_close(source);

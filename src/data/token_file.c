@@ -4,13 +4,6 @@
 
 #include <string.h>
 
-static uint64_t load_u64(const unsigned char *at)
-{
-    uint64_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
 /* ---- Megatron ------------------------------------------------------------------------------- */
 
 /* Position = Megatron's number (indexed_dataset.py, class DType). */
@@ -49,7 +42,7 @@ static int check_sequences(const char *name, const unsigned char *lengths,
     int64_t token_bytes = (int64_t)ls_dtype_bytes(out->dtype), at = 0;
     for (int64_t i = 0; i < out->sequences; i++) {
         int32_t length = (int32_t)data_load_u32(lengths + 4 * i);
-        int64_t pointer = (int64_t)load_u64(pointers + 8 * i);
+        int64_t pointer = (int64_t)data_load_u64(pointers + 8 * i);
         if (length < 0 || pointer != at)
             return ls_error_set(error, LS_EDATA,
                                 "%s: sequence %lld has length %d at byte %lld; expected a length "
@@ -77,7 +70,7 @@ static int check_documents(const char *name, const unsigned char *documents, int
 {
     int64_t last = 0;
     for (int64_t i = 0; i < count; i++) {
-        int64_t first = (int64_t)load_u64(documents + 8 * i);
+        int64_t first = (int64_t)data_load_u64(documents + 8 * i);
         if (first < last || first > sequences || (i == 0 && first != 0))
             return ls_error_set(error, LS_EDATA,
                                 "%s: document %lld begins at sequence %lld; expected %lld to %lld. "
@@ -104,9 +97,9 @@ int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, con
     if (memcmp(idx, DATA_IDX_MAGIC, 9) != 0)
         return ls_error_set(error, LS_EDATA,
                             "%s: not a Megatron index: it does not begin with \"MMIDIDX\"", name);
-    uint64_t version = load_u64(idx + 9);
+    uint64_t version = data_load_u64(idx + 9);
     unsigned code = idx[17];
-    uint64_t sequences = load_u64(idx + 18), documents = load_u64(idx + 26);
+    uint64_t sequences = data_load_u64(idx + 18), documents = data_load_u64(idx + 26);
     if (version != DATA_IDX_VERSION)
         return ls_error_set(error, LS_EDATA, "%s: version %llu of the index; expected %d", name,
                             (unsigned long long)version, DATA_IDX_VERSION);

@@ -62,17 +62,11 @@ static bool exists(const char *folder, const char *name, char path[PATH_MAX])
     return named(joined, path);
 }
 
-static bool ends_with(const char *text, const char *ending)
-{
-    size_t length = strlen(text), tail = strlen(ending);
-    return length > tail && strcmp(text + length - tail, ending) == 0;
-}
-
 /* "DIR/PATTERN.tiktoken" */
 static bool is_ranks(const char *path, struct found *found)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    if (!ends_with(name, RANKS_ENDING))
+    if (!ls_path_ends(name, RANKS_ENDING))
         return false;
     snprintf(found->pattern, sizeof found->pattern, "%.*s",
              (int)(strlen(name) - strlen(RANKS_ENDING)), name);
@@ -138,13 +132,13 @@ static int find(const char *spec, struct found *found, struct ls_error *error)
     if (is_ranks(spec, found) || find_patterned(spec, found))
         return LS_OK;
     *found = (struct found){.kind = FOUND_JSON};
-    bool vocabulary = !strcmp(spec, "vocab.json") || ends_with(spec, "vocab.json");
+    bool vocabulary = ls_path_ends(spec, "vocab.json");
     if (vocabulary && !strchr(spec, ','))
         return ls_error_set(error, LS_EDATA,
                             "tokenizer \"%s\": a vocabulary needs its merges: expected the folder "
                             "that holds both, or %s,MERGES.txt",
                             spec, spec);
-    if (ends_with(spec, ".json") && !strchr(spec, ',') && named(spec, found->path[0]))
+    if (ls_path_ends(spec, ".json") && !strchr(spec, ',') && named(spec, found->path[0]))
         return LS_OK;
     if (!strchr(spec, ','))
         return ls_error_set(error, LS_EDATA,

@@ -13,27 +13,29 @@ enum { IDS_MAX = 1 << 24 };
 
 /* ---- values and refusals --------------------------------------------------------------------- */
 
-void data_json_refuse(struct data_json *j, const char *where, const char *format, ...)
+static void fail(struct data_json *j, int code, const char *where, const char *behind,
+                 const char *format, va_list arguments)
 {
     char what[512];
+    vsnprintf(what, sizeof what, format, arguments);
+    if (!j->status)
+        j->status = ls_error_set(j->error, code, "%s: %s: %s%s", j->path, where, what, behind);
+}
+
+void data_json_refuse(struct data_json *j, const char *where, const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(what, sizeof what, format, arguments);
+    fail(j, LS_ENOTSUP, where, " is not supported", format, arguments);
     va_end(arguments);
-    if (!j->status)
-        j->status =
-            ls_error_set(j->error, LS_ENOTSUP, "%s: %s: %s is not supported", j->path, where, what);
 }
 
 void data_json_wrong(struct data_json *j, const char *where, const char *format, ...)
 {
-    char what[512];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(what, sizeof what, format, arguments);
+    fail(j, LS_EDATA, where, "", format, arguments);
     va_end(arguments);
-    if (!j->status)
-        j->status = ls_error_set(j->error, LS_EDATA, "%s: %s: %s", j->path, where, what);
 }
 
 void data_json_no_memory(struct data_json *j)

@@ -22,9 +22,9 @@ static int reading_open(struct reading *r, const char *folder, const char *name,
                         struct ls_error *error)
 {
     *r = (struct reading){.error = error};
-    if (snprintf(r->path, sizeof r->path, "%s/%s", folder, name) >= (int)sizeof r->path)
-        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", folder);
-    return access(r->path, F_OK) ? LS_OK : ls_json_read(r->path, LS_ECONFIG, &r->object, error);
+    int status = ls_path_join(r->path, folder, name, error);
+    return status || access(r->path, F_OK) ? status
+                                           : ls_json_read(r->path, LS_ECONFIG, &r->object, error);
 }
 
 /* The key's value; NULL if it is absent or null. */

@@ -323,17 +323,11 @@ static int object_of(struct reading *r, const char *line, size_t bytes, json_t *
     return status;
 }
 
-static bool ends_with(const char *text, const char *suffix)
-{
-    size_t length = strlen(text), tail = strlen(suffix);
-    return length >= tail && !strcmp(text + length - tail, suffix);
-}
-
 static int request_read(struct reading *r, struct ls_text_request *request, const char *line,
                         size_t bytes)
 {
     json_t *record;
-    if (r->kind == LS_PROMPTS && !r->by.chat && !ends_with(r->name, ".jsonl"))
+    if (r->kind == LS_PROMPTS && !r->by.chat && !ls_path_ends(r->name, ".jsonl"))
         return prompt_text(r, request, line, bytes);
     int status = object_of(r, line, bytes, &record);
     if (!status)
@@ -391,7 +385,7 @@ int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_
         r.by.encode = (struct ls_encode_options){0};
     if (r.by.chat)
         r.by.encode.around = false;
-    if (!status && r.by.chat && ends_with(name, ".json")) {
+    if (!status && r.by.chat && ls_path_ends(name, ".json")) {
         r.line = 1;
         status = line_take(&r, text, bytes);
         if (status == LS_EDATA)

@@ -19,7 +19,7 @@ static json_t *description_begin(const struct exporting *ex)
     const char *type = ls_family_of(ex->config.model.arch)->hf.model_type;
     char path[PATH_MAX];
     json_t *kept = NULL;
-    if (folder && interop_path(path, folder, "config.json", NULL) == LS_OK &&
+    if (folder && ls_path_join(path, folder, "config.json", NULL) == LS_OK &&
         ls_json_read(path, LS_EDATA, &kept, NULL) == LS_OK) {
         const char *there = json_string_value(json_object_get(kept, "model_type"));
         for (const char *const *name = ours; *name; name++)
@@ -48,7 +48,7 @@ static int description_write(struct exporting *ex, const char *folder, struct ls
     const char *word = dtype == LS_F32 ? "float32" : dtype == LS_BF16 ? "bfloat16" : "float16";
     char path[PATH_MAX];
     json_t *description = description_begin(ex);
-    int status = interop_path(path, folder, "config.json", error);
+    int status = ls_path_join(path, folder, "config.json", error);
     json_object_set_new(description, "dtype", json_string(word));
     if (!status)
         status = interop_keys_export(&ex->config, description, error);
@@ -88,7 +88,7 @@ static int index_write(const struct exporting *ex, json_t *map, const char *fold
     char path[PATH_MAX];
     json_t *index = json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
                               (json_int_t)ex->report.bytes, "weight_map", map);
-    int status = interop_path(path, folder, "model.safetensors.index.json", error);
+    int status = ls_path_join(path, folder, "model.safetensors.index.json", error);
     if (!status)
         status = interop_json_write(index, path, ex->export->fault, error);
     json_decref(index);
@@ -107,7 +107,7 @@ static int weights_write(struct exporting *ex, const char *folder, struct ls_err
         char name[64], path[PATH_MAX];
         snprintf(name, sizeof name, "model-%05lld-of-%05lld.safetensors", (long long)s + 1,
                  (long long)count);
-        status = interop_path(path, folder, count > 1 ? name : "model.safetensors", error);
+        status = ls_path_join(path, folder, count > 1 ? name : "model.safetensors", error);
         if (!status)
             status = out_safetensors(ex, shards[s].first, shards[s].end, path, error);
         for (int64_t i = shards[s].first; i < shards[s].end; i++)
@@ -133,7 +133,7 @@ static int tokenizer_write(struct exporting *ex, const char *folder, struct ls_e
         return status;
     json_t *words = json_pack("{s:s, s:I}", "tokenizer_class", "GPT2Tokenizer", "model_max_length",
                               (json_int_t)ex->config.model.context);
-    status = interop_path(path, folder, "tokenizer_config.json", error);
+    status = ls_path_join(path, folder, "tokenizer_config.json", error);
     if (!status)
         status = interop_json_write(words, path, ex->export->fault, error);
     json_decref(words);

@@ -47,7 +47,7 @@ static int description_write(struct exporting *ex, const char *folder, struct ls
     int status = interop_keys_export(config, model, error);
     json_decref(model);
     if (!status)
-        status = interop_path(path, folder, "adapter_config.json", error);
+        status = ls_path_join(path, folder, "adapter_config.json", error);
     if (!status)
         status = interop_json_write(description, path, ex->export->fault, error);
     json_decref(description);
@@ -59,7 +59,7 @@ static int description_write(struct exporting *ex, const char *folder, struct ls
 static int weights_write(struct exporting *ex, const char *folder, struct ls_error *error)
 {
     char path[PATH_MAX];
-    int status = interop_path(path, folder, "adapter_model.safetensors", error);
+    int status = ls_path_join(path, folder, "adapter_model.safetensors", error);
     return status ? status : out_safetensors(ex, 0, ex->count, path, error);
 }
 

@@ -67,7 +67,7 @@ static json_t *json_of(const char *folder, const char *name)
 {
     char path[PATH_MAX];
     json_t *value = NULL;
-    if (interop_exists(folder, name) && interop_path(path, folder, name, NULL) == LS_OK)
+    if (interop_exists(folder, name) && ls_path_join(path, folder, name, NULL) == LS_OK)
         ls_json_read(path, LS_EDATA, &value, NULL);
     return value;
 }
@@ -78,7 +78,7 @@ static json_t *merges_of(const char *folder)
     char path[PATH_MAX], *text = NULL, *save = NULL;
     size_t bytes;
     json_t *list = json_array();
-    if (interop_path(path, folder, "merges.txt", NULL) ||
+    if (ls_path_join(path, folder, "merges.txt", NULL) ||
         ls_file_read(path, 64 << 20, LS_EDATA, &text, &bytes, NULL))
         return list;
     for (char *line = strtok_r(text, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save))

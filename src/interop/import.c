@@ -139,7 +139,7 @@ static int configuration_write(struct importing *im, struct ls_error *error)
     if (!status && kept)
         status = interop_path_set(written, "data.tokenizer", im->staging.temporary, "/hf", error);
     if (!status)
-        status = interop_path(path, im->staging.temporary, "config.yaml", error);
+        status = ls_path_join(path, im->staging.temporary, "config.yaml", error);
     if (!status)
         status = ls_config_save_portable(written, path, error);
     free(written);

@@ -11,7 +11,6 @@
 
 /* ---- small files ----------------------------------------------------------------------------- */
 
-int interop_path(char out[PATH_MAX], const char *folder, const char *name, struct ls_error *error);
 /* A key of the configuration that takes a path becomes folder and what follows. */
 int interop_path_set(struct ls_config *config, const char *key, const char *folder,
                      const char *more, struct ls_error *error);

@@ -418,7 +418,7 @@ int interop_files_copy(const char *from, const char *to, bool description,
         if (!status)
             status = ls_directory_add(to, fault, error);
         if (!status)
-            status = interop_path(target, to, *name, error);
+            status = ls_path_join(target, to, *name, error);
         if (!status)
             status = file_copy(source, target, fault, error);
     }
@@ -430,6 +430,6 @@ int ls_model_source_keep(const struct ls_model_source *source, const char *run,
 {
     char to[PATH_MAX];
     const char *from = source->kind->folder(source);
-    int status = interop_path(to, run, "hf", error);
+    int status = ls_path_join(to, run, "hf", error);
     return status || !from ? status : interop_files_copy(from, to, true, fault, error);
 }

@@ -43,7 +43,7 @@ static int run_open(struct ls_model_source *source, struct ls_error *error)
         status = ls_params_init(&f->params, &f->config.model, &numerics, NULL, error);
     const char *kept = interop_exists(f->run, "hf") ? "hf" : "tokenizer";
     if (!status && interop_exists(f->run, kept))
-        status = interop_path(f->kept, f->run, kept, error);
+        status = ls_path_join(f->kept, f->run, kept, error);
     return status;
 }
 

@@ -5,14 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-int interop_path(char out[PATH_MAX], const char *folder, const char *name, struct ls_error *error)
-{
-    if (snprintf(out, PATH_MAX, "%s/%s", folder, name) < PATH_MAX)
-        return LS_OK;
-    return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", folder,
-                        PATH_MAX);
-}
-
 int interop_path_set(struct ls_config *config, const char *key, const char *folder,
                      const char *more, struct ls_error *error)
 {
@@ -24,7 +16,7 @@ int interop_path_set(struct ls_config *config, const char *key, const char *fold
 bool interop_exists(const char *folder, const char *name)
 {
     char path[PATH_MAX];
-    return interop_path(path, folder, name, NULL) == LS_OK && access(path, F_OK) == 0;
+    return ls_path_join(path, folder, name, NULL) == LS_OK && access(path, F_OK) == 0;
 }
 
 struct interop_text interop_json_text(const json_t *value)

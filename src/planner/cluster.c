@@ -28,15 +28,17 @@ static int compare(const int64_t *a, const int64_t *b, int count)
     return 0;
 }
 
-int cluster_compare_works(const struct ls_measured_work *a, const struct ls_measured_work *b)
+int cluster_compare_works(const void *left, const void *right)
 {
+    const struct ls_measured_work *a = left, *b = right;
     const int64_t x[] = {a->kind, a->dtype, a->threads, a->m, a->n, a->k, a->bytes};
     const int64_t y[] = {b->kind, b->dtype, b->threads, b->m, b->n, b->k, b->bytes};
     return compare(x, y, 7);
 }
 
-int cluster_compare_moves(const struct ls_measured_move *a, const struct ls_measured_move *b)
+int cluster_compare_moves(const void *left, const void *right)
 {
+    const struct ls_measured_move *a = left, *b = right;
     const int64_t x[] = {a->kind, a->ranks, a->bytes}, y[] = {b->kind, b->ranks, b->bytes};
     return compare(x, y, 3);
 }

@@ -262,44 +262,42 @@ bool measure_same_row(const struct ls_work *a, const struct ls_work *b)
            a->k == b->k && a->bytes == b->bytes;
 }
 
+/* The row in its place of rows[*count], over one of the same thing; both of `bytes`. */
+static int row_put(void **rows, int64_t *count, const void *row, size_t bytes,
+                   int (*compare)(const void *, const void *), struct ls_error *error)
+{
+    int64_t at = 0;
+    char *there = *rows;
+    while (at < *count && compare(there + (size_t)at * bytes, row) < 0)
+        at++;
+    if (at == *count || compare(there + (size_t)at * bytes, row)) {
+        there = realloc(*rows, (size_t)(*count + 1) * bytes);
+        if (!there)
+            return ls_error_set(error, LS_ENOMEM, "no memory for %lld rows", (long long)*count);
+        *rows = there;
+        memmove(there + (size_t)(at + 1) * bytes, there + (size_t)at * bytes,
+                (size_t)((*count)++ - at) * bytes);
+    }
+    memcpy(there + (size_t)at * bytes, row, bytes);
+    return LS_OK;
+}
+
 int ls_measure_add_work(struct ls_cluster *cluster, const struct ls_measured_work *row,
                         struct ls_error *error)
 {
-    int64_t at = 0, count = cluster->works_count;
-    while (at < count && cluster_compare_works(&cluster->works[at], row) < 0)
-        at++;
-    if (at < count && cluster_compare_works(&cluster->works[at], row) == 0) {
-        cluster->works[at] = *row;
-        return LS_OK;
-    }
-    struct ls_measured_work *grown =
-        realloc(cluster->works, (size_t)(count + 1) * sizeof *cluster->works);
-    if (!grown)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %lld rows", (long long)count);
-    cluster->works = grown;
-    memmove(grown + at + 1, grown + at, (size_t)(count - at) * sizeof *grown);
-    grown[at] = *row;
-    cluster->works_count++;
-    return LS_OK;
+    void *rows = cluster->works;
+    int status =
+        row_put(&rows, &cluster->works_count, row, sizeof *row, cluster_compare_works, error);
+    cluster->works = rows;
+    return status;
 }
 
 int ls_measure_add_move(struct ls_cluster *cluster, const struct ls_measured_move *row,
                         struct ls_error *error)
 {
-    int64_t at = 0, count = cluster->moves_count;
-    while (at < count && cluster_compare_moves(&cluster->moves[at], row) < 0)
-        at++;
-    if (at < count && cluster_compare_moves(&cluster->moves[at], row) == 0) {
-        cluster->moves[at] = *row;
-        return LS_OK;
-    }
-    struct ls_measured_move *grown =
-        realloc(cluster->moves, (size_t)(count + 1) * sizeof *cluster->moves);
-    if (!grown)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %lld rows", (long long)count);
-    cluster->moves = grown;
-    memmove(grown + at + 1, grown + at, (size_t)(count - at) * sizeof *grown);
-    grown[at] = *row;
-    cluster->moves_count++;
-    return LS_OK;
+    void *rows = cluster->moves;
+    int status =
+        row_put(&rows, &cluster->moves_count, row, sizeof *row, cluster_compare_moves, error);
+    cluster->moves = rows;
+    return status;
 }
