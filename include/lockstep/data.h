@@ -94,11 +94,9 @@ int64_t ls_tokenizer_vocabulary(const struct ls_tokenizer *tokenizer);
 /* The id that ends a document: <|endoftext|> or <|end_of_text|>, else what eos gives, else </s> or
  * <eos>. -1: none. */
 int32_t ls_tokenizer_eod(const struct ls_tokenizer *tokenizer);
-/* The ids that tokenizer_config.json names as beginning a text, ending one, and filling one up. -1:
- * none. */
+/* The ids that tokenizer_config.json names as beginning a text, and ending one. -1: none. */
 int32_t ls_tokenizer_bos(const struct ls_tokenizer *tokenizer);
 int32_t ls_tokenizer_eos(const struct ls_tokenizer *tokenizer);
-int32_t ls_tokenizer_pad(const struct ls_tokenizer *tokenizer);
 /* The ids around a text, in order: those before it (behind = false), or those behind it. Borrowed.
  */
 const int32_t *ls_tokenizer_around(const struct ls_tokenizer *tokenizer, bool behind, int *count);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -224,4 +225,28 @@ int ls_file_read(const char *path, size_t limit, int code, char **text, size_t *
         *bytes = 0;
     }
     return status;
+}
+
+int ls_file_map(const char *path, int code, struct ls_mapping *map, struct ls_error *error)
+{
+    int fd;
+    int64_t size;
+    *map = (struct ls_mapping){0};
+    int status = ls_file_open(path, 0, code, &fd, &size, error);
+    if (status)
+        return status;
+    void *bytes = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0) : NULL;
+    if (bytes == MAP_FAILED)
+        status = ls_error_errno(error, errno, "%.300s: cannot be mapped", path);
+    else
+        *map = (struct ls_mapping){bytes, (size_t)size};
+    close(fd);
+    return status;
+}
+
+void ls_file_unmap(struct ls_mapping *map)
+{
+    if (map->bytes)
+        munmap((void *)map->bytes, map->count);
+    *map = (struct ls_mapping){0};
 }

@@ -59,9 +59,6 @@ void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33]);
 bool ckpt_state_digest(json_t *object, char text[33]);
 /* The checkpoint that a file as RUN/checkpoints/best names; false where path is no such file. */
 bool ckpt_best_follow(const char *path, char directory[PATH_MAX]);
-/* Joins two names with a slash; LS_EINVAL when that is too long. */
-int ls_path_join(char out[PATH_MAX], const char *directory, const char *name,
-                 struct ls_error *error);
 /* Removes a directory that holds files only; what cannot be removed is an error. An absent one is
  * success. */
 int ckpt_remove_directory(const char *directory, struct ls_error *error);

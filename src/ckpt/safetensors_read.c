@@ -4,35 +4,22 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 int ckpt_map(struct ls_safetensors **out, const char *path, struct ls_error *error)
 {
+    struct ls_mapping map;
     *out = NULL;
-    int fd;
-    int64_t size;
-    int status = ls_file_open(path, 0, LS_EINVAL, &fd, &size, error);
+    int status = ls_file_map(path, LS_EINVAL, &map, error);
     if (status)
         return status;
     struct ls_safetensors *file = calloc(1, sizeof *file);
-    if (!file)
-        status = ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
-    else if (size > 0) {
-        void *bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
-        if (bytes == MAP_FAILED)
-            status = ls_error_errno(error, errno, "%s: cannot map", path);
-        else
-            *file = (struct ls_safetensors){.bytes = bytes, .size = (size_t)size, .mapped = true};
+    if (!file) {
+        ls_file_unmap(&map);
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
     }
-    close(fd);
-    if (status) {
-        free(file);
-        return status;
-    }
+    *file = (struct ls_safetensors){.bytes = map.bytes, .size = map.count, .mapped = true};
     *out = file;
     return LS_OK;
 }
@@ -251,7 +238,7 @@ void ls_safetensors_close(struct ls_safetensors *file)
     if (!file)
         return;
     if (file->mapped)
-        munmap((void *)file->bytes, file->size);
+        ls_file_unmap(&(struct ls_mapping){file->bytes, file->size});
     json_decref(file->header);
     free(file->views);
     free(file->by_name);

@@ -8,20 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-struct mapping {
-    const unsigned char *bytes; /* NULL for an empty file */
-    size_t count;
-};
 struct file {
     char *path;
     enum ls_token_file_kind kind;
     struct data_tokens what;
-    struct mapping map;
+    struct ls_mapping map;
     const unsigned char *tokens; /* inside the mapping */
-    struct mapping mask;         /* empty: all tokens count */
+    struct ls_mapping mask;      /* empty: all tokens count */
     int64_t first;               /* of the stream */
 };
 struct ls_token_store {
@@ -33,32 +28,6 @@ struct ls_token_store {
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
-
-static int map_file(const char *path, struct mapping *map, struct ls_error *error)
-{
-    *map = (struct mapping){0};
-    int fd;
-    int64_t size;
-    int status = ls_file_open(path, 0, LS_EDATA, &fd, &size, error);
-    if (status)
-        return status;
-    if (size > 0) {
-        void *bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
-        if (bytes == MAP_FAILED)
-            status = ls_error_errno(error, errno, "%s: cannot be mapped", path);
-        else
-            *map = (struct mapping){bytes, (size_t)size};
-    }
-    close(fd);
-    return status;
-}
-
-static void unmap(struct mapping *map)
-{
-    if (map->bytes)
-        munmap((void *)map->bytes, map->count);
-    *map = (struct mapping){0};
-}
 
 static bool exists(const char *prefix, const char *suffix)
 {
@@ -75,7 +44,7 @@ static int open_mask(struct file *file, const char *prefix, const struct data_id
     snprintf(path, sizeof path, "%s.mask", prefix);
     if (!exists(prefix, ".mask"))
         return LS_OK;
-    int status = map_file(path, &file->mask, error);
+    int status = ls_file_map(path, LS_EDATA, &file->mask, error);
     return status ? status : data_mask_parse(path, file->mask.bytes, file->mask.count, idx, error);
 }
 
@@ -89,16 +58,16 @@ static int open_megatron(struct file *file, const char *prefix, struct ls_error 
         file->path = NULL;
         return ls_error_set(error, LS_ENOMEM, "no memory to open %s", prefix);
     }
-    struct mapping idx = {0};
-    int status = map_file(file->path, &file->map, error);
+    struct ls_mapping idx = {0};
+    int status = ls_file_map(file->path, LS_EDATA, &file->map, error);
     if (!status)
-        status = map_file(idx_path, &idx, error);
+        status = ls_file_map(idx_path, LS_EDATA, &idx, error);
     if (!status)
         status = data_idx_parse(idx_path, idx.bytes, idx.count, file->path,
                                 (int64_t)file->map.count, &what, error);
     if (!status)
         status = open_mask(file, prefix, &what, error);
-    unmap(&idx);
+    ls_file_unmap(&idx);
     file->what = what.tokens;
     file->tokens = file->map.bytes;
     return status;
@@ -110,7 +79,7 @@ static int open_raw(struct file *file, const char *path, struct ls_error *error)
     file->path = strdup(path);
     if (!file->path)
         return ls_error_set(error, LS_ENOMEM, "no memory to open %s", path);
-    int status = map_file(path, &file->map, error);
+    int status = ls_file_map(path, LS_EDATA, &file->map, error);
     if (!status && file->map.count % 2)
         status = ls_error_set(error, LS_EDATA,
                               "%s: %zu bytes, not a whole number of uint16 tokens: the file is "
@@ -128,7 +97,7 @@ static int open_llmc(struct file *file, const char *path, struct ls_error *error
     if (!file->path)
         return ls_error_set(error, LS_ENOMEM, "no memory to open %s", path);
     bool is_llmc;
-    int status = map_file(path, &file->map, error);
+    int status = ls_file_map(path, LS_EDATA, &file->map, error);
     if (!status)
         status = data_llmc_parse(path, file->map.bytes, (int64_t)file->map.count, &is_llmc,
                                  &file->what, error);
@@ -220,7 +189,7 @@ out:
 static int pack_file(struct ls_token_store *store, const struct file *file, struct ls_error *error)
 {
     char path[PATH_MAX + 8];
-    struct mapping idx;
+    struct ls_mapping idx;
     struct data_idx what;
     if (file->kind != LS_TOKENS_MEGATRON)
         return ls_error_set(error, LS_EDATA,
@@ -228,13 +197,13 @@ static int pack_file(struct ls_token_store *store, const struct file *file, stru
                             "and .idx, as lockstep data prepare writes them",
                             file->path, ls_token_file_kind_name(file->kind));
     snprintf(path, sizeof path, "%.*s.idx", (int)strlen(file->path) - 4, file->path);
-    int status = map_file(path, &idx, error);
+    int status = ls_file_map(path, LS_EDATA, &idx, error);
     if (!status)
         status = data_idx_parse(path, idx.bytes, idx.count, file->path, (int64_t)file->map.count,
                                 &what, error);
     if (!status)
         status = data_packing_add(store->packing, &what, file->first, error);
-    unmap(&idx);
+    ls_file_unmap(&idx);
     return status;
 }
 
@@ -267,8 +236,8 @@ void ls_token_store_close(struct ls_token_store *store)
     if (!store)
         return;
     for (int i = 0; i < store->count; i++) {
-        unmap(&store->files[i].map);
-        unmap(&store->files[i].mask);
+        ls_file_unmap(&store->files[i].map);
+        ls_file_unmap(&store->files[i].mask);
         free(store->files[i].path);
     }
     free(store->files);

@@ -388,11 +388,6 @@ int32_t ls_tokenizer_eos(const struct ls_tokenizer *tokenizer)
     return tokenizer->eos;
 }
 
-int32_t ls_tokenizer_pad(const struct ls_tokenizer *tokenizer)
-{
-    return tokenizer->pad;
-}
-
 int32_t ls_tokenizer_id(const struct ls_tokenizer *tokenizer, const char *token)
 {
     const struct data_added_token *added = data_added_of_text(&tokenizer->added, token);

@@ -1,11 +1,8 @@
 /* llm.c's model_*.bin as a source: GPT-2's weights in float32 (version 3) or bf16 (version 5). */
 #include "interop/llmc_layout.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 const struct llmc_array llmc_arrays[LLMC_ARRAYS] = {
     {"wte.weight", false, 0, LLMC_VOCAB_PADDED, 1},
@@ -27,8 +24,7 @@ const struct llmc_array llmc_arrays[LLMC_ARRAYS] = {
 };
 
 struct llmc {
-    unsigned char *bytes;
-    size_t size;
+    struct ls_mapping map;
     int32_t header[LLMC_HEADER_INTS];
     enum ls_dtype dtype;
     json_t *description; /* as config.json would be */
@@ -52,8 +48,7 @@ static void llmc_close(struct ls_model_source *source)
     struct llmc *l = source->data;
     if (!l)
         return;
-    if (l->bytes)
-        munmap(l->bytes, l->size);
+    ls_file_unmap(&l->map);
     json_decref(l->description);
     free(l);
 }
@@ -61,25 +56,15 @@ static void llmc_close(struct ls_model_source *source)
 static int file_map(struct ls_model_source *source, struct ls_error *error)
 {
     struct llmc *l = source->data;
-    int fd;
-    int64_t size;
-    int status = ls_file_open(source->path, 0, LS_ECKPT, &fd, &size, error);
+    int status = ls_file_map(source->path, LS_ECKPT, &l->map, error);
     if (status)
         return status;
-    if (size < (int64_t)sizeof l->header)
-        status = ls_error_set(error, LS_ECKPT,
-                              "%.300s: %lld bytes long: expected a folder with config.json, or an "
-                              "llm.c model, which begins with %zu bytes",
-                              source->path, (long long)size, sizeof l->header);
-    void *bytes = status ? NULL : mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
-    if (bytes == MAP_FAILED)
-        status = ls_error_errno(error, errno, "%.300s: cannot map", source->path);
-    close(fd);
-    if (status)
-        return status;
-    l->bytes = bytes;
-    l->size = (size_t)size;
-    memcpy(l->header, bytes, sizeof l->header);
+    if (l->map.count < sizeof l->header)
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s: %zu bytes long: expected a folder with config.json, or an "
+                            "llm.c model, which begins with %zu bytes",
+                            source->path, l->map.count, sizeof l->header);
+    memcpy(l->header, l->map.bytes, sizeof l->header);
     return LS_OK;
 }
 
@@ -119,10 +104,10 @@ static int size_check(const struct ls_model_source *source, struct ls_error *err
             return ls_error_set(error, LS_ECKPT, "%.300s: its header says more than 2^64 bytes",
                                 source->path);
     }
-    return expected == l->size
+    return expected == l->map.count
                ? LS_OK
                : ls_error_set(error, LS_ECKPT, "%.300s: %zu bytes long, its header says %zu",
-                              source->path, l->size, expected);
+                              source->path, l->map.count, expected);
 }
 
 static int llmc_open(struct ls_model_source *source, struct ls_error *error)
@@ -184,7 +169,7 @@ static int llmc_locate(const struct ls_model_source *source, const struct ls_par
     for (const struct llmc_array *before = llmc_arrays; before < array; before++)
         offset += llmc_elements(before, l->header) * (before->layers ? source->model.layers : 1);
     offset += ls_max(layer, 0) * llmc_elements(array, l->header);
-    *out = (struct source_view){.data = l->bytes + sizeof l->header +
+    *out = (struct source_view){.data = l->map.bytes + sizeof l->header +
                                         (size_t)offset * ls_dtype_bytes(l->dtype),
                                 .dtype = l->dtype,
                                 .rows = rows_of(array, l->header),
