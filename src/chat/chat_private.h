@@ -342,6 +342,8 @@ void chat_prefix_end(struct chat_run *run, const struct chat_saved *saved, int64
 /* ---- values (template_value.c, template_print.c) -------------------------------------------- */
 
 struct chat_string chat_string_of(const char *text);
+/* What "%.*s" shows of a string. */
+#define CHAT_SHOWN(string) (int)ls_min((int64_t)(string).count, 60), (string).bytes
 static inline struct chat_value chat_text_value(struct chat_string text)
 {
     return (struct chat_value){.kind = CHAT_STRING, .string = text};

@@ -24,8 +24,7 @@ bool chat_needs_string(struct chat_run *run, const struct chat_value *given, con
 {
     bool is = given && given->kind == CHAT_STRING;
     if (!is && given && given->kind == CHAT_UNDEFINED)
-        chat_fail(run, "%s: %.*s is undefined", what, (int)ls_min((int64_t)given->string.count, 60),
-                  given->string.bytes);
+        chat_fail(run, "%s: %.*s is undefined", what, CHAT_SHOWN(given->string));
     else if (!is)
         chat_fail(run, "%s: expected a string%s%s", what, given ? ", not a " : "",
                   given ? chat_kind_name(*given) : "");
@@ -401,8 +400,7 @@ static bool passes(struct chat_run *run, value item, const struct chat_arguments
         rest.value[rest.count++] = arguments->value[i];
     rest.positional = rest.count;
     if (!test)
-        chat_fail(run, "the test \"%.*s\" is not supported", (int)ls_min((int64_t)name.count, 60),
-                  name.bytes);
+        chat_fail(run, "the test \"%.*s\" is not supported", CHAT_SHOWN(name));
     return !run->status && chat_true(chat_builtin_call(run, test, item, &rest));
 }
 
@@ -441,9 +439,7 @@ CHAT_FUNCTION(filter_map)
     if (!name && chat_needs_string(run, filter_name, "map")) {
         filter = chat_filter_find(filter_name->string);
         if (!filter)
-            chat_fail(run, "the filter \"%.*s\" is not supported",
-                      (int)ls_min((int64_t)filter_name->string.count, 60),
-                      filter_name->string.bytes);
+            chat_fail(run, "the filter \"%.*s\" is not supported", CHAT_SHOWN(filter_name->string));
     }
     for (int64_t i = 0; list && i < list->count && !run->status; i++)
         chat_list_add(run, out,
@@ -579,8 +575,7 @@ struct chat_value chat_builtin_call(struct chat_run *run, const struct chat_buil
             known |= chat_string_is(arguments->keyword[i], builtin->parameters[k]);
         if (!known)
             chat_fail(run, "%s: the argument \"%.*s\" is not supported", builtin->name,
-                      (int)ls_min((int64_t)arguments->keyword[i].count, 60),
-                      arguments->keyword[i].bytes);
+                      CHAT_SHOWN(arguments->keyword[i]));
     }
     return run->status ? self : builtin->function(run, self, arguments);
 }
@@ -701,7 +696,6 @@ struct chat_value chat_call_function(struct chat_run *run, struct chat_string na
     if (chat_string_is(name, "strftime_now"))
         chat_fail(run, "strftime_now is not defined, because the text would be another one each "
                        "day: give the template a day (--template-date)");
-    chat_fail(run, "the function \"%.*s\" is not supported", (int)ls_min((int64_t)name.count, 60),
-              name.bytes);
+    chat_fail(run, "the function \"%.*s\" is not supported", CHAT_SHOWN(name));
     return (value){0};
 }

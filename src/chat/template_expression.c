@@ -22,8 +22,7 @@ static struct chat_node *parse_over(struct chat_parser *p, enum chat_node_kind k
 static void fail_at_token(struct chat_parser *p, const char *what)
 {
     const struct chat_token *token = &p->token;
-    chat_parse_fail(p, token->at, "%s \"%.*s\" is not supported", what,
-                    (int)ls_min((int64_t)token->text.count, 60), token->text.bytes);
+    chat_parse_fail(p, token->at, "%s \"%.*s\" is not supported", what, CHAT_SHOWN(token->text));
 }
 
 /* ---- lists ---------------------------------------------------------------------------------- */

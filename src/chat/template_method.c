@@ -283,18 +283,16 @@ bool chat_method_known(struct chat_string name)
 struct chat_value chat_call_method(struct chat_run *run, struct chat_value self,
                                    struct chat_string name, const struct chat_arguments *arguments)
 {
-    const int shown = (int)ls_min((int64_t)name.count, 60);
     for (int i = 0; i < METHODS && !run->status; i++) {
         if (methods[i].of != self.kind || !chat_string_is(name, methods[i].name))
             continue;
         if (arguments->count <= methods[i].most)
             return methods[i].function(run, self, arguments);
-        chat_fail(run, "%.*s takes %d arguments at most", shown, name.bytes, methods[i].most);
+        chat_fail(run, "%.*s takes %d arguments at most", CHAT_SHOWN(name), methods[i].most);
     }
     if (self.kind == CHAT_UNDEFINED)
-        chat_fail(run, "%.*s is undefined, so it has no %.*s()",
-                  (int)ls_min((int64_t)self.string.count, 60), self.string.bytes, shown,
-                  name.bytes);
-    chat_fail(run, "a %s has no %.*s()", chat_kind_name(self), shown, name.bytes);
+        chat_fail(run, "%.*s is undefined, so it has no %.*s()", CHAT_SHOWN(self.string),
+                  CHAT_SHOWN(name));
+    chat_fail(run, "a %s has no %.*s()", chat_kind_name(self), CHAT_SHOWN(name));
     return self;
 }

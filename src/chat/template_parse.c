@@ -182,7 +182,7 @@ static void parameter_check(struct chat_parser *p, const struct chat_node *node,
     for (const struct chat_node *each = node->second; each; each = each->next) {
         if (each->text.count == name.count && !memcmp(each->text.bytes, name.bytes, name.count))
             chat_parse_fail(p, parameter->at, "the parameter \"%.*s\" already exists",
-                            (int)ls_min((int64_t)name.count, 60), name.bytes);
+                            CHAT_SHOWN(name));
         if (each->first && !parameter->first)
             chat_parse_fail(p, parameter->at,
                             "a parameter without a default behind one with a default");
@@ -270,7 +270,7 @@ static struct chat_node *parse_statement(struct chat_parser *p)
         chat_parse_fail(p, at,
                         "the tag \"%.*s\" is not supported: expected if, for, set, macro, "
                         "generation, break or continue",
-                        (int)ls_min((int64_t)p->token.text.count, 60), p->token.text.bytes);
+                        CHAT_SHOWN(p->token.text));
     else
         chat_token_expect(p, CHAT_WORD, NULL);
     return NULL;

@@ -136,8 +136,7 @@ static void set_attribute(struct chat_run *run, const struct chat_node *node,
     if (space.kind == CHAT_DICT && space.dict->changes)
         chat_dict_set(run, space.dict, chat_text_value(node->text), value);
     else
-        chat_fail(run, "%.*s is no namespace: its attributes cannot be set",
-                  (int)ls_min((int64_t)name.text.count, 60), name.text.bytes);
+        chat_fail(run, "%.*s is no namespace: its attributes cannot be set", CHAT_SHOWN(name.text));
 }
 
 /* What a block prints, as a value. */
@@ -210,7 +209,7 @@ static void parameters_set(struct chat_run *run, const struct chat_node *macro,
     }
     if (taken < arguments->count)
         chat_fail(run, "the macro %.*s has no place for one of its %d arguments",
-                  (int)ls_min((int64_t)macro->text.count, 60), macro->text.bytes, arguments->count);
+                  CHAT_SHOWN(macro->text), arguments->count);
 }
 
 struct chat_value chat_macro_call(struct chat_run *run, const struct chat_node *macro,

@@ -415,8 +415,7 @@ struct chat_value chat_attribute(struct chat_run *run, const struct chat_value *
     if (from->kind == CHAT_LOOP)
         return loop_member(run, from->loop, name);
     if (from->kind == CHAT_MACRO_VALUE)
-        chat_fail(run, "the attribute \"%.*s\" of a macro is not supported",
-                  (int)ls_min((int64_t)name.count, 60), name.bytes);
+        chat_fail(run, "the attribute \"%.*s\" of a macro is not supported", CHAT_SHOWN(name));
     return chat_item(run, *from, chat_text_value(name));
 }
 
@@ -435,7 +434,7 @@ struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct
         return loop_member(run, from.loop, key.string);
     if (from.kind == CHAT_UNDEFINED)
         chat_fail(run, "%.*s is undefined: expected a mapping or a list there",
-                  (int)ls_min((int64_t)from.string.count, 60), from.string.bytes);
+                  CHAT_SHOWN(from.string));
     bool numbered =
         from.kind == CHAT_STRING || (from.kind == CHAT_LIST && from.list->listing <= CHAT_TUPLE);
     const struct chat_list *list = numbered && whole(key) ? chat_items(run, from) : NULL;
@@ -601,8 +600,7 @@ struct chat_value chat_binary(struct chat_run *run, enum chat_op op, struct chat
                                        : b.kind == CHAT_UNDEFINED ? &b
                                                                   : NULL;
     if (missing)
-        chat_fail(run, "%.*s is undefined", (int)ls_min((int64_t)missing->string.count, 60),
-                  missing->string.bytes);
+        chat_fail(run, "%.*s is undefined", CHAT_SHOWN(missing->string));
     chat_fail(run, "%s cannot be used between two values, %s and %s", signs[op], chat_kind_name(a),
               chat_kind_name(b));
     return (struct chat_value){0};

@@ -2,6 +2,8 @@
  * before the run than a key that silently does nothing. */
 #include "config/config_private.h"
 
+#include <lockstep/base/key.h>
+
 #include <string.h>
 
 #define REJECT(name, ...) ls_config_reject(config, LS_ECONFIG, name, error, __VA_ARGS__)
@@ -245,13 +247,12 @@ static int resolve_model(struct ls_config *config, int64_t tokenizer_vocab, stru
 /* ---- keys that belong to one choice ---------------------------------------------------------- */
 
 /* The key must have its default, since `because` makes it meaningless. */
-static int refuse_unused(const struct ls_config *config, const char *name, const char *because,
-                         struct ls_error *error)
+static int refuse_unused(const struct ls_config *config, const struct ls_config_key *key,
+                         const char *because, struct ls_error *error)
 {
-    const struct ls_config_key *key = ls_config_key_of(name);
     if (config_is_initial(config, key))
         return LS_OK;
-    return REJECT(name, "has no meaning with %s: remove it (its default is %s)", because,
+    return REJECT(key->name, "has no meaning with %s: remove it (its default is %s)", because,
                   key->initial);
 }
 
@@ -265,44 +266,36 @@ static int refuse_other_families(const struct ls_config *config, struct ls_error
     snprintf(because, sizeof because, "model.arch = %s", ls_arch_name(arch));
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name && !status; key++)
         if (!strncmp(key->name, "model.", prefix) && !ls_family_reads(arch, key->name + prefix))
-            status = refuse_unused(config, key->name, because, error);
+            status = refuse_unused(config, key, because, error);
     return status;
 }
 
 static int refuse_meaningless(const struct ls_config *config, struct ls_error *error)
 {
-    static const char *const momentum[] = {"optim.momentum", "optim.nesterov", NULL};
-    static const char *const moments[] = {"optim.beta1", "optim.beta2", "optim.epsilon", NULL};
-    static const char *const kept[] = {"optim.moments", NULL};
-    static const char *const muon[] = {"optim.ns_steps", "optim.muon_scale", "optim.adamw_lr",
-                                       NULL};
-    static const char *const epsilon[] = {"optim.epsilon", NULL};
-    static const char *const decay[] = {"optim.decay_steps", "optim.min_ratio", NULL};
-    static const char *const cooldown[] = {"optim.cooldown_steps", NULL};
-    static const char *const adapters[] = {"lora.alpha", "lora.targets", NULL};
-    static const char *const frozen[] = {"train.frozen", NULL};
     const struct ls_config_optim *optim = &config->optim;
     bool decays = optim->schedule != LS_LR_CONSTANT && optim->schedule != LS_LR_INVERSE_SQRT;
+    const char *momentum = "optim.momentum|optim.nesterov";
     const struct {
         bool applies;
-        const char *const *names;
-        const char *because;
+        const char *names, *because;
     } rules[] = {
-        {optim->name != LS_MUON, muon, "an optim.name other than muon"},
+        {optim->name != LS_MUON, "optim.ns_steps|optim.muon_scale|optim.adamw_lr",
+         "an optim.name other than muon"},
         {optim->name == LS_ADAMW, momentum, "optim.name = adamw"},
         {optim->name == LS_LION, momentum, "optim.name = lion"},
-        {optim->name == LS_SGD, moments, "optim.name = sgd"},
-        {optim->name == LS_SGD && optim->momentum == 0, kept, "optim.momentum = 0"},
-        {optim->name == LS_LION, epsilon, "optim.name = lion"},
-        {!decays, decay, "optim.schedule = constant or inverse_sqrt"},
-        {optim->schedule != LS_LR_WSD, cooldown, "an optim.schedule other than wsd"},
-        {config->lora.rank == 0, adapters, "lora.rank = 0"},
-        {config->lora.rank > 0, frozen, "lora.rank above 0, which freezes the whole model"},
+        {optim->name == LS_SGD, "optim.beta1|optim.beta2|optim.epsilon", "optim.name = sgd"},
+        {optim->name == LS_SGD && optim->momentum == 0, "optim.moments", "optim.momentum = 0"},
+        {optim->name == LS_LION, "optim.epsilon", "optim.name = lion"},
+        {!decays, "optim.decay_steps|optim.min_ratio", "optim.schedule = constant or inverse_sqrt"},
+        {optim->schedule != LS_LR_WSD, "optim.cooldown_steps", "an optim.schedule other than wsd"},
+        {config->lora.rank == 0, "lora.alpha|lora.targets", "lora.rank = 0"},
+        {config->lora.rank > 0, "train.frozen", "lora.rank above 0, which freezes the whole model"},
     };
     int status = refuse_other_families(config, error);
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
-        for (const char *const *name = rules[i].names; rules[i].applies && *name && !status; name++)
-            status = refuse_unused(config, *name, rules[i].because, error);
+        for (const struct ls_config_key *key = ls_config_keys(NULL); key->name && !status; key++)
+            if (rules[i].applies && ls_word_among(rules[i].names, key->name))
+                status = refuse_unused(config, key, rules[i].because, error);
     return status;
 }
 
