@@ -121,9 +121,10 @@ struct ls_preset {
 struct ls_hf_key {
     const char *name; /* "n_embd"; "": the file has no such key, and our default applies */
     const char *key;  /* of the configuration's group `model`, "channels"; NULL: none */
-    /* Value if the key is absent (or null), as JSON. NULL: it must be there. "": our
-     * default. With key NULL it is the only value that a model may have, or with ""
-     * any: then the key has no effect, and name may be several with | between. A list stands for one value a layer, again and again. */
+    /* Value if the key is absent (or null), as JSON. NULL: it must be there. "": our default. With
+     * key NULL it is the only value that a model may have, or with "" any: then the key has no
+     * effect, and name may be several with | between. A list stands for one value a layer, again
+     * and again. */
     const char *absent;
     /* "gelu_new=gelu_tanh gelu=gelu_erf": values there and here. "null=0 *": null is a value too,
      * and what has no word is equal. NULL: all are equal. */
