@@ -61,13 +61,6 @@ enum { LS_SERIES_MAX = 32 };
 int ls_series_read(struct ls_series *series, const char *path, const char *x_key,
                    const char *const *y_keys, int count, struct ls_error *error);
 void ls_series_release(struct ls_series *series);
-/* Calls visit for each record of path that has the integer field number_key, in the file's order,
- * with the strings under keys[count] (NULL where a record has none; borrowed until visit returns).
- * Torn lines and errors as above. */
-enum { LS_JSONL_STRINGS_MAX = 8 };
-int ls_jsonl_read(const char *path, const char *number_key, const char *const *keys, int count,
-                  void (*visit)(void *user, int64_t number, const char *const *strings), void *user,
-                  struct ls_error *error);
 
 /* A whole record, while ls_jsonl_each shows it. */
 struct ls_record;

@@ -83,7 +83,7 @@ struct report_text report_time(double time)
 
 /* ---- speed ----------------------------------------------------------------------------------- */
 
-const double report_percentiles[REPORT_PERCENTILES] = {0, 0.05, 0.25, 0.5, 0.75, 0.95, 1};
+static const double percentiles[REPORT_PERCENTILES] = {0, 0.05, 0.25, 0.5, 0.75, 0.95, 1};
 
 static int by_value(const void *a, const void *b)
 {
@@ -129,7 +129,7 @@ int report_speed_of(const struct report_run *run, struct report_speed *speed,
     qsort(step, (size_t)steps, sizeof *step, by_value);
     qsort(rate, (size_t)rates, sizeof *rate, by_value);
     for (int i = 0; i < REPORT_PERCENTILES; i++)
-        speed->percentile[i] = value_at(step, steps, report_percentiles[i]);
+        speed->percentile[i] = value_at(step, steps, percentiles[i]);
     speed->mean_s = run->steps > 0 ? run->steps_s / (double)run->steps : (double)NAN;
     speed->tokens_per_s_median = value_at(rate, rates, 0.5);
     speed->tokens_per_s_mean = all_s > 0 ? tokens / all_s : (double)NAN;

@@ -87,7 +87,6 @@ struct report_run {
     bool torn;
     bool has_parts; /* some step has them */
     struct report_list evals, events, checkpoints;
-    int64_t events_of[EVENT_KINDS];
     int64_t starts;
 
     /* Of the newest start, and of the end. */
@@ -125,14 +124,13 @@ static inline const struct report_checkpoint *report_checkpoint(const struct rep
 }
 
 /* Figures of the steps. */
+enum { REPORT_PERCENTILES = 7 }; /* fastest, 5th, 25th, median, 75th, 95th, slowest */
 struct report_speed {
-    double percentile[7]; /* of step_s: the shares of report_percentiles */
+    double percentile[REPORT_PERCENTILES]; /* of step_s */
     double mean_s;
     double tokens_per_s_median, tokens_per_s_mean;
     double peak_share_mean, peak_share_best; /* NaN where it was not measured */
 };
-enum { REPORT_PERCENTILES = 7 };
-extern const double report_percentiles[REPORT_PERCENTILES];
 int report_speed_of(const struct report_run *run, struct report_speed *speed,
                     struct ls_error *error);
 

@@ -31,14 +31,8 @@ static void *list_add(struct report_list *list, size_t bytes)
                     (char *)list->items + (size_t)(2 * i + 1) * bytes, bytes);
         list->count = LIST_MAX / 2;
     }
-    if (list->count == list->room) {
-        int64_t room = ls_max(2 * list->room, 64);
-        void *grown = realloc(list->items, (size_t)room * bytes);
-        if (!grown)
-            return NULL;
-        list->items = grown;
-        list->room = room;
-    }
+    if (!ls_list_grow(&list->items, list->count, &list->room, bytes))
+        return NULL;
     return memset((char *)list->items + (size_t)list->count++ * bytes, 0, bytes);
 }
 
@@ -98,14 +92,8 @@ static bool point_add(struct report_run *run, const struct report_point *point)
         run->count /= 2;
         run->width *= 2;
     }
-    if (run->count == run->room) {
-        int64_t room = ls_max(2 * run->room, 1024);
-        void *grown = realloc(run->points, (size_t)room * sizeof *run->points);
-        if (!grown)
-            return false;
-        run->points = grown;
-        run->room = room;
-    }
+    if (!ls_list_grow(&run->points, run->count, &run->room, sizeof *run->points))
+        return false;
     run->points[run->count++] = *point;
     return true;
 }
@@ -144,7 +132,6 @@ static void event_add(struct reading *reading, const struct ls_record *record,
     struct report_list *list = &reading->run->events;
     events_thin(list);
     struct report_event *event = list_add(list, sizeof *event);
-    reading->run->events_of[kind]++;
     if (!event) {
         reading->no_memory = true;
         return;

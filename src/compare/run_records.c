@@ -4,6 +4,7 @@
 #include <lockstep/config/inputs.h>
 #include <lockstep/trace.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,27 +21,24 @@ struct collector {
 static struct ls_recorded_step *step_add(struct collector *c, int64_t step)
 {
     struct ls_run_record *record = c->record;
-    if (record->count == c->room) {
-        int64_t room = ls_max(2 * c->room, 256);
-        void *grown = realloc(record->steps, (size_t)room * sizeof *record->steps);
-        if (!grown) {
-            c->no_memory = true;
-            return NULL;
-        }
-        record->steps = grown;
-        c->room = room;
+    if (!ls_list_grow(&record->steps, record->count, &c->room, sizeof *record->steps)) {
+        c->no_memory = true;
+        return NULL;
     }
     struct ls_recorded_step *added = &record->steps[record->count++];
     *added = (struct ls_recorded_step){.step = step};
     return added;
 }
 
-static void metrics_visit(void *user, int64_t step, const char *const *strings)
+static void metrics_visit(void *user, const struct ls_record *record)
 {
-    const char *loss_bits = strings[0], *hash = strings[1];
-    if (!loss_bits && !hash)
+    const char *loss_bits = ls_record_text(record, "loss_bits");
+    const char *hash = ls_record_text(record, "hash");
+    double step;
+    ls_record_number(record, "step", &step);
+    if (isnan(step) || (!loss_bits && !hash))
         return;
-    struct ls_recorded_step *added = step_add(user, step);
+    struct ls_recorded_step *added = step_add(user, (int64_t)step);
     if (!added)
         return;
     added->has_loss = loss_bits != NULL;
@@ -96,10 +94,10 @@ static void steps_merge(struct ls_run_record *record)
 int ls_run_record_read(struct ls_run_record *record, const char *run_directory,
                        struct ls_error *error)
 {
-    static const char *const keys[] = {"loss_bits", "hash"};
     char path[PATH_MAX + 32];
     struct collector collector = {.record = record};
     struct ls_tokenizer *tokenizer;
+    bool torn;
     if (strlen(run_directory) >= sizeof record->directory - 64)
         return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run_directory);
     int status = ls_checkpoint_run(run_directory, record->directory, error);
@@ -109,7 +107,7 @@ int ls_run_record_read(struct ls_run_record *record, const char *run_directory,
     ls_tokenizer_free(tokenizer);
     snprintf(path, sizeof path, "%s/metrics.jsonl", record->directory);
     if (!status)
-        status = ls_jsonl_read(path, "step", keys, 2, metrics_visit, &collector, error);
+        status = ls_jsonl_each(path, metrics_visit, &collector, &torn, error);
     if (!status)
         status = ls_checkpoint_list(record->directory, checkpoint_visit, &collector, error);
     if (!status && collector.no_memory)

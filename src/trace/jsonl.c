@@ -12,7 +12,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RECORD_BYTES_MAX = 1 << 16 };
@@ -132,36 +131,32 @@ int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error)
 
 /* ---- reading back ---- */
 
-static int open_records(FILE **file, const char *path, struct ls_error *error)
-{
-    int fd;
-    int64_t size;
-    int status = ls_file_open(path, 0, LS_EDATA, &fd, &size, error);
-    if (status)
-        return status;
-    *file = fdopen(fd, "r");
-    if (*file)
-        return LS_OK;
-    close(fd);
-    return ls_error_set(error, LS_ENOMEM, "%s: no memory to read it", path);
-}
-
-/* Calls visit with each record and where its line begins; a result other than 0 ends the walk. A
- * torn last line is no record. *end is where the walk stopped: the line that was not accepted, or
- * the end of the last whole line. */
-static int walk(FILE *in, const char *path, int (*visit)(void *user, const json_t *record),
-                void *user, int64_t *end, struct ls_error *error)
+/* Calls visit with each record of the file; a result other than 0 ends the walk. *end is where it
+ * stopped: the line that was not accepted, or the end of the last whole line. *torn: a last line
+ * that is not whole was left out. */
+static int walk(const char *path, int (*visit)(void *user, const json_t *record), void *user,
+                int64_t *end, bool *torn, struct ls_error *error)
 {
     enum { MB = 1000000 };
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length;
-    struct stat file;
-    int64_t all = fstat(fileno(in), &file) ? 1 : (file.st_size + MB - 1) / MB;
-    int status = LS_OK;
+    int fd;
+    int64_t size;
     *end = 0;
+    *torn = false;
+    int status = ls_file_open(path, 0, LS_EDATA, &fd, &size, error);
+    if (status)
+        return status;
+    FILE *in = fdopen(fd, "r");
+    if (!in) {
+        close(fd);
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory to read it", path);
+    }
+    int64_t all = ls_ceil_div(size, MB);
     for (int64_t number = 1; !status && (length = getline(&line, &capacity, in)) > 0; number++) {
-        if (line[length - 1] != '\n')
+        *torn = line[length - 1] != '\n';
+        if (*torn)
             break;
         json_error_t where;
         json_t *record = ls_json_load(line, (size_t)length, 0, &where);
@@ -182,6 +177,7 @@ static int walk(FILE *in, const char *path, int (*visit)(void *user, const json_
     free(line);
     if (!status && ferror(in))
         status = ls_error_errno(error, EIO, "%s: cannot read", path);
+    fclose(in);
     return status;
 }
 
@@ -200,133 +196,15 @@ static int is_after(void *user, const json_t *record)
 int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
                             struct ls_error *error)
 {
-    FILE *file;
     int64_t end;
+    bool torn;
     if (access(path, F_OK) != 0 && errno == ENOENT)
         return LS_OK;
-    int status = open_records(&file, path, error);
-    if (status)
-        return status;
-    status = walk(file, path, is_after, &(struct bound){key, value}, &end, error);
+    int status = walk(path, is_after, &(struct bound){key, value}, &end, &torn, error);
     if (!status && truncate(path, end))
         status = ls_error_errno(error, errno, "%s: cannot truncate", path);
-    fclose(file);
     return status;
 }
-
-struct collector {
-    struct ls_series *series;
-    const char *x_key;
-    const char *const *y_keys;
-    int count;
-    size_t capacity[LS_SERIES_MAX];
-    bool no_memory;
-};
-
-static bool series_add(struct ls_series *series, size_t *room, double x, double y)
-{
-    if (series->count == *room) {
-        size_t capacity = *room ? 2 * *room : 1024;
-        double *grown_x = realloc(series->x, capacity * sizeof *grown_x);
-        series->x = grown_x ? grown_x : series->x;
-        double *grown_y = realloc(series->y, capacity * sizeof *grown_y);
-        series->y = grown_y ? grown_y : series->y;
-        if (!grown_x || !grown_y)
-            return false;
-        *room = capacity;
-    }
-    series->x[series->count] = x;
-    series->y[series->count++] = y;
-    return true;
-}
-
-static int collect(void *user, const json_t *record)
-{
-    struct collector *collector = user;
-    const json_t *x_field = json_object_get(record, collector->x_key);
-    if (!json_is_number(x_field))
-        return 0;
-    double x = json_number_value(x_field);
-    for (int i = 0; i < collector->count && !collector->no_memory; i++) {
-        struct ls_series *series = &collector->series[i];
-        const json_t *y = json_object_get(record, collector->y_keys[i]);
-        while (series->count &&
-               (series->x[series->count - 1] > x || (y && series->x[series->count - 1] == x)))
-            series->count--;
-        if (y)
-            collector->no_memory =
-                !series_add(series, &collector->capacity[i], x,
-                            json_is_number(y) ? json_number_value(y) : (double)NAN);
-    }
-    return collector->no_memory;
-}
-
-int ls_series_read(struct ls_series *series, const char *path, const char *x_key,
-                   const char *const *y_keys, int count, struct ls_error *error)
-{
-    LS_ASSERT(count <= LS_SERIES_MAX);
-    struct collector collector = {series, x_key, y_keys, count, {0}, false};
-    for (int i = 0; i < count; i++)
-        series[i] = (struct ls_series){0};
-    FILE *file;
-    int64_t end;
-    int status = open_records(&file, path, error);
-    if (status)
-        return status;
-    status = walk(file, path, collect, &collector, &end, error);
-    fclose(file);
-    if (!status && collector.no_memory)
-        status = ls_error_set(error, LS_ENOMEM, "%s: no memory for its points", path);
-    for (int i = 0; i < count && status; i++)
-        ls_series_release(&series[i]);
-    return status;
-}
-
-struct reader {
-    const char *number_key;
-    const char *const *keys;
-    int count;
-    void (*visit)(void *user, int64_t number, const char *const *strings);
-    void *user;
-};
-
-static int read_one(void *user, const json_t *record)
-{
-    const struct reader *reader = user;
-    const json_t *number = json_object_get(record, reader->number_key);
-    const char *strings[LS_JSONL_STRINGS_MAX];
-    if (!json_is_integer(number))
-        return 0;
-    for (int i = 0; i < reader->count; i++)
-        strings[i] = json_string_value(json_object_get(record, reader->keys[i]));
-    reader->visit(reader->user, json_integer_value(number), strings);
-    return 0;
-}
-
-int ls_jsonl_read(const char *path, const char *number_key, const char *const *keys, int count,
-                  void (*visit)(void *user, int64_t number, const char *const *strings), void *user,
-                  struct ls_error *error)
-{
-    LS_ASSERT(count <= LS_JSONL_STRINGS_MAX);
-    struct reader reader = {number_key, keys, count, visit, user};
-    FILE *file;
-    int64_t end;
-    int status = open_records(&file, path, error);
-    if (status)
-        return status;
-    status = walk(file, path, read_one, &reader, &end, error);
-    fclose(file);
-    return status;
-}
-
-void ls_series_release(struct ls_series *series)
-{
-    free(series->x);
-    free(series->y);
-    *series = (struct ls_series){0};
-}
-
-/* ---- whole records ---- */
 
 struct shower {
     void (*visit)(void *user, const struct ls_record *record);
@@ -355,15 +233,73 @@ const char *ls_record_text(const struct ls_record *record, const char *key)
 int ls_jsonl_each(const char *path, void (*visit)(void *user, const struct ls_record *record),
                   void *user, bool *torn, struct ls_error *error)
 {
-    struct shower shower = {visit, user};
-    *torn = false;
-    FILE *file;
     int64_t end;
-    int status = open_records(&file, path, error);
-    if (status)
-        return status;
-    status = walk(file, path, show_one, &shower, &end, error);
-    *torn = !status && ftello(file) > end;
-    fclose(file);
+    return walk(path, show_one, &(struct shower){visit, user}, &end, torn, error);
+}
+
+/* ---- series ---- */
+
+struct collector {
+    struct ls_series *series;
+    const char *x_key;
+    const char *const *y_keys;
+    int count;
+    size_t capacity[LS_SERIES_MAX];
+    bool no_memory;
+};
+
+static bool series_add(struct ls_series *series, size_t *room, double x, double y)
+{
+    if (series->count == *room) {
+        size_t capacity = *room ? 2 * *room : 1024;
+        double *grown_x = realloc(series->x, capacity * sizeof *grown_x);
+        series->x = grown_x ? grown_x : series->x;
+        double *grown_y = realloc(series->y, capacity * sizeof *grown_y);
+        series->y = grown_y ? grown_y : series->y;
+        if (!grown_x || !grown_y)
+            return false;
+        *room = capacity;
+    }
+    series->x[series->count] = x;
+    series->y[series->count++] = y;
+    return true;
+}
+
+static void collect(void *user, const struct ls_record *record)
+{
+    struct collector *collector = user;
+    double x, y;
+    ls_record_number(record, collector->x_key, &x);
+    for (int i = 0; i < collector->count && !collector->no_memory && !isnan(x); i++) {
+        struct ls_series *series = &collector->series[i];
+        bool has = ls_record_number(record, collector->y_keys[i], &y);
+        while (series->count &&
+               (series->x[series->count - 1] > x || (has && series->x[series->count - 1] == x)))
+            series->count--;
+        if (has)
+            collector->no_memory = !series_add(series, &collector->capacity[i], x, y);
+    }
+}
+
+int ls_series_read(struct ls_series *series, const char *path, const char *x_key,
+                   const char *const *y_keys, int count, struct ls_error *error)
+{
+    LS_ASSERT(count <= LS_SERIES_MAX);
+    struct collector collector = {series, x_key, y_keys, count, {0}, false};
+    bool torn;
+    for (int i = 0; i < count; i++)
+        series[i] = (struct ls_series){0};
+    int status = ls_jsonl_each(path, collect, &collector, &torn, error);
+    if (!status && collector.no_memory)
+        status = ls_error_set(error, LS_ENOMEM, "%s: no memory for its points", path);
+    for (int i = 0; i < count && status; i++)
+        ls_series_release(&series[i]);
     return status;
+}
+
+void ls_series_release(struct ls_series *series)
+{
+    free(series->x);
+    free(series->y);
+    *series = (struct ls_series){0};
 }

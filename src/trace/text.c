@@ -2,6 +2,8 @@
  * */
 #include "trace/text.h"
 
+#include <lockstep/base.h>
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -49,27 +51,6 @@ void trace_text_number(struct trace_text *text, double value, int digits)
     trace_text_put(text, number);
 }
 
-/* Length of the UTF-8 sequence at s, 0 where there is none (Unicode 15, table 3-7: no overlong
- * forms, no surrogates, nothing past U+10FFFF). */
-static size_t utf8_length(const unsigned char *s)
-{
-    if (s[0] < 0x80)
-        return 1;
-    size_t length = s[0] >= 0xc2 && s[0] <= 0xdf   ? 2
-                    : s[0] >= 0xe0 && s[0] <= 0xef ? 3
-                    : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
-                                                   : 0;
-    unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
-    unsigned char high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
-    for (size_t i = 1; i < length; i++) {
-        if (s[i] < low || s[i] > high)
-            return 0;
-        low = 0x80;
-        high = 0xbf;
-    }
-    return length;
-}
-
 static const char *xml_escape(unsigned char c, char scratch[8]);
 
 /* Appends string, with the characters below 0x80 as escape() spells them: NULL means as they are.
@@ -77,9 +58,9 @@ static const char *xml_escape(unsigned char c, char scratch[8]);
 static void put_escaped(struct trace_text *text, const char *string,
                         const char *(*escape)(unsigned char c, char scratch[8]))
 {
-    const unsigned char *s = (const unsigned char *)string;
+    const unsigned char *s = (const unsigned char *)string, *end = s + strlen(string);
     while (*s) {
-        size_t length = utf8_length(s);
+        size_t length = ls_utf8_character((const char *)s, (size_t)(end - s));
         /* U+FFFE and U+FFFF are characters, though none of XML's. */
         bool barred =
             length == 3 && s[0] == 0xef && s[1] == 0xbf && s[2] >= 0xbe && escape == xml_escape;
