@@ -40,18 +40,6 @@ double ls_bubble_share(enum ls_schedule_kind kind, int64_t ranks, int64_t chunks
            ls_pipeline_seconds(kind, ranks, chunks, micro_batches, times);
 }
 
-double ls_pipeline_efficiency(int64_t ranks, int64_t micro_batches)
-{
-    return (double)micro_batches / (double)(micro_batches + ranks - 1);
-}
-
-int64_t ls_micro_batches_for(int64_t ranks, double efficiency)
-{
-    /* The quotient may be a hair above a whole number that is enough. */
-    double needed = (double)(ranks - 1) * efficiency / (1 - efficiency);
-    return ls_max(1, (int64_t)ceil(needed * (1 - 1e-12)));
-}
-
 /* ---- collectives ----------------------------------------------------------------------------- */
 
 double ls_ring_seconds(int64_t ranks, double bytes, double latency_s, double bytes_per_s,
@@ -85,38 +73,6 @@ double ls_zero_state_bytes(int stage, int64_t ranks)
 double ls_zero_sent_elements(int stage, int64_t ranks)
 {
     return (stage == 3 ? 3 : 2) * (double)(ranks - 1) / (double)ranks;
-}
-
-double ls_book_activation_bytes(const struct ls_book_layer *layer)
-{
-    double sbh = layer->sequence * layer->batch * layer->channels, t = (double)layer->tp;
-    double attention =
-        layer->recompute == LS_BOOK_KEEP ? 5 * layer->heads * layer->sequence / layer->channels : 0;
-    if (layer->recompute == LS_BOOK_FULL)
-        return 2 * sbh;
-    return sbh * ((layer->sequence_parallel ? 10 / t : 10) + (24 + attention) / t);
-}
-
-/* ---- operations ------------------------------------------------------------------------------ */
-
-double ls_palm_flops_per_token(double parameters, double layers, double heads, double head_dim,
-                               double tokens)
-{
-    return 6 * parameters + 12 * layers * heads * head_dim * tokens;
-}
-
-double ls_megatron_flops(double sequences, double tokens, double layers, double channels,
-                         double vocabulary, bool recompute)
-{
-    double passes = recompute ? 4 : 3; /* forward is one, backward two */
-    double layer = 24 * channels * channels + 4 * tokens * channels;
-    return sequences * tokens * (passes * layers * layer + 6 * channels * vocabulary);
-}
-
-double ls_flops_utilization(double tokens_per_s, double flops_per_token, double accelerators,
-                            double peak)
-{
-    return tokens_per_s * flops_per_token / (accelerators * peak);
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */

@@ -8,15 +8,16 @@
  *                 computing capabilities"
  *   Young         Young 1974, "A first order approximation to the optimum checkpoint interval"
  *   Daly          Daly 2006, "A higher order estimate of the optimum checkpoint interval for
- * restart dumps" Thakur        Thakur, Rabenseifner, Gropp 2005, "Optimization of collective
- * communication operations in MPICH" Sanders       Sanders, Speck, Traeff 2009, "Two-tree
- * algorithms for full bandwidth broadcast, reduction and scan" GPipe         Huang et al. 2019 ZeRO
- * Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models"
+ *                 restart dumps"
+ *   Thakur        Thakur, Rabenseifner, Gropp 2005, "Optimization of collective communication
+ *                 operations in MPICH"
+ *   Sanders       Sanders, Speck, Traeff 2009, "Two-tree algorithms for full bandwidth broadcast,
+ *                 reduction and scan"
+ *   GPipe         Huang et al. 2019
+ *   ZeRO          Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion
+ *                 parameter models"
  *   Narayanan     Narayanan et al. 2021, "Efficient large-scale language model training on GPU
  *                 clusters using Megatron-LM"
- *   PaLM          Chowdhery et al. 2022, "PaLM: scaling language modeling with Pathways"
- *   Korthikanti   Korthikanti et al. 2022, "Reducing activation recomputation in large transformer
- *                 models"
  *   Qi            Qi et al. 2023, "Zero bubble pipeline parallelism"
  */
 #ifndef LOCKSTEP_PLANNER_CLOSED_FORMS_H
@@ -56,12 +57,6 @@ double ls_pipeline_seconds(enum ls_schedule_kind kind, int64_t ranks, int64_t ch
  * W take equally long. */
 double ls_bubble_share(enum ls_schedule_kind kind, int64_t ranks, int64_t chunks,
                        int64_t micro_batches, struct ls_pass_times times);
-/* 1 - the share of gpipe and 1f1b: m / (m + p - 1). 16 micro-batches on 4 stages: 84.2 %. */
-double ls_pipeline_efficiency(int64_t ranks, int64_t micro_batches);
-/* The fewest micro-batches with which it is at least so much, in [0, 1):
- * ceil((p - 1) efficiency / (1 - efficiency)), at least 1. */
-int64_t ls_micro_batches_for(int64_t ranks, double efficiency);
-
 /* ---- collectives ------------------------------------------------------------------------------
  *
  * n ranks, S bytes in all, latency a, b bytes a second of each rank, each way. 0 of one rank. */
@@ -85,41 +80,6 @@ double ls_zero_state_bytes(int stage, int64_t ranks);
 /* Elements that a rank sends a step for each parameter: 2 (n - 1) / n, and of stage 3
  * 3 (n - 1) / n. ZeRO section 7. */
 double ls_zero_sent_elements(int stage, int64_t ranks);
-
-enum ls_book_recompute { LS_BOOK_KEEP, LS_BOOK_SELECTIVE, LS_BOOK_FULL };
-struct ls_book_layer {
-    double sequence, batch, channels, heads; /* s, b (sequences of a micro-batch), h, a */
-    int64_t tp;                              /* t */
-    bool sequence_parallel;
-    enum ls_book_recompute recompute;
-};
-/* Bytes of activations that a rank keeps of one micro-batch in one layer, in 16 bits (Korthikanti
- * table 2):
- *
- *                    t = 1, or tensor parallel              with sequence parallel
- *   keep             s b h (10 + 24 / t + 5 a s / (h t))    s b h (34 + 5 a s / h) / t
- *   selective        s b h (10 + 24 / t)                    s b h 34 / t
- *   full             2 s b h                                2 s b h
- */
-double ls_book_activation_bytes(const struct ls_book_layer *layer);
-
-/* ---- operations ------------------------------------------------------------------------------ */
-
-/* Of one token, forward and backward: 6 N + 12 L H Q T, with N parameters, L layers, H heads of Q
- * and T tokens of a sequence, nothing taken off for causality. PaLM appendix B. Of which N counts
- * the embedding table is the caller's choice; ls_model_flops_per_token (lockstep/nn.h) counts the
- * model's own. */
-double ls_palm_flops_per_token(double parameters, double layers, double heads, double head_dim,
-                               double tokens);
-/* Of an iteration of B sequences of s tokens through l layers of h channels, whose feed-forward
- * part is 4 h wide, and a head of V: 72 B s l h^2 (1 + s / (6 h) + V / (12 l h)); with full
- * recomputation 96 B s l h^2 (1 + s / (6 h) + V / (16 l h)). Narayanan equation 3. */
-double ls_megatron_flops(double sequences, double tokens, double layers, double channels,
-                         double vocabulary, bool recompute);
-/* Of `tokens_per_s` and so many operations a token, a share of the accelerators' peak: MFU, where
- * these are the model's; HFU, where recomputed ones count too. PaLM appendix B; Korthikanti. */
-double ls_flops_utilization(double tokens_per_s, double flops_per_token, double accelerators,
-                            double peak);
 
 /* ---- failures ---------------------------------------------------------------------------------
  *
