@@ -43,15 +43,12 @@ static int bench_schedule(const struct bench *bench, enum ls_schedule_kind kind,
     struct trial trial = {.schedule = &schedule, .costs = &costs};
     status = ls_schedule_simulate(&schedule, &costs, &figures, error);
     if (status == LS_OK) {
-        int32_t live = 0;
-        for (int r = 0; r < schedule.ranks; r++)
-            live = figures.rank[r].live_max > live ? figures.rank[r].live_max : live;
         status = ls_world_run(schedule.ranks, rehearse, &trial, error);
         if (status == LS_OK)
             printf("%-12s %3d  %9.2f  %7.2f %7.2f  %7.2f %7.2f  %8.2f\n", ls_schedule_name(kind),
                    chunks, trial.result.makespan_s * 1e3, 100 * figures.bubble,
                    100 * trial.result.bubble, 100 * figures.bubble_rank,
-                   100 * trial.result.bubble_rank, (double)live / chunks);
+                   100 * trial.result.bubble_rank, (double)figures.live_max / chunks);
         fflush(stdout);
         ls_schedule_figures_release(&figures);
     }

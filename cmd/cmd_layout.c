@@ -191,16 +191,13 @@ static int print_schedule(const struct ls_layout *layout, const struct ls_schedu
         makespan = ideal.makespan;
         status = ls_schedule_simulate(table, &costs, &figures, error);
         if (!status) {
-            int32_t live = 0;
-            for (int r = 0; r < table->ranks; r++)
-                live = figures.rank[r].live_max > live ? figures.rank[r].live_max : live;
             cmd_print(
                 "\nschedule %s: bubble %.1f%% (%.1f%% if all stages were equal); a rank holds "
                 "activations of up to %d micro-batches x chunks\n",
                 layout->schedule == LS_LAYOUT_CSV
                     ? layout->schedule_file
                     : ls_schedule_name((enum ls_schedule_kind)layout->schedule),
-                100 * figures.bubble, 100 * ideal.bubble, live);
+                100 * figures.bubble, 100 * ideal.bubble, figures.live_max);
             ls_schedule_figures_release(&figures);
         }
         ls_schedule_figures_release(&ideal);

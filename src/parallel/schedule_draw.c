@@ -232,9 +232,6 @@ static void write_title(struct drawing *d, const struct ls_schedule_figures *fig
 {
     const struct ls_schedule *s = d->schedule;
     char chunks[48] = "", alike[64] = "";
-    int32_t live = 0;
-    for (int r = 0; r < s->ranks; r++)
-        live = (int32_t)ls_max(live, figures->rank[r].live_max);
     if (s->chunks > 1)
         snprintf(chunks, sizeof chunks, ", %d chunks a rank", s->chunks);
     if (d->costs->stage)
@@ -244,7 +241,7 @@ static void write_title(struct drawing *d, const struct ls_schedule_figures *fig
              chunks);
     snprintf(d->note, sizeof d->note,
              "Bubble: %.1f%% of the time%s. A rank holds activations of up to %s%s.",
-             100 * figures->bubble, alike, ls_counted(live, "micro-batch").text,
+             100 * figures->bubble, alike, ls_counted(figures->live_max, "micro-batch").text,
              s->chunks > 1 ? " x chunks" : "");
 }
 

@@ -59,6 +59,7 @@ static void summarise(const struct ls_schedule *schedule, struct ls_schedule_fig
         double cost = one->end - one->begin;
         figures->makespan = one->end > figures->makespan ? one->end : figures->makespan;
         busy += one->busy;
+        figures->live_max = (int32_t)ls_max(figures->live_max, one->live_max);
         if (cost > longest) {
             longest = cost;
             figures->bubble_rank = (cost - one->busy) / cost;

@@ -186,6 +186,7 @@ struct ls_schedule_figures {
     double bubble;      /* idle share: 1 - sum of busy / (p makespan) */
     double bubble_rank; /* of the rank from whose begin to whose end it takes longest, between the
                            two: (cost - busy) / cost, the "bubble rate" of Qi et al. */
+    int32_t live_max;   /* of the rank with most */
     struct ls_rank_figures *rank; /* [p] */
     int32_t *stage_live_max;      /* [stages]: as live_max, of one stage */
 };
