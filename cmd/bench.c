@@ -1,6 +1,7 @@
 /* The frame of the benchmarks: words such as threads=2, what computes, operands, turns. */
 #include "bench.h"
 
+#include <lockstep/base/median.h>
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 
@@ -128,23 +129,11 @@ int bench_turns(struct bench_turns *turns, struct ls_error *error)
     return status;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double bench_median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return count ? values[count / 2] : 0;
-}
-
 double bench_seconds(const struct bench_turns *turns, int way)
 {
     double s[BENCH_ROUNDS_MAX];
     memcpy(s, turns->s[way], sizeof s);
-    return bench_median(s, turns->rounds);
+    return ls_median(s, turns->rounds);
 }
 
 double bench_best(const struct bench_turns *turns, int way)
@@ -160,5 +149,5 @@ double bench_ratio(const struct bench_turns *turns, int way, int to)
     double ratio[BENCH_ROUNDS_MAX];
     for (int round = 0; round < turns->rounds; round++)
         ratio[round] = turns->s[way][round] / turns->s[to][round];
-    return bench_median(ratio, turns->rounds);
+    return ls_median(ratio, turns->rounds);
 }

@@ -81,7 +81,5 @@ double bench_seconds(const struct bench_turns *turns, int way);
 double bench_best(const struct bench_turns *turns, int way);
 /* How many times as long as way `to` it took: the median over rounds. */
 double bench_ratio(const struct bench_turns *turns, int way, int to);
-/* Sorts values; 0 where there are none. */
-double bench_median(double *values, int count);
 
 #endif

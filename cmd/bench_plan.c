@@ -4,6 +4,7 @@
 #include "launch.h"
 #include "lines.h"
 
+#include <lockstep/base/median.h>
 #include <lockstep/planner.h>
 #include <lockstep/train/recorded.h>
 
@@ -154,7 +155,7 @@ static void report_print(struct bench *bench)
 {
     char keys[LS_CONFIG_TEXT_BYTES];
     const struct ls_forecast *f = &bench->forecast;
-    double measured = bench_median(bench->step_s, bench->steps);
+    double measured = ls_median(bench->step_s, bench->steps);
     ls_config_layout_text(&bench->config, NULL, keys, sizeof keys);
     printf("{\"ranks\": %ld, \"layout\": ", (long)f->ranks);
     cmd_json_string(stdout, keys, strlen(keys));

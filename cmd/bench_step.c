@@ -2,6 +2,7 @@
 #include "bench.h"
 #include "launch.h"
 
+#include <lockstep/base/median.h>
 #include <lockstep/base/meter.h>
 #include <lockstep/train/recorded.h>
 
@@ -181,18 +182,18 @@ static void memory_print(const struct bench *bench)
 static void offload_print(struct bench *bench)
 {
     printf("\"offload_bytes\": %.0f, \"offload_busy_s\": %.5f, \"offload_wait_s\": %.5f, ",
-           bench->last.offload_bytes, bench_median(bench->offload_busy_s, bench->count),
-           bench_median(bench->offload_wait_s, bench->count));
+           bench->last.offload_bytes, ls_median(bench->offload_busy_s, bench->count),
+           ls_median(bench->offload_wait_s, bench->count));
 }
 
 static void report_print(struct bench *bench)
 {
     const struct ls_config *config = bench->config;
     double tokens = (double)(config->batch.global * config->data.sequence);
-    double step = bench_median(bench->step_s, bench->count);
-    double comm = bench_median(bench->comm_wait_s, bench->count);
-    double wait = bench_median(bench->data_wait_s, bench->count);
-    double optimizer = bench_median(bench->optimizer_s, bench->count);
+    double step = ls_median(bench->step_s, bench->count);
+    double comm = ls_median(bench->comm_wait_s, bench->count);
+    double wait = ls_median(bench->data_wait_s, bench->count);
+    double optimizer = ls_median(bench->optimizer_s, bench->count);
     double flops = ls_model_flops_per_token(&config->model, config->data.sequence) * tokens;
     double peak =
         bench->last.peak_share > 0 ? flops / bench->last.step_s / bench->last.peak_share : 0;

@@ -13,27 +13,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* The value behind "name   : value" in a file of such lines; false where there is none. */
-static bool file_field(const char *path, const char *name, char *value, size_t bytes)
-{
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return false;
-    char line[8192];
-    bool found = false;
-    while (!found && fgets(line, sizeof line, file)) {
-        size_t length = strlen(name);
-        char *colon = strchr(line, ':');
-        if (strncmp(line, name, length) != 0 || !colon)
-            continue;
-        colon += 1 + strspn(colon + 1, " \t");
-        snprintf(value, bytes, "%.*s", (int)strcspn(colon, "\n"), colon);
-        found = true;
-    }
-    fclose(file);
-    return found;
-}
-
 /* The first line of a file, without its end. */
 static bool file_line(const char *path, char *value, size_t bytes)
 {
@@ -107,7 +86,7 @@ void doctor_processor(struct doctor *doctor)
 {
     puts("\nProcessor");
     char model[256];
-    if (file_field("/proc/cpuinfo", "model name", model, sizeof model))
+    if (ls_device_processor(model, sizeof model))
         doctor_row("model", "%s", model);
     print_computing();
     if (ls_isa_best() == LS_ISA_PLAIN && !PLAIN_IS_NEON)

@@ -29,6 +29,8 @@ int ls_device_cores_online(void);
 /* Threads of a process that it makes sense to start, at most: four for each core of the machine,
  * also where the process may not run on all of them. */
 int ls_device_threads_max(void);
+/* The processor's name; false where the system does not tell: then name stays as it is. */
+bool ls_device_processor(char *name, size_t bytes);
 
 /* ---- memory --------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* The page of a run, or of two: its head, and its sections in order. */
 #include "compare/report_private.h"
 
-#include <lockstep/trace/picture.h>
+#include <lockstep/base/median.h>
 
 #include <math.h>
 #include <stdarg.h>
@@ -85,22 +85,6 @@ struct report_text report_time(double time)
 
 static const double percentiles[REPORT_PERCENTILES] = {0, 0.05, 0.25, 0.5, 0.75, 0.95, 1};
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The value at that share of count sorted ones, between neighbours in proportion. */
-static double value_at(const double *sorted, int64_t count, double share)
-{
-    if (count == 0)
-        return NAN;
-    double place = share * (double)(count - 1);
-    int64_t below = (int64_t)place, above = ls_min(below + 1, count - 1);
-    return sorted[below] + (place - (double)below) * (sorted[above] - sorted[below]);
-}
-
 int report_speed_of(const struct report_run *run, struct report_speed *speed,
                     struct ls_error *error)
 {
@@ -126,12 +110,12 @@ int report_speed_of(const struct report_run *run, struct report_speed *speed,
             best = fmax(best, p->peak_share);
         }
     }
-    qsort(step, (size_t)steps, sizeof *step, by_value);
-    qsort(rate, (size_t)rates, sizeof *rate, by_value);
+    ls_sort(step, steps);
+    ls_sort(rate, rates);
     for (int i = 0; i < REPORT_PERCENTILES; i++)
-        speed->percentile[i] = value_at(step, steps, percentiles[i]);
+        speed->percentile[i] = ls_quantile(step, steps, percentiles[i]);
     speed->mean_s = run->steps > 0 ? run->steps_s / (double)run->steps : (double)NAN;
-    speed->tokens_per_s_median = value_at(rate, rates, 0.5);
+    speed->tokens_per_s_median = ls_quantile(rate, rates, 0.5);
     speed->tokens_per_s_mean = all_s > 0 ? tokens / all_s : (double)NAN;
     speed->peak_share_mean = shared_s > 0 ? share / shared_s : (double)NAN;
     speed->peak_share_best = best;

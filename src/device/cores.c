@@ -2,6 +2,8 @@
 #include <lockstep/device.h>
 
 #include <sched.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 int ls_device_cores(void)
@@ -25,4 +27,22 @@ int ls_device_threads_max(void)
 bool ls_device_bound(void)
 {
     return ls_device_cores() < ls_device_cores_online();
+}
+
+bool ls_device_processor(char *name, size_t bytes)
+{
+    char line[8192];
+    bool found = false;
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && !found && fgets(line, sizeof line, file)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", strlen("model name")) != 0 || !colon)
+            continue;
+        colon += 1 + strspn(colon + 1, " \t");
+        snprintf(name, bytes, "%.*s", (int)strcspn(colon, "\n"), colon);
+        found = true;
+    }
+    if (file)
+        fclose(file);
+    return found;
 }

@@ -18,31 +18,6 @@ void ls_cluster_release(struct ls_cluster *cluster)
     cluster->works_count = cluster->moves_count = 0;
 }
 
-/* ---- measured rows --------------------------------------------------------------------------- */
-
-static int compare(const int64_t *a, const int64_t *b, int count)
-{
-    for (int i = 0; i < count; i++)
-        if (a[i] != b[i])
-            return a[i] < b[i] ? -1 : 1;
-    return 0;
-}
-
-int cluster_compare_works(const void *left, const void *right)
-{
-    const struct ls_measured_work *a = left, *b = right;
-    const int64_t x[] = {a->kind, a->dtype, a->threads, a->m, a->n, a->k, a->bytes};
-    const int64_t y[] = {b->kind, b->dtype, b->threads, b->m, b->n, b->k, b->bytes};
-    return compare(x, y, 7);
-}
-
-int cluster_compare_moves(const void *left, const void *right)
-{
-    const struct ls_measured_move *a = left, *b = right;
-    const int64_t x[] = {a->kind, a->ranks, a->bytes}, y[] = {b->kind, b->ranks, b->bytes};
-    return compare(x, y, 3);
-}
-
 /* ---- what fits together ---------------------------------------------------------------------- */
 
 static int check_link(const struct ls_cluster *cluster, int index, struct ls_error *error)

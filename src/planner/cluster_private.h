@@ -26,9 +26,6 @@ extern const struct ls_word cluster_dtypes[];
 
 /* ---- what fits together: cluster.c ----------------------------------------------------------- */
 
-/* The order of measured rows; 0: both are of the same thing. */
-int cluster_compare_works(const void *a, const void *b);
-int cluster_compare_moves(const void *a, const void *b);
 /* Checks what several keys make. On failure *link is the link that is wrong, -1: none. */
 int cluster_check(const struct ls_cluster *cluster, int *link, struct ls_error *error);
 

@@ -2,7 +2,6 @@
 #include <lockstep/planner/measure.h>
 #include <lockstep/train/recorded.h>
 
-#include "planner/cluster_private.h"
 #include "planner/measure_private.h"
 
 #include <math.h>
@@ -25,18 +24,6 @@ struct ls_measure_effort ls_measure_effort_quick(void)
                                       .bytes_max = 1 << 20,
                                       .ranks_max = 4,
                                       .coarse = true};
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double measure_median(double *values, int64_t count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return count ? (values[count / 2] + values[(count - 1) / 2]) / 2 : 0;
 }
 
 int measure_cores(const struct ls_measure *measure)
@@ -191,7 +178,7 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
     for (int64_t i = 0; i < places && !status; i++) {
         for (int64_t round = 0; round < rounds; round++)
             one[round] = all[round * places + i];
-        own[i] = measure_median(one, rounds);
+        own[i] = ls_median(one, rounds);
     }
     free(all);
     ls_replay_free(replay);
@@ -218,6 +205,13 @@ int ls_measure_works(const struct ls_measure *measure, const struct ls_measure_l
     return status;
 }
 
+/* Whether two works are one row of a cluster. */
+static bool same_row(const struct ls_work *a, const struct ls_work *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->m == b->m && a->n == b->n &&
+           a->k == b->k && a->bytes == b->bytes;
+}
+
 int ls_measure_list_add(const struct ls_measure *measure, const struct ls_measure_list *list,
                         struct ls_error *error)
 {
@@ -233,21 +227,14 @@ int ls_measure_list_add(const struct ls_measure *measure, const struct ls_measur
         const struct ls_work *work = &list->works[w];
         double sum = 0, count = 0;
         for (int64_t v = 0; v < list->count; v++)
-            if (measure_same_row(work, &list->works[v])) {
+            if (same_row(work, &list->works[v])) {
                 sum += seconds[v] * (double)times[v];
                 count += (double)times[v];
             }
         if (times[w] == 0 || work->m == 0 || work->n == 0)
             continue;
-        struct ls_measured_work row = {.kind = work->kind,
-                                       .dtype = work->dtype,
-                                       .threads = list->options.threads,
-                                       .m = work->m,
-                                       .n = work->n,
-                                       .k = work->k,
-                                       .bytes = (int64_t)work->bytes,
-                                       .seconds = sum / count};
-        status = ls_measure_add_work(measure->cluster, &row, error);
+        status = measure_row_add(measure, list->options.threads, work, (int64_t)work->bytes,
+                                 sum / count, error);
     }
     free(seconds);
     free(times);
@@ -256,48 +243,71 @@ int ls_measure_list_add(const struct ls_measure *measure, const struct ls_measur
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-bool measure_same_row(const struct ls_work *a, const struct ls_work *b)
+static int compare(const int64_t *a, const int64_t *b, int count)
 {
-    return a->kind == b->kind && a->dtype == b->dtype && a->m == b->m && a->n == b->n &&
-           a->k == b->k && a->bytes == b->bytes;
+    for (int i = 0; i < count; i++)
+        if (a[i] != b[i])
+            return a[i] < b[i] ? -1 : 1;
+    return 0;
 }
 
-/* The row in its place of rows[*count], over one of the same thing; both of `bytes`. */
-static int row_put(void **rows, int64_t *count, const void *row, size_t bytes,
-                   int (*compare)(const void *, const void *), struct ls_error *error)
+static int by_work(const void *left, const void *right)
 {
-    int64_t at = 0;
-    char *there = *rows;
-    while (at < *count && compare(there + (size_t)at * bytes, row) < 0)
-        at++;
-    if (at == *count || compare(there + (size_t)at * bytes, row)) {
-        there = realloc(*rows, (size_t)(*count + 1) * bytes);
-        if (!there)
+    const struct ls_measured_work *a = left, *b = right;
+    const int64_t x[] = {a->kind, a->dtype, a->threads, a->m, a->n, a->k, a->bytes};
+    const int64_t y[] = {b->kind, b->dtype, b->threads, b->m, b->n, b->k, b->bytes};
+    return compare(x, y, 7);
+}
+
+static int by_move(const void *left, const void *right)
+{
+    const struct ls_measured_move *a = left, *b = right;
+    const int64_t x[] = {a->kind, a->ranks, a->bytes}, y[] = {b->kind, b->ranks, b->bytes};
+    return compare(x, y, 3);
+}
+
+/* Puts a row where it belongs in *list (of any pointer type), in place of one of the same thing. */
+static int row_add(void *list, int64_t *count, const void *row, size_t bytes,
+                   int (*by)(const void *, const void *), struct ls_error *error)
+{
+    char **rows = list;
+    size_t at = 0, end = (size_t)*count * bytes;
+    while (at < end && by(*rows + at, row) < 0)
+        at += bytes;
+    if (at == end || by(*rows + at, row) != 0) {
+        char *grown = realloc(*rows, end + bytes);
+        if (!grown)
             return ls_error_set(error, LS_ENOMEM, "no memory for %lld rows", (long long)*count);
-        *rows = there;
-        memmove(there + (size_t)(at + 1) * bytes, there + (size_t)at * bytes,
-                (size_t)((*count)++ - at) * bytes);
+        *rows = grown;
+        memmove(grown + at + bytes, grown + at, end - at);
+        ++*count;
     }
-    memcpy(there + (size_t)at * bytes, row, bytes);
+    memcpy(*rows + at, row, bytes);
     return LS_OK;
 }
 
 int ls_measure_add_work(struct ls_cluster *cluster, const struct ls_measured_work *row,
                         struct ls_error *error)
 {
-    void *rows = cluster->works;
-    int status =
-        row_put(&rows, &cluster->works_count, row, sizeof *row, cluster_compare_works, error);
-    cluster->works = rows;
-    return status;
+    return row_add(&cluster->works, &cluster->works_count, row, sizeof *row, by_work, error);
 }
 
 int ls_measure_add_move(struct ls_cluster *cluster, const struct ls_measured_move *row,
                         struct ls_error *error)
 {
-    void *rows = cluster->moves;
-    int status =
-        row_put(&rows, &cluster->moves_count, row, sizeof *row, cluster_compare_moves, error);
-    cluster->moves = rows;
-    return status;
+    return row_add(&cluster->moves, &cluster->moves_count, row, sizeof *row, by_move, error);
+}
+
+int measure_row_add(const struct ls_measure *measure, int threads, const struct ls_work *work,
+                    int64_t bytes, double seconds, struct ls_error *error)
+{
+    const struct ls_measured_work row = {.kind = work->kind,
+                                         .dtype = work->dtype,
+                                         .threads = threads,
+                                         .m = work->m,
+                                         .n = work->n,
+                                         .k = work->k,
+                                         .bytes = bytes,
+                                         .seconds = seconds};
+    return ls_measure_add_work(measure->cluster, &row, error);
 }

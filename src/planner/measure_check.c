@@ -79,7 +79,7 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
     for (int64_t i = 0; i < steps && !status; i++) {
         for (int turn = 0; turn < run->turns; turn++)
             one[turn] = works[turn * steps + i];
-        run->work_s[ls_comm_rank(comm) * steps + i] = measure_median(one, run->turns);
+        run->work_s[ls_comm_rank(comm) * steps + i] = ls_median(one, run->turns);
     }
     ls_replay_free(replay);
     ls_trainer_free(trainer);
@@ -131,9 +131,9 @@ static int check_run(const struct ls_measure *measure, struct check_run *run,
         kinds_sum(run, check);
         file_sum(measure->cluster && measure->cluster->accelerators ? measure->cluster : NULL,
                  run->list, check);
-        check->ratio = measure_median(ratio, samples);
-        check->step_s = measure_median(run->step_s, samples);
-        check->replay_s = measure_median(run->replay_s, samples);
+        check->ratio = ls_median(ratio, samples);
+        check->step_s = ls_median(run->step_s, samples);
+        check->replay_s = ls_median(run->replay_s, samples);
     }
     free(ratio);
     free(run->step_s);

@@ -477,17 +477,9 @@ static int grid_measure(const struct ls_measure *measure, const struct ls_measur
     int status = ls_measure_works(measure, list, seconds, error);
     if (!status)
         status = measure_again(measure, list, seconds, error);
-    for (int64_t i = 0; i < list->count && !status; i++) {
-        const struct ls_work *w = &list->works[i];
-        struct ls_measured_work row = {.kind = w->kind,
-                                       .dtype = w->dtype,
-                                       .threads = list->options.threads,
-                                       .m = w->m,
-                                       .n = w->n,
-                                       .k = w->k,
-                                       .seconds = seconds[i]};
-        status = ls_measure_add_work(measure->cluster, &row, error);
-    }
+    for (int64_t i = 0; i < list->count && !status; i++)
+        status =
+            measure_row_add(measure, list->options.threads, &list->works[i], 0, seconds[i], error);
     return status;
 }
 

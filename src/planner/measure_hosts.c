@@ -145,12 +145,12 @@ static int table_use(const struct table *table, struct ls_cluster *cluster,
     for (int64_t i = 0; i < table->values && !status; i++) {
         for (int h = 0; h < table->count; h++)
             one[h] = table->all[h * table->values + i];
-        *value_at(cluster, i) = measure_median(one, table->count); /* sorts them */
+        *value_at(cluster, i) = ls_median(one, table->count); /* sorts them */
         for (int h = 0; h < table->count && i < works; h++)
             ratio[h * works + i] = table->all[h * table->values + i] / one[(table->count - 1) / 2];
     }
     for (int h = 0; h < table->count && works > 0 && !status; h++)
-        hosts->host[h].slower = measure_median(ratio + h * works, works);
+        hosts->host[h].slower = ls_median(ratio + h * works, works);
     free(ratio);
     free(one);
     return status;

@@ -33,7 +33,7 @@ static int core_copies(struct ls_comm *comm, struct ls_ops *ops, size_t bytes, d
         ls_copy(ops, bytes, arena.base, arena.base + bytes);
         seconds[round < 0 ? 0 : round] = ls_now_s() - begin;
     }
-    *rate = 2 * (double)bytes / fmax(measure_median(seconds, ROUNDS), 1e-9);
+    *rate = 2 * (double)bytes / fmax(ls_median(seconds, ROUNDS), 1e-9);
     ls_arena_release(&arena);
     return status;
 }
@@ -75,9 +75,9 @@ static int cores_measure(const struct ls_measure *measure, struct ls_error *erro
                            .rounds = measure->effort.coarse ? 1 : 3};
     status = ls_world_run(cores, core_body, &run, error);
     for (int i = 0; i < 3 && !status; i++)
-        core->peak[i] = measure_median(run.peak[i], cores);
+        core->peak[i] = ls_median(run.peak[i], cores);
     if (!status)
-        core->bytes_per_s = measure_median(run.bytes_s, cores);
+        core->bytes_per_s = ls_median(run.bytes_s, cores);
     free(values);
     return status;
 }
@@ -122,7 +122,7 @@ static int tier_measure(enum ls_tier_kind kind, const char *folder, int64_t byte
     ls_tier_free(tier);
     ls_arena_release(&arena);
     for (int i = 0; i < 2; i++)
-        rate[i] = measure_median(rates[i], ROUNDS);
+        rate[i] = ls_median(rates[i], ROUNDS);
     return status;
 }
 
@@ -151,29 +151,13 @@ static int tiers_measure(const struct ls_measure *measure, const char *folder,
 
 /* ---- names and links ------------------------------------------------------------------------- */
 
-static void processor_name(char *name, size_t bytes)
-{
-    char line[256];
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    snprintf(name, bytes, "CPU");
-    while (file && fgets(line, sizeof line, file)) {
-        char *value = strchr(line, ':');
-        if (strncmp(line, "model name", 10) || !value)
-            continue;
-        snprintf(name, bytes, "%.*s", (int)strcspn(value + 2, "\n"), value + 2);
-        break;
-    }
-    if (file)
-        fclose(file);
-}
-
 int ls_measure_machine(const struct ls_measure *measure, const char *folder, struct ls_error *error)
 {
     struct ls_cluster *cluster = measure->cluster;
     struct ls_device_memory memory = ls_device_memory();
-    char processor[64];
+    char processor[64] = "CPU";
     cluster_defaults(cluster);
-    processor_name(processor, sizeof processor);
+    ls_device_processor(processor, sizeof processor);
     cluster->hosts = 1;
     cluster->accelerators = measure_cores(measure);
     snprintf(cluster->name, sizeof cluster->name, "%s x %lld, measured", processor,

@@ -162,7 +162,7 @@ static int samples_store(const struct samples *samples, const struct moves_run *
     int status = LS_OK;
     for (int i = 0; i < samples->count && !status; i++) {
         struct sample s = samples->list[i];
-        double median = measure_median(s.seconds, ROUNDS); /* sorts them */
+        double median = ls_median(s.seconds, ROUNDS); /* sorts them */
         struct ls_measured_move row = {.kind = s.kind,
                                        .ranks = ls_comm_size(s.comm),
                                        .bytes = s.bytes,

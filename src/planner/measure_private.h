@@ -2,15 +2,15 @@
 #ifndef PLANNER_MEASURE_PRIVATE_H
 #define PLANNER_MEASURE_PRIVATE_H
 
+#include <lockstep/base/median.h>
 #include <lockstep/planner/measure.h>
 
-/* Sorts values; 0 where there are none. */
-double measure_median(double *values, int64_t count);
 int measure_cores(const struct ls_measure *measure);
 /* Teams of so many threads that keep the cores busy. */
 int measure_teams(const struct ls_measure *measure, int threads);
-/* Whether two works are one row of a cluster. */
-bool measure_same_row(const struct ls_work *a, const struct ls_work *b);
+/* Puts the work's row into the measured cluster; bytes 0: those of every row of its shape. */
+int measure_row_add(const struct ls_measure *measure, int threads, const struct ls_work *work,
+                    int64_t bytes, double seconds, struct ls_error *error);
 /* Latency and rate of the link, from the cluster's messages among so many ranks; false: it has
  * none. */
 bool measure_link(const struct ls_cluster *cluster, int ranks, struct ls_cluster_link *link);

@@ -1,6 +1,7 @@
 /* Where a run's time went: the parts of its steps as medians, and the plan beside them. */
 #include "planner/profile_private.h"
 
+#include <lockstep/base/median.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/trace.h>
 
@@ -194,20 +195,6 @@ static void record_visit(void *user, const struct ls_record *record)
 
 /* ---- medians --------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* sorted[count], between neighbours in a line. */
-static double quantile(const double *sorted, int64_t count, double share)
-{
-    double at = share * (double)(count - 1);
-    int64_t low = (int64_t)at, high = ls_min(low + 1, count - 1);
-    return sorted[low] + (at - (double)low) * (sorted[high] - sorted[low]);
-}
-
 static void row_set(const struct reading *r, int value, double *sorted, struct ls_profile_row *row)
 {
     int64_t kept = ls_min(r->count, STEPS_MAX), count = 0;
@@ -217,10 +204,10 @@ static void row_set(const struct reading *r, int value, double *sorted, struct l
     row->measured = count > 0;
     if (!count)
         return;
-    qsort(sorted, (size_t)count, sizeof *sorted, by_value);
-    row->median_s = quantile(sorted, count, 0.5);
-    row->low_s = quantile(sorted, count, 0.05);
-    row->high_s = quantile(sorted, count, 0.95);
+    ls_sort(sorted, count);
+    row->median_s = ls_quantile(sorted, count, 0.5);
+    row->low_s = ls_quantile(sorted, count, 0.05);
+    row->high_s = ls_quantile(sorted, count, 0.95);
 }
 
 /* ---- traces ---------------------------------------------------------------------------------- */
@@ -289,10 +276,7 @@ static void slowest_set(const struct reading *r, double *sorted)
             trace->slowest = trace->rank[i];
         }
     }
-    if (trace->ranks == 0)
-        return;
-    qsort(medians, (size_t)trace->ranks, sizeof *medians, by_value);
-    trace->middle_s = quantile(medians, trace->ranks, 0.5);
+    trace->middle_s = ls_median(medians, trace->ranks);
 }
 
 static void rows_set(const struct reading *r, double *sorted)

@@ -1,4 +1,5 @@
 /* What drifts in a run: the samples of all ranks against each other and against a plan. */
+#include <lockstep/base/median.h>
 #include <lockstep/train/drift.h>
 
 #include <math.h>
@@ -36,16 +37,10 @@ struct judging {
     struct ls_drift *drifts;
 };
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of two values the lower, so that the slower rank shows. */
 static double median(double *values, int64_t count)
 {
-    qsort(values, (size_t)count, sizeof *values, by_value);
+    ls_sort(values, count);
     return values[(count - 1) / 2];
 }
 
