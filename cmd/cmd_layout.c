@@ -249,9 +249,7 @@ static int print_memory(const struct ls_config *config, const struct ls_layout *
                         struct ls_error *error)
 {
     printf("\nmemory of a rank\n  %4s", "pp");
-    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
-        printf(" %13s", ls_memory_name((enum ls_memory_kind)kind));
-    printf(" %13s   live micro-batches\n", "in all");
+    launch_memory_head();
     for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
         struct ls_memory_plan plan;
         pp = skipped(layout, pp);
@@ -259,10 +257,7 @@ static int print_memory(const struct ls_config *config, const struct ls_layout *
         if (status)
             return status;
         printf("  %4ld", (long)pp);
-        for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
-            printf(" %13s", cmd_size((int64_t)plan.bytes[kind]).text);
-        printf(" %13s   %d", cmd_size((int64_t)plan.total).text, plan.live);
-        launch_tiers_print(&plan);
+        launch_memory_row(&plan);
     }
     return LS_OK;
 }

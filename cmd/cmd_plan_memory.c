@@ -61,21 +61,12 @@ static const struct plan_ranks *most_of(const struct plan_shown *shown)
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-static void bytes_print(const size_t bytes[LS_MEMORY_KINDS], size_t all)
-{
-    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
-        printf(" %13s", cmd_size((int64_t)bytes[kind]).text);
-    printf(" %13s", cmd_size((int64_t)all).text);
-}
-
 static void tables_print(const struct plan_shown *shown, bool one)
 {
     printf("%s of %s, each: %s\n\nmemory of a rank, as it is allocated\n  %9s",
            ls_counted(shown->layout->ranks, "rank").text, ls_arch_name(shown->layout->model.arch),
            ls_layout_batches(shown->layout).text, one ? "rank" : "pp ranks");
-    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
-        printf(" %13s", ls_memory_name((enum ls_memory_kind)kind));
-    printf(" %13s   live micro-batches\n", "in all");
+    launch_memory_head();
     for (int64_t i = 0; i < shown->count; i++) {
         const struct plan_ranks *kind = &shown->kinds[i];
         char name[48];
@@ -84,15 +75,13 @@ static void tables_print(const struct plan_shown *shown, bool one)
         else
             snprintf(name, sizeof name, "%ld-%ld", (long)kind->pp, (long)kind->pp_last);
         printf("  %9s", name);
-        bytes_print(kind->plan.bytes, kind->plan.total);
-        printf("   %d", kind->plan.live);
-        launch_tiers_print(&kind->plan);
+        launch_memory_row(&kind->plan);
     }
     printf("\nthe most in use at once\n");
     for (int64_t i = 0; i < shown->count; i++) {
         const struct plan_ranks *kind = &shown->kinds[i];
         printf("  %9ld", (long)(one ? kind->rank : kind->pp));
-        bytes_print(kind->peak.bytes, kind->peak.all);
+        launch_bytes_print(kind->peak.bytes, kind->peak.all);
         printf("   %s\n", ls_memory_moment_text(&kind->peak).text);
     }
 }

@@ -189,9 +189,25 @@ static int changes_print(const char *before, const struct ls_config *config,
     return LS_OK;
 }
 
-void launch_tiers_print(const struct ls_memory_plan *plan)
+void launch_memory_head(void)
+{
+    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
+        printf(" %13s", ls_memory_name((enum ls_memory_kind)kind));
+    printf(" %13s   live micro-batches\n", "in all");
+}
+
+void launch_bytes_print(const size_t bytes[LS_MEMORY_KINDS], size_t all)
+{
+    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
+        printf(" %13s", cmd_size((int64_t)bytes[kind]).text);
+    printf(" %13s", cmd_size((int64_t)all).text);
+}
+
+void launch_memory_row(const struct ls_memory_plan *plan)
 {
     const struct ls_tiers_text tiers = ls_memory_tiers_text(plan);
+    launch_bytes_print(plan->bytes, plan->total);
+    printf("   %d", plan->live);
     if (*tiers.text)
         printf("  (and %s)", tiers.text);
     putchar('\n');

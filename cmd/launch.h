@@ -20,8 +20,11 @@ int launch_config(struct ls_config *config, const char *const *defaults, const c
  * configuration without it. *missing is then what lacks; model.vocab has to be set. */
 int launch_plan_config(struct ls_config *config, const char *const *words, int count,
                        struct ls_error *missing, struct ls_error *error);
-/* Ends a line with what a plan takes in memory tiers, "  (and host 1.2 GiB)". */
-void launch_tiers_print(const struct ls_memory_plan *plan);
+/* A table of ranks' memory: ends its head, and a row, behind what names the rank. */
+void launch_memory_head(void);
+void launch_memory_row(const struct ls_memory_plan *plan);
+/* Each kind's bytes, then all. */
+void launch_bytes_print(const size_t bytes[LS_MEMORY_KINDS], size_t all);
 /* Prints "4 ranks on this machine alone would take 3.1 GiB of memory; it has 23.5 GiB, of
  * which 20.2 GiB is free: fits", what the processes take beside that, and, if it does not fit, the
  * changes with which it would. before: of each line. *starts: training would not be refused here.

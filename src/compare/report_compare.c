@@ -112,13 +112,6 @@ static struct report_text loss_text(double value)
     return out;
 }
 
-static struct report_text percent_text(double value)
-{
-    struct report_text out;
-    snprintf(out.text, sizeof out.text, "%.1f %%", 100 * value);
-    return out;
-}
-
 static int figures(struct report *report)
 {
     static const struct ls_html_column columns[] = {{"Figure", LS_HTML_TEXT},
@@ -142,7 +135,7 @@ static int figures(struct report *report)
     row(&table, "a step, median", sa.percentile[3], sb.percentile[3], report_seconds);
     row(&table, "a step, 95th percentile", sa.percentile[5], sb.percentile[5], report_seconds);
     row(&table, "share of the machine's rate", sa.peak_share_mean, sb.peak_share_mean,
-        percent_text);
+        report_share);
     ls_html_table_end(&table);
     return LS_OK;
 }

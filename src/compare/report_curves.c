@@ -176,16 +176,6 @@ static void speed_rows(struct report *report, const struct report_speed *speeds)
     ls_html_table_end(&table);
 }
 
-static struct report_text share_text(double share)
-{
-    struct report_text out;
-    if (isfinite(share))
-        snprintf(out.text, sizeof out.text, "%.1f %%", 100 * share);
-    else
-        snprintf(out.text, sizeof out.text, "not measured");
-    return out;
-}
-
 static void rate_rows(struct report *report, const struct report_speed *speeds)
 {
     struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"Measure", LS_HTML_TEXT}};
@@ -202,10 +192,10 @@ static void rate_rows(struct report *report, const struct report_speed *speeds)
         ls_html_cell(&table, "%s", report_count(speeds[r].tokens_per_s_mean).text);
     ls_html_cell(&table, "share of the machine's rate");
     for (int r = 0; r < report->count; r++)
-        ls_html_cell(&table, "%s", share_text(speeds[r].peak_share_mean).text);
+        ls_html_cell(&table, "%s", report_share(speeds[r].peak_share_mean).text);
     ls_html_cell(&table, "the same, best step");
     for (int r = 0; r < report->count; r++)
-        ls_html_cell(&table, "%s", share_text(speeds[r].peak_share_best).text);
+        ls_html_cell(&table, "%s", report_share(speeds[r].peak_share_best).text);
     ls_html_cell(&table, "one large product, at the start");
     for (int r = 0; r < report->count; r++)
         if (report->runs[r].peak_flops > 0)

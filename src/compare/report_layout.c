@@ -14,8 +14,7 @@ enum { WIDE = 860, NARROW = 320, SHOWN = 64 };
 /* The planner's word on a run; false where there is none, which the page says. */
 static bool begin_run(struct report *report, const struct report_run *run)
 {
-    if (report->count > 1)
-        ls_html_print(report->file, "h3", NULL, "%s: %s", run->label, run->name);
+    report_heading(report, run);
     if (run->laid_out)
         return true;
     ls_html_print(report->file, "p", "note", "Not known: %s",
@@ -228,32 +227,23 @@ static const char *const kinds[KINDS] = {"Parameters",  "Gradients", "Optimizer"
 /* Colours of the parts of lockstep/trace/html.h. */
 static const int kind_colours[KINDS] = {0, 3, 1, 2, 4, 11};
 
-struct held {
-    double bytes[KINDS], all;
-    int64_t live;
-};
-
 /* Of the first ranks of up to SHOWN pipeline ranks; their number, or what failed. */
-static int memory_of(const struct report_run *run, struct held *held, int64_t *count,
+static int memory_of(const struct report_run *run, struct ls_memory_plan *plans, int64_t *count,
                      struct ls_error *error)
 {
     const struct ls_layout *layout = &run->layout;
     *count = ls_min(layout->size[LS_AXIS_PP], SHOWN);
     for (int64_t pp = 0; pp < *count; pp++) {
-        struct ls_memory_plan plan;
-        int status =
-            ls_plan_rank(&run->config, layout, ls_layout_first_rank(layout, pp), &plan, error);
+        int64_t rank = ls_layout_first_rank(layout, pp);
+        int status = ls_plan_rank(&run->config, layout, rank, &plans[pp], error);
         if (status)
             return status;
-        held[pp] = (struct held){.all = (double)plan.total, .live = plan.live};
-        for (int k = 0; k < KINDS; k++)
-            held[pp].bytes[k] = (double)plan.bytes[k];
     }
     return LS_OK;
 }
 
-static void memory_bars(struct report *report, const struct held *held, int64_t count, double most,
-                        const char *classes, int width)
+static void memory_bars(struct report *report, const struct ls_memory_plan *plans, int64_t count,
+                        double most, const char *classes, int width)
 {
     enum { BAR = 22, SPACE = 8, LABEL = 44, BARS = 16 };
     int label = count > 1 ? LABEL : 0, bars = (int)ls_min(count, BARS);
@@ -265,9 +255,9 @@ static void memory_bars(struct report *report, const struct held *held, int64_t 
         if (label)
             ls_picture_text(report->file, "ls-soft", 0, y + BAR - 6, "start", "pp %d", i);
         for (int k = 0; k < KINDS && most > 0; k++) {
-            double wide = (width - label) * held[i].bytes[k] / most;
+            double wide = (width - label) * (double)plans[i].bytes[k] / most;
             char tip[96];
-            snprintf(tip, sizeof tip, "%s: %s", kinds[k], ls_bytes(held[i].bytes[k]).text);
+            snprintf(tip, sizeof tip, "%s: %s", kinds[k], ls_bytes((double)plans[i].bytes[k]).text);
             ls_picture_rect(report->file, ls_picture_class("ls-part", kind_colours[k]).text, x, y,
                             wide, BAR, tip);
             x += wide;
@@ -277,7 +267,7 @@ static void memory_bars(struct report *report, const struct held *held, int64_t 
     fputs("</figure>\n", report->file);
 }
 
-static void memory_table(struct report *report, const struct held *held, int64_t count)
+static void memory_table(struct report *report, const struct ls_memory_plan *plans, int64_t count)
 {
     static const struct ls_html_column columns[] = {
         {"Pipeline rank", LS_HTML_NUMBER},     {"Parameters", LS_HTML_NUMBER},
@@ -290,50 +280,50 @@ static void memory_table(struct report *report, const struct held *held, int64_t
     for (int64_t i = 0; i < count; i++) {
         ls_html_cell(&table, "%ld", (long)i);
         for (int k = 0; k < KINDS; k++)
-            ls_html_cell(&table, "%s", ls_bytes(held[i].bytes[k]).text);
-        ls_html_cell(&table, "%s", ls_bytes(held[i].all).text);
-        ls_html_cell(&table, "%ld", (long)held[i].live);
+            ls_html_cell(&table, "%s", ls_bytes((double)plans[i].bytes[k]).text);
+        ls_html_cell(&table, "%s", ls_bytes((double)plans[i].total).text);
+        ls_html_cell(&table, "%d", plans[i].live);
     }
     ls_html_table_end(&table);
 }
 
 /* The most that a rank of any run keeps: bars of all runs have one scale. */
-static double memory_most(const struct report *report, struct held *held)
+static double memory_most(const struct report *report, struct ls_memory_plan *plans)
 {
     double most = 0;
     for (int r = 0; r < report->count; r++) {
         int64_t count = 0;
-        if (report->runs[r].laid_out && memory_of(&report->runs[r], held, &count, NULL))
+        if (report->runs[r].laid_out && memory_of(&report->runs[r], plans, &count, NULL))
             count = 0;
         for (int64_t i = 0; i < count; i++)
-            most = fmax(most, held[i].all);
+            most = fmax(most, (double)plans[i].total);
     }
     return most;
 }
 
 int report_memory(struct report *report)
 {
-    struct held held[SHOWN];
-    double most = memory_most(report, held);
+    struct ls_memory_plan plans[SHOWN];
+    double most = memory_most(report, plans);
     for (int r = 0; r < report->count; r++) {
         const struct report_run *run = &report->runs[r];
         struct ls_error problem = {0};
         int64_t count;
         if (!begin_run(report, run))
             continue;
-        if (memory_of(run, held, &count, &problem)) {
+        if (memory_of(run, plans, &count, &problem)) {
             ls_html_print(report->file, "p", "note", "Not known: %s", problem.text);
             continue;
         }
-        memory_bars(report, held, count, most, "wide", WIDE);
-        memory_bars(report, held, count, most, "narrow", NARROW);
+        memory_bars(report, plans, count, most, "wide", WIDE);
+        memory_bars(report, plans, count, most, "narrow", NARROW);
         fputs("<p class=\"note\">", report->file);
         for (int k = 0; k < KINDS; k++)
             fprintf(report->file,
                     "<span class=\"legend\"><span class=\"key ls-part%d\"></span>%s</span>\n",
                     kind_colours[k], kinds[k]);
         fputs("</p>\n", report->file);
-        memory_table(report, held, count);
+        memory_table(report, plans, count);
         if (run->layout.size[LS_AXIS_PP] > SHOWN)
             ls_html_print(report->file, "p", "note", "%d of %ld pipeline ranks are shown.", SHOWN,
                           (long)run->layout.size[LS_AXIS_PP]);

@@ -6,18 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void run_heading(struct report *report, const struct report_run *run)
+void report_heading(const struct report *report, const struct report_run *run)
 {
     if (report->count > 1)
         ls_html_print(report->file, "h3", NULL, "%s: %s", run->label, run->name);
 }
 
-/* Lists are bounded: what is shown of them is said. */
-static void thinned_note(struct report *report, int64_t all, int64_t shown, const char *what)
+/* A table that scrolls where it is long. */
+static void list_begin(struct ls_html_table *table, struct report *report, const char *caption,
+                       const struct ls_html_column *columns, int count)
 {
-    if (all > shown)
+    fputs("<div class=\"tall\">\n", report->file);
+    ls_html_table_begin(table, report->file, caption, columns, count);
+}
+
+/* Lists are bounded: what is shown of them is said. */
+static void list_end(struct ls_html_table *table, struct report *report,
+                     const struct report_list *list, const char *what)
+{
+    ls_html_table_end(table);
+    fputs("</div>\n", report->file);
+    if (list->all > list->count)
         ls_html_print(report->file, "p", "note", "%s of %s %s are shown.",
-                      report_count((double)shown).text, report_count((double)all).text, what);
+                      report_count((double)list->count).text, report_count((double)list->all).text,
+                      what);
 }
 
 /* ---- evaluations and checkpoints ------------------------------------------------------------- */
@@ -41,14 +53,13 @@ int report_evaluations(struct report *report)
     for (int r = 0; r < report->count; r++) {
         const struct report_run *run = &report->runs[r];
         struct ls_html_table table;
-        run_heading(report, run);
+        report_heading(report, run);
         if (run->evals.count == 0) {
             ls_html_print(report->file, "p", "note",
                           "None recorded (eval.every says how often, data.valid on what).");
             continue;
         }
-        fputs("<div class=\"tall\">\n", report->file);
-        ls_html_table_begin(&table, report->file, "Losses on the validation data", columns, 6);
+        list_begin(&table, report, "Losses on the validation data", columns, 6);
         for (int64_t i = 0; i < run->evals.count; i++) {
             const struct report_eval *eval = report_eval(run, i);
             ls_html_cell(&table, "%s", report_count((double)eval->step).text);
@@ -59,9 +70,7 @@ int report_evaluations(struct report *report)
             ls_html_cell(&table, "%s",
                          isfinite(eval->eval_s) ? report_seconds(eval->eval_s).text : "–");
         }
-        ls_html_table_end(&table);
-        fputs("</div>\n", report->file);
-        thinned_note(report, run->evals.all, run->evals.count, "evaluations");
+        list_end(&table, report, &run->evals, "evaluations");
     }
     return LS_OK;
 }
@@ -75,13 +84,12 @@ int report_checkpoints(struct report *report)
     for (int r = 0; r < report->count; r++) {
         const struct report_run *run = &report->runs[r];
         struct ls_html_table table;
-        run_heading(report, run);
+        report_heading(report, run);
         if (run->checkpoints.count == 0) {
             ls_html_print(report->file, "p", "note", "The directory holds no whole checkpoint.");
             continue;
         }
-        fputs("<div class=\"tall\">\n", report->file);
-        ls_html_table_begin(&table, report->file, "Whole checkpoints, newest first", columns, 4);
+        list_begin(&table, report, "Whole checkpoints, newest first", columns, 4);
         for (int64_t i = 0; i < run->checkpoints.count; i++) {
             const struct report_checkpoint *checkpoint = report_checkpoint(run, i);
             ls_html_cell(&table, "%s", checkpoint->name);
@@ -89,9 +97,7 @@ int report_checkpoints(struct report *report)
             ls_html_cell(&table, "%s", *checkpoint->hash ? checkpoint->hash : "not computed");
             ls_html_cell(&table, "%s", checkpoint->fingerprint);
         }
-        ls_html_table_end(&table);
-        fputs("</div>\n", report->file);
-        thinned_note(report, run->checkpoints.all, run->checkpoints.count, "checkpoints");
+        list_end(&table, report, &run->checkpoints, "checkpoints");
     }
     return LS_OK;
 }
@@ -141,14 +147,13 @@ int report_events(struct report *report)
     for (int r = 0; r < report->count; r++) {
         const struct report_run *run = &report->runs[r];
         struct ls_html_table table;
-        run_heading(report, run);
+        report_heading(report, run);
         if (run->events.count == 0) {
             ls_html_print(report->file, "p", "note", "None recorded.");
             continue;
         }
-        fputs("<div class=\"tall\">\n", report->file);
-        ls_html_table_begin(&table, report->file,
-                            "Starts, saves, signals, skipped steps, warnings, hashes", columns, 3);
+        list_begin(&table, report, "Starts, saves, signals, skipped steps, warnings, hashes",
+                   columns, 3);
         for (int64_t i = 0; i < run->events.count; i++) {
             const struct report_event *event = report_event(run, i);
             struct report_text time = report_time(event->time);
@@ -156,9 +161,7 @@ int report_events(struct report *report)
             ls_html_cell(&table, "%s", event->text);
             ls_html_cell(&table, "%s", *time.text ? time.text : "–");
         }
-        ls_html_table_end(&table);
-        fputs("</div>\n", report->file);
-        thinned_note(report, run->events.all, run->events.count, "events");
+        list_end(&table, report, &run->events, "events");
         logs_print(report, run);
     }
     return LS_OK;
@@ -242,7 +245,7 @@ int report_configuration(struct report *report)
              : ls_error_set(report->error, LS_ENOMEM, "no memory for a run's configuration");
     for (int r = 0; r < report->count && !status; r++) {
         const struct report_run *run = &report->runs[r];
-        run_heading(report, run);
+        report_heading(report, run);
         if (!run->configured) {
             ls_html_print(report->file, "p", "note", "config.yaml was not read: %s",
                           run->config_problem);

@@ -71,6 +71,16 @@ struct report_text report_count(double count)
     return out;
 }
 
+struct report_text report_share(double share)
+{
+    struct report_text out;
+    if (isfinite(share))
+        snprintf(out.text, sizeof out.text, "%.1f %%", 100 * share);
+    else
+        snprintf(out.text, sizeof out.text, "not measured");
+    return out;
+}
+
 struct report_text report_time(double time)
 {
     struct report_text out = {""};

@@ -134,14 +134,17 @@ struct report_speed {
 int report_speed_of(const struct report_run *run, struct report_speed *speed,
                     struct ls_error *error);
 
-/* "12.3 ms"; "2 h 05 min"; "1,234,567"; "2026-11-21 23:05:01" (UTC). */
+/* "12.3 ms"; "2 h 05 min"; "1,234,567"; "12.3 %"; "2026-11-21 23:05:01" (UTC). */
 struct report_text {
     char text[48];
 };
 struct report_text report_seconds(double seconds);
 struct report_text report_count(double count);
+struct report_text report_share(double share);
 struct report_text report_time(double time);
 
+/* Of two runs, which one what follows is of. */
+void report_heading(const struct report *report, const struct report_run *run);
 /* "recipe", "layout", "run" */
 const char *report_config_part(enum ls_config_part part);
 
