@@ -39,10 +39,6 @@ int64_t ls_mesh_rank(const struct ls_mesh *mesh, const int64_t *coordinates);
 int64_t ls_mesh_group_size(const struct ls_mesh *mesh, unsigned axes);
 int64_t ls_mesh_group_rank(const struct ls_mesh *mesh, int64_t rank, unsigned axes);
 int64_t ls_mesh_group_member(const struct ls_mesh *mesh, int64_t rank, unsigned axes, int64_t i);
-/* Local. The mesh of the named axes alone, in the order of mesh: that of one group, whose rank i is
- * the group's member i. LS_EINVAL for a name that mesh has not, or twice. */
-int ls_mesh_slice(const struct ls_mesh *mesh, int names_count, const char *const *names,
-                  struct ls_mesh *out, struct ls_error *error);
 /* Collective over world (whose size must equal ls_mesh_ranks): the communicator of this rank's
  * group over these axes, ordered by mesh rank. Error texts call it name (ls_comm_set_name). */
 int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, unsigned axes,

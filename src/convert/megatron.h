@@ -17,7 +17,5 @@ bool megatron_family(struct convert *c);
 void megatron_model(struct convert *c);
 void megatron_layout(struct convert *c, struct megatron *m);
 void megatron_memory(struct convert *c, const struct megatron *m);
-void megatron_training(struct convert *c, struct megatron *m);
-void megatron_data(struct convert *c, const struct megatron *m);
 
 #endif

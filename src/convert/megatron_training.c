@@ -250,7 +250,7 @@ static void translate_precision(struct convert *c)
                      log2(initial));
 }
 
-void megatron_training(struct convert *c, struct megatron *m)
+static void training(struct convert *c, struct megatron *m)
 {
     translate_batch(c, m);
     translate_steps(c, m);
@@ -332,7 +332,7 @@ static void translate_checkpoints(struct convert *c)
             convert_first_weights(c, others[i]);
 }
 
-void megatron_data(struct convert *c, const struct megatron *m)
+static void data(struct convert *c, const struct megatron *m)
 {
     const char *vocab = convert_word(c, "--vocab-file", NULL);
     const char *merges = convert_word(c, "--merge-file", NULL);
@@ -358,8 +358,8 @@ static void derive(struct convert *c)
     megatron_model(c);
     megatron_layout(c, &m);
     megatron_memory(c, &m);
-    megatron_training(c, &m);
-    megatron_data(c, &m);
+    training(c, &m);
+    data(c, &m);
 }
 
 const struct convert_project convert_megatron = {

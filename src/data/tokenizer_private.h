@@ -115,9 +115,6 @@ struct data_byte_map {
     short byte_of[256 + 68]; /* -1: none */
 };
 void data_byte_map_init(struct data_byte_map *map);
-/* out[*count] = the bytes of token; false where a character stands for none. */
-bool data_byte_map_read(const struct data_byte_map *map, struct data_string token,
-                        unsigned char *out, size_t *count);
 /* Adds a merge, both sides as they are written; `where` begins an error's text. */
 int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, const char *where,
                    struct data_string left, struct data_string right, int32_t rank,

@@ -51,7 +51,7 @@ static int tensor_add(struct exporting *ex, const struct ls_param *param, struct
     return LS_OK;
 }
 
-int64_t out_elements(const struct out_tensor *tensor)
+static int64_t out_elements(const struct out_tensor *tensor)
 {
     return tensor->rows * tensor->cols;
 }

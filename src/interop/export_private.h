@@ -34,8 +34,7 @@ struct exporting {
 /* Small, so that what is read is still in the cache when it is written. */
 enum { EXPORT_BLOCK = 512 << 10 };
 
-/* The number of the tensor's elements and bytes. */
-int64_t out_elements(const struct out_tensor *tensor);
+/* The number of the tensor's bytes. */
 int64_t out_bytes(const struct out_tensor *tensor);
 /* Gives the tensor's bytes to put, block by block, in the order of the file, and in the pump's
  * thread. What follows, or closes user, drains the pump first, whatever happened. */

@@ -46,7 +46,7 @@ void gguf_put_u32(struct gguf_metadata *metadata, const char *key, uint32_t valu
     gguf_write_u32(metadata->stream, value);
 }
 
-void gguf_put_f32(struct gguf_metadata *metadata, const char *key, float value)
+static void put_f32(struct gguf_metadata *metadata, const char *key, float value)
 {
     key_write(metadata, key, GGUF_F32);
     gguf_write_f32(metadata->stream, value);
@@ -166,7 +166,7 @@ static void keys_put(struct gguf_metadata *metadata, const struct exporting *ex,
         if (key->type == LS_CONFIG_INT)
             gguf_put_u32(metadata, name, (uint32_t)strtoul(text, NULL, 10));
         else
-            gguf_put_f32(metadata, name, strtof(text, NULL));
+            put_f32(metadata, name, strtof(text, NULL));
     }
 }
 
@@ -181,19 +181,19 @@ static void scaling_put(struct gguf_metadata *metadata, const char *architecture
     snprintf(name, sizeof name, "%s.rope.scaling.type", architecture);
     gguf_put_string(metadata, name, linear ? "linear" : "yarn");
     snprintf(name, sizeof name, "%s.rope.scaling.factor", architecture);
-    gguf_put_f32(metadata, name, scaling->factor);
+    put_f32(metadata, name, scaling->factor);
     if (linear)
         return;
     snprintf(name, sizeof name, "%s.rope.scaling.original_context_length", architecture);
     gguf_put_u32(metadata, name, (uint32_t)scaling->original_context);
     snprintf(name, sizeof name, "%s.rope.scaling.yarn_beta_fast", architecture);
-    gguf_put_f32(metadata, name, scaling->beta_fast);
+    put_f32(metadata, name, scaling->beta_fast);
     snprintf(name, sizeof name, "%s.rope.scaling.yarn_beta_slow", architecture);
-    gguf_put_f32(metadata, name, scaling->beta_slow);
+    put_f32(metadata, name, scaling->beta_slow);
     double usual = 0.1 * log(scaling->factor) + 1; /* is there already */
     snprintf(name, sizeof name, "%s.rope.scaling.attn_factor", architecture);
     if (scaling->attention_factor > 0)
-        gguf_put_f32(metadata, name, (float)(scaling->attention_factor / usual));
+        put_f32(metadata, name, (float)(scaling->attention_factor / usual));
 }
 
 void gguf_put_model(struct gguf_metadata *metadata, const struct exporting *ex)

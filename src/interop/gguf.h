@@ -30,7 +30,6 @@ struct gguf_metadata {
     uint64_t count;
 };
 void gguf_put_u32(struct gguf_metadata *metadata, const char *key, uint32_t value);
-void gguf_put_f32(struct gguf_metadata *metadata, const char *key, float value);
 void gguf_put_bool(struct gguf_metadata *metadata, const char *key, bool value);
 void gguf_put_string(struct gguf_metadata *metadata, const char *key, const char *value);
 /* The head of an array; its values follow, by the functions below. */

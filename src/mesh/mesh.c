@@ -111,28 +111,6 @@ int64_t ls_mesh_group_member(const struct ls_mesh *mesh, int64_t rank, unsigned 
     return ls_mesh_rank(mesh, coordinates);
 }
 
-int ls_mesh_slice(const struct ls_mesh *mesh, int names_count, const char *const *names,
-                  struct ls_mesh *out, struct ls_error *error)
-{
-    bool named[LS_MESH_AXES_MAX] = {false};
-    *out = (struct ls_mesh){0};
-    for (int i = 0; i < names_count; i++) {
-        int axis = ls_mesh_axis(mesh, names[i]);
-        if (axis < 0)
-            return ls_error_set(error, LS_EINVAL, "the mesh has no axis %.40s", names[i]);
-        if (named[axis])
-            return ls_error_set(error, LS_EINVAL, "mesh axis %s is named twice", names[i]);
-        named[axis] = true;
-    }
-    for (int axis = 0; axis < mesh->axis_count; axis++) {
-        if (!named[axis])
-            continue;
-        strcpy(out->name[out->axis_count], mesh->name[axis]);
-        out->size[out->axis_count++] = mesh->size[axis];
-    }
-    return LS_OK;
-}
-
 int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, unsigned axes,
                   const char *name, struct ls_comm **out, struct ls_error *error)
 {

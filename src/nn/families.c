@@ -108,7 +108,7 @@ bool parameter_present(const struct parameter *parameter, const struct ls_model_
     return parameter->when != WHEN_BIAS || config->bias;
 }
 
-bool activation_gated(enum ls_activation act)
+static bool is_gated(enum ls_activation act)
 {
     return act == LS_ACT_SWIGLU || act == LS_ACT_GEGLU;
 }
@@ -142,7 +142,7 @@ static int64_t size_of(const struct ls_model_config *c, const struct held *held,
     case SIZE_FFN:
         return held->ffn;
     case SIZE_UP:
-        return (activation_gated(c->act) ? 2 : 1) * held->ffn;
+        return (is_gated(c->act) ? 2 : 1) * held->ffn;
     case SIZE_VOCABULARY:
         return c->vocab_padded;
     case SIZE_CONTEXT:

@@ -56,7 +56,8 @@ static int options_check(const struct ls_model *model, struct ls_error *error)
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-void layer_constants(struct ls_model *model, const struct layer *layer, struct ls_arena *arena)
+static void layer_constants(struct ls_model *model, const struct layer *layer,
+                            struct ls_arena *arena)
 {
     for (int i = 0; i < layer->step_count; i++)
         if (layer->steps[i].step->kind->constants)

@@ -95,9 +95,6 @@ int model_units_check(const struct ls_model *model, const struct rows *rows,
 /* What the steps of a model read, but its buffers. */
 void model_init(struct ls_model *model, const struct ls_model_options *options);
 
-/* Takes what the layer's steps need for good. */
-void layer_constants(struct ls_model *model, const struct layer *layer, struct ls_arena *arena);
-
 /* ---- layer_plan.c: where values lie ---------------------------------------------------------- */
 
 /* Binds the steps of a layer, new but for its tables, to the parameters held; plans its buffers. */

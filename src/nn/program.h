@@ -140,8 +140,6 @@ bool adapted_next(const struct ls_model_config *config, const struct program *bl
                   struct adapted *out);
 /* Without the layer's prefix: of the B of matrix i, -1: of their A. "attn.q.lora_b". */
 void adapter_name(const struct adapted *pair, int i, char name[LS_PARAM_NAME_MAX + 1]);
-/* Whether the activation reads a gate beside its values. */
-bool activation_gated(enum ls_activation act);
 int64_t size_whole(const struct ls_model_config *config, enum size size);
 /* Tiles that one of tp ranks has of a contraction that tp cuts (S2). */
 static inline int64_t tiles_held(const struct ls_numerics *numerics, int64_t tp)

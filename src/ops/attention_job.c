@@ -61,7 +61,7 @@ static int check_scores(const struct ls_attention *a, struct ls_error *error)
     return LS_OK;
 }
 
-int attention_check_heads(const struct ls_attention *a, struct ls_error *error)
+static int check_heads(const struct ls_attention *a, struct ls_error *error)
 {
     if (a->batch < 1 || a->tokens < 1)
         return ls_error_set(error, LS_EINVAL,
@@ -83,7 +83,7 @@ int attention_check_heads(const struct ls_attention *a, struct ls_error *error)
     return check_scores(a, error);
 }
 
-int attention_check_ld(const char *name, int64_t ld, int64_t width, struct ls_error *error)
+static int check_ld(const char *name, int64_t ld, int64_t width, struct ls_error *error)
 {
     if (ld >= width)
         return LS_OK;
@@ -152,13 +152,13 @@ static int check_starts(const struct ls_attention *a, struct ls_error *error)
 
 int attention_check_shape(const struct ls_attention *a, struct ls_error *error)
 {
-    int status = attention_check_heads(a, error);
+    int status = check_heads(a, error);
     if (status == LS_OK)
-        status = attention_check_ld("q_ld", a->q_ld, a->heads * a->head_dim, error);
+        status = check_ld("q_ld", a->q_ld, a->heads * a->head_dim, error);
     if (status == LS_OK)
-        status = attention_check_ld("kv_ld", a->kv_ld, a->kv_heads * a->head_dim, error);
+        status = check_ld("kv_ld", a->kv_ld, a->kv_heads * a->head_dim, error);
     if (status == LS_OK)
-        status = attention_check_ld("o_ld", a->o_ld, a->heads * a->head_dim, error);
+        status = check_ld("o_ld", a->o_ld, a->heads * a->head_dim, error);
     return status;
 }
 

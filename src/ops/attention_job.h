@@ -8,9 +8,6 @@
 const struct attention_kernel *attention_kernel_of(const struct ls_ops *ops, enum ls_dtype act);
 struct attention_shape attention_shape_of(const struct attention_kernel *kernel,
                                           const struct ls_attention *a);
-/* Batch, tokens, heads, D, act and what is done to scores. */
-int attention_check_heads(const struct ls_attention *a, struct ls_error *error);
-int attention_check_ld(const char *name, int64_t ld, int64_t width, struct ls_error *error);
 
 /* The keys of a call: positions [first, first + count). */
 struct attention_range {

@@ -25,8 +25,6 @@ int plan_recompute(const struct ls_layout_keys *keys, struct ls_layout *layout,
 /* LS_ELAYOUT where the schedule cannot run that many micro-batches. */
 int plan_schedule_takes(const struct ls_layout *layout, const struct ls_schedule *file,
                         int64_t micro_batches, struct ls_error *error);
-/* "1f1b", ..., "csv" */
-const char *plan_schedule_name(const struct ls_layout *layout);
 
 /* "<key> = <value>: <reason>" */
 int plan_refuse(struct ls_error *error, const char *key, int64_t value, const char *format, ...)

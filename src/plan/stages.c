@@ -3,7 +3,7 @@
 
 #include <lockstep/base/words.h>
 
-const char *plan_schedule_name(const struct ls_layout *layout)
+static const char *schedule_name(const struct ls_layout *layout)
 {
     return layout->schedule == LS_LAYOUT_CSV
                ? "csv"
@@ -27,8 +27,8 @@ static int check_chunks(const struct ls_layout_keys *keys, const struct ls_sched
     if (fixed == 0 || layout->chunks == fixed)
         return LS_OK;
     return plan_refuse(error, "parallel.chunks", keys->chunks,
-                       "parallel.schedule = %s gives each pipeline rank %s",
-                       plan_schedule_name(layout), ls_counted(fixed, "chunk").text);
+                       "parallel.schedule = %s gives each pipeline rank %s", schedule_name(layout),
+                       ls_counted(fixed, "chunk").text);
 }
 
 int plan_schedule_takes(const struct ls_layout *layout, const struct ls_schedule *file,
@@ -99,11 +99,11 @@ int ls_layout_draw_schedule(const struct ls_layout *layout, int width, FILE *fil
                             struct ls_error *error)
 {
     struct ls_schedule table;
-    const struct ls_schedule_picture picture = {
-        .name = layout->stages == 1 ? "no pipeline" : plan_schedule_name(layout),
-        .time_label = "time (1 = the longest forward)",
-        .ranks_max = 64,
-        .width = width};
+    const struct ls_schedule_picture picture = {.name = layout->stages == 1 ? "no pipeline"
+                                                                            : schedule_name(layout),
+                                                .time_label = "time (1 = the longest forward)",
+                                                .ranks_max = 64,
+                                                .width = width};
     int status = ls_layout_table(layout, layout->micro_batches, &table, error);
     if (status)
         return status;

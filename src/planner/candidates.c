@@ -10,11 +10,6 @@ enum { MICROS = 5, CUTS_MAX = 4096 };
 
 static const char *const recomputes[RECOMPUTES] = {"none", "selective", "full"};
 
-const char *candidate_recompute(int recompute)
-{
-    return recomputes[recompute];
-}
-
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 static bool free_key(bool (*pinned)(const char *key), const char *key)

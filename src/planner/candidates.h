@@ -28,8 +28,6 @@ struct candidates {
     int64_t count, room, kinds, families;
 };
 
-/* "none", "selective", "full" of a candidate. */
-const char *candidate_recompute(int recompute);
 /* Writes its keys into config. */
 void candidate_apply(const struct candidate *candidate, bool (*pinned)(const char *key),
                      struct ls_config *config);

@@ -76,8 +76,9 @@ static double transfer_s(void *user, const struct ls_recorded_transfer *transfer
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-int ls_forecast_memory(const struct ls_forecast_ask *ask, struct ls_forecast *f,
-                       struct ls_error *error)
+/* Ranks, memory, and whether it fits. */
+static int memory_set(const struct ls_forecast_ask *ask, struct ls_forecast *f,
+                      struct ls_error *error)
 {
     const struct ls_layout *layout = ask->layout;
     const struct ls_cluster *cluster = ask->cluster;
@@ -368,7 +369,7 @@ int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *f,
                             "the layout has %ld ranks of %d each: the cluster has %ld "
                             "accelerators; give it more hosts, or cut the model less",
                             (long)layout->ranks, accelerators, (long)there);
-    int status = ls_forecast_memory(ask, f, error);
+    int status = memory_set(ask, f, error);
     if (status || (ask->first_misfit && !f->fits))
         return status;
     if (ask->extend && !ask->visit)

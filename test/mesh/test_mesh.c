@@ -1,4 +1,4 @@
-/* Meshes: coordinates, groups, slices and splits, on awkward sizes. */
+/* Meshes: coordinates, groups and splits, on awkward sizes. */
 #include <lockstep/mesh.h>
 
 #include <setjmp.h>
@@ -68,41 +68,19 @@ static void test_groups(void **state)
     check_group(&mesh, 0, 1, &alone);
 }
 
-/* A slice lays its ranks out as the groups over the same axes do. */
-static void test_slices(void **state)
+/* Whatever the axes, a rank is the member of its group that it says it is. */
+static void test_members(void **state)
 {
     (void)state;
     const int64_t sizes[] = {2, 3, 1, 2, 2};
-    int64_t at[LS_MESH_AXES_MAX], within[LS_MESH_AXES_MAX];
-    struct ls_mesh mesh, slice;
+    struct ls_mesh mesh;
     struct ls_error error = {0};
     assert_int_equal(ls_mesh_init(&mesh, 5, axes5, sizes, &error), LS_OK);
-    for (unsigned set = 0; set < 1 << 5; set++) {
-        const char *names[5];
-        int axes[5], count = 0;
-        for (int axis = 4; axis >= 0; axis--) { /* in any order */
-            if (set >> axis & 1) {
-                axes[count] = axis;
-                names[count++] = axes5[axis];
-            }
-        }
-        assert_int_equal(ls_mesh_slice(&mesh, count, names, &slice, &error), LS_OK);
-        assert_int_equal(slice.axis_count, count);
+    for (unsigned set = 0; set < 1 << 5; set++)
         for (int64_t rank = 0; rank < 24; rank++) {
             int64_t self = ls_mesh_group_rank(&mesh, rank, set);
-            assert_int_equal(ls_mesh_ranks(&slice), ls_mesh_group_size(&mesh, set));
             assert_int_equal(ls_mesh_group_member(&mesh, rank, set, self), rank);
-            ls_mesh_coordinates(&mesh, rank, at);
-            ls_mesh_coordinates(&slice, self, within);
-            for (int i = 0; i < count; i++)
-                assert_int_equal(within[ls_mesh_axis(&slice, names[i])], at[axes[i]]);
         }
-    }
-    const char *const twice[] = {"tp", "tp"}, *const unknown[] = {"tp", "ep"};
-    assert_int_equal(ls_mesh_slice(&mesh, 2, twice, &slice, &error), LS_EINVAL);
-    assert_string_equal(error.text, "mesh axis tp is named twice");
-    assert_int_equal(ls_mesh_slice(&mesh, 2, unknown, &slice, &error), LS_EINVAL);
-    assert_string_equal(error.text, "the mesh has no axis ep");
 }
 
 static void test_bad_meshes(void **state)
@@ -178,7 +156,7 @@ int main(void)
         cmocka_unit_test(test_coordinates_and_back),
         cmocka_unit_test(test_a_mesh_of_no_axes_is_one_rank),
         cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_members),
         cmocka_unit_test(test_bad_meshes),
         cmocka_unit_test(test_split),
     };

@@ -81,9 +81,6 @@ int ls_forecast_run(const struct ls_forecast_ask *ask, struct ls_forecast *forec
                     struct ls_error *error);
 /* Elements of all parameters. */
 double ls_forecast_parameters(const struct ls_config *config);
-/* The part that needs no recording: memory, and whether it fits. */
-int ls_forecast_memory(const struct ls_forecast_ask *ask, struct ls_forecast *forecast,
-                       struct ls_error *error);
 
 #ifdef __cplusplus
 }
