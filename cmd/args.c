@@ -193,33 +193,32 @@ int cmd_args_word(const struct cmd_args *args, const char *option, const struct 
     return text ? cmd_word_read(option, text, words, out, error) : LS_OK;
 }
 
+/* such: the end of what is expected. */
+static int figure_read(const struct cmd_args *args, const char *option, enum ls_figure kind,
+                       double min, double max, double *out, const char *such,
+                       struct ls_error *error)
+{
+    const char *text = cmd_args_value(args, option);
+    double value;
+    if (!text)
+        return LS_OK;
+    if (!ls_figure_read(kind, text, &value) || value < min || value > max)
+        return ls_error_set(error, LS_ECONFIG, "%s = %.100s: expected a number from %g to %g%s",
+                            option, text, min, max, such);
+    *out = value;
+    return LS_OK;
+}
+
 int cmd_args_real(const struct cmd_args *args, const char *option, double min, double max,
                   double *out, struct ls_error *error)
 {
-    const char *text = cmd_args_value(args, option);
-    if (!text)
-        return LS_OK;
-    double value;
-    if (!ls_figure_read(LS_FIGURE_NUMBER, text, &value) || value < min || value > max)
-        return ls_error_set(error, LS_ECONFIG, "%s = %.100s: expected a number from %g to %g",
-                            option, text, min, max);
-    *out = value;
-    return LS_OK;
+    return figure_read(args, option, LS_FIGURE_NUMBER, min, max, out, "", error);
 }
 
 int cmd_args_amount(const struct cmd_args *args, const char *option, double most, double *out,
                     struct ls_error *error)
 {
-    const char *text = cmd_args_value(args, option);
-    double value;
-    if (!text)
-        return LS_OK;
-    if (!ls_figure_read(LS_FIGURE_COUNT, text, &value) || value < 1 || value > most)
-        return ls_error_set(error, LS_ECONFIG,
-                            "%s = %.100s: expected a number from 1 to %g, such as 300B or 2T",
-                            option, text, most);
-    *out = value;
-    return LS_OK;
+    return figure_read(args, option, LS_FIGURE_COUNT, 1, most, out, ", such as 300B or 2T", error);
 }
 
 int cmd_args_output(const struct cmd_args *args, const char *name, const char **output,

@@ -120,10 +120,9 @@ static int line_decode(struct bench *b, const char *name, int64_t window, struct
 static int lines(struct bench *b, struct ls_error *error)
 {
     double first[2] = {0};
-    char window[32], token[40];
+    char window[32];
     struct ls_attention a = b->a;
     snprintf(window, sizeof window, "window %ld", (long)b->window);
-    snprintf(token, sizeof token, "token, window");
     printf("%-16s %12s %8s %9s %14s %8s %9s\n", "", "forward", "GFLOP/s", "of all", "backward",
            "GFLOP/s", "of all");
     int status = line(b, "all keys", &a, first, error);
@@ -136,7 +135,7 @@ static int lines(struct bench *b, struct ls_error *error)
         status = line(b, "softcap 50", &a, first, error);
     if (!status)
         status = line_decode(b, "one token", 0, error);
-    return status ? status : line_decode(b, token, b->window, error);
+    return status ? status : line_decode(b, "token, window", b->window, error);
 }
 
 static int bench_run(struct bench *b, struct ls_error *error)
@@ -177,9 +176,8 @@ int cmd_bench_attention(const struct cmd_args *args, struct ls_error *error)
     b.a.kv_heads = b.a.kv_heads ? b.a.kv_heads : b.a.heads;
     if (!status)
         status = bench_ops(&b.ops, &machine, b.a.act, error);
-    if (status)
-        return status;
-    status = bench_run(&b, error);
+    if (!status)
+        status = bench_run(&b, error);
     ls_ops_release(&b.ops);
     return status;
 }

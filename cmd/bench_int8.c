@@ -109,9 +109,8 @@ int cmd_bench_int8(const struct cmd_args *args, struct ls_error *error)
     int status = bench_args(args, keys, error);
     if (!status)
         status = bench_ops(&b.ops, &machine, LS_BF16, error);
-    if (status)
-        return status;
-    status = bench_run(&b, error);
+    if (!status)
+        status = bench_run(&b, error);
     ls_ops_release(&b.ops);
     return status;
 }

@@ -179,33 +179,13 @@ static int copy_run(struct bench *b, const char *from, int64_t bytes, struct ls_
     return good ? LS_OK : ls_error_errno(error, failure, "%s: a plain copy", b->copy);
 }
 
-static int import_run(struct bench *b, struct ls_error *error)
-{
-    struct ls_import_report report;
-    return ls_import(&(struct ls_import){.from = b->model, .run = b->run}, &report, error);
-}
-
-static int export_run(struct bench *b, struct ls_error *error)
-{
-    struct ls_export_report report;
-    const struct ls_export what = {.from = b->run, .dtype = LS_BF16, .out = b->out};
-    return ls_export(&what, &report, error);
-}
-
 enum way { IMPORT, IMPORT_COPY, EXPORT, EXPORT_COPY, WAYS };
 
 /* A copy reads what was read before it and writes as many bytes as were written. */
-static int turn(void *user, int way, double *counts, struct ls_error *error)
+static int copy_turn(struct bench *b, bool imports, struct ls_error *error)
 {
     static const char weights[] = "checkpoints/step-00000000/model.safetensors";
-    struct bench *b = user;
     char file[PATH_MAX + 128];
-    bool imports = way < EXPORT;
-    (void)counts;
-    if (way == IMPORT)
-        return import_run(b, error);
-    if (way == EXPORT)
-        return export_run(b, error);
     b->bytes[0] = size_of(b->model, "model.safetensors");
     b->bytes[1] = size_of(b->run, weights);
     snprintf(file, sizeof file, "%s/%s", imports ? b->model : b->run,
@@ -213,11 +193,17 @@ static int turn(void *user, int way, double *counts, struct ls_error *error)
     return copy_run(b, file, b->bytes[imports], error);
 }
 
-static int turn_and_clean(void *user, int way, double *seconds, struct ls_error *error)
+static int turn(void *user, int way, double *seconds, struct ls_error *error)
 {
     struct bench *b = user;
+    struct ls_import_report imported;
+    struct ls_export_report exported;
+    const struct ls_import import = {.from = b->model, .run = b->run};
+    const struct ls_export export = {.from = b->run, .dtype = LS_BF16, .out = b->out};
     double begin = ls_now_s();
-    int status = turn(user, way, seconds, error);
+    int status = way == IMPORT   ? ls_import(&import, &imported, error)
+                 : way == EXPORT ? ls_export(&export, &exported, error)
+                                 : copy_turn(b, way == IMPORT_COPY, error);
     *seconds = ls_now_s() - begin;
     if (way == EXPORT_COPY) {
         tree_remove(b->run);
@@ -266,7 +252,7 @@ int cmd_bench_interop(const struct cmd_args *args, struct ls_error *error)
         {0}};
     int status = bench_args(args, keys, error);
     struct bench_turns turns = {
-        .ways = WAYS, .rounds = (int)b.rounds, .cold = true, .run = turn_and_clean, .user = &b};
+        .ways = WAYS, .rounds = (int)b.rounds, .cold = true, .run = turn, .user = &b};
     if (!status)
         status = ls_ops_init(&b.ops, ls_device_cores(), ls_isa_best(), error);
     if (!status)
@@ -282,7 +268,6 @@ int cmd_bench_interop(const struct cmd_args *args, struct ls_error *error)
         print(&b, &turns);
     if (b.work[0])
         tree_remove(b.work);
-    if (b.ops.threads)
-        ls_ops_release(&b.ops);
+    ls_ops_release(&b.ops);
     return status;
 }

@@ -308,9 +308,8 @@ int cmd_bench_ops(const struct cmd_args *args, struct ls_error *error)
     int status = bench_args(args, keys, error);
     if (!status)
         status = bench_ops(&b.ops, &machine, LS_BF16, error);
-    if (status)
-        return status;
-    status = bench_arena(&arena, buffers_take, &b, error);
+    if (!status)
+        status = bench_arena(&arena, buffers_take, &b, error);
     if (!status) {
         fill(&b);
         printf("%s, %s\n", ls_counted(b.ops.threads, "thread").text, ls_isa_name(b.ops.isa));

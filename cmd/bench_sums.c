@@ -252,7 +252,6 @@ int cmd_bench_sums(const struct cmd_args *args, struct ls_error *error)
         ls_swap_settle(&b.swap, NULL);
     ls_tier_free(b.tier);
     ls_arena_release(&b.arena);
-    if (b.ops.threads)
-        ls_ops_release(&b.ops);
+    ls_ops_release(&b.ops);
     return status;
 }

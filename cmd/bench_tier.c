@@ -3,6 +3,7 @@
 #include "bench.h"
 
 #include <lockstep/device/tier.h>
+#include <lockstep/planner/measure.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -85,28 +86,6 @@ static int disk_open(const struct bench *bench, int *fd, struct ls_error *error)
     return LS_OK;
 }
 
-/* ---- tiers ---------------------------------------------------------------------------------- */
-
-static int tier_all(const struct bench *bench, struct ls_tier *tier, bool writes,
-                    struct ls_error *error)
-{
-    struct ls_transfer moves[BUFFERS] = {{0}};
-    int64_t transfers = bench->mib * MIB / TRANSFER_BYTES;
-    int status = LS_OK;
-    for (int64_t i = 0; i < transfers + BUFFERS; i++) {
-        struct ls_transfer *move = &moves[i % BUFFERS];
-        int ended = ls_transfer_wait(move, error);
-        status = status ? status : ended;
-        if (i >= transfers || status)
-            continue;
-        size_t offset = (size_t)i * TRANSFER_BYTES;
-        status = writes
-                     ? ls_tier_write(tier, offset, buffer_of(bench, i), TRANSFER_BYTES, move, error)
-                     : ls_tier_read(tier, offset, buffer_of(bench, i), TRANSFER_BYTES, move, error);
-    }
-    return status;
-}
-
 /* ---- turns ---------------------------------------------------------------------------------- */
 
 /* All ways write, then all read. */
@@ -117,7 +96,11 @@ static int measure(void *user, int turn, double *seconds, struct ls_error *error
     bool writes = turn < bench->count;
     (void)seconds;
     if (way->tier)
-        return tier_all(bench, way->tier, writes, error);
+        return ls_measure_tier_pass(way->tier,
+                                    &(struct ls_measure_pass){bench->device.base, BUFFERS,
+                                                              TRANSFER_BYTES, bench->mib * MIB,
+                                                              writes},
+                                    error);
     if (way->fd >= 0)
         return disk_all(bench, way->fd, writes, error);
     copy_all(bench, writes);

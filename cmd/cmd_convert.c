@@ -111,11 +111,6 @@ static int write_text(const void *context, FILE *file, struct ls_error *error)
     return LS_OK;
 }
 
-static int put_out(const struct ls_convert *result, const char *path, struct ls_error *error)
-{
-    return ls_file_write(path ? path : "-", write_text, result->text, error);
-}
-
 /* Words that `between` parts, each as code, with `joint` between. */
 static void print_words(const char *list, char between, const char *joint)
 {
@@ -176,6 +171,7 @@ int cmd_convert(const struct cmd_args *args, struct ls_error *error)
                                          .preset = cmd_args_value(args, "--model")};
     enum ls_convert_project project = LS_CONVERT_DEEPSPEED;
     struct ls_convert result = {0};
+    const char *out = cmd_args_value(args, "--out");
     if (args->words == 0)
         return ls_error_set(error, LS_ECONFIG, "expected %s", args->page->arguments);
     int status = project_of(args->word[0], &project, error);
@@ -202,7 +198,7 @@ int cmd_convert(const struct cmd_args *args, struct ls_error *error)
     if (!status)
         status = convert(&result, project, args, source, &options, error);
     if (!status)
-        status = put_out(&result, cmd_args_value(args, "--out"), error);
+        status = ls_file_write(out ? out : "-", write_text, result.text, error);
     bool arguments = source && source[strspn(source, " ")] == '-';
     if ((status && ls_convert_losses(&result) > 1) || (!status && options.allow_loss))
         print_losses(&result, arguments ? "arguments" : source);

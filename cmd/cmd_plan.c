@@ -81,20 +81,14 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     return status;
 }
 
-/* The plan's keys in the configuration as it was read. */
-static int plan_apply(const struct asked *asked, const struct ls_search_plan *plan,
-                      struct ls_config *config, struct ls_error *error)
-{
-    *config = asked->config;
-    return ls_search_apply(plan, config, error);
-}
-
 static int written(const struct asked *asked, const struct ls_search *search,
                    struct ls_error *error)
 {
     struct ls_config *config = malloc(sizeof *config);
-    int status = config ? plan_apply(asked, &search->plans[0], config, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    if (!config)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    *config = asked->config;
+    int status = ls_search_apply(&search->plans[0], config, error);
     if (!status && asked->apply)
         status = ls_config_save_portable(config, asked->apply, error);
     if (!status && asked->apply)

@@ -103,11 +103,6 @@ static bool is_at(const struct reader *reader, enum fy_event_type type)
     return reader->yaml.event->type == type;
 }
 
-static struct ls_yaml_place position(const struct reader *reader)
-{
-    return ls_yaml_at(&reader->yaml);
-}
-
 static int next(struct reader *reader)
 {
     return ls_yaml_next(&reader->yaml);
@@ -123,7 +118,7 @@ static int read_cells(struct reader *reader, char cells[][CLUSTER_NAME_BYTES], i
             !ls_yaml_text(&reader->yaml, cells[*count], CLUSTER_NAME_BYTES)) {
             char what[80];
             snprintf(what, sizeof what, "expected a list of at most %d plain values", most);
-            return fail(reader, position(reader), what);
+            return fail(reader, ls_yaml_at(&reader->yaml), what);
         }
         ++*count;
     }
@@ -136,7 +131,8 @@ static int read_cells(struct reader *reader, char cells[][CLUSTER_NAME_BYTES], i
 static int read_figure(struct reader *reader, struct ls_yaml_place key_at, int index)
 {
     const struct ls_config_key *key = &cluster_keys()[index];
-    struct ls_yaml_place at = fy_event_start_mark(reader->yaml.event) ? position(reader) : key_at;
+    struct ls_yaml_place at =
+        fy_event_start_mark(reader->yaml.event) ? ls_yaml_at(&reader->yaml) : key_at;
     char text[CLUSTER_VALUE_BYTES] = "", why[CLUSTER_VALUE_BYTES], what[900];
     int status = ls_yaml_once(&reader->yaml, &reader->seen[index], key_at, key->name);
     bool good = is_at(reader, FYET_SCALAR) && ls_yaml_text(&reader->yaml, text, sizeof text);
@@ -205,7 +201,7 @@ static int row_read(struct reader *reader, int which, char cells[][CLUSTER_NAME_
         row.seconds <= 0 || row.seconds > SECONDS_MAX)
         return fail(reader, at, list->wanted);
     if (reader->count[which] >= ROWS_MAX)
-        return fail(reader, position(reader), "too many measured rows: remove some");
+        return fail(reader, ls_yaml_at(&reader->yaml), "too many measured rows: remove some");
     if (!ls_list_grow(&reader->rows[which], reader->count[which], &reader->room[which], sizeof row))
         return ls_error_set(reader->yaml.error, LS_ENOMEM,
                             "%.200s: no memory for the measured rows", reader->yaml.name);
@@ -283,10 +279,10 @@ static int read_rows(struct reader *reader, int which)
 {
     int status = LS_OK;
     if (!is_at(reader, FYET_SEQUENCE_START))
-        return fail(reader, position(reader), "expected a list of measured rows");
+        return fail(reader, ls_yaml_at(&reader->yaml), "expected a list of measured rows");
     while (!status && (status = next(reader)) == LS_OK && !is_at(reader, FYET_SEQUENCE_END)) {
         char cells[CELLS_MAX][CLUSTER_NAME_BYTES];
-        struct ls_yaml_place at = position(reader);
+        struct ls_yaml_place at = ls_yaml_at(&reader->yaml);
         int count = 0;
         if (!is_at(reader, FYET_SEQUENCE_START))
             return fail(reader, at, "expected a measured row in brackets");
@@ -304,10 +300,12 @@ static int read_source(struct reader *reader)
     if (is_at(reader, FYET_SCALAR))
         return LS_OK;
     if (!is_at(reader, FYET_SEQUENCE_START))
-        return fail(reader, position(reader), "source: expected a text, or a list of texts");
+        return fail(reader, ls_yaml_at(&reader->yaml),
+                    "source: expected a text, or a list of texts");
     while ((status = next(reader)) == LS_OK && !is_at(reader, FYET_SEQUENCE_END))
         if (!is_at(reader, FYET_SCALAR) || ++count > SOURCES_MAX)
-            return fail(reader, position(reader), "source: expected a text, or a list of texts");
+            return fail(reader, ls_yaml_at(&reader->yaml),
+                        "source: expected a text, or a list of texts");
     return status;
 }
 
@@ -320,9 +318,10 @@ static int read_links(struct reader *reader)
     const struct ls_config_key *keys = cluster_keys();
     int status = LS_OK;
     if (!is_at(reader, FYET_SEQUENCE_START))
-        return fail(reader, position(reader), "links: expected a list, from the innermost link");
+        return fail(reader, ls_yaml_at(&reader->yaml),
+                    "links: expected a list, from the innermost link");
     while (!status && (status = next(reader)) == LS_OK && !is_at(reader, FYET_SEQUENCE_END)) {
-        struct ls_yaml_place at = position(reader);
+        struct ls_yaml_place at = ls_yaml_at(&reader->yaml);
         char what[80];
         snprintf(what, sizeof what, "links: expected at most %d of them, a map each",
                  (int)LS_CLUSTER_LINKS_MAX);
@@ -383,7 +382,7 @@ static int read_document(struct reader *reader)
     if (status)
         return status;
     if (!is_at(reader, FYET_MAPPING_START))
-        return fail(reader, position(reader), WANTED);
+        return fail(reader, ls_yaml_at(&reader->yaml), WANTED);
     status = ls_yaml_map(&reader->yaml, "", read_value, reader);
     if (!status)
         status = ls_yaml_end(&reader->yaml);

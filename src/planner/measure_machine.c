@@ -84,23 +84,23 @@ static int cores_measure(const struct ls_measure *measure, struct ls_error *erro
 
 /* ---- tiers ----------------------------------------------------------------------------------- */
 
-static int tier_pass(struct ls_tier *tier, unsigned char *memory, int64_t bytes, bool writes,
-                     double *rate, struct ls_error *error)
+int ls_measure_tier_pass(struct ls_tier *tier, const struct ls_measure_pass *pass,
+                         struct ls_error *error)
 {
-    struct ls_transfer move[2] = {{0}, {0}};
+    struct ls_transfer moves[LS_MEASURE_BUFFERS_MAX] = {{0}};
+    int64_t pieces = pass->bytes / pass->piece;
     int status = LS_OK;
-    double begin = ls_now_s();
-    for (int64_t i = 0, at = 0; at < bytes + 2 * TRANSFER_BYTES; i++, at += TRANSFER_BYTES) {
-        unsigned char *buffer = memory + i % 2 * TRANSFER_BYTES;
-        int ended = ls_transfer_wait(&move[i % 2], error);
+    LS_ASSERT(pass->buffers <= LS_MEASURE_BUFFERS_MAX);
+    for (int64_t i = 0; i < pieces + pass->buffers; i++) {
+        struct ls_transfer *move = &moves[i % pass->buffers];
+        unsigned char *buffer = pass->memory + i % pass->buffers * pass->piece;
+        size_t at = (size_t)(i * pass->piece), bytes = (size_t)pass->piece;
+        int ended = ls_transfer_wait(move, error);
         status = status ? status : ended;
-        if (status || at >= bytes)
-            continue;
-        status = writes
-                     ? ls_tier_write(tier, (size_t)at, buffer, TRANSFER_BYTES, &move[i % 2], error)
-                     : ls_tier_read(tier, (size_t)at, buffer, TRANSFER_BYTES, &move[i % 2], error);
+        if (i < pieces && !status)
+            status = pass->writes ? ls_tier_write(tier, at, buffer, bytes, move, error)
+                                  : ls_tier_read(tier, at, buffer, bytes, move, error);
     }
-    *rate = (double)bytes / (ls_now_s() - begin);
     return status;
 }
 
@@ -116,9 +116,12 @@ static int tier_measure(enum ls_tier_kind kind, const char *folder, int64_t byte
     if (!status)
         status = ls_tier_new(&options, &tier, error);
     for (int round = -1; round < ROUNDS && !status; round++) /* the first takes pages and blocks */
-        for (int writes = 1; writes >= 0 && !status; writes--)
-            status =
-                tier_pass(tier, arena.base, bytes, writes, &rates[writes][ls_max(round, 0)], error);
+        for (int writes = 1; writes >= 0 && !status; writes--) {
+            const struct ls_measure_pass pass = {arena.base, 2, TRANSFER_BYTES, bytes, writes};
+            double begin = ls_now_s();
+            status = ls_measure_tier_pass(tier, &pass, error);
+            rates[writes][ls_max(round, 0)] = (double)bytes / (ls_now_s() - begin);
+        }
     ls_tier_free(tier);
     ls_arena_release(&arena);
     for (int i = 0; i < 2; i++)

@@ -138,6 +138,17 @@ int ls_measure_host(const struct ls_measure *measure, struct ls_measured_hosts *
                     struct ls_error *error);
 void ls_measured_hosts_release(struct ls_measured_hosts *hosts);
 
+/* All of a tier's bytes once, piece by piece, through as many buffers as are under way at a time:
+ * to the tier, or back. Errors are those of transfers. */
+enum { LS_MEASURE_BUFFERS_MAX = 4 };
+struct ls_measure_pass {
+    unsigned char *memory; /* [buffers, piece] */
+    int buffers;
+    int64_t piece, bytes; /* bytes: whole pieces */
+    bool writes;
+};
+int ls_measure_tier_pass(struct ls_tier *tier, const struct ls_measure_pass *pass,
+                         struct ls_error *error);
 /* Adds rows, keeping lists sorted; a row that is there is replaced. LS_ENOMEM. */
 int ls_measure_add_work(struct ls_cluster *cluster, const struct ls_measured_work *row,
                         struct ls_error *error);
