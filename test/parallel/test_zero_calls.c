@@ -26,7 +26,7 @@ struct model {
 /* Rows are cut over the ranks. */
 static struct ls_dtensor_spec spec_of(int64_t rows, int64_t cols, int64_t ranks)
 {
-    struct ls_dtensor_spec spec;
+    struct ls_dtensor_spec spec = {.dims = 0};
     struct ls_mesh mesh;
     struct ls_error error = {0};
     const struct ls_placement placement = ls_shard(0);
