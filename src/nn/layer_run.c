@@ -167,7 +167,8 @@ static int input_gather(const struct layer_run *run)
         return LS_OK;
     model_label(model, run->layer->steps[0].weight);
     return ls_tp_gather(&model->tp, model->numerics.act, run->rows->all, model->config.channels,
-                        run_place(run, &run->layer->value[0]), run->value[0], NULL, run->error);
+                        run_place(run, &run->layer->value[0]), run->value[0], LS_QUEUED,
+                        run->error);
 }
 
 /* ---- walks ----------------------------------------------------------------------------------- */

@@ -148,7 +148,7 @@ int model_gather(const struct ls_model *model, const struct rows *rows, const vo
         return LS_OK;
     *all = gathered;
     return ls_tp_gather(&model->tp, model->numerics.act, rows->all, model->config.channels, own,
-                        gathered, NULL, error);
+                        gathered, LS_QUEUED, error);
 }
 
 /* ---- dropout --------------------------------------------------------------------------------- */

@@ -66,7 +66,7 @@ static int cut_forward(const struct layer_run *run, const struct bound_step *s, 
     int status = share_forward(run, s, &exchange.scratch, own);
     if (!status && !model->tp.sequence)
         status = ls_tp_gather(&model->tp, model->numerics.act, run->rows->all, channels, own, out,
-                              NULL, run->error);
+                              LS_QUEUED, run->error);
     return status;
 }
 

@@ -81,11 +81,20 @@ static bool same_late(const char *directory, int i)
     return !status && !ls_proof_differs(one, many, STEPS);
 }
 
+/* The host waits once in a step for losses and norm, and where ranks agree that each has its batch,
+ * for what the step before left; with offload also for what disks say of the update, and of what
+ * follows it. Debug builds look at each step of a layer on the host. */
 static void test_layouts_run_late(void **state)
 {
-    for (int i = 0; i < CASES; i++)
+    for (int i = 0; i < CASES; i++) {
+        late_steps = late_step_waits = 0;
         if (!same_late(*state, i))
             fail_msg("%s %s: other bits where commands run late", cases[i].recipe, cases[i].layout);
+        int64_t waits = (strstr(cases[i].layout, "offload") ? 4 : 2) * late_steps;
+        if (late_steps == 0 || (late_step_waits > waits && !LATE_CHECKED))
+            fail_msg("%s: the host waits %ld times in %ld steps", cases[i].layout,
+                     (long)late_step_waits, (long)late_steps);
+    }
 }
 
 /* ---- submitted again ------------------------------------------------------------------------- */
