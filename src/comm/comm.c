@@ -387,15 +387,9 @@ static void call_operands(const struct ls_queue *queue, const struct ls_command 
                    call->leaves.onto ? LS_READS_WRITES : LS_WRITES);
 }
 
-static void wait_operands(const struct ls_queue *queue, const struct ls_command *command,
-                          struct ls_operands *out)
-{
-    (void)queue, (void)command, (void)out;
-}
-
 static const struct ls_op begin_op = {sizeof(struct comm_command), call_operands, begin_run};
 static const struct ls_op whole_op = {sizeof(struct comm_command), call_operands, whole_run};
-static const struct ls_op wait_op = {sizeof(struct comm_command), wait_operands, wait_run};
+static const struct ls_op wait_op = {sizeof(struct comm_command), NULL, wait_run};
 
 bool ls_comm_command(const struct ls_command *command, struct ls_comm_told *out)
 {

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-/* Elements. A strip of every input and a partial sum per tree level stay in the first cache level.
- */
-enum { STRIP = 1024, INPUTS = LS_RANK_SUM_INPUTS };
+/* Elements. A strip of every input and a partial sum per tree level stay in the first cache level;
+ * so does a sum until it is copied. */
+enum { STRIP = 1024, COPIED = 4096, INPUTS = LS_RANK_SUM_INPUTS };
 
 enum ls_rank_sum_form comm_sum_form(enum comm_op op)
 {
@@ -76,8 +76,7 @@ static void add_leaves(const struct comm_sum *sum, int inner, int64_t from, int6
 void comm_sum(const struct comm_sum *sum, int64_t from, int64_t to, int64_t count)
 {
     int inner = sum->leaves.inner ? sum->leaves.inner : sum->n;
-    bool strips = sum->outputs_count > 1 || inner > INPUTS;
-    int64_t step = strips ? STRIP : count;
+    int64_t step = inner > INPUTS ? STRIP : sum->outputs_count > 1 ? COPIED : count;
     for (int64_t i = 0; i < count; i += step) {
         int64_t length = ls_min(step, count - i);
         const float *first = sum->outputs[0] + to + i;

@@ -47,7 +47,8 @@ void ls_command_operands(const struct ls_queue *queue, const struct ls_command *
                          struct ls_operands *out)
 {
     out->count = 0;
-    command->op->operands(queue, command, out);
+    if (command->op->operands)
+        command->op->operands(queue, command, out);
 }
 
 void *ls_operand_pointer(const struct ls_command *command, const struct ls_operand *operand)

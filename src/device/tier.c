@@ -168,12 +168,6 @@ static void start_operands(const struct ls_queue *queue, const struct ls_command
     ls_operand_add(out, c, &c->device, c->bytes, c->writes ? LS_READS : LS_WRITES);
 }
 
-static void wait_operands(const struct ls_queue *queue, const struct ls_command *command,
-                          struct ls_operands *out)
-{
-    (void)queue, (void)command, (void)out;
-}
-
 static int start_run(struct ls_queue *queue, const struct ls_command *command,
                      struct ls_error *error)
 {
@@ -236,7 +230,7 @@ static int wait_run(struct ls_queue *queue, const struct ls_command *command,
 }
 
 static const struct ls_op start_op = {sizeof(struct transfer_call), start_operands, start_run};
-static const struct ls_op wait_op = {sizeof(struct transfer_call), wait_operands, wait_run};
+static const struct ls_op wait_op = {sizeof(struct transfer_call), NULL, wait_run};
 
 bool ls_tier_command(const struct ls_command *command, struct ls_tier_told *out)
 {

@@ -30,14 +30,14 @@ void ls_recording_release(struct ls_recording *recording)
 
 void ls_recording_group(struct ls_recording *recording, const struct ls_comm *comm, int group)
 {
-    LS_ASSERT(group >= 0 && group < LS_RECORDING_GROUPS);
+    LS_ASSERT(group >= 0 && group < LS_GROUPS);
     recording->groups[group] = ls_comm_size(comm) > 1 ? comm : NULL;
 }
 
 /* -1: of none that is written down. */
 static int group_of(const struct ls_recording *recording, const struct ls_comm *comm)
 {
-    for (int group = 0; group < LS_RECORDING_GROUPS; group++)
+    for (int group = 0; group < LS_GROUPS; group++)
         if (recording->groups[group] == comm)
             return group;
     return -1;

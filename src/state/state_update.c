@@ -27,6 +27,18 @@ static int tied_exchange(struct ls_state *state, struct ls_error *error)
     return status ? status : ls_wait(&send, error);
 }
 
+/* A function of ZeRO for each set. */
+static int sets_do(struct ls_state *state,
+                   int (*call)(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error),
+                   struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int set = 0; set < state->layout->set_count && !status; set++)
+        if (state->zero[set])
+            status = call(state->zero[set], state->ops, error);
+    return status;
+}
+
 int ls_state_region_done(struct ls_state *state, int region, const struct ls_dp_micro *micro,
                          struct ls_error *error)
 {
@@ -38,10 +50,7 @@ int ls_state_region_done(struct ls_state *state, int region, const struct ls_dp_
 
 int ls_state_pass_on(struct ls_state *state, struct ls_error *error)
 {
-    int status = LS_OK;
-    for (int set = 0; set < state->layout->set_count && !status; set++)
-        status = ls_zero_gradient_pass_on(state->zero[set], state->ops, error);
-    return status;
+    return sets_do(state, ls_zero_gradient_pass_on, error);
 }
 
 int ls_state_gradient(struct ls_state *state, struct ls_error *error)
@@ -95,17 +104,10 @@ int ls_state_update(struct ls_state *state, int64_t step, float lr, float gradie
 
 int ls_state_share(struct ls_state *state, struct ls_error *error)
 {
-    int status = LS_OK;
-    for (int set = 0; set < state->layout->set_count && !status; set++)
-        status = ls_zero_publish(state->zero[set], state->ops, error);
-    return status;
+    return sets_do(state, ls_zero_publish, error);
 }
 
 int ls_state_settle(struct ls_state *state, struct ls_error *error)
 {
-    int status = LS_OK;
-    for (int set = 0; set < state->layout->set_count && !status; set++)
-        if (state->zero[set])
-            status = ls_zero_settle(state->zero[set], state->ops, error);
-    return status;
+    return sets_do(state, ls_zero_settle, error);
 }

@@ -52,7 +52,7 @@ struct ls_operands {
 /* What commands of one kind have in common; one for each kind, beside what it runs. */
 struct ls_op {
     size_t bytes; /* of its arguments */
-    /* Adds its operands to out; of those that are NULL and empty ones none. */
+    /* Adds its operands to out; of those that are NULL and empty ones none. NULL: it has none. */
     void (*operands)(const struct ls_queue *queue, const struct ls_command *command,
                      struct ls_operands *out);
     int (*run)(struct ls_queue *queue, const struct ls_command *command, struct ls_error *error);
@@ -122,7 +122,7 @@ int ls_queue_synchronise(struct ls_queue *queue, struct ls_error *error);
  * queue that runs each command where it is submitted. */
 static inline bool ls_queue_is_prompt(const struct ls_queue *queue)
 {
-    return !queue || !queue->submit;
+    return !queue->submit;
 }
 /* What a queue does with a command when its turn has come. */
 int ls_command_run(struct ls_queue *queue, const struct ls_command *command,

@@ -19,12 +19,13 @@
 #include <lockstep/comm.h>
 #include <lockstep/device/tier.h>
 #include <lockstep/ops.h>
+#include <lockstep/plan/groups.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { LS_RECORDED_PENDING = -1, LS_RECORDING_GROUPS = 32 };
+enum { LS_RECORDED_PENDING = -1 };
 
 /* One operation, in the order in which they were started. Texts live as long as the recording. */
 struct ls_recorded {
@@ -66,7 +67,7 @@ struct ls_recorded_pending {
 };
 
 struct ls_recording {
-    const struct ls_comm *groups[LS_RECORDING_GROUPS];
+    const struct ls_comm *groups[LS_GROUPS];
     struct ls_recorded_pending *pending;
     int64_t pending_count, pending_room;
     struct ls_recorded *list;
@@ -95,8 +96,8 @@ void ls_recording_release(struct ls_recording *recording);
  * ops compute and what tiers move. Where there is no memory for it, recording->incomplete is set.
  */
 struct ls_queue_watch ls_recording_watch(struct ls_recording *recording);
-/* Local. The operations of comm are written down as those of `group`, a number below
- * LS_RECORDING_GROUPS; a group of one has none. */
+/* Local. The operations of comm are written down as those of `group`, a number below LS_GROUPS; a
+ * group of one has none. */
 void ls_recording_group(struct ls_recording *recording, const struct ls_comm *comm, int group);
 
 #ifdef __cplusplus
