@@ -288,11 +288,9 @@ int ls_wait(struct ls_request *request, struct ls_error *error);
 /* Local. True where ls_wait would not block; false as long as its queue runs commands late. */
 bool ls_test(struct ls_request *request);
 
-/* What a command of a communicator says, for who watches its queue. */
-struct ls_comm_told {
-    struct ls_request request; /* which is started, or waited for; ticket 0: both */
-    bool waits;                /* a wait: of what follows nothing is said */
-    const char *operation;     /* "all_reduce", "all_reduce_max", "send", "recv", ... */
+/* An operation, apart from where it reads and writes. */
+struct ls_operation {
+    const char *name; /* "all_reduce", "all_reduce_max", "send", "recv", ... */
     enum ls_comm_kind kind;
     enum ls_dtype dtype; /* as it travels: BF16 of a reduce_scatter_bf16 */
     int64_t count;
@@ -300,6 +298,13 @@ struct ls_comm_told {
     int peer, tag;     /* of a message; peer also the root of a broadcast, else -1 */
     const char *label; /* what the caller said it moves, NULL: nothing */
     struct ls_call_site site;
+};
+
+/* What a command of a communicator says, for who watches its queue. */
+struct ls_comm_told {
+    struct ls_request request; /* which is started, or waited for; ticket 0: both */
+    bool waits;                /* a wait: nothing is said of the operation */
+    struct ls_operation operation;
 };
 /* Local. False: the command is none of a communicator. */
 bool ls_comm_command(const struct ls_command *command, struct ls_comm_told *out);

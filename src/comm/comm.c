@@ -401,9 +401,9 @@ bool ls_comm_command(const struct ls_command *command, struct ls_comm_told *out)
     if (command->op == &wait_op)
         return true;
     bool message = !comm_is_collective(call->op);
-    *out =
-        (struct ls_comm_told){.request = {c->comm, c->ticket},
-                              .operation = comm_op_name(call->op),
+    out->waits = false;
+    out->operation =
+        (struct ls_operation){.name = comm_op_name(call->op),
                               .kind = comm_kind_of(call),
                               .dtype = call->op == COMM_REDUCE_SCATTER_BF16 ? LS_BF16 : call->dtype,
                               .count = call->count,

@@ -109,16 +109,16 @@ int64_t ls_move_bytes(const struct ls_layout *layout, int64_t rank, const struct
 {
     enum ls_layout_group group = (enum ls_layout_group)move->group;
     int64_t n = ls_group_size(layout, group), r = ls_group_rank(layout, group, rank);
-    int64_t bytes = (int64_t)ls_dtype_bytes(move->dtype), count = move->count;
-    if (move->kind == LS_COMM_OTHER)
+    int64_t bytes = (int64_t)ls_dtype_bytes(move->operation.dtype), count = move->operation.count;
+    if (move->operation.kind == LS_COMM_OTHER)
         return 0;
-    if (move->kind == LS_COMM_SEND)
-        return move->receive ? 0 : count * bytes;
-    if (move->kind == LS_COMM_ALL_REDUCE) {
+    if (move->operation.kind == LS_COMM_SEND)
+        return move->operation.receive ? 0 : count * bytes;
+    if (move->operation.kind == LS_COMM_ALL_REDUCE) {
         int64_t own = count / n + (r < count % n);
         return (count - own + own * (n - 1)) * bytes;
     }
-    if (move->kind == LS_COMM_BROADCAST && move->peer != r)
+    if (move->operation.kind == LS_COMM_BROADCAST && move->operation.peer != r)
         return 0;
     return count * bytes * (n - 1);
 }

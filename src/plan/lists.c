@@ -96,15 +96,16 @@ static struct meeting_place place_of(const struct lists *lists, int64_t rank,
                                      const struct ls_recorded *did)
 {
     enum ls_layout_group group = (enum ls_layout_group)did->group;
-    bool message = did->kind == LS_COMM_SEND;
+    const struct ls_operation *moves = &did->operation;
+    bool message = moves->kind == LS_COMM_SEND;
     if (lists->timed && group == LS_GROUP_MATRICES)
         return (struct meeting_place){group, rank + 1, rank, -1};
-    int64_t member = ls_group_member(lists->layout, group, rank, message ? did->peer : 0);
+    int64_t member = ls_group_member(lists->layout, group, rank, message ? moves->peer : 0);
     int64_t mine = lists_alike(lists, rank), other = lists_alike(lists, member);
     if (!message)
         return (struct meeting_place){group, 0, other, -1};
-    return (struct meeting_place){group, did->tag, did->receive ? other : mine,
-                                  did->receive ? mine : other};
+    return (struct meeting_place){group, moves->tag, moves->receive ? other : mine,
+                                  moves->receive ? mine : other};
 }
 
 static int32_t *place_entry(const struct lists *lists, const struct meeting_place *place)
@@ -165,18 +166,20 @@ struct deed_table {
 
 static bool deed_is(const struct deed *deed, const struct ls_recorded *did)
 {
-    const struct ls_recorded *a = &deed->did;
-    return a->group == did->group && a->operation == did->operation && a->kind == did->kind &&
-           a->dtype == did->dtype && a->count == did->count && a->peer == did->peer &&
-           a->tag == did->tag && a->receive == did->receive && a->label == did->label;
+    const struct ls_operation *a = &deed->did.operation, *b = &did->operation;
+    return deed->did.group == did->group && a->name == b->name && a->kind == b->kind &&
+           a->dtype == b->dtype && a->count == b->count && a->peer == b->peer && a->tag == b->tag &&
+           a->receive == b->receive && a->label == b->label;
 }
 
 static int32_t *deed_entry(const struct deed_table *table, const struct deed *deeds,
                            const struct ls_recorded *did)
 {
-    uint64_t h = (uint64_t)did->count * 0x9e3779b97f4a7c15u;
-    h = (h ^ (uint64_t)(uintptr_t)did->label) * 0xbf58476d1ce4e5b9u;
-    h = (h ^ (uint64_t)(did->group * 4096 + did->peer * 16 + (int)did->kind)) * 0x94d049bb133111ebu;
+    const struct ls_operation *moves = &did->operation;
+    uint64_t h = (uint64_t)moves->count * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint64_t)(uintptr_t)moves->label) * 0xbf58476d1ce4e5b9u;
+    h = (h ^ (uint64_t)(did->group * 4096 + moves->peer * 16 + (int)moves->kind)) *
+        0x94d049bb133111ebu;
     for (h >>= 32;; h++) {
         int32_t *entry = &table->entries[h & (uint64_t)(table->room - 1)];
         if (*entry == 0 || deed_is(&deeds[*entry - 1], did))
@@ -216,8 +219,9 @@ static int32_t deed_find(struct lists *lists, struct deed_table *table,
         .did = *did, .place = place_visit(lists, did), .list = (int32_t)lists->count - 1};
     if (deed->place < 0)
         return -1;
-    if (did->label)
-        memcpy(deed->label, did->label, strnlen(did->label, sizeof deed->label - 1));
+    if (did->operation.label)
+        memcpy(deed->label, did->operation.label,
+               strnlen(did->operation.label, sizeof deed->label - 1));
     *deed_entry(table, lists->deeds, did) = (int32_t)++lists->deed_count;
     return (int32_t)lists->deed_count - 1;
 }
@@ -244,22 +248,23 @@ static bool acts_make(struct lists *lists, const struct ls_recording *recording)
             list->acts[i] = list->acts[i - 1];
             continue;
         }
-        if (folded || (lists->timed && did->label)) {
+        if (folded || (lists->timed && did->operation.label)) {
             other = *did;
-            other.label = NULL;
+            other.operation.label = NULL;
             if (folded)
                 other = (struct ls_recorded){.group = did->group,
-                                             .operation = meeting,
-                                             .kind = LS_COMM_OTHER,
-                                             .peer = -1,
-                                             .site = did->site};
+                                             .operation = {.name = meeting,
+                                                           .kind = LS_COMM_OTHER,
+                                                           .peer = -1,
+                                                           .site = did->operation.site}};
             did = &other;
         }
         int32_t deed = deed_find(lists, &table, did);
         if (deed < 0)
             break;
         struct place *place = &lists->places[lists->deeds[deed].place];
-        list->acts[i] = (struct act){deed, place->visits[is_message(&place->at) && did->receive]++};
+        list->acts[i] =
+            (struct act){deed, place->visits[is_message(&place->at) && did->operation.receive]++};
         place->meetings = (int32_t)ls_max(place->meetings, list->acts[i].nth + 1);
     }
     free(table.entries);
@@ -414,27 +419,27 @@ struct act_text {
 static struct act_text act_text(const struct deed *deed, int number)
 {
     struct act_text out;
-    const struct ls_recorded *did = &deed->did;
+    const struct ls_operation *moves = &deed->did.operation;
     char peer[40] = "";
-    if (did->kind == LS_COMM_SEND)
-        snprintf(peer, sizeof peer, " %s %d tag %d", did->receive ? "from" : "to", did->peer,
-                 did->tag);
+    if (moves->kind == LS_COMM_SEND)
+        snprintf(peer, sizeof peer, " %s %d tag %d", moves->receive ? "from" : "to", moves->peer,
+                 moves->tag);
     snprintf(out.text, sizeof out.text, "operation %d of %s, %s%s of %ld %s%s%s%s (%s:%d)",
-             number + 1, ls_group_name((enum ls_layout_group)did->group), did->operation, peer,
-             (long)did->count, ls_dtype_name(did->dtype), *deed->label ? " [" : "", deed->label,
-             *deed->label ? "]" : "", did->site.file, did->site.line);
+             number + 1, ls_group_name((enum ls_layout_group)deed->did.group), moves->name, peer,
+             (long)moves->count, ls_dtype_name(moves->dtype), *deed->label ? " [" : "", deed->label,
+             *deed->label ? "]" : "", moves->site.file, moves->site.line);
     return out;
 }
 
 /* Whether two ranks' operations are the same one. */
 static bool deeds_match(const struct deed *a, const struct deed *b)
 {
-    const struct ls_recorded *x = &a->did, *y = &b->did;
+    const struct ls_operation *x = &a->did.operation, *y = &b->did.operation;
     bool message = x->kind == LS_COMM_SEND;
     if (x->kind != y->kind || x->dtype != y->dtype || x->count != y->count ||
         strcmp(a->label, b->label) != 0)
         return false;
-    return message ? x->receive != y->receive : x->operation == y->operation && x->peer == y->peer;
+    return message ? x->receive != y->receive : x->name == y->name && x->peer == y->peer;
 }
 
 int lists_start(struct lists *lists, int who, const struct turn *turn, bool *over,
@@ -463,7 +468,7 @@ static int32_t came_to(const struct lists *lists, const struct list *list,
             continue;
         const struct deed *deed = &lists->deeds[list->acts[event->number].deed];
         came += &lists->places[deed->place] == place &&
-                (!is_message(&place->at) || deed->did.receive == receive);
+                (!is_message(&place->at) || deed->did.operation.receive == receive);
     }
     return came;
 }

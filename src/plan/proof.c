@@ -74,9 +74,9 @@ static void count_up(const struct lists *lists, struct ls_layout_proof *out)
             if (list->events[e].kind != EVENT_START)
                 continue;
             const struct deed *deed = &lists->deeds[list->acts[list->events[e].number].deed];
-            bool message = deed->did.kind == LS_COMM_SEND;
+            bool message = deed->did.operation.kind == LS_COMM_SEND;
             bool folded = lists->folds && deed->did.group == LS_GROUP_MATRICES;
-            out->messages += message && !deed->did.receive ? list->alike : 0;
+            out->messages += message && !deed->did.operation.receive ? list->alike : 0;
             out->collectives += message || folded ? 0 : list->alike;
         }
 }

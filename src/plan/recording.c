@@ -126,9 +126,9 @@ static void operation_note(struct ls_recording *recording, const struct ls_comm_
         recording->list[number].waited_at = recording->clock++;
         return;
     }
-    const char *label = told->label ? text_keep(recording, told->label) : NULL;
+    const char *label = told->operation.label ? text_keep(recording, told->operation.label) : NULL;
     const uint64_t ticket = told->request.ticket;
-    if ((told->label && !label) ||
+    if ((told->operation.label && !label) ||
         !ls_list_grow(&recording->list, number, &recording->room, sizeof *recording->list) ||
         (ticket && !pending_add(recording, told->request.comm, ticket, number))) {
         recording->incomplete = true;
@@ -137,18 +137,11 @@ static void operation_note(struct ls_recording *recording, const struct ls_comm_
     recording->list[recording->count++] = (struct ls_recorded){
         .group = group,
         .operation = told->operation,
-        .kind = told->kind,
-        .dtype = told->dtype,
-        .count = told->count,
-        .receive = told->receive,
-        .peer = told->peer,
-        .tag = told->tag,
-        .label = label,
-        .site = told->site,
         .until = ticket ? LS_RECORDED_PENDING : recording->count,
         .started_at = recording->clock++,
         .waited_at = LS_RECORDED_PENDING,
     };
+    recording->list[number].operation.label = label;
     if (!ticket)
         recording->list[number].waited_at = recording->clock++;
 }

@@ -383,7 +383,7 @@ static bool operation_wait(struct ls_simulation *s, int who)
     double own = (1 - fmax(s->pace.overlap, messages)) * hidden;
     span_tell(s, player,
               (struct ls_simulated_span){.account = cost->account,
-                                         .operation = turn.deed->did.operation,
+                                         .operation = turn.deed->did.operation.name,
                                          .from_s = meeting->from,
                                          .to_s = meeting->to});
     player->clock += waited + own;

@@ -39,9 +39,9 @@ static struct ls_cost_group group_of(const struct pace *pace, int64_t rank,
                                      const struct ls_recorded *move)
 {
     enum ls_layout_group group = (enum ls_layout_group)move->group;
-    bool message = move->kind == LS_COMM_SEND;
+    bool message = move->operation.kind == LS_COMM_SEND;
     int64_t first = message ? rank : ls_group_member(pace->layout, group, rank, 0);
-    int64_t next = ls_group_member(pace->layout, group, rank, message ? move->peer : 1);
+    int64_t next = ls_group_member(pace->layout, group, rank, message ? move->operation.peer : 1);
     int64_t low = ls_min(first, next), stride = ls_max(first, next) - low;
     int64_t ranks = message ? 2 : ls_group_size(pace->layout, group);
     struct ls_cost_group on =
@@ -55,11 +55,12 @@ static struct ls_move_time move_time(void *user, int64_t rank, const struct ls_r
 {
     const struct pace *pace = user;
     const struct ls_cost_group group = group_of(pace, rank, move);
-    double bytes = (double)move->count * (double)ls_dtype_bytes(move->dtype);
-    bool pieces = move->kind == LS_COMM_ALL_GATHER || move->kind == LS_COMM_REDUCE_SCATTER ||
-                  move->kind == LS_COMM_ALL_TO_ALL;
+    double bytes = (double)move->operation.count * (double)ls_dtype_bytes(move->operation.dtype);
+    bool pieces = move->operation.kind == LS_COMM_ALL_GATHER ||
+                  move->operation.kind == LS_COMM_REDUCE_SCATTER ||
+                  move->operation.kind == LS_COMM_ALL_TO_ALL;
     struct ls_move_time time = {.link = (int)ls_max(group.level, 0)};
-    time.seconds = ls_cost_move(pace->cluster, &group, move->kind,
+    time.seconds = ls_cost_move(pace->cluster, &group, move->operation.kind,
                                 pieces ? bytes * (double)group.ranks : bytes);
     ls_cost_taken(pace->cluster, &group, &time.units, &time.memory);
     time.units *= pace->cluster->overlap;

@@ -75,7 +75,7 @@ static void sent_of(const struct ls_config *config, const struct ls_layout *layo
         sent[a] = 0;
     for (int64_t i = begins[1]; i < recording.count; i++) {
         const struct ls_recorded *move = &recording.list[i];
-        if (!move->label || strcmp(move->label, "loss") != 0)
+        if (!move->operation.label || strcmp(move->operation.label, "loss") != 0)
             sent[ls_account_of(layout, (enum ls_layout_group)move->group)] +=
                 ls_move_bytes(layout, rank, move);
     }
@@ -249,10 +249,13 @@ static bool lists_same(const struct ls_recording *a, const struct ls_recording *
     bool same = a->count == b->count;
     for (int64_t i = 0; i < a->count && same; i++) {
         const struct ls_recorded *x = &a->list[i], *y = &b->list[i];
-        same = x->group == y->group && x->operation == y->operation && x->dtype == y->dtype &&
-               x->count == y->count && x->receive == y->receive && x->peer == y->peer &&
-               x->tag == y->tag && x->until == y->until && !x->label == !y->label &&
-               (!x->label || strcmp(x->label, y->label) == 0);
+        same = x->group == y->group && x->operation.name == y->operation.name &&
+               x->operation.dtype == y->operation.dtype &&
+               x->operation.count == y->operation.count &&
+               x->operation.receive == y->operation.receive &&
+               x->operation.peer == y->operation.peer && x->operation.tag == y->operation.tag &&
+               x->until == y->until && !x->operation.label == !y->operation.label &&
+               (!x->operation.label || strcmp(x->operation.label, y->operation.label) == 0);
     }
     return same;
 }
@@ -481,11 +484,11 @@ static struct ls_recording twisted(const struct ls_recording *list, int64_t at, 
     if (twist == REPEATS)
         memmove(move + 1, move, (size_t)(out.count - at) * sizeof *move);
     out.count += by;
-    move->count += twist == OTHER_COUNT;
+    move->operation.count += twist == OTHER_COUNT;
     if (twist == OTHER_TYPE)
-        move->dtype = LS_F64;
+        move->operation.dtype = LS_F64;
     if (twist == OTHER_LABEL)
-        move->label = "another tensor";
+        move->operation.label = "another tensor";
     return out;
 }
 
@@ -507,7 +510,7 @@ static void check_twists(const char *const *keys, int64_t who, int64_t stride)
             /* No time depends on a label. */
             if (status != LS_ELAYOUT || (simulated != status && twist != OTHER_LABEL))
                 fail_msg("twist %d of operation %ld, %s of %s, went unnoticed", twist, (long)at,
-                         lists.of[who].list[at].operation,
+                         lists.of[who].list[at].operation.name,
                          ls_group_name((enum ls_layout_group)lists.of[who].list[at].group));
             if (!strstr(error.text, "rank"))
                 fail_msg("no rank is named: %s", error.text);
@@ -588,7 +591,7 @@ static void test_a_ring_of_waiting_senders_is_caught(void **state)
     for (int64_t rank = 0; rank < lists.layout.ranks; rank++)
         for (int64_t i = 0; i < lists.of[rank].count; i++) {
             struct ls_recorded *move = &lists.of[rank].list[i];
-            if (move->kind == LS_COMM_SEND && !move->receive)
+            if (move->operation.kind == LS_COMM_SEND && !move->operation.receive)
                 move->until = i + 1;
         }
     assert_int_equal(lists_prove(&lists, &proof, &error), LS_ELAYOUT);

@@ -114,77 +114,46 @@ static bool text_same(const char *a, const char *b)
 
 static bool recorded_same(const struct ls_recorded *a, const struct ls_recorded *b)
 {
-    return a->group == b->group && text_same(a->operation, b->operation) && a->kind == b->kind &&
-           a->dtype == b->dtype && a->count == b->count && a->receive == b->receive &&
-           a->peer == b->peer && a->tag == b->tag && text_same(a->label, b->label) &&
-           a->site.line == b->site.line && a->until == b->until;
+    const struct ls_operation *x = &a->operation, *y = &b->operation;
+    return a->group == b->group && text_same(x->name, y->name) && x->kind == y->kind &&
+           x->dtype == y->dtype && x->count == y->count && x->receive == y->receive &&
+           x->peer == y->peer && x->tag == y->tag && text_same(x->label, y->label) &&
+           x->site.line == y->site.line && a->until == b->until;
 }
 
 /* What rank 4 did. */
 static const struct ls_recorded want[] = {
     {.group = ROW,
-     .operation = "all_reduce",
-     .count = COUNT,
-     .peer = -1,
-     .label = "first",
+     .operation = {"all_reduce", .count = COUNT, .peer = -1, .label = "first"},
      .until = 4},
     {.group = ROW,
-     .operation = "recv",
-     .kind = LS_COMM_SEND,
-     .count = 5,
-     .receive = true,
-     .peer = 0,
-     .tag = 7,
-     .label = "second",
+     .operation = {"recv", .kind = LS_COMM_SEND, .count = 5, .receive = true, .peer = 0, .tag = 7,
+                   .label = "second"},
      .until = 3},
     {.group = ROW,
-     .operation = "send",
-     .kind = LS_COMM_SEND,
-     .count = 5,
-     .peer = 2,
-     .tag = 7,
-     .label = "second",
+     .operation = {"send", .kind = LS_COMM_SEND, .count = 5, .peer = 2, .tag = 7,
+                   .label = "second"},
      .until = 10},
     {.group = ROW,
-     .operation = "broadcast",
-     .kind = LS_COMM_BROADCAST,
-     .dtype = LS_BF16,
-     .count = 3,
-     .peer = 2,
+     .operation = {"broadcast", .kind = LS_COMM_BROADCAST, .dtype = LS_BF16, .count = 3, .peer = 2},
      .until = 4},
     {.group = ROW,
-     .operation = "reduce_scatter_bf16",
-     .kind = LS_COMM_REDUCE_SCATTER,
-     .dtype = LS_BF16,
-     .count = COUNT,
-     .peer = -1,
+     .operation = {"reduce_scatter_bf16", .kind = LS_COMM_REDUCE_SCATTER, .dtype = LS_BF16,
+                   .count = COUNT, .peer = -1},
      .until = 5},
-    {.group = WORLD, .operation = "all_reduce_max", .count = 4, .peer = -1, .until = 6},
+    {.group = WORLD, .operation = {"all_reduce_max", .count = 4, .peer = -1}, .until = 6},
     {.group = ROW,
-     .operation = "all_to_all",
-     .kind = LS_COMM_ALL_TO_ALL,
-     .dtype = LS_U8,
-     .count = COUNT,
-     .peer = -1,
+     .operation = {"all_to_all", .kind = LS_COMM_ALL_TO_ALL, .dtype = LS_U8, .count = COUNT,
+                   .peer = -1},
      .until = 7},
     {.group = WORLD,
-     .operation = "barrier",
-     .kind = LS_COMM_OTHER,
-     .dtype = LS_U8,
-     .peer = -1,
+     .operation = {"barrier", .kind = LS_COMM_OTHER, .dtype = LS_U8, .peer = -1},
      .until = 8},
     {.group = WORLD,
-     .operation = "all_gather",
-     .kind = LS_COMM_OTHER,
-     .dtype = LS_U64,
-     .count = 1,
-     .peer = -1,
+     .operation = {"all_gather", .kind = LS_COMM_OTHER, .dtype = LS_U64, .count = 1, .peer = -1},
      .until = 9},
     {.group = ROW,
-     .operation = "all_gather",
-     .kind = LS_COMM_ALL_GATHER,
-     .count = COUNT,
-     .peer = -1,
+     .operation = {"all_gather", .kind = LS_COMM_ALL_GATHER, .count = COUNT, .peer = -1},
      .until = 10},
 };
 
@@ -197,9 +166,9 @@ static void test_what_is_recorded(void **state)
     assert_int_equal(recordings[4].count, count);
     for (int64_t i = 0; i < count; i++) {
         struct ls_recorded expected = want[i];
-        expected.site = recordings[4].list[i].site;
+        expected.operation.site = recordings[4].list[i].operation.site;
         if (!recorded_same(&recordings[4].list[i], &expected))
-            fail_msg("operation %ld: %s on %d", (long)i, recordings[4].list[i].operation,
+            fail_msg("operation %ld: %s on %d", (long)i, recordings[4].list[i].operation.name,
                      recordings[4].list[i].group);
     }
     for (int r = 0; r < RANKS; r++)
@@ -226,7 +195,7 @@ static void test_alone_is_as_among_others(void **state)
         for (int64_t i = 0; i < alone.count; i++)
             if (!recorded_same(&alone.list[i], &recordings[r].list[i]))
                 fail_msg("rank %d, operation %ld: alone %s, among others %s", r, (long)i,
-                         alone.list[i].operation, recordings[r].list[i].operation);
+                         alone.list[i].operation.name, recordings[r].list[i].operation.name);
         ls_recording_release(&alone);
         ls_recording_release(&recordings[r]);
     }
@@ -311,7 +280,7 @@ static void test_long_recordings(void **state)
     assert_int_equal(recording.count, 5000);
     for (int i = 0; i < 5000; i++) {
         snprintf(label, sizeof label, "tensor %d", i / 2);
-        assert_string_equal(recording.list[i].label, label);
+        assert_string_equal(recording.list[i].operation.label, label);
         assert_int_equal(recording.list[i].until, i + 1);
     }
     assert_int_equal(recording.texts_count, 2500);

@@ -49,7 +49,7 @@ static struct ls_move_time move_time(void *user, int64_t rank, const struct ls_r
     (void)rank;
     int account = ls_account_of(seconds->layout, (enum ls_layout_group)move->group);
     return (struct ls_move_time){
-        .seconds = move->kind == LS_COMM_OTHER ? 0 : seconds->move[account],
+        .seconds = move->operation.kind == LS_COMM_OTHER ? 0 : seconds->move[account],
         .units = seconds->units,
         .link = seconds->one_link ? 0 : account,
     };
@@ -73,7 +73,7 @@ static void forget_messages(struct ls_recording *recording)
 {
     for (int64_t i = 0; i < recording->count; i++) {
         struct ls_recorded *move = &recording->list[i];
-        if (move->kind != LS_COMM_SEND || !move->receive)
+        if (move->operation.kind != LS_COMM_SEND || !move->operation.receive)
             continue;
         for (int64_t other = 0; other < recording->count; other++) {
             struct ls_recorded *later = &recording->list[other];

@@ -108,7 +108,7 @@ static bool forgets; /* a broken twin, which leaves one out */
 static void keep(struct ls_queue *queue, const struct ls_command *command)
 {
     struct ls_comm_told told;
-    bool words = ls_comm_command(command, &told) && !told.waits && told.site.line == 0;
+    bool words = ls_comm_command(command, &told) && !told.waits && told.operation.site.line == 0;
     used = queue;
     if (keeps && !words)
         assert_true(ls_command_list_add(&kept, command));

@@ -310,7 +310,7 @@ static void check_bytes(const json_t *root, const struct ls_config *config,
         const struct ls_recorded *move = &recording.list[i];
         while (step < STEPS && i >= begins[step])
             step++;
-        planned.of[step][move->group][move->kind] += ls_move_bytes(layout, rank, move);
+        planned.of[step][move->group][move->operation.kind] += ls_move_bytes(layout, rank, move);
     }
     ls_recording_release(&recording);
     /* The first step finds gathered what was initialised. */

@@ -192,23 +192,28 @@ static bool text_same(const char *a, const char *b)
 
 static bool moves_same(const struct ls_recorded *a, const struct ls_recorded *b)
 {
-    return a->group == b->group && a->operation == b->operation && a->kind == b->kind &&
-           a->dtype == b->dtype && a->count == b->count && a->receive == b->receive &&
-           a->peer == b->peer && a->tag == b->tag && text_same(a->label, b->label) &&
-           text_same(a->site.file, b->site.file) && a->site.line == b->site.line;
+    return a->group == b->group && a->operation.name == b->operation.name &&
+           a->operation.kind == b->operation.kind && a->operation.dtype == b->operation.dtype &&
+           a->operation.count == b->operation.count &&
+           a->operation.receive == b->operation.receive && a->operation.peer == b->operation.peer &&
+           a->operation.tag == b->operation.tag &&
+           text_same(a->operation.label, b->operation.label) &&
+           text_same(a->operation.site.file, b->operation.site.file) &&
+           a->operation.site.line == b->operation.site.line;
 }
 
 static int differ(struct ls_error *error, int64_t i, const struct ls_recorded *ran,
                   const struct ls_recorded *alone)
 {
-    return ls_error_set(error, LS_ECOMM,
-                        "operation %ld of %s: %s of %ld [%s] (%s:%d) until %ld was run, "
-                        "%s of %ld [%s] (%s:%d) until %ld recorded",
-                        (long)i, ls_group_name((enum ls_layout_group)ran->group), ran->operation,
-                        (long)ran->count, ran->label ? ran->label : "", ran->site.file,
-                        ran->site.line, (long)ran->until, alone->operation, (long)alone->count,
-                        alone->label ? alone->label : "", alone->site.file, alone->site.line,
-                        (long)alone->until);
+    return ls_error_set(
+        error, LS_ECOMM,
+        "operation %ld of %s: %s of %ld [%s] (%s:%d) until %ld was run, "
+        "%s of %ld [%s] (%s:%d) until %ld recorded",
+        (long)i, ls_group_name((enum ls_layout_group)ran->group), ran->operation.name,
+        (long)ran->operation.count, ran->operation.label ? ran->operation.label : "",
+        ran->operation.site.file, ran->operation.site.line, (long)ran->until, alone->operation.name,
+        (long)alone->operation.count, alone->operation.label ? alone->operation.label : "",
+        alone->operation.site.file, alone->operation.site.line, (long)alone->until);
 }
 
 /* Every operation of all groups in one order, and when each is waited for. */

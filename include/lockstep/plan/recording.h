@@ -29,15 +29,8 @@ enum { LS_RECORDED_PENDING = -1 };
 
 /* One operation, in the order in which they were started. Texts live as long as the recording. */
 struct ls_recorded {
-    int group;             /* what ls_recording_group called its communicator */
-    const char *operation; /* "all_reduce", "all_reduce_max", "send", "recv", ... */
-    enum ls_comm_kind kind;
-    enum ls_dtype dtype; /* as it travels: BF16 of a reduce_scatter_bf16 */
-    int64_t count;
-    bool receive;
-    int peer, tag;     /* of a message; peer also the root of a broadcast, else -1 */
-    const char *label; /* what the caller said it moves, NULL: nothing */
-    struct ls_call_site site;
+    int group; /* what ls_recording_group called its communicator */
+    struct ls_operation operation;
     /* How many operations were started before this one was waited for: its own number plus one
      * where the caller waited at once, LS_RECORDED_PENDING where it has not yet. */
     int64_t until;
