@@ -8,6 +8,7 @@
 #   exhaustive  every layout of 1 to 4 ranks that small recipes admit
 #   asan        every test under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan        ThreadSanitizer on ranks and helpers, and on twenty drawn layouts
+#   arm         recorded bits under Arm's emulator, of as many recipes as `make check` takes
 #   fuzz        each parser for a minute
 #   coverage    lines and branches that make check-all reaches
 #   load        make check 20 times beside three busy loops a core
@@ -22,7 +23,7 @@ page=bench/nightly.md
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 parts=("$@")
-[ $# -gt 0 ] || parts=(check-all exhaustive asan tsan fuzz coverage load core clock)
+[ $# -gt 0 ] || parts=(check-all exhaustive asan tsan arm fuzz coverage load core clock)
 [ -z "$(git status --porcelain -- . ":!$page")" ] || {
     echo "$0: the tree has changes: expected a clean commit" >&2
     exit 2
@@ -47,6 +48,10 @@ part_run() {
             TESTED=% CHECK=few all run-tested
         ;;
     tsan) tsan ;;
+    arm)
+        tools/arm64.sh make WERROR=1 all build-arm64/test/train/test_golden
+        BUILD=build-arm64 tools/run-tests.py --under 'tools/arm64.sh run' build-arm64/test/train/test_golden
+        ;;
     fuzz) make fuzz SECONDS=60 ;;
     coverage) make coverage CHECK=all ;;
     load) tools/prove-check.sh load 20 ;;
