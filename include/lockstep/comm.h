@@ -245,18 +245,18 @@ int ls_reduce_scatter_bf16_start(struct ls_comm *comm, const float *input, float
                                  struct ls_call_site site, struct ls_error *error);
 /* Sums of leaves that ranks hold, as the law of sums has them (S3): `inner` neighbours (a divisor
  * of the group's size) each hold a part of one leaf, which is the tree over them; leaves are added
- * one after the other, in the order of ranks, with `onto` to what output holds before. Not in
- * place. */
+ * one after the other, in the order of ranks, with `onto` to what output holds before. */
 struct ls_comm_leaves {
     int inner;
     bool onto;
 };
-/* input[count]; output[count], which has the same content on all ranks. */
+/* input[count]; output[count], which has the same content on all ranks. In place where input is
+ * output, which `onto` excludes. */
 int ls_all_reduce_leaves_start(struct ls_comm *comm, const float *input, float *output,
                                int64_t count, struct ls_comm_leaves leaves,
                                struct ls_request *request, struct ls_call_site site,
                                struct ls_error *error);
-/* input[n * count]; output[count], block r of the sum. */
+/* input[n * count]; output[count], block r of the sum. Not in place. */
 int ls_reduce_scatter_leaves_start(struct ls_comm *comm, const float *input, float *output,
                                    int64_t count, struct ls_comm_leaves leaves,
                                    struct ls_request *request, struct ls_call_site site,

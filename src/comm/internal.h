@@ -157,8 +157,8 @@ struct comm_sum {
 /* How the operation adds float32. */
 enum ls_rank_sum_form comm_sum_form(enum comm_op op);
 /* outputs[j][to + i] = the sum over r of inputs[r][from + i], for i < count, j < outputs_count;
- * onto outputs[0] where leaves say so. The sum of a tree may be written where an input lies (same
- * buffer and offset); all else is disjoint. */
+ * onto outputs[0] where leaves say so, which is then apart from all inputs. Otherwise each output
+ * may lie where an input of float32 does (same buffer and offset). */
 void comm_sum(const struct comm_sum *sum, int64_t from, int64_t to, int64_t count);
 
 #endif

@@ -73,16 +73,29 @@ static void add_leaves(const struct comm_sum *sum, int inner, int64_t from, int6
     }
 }
 
+/* Whether a leaf behind the first is read where the sum is written. */
+static bool overwrites_leaf(const struct comm_sum *sum, int inner, int64_t from, int64_t to)
+{
+    for (int r = inner; r < sum->n; r++)
+        if (sum->form != LS_RANK_SUM_BF16 &&
+            (const float *)sum->inputs[r] + from == sum->outputs[0] + to)
+            return true;
+    return false;
+}
+
 void comm_sum(const struct comm_sum *sum, int64_t from, int64_t to, int64_t count)
 {
     int inner = sum->leaves.inner ? sum->leaves.inner : sum->n;
-    int64_t step = inner > INPUTS ? STRIP : sum->outputs_count > 1 ? COPIED : count;
+    bool apart = overwrites_leaf(sum, inner, from, to);
+    int64_t step = inner > INPUTS ? STRIP : apart || sum->outputs_count > 1 ? COPIED : count;
+    float strip[COPIED];
+    LS_ASSERT(!apart || !sum->leaves.onto);
     for (int64_t i = 0; i < count; i += step) {
         int64_t length = ls_min(step, count - i);
-        const float *first = sum->outputs[0] + to + i;
-        add_leaves(sum, inner, from + i, length, sum->outputs[0] + to + i);
+        float *first = apart ? strip : sum->outputs[0] + to + i;
+        add_leaves(sum, inner, from + i, length, first);
         ls_queue_synchronise(&sum->ops->queue, NULL);
-        for (int j = 1; j < sum->outputs_count; j++)
+        for (int j = apart ? 0 : 1; j < sum->outputs_count; j++)
             memcpy(sum->outputs[j] + to + i, first, (size_t)length * sizeof *first);
     }
 }

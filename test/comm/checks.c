@@ -137,16 +137,17 @@ static float chain_value(int64_t salt, int n, int inner, const float *prior, int
 
 /* One sum of leaves; *unlike_trees counts the elements that the tree over ranks has otherwise. */
 static int check_leaves(struct bench *b, struct ls_comm_leaves leaves, bool scatter, bool blocking,
-                        int *unlike_trees, struct ls_error *error)
+                        bool in_place, int *unlike_trees, struct ls_error *error)
 {
     struct ls_request request = {0};
     int64_t count = b->count, first = scatter ? b->rank * count : 0;
     int owner = scatter ? b->rank : 0; /* of what was there before */
     const char *what = scatter ? "reduce_scatter_leaves" : "all_reduce_leaves";
     fill(b->input, 12, b->rank, scatter ? b->n * count : count);
-    fill(b->output, 13, owner, count);
+    fill(b->output, in_place ? 12 : 13, in_place ? b->rank : owner, count);
     TRY((scatter ? ls_reduce_scatter_leaves_start : ls_all_reduce_leaves_start)(
-        b->comm, b->input, b->output, count, leaves, blocking ? NULL : &request, LS_HERE, error));
+        b->comm, in_place ? b->output : b->input, b->output, count, leaves,
+        blocking ? NULL : &request, LS_HERE, error));
     TRY(ls_wait(&request, error));
     for (int64_t i = 0; i < count;
          i = i == count - 1 ? count : ls_min(i + stride(count), count - 1)) {
@@ -164,9 +165,11 @@ static int check_sums_of_leaves(struct bench *b, struct ls_error *error)
 {
     int unlike_trees = 0;
     for (int inner = 1; inner <= b->n; inner++)
-        for (int form = 0; form < 8 && b->n % inner == 0; form++)
-            TRY(check_leaves(b, (struct ls_comm_leaves){inner, form & 1}, form & 2, form & 4,
-                             &unlike_trees, error));
+        for (int form = 0; form < 10 && b->n % inner == 0; form++)
+            TRY(form < 8 ? check_leaves(b, (struct ls_comm_leaves){inner, form & 1}, form & 2,
+                                        form & 4, false, &unlike_trees, error)
+                         : check_leaves(b, (struct ls_comm_leaves){inner, false}, false, form & 1,
+                                        true, &unlike_trees, error));
     if (unlike_trees == 0 && b->count >= 64)
         return ls_error_set(error, LS_ENUMERIC, "chains over leaves are all as the tree's sums");
     return LS_OK;

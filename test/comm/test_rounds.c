@@ -45,7 +45,9 @@ static void play(enum comm_op op, struct ls_comm_leaves leaves, int n, int64_t c
                  bool backwards, const struct comm_limits *limits)
 {
     static const char *const here = __FILE__;
-    bool in_place = (comm_is_all_reduce(op) && !leaves.inner) || op == COMM_BROADCAST;
+    /* Of leaves once so, once apart. */
+    bool in_place = op == COMM_BROADCAST ||
+                    (comm_is_all_reduce(op) && (!leaves.inner || (!leaves.onto && !backwards)));
     struct comm_rounds ranks[RANKS_MAX];
     float *scratch[RANKS_MAX];
     const void *pointers[RANKS_MAX];
@@ -53,8 +55,8 @@ static void play(enum comm_op op, struct ls_comm_leaves leaves, int n, int64_t c
     ls_ops_init_shared(&ops);
     for (int r = 0; r < n; r++) {
         for (int64_t i = 0; i < n * count; i++)
-            inputs[r][i] = outputs[r][i] = value(leaves.inner ? 0 : r, i);
-        for (int64_t i = 0; i < n * count && leaves.inner; i++)
+            outputs[r][i] = value(leaves.inner && !in_place ? 0 : r, i);
+        for (int64_t i = 0; i < n * count; i++)
             inputs[r][i] = value(r, i);
         struct comm_call call = {.op = op, .dtype = LS_F32, .count = count, .peer = root};
         call.input = in_place ? outputs[r] : inputs[r];
