@@ -1,8 +1,14 @@
 /* Events of a run, as records of metrics.jsonl. */
 #include "train/events.h"
 
+#include <lockstep/base/words.h>
+#include <lockstep/trace.h>
+
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 double events_time_s(void)
 {
@@ -70,6 +76,8 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     ls_jsonl_int(m, "threads", trainer->ops.threads);
     ls_jsonl_string(m, "transport", ls_transport_name(ls_comm_transport(trainer->world)));
     ls_jsonl_string(m, "fingerprint", fingerprint);
+    if (*trainer->peak_of)
+        ls_jsonl_string(m, "peak_of", trainer->peak_of);
     if (trainer->peak_flops > 0)
         ls_jsonl_double(m, "peak_flops", trainer->peak_flops);
     if (plan)
@@ -77,6 +85,36 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     int status = ls_jsonl_end(m, error);
     for (int i = 0; i < events->early_count && !status; i++)
         status = warning_record(events, events->early[i], error);
+    return status;
+}
+
+struct recalling {
+    const char *of;
+    double flops;
+};
+
+static void peak_visit(void *user, const struct ls_record *record)
+{
+    struct recalling *recalling = user;
+    const char *of = ls_record_text(record, "peak_of");
+    double flops;
+    if (of && !strcmp(of, recalling->of) && ls_record_number(record, "peak_flops", &flops))
+        recalling->flops = flops;
+}
+
+int events_peak_recall(struct ls_trainer *trainer, double *flops, struct ls_error *error)
+{
+    char path[PATH_MAX], processor[128] = "unknown processor";
+    bool torn;
+    struct recalling recalling = {.of = trainer->peak_of};
+    ls_device_processor(processor, sizeof processor);
+    snprintf(trainer->peak_of, sizeof trainer->peak_of, "%s of %s on %s, %d cores",
+             ls_counted(trainer->layout.ranks * trainer->ops.threads, "thread").text,
+             ls_dtype_name(trainer->numerics.act), processor, ls_device_cores_online());
+    snprintf(path, sizeof path, "%s/metrics.jsonl", trainer->config.train.out);
+    int status =
+        access(path, F_OK) ? LS_OK : ls_jsonl_each(path, peak_visit, &recalling, &torn, error);
+    *flops = recalling.flops > 0 ? recalling.flops : 0;
     return status;
 }
 

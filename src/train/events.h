@@ -25,6 +25,9 @@ void events_init(struct events *events, const struct ls_log *caller);
  * layout, the machine and the plan (NULL: there is none); then the warnings from before. */
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
                 const struct ls_run_plan *plan, bool resumed, struct ls_error *error);
+/* Sets trainer->peak_of to what a measurement of its peak would be of; *flops is what an earlier
+ * start in train.out measured of the same, 0 where none did. */
+int events_peak_recall(struct ls_trainer *trainer, double *flops, struct ls_error *error);
 /* "save", which took save_s. */
 int events_saved(struct events *events, double save_s, struct ls_error *error);
 /* "signal": the step that was under way is the last one. */

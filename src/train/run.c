@@ -455,12 +455,29 @@ static int plan_open(struct run *run, struct ls_error *error)
     return LS_OK;
 }
 
-/* Measured, or what the environment says: a measurement takes some tenths of a second. */
-static int peak_take(struct ls_trainer *t, struct ls_error *error)
+/* What an earlier start of the run measured, or a measurement, which takes some tenths of a second,
+ * and seconds where ranks share cores: a run that goes on shall not wait for it. */
+static int peak_measure(struct run *run, struct ls_error *error)
 {
+    struct ls_trainer *t = run->trainer;
+    uint64_t flops = 0;
+    double recalled = 0;
+    int status = run->writer ? events_peak_recall(t, &recalled, error) : LS_OK;
+    status = ls_comm_agree(run->world, status, error);
+    flops = (uint64_t)recalled;
+    if (!status)
+        status = ls_all_reduce_u64(run->world, &flops, 1, error);
+    t->peak_flops = (double)flops;
+    return status || flops ? status : ls_trainer_measure_peak(t, error);
+}
+
+/* Measured, or what the environment says. */
+static int peak_take(struct run *run, struct ls_error *error)
+{
+    struct ls_trainer *t = run->trainer;
     const char *given = getenv("LOCKSTEP_PEAK_FLOPS");
     if (!given || !*given)
-        return ls_trainer_measure_peak(t, error);
+        return peak_measure(run, error);
     int status = LS_OK;
     if (!ls_figure_read(LS_FIGURE_FLOPS, given, &t->peak_flops) || t->peak_flops <= 0)
         status = ls_error_set(error, LS_ECONFIG,
@@ -511,7 +528,7 @@ static int run_open(struct run *run, bool *resumed, struct ls_error *error)
         run_trace_open(&run->trace, run->trainer, &run->events.log);
     }
     if (!status)
-        status = peak_take(run->trainer, error);
+        status = peak_take(run, error);
     if (!status)
         status = ls_trainer_resume(run->trainer, resumed, error);
     if (!status)

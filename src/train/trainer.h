@@ -107,6 +107,7 @@ struct ls_trainer {
     struct ls_queue_watch watch;    /* of ops, where a recording or log.profile wants it */
     struct work_times times;        /* of the step under way, with log.profile */
     double peak_flops;              /* of all ranks of this machine, 0 where not measured */
+    char peak_of[256];              /* what was measured; "" where it was given */
     bool records_works;             /* to a recording: transfers too */
     bool rehearses;                 /* idle ops on real memory */
     bool failed;                    /* a step did: transfers may be under way that never end */

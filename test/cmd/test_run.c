@@ -413,6 +413,16 @@ static void test_the_rate_is_measured_or_given(void **state)
     expect("LOCKSTEP_PEAK_FLOPS= $L train $C train.out=measured train.steps=1", 0, "hash ");
     expect("grep -o '\"peak_flops\": [1-9]' measured/metrics.jsonl", 0, "peak_flops");
     expect("LOCKSTEP_PEAK_FLOPS=2.5e10 $L train $C train.out=given train.steps=1", 0, "hash ");
+    /* A run that goes on takes what it measured before, of the same threads alone. */
+    expect("cp -r measured again && sed -i 's/\"peak_flops\": [0-9.e+]*/\"peak_flops\": "
+           "7000000000000000/' "
+           "again/metrics.jsonl && cp -r again other && sed -i 's/\"peak_of\": \"/&two /' "
+           "other/metrics.jsonl && export LOCKSTEP_PEAK_FLOPS= && for run in again other; do "
+           "$L train $C train.out=$run train.steps=1 train.extend=1 train.resume=auto || exit 1; "
+           "done",
+           0, "hash ");
+    expect("grep -c '\"peak_flops\": 7000000000000000' again/metrics.jsonl", 0, "2");
+    expect("grep -c '\"peak_flops\": 7000000000000000' other/metrics.jsonl", 0, "1");
     expect("grep -o '\"peak_flops\": 25000000000}' given/metrics.jsonl", 0, "peak_flops");
     static const char *const wrong[] = {"fast", "-1", "0", "inf", "2e11x"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
