@@ -314,6 +314,8 @@ interop: all
 		--library $(BUILD)/liblockstep.so --seed $(SEED) --count $(COUNT)
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_chat.py --lockstep $(BUILD)/lockstep --seed $(SEED)
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_config.py --library $(BUILD)/liblockstep.so
+	@PYTHON="$(PYTHON)" tools/interop.sh interop_checkpoint.py --lockstep $(BUILD)/lockstep \
+		--library $(BUILD)/liblockstep.so
 
 bench: all
 	$(BUILD)/lockstep bench gemm

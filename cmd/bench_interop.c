@@ -78,7 +78,7 @@ static int weights_write(struct bench *b, const struct ls_params *params,
     while (!status && (next = ls_safetensors_writer_next(writer)))
         status = weights_append(b, writer, &params->list[next - entries], values, halves, error);
     if (!status)
-        status = ls_safetensors_writer_commit(writer, NULL, NULL, error);
+        status = ls_safetensors_writer_commit(writer, NULL, error);
     else if (open)
         ls_safetensors_writer_abort(writer);
     free(values);
@@ -184,7 +184,8 @@ enum way { IMPORT, IMPORT_COPY, EXPORT, EXPORT_COPY, WAYS };
 /* A copy reads what was read before it and writes as many bytes as were written. */
 static int copy_turn(struct bench *b, bool imports, struct ls_error *error)
 {
-    static const char weights[] = "checkpoints/step-00000000/model.safetensors";
+    static const char weights[] =
+        "checkpoints/step-00000000/shard-00001-model-00001-of-00001.safetensors";
     char file[PATH_MAX + 128];
     b->bytes[0] = size_of(b->model, "model.safetensors");
     b->bytes[1] = size_of(b->run, weights);

@@ -230,8 +230,8 @@ int launch_fit_print(const char *before, const struct ls_config *config,
         before, ls_counted(fit.ranks, "rank").text, ls_bytes((double)fit.bytes).text,
         ls_bytes((double)fit.machine.total).text, ls_bytes((double)fit.machine.free).text,
         verdicts[ls_memory_fits(&fit)]);
-    printf("%sbeside that at most %s: libraries, tables, workspace of ops, windows of a save\n",
-           before, ls_bytes((double)fit.beside).text);
+    printf("%sbeside that at most %s: libraries, tables, workspace of ops\n", before,
+           ls_bytes((double)fit.beside).text);
     bool keeps = ls_memory_keeps_budget(config, &fit);
     if (!keeps)
         printf("%sa rank's device: %s of a budget of %s: DOES NOT FIT\n", before,

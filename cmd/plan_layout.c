@@ -65,7 +65,7 @@ static void json_print(const struct ls_layout *layout, const struct ls_forecast 
                    {"checkpoint_bytes", f->run.save.bytes},
                    {"checkpoint_s", f->run.save.seconds},
                    {"checkpoint_hash_s", f->run.save.hash_s},
-                   {"checkpoint_gather_s", f->run.save.gather_s},
+                   {"checkpoint_copy_s", f->run.save.copy_s},
                    {"checkpoint_write_s", f->run.save.write_s},
                    {"checkpoint_every_s", f->run.save_every_s},
                    {"checkpoint_best_every_s", f->run.best_every_s},

@@ -192,14 +192,14 @@ static void save_print(const struct ls_search_options *options, const struct ls_
 {
     const struct ls_save_cost *save = &f->run.save;
     bool disk = options->cluster->disk_write_bytes_per_s > 0;
-    printf("a checkpoint: %s, written by rank 0 in %s: the state's hash %s, then ",
+    printf("a checkpoint: %s, written by all ranks in %s: the state's hash %s, then ",
            ls_bytes(save->bytes).text, seconds(save->seconds).text, seconds(save->hash_s).text);
     if (disk)
-        printf("the longer of %s to gather it and %s of a host's disks\n",
-               seconds(save->gather_s).text, seconds(save->write_s).text);
+        printf("the longer of %s to copy a rank's share and %s of a host's disks\n",
+               seconds(save->copy_s).text, seconds(save->write_s).text);
     else
-        printf("%s to gather it; the cluster names no disk (disk.write)\n",
-               seconds(save->gather_s).text);
+        printf("%s to copy a rank's share; the cluster names no disk (disk.write)\n",
+               seconds(save->copy_s).text);
     if (f->run.save_every_s == 0) {
         printf("  at the end alone: train.save_every is 0, and no failures are known\n");
         return;

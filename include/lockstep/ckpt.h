@@ -3,17 +3,19 @@
  *   struct ls_safetensors          a file mapped read-only and validated
  *   struct ls_safetensors_writer   a file written in one pass
  *   struct ls_checkpoint_writer    RUN/checkpoints/step-%08d/, complete or absent
- *   struct ls_checkpoint           one of them, verified
+ *   struct ls_checkpoint           one of them, each byte verified before it is given away
  *
- * Format: https://github.com/huggingface/safetensors. Everything here is Local: one rank writes,
- * any rank reads. A damaged file is LS_ECKPT with the file, the tensor, what was expected and what
- * was found; a refusal of the system is LS_EIO or LS_ENOSPC.
+ * Formats: https://github.com/huggingface/safetensors; of checkpoints doc/checkpoint-format.md.
+ * Everything here is Local except the writer of checkpoints, which all ranks write together, and
+ * ls_checkpoint_load. A damaged file is LS_ECKPT with the file, the tensor, what was
+ * expected and what was found; a refusal of the system is LS_EIO or LS_ENOSPC.
  */
 #ifndef LOCKSTEP_CKPT_H
 #define LOCKSTEP_CKPT_H
 
 #include <lockstep/base.h>
 #include <lockstep/base/file.h>
+#include <lockstep/comm.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -79,8 +81,16 @@ int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *p
                                const struct ls_tensor_entry *entries, size_t count,
                                const struct ls_metadata *metadata, size_t metadata_count,
                                const struct ls_fault *fault, struct ls_error *error);
-/* Nobody will ask for the file's digest: bytes are not hashed. */
-void ls_safetensors_writer_unhashed(struct ls_safetensors_writer *writer);
+/* Bytes are hashed from here on, before the first append: at commit tensors[i] is the XXH3-128 of
+ * entry i's bytes, in 32 hexadecimal digits. header is there at once, of the bytes before the data.
+ * Borrowed until commit or abort. */
+struct ls_safetensors_digests {
+    uint64_t header_bytes;
+    char header[33];
+    char (*tensors)[33]; /* [count], the caller's */
+};
+void ls_safetensors_writer_hash(struct ls_safetensors_writer *writer,
+                                struct ls_safetensors_digests *digests);
 /* order[count] = the entries in the order in which the file takes their data: in descending dtype,
  * then by name. */
 void ls_safetensors_order(const struct ls_tensor_entry *entries, size_t count,
@@ -94,17 +104,11 @@ ls_safetensors_writer_next(const struct ls_safetensors_writer *writer);
 int ls_safetensors_writer_append(struct ls_safetensors_writer *writer, const void *data,
                                  size_t bytes, struct ls_error *error);
 /* Checks that every declared byte came (LS_EINVAL), makes the file durable and gives it its name.
- * Frees the writer, also on failure. size and digest (XXH3-128 of the file, 32 hexadecimal digits)
- * may be NULL. */
+ * Frees the writer, also on failure. size may be NULL. */
 int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, uint64_t *size,
-                                 char digest[33], struct ls_error *error);
+                                 struct ls_error *error);
 /* Removes what was written and frees the writer, which may be NULL. */
 void ls_safetensors_writer_abort(struct ls_safetensors_writer *writer);
-
-/* *bytes: of the file that the writer makes of such entries. Nothing is written. */
-int ls_safetensors_bytes(const struct ls_tensor_entry *entries, size_t count,
-                         const struct ls_metadata *metadata, size_t metadata_count, uint64_t *bytes,
-                         struct ls_error *error);
 
 /* Writes a whole file from entries whose data is in memory. */
 int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries, size_t count,
@@ -114,11 +118,14 @@ int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries,
 /* ---- checkpoints ---------------------------------------------------------------------------- */
 
 /* A checkpoint is the directory RUN/checkpoints/step-%08d/ with
- *   model.safetensors       parameters, F32, by their logical names
- *   optimizer.safetensors   optimizer states: "exp_avg.<parameter>", ...
- *   state.json              the fields below; size and XXH3-128 of both files; its own digest
+ *   shard-RRRRR-model-00001-of-00001.safetensors      what rank RRRRR - 1 wrote of the parameters,
+ *                                                     F32, by their logical names
+ *   shard-RRRRR-optimizer-00001-of-00001.safetensors  and of optimizer states:
+ *                                                     "exp_avg.<parameter>", ...
+ *   manifest.json                                     the fields below; the tensors, and of which
+ *                                                     pieces each consists; sizes and digests
  * It is written as step-%08d.tmp/, made durable, and renamed: a directory of the final name is
- * complete. */
+ * complete. Version 1 had model.safetensors, optimizer.safetensors and state.json; it is read. */
 struct ls_checkpoint_state {
     bool fresh; /* weights that come from elsewhere, of step 0: there is no optimizer state, and of
                  * the recipe only the model counts */
@@ -130,52 +137,104 @@ struct ls_checkpoint_state {
     const char *recipe;             /* the resolved recipe, as text */
     const char *fingerprint;        /* numerics.version, instruction set, compiler, commit */
     const char *hash;               /* state hash, hexadecimal; "" where not computed */
+    const char *layout;             /* for people: which one wrote it; NULL or "" where not known */
 };
 enum ls_checkpoint_part { LS_CKPT_MODEL, LS_CKPT_OPTIMIZER };
 
-/* Streaming: open, then for each part begin, append until next is NULL, end; then commit. The
- * state's strings are borrowed until commit or abort. A leftover of an interrupted write of the
- * same step is removed. run_directory exists. */
+/* Which part of a tensor an entry of a writer is: elements [offset, offset + shape) of each dim of
+ * the tensor, whose shape is whole. */
+struct ls_tensor_box {
+    int64_t whole[LS_TENSOR_DIMS_MAX], offset[LS_TENSOR_DIMS_MAX];
+};
+
+/* All ranks open; then each begins, appends until next is NULL and ends, for the parts of which it
+ * has something; all commit.
+ *
+ * Collective over comm; NULL: one rank alone. Rank 0 makes the folder, on whose file system all
+ * ranks write. The state's strings, rank 0's count, are borrowed until commit. A leftover of an
+ * interrupted write of the same step is removed. run_directory exists. After a failure, which all
+ * ranks have, *out is NULL. fault, each rank's own, may be NULL. */
 struct ls_checkpoint_writer;
 int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run_directory,
-                              const struct ls_checkpoint_state *state, const struct ls_fault *fault,
-                              struct ls_error *error);
-/* *tensors takes the part's data through ls_safetensors_writer_next and _append. */
+                              const struct ls_checkpoint_state *state, struct ls_comm *comm,
+                              const struct ls_fault *fault, struct ls_error *error);
+/* Local. *tensors takes the data of this rank's part through ls_safetensors_writer_next and
+ * _append. boxes[count]; NULL: each entry is a whole tensor. Over all ranks each element of a
+ * tensor is written once: who reads it checks that none is missing. A part is begun once, with one
+ * tensor at least. Entries and boxes are borrowed until end or commit. */
 int ls_checkpoint_writer_begin(struct ls_checkpoint_writer *writer, enum ls_checkpoint_part part,
-                               const struct ls_tensor_entry *entries, size_t count,
+                               const struct ls_tensor_entry *entries,
+                               const struct ls_tensor_box *boxes, size_t count,
                                struct ls_safetensors_writer **tensors, struct ls_error *error);
+/* Local. The part is complete, and durable. */
 int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_error *error);
-/* Writes state.json and gives the directory its name; a checkpoint of the same step is replaced.
- * Both parts must have been written. Frees the writer, also on failure, when nothing is left of
- * what it wrote. */
-int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, struct ls_error *error);
-/* Removes what was written and frees the writer, which may be NULL. */
-void ls_checkpoint_writer_abort(struct ls_checkpoint_writer *writer);
+/* Collective. status: how this rank fared since open. Where all are LS_OK, rank 0 writes the
+ * manifest and gives the directory its name; a checkpoint of the same step is replaced. Otherwise
+ * nothing is left, and all ranks have the error of the lowest that failed. Frees the writer. */
+int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, int status,
+                                struct ls_error *error);
 
-/* All of the above from entries whose data is in memory. */
-int ls_checkpoint_save(const char *run_directory, const struct ls_checkpoint_state *state,
-                       const struct ls_tensor_entry *model, size_t model_count,
-                       const struct ls_tensor_entry *optimizer, size_t optimizer_count,
-                       const struct ls_fault *fault, struct ls_error *error);
-
-/* Strings and files belong to the checkpoint. */
+/* A tensor of a checkpoint, in one piece or in many. The checkpoint's. */
+struct ls_stored_tensor {
+    const char *name;
+    enum ls_dtype dtype;
+    int dims;
+    int64_t shape[LS_TENSOR_DIMS_MAX]; /* of the whole */
+    size_t count;                      /* pieces */
+    struct ckpt_piece *pieces;         /* private */
+};
+/* Strings and tensors belong to the checkpoint. */
 struct ls_checkpoint {
     char directory[PATH_MAX];
     struct ls_checkpoint_state state;
-    struct ls_safetensors *model, *optimizer;
+    bool damaged; /* a read failed for what the files are */
 };
-/* Opens one checkpoint directory, or the one that the file RUN/checkpoints/best names, and verifies
- * it: state.json, sizes and digests of both files (each is read once), and all that
- * ls_safetensors_open checks. */
+/* Opens one checkpoint directory, or the one that the file RUN/checkpoints/best names, by its
+ * manifest: that is whole, each file is there and has its size, each piece lies in its tensor. What
+ * is in the files is verified when it is read. */
 int ls_checkpoint_open(struct ls_checkpoint **out, const char *directory, struct ls_error *error);
+/* The same where the pieces lie in several folders: each file is taken from the first of these that
+ * has one of its name and size. directory has the manifest. */
+int ls_checkpoint_open_among(struct ls_checkpoint **out, const char *directory,
+                             const char *const *folders, int count, struct ls_error *error);
 /* checkpoint may be NULL. */
 void ls_checkpoint_close(struct ls_checkpoint *checkpoint);
-/* Opens the newest checkpoint of a run that is whole. *out is NULL, with success, where the run has
- * none. Each damaged one that is passed over is a warning in log (NULL is allowed); if every one is
- * damaged, LS_ECKPT tells what is wrong with the newest. Directories that end in .tmp are
- * interrupted writes and are not looked at. */
+/* Tensors [0, count) of a part, by name. */
+size_t ls_checkpoint_tensors(const struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,
+                             const struct ls_stored_tensor **list);
+/* The tensor of that name, for a caller who knows what must be there: LS_ECKPT names the tensor
+ * that is missing or has another dtype or shape, with both. */
+int ls_checkpoint_require(const struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,
+                          const char *name, enum ls_dtype dtype, int dims, const int64_t *shape,
+                          const struct ls_stored_tensor **tensor, struct ls_error *error);
+/* values[count] = elements [first, first + count) of the whole, row-major. A file's header and a
+ * piece are compared with their digests when they are first touched; no other byte is read. Where
+ * that fails, checkpoint->damaged tells. values NULL: only this. What was verified may be read by
+ * several threads at once. */
+int ls_checkpoint_read(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
+                       int64_t first, int64_t count, void *values, struct ls_error *error);
+/* Every piece of a part's tensors is verified, and no element missing. */
+int ls_checkpoint_verify(struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,
+                         struct ls_error *error);
+/* A tensor that was read leaves the memory of the process; reading brings it back. */
+void ls_stored_tensor_forget(const struct ls_stored_tensor *tensor);
+
+/* Opens the newest checkpoint of a run whose manifest is whole and whose files have their sizes.
+ * *out is NULL, with success, where the run has none. Each damaged one that is passed over is a
+ * warning in log (NULL is allowed); if every one is damaged, LS_ECKPT tells what is wrong with the
+ * newest. Directories that end in .tmp are interrupted writes and are not looked at. */
 int ls_checkpoint_find_latest(struct ls_checkpoint **out, const char *run_directory,
                               const struct ls_log *log, struct ls_error *error);
+/* Collective over comm, of ranks that each opened a checkpoint; NULL: one rank alone. Loads it by
+ * load, which reads what this rank needs. If a rank finds damage, all close it and load the next
+ * older one of the run, with the same warning. status: how this rank's opening went; *checkpoint
+ * may be NULL, with success, on all ranks. LS_ECKPT where no older one is sound or the checkpoint
+ * was chosen by name, then *checkpoint is NULL; and where ranks opened different steps. */
+typedef int ls_checkpoint_loader(void *user, struct ls_checkpoint *checkpoint,
+                                 struct ls_error *error);
+int ls_checkpoint_load(struct ls_checkpoint **checkpoint, struct ls_comm *comm, int status,
+                       ls_checkpoint_loader *load, void *user, const struct ls_log *log,
+                       struct ls_error *error);
 /* The run that path belongs to: path is its directory, one of its checkpoints, or the
  * file that names the best one. */
 int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *error);
@@ -184,8 +243,8 @@ int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *err
  * step such as "300". LS_ECKPT lists the steps that are there. */
 int ls_checkpoint_choose(struct ls_checkpoint **out, const char *path, const char *which,
                          const struct ls_log *log, struct ls_error *error);
-/* Looks at one checkpoint, named as for ls_checkpoint_open: state.json is whole and the files have
- * their sizes; the files are not read. What visit gets is borrowed until it returns. */
+/* Looks at one checkpoint, named as for ls_checkpoint_open: the manifest is whole and the files
+ * have their sizes; they are not read. What visit gets is borrowed until it returns. */
 typedef void ls_checkpoint_visitor(void *user, const char *directory,
                                    const struct ls_checkpoint_state *state);
 int ls_checkpoint_visit(const char *directory, ls_checkpoint_visitor *visit, void *user,
@@ -211,7 +270,7 @@ int ls_checkpoint_best_read(const char *run_directory, struct ls_checkpoint_best
 int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoint_best *best,
                              struct ls_error *error);
 /* Removes all but the newest keep checkpoints of a run and the best one, and what interrupted
- * writes left. One whose state.json or file sizes are wrong does not count towards keep, nor does
+ * writes left. One whose manifest or file sizes are wrong does not count towards keep, nor does
  * the best one behind the newest. keep <= 0 keeps all. */
 int ls_checkpoint_prune(const char *run_directory, int keep, struct ls_error *error);
 

@@ -1,8 +1,8 @@
 /* lockstep/state.h - a unit of state: parameters, what the optimizer keeps of them, ZeRO's
  * gradients and copies, and the counters of steps.
  *
- * A state is spread over the ranks of a layout. Its hash is the same in any layout, rank 0 writes
- * it to files that do not tell which layout wrote them, and any layout reads them.
+ * A state is spread over the ranks of a layout. Its hash is the same in any layout. Each rank
+ * writes what it owns to a checkpoint (lockstep/ckpt.h), and any layout reads it.
  *
  * Each parameter, gradient and optimizer state is a distributed tensor (lockstep/dtensor.h) by its
  * parameter's spec (ls_layout_params). It lies over the ranks that hold its layer, those of one pp
@@ -136,13 +136,22 @@ int ls_state_settle(struct ls_state *state, struct ls_error *error);
  * shared key/value heads), and a table tied across pipeline stages. */
 int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_error *error);
 /* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep; train.out exists.
- * Rank 0 writes, one whole tensor at a time, gathered from the ranks that hold its parts. */
+ * Each rank writes its share (ls_state_shares) straight from where it lies. */
 int ls_state_save(struct ls_state *state, struct ls_error *error);
-/* Local. Bytes of what ls_state_save writes, in any layout of the recipe: both files of tensors
- * with their headers, to the byte. state.json, some KB, is beside them. LS_ENOMEM. */
+/* Local. shares[params->count]: rows [first, first + count) of its part of each parameter are what
+ * this rank writes of an array; a vector's elements are rows. Ranks that hold the same part divide
+ * it: all the rows that they hold alike, one parameter after the other, in equal shares to a row.
+ * Over all ranks each element is in one share. params are those of the rank. */
+struct ls_state_rows {
+    int64_t first, count;
+};
+void ls_state_shares(const struct ls_params *params, int64_t rank,
+                     const struct ls_optim_config *optim, int array, struct ls_state_rows *shares);
+/* Local. Bytes of the tensors that ls_state_save writes: model and optimizer to the byte in any
+ * layout of the recipe. Headers of files and the manifest are beside them. LS_ENOMEM. */
 struct ls_state_files {
-    int64_t model, optimizer; /* bytes */
-    int64_t tensors;          /* in both */
+    int64_t model, optimizer;
+    int64_t stage; /* of both, in the pipeline rank that has most: its ranks write equal shares */
 };
 int ls_state_file_bytes(const struct ls_config *config, const struct ls_layout *layout,
                         struct ls_state_files *files, struct ls_error *error);
@@ -151,8 +160,10 @@ int ls_state_file_bytes(const struct ls_config *config, const struct ls_layout *
  * auto where neither says. Files of tensors are not read. */
 int ls_state_recall(struct ls_config *config, struct ls_comm *world, struct ls_error *error);
 /* Collective. Loads the newest whole checkpoint (train.resume auto) or the one named, whatever
- * layout wrote it; *resumed is false where there is none and train.resume is auto. LS_ECKPT where
- * it belongs to another recipe, with the keys that differ, or where ranks found different ones. */
+ * layout wrote it; *resumed is false where there is none and train.resume is auto. Each rank reads
+ * and verifies the pieces that have something of its part. If one finds damage, all take the next
+ * older checkpoint, with a warning. LS_ECKPT where it belongs to another recipe, with the keys that
+ * differ, or where ranks found different ones. */
 int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error);
 
 /* Collective. The masters are new: the copies that are computed with follow. */
@@ -181,8 +192,6 @@ static inline int ls_state_arrays(const struct ls_state *state, const struct ls_
 /* Local. This rank's slice of parameter i, with data of that type. */
 int ls_state_tensor(const struct ls_state *state, int i, enum ls_dtype dtype, void *data,
                     struct ls_dtensor *out, struct ls_error *error);
-/* Elements of the longest message of a save. */
-enum { LS_STATE_MESSAGE = 1 << 20 };
 
 /* ---- what gave its bits ---------------------------------------------------------------------- */
 

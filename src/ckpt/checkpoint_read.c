@@ -1,26 +1,15 @@
-/* Opens a checkpoint: state.json, then both files, each against its size and its digest. */
+/* Opens a checkpoint by what describes it: the manifest, or state.json of version 1. Every field is
+ * checked, and that each file is there with its size. */
 #include "ckpt/format.h"
 
 #include <lockstep/base/json.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <xxhash.h>
-
-/* What ls_checkpoint_open hands out, and what its strings live in. */
-struct opened {
-    struct ls_checkpoint checkpoint; /* first: a pointer to it is a pointer to this */
-    json_t *state;
-    struct {
-        uint64_t size;
-        const char *digest;
-    } parts[CKPT_PARTS];
-};
+#include <unistd.h>
 
 static int get_int(const json_t *object, const char *path, const char *key, int64_t *out,
                    struct ls_error *error)
@@ -41,8 +30,9 @@ static int get_string(const json_t *object, const char *path, const char *key, c
                 : ls_error_set(error, LS_ECKPT, "%s: expected a string under \"%s\"", path, key);
 }
 
-/* Is this a state.json of a version that is known here, with every byte as it was written? */
-static int check_state(json_t *object, const char *path, struct ls_error *error)
+/* Is every byte of this object as it was written, by a version that is known here? */
+static int check_object(json_t *object, const struct ckpt_version *of, const char *path,
+                        struct ls_error *error)
 {
     const char *format, *written;
     char kept[33], digest[33];
@@ -52,31 +42,29 @@ static int check_state(json_t *object, const char *path, struct ls_error *error)
         status = ls_error_set(error, LS_ECKPT, "%s: the format is \"%.40s\", expected \"%s\"", path,
                               format, CKPT_FORMAT_NAME);
     status = status ? status : get_int(object, path, "version", &version, error);
-    if (!status && version != CKPT_STATE_VERSION)
+    if (!status && version != of->version)
         status = ls_error_set(error, LS_ECKPT,
                               "%s: version %lld, this program reads %d; use the program that wrote "
                               "it",
-                              path, (long long)version, CKPT_STATE_VERSION);
-    status = status ? status : get_string(object, path, CKPT_STATE_DIGEST, &written, error);
+                              path, (long long)version, of->version);
+    status = status ? status : get_string(object, path, of->digest, &written, error);
     if (status)
         return status;
     snprintf(kept, sizeof kept, "%s", written); /* the object is about to lose it */
-    if (!ckpt_state_digest(object, digest))
+    if (!ckpt_object_digest(object, of->digest, digest))
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to check it", path);
     return strcmp(digest, kept) ? ls_error_set(error, LS_ECKPT,
                                                "%s: the digest is %s, \"%s\" says %s: the file is "
                                                "damaged",
-                                               path, digest, CKPT_STATE_DIGEST, kept)
+                                               path, digest, of->digest, kept)
                                 : LS_OK;
 }
 
-/* The fields of state.json. */
-static int read_fields(struct opened *opened, const char *path, struct ls_error *error)
+static int read_state(struct ckpt_opened *opened, const char *path, struct ls_error *error)
 {
-    const json_t *object = opened->state;
+    const json_t *object = opened->manifest;
     struct ls_checkpoint_state *state = &opened->checkpoint.state;
-    int status = check_state(opened->state, path, error);
-    status = status ? status : get_int(object, path, "step", &state->step, error);
+    int status = get_int(object, path, "step", &state->step, error);
     status = status ? status : get_int(object, path, "samples", &state->samples, error);
     status = status ? status : get_int(object, path, "tokens", &state->tokens, error);
     status = status ? status : get_string(object, path, "hash", &state->hash, error);
@@ -91,311 +79,310 @@ static int read_fields(struct opened *opened, const char *path, struct ls_error 
     state->fresh = json_is_true(json_object_get(object, "fresh"));
     state->good_steps = json_integer_value(json_object_get(object, "loss_scale_good_steps"));
     state->hysteresis = json_integer_value(json_object_get(object, "loss_scale_hysteresis"));
-    const json_t *files = json_object_get(object, "files");
-    for (int i = 0; !status && i < CKPT_PARTS; i++) {
-        const json_t *file = json_object_get(files, ckpt_part_files[i]);
-        int64_t size;
-        status = get_int(file, path, "size", &size, error);
-        status =
-            status ? status : get_string(file, path, "xxh3_128", &opened->parts[i].digest, error);
-        if (status)
-            ls_error_prefix(error, "%s", ckpt_part_files[i]);
-        opened->parts[i].size = (uint64_t)size;
-    }
+    const char *layout = json_string_value(json_object_get(object, "layout"));
+    state->layout = layout ? layout : "";
     return status;
 }
 
-static void opened_free(struct opened *opened)
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* The first of the folders that has the file with its size, else the first. This is the one place
+ * where a name becomes a path. */
+static int file_find(struct ckpt_file *file, const char *const *folders, int count,
+                     const char *described, struct ls_error *error)
+{
+    char path[PATH_MAX], first[PATH_MAX];
+    struct stat status = {0};
+    int failure = 0;
+    for (int i = 0; i < count; i++) {
+        int code = ls_path_join(path, folders[i], file->name, error);
+        if (code)
+            return code;
+        struct stat there;
+        int absent = stat(path, &there) ? errno : 0;
+        if (i == 0 || (!absent && (uint64_t)there.st_size == file->size)) {
+            memcpy(first, path, sizeof first);
+            status = there;
+            failure = absent;
+        }
+        if (!failure && (uint64_t)status.st_size == file->size)
+            break;
+    }
+    if (failure)
+        return ls_error_set(error, LS_ECKPT, "%s: %s", first, strerror(failure));
+    if ((uint64_t)status.st_size != file->size)
+        return ls_error_set(error, LS_ECKPT, "%s: %lld bytes long, %s says %llu", first,
+                            (long long)status.st_size, described, (unsigned long long)file->size);
+    file->path = strdup(first);
+    return file->path ? LS_OK : ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", first);
+}
+
+static int read_files(struct ckpt_opened *opened, const struct ckpt_version *of, const char *path,
+                      const char *const *folders, int count, struct ls_error *error)
+{
+    json_t *files = json_object_get(opened->manifest, "files"), *object;
+    const char *name;
+    int64_t size, header = 0;
+    if (!json_is_object(files))
+        return ls_error_set(error, LS_ECKPT, "%s: expected an object under \"files\"", path);
+    opened->files = calloc(json_object_size(files) + 1, sizeof *opened->files);
+    if (!opened->files)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for its files", path);
+    json_object_foreach(files, name, object)
+    {
+        struct ckpt_file *file = &opened->files[opened->file_count];
+        const char *digest = of->version == 1 ? "xxh3_128" : "header_xxh3_128";
+        *file = (struct ckpt_file){.name = name};
+        int status = get_int(object, path, "size", &size, error);
+        status = status ? status : get_string(object, path, digest, &file->digest, error);
+        if (!status && of->version > 1)
+            status = get_int(object, path, "header_bytes", &header, error);
+        if (!status && (header > size || strchr(name, '/') || name[0] == '.'))
+            status = ls_error_set(error, LS_ECKPT,
+                                  "%s: expected a file's name and a header within its size", path);
+        file->size = (uint64_t)size;
+        file->covered = (uint64_t)(of->version == 1 ? size : header);
+        status = status ? status : file_find(file, folders, count, of->file, error);
+        if (status) {
+            ls_error_prefix(error, "%.100s", name);
+            return status;
+        }
+        /* Pieces name their file: by this they find it. */
+        json_object_set_new(object, "index", json_integer((json_int_t)opened->file_count++));
+    }
+    return LS_OK;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static bool get_counts(const json_t *list, int *dims, int64_t *counts)
+{
+    size_t count = json_array_size(list);
+    bool good = json_is_array(list) && count <= LS_TENSOR_DIMS_MAX;
+    for (size_t i = 0; i < count && good; i++) {
+        const json_t *value = json_array_get(list, i);
+        counts[i] = json_integer_value(value);
+        good = json_is_integer(value) && counts[i] >= 0;
+    }
+    *dims = (int)count;
+    return good;
+}
+
+/* False where it is no part of the tensor in a file that is there. */
+static bool read_piece(const struct ckpt_opened *opened, const struct ls_stored_tensor *tensor,
+                       const json_t *object, struct ckpt_piece *piece)
+{
+    int shape_dims, offset_dims;
+    const char *name = json_string_value(json_object_get(object, "file"));
+    const json_t *files = json_object_get(opened->manifest, "files");
+    const json_t *index = name ? json_object_get(json_object_get(files, name), "index") : NULL;
+    piece->file = (size_t)json_integer_value(index);
+    piece->digest = json_string_value(json_object_get(object, "xxh3_128"));
+    bool good = index && piece->digest &&
+                get_counts(json_object_get(object, "shape"), &shape_dims, piece->shape) &&
+                get_counts(json_object_get(object, "offsets"), &offset_dims, piece->offset) &&
+                shape_dims == tensor->dims && offset_dims == tensor->dims;
+    for (int i = 0; i < tensor->dims && good; i++)
+        good = piece->offset[i] <= tensor->shape[i] &&
+               piece->shape[i] <= tensor->shape[i] - piece->offset[i];
+    return good;
+}
+
+static int read_tensor(const struct ckpt_opened *opened, struct ls_stored_tensor *tensor,
+                       const char *name, const json_t *object, const char *path,
+                       struct ls_error *error)
+{
+    const char *dtype_name = json_string_value(json_object_get(object, "dtype"));
+    const struct ckpt_dtype *dtype = dtype_name ? ckpt_dtype_named(dtype_name) : NULL;
+    const json_t *pieces = json_object_get(object, "pieces");
+    size_t count = json_array_size(pieces), elements = 1;
+    *tensor = (struct ls_stored_tensor){.name = name};
+    bool good = dtype && dtype->known &&
+                get_counts(json_object_get(object, "shape"), &tensor->dims, tensor->shape);
+    for (int i = 0; i < tensor->dims && good; i++)
+        good = ls_size_mul(elements, (size_t)tensor->shape[i], &elements) && elements < INT64_MAX;
+    if (!good)
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: tensor %.200s: expected a dtype such as F32 and a shape of at "
+                            "most %d dims",
+                            path, name, LS_TENSOR_DIMS_MAX);
+    tensor->dtype = dtype->dtype;
+    tensor->pieces = calloc(count + 1, sizeof *tensor->pieces);
+    if (!tensor->pieces)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for %zu pieces", path, count);
+    for (; tensor->count < count; tensor->count++)
+        if (!read_piece(opened, tensor, json_array_get(pieces, tensor->count),
+                        &tensor->pieces[tensor->count]))
+            return ls_error_set(error, LS_ECKPT,
+                                "%s: tensor %.200s: piece %zu is no part of it in one of the "
+                                "files: expected file, offsets, shape and xxh3_128",
+                                path, name, tensor->count);
+    return LS_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct ls_stored_tensor *)a)->name,
+                  ((const struct ls_stored_tensor *)b)->name);
+}
+
+static int read_tensors(struct ckpt_opened *opened, int part, const char *path,
+                        struct ls_error *error)
+{
+    json_t *tensors = json_object_get(opened->manifest, ckpt_part_names[part]), *object;
+    const char *name;
+    if (!json_is_object(tensors))
+        return ls_error_set(error, LS_ECKPT, "%s: expected an object under \"%s\"", path,
+                            ckpt_part_names[part]);
+    struct ls_stored_tensor *list = calloc(json_object_size(tensors) + 1, sizeof *list);
+    opened->tensors[part] = list;
+    if (!list)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for its tensors", path);
+    json_object_foreach(tensors, name, object)
+    {
+        int status =
+            read_tensor(opened, &list[opened->tensor_count[part]++], name, object, path, error);
+        if (status)
+            return status;
+    }
+    qsort(list, opened->tensor_count[part], sizeof *list, by_name);
+    return LS_OK;
+}
+
+/* Of version 1: a file's header says which tensors it has, each in one piece. */
+static int map_tensors(struct ckpt_opened *opened, int part, struct ls_error *error)
+{
+    static const char *const names[CKPT_PARTS] = {"model.safetensors", "optimizer.safetensors"};
+    size_t f = 0;
+    while (f < opened->file_count && strcmp(opened->files[f].name, names[part]))
+        f++;
+    if (f == opened->file_count)
+        return ls_error_set(error, LS_ECKPT, "%s: expected %s among its files",
+                            opened->checkpoint.directory, names[part]);
+    struct ckpt_file *file = &opened->files[f];
+    int status = ckpt_file_touch(file, error);
+    size_t count = status ? 0 : ls_safetensors_count(file->map);
+    struct ls_stored_tensor *list = calloc(count + 1, sizeof *list);
+    opened->tensors[part] = list;
+    if (!status && !list)
+        status = ls_error_set(error, LS_ENOMEM, "%s: no memory for its tensors", file->path);
+    for (size_t i = 0; i < count && !status; i++) {
+        const struct ls_tensor_view *view = ls_safetensors_at(file->map, i);
+        struct ckpt_piece *piece = calloc(1, sizeof *piece);
+        list[i] = (struct ls_stored_tensor){view->name, view->dtype, view->dims, {0}, 1, piece};
+        opened->tensor_count[part]++;
+        if (!piece || !view->dtype_known)
+            return ls_error_set(error, piece ? LS_ECKPT : LS_ENOMEM, "%s: tensor %.200s: %s",
+                                file->path, view->name,
+                                piece ? "expected a dtype such as F32" : "no memory for it");
+        memcpy(list[i].shape, view->shape, sizeof view->shape);
+        *piece = (struct ckpt_piece){.file = f, .data = view->data};
+        memcpy(piece->shape, view->shape, sizeof view->shape);
+    }
+    qsort(list, opened->tensor_count[part], sizeof *list, by_name);
+    return status;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+void ckpt_opened_free(struct ckpt_opened *opened)
 {
     if (!opened)
         return;
-    ls_safetensors_close(opened->checkpoint.model);
-    ls_safetensors_close(opened->checkpoint.optimizer);
-    json_decref(opened->state);
+    for (int part = 0; part < CKPT_PARTS; part++) {
+        for (size_t i = 0; i < opened->tensor_count[part]; i++)
+            free(opened->tensors[part][i].pieces);
+        free(opened->tensors[part]);
+    }
+    for (size_t i = 0; i < opened->file_count; i++) {
+        ls_safetensors_close(opened->files[i].map);
+        free(opened->files[i].path);
+    }
+    free(opened->files);
+    json_decref(opened->manifest);
     free(opened);
 }
 
-/* Reads state.json and compares the sizes of the two files with it: all that can be told without
- * reading them. */
-static int open_state(struct opened **out, const char *directory, struct ls_error *error)
+/* What directory has of them; the current one, if none. */
+static const struct ckpt_version *version_of(const char *directory)
 {
     char path[PATH_MAX];
+    for (const struct ckpt_version *v = ckpt_versions; v->file; v++)
+        if (!ls_path_join(path, directory, v->file, NULL) && access(path, F_OK) == 0)
+            return v;
+    return ckpt_versions;
+}
+
+int ckpt_describe(struct ckpt_opened **out, const char *directory, const char *const *folders,
+                  int count, struct ls_error *error)
+{
+    char path[PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    const struct ckpt_version *of = version_of(directory);
     *out = NULL;
-    struct opened *opened = calloc(1, sizeof *opened);
+    struct ckpt_opened *opened = calloc(1, sizeof *opened);
     if (!opened)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", directory);
     snprintf(opened->checkpoint.directory, PATH_MAX, "%s", directory);
-    int code = ls_path_join(path, directory, CKPT_STATE_FILE, error);
-    if (!code) {
-        code = ls_json_read(path, LS_ECKPT, &opened->state, error);
-        code = code ? code : read_fields(opened, path, error);
-    }
-    for (int i = 0; !code && i < CKPT_PARTS; i++) {
-        struct stat status;
-        code = ls_path_join(path, directory, ckpt_part_files[i], error);
-        if (!code && stat(path, &status))
-            code = ls_error_set(error, LS_ECKPT, "%s: %s", path, strerror(errno));
-        if (!code && (uint64_t)status.st_size != opened->parts[i].size)
-            code = ls_error_set(error, LS_ECKPT, "%s: %lld bytes long, %s says %llu", path,
-                                (long long)status.st_size, CKPT_STATE_FILE,
-                                (unsigned long long)opened->parts[i].size);
-    }
-    if (code) {
-        opened_free(opened);
-        return code;
+    int status = ls_path_join(path, directory, of->file, error);
+    if (!status)
+        status = ls_file_read(path, CKPT_MANIFEST_BYTES_MAX, LS_ECKPT, &text, &bytes, error);
+    if (!status)
+        status = ls_json_parse(path, text, bytes, LS_ECKPT, &opened->manifest, error);
+    free(text);
+    status = status ? status : check_object(opened->manifest, of, path, error);
+    status = status ? status : read_state(opened, path, error);
+    status = status ? status
+                    : read_files(opened, of, path, count ? folders : &directory, count ? count : 1,
+                                 error);
+    for (int part = 0; part < CKPT_PARTS && !status && of->version > 1; part++)
+        status = read_tensors(opened, part, path, error);
+    if (status) {
+        ckpt_opened_free(opened);
+        return status;
     }
     *out = opened;
     return LS_OK;
 }
 
-/* Of the whole file, in pieces: reading a large one takes a while. */
-static int digest_of(const struct ls_safetensors *file, XXH128_hash_t *hash, struct ls_error *error)
+int ls_checkpoint_open_among(struct ls_checkpoint **out, const char *directory,
+                             const char *const *folders, int count, struct ls_error *error)
 {
-    enum { PIECE_BYTES = 16 << 20 };
-    XXH3_state_t *state = XXH3_createState();
-    if (!state)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a digest");
-    XXH3_128bits_reset(state);
-    for (size_t at = 0; at < file->size; at += PIECE_BYTES) {
-        size_t rest = file->size - at;
-        size_t bytes = rest < PIECE_BYTES ? rest : PIECE_BYTES;
-        XXH3_128bits_update(state, file->bytes + at, bytes);
-        /* A hint: what was read need not stay in the memory of the process. */
-        madvise((void *)(file->bytes + at), bytes, MADV_DONTNEED);
-        ls_progress();
-    }
-    *hash = XXH3_128bits_digest(state);
-    XXH3_freeState(state);
-    return LS_OK;
-}
-
-static int open_part(struct opened *opened, enum ls_checkpoint_part part, struct ls_error *error)
-{
-    struct ls_safetensors **file =
-        part == LS_CKPT_MODEL ? &opened->checkpoint.model : &opened->checkpoint.optimizer;
-    char path[PATH_MAX], digest[33];
-    int status = ls_path_join(path, opened->checkpoint.directory, ckpt_part_files[part], error);
-    status = status ? status : ckpt_map(file, path, error);
-    if (status)
-        return status;
-    XXH128_hash_t hash;
-    status = digest_of(*file, &hash, error);
-    if (status)
-        return status;
-    ckpt_digest_hex(hash.high64, hash.low64, digest);
-    if (strcmp(digest, opened->parts[part].digest))
-        return ls_error_set(error, LS_ECKPT,
-                            "%s: the digest is %s, %s says %.40s: the file is damaged", path,
-                            digest, CKPT_STATE_FILE, opened->parts[part].digest);
-    return ckpt_parse(*file, path, error);
-}
-
-int ls_checkpoint_open(struct ls_checkpoint **out, const char *directory, struct ls_error *error)
-{
-    struct opened *opened;
+    struct ckpt_opened *opened;
     char named[PATH_MAX];
     *out = NULL;
     bool follow = ckpt_best_follow(directory, named);
-    int status = open_state(&opened, follow ? named : directory, error);
-    if (status)
-        return status;
-    for (int part = 0; !status && part < CKPT_PARTS; part++)
-        status = open_part(opened, (enum ls_checkpoint_part)part, error);
+    int status = ckpt_describe(&opened, follow ? named : directory, folders, count, error);
+    bool mapped = !status && opened->tensors[LS_CKPT_MODEL];
+    for (int part = 0; !status && !mapped && part < CKPT_PARTS; part++)
+        status = map_tensors(opened, part, error);
     if (status) {
-        opened_free(opened);
+        ckpt_opened_free(opened);
         return status;
     }
     *out = &opened->checkpoint;
     return LS_OK;
 }
 
+int ls_checkpoint_open(struct ls_checkpoint **out, const char *directory, struct ls_error *error)
+{
+    return ls_checkpoint_open_among(out, directory, NULL, 0, error);
+}
+
 int ls_checkpoint_visit(const char *directory, ls_checkpoint_visitor *visit, void *user,
                         struct ls_error *error)
 {
-    struct opened *opened;
+    struct ckpt_opened *opened;
     char named[PATH_MAX];
     bool follow = ckpt_best_follow(directory, named);
-    int status = open_state(&opened, follow ? named : directory, error);
+    int status = ckpt_describe(&opened, follow ? named : directory, NULL, 0, error);
     if (!status)
         visit(user, opened->checkpoint.directory, &opened->checkpoint.state);
-    opened_free(opened);
+    ckpt_opened_free(opened);
     return status;
 }
 
 void ls_checkpoint_close(struct ls_checkpoint *checkpoint)
 {
-    opened_free((struct opened *)checkpoint);
-}
-
-/* ---- the checkpoints of a run ---- */
-
-/* The step of "step-%08d", -1 for other names. */
-static int64_t step_of(const char *name)
-{
-    if (strncmp(name, "step-", 5) || strlen(name) < 13 || strlen(name) > 5 + 18 ||
-        strspn(name + 5, "0123456789") != strlen(name + 5))
-        return -1;
-    return strtoll(name + 5, NULL, 10);
-}
-
-static bool is_leftover(const char *name)
-{
-    char stem[64];
-    size_t length = strlen(name);
-    if (length < 4 || length >= sizeof stem || strcmp(name + length - 4, ".tmp"))
-        return false;
-    snprintf(stem, sizeof stem, "%.*s", (int)(length - 4), name);
-    return step_of(stem) >= 0;
-}
-
-static int is_checkpoint_entry(const struct dirent *entry)
-{
-    return step_of(entry->d_name) >= 0;
-}
-
-static int is_leftover_entry(const struct dirent *entry)
-{
-    return is_leftover(entry->d_name);
-}
-
-static int newest_first(const struct dirent **a, const struct dirent **b)
-{
-    int64_t x = step_of((*a)->d_name), y = step_of((*b)->d_name);
-    return (x < y) - (x > y);
-}
-
-static void list_free(struct dirent **entries, int count)
-{
-    for (int i = 0; i < count; i++)
-        free(entries[i]);
-    free(entries);
-}
-
-/* The entries of RUN/checkpoints that select picks, newest first; *count is 0 where there is no
- * such directory. parent gets its path. */
-static int list(struct dirent ***entries, int *count, char parent[PATH_MAX],
-                const char *run_directory, int (*select)(const struct dirent *),
-                struct ls_error *error)
-{
-    *entries = NULL;
-    *count = 0;
-    int status = ls_path_join(parent, run_directory, CKPT_DIRECTORY, error);
-    if (status)
-        return status;
-    int found = scandir(parent, entries, select, newest_first);
-    if (found < 0)
-        return errno == ENOENT ? LS_OK : ls_error_errno(error, errno, "%s: cannot list", parent);
-    *count = found;
-    return LS_OK;
-}
-
-/* One walk over the run's checkpoints. *gone: how many a run that goes on removed meanwhile. */
-static int find_once(struct ls_checkpoint **out, const char *run_directory,
-                     const struct ls_log *log, int *gone, struct ls_error *error)
-{
-    struct dirent **entries;
-    char parent[PATH_MAX], directory[PATH_MAX];
-    int count;
-    *gone = 0;
-    int code = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
-    if (code)
-        return code;
-    struct ls_error newest = {0};
-    for (int i = 0; i < count && !*out; i++) {
-        struct ls_error damage = {0};
-        struct stat status;
-        code = ls_path_join(directory, parent, entries[i]->d_name, &damage);
-        code = code ? code : ls_checkpoint_open(out, directory, &damage);
-        if (code && stat(directory, &status) && errno == ENOENT) {
-            ++*gone;
-        } else if (code) {
-            ls_log(log, LS_LOG_WARNING, "skipping a damaged checkpoint: %s", damage.text);
-            newest = newest.code ? newest : damage;
-        }
-    }
-    list_free(entries, count);
-    if (!*out && newest.code)
-        return ls_error_set(error, newest.code,
-                            "%.300s: none of %d checkpoints can be read (move them away to start "
-                            "afresh); the newest: %.600s",
-                            parent, count, newest.text);
-    return LS_OK;
-}
-
-int ls_checkpoint_find_latest(struct ls_checkpoint **out, const char *run_directory,
-                              const struct ls_log *log, struct ls_error *error)
-{
-    enum { WALKS_MAX = 10 };
-    int gone = 1, code = LS_OK;
-    *out = NULL;
-    for (int walk = 0; walk < WALKS_MAX && gone > 0 && !*out && !code; walk++)
-        code = find_once(out, run_directory, log, &gone, error);
-    return code;
-}
-
-int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, void *user,
-                       struct ls_error *error)
-{
-    struct dirent **entries;
-    char parent[PATH_MAX], directory[PATH_MAX];
-    int count;
-    int status = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
-    for (int i = 0; !status && i < count; i++) {
-        status = ls_path_join(directory, parent, entries[i]->d_name, error);
-        if (!status)
-            ls_checkpoint_visit(directory, visit, user, NULL);
-    }
-    list_free(entries, count);
-    return status;
-}
-
-int ls_checkpoint_count(const char *run_directory, int *count, struct ls_error *error)
-{
-    struct dirent **entries;
-    char parent[PATH_MAX];
-    int status = list(&entries, count, parent, run_directory, is_checkpoint_entry, error);
-    list_free(entries, *count);
-    return status;
-}
-
-/* Removes a checkpoint in a way that an interruption leaves nothing that looks like one. */
-static int remove_checkpoint(const char *directory, struct ls_error *error)
-{
-    char leftover[PATH_MAX];
-    if (snprintf(leftover, sizeof leftover, "%s.tmp", directory) >= (int)sizeof leftover)
-        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", directory);
-    if (rename(directory, leftover))
-        return ls_error_errno(error, errno, "%s: cannot remove", directory);
-    return ckpt_remove_directory(leftover, error);
-}
-
-int ls_checkpoint_prune(const char *run_directory, int keep, struct ls_error *error)
-{
-    struct dirent **entries;
-    char parent[PATH_MAX], directory[PATH_MAX];
-    int count;
-    int status = list(&entries, &count, parent, run_directory, is_leftover_entry, error);
-    for (int i = 0; !status && i < count; i++) {
-        status = ls_path_join(directory, parent, entries[i]->d_name, error);
-        status = status ? status : ckpt_remove_directory(directory, error);
-    }
-    list_free(entries, count);
-    if (status || keep <= 0)
-        return status;
-    struct ls_checkpoint_best best;
-    bool has_best;
-    status = ls_checkpoint_best_read(run_directory, &best, &has_best, error);
-    status =
-        status ? status : list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
-    for (int i = 0, kept = 0; !status && i < count; i++) {
-        struct opened *opened = NULL;
-        status = ls_path_join(directory, parent, entries[i]->d_name, error);
-        if (!status && kept >= keep && !(has_best && best.step == step_of(entries[i]->d_name)))
-            status = remove_checkpoint(directory, error);
-        else if (!status && open_state(&opened, directory, NULL) == LS_OK)
-            kept++;
-        opened_free(opened);
-    }
-    list_free(entries, count);
-    return status;
+    ckpt_opened_free((struct ckpt_opened *)checkpoint);
 }

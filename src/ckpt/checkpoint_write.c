@@ -1,5 +1,8 @@
-/* Writes a checkpoint aside, and gives it its name when all of it is on the disk. */
+/* Writes a checkpoint aside, every rank its own files, and gives it its name when all of it is on
+ * the disk. */
 #include "ckpt/format.h"
+
+#include <lockstep/base/json.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,115 +13,308 @@
 
 struct ls_checkpoint_writer {
     const struct ls_checkpoint_state *state;
+    struct ls_comm *comm; /* NULL: alone */
     const struct ls_fault *fault;
+    json_t *report;                        /* "files" and the parts' tensors: what is written */
     struct ls_safetensors_writer *tensors; /* of the part that is being written, or NULL */
-    enum ls_checkpoint_part part;
     struct {
-        bool written;
-        uint64_t size;
-        char digest[33];
-    } parts[CKPT_PARTS];
+        enum ls_checkpoint_part part;
+        char name[64];
+        const struct ls_tensor_entry *entries;
+        const struct ls_tensor_box *boxes;
+        size_t count;
+        struct ls_safetensors_digests digests;
+    } now; /* that part */
     char parent[PATH_MAX], directory[PATH_MAX], temporary[PATH_MAX];
 };
 
-int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run_directory,
-                              const struct ls_checkpoint_state *state, const struct ls_fault *fault,
-                              struct ls_error *error)
+static bool is_root(const struct ls_checkpoint_writer *writer)
 {
-    *out = NULL;
-    LS_ASSERT(state->step >= 0 && state->recipe_digest && state->recipe && state->fingerprint &&
-              state->hash);
-    struct ls_checkpoint_writer *writer = calloc(1, sizeof *writer);
+    return !writer->comm || ls_comm_rank(writer->comm) == 0;
+}
+
+static int agree(const struct ls_checkpoint_writer *writer, int status, struct ls_error *error)
+{
+    return writer->comm ? ls_comm_agree(writer->comm, status, error) : status;
+}
+
+static void writer_free(struct ls_checkpoint_writer *writer)
+{
     if (!writer)
-        return ls_error_set(error, LS_ENOMEM, "%s: no memory for a checkpoint writer",
-                            run_directory);
-    writer->state = state;
-    writer->fault = fault;
+        return;
+    ls_safetensors_writer_abort(writer->tensors);
+    free(writer->now.digests.tensors);
+    json_decref(writer->report);
+    free(writer);
+}
+
+static int paths_set(struct ls_checkpoint_writer *writer, const char *run_directory,
+                     struct ls_error *error)
+{
     char name[40];
-    snprintf(name, sizeof name, CKPT_STEP_FORMAT, (long long)state->step);
+    snprintf(name, sizeof name, CKPT_STEP_FORMAT, (long long)writer->state->step);
     int status = ls_path_join(writer->parent, run_directory, CKPT_DIRECTORY, error);
     status = status ? status : ls_path_join(writer->directory, writer->parent, name, error);
     strcat(name, ".tmp");
-    status = status ? status : ls_path_join(writer->temporary, writer->parent, name, error);
-    status = status ? status : ckpt_remove_directory(writer->temporary, error);
-    status = status ? status : ls_directory_add(writer->parent, fault, error);
-    status = status ? status : ls_directory_add(writer->temporary, fault, error);
+    return status ? status : ls_path_join(writer->temporary, writer->parent, name, error);
+}
+
+static int folder_make(const struct ls_checkpoint_writer *writer, struct ls_error *error)
+{
+    int status = ckpt_remove_directory(writer->temporary, error);
+    status = status ? status : ls_directory_add(writer->parent, writer->fault, error);
+    return status ? status : ls_directory_add(writer->temporary, writer->fault, error);
+}
+
+int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run_directory,
+                              const struct ls_checkpoint_state *state, struct ls_comm *comm,
+                              const struct ls_fault *fault, struct ls_error *error)
+{
+    struct ls_checkpoint_writer lost = {.comm = comm}, *writer = calloc(1, sizeof *writer);
+    int status = LS_OK;
+    *out = NULL;
+    if (writer) {
+        *writer = (struct ls_checkpoint_writer){.state = state, .comm = comm, .fault = fault};
+        writer->report =
+            json_pack("{s:{}, s:{}, s:{}}", "files", ckpt_part_names[0], ckpt_part_names[1]);
+    }
+    if (!writer || !writer->report)
+        status =
+            ls_error_set(error, LS_ENOMEM, "%s: no memory for a checkpoint writer", run_directory);
+    status = status ? status : paths_set(writer, run_directory, error);
+    if (!status && is_root(writer))
+        status = folder_make(writer, error);
+    status = agree(writer ? writer : &lost, status, error);
     if (status) {
-        free(writer);
+        if (writer && is_root(writer))
+            ckpt_remove_directory(writer->temporary, NULL);
+        writer_free(writer);
         return status;
     }
     *out = writer;
     return LS_OK;
 }
 
+/* ---- a part ---------------------------------------------------------------------------------- */
+
+static json_t *counts(int dims, const int64_t *values)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < dims; i++)
+        json_array_append_new(list, json_integer(values ? values[i] : 0));
+    return list;
+}
+
+static const int64_t *whole_of(const struct ls_checkpoint_writer *writer, size_t i)
+{
+    return writer->now.boxes ? writer->now.boxes[i].whole : writer->now.entries[i].shape;
+}
+
+static const int64_t *offset_of(const struct ls_checkpoint_writer *writer, size_t i)
+{
+    return writer->now.boxes ? writer->now.boxes[i].offset : NULL;
+}
+
+/* DCP_SHARDING_INFO, as torch.distributed.checkpoint reads it. NULL without memory. */
+static char *sharding_text(const struct ls_checkpoint_writer *writer)
+{
+    json_t *object = json_object();
+    for (size_t i = 0; i < writer->now.count; i++) {
+        const struct ls_tensor_entry *entry = &writer->now.entries[i];
+        json_object_set_new(
+            object, entry->name,
+            json_pack("{s:o}", "saved_offsets", counts(entry->dims, offset_of(writer, i))));
+    }
+    char *text = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    return text;
+}
+
 int ls_checkpoint_writer_begin(struct ls_checkpoint_writer *writer, enum ls_checkpoint_part part,
-                               const struct ls_tensor_entry *entries, size_t count,
+                               const struct ls_tensor_entry *entries,
+                               const struct ls_tensor_box *boxes, size_t count,
                                struct ls_safetensors_writer **tensors, struct ls_error *error)
 {
-    LS_ASSERT(!writer->tensors && !writer->parts[part].written);
+    LS_ASSERT(!writer->tensors && count > 0);
     char path[PATH_MAX];
     *tensors = NULL;
-    int status = ls_path_join(path, writer->temporary, ckpt_part_files[part], error);
-    if (status)
-        return status;
-    status =
-        ls_safetensors_writer_open(tensors, path, entries, count, NULL, 0, writer->fault, error);
+    writer->now.part = part;
+    writer->now.entries = entries;
+    writer->now.boxes = boxes;
+    writer->now.count = count;
+    snprintf(writer->now.name, sizeof writer->now.name, "shard-%05d-%s-00001-of-00001.safetensors",
+             writer->comm ? ls_comm_rank(writer->comm) + 1 : 1, ckpt_part_names[part]);
+    free(writer->now.digests.tensors);
+    writer->now.digests.tensors = calloc(count, sizeof *writer->now.digests.tensors);
+    char *sharding = sharding_text(writer);
+    int status = sharding && writer->now.digests.tensors
+                     ? ls_path_join(path, writer->temporary, writer->now.name, error)
+                     : ls_error_set(error, LS_ENOMEM, "no memory for the %zu tensors of %s", count,
+                                    writer->now.name);
+    const struct ls_metadata metadata[] = {{"DCP_SHARDING_INFO", sharding}, {"DCP_VERSION", "1.0"}};
+    if (!status)
+        status = ls_safetensors_writer_open(tensors, path, entries, count, metadata, 2,
+                                            writer->fault, error);
+    free(sharding);
+    if (!status)
+        ls_safetensors_writer_hash(*tensors, &writer->now.digests);
     writer->tensors = *tensors;
-    writer->part = part;
     return status;
+}
+
+/* A tensor of the report; a piece that it has already stays. */
+static int tensor_add(json_t *tensors, const char *name, json_t *tensor)
+{
+    json_t *there = json_object_get(tensors, name);
+    if (!there)
+        return json_object_set(tensors, name, tensor);
+    return json_array_extend(json_object_get(there, "pieces"), json_object_get(tensor, "pieces"));
+}
+
+static int piece_report(struct ls_checkpoint_writer *writer, size_t i)
+{
+    const struct ls_tensor_entry *entry = &writer->now.entries[i];
+    json_t *tensor =
+        json_pack("{s:s, s:o, s:[{s:s, s:o, s:o, s:s}]}", "dtype", ls_dtype_name(entry->dtype),
+                  "shape", counts(entry->dims, whole_of(writer, i)), "pieces", "file",
+                  writer->now.name, "offsets", counts(entry->dims, offset_of(writer, i)), "shape",
+                  counts(entry->dims, entry->shape), "xxh3_128", writer->now.digests.tensors[i]);
+    int failed = tensor_add(json_object_get(writer->report, ckpt_part_names[writer->now.part]),
+                            entry->name, tensor);
+    json_decref(tensor);
+    return failed;
 }
 
 int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_error *error)
 {
     LS_ASSERT(writer->tensors);
-    struct ls_safetensors_writer *tensors = writer->tensors;
+    uint64_t size;
+    int status = ls_safetensors_writer_commit(writer->tensors, &size, error);
     writer->tensors = NULL;
-    int status = ls_safetensors_writer_commit(tensors, &writer->parts[writer->part].size,
-                                              writer->parts[writer->part].digest, error);
-    writer->parts[writer->part].written = status == LS_OK;
+    if (status)
+        return status;
+    json_t *file = json_pack("{s:I, s:I, s:s}", "size", (json_int_t)size, "header_bytes",
+                             (json_int_t)writer->now.digests.header_bytes, "header_xxh3_128",
+                             writer->now.digests.header);
+    int failed =
+        json_object_set_new(json_object_get(writer->report, "files"), writer->now.name, file);
+    for (size_t i = 0; i < writer->now.count; i++)
+        failed |= piece_report(writer, i);
+    return failed ? ls_error_set(error, LS_ENOMEM, "no memory for the list of what %s holds",
+                                 writer->now.name)
+                  : LS_OK;
+}
+
+/* ---- what all ranks wrote -------------------------------------------------------------------- */
+
+static int report_merge(struct ls_checkpoint_writer *writer, const char *text, size_t bytes)
+{
+    json_error_t where;
+    json_t *other = ls_json_load(text, bytes, 0, &where);
+    int failed = json_object_update(json_object_get(writer->report, "files"),
+                                    json_object_get(other, "files"));
+    for (int part = 0; part < CKPT_PARTS; part++) {
+        json_t *tensors = json_object_get(writer->report, ckpt_part_names[part]), *tensor;
+        const char *name;
+        json_object_foreach(json_object_get(other, ckpt_part_names[part]), name, tensor) failed |=
+            tensor_add(tensors, name, tensor);
+    }
+    json_decref(other);
+    return failed;
+}
+
+/* The text of each other rank's report goes to rank 0. room[largest] on rank 0. */
+static int reports_exchange(struct ls_checkpoint_writer *writer, const char *mine,
+                            const int64_t *lengths, char *room, struct ls_error *error)
+{
+    int ranks = ls_comm_size(writer->comm), status = LS_OK, failed = 0;
+    if (!is_root(writer))
+        return ls_send(writer->comm, mine, lengths[ls_comm_rank(writer->comm)], LS_U8, 0, 0, error);
+    for (int rank = 1; rank < ranks && !status; rank++) {
+        status = ls_recv(writer->comm, room, lengths[rank], LS_U8, rank, 0, error);
+        failed |= status ? 0 : report_merge(writer, room, (size_t)lengths[rank]);
+    }
+    return !status && failed
+               ? ls_error_set(error, LS_ENOMEM, "no memory for the list of all ranks' files")
+               : status;
+}
+
+/* Collective. */
+static int reports_gather(struct ls_checkpoint_writer *writer, struct ls_error *error)
+{
+    if (!writer->comm || ls_comm_size(writer->comm) == 1)
+        return LS_OK;
+    int ranks = ls_comm_size(writer->comm), status = LS_OK;
+    char *mine = json_dumps(writer->report, JSON_COMPACT), *room = NULL;
+    int64_t *lengths = calloc((size_t)ranks, sizeof *lengths);
+    int64_t length = mine ? (int64_t)strlen(mine) : 0, most = 0;
+    if (!mine || !lengths)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for the list of this rank's files");
+    status = agree(writer, status, error);
+    if (!status)
+        status = ls_all_gather(writer->comm, &length, lengths, 1, LS_I64, error);
+    for (int rank = 0; rank < ranks && !status; rank++)
+        most = ls_max(most, lengths[rank]);
+    if (!status && is_root(writer) && !(room = malloc((size_t)most + 1)))
+        status = ls_error_set(error, LS_ENOMEM, "no memory for the list of all ranks' files");
+    status = agree(writer, status, error);
+    if (!status)
+        status = reports_exchange(writer, mine, lengths, room, error);
+    free(mine);
+    free(room);
+    free(lengths);
     return status;
 }
 
-/* state.json as an object; NULL without memory or where a string is not UTF-8. */
-static json_t *state_object(const struct ls_checkpoint_writer *writer)
+/* ---- the manifest, and the name -------------------------------------------------------------- */
+
+/* NULL without memory or where a string is not UTF-8. */
+static json_t *manifest_object(const struct ls_checkpoint_writer *writer)
 {
     const struct ls_checkpoint_state *state = writer->state;
-    json_t *files = json_object();
-    for (int i = 0; i < CKPT_PARTS; i++)
-        json_object_set_new(files, ckpt_part_files[i],
-                            json_pack("{s:I, s:s}", "size", (json_int_t)writer->parts[i].size,
-                                      "xxh3_128", writer->parts[i].digest));
-    return json_pack("{s:s, s:i, s:I, s:I, s:I, s:b, s:f, s:I, s:I, s:s, s:s, s:s, s:o, s:s}",
-                     "format", CKPT_FORMAT_NAME, "version", CKPT_STATE_VERSION, "step",
+    return json_pack("{s:s, s:i, s:I, s:I, s:I, s:b, s:f, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:O, "
+                     "s:O, s:O}",
+                     "format", CKPT_FORMAT_NAME, "version", ckpt_versions[0].version, "step",
                      (json_int_t)state->step, "samples", (json_int_t)state->samples, "tokens",
                      (json_int_t)state->tokens, "fresh", state->fresh, "loss_scale",
                      state->loss_scale, "loss_scale_good_steps", (json_int_t)state->good_steps,
                      "loss_scale_hysteresis", (json_int_t)state->hysteresis, "hash", state->hash,
-                     "fingerprint", state->fingerprint, "recipe_digest", state->recipe_digest,
-                     "files", files, "recipe", state->recipe);
+                     "fingerprint", state->fingerprint, "layout",
+                     state->layout ? state->layout : "", "recipe_digest", state->recipe_digest,
+                     "recipe", state->recipe, "files", json_object_get(writer->report, "files"),
+                     ckpt_part_names[0], json_object_get(writer->report, ckpt_part_names[0]),
+                     ckpt_part_names[1], json_object_get(writer->report, ckpt_part_names[1]));
 }
 
-static int write_state(const struct ls_checkpoint_writer *writer, struct ls_error *error)
+static int manifest_write(const struct ls_checkpoint_writer *writer, struct ls_error *error)
 {
     char path[PATH_MAX];
-    int status = ls_path_join(path, writer->temporary, CKPT_STATE_FILE, error);
+    int status = ls_path_join(path, writer->temporary, ckpt_versions[0].file, error);
     if (status)
         return status;
-    json_t *object = state_object(writer);
+    json_t *object = manifest_object(writer);
     char digest[33], *text = NULL;
-    if (object && ckpt_state_digest(object, digest) &&
-        !json_object_set_new(object, CKPT_STATE_DIGEST, json_string(digest)))
-        text = json_dumps(object, JSON_INDENT(2));
+    if (object && ckpt_object_digest(object, ckpt_versions[0].digest, digest) &&
+        !json_object_set_new(object, ckpt_versions[0].digest, json_string(digest)))
+        text = json_dumps(object, JSON_INDENT(1));
     json_decref(object);
     if (!text)
         return ls_error_set(error, LS_EINVAL,
                             "%s: the recipe, fingerprint and hash must be UTF-8 and the loss scale "
                             "finite",
                             path);
+    size_t bytes = strlen(text);
+    if (bytes >= CKPT_MANIFEST_BYTES_MAX) {
+        free(text);
+        return ls_error_set(error, LS_EINVAL,
+                            "%s: the list of all pieces takes %zu bytes, at most %d are allowed: "
+                            "use fewer ranks or cuts",
+                            path, bytes, CKPT_MANIFEST_BYTES_MAX);
+    }
     struct ls_atomic_file file;
     status = ls_atomic_file_open(&file, path, writer->fault, error);
     if (!status) {
-        ls_atomic_file_write(&file, text, strlen(text));
+        ls_atomic_file_write(&file, text, bytes);
         ls_atomic_file_write(&file, "\n", 1);
         status = ls_atomic_file_commit(&file, error);
     }
@@ -145,60 +341,28 @@ static int give_name(struct ls_checkpoint_writer *writer, struct ls_error *error
     }
     if (failure)
         return ls_error_errno(error, failure, "%s: cannot rename into place", writer->directory);
-    if (exists)
-        ckpt_remove_directory(writer->temporary, NULL); /* else the next write or prune does */
-    writer->temporary[0] = '\0';
     return ls_directory_sync(writer->parent, writer->fault, error);
 }
 
-int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, struct ls_error *error)
+int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, int status,
+                                struct ls_error *error)
 {
-    LS_ASSERT(!writer->tensors);
-    int status = LS_OK;
-    for (int i = 0; i < CKPT_PARTS; i++)
-        if (!writer->parts[i].written)
-            status = ls_error_set(error, LS_EINVAL, "%s: %s was not written", writer->directory,
-                                  ckpt_part_files[i]);
-    status = status ? status : write_state(writer, error);
-    status = status ? status : give_name(writer, error);
-    ls_checkpoint_writer_abort(writer);
-    return status;
-}
-
-void ls_checkpoint_writer_abort(struct ls_checkpoint_writer *writer)
-{
-    if (!writer)
-        return;
+    LS_ASSERT(status || !writer->tensors);
     ls_safetensors_writer_abort(writer->tensors);
-    if (writer->temporary[0])
-        ckpt_remove_directory(writer->temporary, NULL); /* else it stays as .tmp, never taken */
-    free(writer);
-}
-
-static int save_part(struct ls_checkpoint_writer *writer, enum ls_checkpoint_part part,
-                     const struct ls_tensor_entry *entries, size_t count, struct ls_error *error)
-{
-    struct ls_safetensors_writer *tensors;
-    int status = ls_checkpoint_writer_begin(writer, part, entries, count, &tensors, error);
-    status = status ? status : ckpt_write_all(tensors, error);
-    return status ? status : ls_checkpoint_writer_end(writer, error);
-}
-
-int ls_checkpoint_save(const char *run_directory, const struct ls_checkpoint_state *state,
-                       const struct ls_tensor_entry *model, size_t model_count,
-                       const struct ls_tensor_entry *optimizer, size_t optimizer_count,
-                       const struct ls_fault *fault, struct ls_error *error)
-{
-    struct ls_checkpoint_writer *writer;
-    int status = ls_checkpoint_writer_open(&writer, run_directory, state, fault, error);
-    if (status)
-        return status;
-    status = save_part(writer, LS_CKPT_MODEL, model, model_count, error);
-    status =
-        status ? status : save_part(writer, LS_CKPT_OPTIMIZER, optimizer, optimizer_count, error);
-    if (status) {
-        ls_checkpoint_writer_abort(writer);
-        return status;
+    writer->tensors = NULL;
+    status = agree(writer, status, error); /* from here on nobody writes tensors */
+    status = status ? status : reports_gather(writer, error);
+    if (!status && is_root(writer)) {
+        const struct ls_checkpoint_state *state = writer->state;
+        LS_ASSERT(state->step >= 0 && state->recipe_digest && state->recipe && state->fingerprint &&
+                  state->hash);
+        status = manifest_write(writer, error);
+        status = status ? status : give_name(writer, error);
     }
-    return ls_checkpoint_writer_commit(writer, error);
+    /* What failed, or the checkpoint whose name was taken; else the next write or prune does. */
+    if (is_root(writer))
+        ckpt_remove_directory(writer->temporary, NULL);
+    status = agree(writer, status, error);
+    writer_free(writer);
+    return status;
 }

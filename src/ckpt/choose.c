@@ -19,7 +19,10 @@ static bool is_checkpoint(const char *path, char directory[PATH_MAX])
     if (ckpt_best_follow(path, directory))
         return true;
     snprintf(directory, PATH_MAX, "%s", path);
-    return strlen(path) < PATH_MAX && holds(path, CKPT_STATE_FILE) && !holds(path, CKPT_DIRECTORY);
+    bool described = false;
+    for (const struct ckpt_version *v = ckpt_versions; v->file; v++)
+        described |= holds(path, v->file);
+    return strlen(path) < PATH_MAX && described && !holds(path, CKPT_DIRECTORY);
 }
 
 int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *error)

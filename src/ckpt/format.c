@@ -22,7 +22,10 @@ static const struct ckpt_dtype dtypes[] = {
     {"U64", 64, true, LS_U64},
 };
 
-const char *const ckpt_part_files[CKPT_PARTS] = {"model.safetensors", "optimizer.safetensors"};
+const struct ckpt_version ckpt_versions[] = {{2, "manifest.json", "manifest_xxh3_128"},
+                                             {1, "state.json", "state_xxh3_128"},
+                                             {0, NULL, NULL}};
+const char *const ckpt_part_names[CKPT_PARTS] = {"model", "optimizer"};
 
 const struct ckpt_dtype *ckpt_dtype_named(const char *name)
 {
@@ -44,9 +47,9 @@ void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33])
     snprintf(text, 33, "%016llx%016llx", (unsigned long long)high, (unsigned long long)low);
 }
 
-bool ckpt_state_digest(json_t *object, char text[33])
+bool ckpt_object_digest(json_t *object, const char *field, char text[33])
 {
-    json_object_del(object, CKPT_STATE_DIGEST);
+    json_object_del(object, field);
     char *bytes = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS);
     if (!bytes)
         return false;

@@ -37,26 +37,73 @@ int ckpt_map(struct ls_safetensors **out, const char *path, struct ls_error *err
  * file is only good for closing. */
 int ckpt_parse(struct ls_safetensors *file, const char *label, struct ls_error *error);
 
-/* Appends every tensor that the writer still expects from its entry's data. */
-int ckpt_write_all(struct ls_safetensors_writer *writer, struct ls_error *error);
+/* Whether a tensor that was found (dtype_name NULL: none was) is what is required: LS_ECKPT. */
+int ckpt_expect(const char *name, const char *dtype_name, int dims, const int64_t *shape,
+                enum ls_dtype dtype, int dims_expected, const int64_t *shape_expected,
+                struct ls_error *error);
 
 /* ---- checkpoint directories ---- */
 
-enum { CKPT_PARTS = 2, CKPT_STATE_VERSION = 1 };
+enum { CKPT_PARTS = 2, CKPT_MANIFEST_BYTES_MAX = 1 << 30 };
 #define CKPT_FORMAT_NAME "lockstep checkpoint"
 #define CKPT_DIRECTORY   "checkpoints"
-#define CKPT_STATE_FILE  "state.json"
 #define CKPT_BEST_FILE   "best"
 #define CKPT_STEP_FORMAT "step-%08lld" /* a checkpoint's name */
+/* What describes a checkpoint, and the field that is the digest of the rest. */
+struct ckpt_version {
+    int version;
+    const char *file, *digest;
+};
+extern const struct ckpt_version
+    ckpt_versions[]; /* the one that is written first; file NULL ends */
+/* "model", "optimizer", by enum ls_checkpoint_part. */
+extern const char *const ckpt_part_names[CKPT_PARTS];
 
-/* File names by enum ls_checkpoint_part. */
-extern const char *const ckpt_part_files[CKPT_PARTS];
+/* A file of tensors. */
+struct ckpt_file {
+    const char *name;
+    char *path; /* where it was found */
+    uint64_t size;
+    uint64_t covered; /* its first bytes, of which this is the digest */
+    const char *digest;
+    struct ls_safetensors *map; /* NULL before it is touched */
+};
+/* Elements [offset, offset + shape) of a tensor. */
+struct ckpt_piece {
+    int64_t offset[LS_TENSOR_DIMS_MAX], shape[LS_TENSOR_DIMS_MAX];
+    size_t file;
+    const char *digest;        /* NULL: the file's is of all of it */
+    const unsigned char *data; /* NULL before it is verified */
+};
+/* What ls_checkpoint_open hands out, and what its strings live in. */
+struct ckpt_opened {
+    struct ls_checkpoint checkpoint; /* first: a pointer to it is a pointer to this */
+    json_t *manifest;
+    struct ckpt_file *files;
+    size_t file_count;
+    struct ls_stored_tensor *tensors[CKPT_PARTS]; /* by name */
+    size_t tensor_count[CKPT_PARTS];
+    /* Of ckpt_older: the run, "" of a checkpoint that was named; what was wrong with the newest
+     * one. */
+    char run[PATH_MAX];
+    struct ls_error newest;
+};
+/* The description alone, and whether all files are there in one of folders. */
+int ckpt_describe(struct ckpt_opened **out, const char *directory, const char *const *folders,
+                  int count, struct ls_error *error);
+void ckpt_opened_free(struct ckpt_opened *opened);
+/* Opens the file's map and compares it with its digest. */
+int ckpt_file_touch(struct ckpt_file *file, struct ls_error *error);
+
+/* A read of *checkpoint failed: damage says how. Closes it and opens the next older one of its run,
+ * with a warning; LS_ECKPT and NULL where there is none. */
+int ckpt_older(struct ls_checkpoint **checkpoint, const struct ls_error *damage,
+               const struct ls_log *log, struct ls_error *error);
 
 /* XXH3-128, as 32 hexadecimal digits. */
 void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33]);
-/* The digest of state.json's object without the field of that name itself; false without memory. */
-#define CKPT_STATE_DIGEST "state_xxh3_128"
-bool ckpt_state_digest(json_t *object, char text[33]);
+/* Of an object without that field itself; false without memory. */
+bool ckpt_object_digest(json_t *object, const char *field, char text[33]);
 /* The checkpoint that a file as RUN/checkpoints/best names; false where path is no such file. */
 bool ckpt_best_follow(const char *path, char directory[PATH_MAX]);
 /* Removes a directory that holds files only; what cannot be removed is an error. An absent one is

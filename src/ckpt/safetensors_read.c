@@ -281,19 +281,28 @@ static void describe(char out[256], const char *dtype, int dims, const int64_t *
     snprintf(out + used, 256 - used, "]");
 }
 
+int ckpt_expect(const char *name, const char *dtype_name, int dims, const int64_t *shape,
+                enum ls_dtype dtype, int dims_expected, const int64_t *shape_expected,
+                struct ls_error *error)
+{
+    char expected[256], found[256];
+    describe(expected, ls_dtype_name(dtype), dims_expected, shape_expected);
+    if (!dtype_name)
+        return ls_error_set(error, LS_ECKPT, "tensor %.200s is missing, expected %s", name,
+                            expected);
+    describe(found, dtype_name, dims, shape);
+    if (!strcmp(expected, found))
+        return LS_OK;
+    return ls_error_set(error, LS_ECKPT, "tensor %.200s is %s, expected %s", name, found, expected);
+}
+
 int ls_safetensors_require(const struct ls_safetensors *file, const char *name, enum ls_dtype dtype,
                            int dims, const int64_t *shape, const struct ls_tensor_view **view,
                            struct ls_error *error)
 {
-    char expected[256], found[256];
-    describe(expected, ls_dtype_name(dtype), dims, shape);
-    *view = ls_safetensors_find(file, name);
-    if (!*view)
-        return ls_error_set(error, LS_ECKPT, "tensor %.200s is missing, expected %s", name,
-                            expected);
-    describe(found, (*view)->dtype_name, (*view)->dims, (*view)->shape);
-    if (!strcmp(expected, found))
-        return LS_OK;
-    *view = NULL;
-    return ls_error_set(error, LS_ECKPT, "tensor %.200s is %s, expected %s", name, found, expected);
+    const struct ls_tensor_view *found = ls_safetensors_find(file, name);
+    int status = ckpt_expect(name, found ? found->dtype_name : NULL, found ? found->dims : 0,
+                             found ? found->shape : NULL, dtype, dims, shape, error);
+    *view = status ? NULL : found;
+    return status;
 }

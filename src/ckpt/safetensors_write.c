@@ -10,8 +10,12 @@ enum { CHUNK_BYTES = 4 << 20 }; /* hashed, then written while it is still in the
 
 struct ls_safetensors_writer {
     struct ls_atomic_file file;
-    XXH3_state_t *digest; /* NULL: nobody asks for it */
-    size_t count, next;   /* order[next] takes data, `taken` bytes so far */
+    XXH3_state_t *digest;                   /* of the tensor that takes data */
+    struct ls_safetensors_digests *digests; /* NULL: nobody asks */
+    uint64_t header_bytes;
+    char header[33]; /* its digest */
+    const struct ls_tensor_entry *entries;
+    size_t count, next; /* order[next] takes data, `taken` bytes so far */
     size_t taken;
     const struct ls_tensor_entry *order[];
 };
@@ -83,7 +87,7 @@ static int writer_put(struct ls_safetensors_writer *writer, const void *data, si
     const unsigned char *from = data;
     while (bytes > 0) {
         size_t chunk = bytes < CHUNK_BYTES ? bytes : CHUNK_BYTES;
-        if (writer->digest)
+        if (writer->digests)
             XXH3_128bits_update(writer->digest, from, chunk);
         int status = ls_atomic_file_write(&writer->file, from, chunk);
         if (status)
@@ -130,12 +134,23 @@ static int header_make(const struct ls_tensor_entry *const *order, size_t count,
     return out->text ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for the header");
 }
 
+static void digest_take(XXH3_state_t *digest, char text[33])
+{
+    XXH128_hash_t hash = XXH3_128bits_digest(digest);
+    ckpt_digest_hex(hash.high64, hash.low64, text);
+    XXH3_128bits_reset(digest);
+}
+
 /* The file keeps a failed write until commit. */
 static void put_header(struct ls_safetensors_writer *writer, const struct header *header)
 {
     unsigned char length_bytes[CKPT_LENGTH_BYTES];
     for (int i = 0; i < CKPT_LENGTH_BYTES; i++)
         length_bytes[i] = (unsigned char)((uint64_t)header->length >> (8 * i));
+    XXH3_128bits_update(writer->digest, length_bytes, sizeof length_bytes);
+    XXH3_128bits_update(writer->digest, header->text, header->length);
+    digest_take(writer->digest, writer->header);
+    writer->header_bytes = CKPT_LENGTH_BYTES + header->length;
     writer_put(writer, length_bytes, sizeof length_bytes);
     writer_put(writer, header->text, header->length);
 }
@@ -146,6 +161,9 @@ static void settle(struct ls_safetensors_writer *writer)
     size_t bytes;
     while (writer->next < writer->count &&
            !entry_bytes(writer->order[writer->next], &bytes, NULL) && bytes == writer->taken) {
+        if (writer->digests)
+            digest_take(writer->digest,
+                        writer->digests->tensors[writer->order[writer->next] - writer->entries]);
         writer->next++;
         writer->taken = 0;
     }
@@ -157,22 +175,6 @@ void ls_safetensors_order(const struct ls_tensor_entry *entries, size_t count,
     for (size_t i = 0; i < count; i++)
         order[i] = &entries[i];
     qsort(order, count, sizeof *order, compare_entries);
-}
-
-int ls_safetensors_bytes(const struct ls_tensor_entry *entries, size_t count,
-                         const struct ls_metadata *metadata, size_t metadata_count, uint64_t *bytes,
-                         struct ls_error *error)
-{
-    struct header header;
-    const struct ls_tensor_entry **order = calloc(count + 1, sizeof *order);
-    if (!order)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the order of %zu tensors", count);
-    ls_safetensors_order(entries, count, order);
-    int status = header_make(order, count, metadata, metadata_count, &header, error);
-    *bytes = status ? 0 : (uint64_t)CKPT_LENGTH_BYTES + header.length + header.data;
-    free(header.text);
-    free(order);
-    return status;
 }
 
 int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *path,
@@ -191,6 +193,7 @@ int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *p
         goto fail;
     }
     writer->digest = digest;
+    writer->entries = entries;
     writer->count = count;
     XXH3_128bits_reset(digest);
     ls_safetensors_order(entries, count, writer->order);
@@ -214,10 +217,15 @@ fail:
     return status;
 }
 
-void ls_safetensors_writer_unhashed(struct ls_safetensors_writer *writer)
+void ls_safetensors_writer_hash(struct ls_safetensors_writer *writer,
+                                struct ls_safetensors_digests *digests)
 {
-    XXH3_freeState(writer->digest);
-    writer->digest = NULL;
+    LS_ASSERT(writer->file.size == writer->header_bytes);
+    digests->header_bytes = writer->header_bytes;
+    memcpy(digests->header, writer->header, sizeof digests->header);
+    writer->digests = digests;
+    writer->next = 0; /* empty tensors that were stepped over have a digest too */
+    settle(writer);
 }
 
 const struct ls_tensor_entry *ls_safetensors_writer_next(const struct ls_safetensors_writer *writer)
@@ -248,7 +256,7 @@ int ls_safetensors_writer_append(struct ls_safetensors_writer *writer, const voi
 }
 
 int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, uint64_t *size,
-                                 char digest[33], struct ls_error *error)
+                                 struct ls_error *error)
 {
     const struct ls_tensor_entry *missing = ls_safetensors_writer_next(writer);
     int status = missing
@@ -258,11 +266,6 @@ int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, uint64_t 
                      : ls_atomic_file_commit(&writer->file, error);
     if (!status && size)
         *size = writer->file.size;
-    LS_ASSERT(!digest || writer->digest);
-    if (!status && digest) {
-        XXH128_hash_t hash = XXH3_128bits_digest(writer->digest);
-        ckpt_digest_hex(hash.high64, hash.low64, digest);
-    }
     ls_safetensors_writer_abort(writer);
     return status;
 }
@@ -276,7 +279,7 @@ void ls_safetensors_writer_abort(struct ls_safetensors_writer *writer)
     free(writer);
 }
 
-int ckpt_write_all(struct ls_safetensors_writer *writer, struct ls_error *error)
+static int write_all(struct ls_safetensors_writer *writer, struct ls_error *error)
 {
     for (const struct ls_tensor_entry *entry; (entry = ls_safetensors_writer_next(writer));) {
         size_t bytes = 0;
@@ -297,10 +300,10 @@ int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries,
                                             NULL, error);
     if (status)
         return status;
-    status = ckpt_write_all(writer, error);
+    status = write_all(writer, error);
     if (status) {
         ls_safetensors_writer_abort(writer);
         return status;
     }
-    return ls_safetensors_writer_commit(writer, NULL, NULL, error);
+    return ls_safetensors_writer_commit(writer, NULL, error);
 }

@@ -162,31 +162,39 @@ static void parameter_told(const struct ls_finished *f, int i)
         ls_meter("tensors", i + 1, f->params.count);
 }
 
-/* Each rank reads the file, and keeps its part. */
-static int parameters_load(struct ls_finished *f, const struct ls_safetensors *file,
-                           struct ls_error *error)
+/* Each rank reads its part. */
+static int parameters_load(void *user, struct ls_checkpoint *checkpoint, struct ls_error *error)
 {
+    struct ls_finished *f = user;
+    enum { PORTION = 1 << 18 };
     int64_t rank = ls_comm_rank(f->groups[LS_GROUP_WORLD]);
-    for (int i = 0; i < f->params.count; i++) {
+    float *portion = malloc(PORTION * sizeof *portion);
+    int status = portion ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory to read a model");
+    for (int i = 0; i < f->params.count && !status; i++) {
         const struct ls_dtensor_spec *spec = &f->params.list[i].spec;
-        const struct ls_tensor_view *view;
+        const struct ls_stored_tensor *tensor;
         struct ls_runs runs;
         struct ls_run run;
-        int status = ls_safetensors_require(file, f->params.list[i].name, LS_F32, spec->dims,
-                                            spec->shape, &view, error);
-        if (status)
-            return status;
-        const float *whole = view->data;
+        status = ls_checkpoint_require(checkpoint, LS_CKPT_MODEL, f->params.list[i].name, LS_F32,
+                                       spec->dims, spec->shape, &tensor, error);
         ls_runs_init(&runs, spec, rank % ls_mesh_ranks(&spec->mesh)); /* pp is the outermost axis */
-        while (ls_runs_next(&runs, &run))
-            held_weights_set(&f->weights, &f->ops, &f->params.list[i], run.local, run.count,
-                             whole + run.global);
-        status = held_weights_end(&f->weights, &f->ops, &f->params.list[i], error);
-        if (status)
-            return status;
+        while (!status && ls_runs_next(&runs, &run))
+            for (int64_t at = 0; at < run.count && !status; at += PORTION) {
+                int64_t count = ls_min(PORTION, run.count - at);
+                status =
+                    ls_checkpoint_read(checkpoint, tensor, run.global + at, count, portion, error);
+                if (!status)
+                    held_weights_set(&f->weights, &f->ops, &f->params.list[i], run.local + at,
+                                     count, portion);
+            }
+        if (!status)
+            status = held_weights_end(&f->weights, &f->ops, &f->params.list[i], error);
+        if (tensor)
+            ls_stored_tensor_forget(tensor);
         parameter_told(f, i);
     }
-    return LS_OK;
+    free(portion);
+    return status;
 }
 
 /* The same of another program's files. */
@@ -232,42 +240,23 @@ static int foreign_load(struct ls_finished *f, const char *path, const struct ls
     return status;
 }
 
-/* Ranks that read through different file systems may have found different checkpoints. */
-static int step_agree(struct ls_finished *f, const char *path, struct ls_error *error)
-{
-    int64_t newest = f->step, oldest = -f->step;
-    int status = ls_all_reduce_max(f->groups[LS_GROUP_WORLD], &newest, error);
-    if (!status)
-        status = ls_all_reduce_max(f->groups[LS_GROUP_WORLD], &oldest, error);
-    if (!status && newest != -oldest)
-        status = ls_error_set(error, LS_ECKPT,
-                              "%.300s: one rank found the checkpoint of step %ld, another that of "
-                              "step %ld: it must be the same directory on every rank",
-                              path, (long)newest, (long)-oldest);
-    return status;
-}
-
 static int checkpoint_load(struct ls_finished *f, const char *path, const char *which,
                            const struct ls_log *log, struct ls_error *error)
 {
     struct ls_config kept;
     struct ls_checkpoint *checkpoint = NULL;
-    struct ls_comm *world = f->groups[LS_GROUP_WORLD];
     if (ls_model_is_foreign(path) && which)
         return ls_error_set(error, LS_ECONFIG, "%.300s: has no steps to choose from", path);
     if (ls_model_is_foreign(path))
         return foreign_load(f, path, log, error);
+    struct ls_comm *world = f->groups[LS_GROUP_WORLD];
+    const struct ls_log *mine = ls_comm_rank(world) == 0 ? log : NULL;
     int status = run_read(path, &kept, &f->tokenizer, error);
     if (!status)
-        status = ls_checkpoint_choose(&checkpoint, path, which,
-                                      ls_comm_rank(world) == 0 ? log : NULL, error);
-    status = ls_comm_agree(world, status, error);
+        status = ls_checkpoint_choose(&checkpoint, path, which, mine, error);
+    status = ls_checkpoint_load(&checkpoint, world, status, parameters_load, f, mine, error);
     if (!status)
         f->step = checkpoint->state.step;
-    if (!status)
-        status = step_agree(f, path, error);
-    if (!status)
-        status = parameters_load(f, checkpoint->model, error);
     ls_checkpoint_close(checkpoint);
     return status;
 }

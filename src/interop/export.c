@@ -207,13 +207,11 @@ int out_safetensors(struct exporting *ex, int64_t first, int64_t end, const char
     ls_safetensors_order(entries, count, order);
     status = ls_safetensors_writer_open(&writer, path, entries, count, NULL, 0, ex->export->fault,
                                         error);
-    if (!status)
-        ls_safetensors_writer_unhashed(writer);
     for (size_t i = 0; i < count && !status; i++)
         status = out_write(ex, &tensors[order[i] - entries], file_append, writer, error);
     status = pump_drain(&ex->pump, status, error);
     if (!status)
-        status = ls_safetensors_writer_commit(writer, NULL, NULL, error);
+        status = ls_safetensors_writer_commit(writer, NULL, error);
     else
         ls_safetensors_writer_abort(writer);
     ex->report.files++;

@@ -6,6 +6,11 @@
 /* Elements at, at + 1, ... of the source as float32. */
 static void values_read(const struct source_view *view, int64_t at, int64_t count, float *values)
 {
+    if (view->stored) {
+        int status = ls_checkpoint_read(view->checkpoint, view->stored, at, count, values, NULL);
+        LS_ASSERT(status == LS_OK);
+        return;
+    }
     const char *from = (const char *)view->data + (size_t)at * ls_dtype_bytes(view->dtype);
     if (view->dtype == LS_F32) {
         memcpy(values, from, (size_t)count * sizeof *values);

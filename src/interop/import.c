@@ -75,18 +75,14 @@ static int weights_write(struct importing *im, struct ls_checkpoint_writer *chec
     if (!order)
         return ls_error_set(error, LS_ENOMEM, "no memory to import a model");
     ls_safetensors_order(im->entries, count, order);
-    int status =
-        ls_checkpoint_writer_begin(checkpoint, LS_CKPT_MODEL, im->entries, count, &writer, error);
+    int status = ls_checkpoint_writer_begin(checkpoint, LS_CKPT_MODEL, im->entries, NULL, count,
+                                            &writer, error);
     for (size_t i = 0; i < count && !status; i++) {
         status = tensor_write(im, writer, &im->params->list[order[i] - im->entries], error);
         ls_meter("tensors", (int64_t)i + 1, (int64_t)count);
     }
     free(order);
     status = pump_drain(&im->pump, status, error);
-    if (!status)
-        status = ls_checkpoint_writer_end(checkpoint, error);
-    if (!status)
-        status = ls_checkpoint_writer_begin(checkpoint, LS_CKPT_OPTIMIZER, NULL, 0, &writer, error);
     return status ? status : ls_checkpoint_writer_end(checkpoint, error);
 }
 
@@ -107,15 +103,10 @@ static int checkpoint_write(struct importing *im, struct ls_error *error)
                                               .recipe = text,
                                               .fingerprint = fingerprint,
                                               .hash = ""};
-    status =
-        ls_checkpoint_writer_open(&writer, im->staging.temporary, &state, im->import->fault, error);
-    bool open = !status;
+    status = ls_checkpoint_writer_open(&writer, im->staging.temporary, &state, NULL,
+                                       im->import->fault, error);
     if (!status)
-        status = weights_write(im, writer, error);
-    if (!status)
-        status = ls_checkpoint_writer_commit(writer, error);
-    else if (open)
-        ls_checkpoint_writer_abort(writer);
+        status = ls_checkpoint_writer_commit(writer, weights_write(im, writer, error), error);
     free(text);
     return status;
 }

@@ -55,7 +55,9 @@ void interop_rope_export(const struct ls_config *config, json_t *description);
 /* A parameter of the whole model is rows [first, ...) of a matrix [rows, cols] in a file, stored as
  * [cols, rows] if transposed. A vector's elements are rows, of one column. */
 struct source_view {
-    const void *data;
+    const void *data; /* or, of a run's checkpoint, what was verified: */
+    struct ls_checkpoint *checkpoint;
+    const struct ls_stored_tensor *stored;
     enum ls_dtype dtype;
     int64_t rows, cols, first;
     bool transposed;

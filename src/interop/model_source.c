@@ -221,6 +221,10 @@ void ls_model_source_forget(const struct ls_model_source *source, const struct l
     if (!whole || !is_somewhere(source, whole))
         return;
     LS_ASSERT(locate(source, whole, &view, &unheard) == LS_OK);
+    if (view.stored) {
+        ls_stored_tensor_forget(view.stored);
+        return;
+    }
     uintptr_t begin = (uintptr_t)view.data, page = (uintptr_t)sysconf(_SC_PAGESIZE);
     size_t bytes = (size_t)(view.rows * view.cols) * ls_dtype_bytes(view.dtype);
     uintptr_t first = begin / page * page;

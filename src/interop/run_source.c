@@ -12,16 +12,26 @@ struct finished {
     struct ls_config config;
     struct ls_checkpoint *checkpoint;
     struct ls_params params; /* with adapters; of a run that has none, empty */
+    float **adapters;        /* [params.count]: the values of those, NULL of others */
 };
 
 static void run_close(struct ls_model_source *source)
 {
     struct finished *f = source->data;
     if (f) {
+        for (int i = 0; i < f->params.count && f->adapters; i++)
+            free(f->adapters[i]);
+        free(f->adapters);
         ls_checkpoint_close(f->checkpoint);
         ls_params_release(&f->params);
     }
     free(f);
+}
+
+static int parameters_verify(void *user, struct ls_checkpoint *checkpoint, struct ls_error *error)
+{
+    (void)user;
+    return ls_checkpoint_verify(checkpoint, LS_CKPT_MODEL, error);
 }
 
 static int run_open(struct ls_model_source *source, struct ls_error *error)
@@ -38,6 +48,8 @@ static int run_open(struct ls_model_source *source, struct ls_error *error)
     if (!status)
         status =
             ls_checkpoint_choose(&f->checkpoint, source->path, source->which, source->log, error);
+    status = ls_checkpoint_load(&f->checkpoint, NULL, status, parameters_verify, NULL, source->log,
+                                error);
     struct ls_numerics numerics = ls_config_numerics(&f->config);
     if (!status && f->config.model.lora.rank > 0)
         status = ls_params_init(&f->params, &f->config.model, &numerics, NULL, error);
@@ -75,7 +87,7 @@ static int run_locate(const struct ls_model_source *source, const struct ls_para
                       struct source_view *out, struct ls_error *error)
 {
     const struct finished *f = source->data;
-    const struct ls_tensor_view *view;
+    const struct ls_stored_tensor *stored;
     const struct ls_model_config *model = &source->model;
     bool table = param->live_rows == model->vocab && param->matrix &&
                  param->global_rows == model->vocab_padded;
@@ -84,13 +96,14 @@ static int run_locate(const struct ls_model_source *source, const struct ls_para
     if (table && model->vocab_padded != padded) /* another model.vocab_multiple */
         shape[0] = padded;
     bool matrix = param->matrix;
-    int status = ls_safetensors_require(f->checkpoint->model, param->name, LS_F32, matrix ? 2 : 1,
-                                        matrix ? shape : shape + 1, &view, error);
+    int status = ls_checkpoint_require(f->checkpoint, LS_CKPT_MODEL, param->name, LS_F32,
+                                       matrix ? 2 : 1, matrix ? shape : shape + 1, &stored, error);
     if (status) {
         ls_error_prefix(error, "%.300s", f->checkpoint->directory);
         return status;
     }
-    *out = (struct source_view){.data = view->data,
+    *out = (struct source_view){.checkpoint = f->checkpoint,
+                                .stored = stored,
                                 .dtype = LS_F32,
                                 .rows = matrix ? shape[0] : shape[1],
                                 .cols = matrix ? shape[1] : 1};
@@ -103,19 +116,6 @@ const struct ls_config *run_adapted(const struct ls_model_source *source)
 {
     const struct finished *f = source->data;
     return source->kind == &source_run && f->params.count > 0 ? &f->config : NULL;
-}
-
-/* Values of an adapter, whole; the file was checked when the run was written. */
-static const float *adapter_values(const struct finished *f, int index)
-{
-    const struct ls_param *param = &f->params.list[index];
-    const int64_t shape[2] = {param->global_rows, param->global_cols};
-    const struct ls_tensor_view *view;
-    struct ls_error unheard;
-    return ls_safetensors_require(f->checkpoint->model, param->name, LS_F32, 2, shape, &view,
-                                  &unheard) == LS_OK
-               ? view->data
-               : NULL;
 }
 
 /* Columns [col, col + count) of a row of W: += scale times that of B A, summed in ascending order.
@@ -143,7 +143,7 @@ static void run_merge(const struct ls_model_source *source, const struct ls_para
     const struct ls_param *own = f->params.count ? ls_params_find(&f->params, param->name) : NULL;
     if (!own || !own->lora_a || count == 0)
         return;
-    const float *a = adapter_values(f, own->lora_a), *b = adapter_values(f, own->lora_b);
+    const float *a = f->adapters[own->lora_a], *b = f->adapters[own->lora_b];
     float scale = (float)(lora->alpha / (double)lora->rank);
     int64_t cols = param->cols, end = first + count;
 #pragma omp parallel for num_threads(ops->threads) schedule(static)
@@ -154,24 +154,37 @@ static void run_merge(const struct ls_model_source *source, const struct ls_para
     }
 }
 
-/* Each adapter is in the file, in its shape. */
+static int adapter_load(struct finished *f, int i, struct ls_error *error)
+{
+    const struct ls_param *param = &f->params.list[i];
+    const int64_t shape[2] = {param->global_rows, param->global_cols};
+    const struct ls_stored_tensor *stored;
+    int status = ls_checkpoint_require(f->checkpoint, LS_CKPT_MODEL, param->name, LS_F32, 2, shape,
+                                       &stored, error);
+    if (status) {
+        ls_error_prefix(error, "%.300s", f->checkpoint->directory);
+        return status;
+    }
+    int64_t count = shape[0] * shape[1];
+    f->adapters[i] = malloc((size_t)count * sizeof(float));
+    return f->adapters[i]
+               ? ls_checkpoint_read(f->checkpoint, stored, 0, count, f->adapters[i], error)
+               : ls_error_set(error, LS_ENOMEM, "no memory for adapter %s", param->name);
+}
+
+/* Each adapter is in the checkpoint, in its shape. They are small, and are kept. */
 static int run_check(const struct ls_model_source *source, struct ls_error *error)
 {
-    const struct finished *f = source->data;
-    for (int i = 0; i < f->params.count; i++) {
-        const struct ls_param *param = &f->params.list[i];
-        const int64_t shape[2] = {param->global_rows, param->global_cols};
-        const struct ls_tensor_view *view;
-        if (!param->adapts)
-            continue;
-        int status = ls_safetensors_require(f->checkpoint->model, param->name, LS_F32, 2, shape,
-                                            &view, error);
-        if (status) {
-            ls_error_prefix(error, "%.300s", f->checkpoint->directory);
-            return status;
-        }
-    }
-    return LS_OK;
+    struct finished *f = source->data;
+    int status = LS_OK;
+    if (!f->adapters && f->params.count > 0)
+        f->adapters = calloc((size_t)f->params.count, sizeof *f->adapters);
+    if (!f->adapters && f->params.count > 0)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a list of adapters");
+    for (int i = 0; i < f->params.count && !status; i++)
+        if (f->params.list[i].adapts && !f->adapters[i])
+            status = adapter_load(f, i, error);
+    return status;
 }
 
 static enum ls_dtype run_dtype(const struct ls_model_source *source)

@@ -63,23 +63,6 @@ static double pass_s(const struct ls_cluster *cluster, int accelerators, enum ls
     return ls_cost_work(cluster, accelerators, &work);
 }
 
-/* The parts that others send to rank 0, which takes one after the other. */
-static double messages_s(const struct ls_cluster *cluster, const struct ls_layout *layout,
-                         int accelerators, const struct ls_state_files *files, double bytes)
-{
-    int64_t owners = ls_group_size(layout, LS_GROUP_OWNERS);
-    double part = bytes / (double)owners, sum = 0;
-    double largest = (double)LS_STATE_MESSAGE * (double)ls_dtype_bytes(LS_F32);
-    double messages =
-        fmax((double)files->tensors / (double)layout->size[LS_AXIS_PP], ceil(part / largest));
-    for (int64_t i = 1; i < owners; i++) {
-        int64_t rank = ls_group_member(layout, LS_GROUP_OWNERS, 0, i);
-        const struct ls_cost_group pair = ls_cost_group_of(cluster, accelerators, 0, 2, rank);
-        sum += messages * ls_cost_move(cluster, &pair, LS_COMM_SEND, part / messages);
-    }
-    return sum;
-}
-
 int ls_cost_save(const struct ls_cluster *cluster, const struct ls_config *config,
                  const struct ls_layout *layout, int accelerators, struct ls_save_cost *save,
                  struct ls_error *error)
@@ -92,12 +75,12 @@ int ls_cost_save(const struct ls_cluster *cluster, const struct ls_config *confi
     save->bytes = (double)(files.model + files.optimizer);
     double own = save->bytes / (double)ls_group_size(layout, LS_GROUP_OWNERS);
     double elements = own / (double)ls_dtype_bytes(LS_F32);
+    double share = (double)files.stage / (double)(layout->ranks / layout->size[LS_AXIS_PP]);
     save->hash_s = pass_s(cluster, accelerators, LS_WORK_SQUARES, LS_F32, elements, own);
-    /* Into the whole tensor, and from there to the system: one thread does both. */
-    save->gather_s = messages_s(cluster, layout, accelerators, &files, save->bytes) +
-                     2 * pass_s(cluster, 1, LS_WORK_COPY, LS_U8, save->bytes, 2 * save->bytes);
+    save->copy_s = 2 * pass_s(cluster, 1, LS_WORK_COPY, LS_U8, share, 2 * share); /* one thread */
     if (cluster->disk_write_bytes_per_s > 0)
-        save->write_s = save->bytes / cluster->disk_write_bytes_per_s;
-    save->seconds = save->hash_s + fmax(save->gather_s, save->write_s);
+        save->write_s = share * (double)ranks_of_host(cluster, layout, accelerators) /
+                        cluster->disk_write_bytes_per_s;
+    save->seconds = save->hash_s + fmax(save->copy_s, save->write_s);
     return LS_OK;
 }

@@ -1,5 +1,5 @@
-/* Going on from a checkpoint: each rank takes its slices from the files, whatever layout wrote
- * them. */
+/* Going on from a checkpoint: each rank takes its slices from the pieces that have something of
+ * them, whatever layout wrote these. */
 #include "state/state_private.h"
 
 #include <lockstep/ckpt.h>
@@ -70,58 +70,72 @@ static void fingerprint_check(const struct ls_state *state, const struct ls_chec
 
 struct loading {
     struct ls_queue *queue;
-    struct state_cursor cursor;
-    const char *whole;
-    size_t bytes; /* of an element */
+    struct ls_checkpoint *checkpoint;
+    const struct ls_stored_tensor *tensor; /* NULL: zeros */
+    struct ls_runs runs;
+    struct ls_run run; /* what is left of one; count 0 at the end */
 };
 
 static int piece_load(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
 {
     struct loading *l = user;
+    size_t bytes = ls_dtype_bytes(l->runs.spec->dtype);
     int64_t end = piece->from + piece->count;
     int status = ls_queue_synchronise(l->queue, error); /* the host writes */
-    while (!status && l->cursor.run.count > 0 && l->cursor.run.local < end) {
-        struct ls_run run = state_cursor_take(&l->cursor, end - l->cursor.run.local);
-        memcpy((char *)piece->values + (size_t)(run.local - piece->from) * l->bytes,
-               l->whole + (size_t)run.global * l->bytes, (size_t)run.count * l->bytes);
+    if (!status && !l->tensor)
+        memset(piece->values, 0, (size_t)piece->count * bytes);
+    while (!status && l->tensor && l->run.count > 0 && l->run.local < end) {
+        int64_t count = ls_min(l->run.count, end - l->run.local);
+        status = ls_checkpoint_read(
+            l->checkpoint, l->tensor, l->run.global, count,
+            (char *)piece->values + (size_t)(l->run.local - piece->from) * bytes, error);
+        l->run.global += count;
+        l->run.local += count;
+        l->run.count -= count;
+        if (l->run.count == 0)
+            ls_runs_next(&l->runs, &l->run);
     }
     return status;
 }
 
-/* This rank's slices of one array. */
-static int array_load(struct ls_state *state, const struct ls_safetensors *file, int array,
+/* This rank's slices of one array. Of fresh weights there are no states: they are zero, also where
+ * part of a damaged checkpoint was loaded before. */
+static int array_load(struct ls_state *state, struct ls_checkpoint *checkpoint, int array,
                       struct ls_error *error)
 {
+    enum ls_checkpoint_part part = array < 0 ? LS_CKPT_MODEL : LS_CKPT_OPTIMIZER;
     int status = LS_OK;
     for (int i = 0; i < state->params->count && !status; i++) {
         ls_progress();
         const struct ls_param *param = &state->params->list[i];
         char name[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES], prefix[STATE_PREFIX_BYTES];
-        const struct ls_tensor_view *view;
+        struct loading loading = {.queue = &state->ops->queue, .checkpoint = checkpoint};
         struct ls_dtensor_spec spec = param->spec;
-        struct loading loading;
         if (array >= ls_state_arrays(state, param))
             continue;
         state_prefix(&state->optimizer.config, param, array, prefix);
         snprintf(name, sizeof name, "%s%s", prefix, param->name);
         spec.dtype = ls_state_type(state, array);
-        status =
-            ls_safetensors_require(file, name, spec.dtype, spec.dims, spec.shape, &view, error);
+        if (array < 0 || !checkpoint->state.fresh)
+            status = ls_checkpoint_require(checkpoint, part, name, spec.dtype, spec.dims,
+                                           spec.shape, &loading.tensor, error);
         if (status)
             return status;
-        loading = (struct loading){
-            .queue = &state->ops->queue, .whole = view->data, .bytes = ls_dtype_bytes(spec.dtype)};
-        state_cursor_init(&loading.cursor, &spec,
-                          ls_comm_rank(ls_state_world(state)) % ls_mesh_ranks(&spec.mesh));
+        ls_runs_init(&loading.runs, &spec,
+                     ls_comm_rank(ls_state_world(state)) % ls_mesh_ranks(&spec.mesh));
+        ls_runs_next(&loading.runs, &loading.run);
         status = ls_slice_visit_array(&state->optimizer, &state->slices[i], array + 1, LS_WRITES,
                                       piece_load, &loading, error);
+        if (loading.tensor)
+            ls_stored_tensor_forget(loading.tensor);
     }
     return status;
 }
 
-static int checkpoint_apply(struct ls_state *state, const struct ls_checkpoint *checkpoint,
-                            struct ls_error *error)
+static int checkpoint_apply(void *user, struct ls_checkpoint *checkpoint, struct ls_error *error)
 {
+    struct ls_state *state = user;
+    int arrays = ls_optimizer_states_most(&state->optimizer.config);
     int status = recipe_check(state, checkpoint, error);
     if (status)
         return status;
@@ -129,11 +143,10 @@ static int checkpoint_apply(struct ls_state *state, const struct ls_checkpoint *
     status = ls_state_settle(state, error);
     if (!status)
         status = ls_queue_synchronise(&state->ops->queue, error);
-    if (!status)
-        status = array_load(state, checkpoint->model, LS_STATE_PARAMETERS, error);
-    int arrays = ls_optimizer_states_most(&state->optimizer.config);
-    for (int s = 0; s < arrays && !status && !checkpoint->state.fresh; s++)
-        status = array_load(state, checkpoint->optimizer, s, error);
+    for (int array = LS_STATE_PARAMETERS; array < arrays && !status; array++)
+        status = array_load(state, checkpoint, array, error);
+    if (status)
+        return status;
     state->saved_step = state->step = checkpoint->state.step;
     if (checkpoint->state.fresh) /* all but the weights is as it began */
         return status;
@@ -141,23 +154,6 @@ static int checkpoint_apply(struct ls_state *state, const struct ls_checkpoint *
     state->loss_scale = (struct ls_loss_scale){.scale = checkpoint->state.loss_scale,
                                                .good_steps = checkpoint->state.good_steps,
                                                .hysteresis = checkpoint->state.hysteresis};
-    return status;
-}
-
-/* Collective. Ranks that read through different file systems, or while another run writes, may have
- * found different checkpoints; step -1: none. */
-static int step_agree(struct ls_state *state, int64_t step, struct ls_error *error)
-{
-    int64_t newest = step, oldest = -step;
-    int status = ls_all_reduce_max(ls_state_world(state), &newest, error);
-    if (!status)
-        status = ls_all_reduce_max(ls_state_world(state), &oldest, error);
-    if (!status && newest != -oldest)
-        status = ls_error_set(error, LS_ECKPT,
-                              "ranks found different checkpoints: one found step %ld, another %s "
-                              "(step %ld). %s must be the same directory on every rank",
-                              (long)newest, oldest == 1 ? "none" : "an older one", (long)-oldest,
-                              state->config->train.out);
     return status;
 }
 
@@ -186,28 +182,24 @@ int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *erro
     const char *from = state->config->train.resume;
     struct ls_checkpoint *checkpoint = NULL;
     bool automatic = !strcmp(from, "auto");
+    const struct ls_log *log = ls_comm_rank(ls_state_world(state)) == 0 ? state->log : NULL;
     *resumed = false;
     if (!strcmp(from, "never"))
         return LS_OK;
     int status = automatic
-                     ? ls_checkpoint_find_latest(
-                           &checkpoint, state->config->train.out,
-                           ls_comm_rank(ls_state_world(state)) == 0 ? state->log : NULL, error)
+                     ? ls_checkpoint_find_latest(&checkpoint, state->config->train.out, log, error)
                      : ls_checkpoint_open(&checkpoint, from, error);
+    bool opened = !status;
     if (status && !automatic)
         ls_config_blame(state->config, "train.resume", error);
-    status = ls_comm_agree(ls_state_world(state), status, error);
-    if (!status)
-        status = step_agree(state, checkpoint ? checkpoint->state.step : -1, error);
-    if (!status && checkpoint) {
+    status = ls_checkpoint_load(&checkpoint, ls_state_world(state), status, checkpoint_apply, state,
+                                log, error);
+    if (status && !automatic && opened && !checkpoint) /* damage that a read found */
+        ls_config_blame(state->config, "train.resume", error);
+    if (!status && checkpoint)
         status =
-            ls_comm_agree(ls_state_world(state), checkpoint_apply(state, checkpoint, error), error);
-        if (!status)
-            status = ls_comm_agree(ls_state_world(state), state_publish(state, checkpoint, error),
-                                   error);
-    }
+            ls_comm_agree(ls_state_world(state), state_publish(state, checkpoint, error), error);
     *resumed = checkpoint != NULL && !status;
-    const struct ls_log *log = ls_comm_rank(ls_state_world(state)) == 0 ? state->log : NULL;
     if (*resumed)
         ls_log(log, LS_LOG_INFO, "going on from %s (step %ld)", checkpoint->directory,
                (long)state->step);

@@ -1,5 +1,17 @@
-/* Each slice of the state as a distributed tensor; and the copies that are computed with. */
+/* Each slice of the state as a distributed tensor, and its name; the copies that are computed with.
+ */
 #include "state/state_private.h"
+
+#include <stdio.h>
+
+void state_prefix(const struct ls_optim_config *optim, const struct ls_param *param, int array,
+                  char prefix[STATE_PREFIX_BYTES])
+{
+    prefix[0] = '\0';
+    if (array >= 0)
+        snprintf(prefix, STATE_PREFIX_BYTES, "%s.",
+                 ls_optimizer_state_name(optim, param->hidden, array));
+}
 
 int ls_state_tensor(const struct ls_state *state, int i, enum ls_dtype dtype, void *data,
                     struct ls_dtensor *out, struct ls_error *error)

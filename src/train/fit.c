@@ -21,9 +21,8 @@ static int64_t ranks_here(const struct ls_layout *layout, const struct ls_comm *
 }
 
 /* Measured, and rounded up. PROCESS: 14 MiB of library files and 4 of their data; over MPI 5 more.
- * RANK: half a MiB of tables, stacks of its threads, 2 MiB of records of pending operations.
- * WINDOW: of a checkpoint's tensors. */
-enum { PROCESS_BYTES = 24 << 20, RANK_BYTES = 3 << 20, WINDOW_BYTES = 4 * LS_STATE_MESSAGE };
+ * RANK: half a MiB of tables, stacks of its threads, 2 MiB of records of pending operations. */
+enum { PROCESS_BYTES = 24 << 20, RANK_BYTES = 3 << 20 };
 
 /* Of a rank, for the sums of its groups over MPI. */
 static int64_t sums_bytes(const struct ls_layout *layout)
@@ -47,8 +46,7 @@ static int64_t beside(const struct ls_config *config, const struct ls_layout *la
     int64_t measures = processes * (int64_t)ls_gemm_peak_bytes(layout->numerics.act);
     int threads = ls_rank_threads(config, transport, (int)ranks);
     int64_t step = (int64_t)ls_ops_workspace_bytes(threads) + (mpi ? sums_bytes(layout) : 0);
-    int64_t steps = ranks * (step + WINDOW_BYTES) + WINDOW_BYTES;
-    return processes * PROCESS_BYTES + ranks * RANK_BYTES + ls_max(measures, steps);
+    return processes * PROCESS_BYTES + ranks * RANK_BYTES + ls_max(measures, ranks * step);
 }
 
 int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout,

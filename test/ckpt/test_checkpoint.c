@@ -14,15 +14,23 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/checkpoints.h"
+#include "../support/extent.h"
 #include "../support/scratch.h"
 
-enum { VALUES = 1000 };
-static float weights[VALUES], moments[VALUES];
-static const struct ls_tensor_entry model[] = {{"wte.weight", LS_F32, 2, {10, 100}, weights}};
-static const struct ls_tensor_entry optimizer[] = {
-    {"exp_avg.wte.weight", LS_F32, 2, {10, 100}, moments}};
+enum { ROWS = 10, COLS = 100, VALUES = ROWS * COLS, RANKS = 3 };
+#define MODEL     "wte.weight"
+#define OPTIMIZER "exp_avg.wte.weight"
+static const char *const names[] = {MODEL, OPTIMIZER};
+
+/* Element i of the table or of its moment, at a step. */
+static float value_of(int part, int64_t step, int64_t i)
+{
+    return (float)(part == LS_CKPT_MODEL ? step + i : step - i);
+}
 
 static struct ls_checkpoint_state state_of(int64_t step)
 {
@@ -38,14 +46,60 @@ static struct ls_checkpoint_state state_of(int64_t step)
                                         .hash = "00112233445566778899aabbccddeeff"};
 }
 
+/* The parts of a matrix that ranks hold: the first has columns, the others rows of the rest; the
+ * last has nothing of the optimizer's. */
+static const struct box {
+    int64_t row, col, rows, cols;
+} boxes[2][RANKS] = {{{0, 0, 10, 33}, {0, 33, 7, 67}, {7, 33, 3, 67}},
+                     {{0, 0, 10, 1}, {0, 1, 10, 99}, {0, 0, 0, 0}}};
+static const struct box whole = {0, 0, ROWS, COLS};
+
+struct saving {
+    const char *run;
+    int64_t step;
+    const struct ls_fault *fault; /* of that rank */
+    int rank;
+};
+
+/* Collective; comm NULL: one rank. */
+static int save_body(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    const struct saving *saving = user;
+    int rank = comm ? ls_comm_rank(comm) : 0;
+    const struct ls_checkpoint_state state = state_of(saving->step);
+    struct ls_tensor_entry entries[2];
+    struct ls_tensor_box at[2];
+    struct checkpoint_tensors parts[2];
+    float *values[2];
+    for (int p = 0; p < 2; p++) {
+        const struct box *box = comm ? &boxes[p][rank] : &whole;
+        values[p] = malloc(VALUES * sizeof(float));
+        for (int64_t r = 0; r < box->rows; r++)
+            for (int64_t c = 0; c < box->cols; c++)
+                values[p][r * box->cols + c] =
+                    value_of(p, saving->step, (box->row + r) * COLS + box->col + c);
+        entries[p] =
+            (struct ls_tensor_entry){names[p], LS_F32, 2, {box->rows, box->cols}, values[p]};
+        at[p] = (struct ls_tensor_box){{ROWS, COLS}, {box->row, box->col}};
+        parts[p] = (struct checkpoint_tensors){&entries[p], comm ? &at[p] : NULL, box->rows > 0};
+    }
+    int status = checkpoint_write(saving->run, &state, comm, parts,
+                                  rank == saving->rank ? saving->fault : NULL, error);
+    free(values[0]);
+    free(values[1]);
+    return status;
+}
+
 static int save(const char *run, int64_t step, const struct ls_fault *fault, struct ls_error *error)
 {
-    struct ls_checkpoint_state state = state_of(step);
-    for (int i = 0; i < VALUES; i++) {
-        weights[i] = (float)(step + i);
-        moments[i] = (float)(step - i);
-    }
-    return ls_checkpoint_save(run, &state, model, 1, optimizer, 1, fault, error);
+    return save_body(NULL, &(struct saving){run, step, fault, 0}, error);
+}
+
+/* By several ranks, of which one has the fault. */
+static int save_together(const char *run, int64_t step, int rank, const struct ls_fault *fault,
+                         struct ls_error *error)
+{
+    return ls_world_run(RANKS, save_body, &(struct saving){run, step, fault, rank}, error);
 }
 
 static void save_good(const char *run, int64_t step)
@@ -55,22 +109,56 @@ static void save_good(const char *run, int64_t step)
         fail_msg("%s", error.text);
 }
 
+static void save_good_together(const char *run, int64_t step)
+{
+    struct ls_error error = {0};
+    if (save_together(run, step, 0, NULL, &error))
+        fail_msg("%s", error.text);
+}
+
+/* Reads all of it: LS_OK if each value is that of the step, and otherwise what the reader says. */
+static int verify(void *user, struct ls_checkpoint *checkpoint, struct ls_error *error)
+{
+    (void)user;
+    static const int64_t shape[] = {ROWS, COLS};
+    float values[VALUES];
+    for (int p = 0; p < 2; p++) {
+        const struct ls_stored_tensor *tensor;
+        int status = ls_checkpoint_require(checkpoint, (enum ls_checkpoint_part)p, names[p], LS_F32,
+                                           2, shape, &tensor, error);
+        if (!status)
+            status = ls_checkpoint_read(checkpoint, tensor, 0, VALUES, values, error);
+        if (status)
+            return status;
+        for (int64_t i = 0; i < VALUES; i++)
+            if (values[i] != value_of(p, checkpoint->state.step, i))
+                fail_msg("%s: element %ld is %g", names[p], (long)i, (double)values[i]);
+    }
+    return LS_OK;
+}
+
 /* The newest checkpoint's step, -1 for none; its tensors must be that step's. */
 static int64_t latest_step(const char *run, const struct ls_log *log)
 {
     struct ls_error error = {0};
     struct ls_checkpoint *checkpoint;
-    if (ls_checkpoint_find_latest(&checkpoint, run, log, &error))
+    int status = ls_checkpoint_find_latest(&checkpoint, run, log, &error);
+    if (ls_checkpoint_load(&checkpoint, NULL, status, verify, NULL, log, &error))
         fail_msg("%s", error.text);
-    if (!checkpoint)
-        return -1;
-    int64_t step = checkpoint->state.step;
-    const float *values = ls_safetensors_find(checkpoint->model, "wte.weight")->data;
-    assert_true(values[7] == (float)(step + 7));
-    values = ls_safetensors_find(checkpoint->optimizer, "exp_avg.wte.weight")->data;
-    assert_true(values[7] == (float)(step - 7));
+    int64_t step = checkpoint ? checkpoint->state.step : -1;
     ls_checkpoint_close(checkpoint);
     return step;
+}
+
+/* Opens and reads it: what is wrong. */
+static int try(const char *directory, struct ls_error *error)
+{
+    struct ls_checkpoint *checkpoint;
+    *error = (struct ls_error){0};
+    int status = ls_checkpoint_open(&checkpoint, directory, error);
+    status = status ? status : verify(NULL, checkpoint, error);
+    ls_checkpoint_close(checkpoint);
+    return status;
 }
 
 static void test_round_trip(void **state)
@@ -126,9 +214,10 @@ static int fail_when_zero(void *user, const char *call)
     return countdown->errno_value;
 }
 
-/* Whichever system call fails, the one checkpoint that is there stays, and the new one is whole or
- * absent. */
-static void fail_each_call(const char *run, int64_t step, int errno_value, int code_expected)
+/* Whichever system call of a rank fails, the one checkpoint that is there stays, and the new one is
+ * whole or absent. rank -1: one rank alone. */
+static void fail_each_call(const char *run, int64_t step, int rank, int errno_value,
+                           int code_expected, int calls)
 {
     int64_t before = latest_step(run, NULL);
     int n = 0;
@@ -136,7 +225,8 @@ static void fail_each_call(const char *run, int64_t step, int errno_value, int c
         struct countdown countdown = {.left = n, .errno_value = errno_value};
         struct ls_fault fault = {fail_when_zero, &countdown};
         struct ls_error error = {0};
-        int code = save(run, step, &fault, &error);
+        int code = rank < 0 ? save(run, step, &fault, &error)
+                            : save_together(run, step, rank, &fault, &error);
         failed = countdown.call[0] != '\0';
         assert_int_equal(code, failed ? code_expected : LS_OK);
         if (failed && (!strstr(error.text, run) || !strstr(error.text, strerror(errno_value))))
@@ -150,15 +240,69 @@ static void fail_each_call(const char *run, int64_t step, int errno_value, int c
         if (entries != 1 + (latest != before))
             fail_msg("call %d (%s) left %d entries", n, countdown.call, entries);
     }
-    assert_in_range(n, 18, 60); /* the loop really went through all of them */
+    assert_in_range(n, calls, calls + 40); /* the loop really went through all of them */
 }
 
 static void test_every_failing_call(void **state)
 {
     save_good(*state, 1);
-    fail_each_call(*state, 2, ENOSPC, LS_ENOSPC);
+    fail_each_call(*state, 2, -1, ENOSPC, LS_ENOSPC, 18);
     assert_int_equal(ls_checkpoint_prune(*state, 1, NULL), LS_OK);
-    fail_each_call(*state, 2, EIO, LS_EIO); /* again, in place of a checkpoint that is there */
+    fail_each_call(*state, 2, -1, EIO, LS_EIO, 18); /* again, in place of one that is there */
+}
+
+/* A rank that fails tells all; the last one writes one file. */
+static void test_every_failing_call_of_each_rank(void **state)
+{
+    save_good_together(*state, 1);
+    for (int rank = 0; rank < RANKS; rank++) {
+        fail_each_call(*state, 2, rank, ENOSPC, LS_ENOSPC, rank == 0 ? 18 : rank == 1 ? 10 : 5);
+        assert_int_equal(scratch_count(scratch_path(*state, "checkpoints/step-00000002")), 6);
+        char command[PATH_MAX];
+        snprintf(command, sizeof command, "rm -r %s",
+                 scratch_path(*state, "checkpoints/step-00000002"));
+        assert_int_equal(system(command), 0);
+    }
+}
+
+static int kill_when_zero(void *user, const char *call)
+{
+    (void)call;
+    if ((*(int *)user)-- == 0)
+        kill(getpid(), SIGKILL);
+    return 0;
+}
+
+/* Killed before the n-th call of a rank, for all n: the checkpoint of step 1 stays, or that of step
+ * 2 is whole; a next save finds nothing in its way. */
+static void test_killed_before_every_call(void **state)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        bool killed = true, renamed = false;
+        for (int n = 0; killed; n++) {
+            save_good_together(*state, 1);
+            pid_t child = fork();
+            if (child == 0) {
+                int left = n;
+                const struct ls_fault fault = {kill_when_zero, &left};
+                _exit(save_together(*state, 2, rank, &fault, NULL));
+            }
+            int status;
+            assert_int_equal(waitpid(child, &status, 0), child);
+            killed = WIFSIGNALED(status);
+            assert_int_equal(status, killed ? SIGKILL : 0);
+            int64_t latest = latest_step(*state, NULL);
+            assert_true(latest == 2 || (killed && latest == 1));
+            renamed |= killed && latest == 2;
+            assert_int_equal(ls_checkpoint_prune(*state, 1, NULL), LS_OK);
+            assert_int_equal(scratch_count(scratch_path(*state, "checkpoints")), 1);
+            assert_int_equal(latest_step(*state, NULL), latest);
+            char command[1024];
+            snprintf(command, sizeof command, "rm -r %s/checkpoints", (const char *)*state);
+            assert_int_equal(system(command), 0);
+        }
+        assert_int_equal(renamed, rank == 0); /* it alone is at work after the rename */
+    }
 }
 
 /* The system itself cuts a write short and refuses the rest. */
@@ -189,24 +333,109 @@ static void test_parts_must_be_complete(void **state)
     struct ls_checkpoint_writer *writer;
     struct ls_safetensors_writer *tensors;
     struct ls_error error = {0};
-    assert_int_equal(ls_checkpoint_writer_open(&writer, *state, &of, NULL, &error), LS_OK);
-    assert_int_equal(ls_checkpoint_writer_begin(writer, LS_CKPT_MODEL, model, 1, &tensors, &error),
-                     LS_OK);
-    assert_int_equal(ls_safetensors_writer_append(tensors, weights, sizeof weights, &error), LS_OK);
-    assert_int_equal(ls_checkpoint_writer_end(writer, &error), LS_OK);
-    assert_int_equal(ls_checkpoint_writer_commit(writer, &error), LS_EINVAL);
-    assert_non_null(strstr(error.text, "optimizer.safetensors was not written"));
-    assert_int_equal(latest_step(*state, NULL), -1);
-
-    assert_int_equal(ls_checkpoint_writer_open(&writer, *state, &of, NULL, &error), LS_OK);
-    assert_int_equal(ls_checkpoint_writer_begin(writer, LS_CKPT_MODEL, model, 1, &tensors, &error),
-                     LS_OK);
-    assert_int_equal(ls_checkpoint_writer_end(writer, &error), LS_EINVAL);
-    ls_checkpoint_writer_abort(writer);
+    float values[VALUES] = {0};
+    const struct ls_tensor_entry model = {MODEL, LS_F32, 2, {ROWS, COLS}, values};
+    const struct checkpoint_tensors parts[2] = {{&model, NULL, 1}, {NULL, NULL, 0}};
+    assert_int_equal(ls_checkpoint_writer_open(&writer, *state, &of, NULL, NULL, &error), LS_OK);
+    assert_int_equal(
+        ls_checkpoint_writer_begin(writer, LS_CKPT_MODEL, &model, NULL, 1, &tensors, &error),
+        LS_OK);
+    int status = ls_checkpoint_writer_end(writer, &error);
+    assert_int_equal(status, LS_EINVAL);
+    assert_int_equal(ls_checkpoint_writer_commit(writer, status, &error), LS_EINVAL);
     of.loss_scale = 1.0 / 0.0;
-    assert_int_equal(ls_checkpoint_save(*state, &of, model, 1, optimizer, 1, NULL, &error),
-                     LS_EINVAL);
+    assert_int_equal(checkpoint_write(*state, &of, NULL, parts, NULL, &error), LS_EINVAL);
     assert_int_equal(scratch_count(scratch_path(*state, "checkpoints")), 0);
+}
+
+/* ---- reading ---- */
+
+/* Any elements, of pieces that are cut on both dims. */
+static void test_elements_of_pieces(void **state)
+{
+    save_good_together(*state, 4);
+    struct ls_checkpoint *checkpoint =
+        checkpoint_open(scratch_path(*state, "checkpoints/step-00000004"));
+    for (int p = 0; p < 2; p++) {
+        const struct ls_stored_tensor *tensor;
+        float values[VALUES + 1];
+        free(checkpoint_tensor(checkpoint, (enum ls_checkpoint_part)p, names[p], &tensor));
+        for (uint64_t draw = 0; draw < 2000; draw++) {
+            uint64_t key = ls_hash64(&draw, sizeof draw, 7);
+            int64_t first = (int64_t)(key % VALUES);
+            int64_t count = (int64_t)((key >> 32) % (uint64_t)(VALUES - first + 1));
+            values[count] = 0.5f;
+            assert_int_equal(ls_checkpoint_read(checkpoint, tensor, first, count, values, NULL),
+                             LS_OK);
+            for (int64_t i = 0; i < count; i++)
+                assert_true(values[i] == value_of(p, 4, first + i));
+            assert_true(values[count] == 0.5f);
+        }
+    }
+    const struct ls_stored_tensor *tensor;
+    struct ls_error error = {0};
+    const int64_t turned[] = {COLS, ROWS};
+    assert_int_equal(
+        ls_checkpoint_require(checkpoint, LS_CKPT_MODEL, MODEL, LS_F32, 2, turned, &tensor, &error),
+        LS_ECKPT);
+    assert_non_null(strstr(error.text, "is F32 [10, 100], expected F32 [100, 10]"));
+    assert_int_equal(ls_checkpoint_require(checkpoint, LS_CKPT_MODEL, OPTIMIZER, LS_F32, 2, turned,
+                                           &tensor, &error),
+                     LS_ECKPT);
+    assert_non_null(strstr(error.text, "is missing"));
+    ls_checkpoint_close(checkpoint);
+}
+
+/* Files in other folders than the manifest, found by name and size. */
+static void test_files_in_several_folders(void **state)
+{
+    char command[4096], directory[600], other[600], third[600];
+    struct ls_error error = {0};
+    struct ls_checkpoint *checkpoint;
+    save_good_together(*state, 4);
+    snprintf(directory, sizeof directory, "%s/checkpoints/step-00000004", (const char *)*state);
+    snprintf(other, sizeof other, "%s/other", (const char *)*state);
+    snprintf(third, sizeof third, "%s/third", (const char *)*state);
+    const char *const folders[] = {directory, other, third};
+    snprintf(command, sizeof command,
+             "mkdir %s %s && cd %s && mv shard-00002* %s && mv *optimizer* %s && "
+             "echo stale > %s/shard-00001-optimizer-00001-of-00001.safetensors",
+             other, third, directory, other, third, other);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(try(directory, &error), LS_ECKPT);
+    assert_non_null(strstr(error.text, "shard-0000"));
+    assert_int_equal(ls_checkpoint_open_among(&checkpoint, directory, folders, 3, &error), LS_OK);
+    assert_int_equal(verify(NULL, checkpoint, &error), LS_OK);
+    ls_checkpoint_close(checkpoint);
+    assert_int_equal(ls_checkpoint_open_among(&checkpoint, directory, folders, 2, &error),
+                     LS_ECKPT);
+}
+
+static void test_version_1_is_read(void **state)
+{
+    char run[600], directory[700];
+    struct ls_error error = {0};
+    save_good_together(*state, 6);
+    snprintf(run, sizeof run, "%s/old", (const char *)*state);
+    snprintf(directory, sizeof directory, "%s/checkpoints/step-00000006", run);
+    old_checkpoint_copy(scratch_path(*state, "checkpoints/step-00000006"), run);
+    assert_int_equal(latest_step(run, NULL), 6);
+    expect_same_checkpoints(scratch_path(*state, "checkpoints/step-00000006"), directory, "old");
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
+    for (int i = 0; i < 2; i++) {
+        size_t size;
+        char *data = scratch_read(scratch_path(directory, files[i]), &size);
+        for (size_t at = 0; at < size; at += size / 50) {
+            data[at] ^= 1;
+            scratch_write(scratch_path(directory, files[i]), data, size);
+            if (try(directory, &error) != LS_ECKPT || !strstr(error.text, files[i]))
+                fail_msg("%s: byte %zu: \"%s\"", files[i], at, error.text);
+            data[at] ^= 1;
+        }
+        scratch_write(scratch_path(directory, files[i]), data, size);
+        assert_int_equal(try(directory, &error), LS_OK);
+        free(data);
+    }
 }
 
 /* ---- crashes and damage ---- */
@@ -241,6 +470,8 @@ static void damage(const char *path, int64_t byte)
     free(data);
 }
 
+#define SHARD(rank, part) "shard-0000" #rank "-" #part "-00001-of-00001.safetensors"
+
 static void test_damage_is_found_and_passed_over(void **state)
 {
     static const struct {
@@ -248,22 +479,21 @@ static void test_damage_is_found_and_passed_over(void **state)
         int64_t byte;
         const char *expected;
     } cases[] = {
-        {"model.safetensors", 500, "the digest is"},
-        {"model.safetensors", 9, "the digest is"},
-        {"model.safetensors", -1, "bytes long, state.json says"},
-        {"optimizer.safetensors", 4000, "the digest is"},
-        {"optimizer.safetensors", -1, "bytes long, state.json says"},
-        {"state.json", 0, "not JSON"},
-        {"state.json", 5, "expected a string under \"format\""},
+        {SHARD(1, model), 500, "the digest is"},
+        {SHARD(2, model), 9, "bytes is"}, /* in its header */
+        {SHARD(1, model), -1, "bytes long, manifest.json says"},
+        {SHARD(2, optimizer), 4000, "tensor " OPTIMIZER ": the digest is"},
+        {SHARD(1, optimizer), -1, "bytes long, manifest.json says"},
+        {"manifest.json", 0, "not JSON"},
+        {"manifest.json", 4, "expected a string under \"format\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         save_good(*state, 10);
-        save_good(*state, 20);
+        save_good_together(*state, 20);
         const char *newest = scratch_path(*state, "checkpoints/step-00000020");
         damage(scratch_path(newest, cases[i].file), cases[i].byte);
         struct ls_error error = {0};
-        struct ls_checkpoint *checkpoint;
-        int code = ls_checkpoint_open(&checkpoint, newest, &error);
+        int code = try(newest, &error);
         if (code != LS_ECKPT || !strstr(error.text, cases[i].expected) ||
             !strstr(error.text, cases[i].file))
             fail_msg("case %zu: code %d, \"%s\", expected \"%s\"", i, code, error.text,
@@ -276,11 +506,11 @@ static void test_damage_is_found_and_passed_over(void **state)
 }
 
 /* A step, a scale or a recipe that changed by one bit must not be resumed from. */
-static void test_every_flipped_byte_of_the_state(void **state)
+static void test_every_flipped_byte_of_the_manifest(void **state)
 {
     save_good(*state, 10);
     const char *directory = scratch_path(*state, "checkpoints/step-00000010");
-    const char *path = scratch_path(directory, "state.json");
+    const char *path = scratch_path(directory, "manifest.json");
     size_t size;
     char *text = scratch_read(path, &size);
     for (size_t i = 0; i + 1 < size; i++) { /* the last newline says nothing */
@@ -296,25 +526,146 @@ static void test_every_flipped_byte_of_the_state(void **state)
     free(text);
 }
 
+static void set_digest(json_t *manifest, void *user)
+{
+    json_t *tensor = json_object_get(json_object_get(manifest, "model"), MODEL);
+    json_t *piece = json_array_get(json_object_get(tensor, "pieces"), 0);
+    json_object_set_new(piece, "xxh3_128", json_string(user));
+}
+
+/* Every byte of the files counts: those drawn are found, and the file is named. A file that is
+ * shorter is found without reading it. */
+static void test_flipped_and_missing_bytes_of_files(void **state)
+{
+    static const char *const files[] = {SHARD(1, model), SHARD(2, model), SHARD(3, model),
+                                        SHARD(1, optimizer), SHARD(2, optimizer)};
+    char directory[PATH_MAX];
+    struct ls_error error;
+    save_good_together(*state, 10);
+    snprintf(directory, sizeof directory, "%s/checkpoints/step-00000010", (const char *)*state);
+    for (uint64_t draw = 0; draw < (check_all() ? 11000 : 300); draw++) {
+        uint64_t key = ls_hash64(&draw, sizeof draw, 3);
+        const char *path = scratch_path(directory, files[key % 5]);
+        size_t size;
+        char *data = scratch_read(path, &size);
+        size_t at = (key >> 8) % size, left = draw % 10 ? size : at;
+        data[at] ^= (char)(1 << (key >> 60 & 7));
+        scratch_write(path, data, left);
+        if (try(directory, &error) != LS_ECKPT || !strstr(error.text, files[key % 5]))
+            fail_msg("%s, byte %zu of %zu: \"%s\"", files[key % 5], at, left, error.text);
+        data[at] ^= (char)(1 << (key >> 60 & 7));
+        scratch_write(path, data, size);
+        free(data);
+    }
+    assert_int_equal(try(directory, &error), LS_OK);
+    /* It is the digests that tell. Their twin: with that of other bytes these pass. */
+    size_t size;
+    char *data = scratch_read(scratch_path(directory, files[0]), &size);
+    data[size - 1] ^= 1;
+    scratch_write(scratch_path(directory, files[0]), data, size);
+    free(data);
+    struct ls_checkpoint *checkpoint = checkpoint_open(directory);
+    assert_int_equal(ls_checkpoint_verify(checkpoint, LS_CKPT_MODEL, &error), LS_ECKPT);
+    const char *digest = strstr(error.text, "the digest is ");
+    assert_non_null(digest);
+    char hex[33];
+    snprintf(hex, sizeof hex, "%.32s", digest + strlen("the digest is "));
+    ls_checkpoint_close(checkpoint);
+    manifest_edit(directory, set_digest, hex);
+    checkpoint = checkpoint_open(directory);
+    assert_int_equal(ls_checkpoint_verify(checkpoint, LS_CKPT_MODEL, &error), LS_OK);
+    ls_checkpoint_close(checkpoint);
+}
+
+/* ---- hostile manifests ---- */
+
+static json_t *first_piece(json_t *manifest)
+{
+    json_t *tensor = json_object_get(json_object_get(manifest, "model"), MODEL);
+    return json_array_get(json_object_get(tensor, "pieces"), 0);
+}
+
+struct hostile {
+    const char *key, *value; /* of the first piece, as JSON */
+    const char *expected;
+};
+
+static void piece_set(json_t *manifest, void *user)
+{
+    const struct hostile *hostile = user;
+    json_object_set_new(first_piece(manifest), hostile->key,
+                        json_loads(hostile->value, JSON_DECODE_ANY, NULL));
+}
+
+static void piece_remove(json_t *manifest, void *user)
+{
+    json_t *tensor = json_object_get(json_object_get(manifest, "model"), MODEL);
+    (void)user;
+    json_array_remove(json_object_get(tensor, "pieces"), 1);
+}
+
+static void file_rename(json_t *manifest, void *user)
+{
+    json_t *files = json_object_get(manifest, "files");
+    json_object_set(files, user, json_object_get(files, SHARD(1, model)));
+}
+
+static void test_hostile_manifests(void **state)
+{
+    static struct hostile cases[] = {
+        {"file", "\"nowhere\"", "piece 0 is no part of it"},
+        {"file", "7", "piece 0 is no part of it"},
+        {"offsets", "[0]", "piece 0 is no part of it"},
+        {"offsets", "[0, 68]", "piece 0 is no part of it"},
+        {"offsets", "[0, 9223372036854775807]", "piece 0 is no part of it"},
+        {"offsets", "[0, -1]", "piece 0 is no part of it"},
+        {"offsets", "[0, 1]", "no piece has its element 0"},
+        {"shape", "[10, 9223372036854775807]", "piece 0 is no part of it"},
+        {"shape", "[10, 34]", "is F32 [10, 33], expected F32 [10, 34]"},
+        {"xxh3_128", "\"00\"", "expected 00"},
+        {"xxh3_128", "null", "piece 0 is no part of it"},
+    };
+    char directory[PATH_MAX];
+    struct ls_error error;
+    snprintf(directory, sizeof directory, "%s/checkpoints/step-00000010", (const char *)*state);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        save_good_together(*state, 10);
+        manifest_edit(directory, piece_set, &cases[i]);
+        if (try(directory, &error) != LS_ECKPT || !strstr(error.text, cases[i].expected))
+            fail_msg("%s = %s: \"%s\"", cases[i].key, cases[i].value, error.text);
+    }
+    save_good_together(*state, 10);
+    manifest_edit(directory, piece_remove, NULL);
+    assert_int_equal(try(directory, &error), LS_ECKPT);
+    assert_non_null(strstr(error.text, "no piece has its element 33"));
+    static const char *const outside[] = {"../x.safetensors", "/etc/passwd", "..", ".hidden"};
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
+        save_good_together(*state, 10);
+        manifest_edit(directory, file_rename, (void *)outside[i]);
+        assert_int_equal(try(directory, &error), LS_ECKPT);
+        assert_non_null(strstr(error.text, "expected a file's name"));
+    }
+}
+
 static void test_all_damaged_is_an_error(void **state)
 {
     save_good(*state, 10);
-    unlink(scratch_path(*state, "checkpoints/step-00000010/model.safetensors"));
+    unlink(scratch_path(*state, "checkpoints/step-00000010/" SHARD(1, model)));
     struct ls_error error = {0};
     struct ls_checkpoint *checkpoint;
     assert_int_equal(ls_checkpoint_find_latest(&checkpoint, *state, NULL, &error), LS_ECKPT);
     assert_non_null(strstr(error.text, "none of 1 checkpoints"));
-    assert_non_null(strstr(error.text, "model.safetensors"));
+    assert_non_null(strstr(error.text, SHARD(1, model)));
 }
 
 static void test_newer_version_is_refused(void **state)
 {
     save_good(*state, 10);
-    const char *path = scratch_path(*state, "checkpoints/step-00000010/state.json");
+    const char *path = scratch_path(*state, "checkpoints/step-00000010/manifest.json");
     char *text = scratch_read(path, NULL);
-    char *version = strstr(text, "\"version\": 1");
+    char *version = strstr(text, "\"version\": 2");
     assert_non_null(version);
-    version[strlen("\"version\": ")] = '2';
+    version[strlen("\"version\": ")] = '3';
     scratch_write(path, text, strlen(text));
     free(text);
     struct ls_error error = {0};
@@ -322,7 +673,7 @@ static void test_newer_version_is_refused(void **state)
     assert_int_equal(
         ls_checkpoint_open(&checkpoint, scratch_path(*state, "checkpoints/step-00000010"), &error),
         LS_ECKPT);
-    assert_non_null(strstr(error.text, "version 2, this program reads 1"));
+    assert_non_null(strstr(error.text, "version 3, this program reads 2"));
 }
 
 static void test_prune_keeps_the_newest_whole_ones(void **state)
@@ -334,7 +685,7 @@ static void test_prune_keeps_the_newest_whole_ones(void **state)
         save_good(*state, step);
     assert_int_equal(ls_checkpoint_prune(*state, 0, &error), LS_OK);
     assert_int_equal(scratch_count(parent), 5);
-    damage(scratch_path(*state, "checkpoints/step-00000050/model.safetensors"), -1);
+    damage(scratch_path(*state, "checkpoints/step-00000050/" SHARD(1, model)), -1);
     assert_int_equal(mkdir(scratch_path(*state, "checkpoints/step-00000060.tmp"), 0777), 0);
     assert_int_equal(ls_checkpoint_prune(*state, 2, &error), LS_OK);
     assert_int_equal(scratch_count(parent), 3); /* 30 and 40, and 50 for a person to look at */
@@ -349,11 +700,18 @@ int main(void)
         IN_SCRATCH(test_round_trip),
         IN_SCRATCH(test_same_step_is_replaced),
         IN_SCRATCH(test_every_failing_call),
+        IN_SCRATCH(test_every_failing_call_of_each_rank),
+        IN_SCRATCH(test_killed_before_every_call),
         IN_SCRATCH(test_file_size_limit),
         IN_SCRATCH(test_parts_must_be_complete),
+        IN_SCRATCH(test_elements_of_pieces),
+        IN_SCRATCH(test_files_in_several_folders),
+        IN_SCRATCH(test_version_1_is_read),
         IN_SCRATCH(test_interrupted_writes_are_never_taken),
         IN_SCRATCH(test_damage_is_found_and_passed_over),
-        IN_SCRATCH(test_every_flipped_byte_of_the_state),
+        IN_SCRATCH(test_every_flipped_byte_of_the_manifest),
+        IN_SCRATCH(test_flipped_and_missing_bytes_of_files),
+        IN_SCRATCH(test_hostile_manifests),
         IN_SCRATCH(test_all_damaged_is_an_error),
         IN_SCRATCH(test_newer_version_is_refused),
         IN_SCRATCH(test_prune_keeps_the_newest_whole_ones),

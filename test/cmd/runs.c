@@ -52,8 +52,9 @@ int shell(const char *line)
 {
     char command[3 * PATH_MAX], golden[PATH_MAX] = "";
     LS_ASSERT(realpath("test/data/golden", golden));
-    snprintf(command, sizeof command, "{ cd '%s' && L='%s' && C='%s' && G='%s' && %s ; } 2>&1",
-             folder, program, common, golden, line);
+    snprintf(command, sizeof command,
+             "{ cd '%s' && L='%s' && C='%s' && G='%s' && M=" SHARD " && %s ; } 2>&1", folder,
+             program, common, golden, line);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     size_t length = fread(output, 1, sizeof output - 1, pipe);

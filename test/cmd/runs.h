@@ -20,8 +20,11 @@ extern const char common[];
 /* Makes the folder, and the corpus in it. */
 int corpus_setup(void **state);
 
-/* Runs a shell line in the folder, with $L for the program, $C for the common keys and $G for
- * a folder with a tokenizer; output receives both streams. Returns its exit code. */
+/* What one rank writes of the parameters to a checkpoint. */
+#define SHARD "shard-00001-model-00001-of-00001.safetensors"
+
+/* Runs a shell line in the folder, with $L for the program, $C for the common keys, $G for a folder
+ * with a tokenizer and $M for SHARD; output receives both streams. Returns its exit code. */
 int shell(const char *line);
 /* Fails unless the line exits with code and prints words. */
 void expect(const char *line, int code, const char *words);

@@ -18,7 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RUN "train run.yaml log.progress=off "
+/* What one rank writes of the parameters to a checkpoint. */
+#define SHARD "shard-00001-model-00001-of-00001.safetensors"
+#define RUN   "train run.yaml log.progress=off "
 /* A launcher of processes that works for root and with more ranks than cores. Open MPI leaks a
  * little by itself, which a build with the address sanitizer would report. */
 #define MPIRUN                                                                                     \
@@ -228,7 +230,7 @@ static void test_what_errors_tell(void **state)
     write_text("prefix_only.bin", "");
     expect(RUN "train.out=told train.save_every=1 train.keep=3", 0, "");
     expect(RUN "train.out=best eval.every=1 train.keep_best=true", 0, "");
-    write_text("told/checkpoints/step-00000001/state.json", "{\"format\": \n\x1b]0;x\x07");
+    write_text("told/checkpoints/step-00000001/manifest.json", "{\"format\": \n\x1b]0;x\x07");
     const struct told cases[] = {
         {"train typo.yaml",
          io,
@@ -271,7 +273,9 @@ static void test_what_errors_tell(void **state)
         {"eval told --step best", ckpt, {"told has no best checkpoint", "train.keep_best"}},
         {"eval best --step best --threads 1", 0, {"step 3 "}},
         {"eval best/checkpoints/best --threads 1", 0, {"step 3 "}},
-        {"eval told/checkpoints/step-00000001", ckpt, {"step-00000001/state.json:2:", "not JSON"}},
+        {"eval told/checkpoints/step-00000001",
+         ckpt,
+         {"step-00000001/manifest.json:2:", "not JSON"}},
         {"eval tolt", io, {"tolt/config.yaml", "there is no folder tolt", "did you mean told"}},
         {"eval told corpus_vlid", io, {"DATA = corpus_vlid: ", "did you mean corpus_valid?"}},
         {"generate told/checkpoints/step-00000002/ --prompt beer --tokens 1 --threads 1 | head -c "
@@ -474,8 +478,8 @@ static void test_files_without_end(void **state)
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
         program_expect_under(enter, readers[i].arguments, readers[i].code, readers[i].words);
     static const char *const of_a_run[][3] = {
-        {"checkpoints/step-00000003/state.json", "eval", "it does not end"},
-        {"checkpoints/step-00000003/model.safetensors", "eval", "model.safetensors"},
+        {"checkpoints/step-00000003/manifest.json", "eval", "it does not end"},
+        {"checkpoints/step-00000003/" SHARD, "eval", SHARD},
         {"config.yaml", "eval", "config.yaml: it does not end"},
         {"metrics.jsonl", "plot", "metrics.jsonl: a device"},
     };
@@ -586,14 +590,14 @@ static void test_a_run_and_its_checkpoints(void **state)
     (void)state;
     expect(RUN "train.out=made", 0, "");
     assert_true(exists("made/config.yaml") && exists("made/metrics.jsonl") &&
-                exists("made/checkpoints/step-00000003/model.safetensors"));
+                exists("made/checkpoints/step-00000003/" SHARD));
     expect(RUN "train.out=made train.resume=auto optim.lr=1", ls_exit_code(LS_ECKPT),
            "optim.lr: 1 here, 0.0006 there");
     expect("eval made --threads 1", 0, "bits per byte");
     expect("generate made --prompt beer --tokens 8 --threads 1", 0, "beer");
     expect("generate made --temperature hot", 2, "--temperature = hot");
     expect("generate nowhere", ls_exit_code(LS_EIO), "nowhere");
-    truncate(scratch_path(folder, "made/checkpoints/step-00000003/model.safetensors"), 1000);
+    truncate(scratch_path(folder, "made/checkpoints/step-00000003/" SHARD), 1000);
     expect("eval made", ls_exit_code(LS_ECKPT), "step-00000003");
 }
 

@@ -290,7 +290,7 @@ static void test_an_older_run_is_not_overwritten(void **state)
         expect(line, 0, "hash");
         expect(line, ls_exit_code(LS_ECONFIG), "this run already holds checkpoints");
         snprintf(line, sizeof line,
-                 "echo damaged > '%s/checkpoints/step-00000001/state.json'; $L train $C "
+                 "echo damaged > '%s/checkpoints/step-00000001/manifest.json'; $L train $C "
                  "'train.out=%s' train.steps=1",
                  outs[i], outs[i]);
         expect(line, ls_exit_code(LS_ECONFIG), "this run already holds checkpoints");
@@ -332,8 +332,8 @@ static void test_the_initial_weights(void **state)
     expect("$L train " COSINE "train.out=all train.steps=4 train.save_first=true train.keep=9", 0,
            "step 0  saved all/checkpoints/step-00000000");
     expect("$L train " COSINE "train.out=only train.steps=0 eval.every=1", 0, "step 0  validation");
-    expect("cmp all/checkpoints/step-00000000/model.safetensors "
-           "only/checkpoints/step-00000000/model.safetensors && $L eval only --samples 4",
+    expect("cmp all/checkpoints/step-00000000/$M only/checkpoints/step-00000000/$M && "
+           "$L eval only --samples 4",
            0, "step 0 ");
     /* From them any schedule may begin. */
     expect("$L train " COSINE "train.out=only train.steps=4 train.resume=auto", 0,
@@ -372,7 +372,7 @@ static void test_the_best_is_kept(void **state)
     snprintf(line, sizeof line, "grep -q '\"step\": %ld,' best/checkpoints/best", step);
     expect(line, 0, "");
     assert_int_equal(matches("best/checkpoints/step-*"), 2);
-    snprintf(line, sizeof line, "best/checkpoints/step-%08ld/state.json", step);
+    snprintf(line, sizeof line, "best/checkpoints/step-%08ld/manifest.json", step);
     assert_true(exists(line));
     /* Also through a resumption. */
     expect("$L train " WILD "train.out=halves train.steps=8", 0, "hash");

@@ -130,7 +130,7 @@ static void check_signal(int signal, const char *name, const char *ranks)
     struct metrics *metrics = metrics_read(out);
     long done = (long)metrics->steps;
     free(metrics);
-    snprintf(line, sizeof line, "%s/checkpoints/step-%08ld/state.json", out, done);
+    snprintf(line, sizeof line, "%s/checkpoints/step-%08ld/manifest.json", out, done);
     if (!exists(line))
         fail_msg("%s is missing", line);
     snprintf(line, sizeof line, "$L train $C train.out=%s train.steps=%ld train.resume=auto", out,
@@ -264,8 +264,7 @@ static void test_damaged_checkpoints(void **state)
     expect("$L train $C train.out=sound train.steps=6", 0, "hash");
     expect("$L train $C train.out=torn train.steps=4 train.save_every=2", 0, "hash");
     assert_int_equal(matches("torn/checkpoints/step-0000000[24]"), 2);
-    assert_int_equal(shell("truncate -s -1000 torn/checkpoints/step-00000004/model.safetensors"),
-                     0);
+    assert_int_equal(shell("truncate -s -1000 torn/checkpoints/step-00000004/$M"), 0);
     expect("$L train $C train.out=torn train.steps=6 train.resume=auto", 0,
            "going on after step 2");
     expect_same_run("sound", "torn");
@@ -353,7 +352,7 @@ static void test_the_fall_back_is_a_warning(void **state)
 {
     (void)state;
     expect("$L train $C train.out=warned train.steps=2 train.save_every=1", 0, "hash");
-    assert_int_equal(shell("truncate -s 10 warned/checkpoints/step-00000002/state.json"), 0);
+    assert_int_equal(shell("truncate -s 10 warned/checkpoints/step-00000002/manifest.json"), 0);
     expect("$L train $C train.out=warned train.steps=3 train.resume=auto", 0, "warning: ");
     assert_non_null(strstr(output, "step-00000002"));
 }

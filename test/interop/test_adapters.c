@@ -1,6 +1,7 @@
 /* PEFT's adapters: they come in and go out with every bit, train to one hash in any layout, and
  * merge into the matrices that they adapt; those of another model, or of another kind, are refused.
  */
+#include "../support/checkpoints.h"
 #include "../support/scratch.h"
 #include "folders.h"
 #include "trained.h"
@@ -233,18 +234,20 @@ static void test_layouts(void **state)
     assert_string_equal(hash, trained(directory, "stopped", "%s train.resume=auto", from));
     /* The model itself stays what it is, to the bit. */
     struct ls_safetensors *base = tensors_open(directory, "base/model.safetensors");
-    struct ls_safetensors *run =
-        tensors_open(directory, "one/checkpoints/step-00000004/model.safetensors");
+    struct ls_checkpoint *run =
+        checkpoint_open(scratch_path(directory, "one/checkpoints/step-00000004"));
     const struct ls_tensor_view *w =
         ls_safetensors_find(base, "model.layers.0.self_attn.q_proj.weight");
-    assert_memory_equal(w->data, ls_safetensors_find(run, "h.0.attn.q.weight")->data, w->bytes);
+    void *q = checkpoint_tensor(run, LS_CKPT_MODEL, "h.0.attn.q.weight", NULL);
+    assert_memory_equal(w->data, q, w->bytes);
+    free(q);
     ls_safetensors_close(base);
-    ls_safetensors_close(run);
-    struct ls_safetensors *states =
-        tensors_open(directory, "one/checkpoints/step-00000004/optimizer.safetensors");
-    for (size_t i = 0; i < ls_safetensors_count(states); i++)
-        assert_non_null(strstr(ls_safetensors_at(states, i)->name, ".lora_"));
-    ls_safetensors_close(states);
+    const struct ls_stored_tensor *states;
+    size_t count = ls_checkpoint_tensors(run, LS_CKPT_OPTIMIZER, &states);
+    assert_true(count > 0);
+    for (size_t i = 0; i < count; i++)
+        assert_non_null(strstr(states[i].name, ".lora_"));
+    ls_checkpoint_close(run);
 }
 
 /* A run with adapters is a model to start from: the merged one. */

@@ -1,5 +1,6 @@
 /* Models go out and come back with every bit: folders in one file and in shards, llm.c's files;
  * what a format cannot say is refused, and nothing is left half-written. */
+#include "../support/checkpoints.h"
 #include "../support/config_words.h"
 #include "../support/scratch.h"
 #include "../support/told.h"
@@ -60,16 +61,11 @@ static struct ls_export_report export(const char *directory, const char *from, c
 static void expect_same(const char *directory, const char *a, const char *b)
 {
     char paths[2][PATH], name[256];
-    size_t bytes[2];
-    snprintf(name, sizeof name, "%s/checkpoints/step-00000000/model.safetensors", a);
+    snprintf(name, sizeof name, "%s/checkpoints/step-00000000", a);
     path_in(paths[0], directory, name);
-    snprintf(name, sizeof name, "%s/checkpoints/step-00000000/model.safetensors", b);
+    snprintf(name, sizeof name, "%s/checkpoints/step-00000000", b);
     path_in(paths[1], directory, name);
-    char *files[2] = {scratch_read(paths[0], &bytes[0]), scratch_read(paths[1], &bytes[1])};
-    if (bytes[0] != bytes[1] || memcmp(files[0], files[1], bytes[0]))
-        fail_msg("%s and %s differ", a, b);
-    free(files[0]);
-    free(files[1]);
+    expect_same_checkpoints(paths[0], paths[1], "a run and what came back");
 }
 
 static void check_round_trip(const char *directory, const char *golden)

@@ -1,5 +1,6 @@
 /* Models of transformers become runs: logits, every bit of every type, what is refused and how it
  * is said, and nothing half-written. */
+#include "../support/checkpoints.h"
 #include "../support/scratch.h"
 #include "folders.h"
 
@@ -121,10 +122,11 @@ static void check_bits(const char *directory, const char *name, const struct fol
     struct ls_safetensors *golden = golden_open(of->golden);
     assert_int_equal(ls_checkpoint_choose(&checkpoint, run, NULL, NULL, &error), LS_OK);
     assert_true(checkpoint->state.fresh);
-    assert_int_equal(ls_safetensors_count(checkpoint->optimizer), 0);
+    const struct ls_stored_tensor *ours, *table, *none;
+    assert_int_equal(ls_checkpoint_tensors(checkpoint, LS_CKPT_OPTIMIZER, &none), 0);
     /* A matrix that is cut in three there, and stored by columns. */
     bool gpt2 = !strcmp(of->golden, "gpt2_tiny");
-    const struct ls_tensor_view *ours = ls_safetensors_find(checkpoint->model, "h.1.attn.k.weight");
+    float *values = checkpoint_tensor(checkpoint, LS_CKPT_MODEL, "h.1.attn.k.weight", &ours);
     const struct ls_tensor_view *theirs =
         ls_safetensors_find(golden, gpt2 ? "param.h.1.attn.c_attn.weight"
                                          : "param.model.layers.1.self_attn.k_proj.weight");
@@ -135,14 +137,16 @@ static void check_bits(const char *directory, const char *name, const struct fol
             float value = ((const float *)theirs->data)[at];
             if (of->dtype != LS_F32)
                 value = ls_half_to_f32(of->dtype, ls_f32_to_half(of->dtype, value));
-            assert_memory_equal(&value, (const float *)ours->data + r * cols + c, sizeof value);
+            assert_memory_equal(&value, values + r * cols + c, sizeof value);
         }
     /* Padding of the vocabulary is zero. */
-    const struct ls_tensor_view *table = ls_safetensors_find(checkpoint->model, "wte.weight");
-    const float *last = (const float *)table->data + (table->shape[0] - 1) * table->shape[1];
+    free(values);
+    values = checkpoint_tensor(checkpoint, LS_CKPT_MODEL, "wte.weight", &table);
+    const float *last = values + (table->shape[0] - 1) * table->shape[1];
     assert_int_equal(table->shape[0], 128);
     for (int64_t c = 0; c < table->shape[1]; c++)
         assert_true(last[c] == 0);
+    free(values);
     ls_checkpoint_close(checkpoint);
     ls_safetensors_close(golden);
 }

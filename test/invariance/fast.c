@@ -18,6 +18,7 @@
  * was at most 1.6 so far. Floors are the half units in the last place of float32 in which both
  * sides are kept. Broken twins show that the bound finds what is wrong. */
 #include "fast.h"
+#include "../support/checkpoints.h"
 #include "../support/extent.h"
 #include "recipes.h"
 #include "twins.h"
@@ -62,7 +63,7 @@ struct course {
     struct ls_config config;
     int64_t steps;
     double loss[RECIPE_STEPS_MAX], norm;
-    struct ls_safetensors *moments; /* of the first step: a number x clipped gradient */
+    struct ls_checkpoint *moments; /* of the first step: a number x clipped gradient */
 };
 
 static int course_body(struct ls_comm *world, void *user, struct ls_error *error)
@@ -106,10 +107,9 @@ static bool course_run(struct course *course, const char *folder, int recipe, co
         status = ls_train_resolve(&course->config, &error);
     if (!status)
         status = ls_world_run((int)ls_config_ranks(&course->config), course_body, course, &error);
-    snprintf(path, sizeof path, "%s/checkpoints/step-%08d/optimizer.safetensors",
-             course->config.train.out, 1);
+    snprintf(path, sizeof path, "%s/checkpoints/step-%08d", course->config.train.out, 1);
     if (!status)
-        status = ls_safetensors_open(&course->moments, path, &error);
+        status = ls_checkpoint_open(&course->moments, path, &error);
     if (status && status != LS_ENUMERIC)
         exit(fprintf(stderr, "fast: %s, %s: %s\n", recipe_names[recipe], keys ? keys[0] : "default",
                      error.text) > 0);
@@ -135,21 +135,25 @@ static double clip_of(const struct course *course)
 static void distance_of(const struct course *a, const struct course *base, struct distance *d)
 {
     double all = 0, all_norm = 0, clip_a = clip_of(a), clip_base = clip_of(base);
+    const struct ls_stored_tensor *list;
+    size_t count = ls_checkpoint_tensors(base->moments, LS_CKPT_OPTIMIZER, &list);
     d->count = 0;
-    for (size_t i = 0; i < ls_safetensors_count(base->moments); i++) {
-        const struct ls_tensor_view *want = ls_safetensors_at(base->moments, i);
-        const struct ls_tensor_view *got = ls_safetensors_find(a->moments, want->name);
+    for (size_t i = 0; i < count; i++) {
+        const struct ls_stored_tensor *want = &list[i];
         if (strncmp(want->name, "exp_avg.", strlen("exp_avg.")) != 0 &&
             strncmp(want->name, "momentum_buffer.", strlen("momentum_buffer.")) != 0)
             continue;
-        const float *x = got->data, *y = want->data;
+        float *x = checkpoint_tensor(a->moments, LS_CKPT_OPTIMIZER, want->name, NULL);
+        float *y = checkpoint_tensor(base->moments, LS_CKPT_OPTIMIZER, want->name, NULL);
         double square = 0, norm = 0;
-        for (size_t j = 0; j < want->bytes / sizeof *y; j++) {
+        for (size_t j = 0; j < stored_tensor_bytes(want) / sizeof *y; j++) {
             double value = (double)y[j] / clip_base, off = (double)x[j] / clip_a - value;
             square += off * off;
             norm += value * value;
         }
         d->tensor[d->count++] = square == 0 ? 0 : sqrt(square / norm); /* both may be zeros */
+        free(x);
+        free(y);
         all += square;
         all_norm += norm;
     }
@@ -193,7 +197,7 @@ static double course_beyond(const char *folder, int recipe, const keys_t keys, i
     if (!course_run(&course, folder, recipe, keys, steps))
         return INFINITY;
     distance_of(&course, base, &d);
-    ls_safetensors_close(course.moments);
+    ls_checkpoint_close(course.moments);
     return beyond(&d, reach, steps);
 }
 
@@ -230,7 +234,7 @@ static int recipe_check(const char *folder, int recipe, int64_t steps)
         if (!course_run(&order, folder, recipe, orders[i], steps))
             return 1;
         distance_of(&order, &base, &d);
-        ls_safetensors_close(order.moments);
+        ls_checkpoint_close(order.moments);
         reach_add(&reach, &d, steps);
     }
     for (int i = 0; i < LAYOUTS; i++)
@@ -240,7 +244,7 @@ static int recipe_check(const char *folder, int recipe, int64_t steps)
            recipe_names[recipe], worst, reach.tensor[reach.count - 1], (long)steps,
            reach.loss[steps - 1], FACTOR);
     int missed = broken_check(folder, recipe, &base, &reach);
-    ls_safetensors_close(base.moments);
+    ls_checkpoint_close(base.moments);
     return !(worst <= FACTOR) || missed;
 }
 

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <glob.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -189,14 +190,26 @@ static void run(const struct ls_config *config, struct ran *ran)
 
 /* ---- checkpoints on the disk ----------------------------------------------------------------- */
 
-static int64_t bytes_of(const struct ls_config *config, const char *name)
+/* Bytes of a part's tensors: of its files, what is behind their headers. */
+static int64_t bytes_of(const struct ls_config *config, const char *part)
 {
-    char path[1200];
-    struct stat found;
-    snprintf(path, sizeof path, "%s/checkpoints/step-%08ld/%s", config->train.out, 1L, name);
-    if (stat(path, &found))
-        fail_msg("%s is not there", path);
-    return (int64_t)found.st_size;
+    char pattern[1200];
+    glob_t found;
+    int64_t sum = 0;
+    snprintf(pattern, sizeof pattern, "%s/checkpoints/step-%08ld/shard-*-%s-*.safetensors",
+             config->train.out, 1L, part);
+    if (glob(pattern, 0, NULL, &found))
+        return 0;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        size_t size;
+        uint64_t header;
+        char *bytes = scratch_read(found.gl_pathv[i], &size);
+        memcpy(&header, bytes, sizeof header);
+        sum += (int64_t)size - 8 - (int64_t)header;
+        free(bytes);
+    }
+    globfree(&found);
+    return sum;
 }
 
 static void test_bytes_are_those_on_the_disk(void **state)
@@ -219,8 +232,8 @@ static void test_bytes_are_those_on_the_disk(void **state)
         struct ran ran;
         run(&config, &ran);
         assert_int_equal(ls_state_file_bytes(&config, &layout, &files, &error), LS_OK);
-        assert_int_equal(files.model, bytes_of(&config, "model.safetensors"));
-        assert_int_equal(files.optimizer, bytes_of(&config, "optimizer.safetensors"));
+        assert_int_equal(files.model, bytes_of(&config, "model"));
+        assert_int_equal(files.optimizer, bytes_of(&config, "optimizer"));
         struct ls_cluster cluster = cluster_of(NULL, NULL);
         assert_true(forecast_of(&config, &cluster).run.save.bytes ==
                     (double)(files.model + files.optimizer));
@@ -239,8 +252,7 @@ static void test_another_recipe_has_other_bytes(void **state)
     struct ls_config config = config_in(*state, "train.steps=1");
     struct ran ran;
     run(&config, &ran);
-    int64_t there =
-        bytes_of(&config, "model.safetensors") + bytes_of(&config, "optimizer.safetensors");
+    int64_t there = bytes_of(&config, "model") + bytes_of(&config, "optimizer");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         struct ls_config other = config_in(*state, others[i]);
         struct ls_layout layout = layout_of(&other);
@@ -394,8 +406,33 @@ static void test_a_slower_disk_is_never_faster(void **state)
     }
 }
 
+/* A stage's ranks write equal shares, and hosts write beside each other. */
+static void test_hosts_write_together(void **state)
+{
+    static const struct {
+        const char *layout, *accelerators;
+        double part; /* of the bytes, that a host writes */
+    } cases[] = {
+        {"parallel.dp_shard=4 parallel.zero=1", "8", 1},
+        {"parallel.dp_shard=4 parallel.zero=1", "2", 0.5},
+        {"parallel.dp=4", "1", 0.25},
+        {"parallel.tp=2 parallel.dp_shard=2 parallel.zero=3", "2", 0.5},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_config config = config_of_words(SMALL "%s", cases[i].layout);
+        struct ls_cluster cluster = cluster_of("disk.write", "100 kB/s");
+        assert_int_equal(ls_cluster_set(&cluster, "accelerators", cases[i].accelerators, NULL),
+                         LS_OK);
+        struct ls_forecast f = forecast_of(&config, &cluster);
+        assert_true(fabs(f.run.save.write_s - cases[i].part * f.run.save.bytes / 1e5) <
+                    1e-9 * f.run.save.write_s);
+        ls_cluster_release(&cluster);
+    }
+}
+
 /* Goodput is Daly's of the checkpoint's own time, at the interval that the run has, else at the
- * best one; one host writes, so more hosts do not write faster. */
+ * best one. */
 static void test_the_interval_is_the_runs_or_the_best(void **state)
 {
     (void)state;
@@ -433,6 +470,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_loader_hides_a_step, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test(test_a_slower_disk_is_never_faster),
+        cmocka_unit_test(test_hosts_write_together),
         cmocka_unit_test(test_the_interval_is_the_runs_or_the_best),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

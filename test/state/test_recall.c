@@ -1,4 +1,5 @@
 /* The arithmetic of the run that a configuration goes on with. */
+#include "../support/checkpoints.h"
 #include "../support/config_words.h"
 #include "../support/scratch.h"
 
@@ -21,7 +22,7 @@
 #define BF16   "numerics: {precision: bf16}\n"
 #define PAIRS  "numerics: {precision: bf16, arithmetic: bf16_pairs}\n"
 
-static void checkpoint_write(const char *run, const char *recipe, const char *fingerprint)
+static void run_write(const char *run, const char *recipe, const char *fingerprint)
 {
     static const float value[1] = {1};
     const struct ls_tensor_entry model = {"w", LS_F32, 1, {1}, value};
@@ -33,7 +34,8 @@ static void checkpoint_write(const char *run, const char *recipe, const char *fi
                                               .fingerprint = fingerprint,
                                               .hash = ""};
     struct ls_error error = {0};
-    if (ls_checkpoint_save(run, &state, &model, 1, &moments, 1, NULL, &error))
+    const struct checkpoint_tensors parts[] = {{&model, NULL, 1}, {&moments, NULL, 1}};
+    if (checkpoint_write(run, &state, NULL, parts, NULL, &error))
         fail_msg("%s", error.text);
 }
 
@@ -53,7 +55,7 @@ static void test_of_a_checkpoint(void **state)
     char words[600];
     const char *run = *state;
     expect(run, "train.resume=auto", LS_CONFIG_AUTO);
-    checkpoint_write(run, RECIPE PAIRS, "arithmetic bf16_pairs");
+    run_write(run, RECIPE PAIRS, "arithmetic bf16_pairs");
     expect(run, "train.resume=auto", LS_ARITHMETIC_BF16_PAIRS);
     expect(run, "train.resume=never", LS_CONFIG_AUTO);
     expect(run, "train.resume=auto numerics.arithmetic=fma", LS_ARITHMETIC_FMA);
@@ -66,9 +68,9 @@ static void test_of_a_checkpoint(void **state)
 /* Written before it was a key: the fingerprint says it. */
 static void test_of_an_older_checkpoint(void **state)
 {
-    checkpoint_write(*state, RECIPE BF16, "numerics.version 3; arithmetic amx; isa amx");
+    run_write(*state, RECIPE BF16, "numerics.version 3; arithmetic amx; isa amx");
     expect(*state, "train.resume=auto", LS_ARITHMETIC_BF16_PAIRS);
-    checkpoint_write(*state, RECIPE BF16, "numerics.version 3; arithmetic fma; isa avx2");
+    run_write(*state, RECIPE BF16, "numerics.version 3; arithmetic fma; isa avx2");
     expect(*state, "train.resume=auto", LS_ARITHMETIC_FMA);
 }
 

@@ -1,6 +1,8 @@
-/* The state of a run in every layout: one hash, one checkpoint byte for byte, from each layout into
- * each; what ranks hold alike and does not agree is found; samples need no layout. No step is taken
- * here: the state is invented, every element a function of its place in the whole model. */
+/* The state of a run in every layout: one hash, the same tensors in its checkpoint, from each
+ * layout into each; what ranks hold alike and does not agree is found; samples need no layout. No
+ * step is taken here: the state is invented, every element a function of its place in the whole
+ * model. */
+#include "../support/checkpoints.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "train/trainer.h"
@@ -216,51 +218,53 @@ static int act_resume(struct ls_trainer *t, struct task *task, struct ls_error *
     return status ? status : hash_put(t, task, error);
 }
 
-static void expect_same_file(const char *directory, const char *one, const char *other,
-                             const char *file, const char *what)
+/* DIRECTORY/RUN/checkpoints/step-00000007; lives until the second call after. */
+static const char *saved_in(const char *directory, const char *run)
 {
-    size_t bytes[2];
-    char path[2 * ROOM];
-    snprintf(path, sizeof path, "%s/checkpoints/step-00000007/%s", one, file);
-    char *a = scratch_read(scratch_path(directory, path), &bytes[0]);
-    snprintf(path, sizeof path, "%s/checkpoints/step-00000007/%s", other, file);
-    char *b = scratch_read(scratch_path(directory, path), &bytes[1]);
-    if (bytes[0] != bytes[1])
-        fail_msg("%s: %s has %zu bytes, of one rank %zu", what, file, bytes[1], bytes[0]);
-    for (size_t i = 0; i < bytes[0]; i++)
-        if (a[i] != b[i])
-            fail_msg("%s: byte %zu of %s is %02x, of one rank %02x", what, i, file,
-                     (unsigned char)b[i], (unsigned char)a[i]);
-    free(a);
-    free(b);
+    static char paths[2][2 * ROOM];
+    static int turn;
+    snprintf(paths[++turn % 2], sizeof paths[0], "%s/%s/checkpoints/step-00000007", directory, run);
+    return paths[turn % 2];
 }
 
-static void expect_type(const char *directory, const char *file, const char *tensor,
+static void expect_type(const char *directory, enum ls_checkpoint_part part, const char *name,
                         enum ls_dtype dtype)
 {
-    struct ls_safetensors *opened;
-    struct ls_error error = {0};
-    char path[2 * ROOM];
-    snprintf(path, sizeof path, "%s/one/checkpoints/step-00000007/%s", directory, file);
-    if (ls_safetensors_open(&opened, path, &error))
-        fail_msg("%s", error.text);
-    assert_int_equal(ls_safetensors_find(opened, tensor)->dtype, dtype);
-    ls_safetensors_close(opened);
+    struct ls_checkpoint *checkpoint = checkpoint_open(saved_in(directory, "one"));
+    const struct ls_stored_tensor *tensor;
+    free(checkpoint_tensor(checkpoint, part, name, &tensor));
+    assert_int_equal(tensor->dtype, dtype);
+    ls_checkpoint_close(checkpoint);
 }
 
-/* Every layout writes the files of one rank, and goes on from those that the layout before it
- * wrote; layouts 0, step, 2 step... */
+/* The keys of a layout, and more of them. */
+static void keys_join(keys_t keys, const keys_t layout, const keys_t more)
+{
+    int count = 0;
+    for (; layout[count]; count++)
+        keys[count] = layout[count];
+    for (int k = 0; more[k]; k++)
+        keys[count++] = more[k];
+}
+
+static void check_resume(const char *directory, const char *run, const keys_t keys,
+                         const char *hash)
+{
+    struct task resume = {.config = config_make(directory, run, "fp32", keys), .act = act_resume};
+    task_run(&resume, layout_text(keys));
+    if (strcmp(resume.hash, hash))
+        fail_msg("%s: resumed with hash %s, saved was %s", layout_text(keys), resume.hash, hash);
+}
+
+/* Every layout writes the tensors of one rank, and goes on from what the layout before it wrote;
+ * layouts 0, step, 2 step... */
 static void check_checkpoints(const char *directory, const keys_t more, int step)
 {
     char hash[33] = "", names[2][16] = {"", "one"};
     for (int i = 0; i < LAYOUTS; i += step) {
         const char *what = layout_text(layouts[i]), *run = names[(i / step + 1) % 2];
-        int count = 0;
         keys_t keys = {NULL};
-        while (layouts[i][count])
-            keys[count] = layouts[i][count], count++;
-        for (int k = 0; more[k]; k++)
-            keys[count++] = more[k];
+        keys_join(keys, layouts[i], more);
         snprintf(names[i / step % 2], sizeof names[0], i ? "run%d" : "one", i);
         struct task save = {.config = config_make(directory, names[i / step % 2], "fp32", keys),
                             .act = act_save};
@@ -269,29 +273,115 @@ static void check_checkpoints(const char *directory, const keys_t more, int step
             memcpy(hash, save.hash, sizeof hash);
         if (strcmp(save.hash, hash))
             fail_msg("%s: hash %s, of one rank %s", what, save.hash, hash);
-        expect_same_file(directory, "one", names[i / step % 2], "model.safetensors", what);
-        expect_same_file(directory, "one", names[i / step % 2], "optimizer.safetensors", what);
-        struct task resume = {.config = config_make(directory, i ? run : "one", "fp32", keys),
-                              .act = act_resume};
-        task_run(&resume, what);
-        if (strcmp(resume.hash, hash))
-            fail_msg("%s: resumed with hash %s, saved was %s", what, resume.hash, hash);
+        expect_same_checkpoints(saved_in(directory, "one"),
+                                saved_in(directory, names[i / step % 2]), what);
+        check_resume(directory, i ? run : "one", keys, hash);
+    }
+    /* What version 1 wrote is gone on from. */
+    if (step > 1)
+        return;
+    char old[2 * ROOM];
+    snprintf(old, sizeof old, "%s/old", directory);
+    old_checkpoint_copy(saved_in(directory, "one"), old);
+    for (int i = 0; i < LAYOUTS; i += 3) {
+        keys_t keys = {NULL};
+        keys_join(keys, layouts[i], more);
+        check_resume(directory, "old", keys, hash);
     }
 }
 
 static void test_checkpoints_do_not_know_the_layout(void **state)
 {
     check_checkpoints(*state, (keys_t){"optim.moments=fp32"}, 1);
-    expect_type(*state, "optimizer.safetensors", "exp_avg.wte.weight", LS_F32);
+    expect_type(*state, LS_CKPT_OPTIMIZER, "exp_avg.wte.weight", LS_F32);
     check_checkpoints(*state, (keys_t){"optim.moments=bf16"}, 1);
-    expect_type(*state, "model.safetensors", "wte.weight", LS_F32);
-    expect_type(*state, "optimizer.safetensors", "exp_avg.wte.weight", LS_BF16);
-    expect_type(*state, "optimizer.safetensors", "exp_avg_sq.h.1.mlp.down.weight", LS_BF16);
+    expect_type(*state, LS_CKPT_MODEL, "wte.weight", LS_F32);
+    expect_type(*state, LS_CKPT_OPTIMIZER, "exp_avg.wte.weight", LS_BF16);
+    expect_type(*state, LS_CKPT_OPTIMIZER, "exp_avg_sq.h.1.mlp.down.weight", LS_BF16);
 }
 
-/* Tensors that travel in two windows: the table, cut by rows, and matrices that tp cuts by rows and
- * by columns; on the device, and of bf16 moments in a tier. */
-static void test_tensors_of_several_windows(void **state)
+/* ---- damage in files ------------------------------------------------------------------------- */
+
+struct warned {
+    int count;
+    char last[1024];
+};
+
+static void warning_note(void *user, enum ls_log_level level, const char *line)
+{
+    struct warned *warned = user;
+    if (level != LS_LOG_WARNING)
+        return;
+    warned->count++;
+    snprintf(warned->last, sizeof warned->last, "%s", line);
+}
+
+/* The step after is there, too, and damaged in a piece that one rank alone reads. */
+static int act_save_two(struct ls_trainer *t, struct task *task, struct ls_error *error)
+{
+    int status = act_save(t, task, error);
+    t->state.step = 8;
+    return status ? status : ls_trainer_save(t, error);
+}
+
+static int act_resume_warned(struct ls_trainer *t, struct task *task, struct ls_error *error)
+{
+    static struct warned warned;
+    const struct ls_log log = {LS_LOG_INFO, warning_note, &warned};
+    if (ls_comm_rank(t->world) == 0) {
+        warned = (struct warned){0};
+        t->state.log = &log;
+    }
+    int status = act_resume(t, task, error);
+    t->state.log = NULL;
+    if (!status && ls_comm_rank(t->world) == 0 &&
+        (warned.count != 1 || !strstr(warned.last, "skipping a damaged checkpoint: ") ||
+         !strstr(warned.last, "step-00000008")))
+        status = ls_error_set(error, LS_EINVAL, "%d warnings: %.900s", warned.count, warned.last);
+    return status;
+}
+
+static void file_damage(const char *directory, const char *name)
+{
+    char path[2 * ROOM];
+    size_t size;
+    snprintf(path, sizeof path, "%s/run/checkpoints/step-00000008/%s", directory, name);
+    char *data = scratch_read(path, &size);
+    data[size - 5] ^= 4;
+    scratch_write(path, data, size);
+    free(data);
+}
+
+/* All ranks go on from the older checkpoint, whoever finds the damage. */
+static void test_damage_that_one_rank_finds(void **state)
+{
+    static const char *const files[] = {"shard-00001-model-00001-of-00001.safetensors",
+                                        "shard-00004-model-00001-of-00001.safetensors",
+                                        "shard-00004-optimizer-00001-of-00001.safetensors"};
+    const keys_t keys = {"parallel.tp=2", "parallel.dp_shard=2", "parallel.zero=3", "train.keep=2"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct task save = {.config = config_make(*state, "run", "fp32", keys),
+                            .act = act_save_two};
+        struct task resume = {.config = save.config, .act = act_resume_warned};
+        task_run(&save, "save");
+        file_damage(*state, files[i]);
+        task_run(&resume, files[i]);
+        save.act = act_save;
+        task_run(&save, "save");
+        assert_string_equal(resume.hash, save.hash);
+        /* Its twin: of a checkpoint that is named, there is no older one. */
+        struct ls_error error;
+        snprintf(resume.config.train.resume, sizeof resume.config.train.resume,
+                 "%s/run/checkpoints/step-00000008", (const char *)*state);
+        assert_int_equal(task_try(&resume, &error), LS_ECKPT);
+        if (!strstr(error.text, files[i]) || !strstr(error.text, "train.resume"))
+            fail_msg("%s: %s", files[i], error.text);
+    }
+}
+
+/* Tensors of which a slice is visited in several pieces: the table, cut by rows, and matrices that
+ * tp cuts by rows and by columns; on the device, and of bf16 moments in a tier. */
+static void test_tensors_of_several_pieces(void **state)
 {
     if (check_all())
         check_checkpoints(*state, (keys_t){"model.vocab_multiple=33000", "model.ffn=32800"}, 3);
@@ -467,7 +557,8 @@ int main(void)
 #define TEST(function) cmocka_unit_test_setup_teardown(function, data_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_checkpoints_do_not_know_the_layout),
-        TEST(test_tensors_of_several_windows),
+        TEST(test_damage_that_one_rank_finds),
+        TEST(test_tensors_of_several_pieces),
         TEST(test_ranks_that_find_different_checkpoints_stop),
         TEST(test_a_save_that_fails_ends_on_every_rank),
         TEST(test_damage_is_found_where_ranks_hold_the_same),

@@ -121,7 +121,7 @@ static bool exists(const char *folder, const char *name)
 static void check_end(int status, const struct ls_error *error, int steps)
 {
     char checkpoint[64];
-    snprintf(checkpoint, sizeof checkpoint, "checkpoints/step-%08d/state.json", steps);
+    snprintf(checkpoint, sizeof checkpoint, "checkpoints/step-%08d/manifest.json", steps);
     if (access(out, F_OK) == 0) { /* moved before it was locked */
         if (status || !exists(out, checkpoint) || exists(away, checkpoint))
             fail_msg("moved before %s: the old name was made again (%s)", moved_before,

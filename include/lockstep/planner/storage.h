@@ -8,9 +8,9 @@
  * memory keeps.
  *
  * Checkpoints. They hold the job up, as ls_state_save takes them: every rank reads its part of the
- * state for the state's hash, as long as the exact norm takes over as many elements; then rank 0
- * gets the parts of all others, message by message, puts each in its place and hands whole tensors
- * to the disks of its host, which write them while the next ones come.
+ * state for the state's hash, as long as the exact norm takes over as many elements; then each
+ * reads its share for the digests and hands it to the disks of its host, which write meanwhile.
+ * Counted is the pipeline stage that has most of the state.
  */
 #ifndef LOCKSTEP_PLANNER_STORAGE_H
 #define LOCKSTEP_PLANNER_STORAGE_H
@@ -32,11 +32,11 @@ struct ls_samples_cost ls_cost_samples(const struct ls_cluster *cluster,
                                        const struct ls_layout *layout, int accelerators);
 
 struct ls_save_cost {
-    double bytes;    /* of both files of tensors */
-    double hash_s;   /* of the state */
-    double gather_s; /* on rank 0: messages, and copies into their places */
-    double write_s;  /* by one host's disks; 0 where the cluster names none */
-    double seconds;  /* hash_s, and the longer of the other two */
+    double bytes;   /* of all tensors */
+    double hash_s;  /* of the state */
+    double copy_s;  /* of a rank's share, with its digests, to the system */
+    double write_s; /* by the disks of a host, of its ranks' shares; 0 if the cluster names none */
+    double seconds; /* hash_s, and the longer of the other two */
 };
 /* LS_ENOMEM. */
 int ls_cost_save(const struct ls_cluster *cluster, const struct ls_config *config,

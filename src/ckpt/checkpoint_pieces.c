@@ -1,0 +1,213 @@
+/* Reads elements of a checkpoint's tensors out of the pieces that hold them. Files are mapped when
+ * they are first needed; a piece is compared with its digest before anything of it is given away.
+ */
+#include "ckpt/format.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* In portions: reading a large piece takes a while. */
+static int digest_of(const unsigned char *data, size_t bytes, char text[33], struct ls_error *error)
+{
+    enum { PORTION_BYTES = 16 << 20 };
+    XXH3_state_t *state = XXH3_createState();
+    if (!state)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a digest");
+    XXH3_128bits_reset(state);
+    for (size_t at = 0; at < bytes; at += PORTION_BYTES) {
+        XXH3_128bits_update(state, data + at,
+                            bytes - at < PORTION_BYTES ? bytes - at : PORTION_BYTES);
+        ls_progress();
+    }
+    XXH128_hash_t hash = XXH3_128bits_digest(state);
+    ckpt_digest_hex(hash.high64, hash.low64, text);
+    XXH3_freeState(state);
+    return LS_OK;
+}
+
+int ckpt_file_touch(struct ckpt_file *file, struct ls_error *error)
+{
+    char digest[33];
+    if (file->map)
+        return LS_OK;
+    struct ls_safetensors *map;
+    int status = ckpt_map(&map, file->path, error);
+    if (!status && map->size != file->size)
+        status = ls_error_set(error, LS_ECKPT, "%s: %zu bytes long, expected %llu", file->path,
+                              map->size, (unsigned long long)file->size);
+    status = status ? status : digest_of(map->bytes, (size_t)file->covered, digest, error);
+    if (!status && strcmp(digest, file->digest))
+        status = ls_error_set(error, LS_ECKPT,
+                              "%s: the digest of its first %llu bytes is %s, expected %.40s: the "
+                              "file is damaged",
+                              file->path, (unsigned long long)file->covered, digest, file->digest);
+    status = status ? status : ckpt_parse(map, file->path, error);
+    if (status) {
+        ls_safetensors_close(map);
+        return status;
+    }
+    file->map = map;
+    return LS_OK;
+}
+
+static int piece_touch(struct ckpt_opened *opened, const struct ls_stored_tensor *tensor,
+                       struct ckpt_piece *piece, struct ls_error *error)
+{
+    struct ckpt_file *file = &opened->files[piece->file];
+    const struct ls_tensor_view *view;
+    char digest[33];
+    if (piece->data)
+        return LS_OK;
+    int status = ckpt_file_touch(file, error);
+    if (status)
+        return status;
+    status = ls_safetensors_require(file->map, tensor->name, tensor->dtype, tensor->dims,
+                                    piece->shape, &view, error);
+    if (status) {
+        ls_error_prefix(error, "%s", file->path);
+        return status;
+    }
+    status = digest_of(view->data, view->bytes, digest, error);
+    if (!status && strcmp(digest, piece->digest))
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: tensor %.200s: the digest is %s, expected %.40s: the file is "
+                            "damaged",
+                            file->path, tensor->name, digest, piece->digest);
+    piece->data = status ? NULL : view->data;
+    return status;
+}
+
+/* Where element `index` lies in the piece, and *run, how many of the whole's follow on from there
+ * in it; -1: not in this piece. */
+static int64_t locate(const struct ls_stored_tensor *tensor, const struct ckpt_piece *piece,
+                      const int64_t *index, int64_t *run)
+{
+    int64_t at = 0, inner = 1;
+    bool follows = true; /* the piece has all of the dims below */
+    for (int dim = 0; dim < tensor->dims; dim++) {
+        int64_t in = index[dim] - piece->offset[dim];
+        if (in < 0 || in >= piece->shape[dim])
+            return -1;
+        at = at * piece->shape[dim] + in;
+    }
+    *run = 1;
+    for (int dim = tensor->dims - 1; dim >= 0 && follows; dim--) {
+        int64_t in = index[dim] - piece->offset[dim];
+        *run += (piece->shape[dim] - in - 1) * inner;
+        inner *= piece->shape[dim];
+        follows = piece->shape[dim] == tensor->shape[dim];
+    }
+    return at;
+}
+
+/* The piece that has the element, looked for from *from on; NULL: none has. */
+static struct ckpt_piece *find(const struct ls_stored_tensor *tensor, int64_t element, size_t *from,
+                               int64_t *at, int64_t *run)
+{
+    int64_t index[LS_TENSOR_DIMS_MAX];
+    for (int dim = tensor->dims - 1; dim >= 0; dim--) {
+        index[dim] = element % tensor->shape[dim];
+        element /= tensor->shape[dim];
+    }
+    for (size_t i = 0; i < tensor->count; i++) {
+        struct ckpt_piece *piece = &tensor->pieces[(*from + i) % tensor->count];
+        *at = locate(tensor, piece, index, run);
+        if (*at >= 0) {
+            *from = (*from + i) % tensor->count;
+            return piece;
+        }
+    }
+    return NULL;
+}
+
+int ls_checkpoint_read(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
+                       int64_t first, int64_t count, void *values, struct ls_error *error)
+{
+    struct ckpt_opened *opened = (struct ckpt_opened *)checkpoint;
+    size_t bytes = ls_dtype_bytes(tensor->dtype), from = 0;
+    char *to = values;
+    int status = LS_OK;
+    while (count > 0 && !status) {
+        int64_t at = 0, run = 0;
+        struct ckpt_piece *piece = find(tensor, first, &from, &at, &run);
+        if (piece)
+            status = piece_touch(opened, tensor, piece, error);
+        else
+            status =
+                ls_error_set(error, LS_ECKPT, "%s: tensor %.200s: no piece has its element %lld",
+                             checkpoint->directory, tensor->name, (long long)first);
+        if (status)
+            break;
+        run = ls_min(run, count);
+        if (to) {
+            memcpy(to, piece->data + (size_t)at * bytes, (size_t)run * bytes);
+            to += (size_t)run * bytes;
+        }
+        first += run;
+        count -= run;
+    }
+    if (status && status != LS_ENOMEM)
+        checkpoint->damaged = true;
+    return status;
+}
+
+int ls_checkpoint_verify(struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,
+                         struct ls_error *error)
+{
+    const struct ls_stored_tensor *list;
+    size_t count = ls_checkpoint_tensors(checkpoint, part, &list);
+    int status = LS_OK;
+    for (size_t i = 0; i < count && !status; i++) {
+        int64_t elements = 1;
+        for (int dim = 0; dim < list[i].dims; dim++)
+            elements *= list[i].shape[dim];
+        status = ls_checkpoint_read(checkpoint, &list[i], 0, elements, NULL, error);
+        ls_stored_tensor_forget(&list[i]);
+    }
+    return status;
+}
+
+void ls_stored_tensor_forget(const struct ls_stored_tensor *tensor)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < tensor->count; i++) {
+        const struct ckpt_piece *piece = &tensor->pieces[i];
+        size_t bytes = ls_dtype_bytes(tensor->dtype);
+        if (!piece->data)
+            continue;
+        for (int dim = 0; dim < tensor->dims; dim++)
+            bytes *= (size_t)piece->shape[dim];
+        uintptr_t begin = (uintptr_t)piece->data, first = begin / page * page;
+        madvise((void *)first, begin + bytes - first, MADV_DONTNEED); /* a hint */
+    }
+}
+
+size_t ls_checkpoint_tensors(const struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,
+                             const struct ls_stored_tensor **list)
+{
+    const struct ckpt_opened *opened = (const struct ckpt_opened *)checkpoint;
+    *list = opened->tensors[part];
+    return opened->tensor_count[part];
+}
+
+static int by_name(const void *name, const void *tensor)
+{
+    return strcmp(name, ((const struct ls_stored_tensor *)tensor)->name);
+}
+
+int ls_checkpoint_require(const struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,
+                          const char *name, enum ls_dtype dtype, int dims, const int64_t *shape,
+                          const struct ls_stored_tensor **tensor, struct ls_error *error)
+{
+    const struct ls_stored_tensor *list, *found;
+    size_t count = ls_checkpoint_tensors(checkpoint, part, &list);
+    found = bsearch(name, list, count, sizeof *list, by_name);
+    int status =
+        ckpt_expect(name, found ? ls_dtype_name(found->dtype) : NULL, found ? found->dims : 0,
+                    found ? found->shape : NULL, dtype, dims, shape, error);
+    *tensor = status ? NULL : found;
+    return status;
+}
