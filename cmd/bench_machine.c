@@ -1,6 +1,6 @@
 /* lockstep bench machine: measures this machine, or the hosts of a job, for the planner. */
 #include "bench.h"
-#include "launch.h"
+#include "rank_start.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
@@ -73,7 +73,7 @@ static int check_run(struct bench *bench, struct ls_error *error)
     const char *words[CMD_WORDS_MAX + 1] = {cmd_args_value(bench->args, "--check")};
     char path[BENCH_PATH_BYTES] = "";
     memcpy(words + 1, bench->args->word, (size_t)bench->args->words * sizeof *words);
-    int status = launch_config(&config, defaults, words, bench->args->words + 1, error);
+    int status = ranks_config(&config, defaults, words, bench->args->words + 1, error);
     if (!status && !config.data.train[0])
         status = bench_tokens(&config, path, error);
     for (int i = 0; i < bench->thread_counts && !status; i++) {
@@ -176,7 +176,7 @@ static int measure_host(struct bench *bench, struct ls_error *error)
     const char *disk = cmd_args_value(args, "--disk");
     struct ls_error missing;
     int status =
-        args->words ? launch_plan_config(&config, args->word, args->words, &missing, error) : LS_OK;
+        args->words ? ranks_plan_config(&config, args->word, args->words, &missing, error) : LS_OK;
     if (!status) {
         tell(bench, "peaks, memory and copies%s", disk ? ", and the disk" : "");
         status = ls_measure_machine(&bench->measure, disk, error);

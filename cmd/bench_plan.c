@@ -1,8 +1,8 @@
 /* lockstep bench plan: a layout's step as it is forecast beside the step as it runs here, or as
  * ranks rehearse it that sleep for as long as their ops would take. */
 #include "bench.h"
-#include "launch.h"
 #include "lines.h"
+#include "rank_start.h"
 
 #include <lockstep/base/median.h>
 #include <lockstep/planner.h>
@@ -117,7 +117,7 @@ static int run_real(struct bench *bench, struct ls_error *error)
     char path[BENCH_PATH_BYTES] = "";
     int status = bench_tokens(&bench->config, path, error);
     if (!status)
-        status = launch_ranks(&bench->config, run_body, bench, error);
+        status = ranks_run(&bench->config, run_body, bench, error);
     unlink(path);
     return status;
 }
@@ -131,7 +131,7 @@ static int asked_read(const struct cmd_args *args, struct bench *bench, struct l
     double slower = 1;
     const char *cluster = cmd_args_value(args, "--cluster");
     bench->rehearse = cmd_args_given(args, "--rehearse");
-    int status = launch_config(&bench->config, defaults, args->word, args->words, error);
+    int status = ranks_config(&bench->config, defaults, args->word, args->words, error);
     if (!status && !cluster)
         status = ls_error_set(error, LS_ECONFIG,
                               "--cluster FILE is missing: lockstep bench machine --out writes one");
@@ -175,9 +175,9 @@ int cmd_bench_plan(const struct cmd_args *args, struct ls_error *error)
     if (!status)
         status = ls_forecast_make(&ask, &bench.forecast, error);
     if (!status)
-        status = bench.rehearse ? launch_ranks(&bench.config, rehearse_body, &bench, error)
+        status = bench.rehearse ? ranks_run(&bench.config, rehearse_body, &bench, error)
                                 : run_real(&bench, error);
-    launch_end(status, error);
+    ranks_end(status, error);
     if (!status && !bench.silent)
         report_print(&bench);
     ls_cluster_release(&bench.cluster);

@@ -1,6 +1,6 @@
 /* lockstep bench step: whole training steps on made-up tokens, one JSON object. */
 #include "bench.h"
-#include "launch.h"
+#include "rank_start.h"
 
 #include <lockstep/base/median.h>
 #include <lockstep/base/meter.h>
@@ -228,14 +228,14 @@ int cmd_bench_step(const struct cmd_args *args, struct ls_error *error)
     static struct bench bench;
     char path[BENCH_PATH_BYTES] = "";
     bench = (struct bench){.begin_s = ls_now_s(), .config = &config};
-    int status = launch_config(&config, defaults, args->word, args->words, error);
+    int status = ranks_config(&config, defaults, args->word, args->words, error);
     if (!status && !config.data.train[0])
         status = bench_tokens(&config, path, error);
     cmd_progress_begin();
     if (!status)
-        status = launch_ranks(&config, bench_body, &bench, error);
+        status = ranks_run(&config, bench_body, &bench, error);
     unlink(path);
-    launch_end(status, error);
+    ranks_end(status, error);
     if (!status && bench.count)
         report_print(&bench);
     free(bench.accounts);

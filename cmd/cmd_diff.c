@@ -1,6 +1,6 @@
 /* lockstep diff: the first step, and the first tensor, in which two runs of a recipe differ. */
 #include "cmd.h"
-#include "launch.h"
+#include "rank_start.h"
 
 #include <lockstep/base/words.h>
 #include <lockstep/compare.h>
@@ -86,7 +86,7 @@ static int run_again(const struct diff *d, const struct ls_run_record *run, cons
     const struct ls_run_difference *found = &d->difference;
     int64_t from = d->same_recipe ? found->checkpoint_step : 0;
     double bytes = 0;
-    int status = launch_memory(&run->config, &bytes, error);
+    int status = ranks_memory(&run->config, &bytes, error);
     if (status)
         return status;
     printf("%s again: steps %ld to %ld, %s, %s\n", name, (long)from + 1, (long)found->step,
@@ -194,7 +194,7 @@ int cmd_diff(const struct cmd_args *args, struct ls_error *error)
     d = (struct diff){0};
     cmd_progress_begin();
     int status = compare(&d, args, &differ, error);
-    launch_end(status, error);
+    ranks_end(status, error);
     ls_rerun_free(d.again_a);
     ls_rerun_free(d.again_b);
     ls_run_record_release(&d.a);

@@ -1,6 +1,6 @@
 /* lockstep layout: how a configuration is cut over ranks. Runs nothing. */
 #include "cmd.h"
-#include "launch.h"
+#include "rank_start.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
@@ -249,7 +249,7 @@ static int print_memory(const struct ls_config *config, const struct ls_layout *
                         struct ls_error *error)
 {
     printf("\nmemory of a rank\n  %4s", "pp");
-    launch_memory_head();
+    ranks_memory_head();
     for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
         struct ls_memory_plan plan;
         pp = skipped(layout, pp);
@@ -257,7 +257,7 @@ static int print_memory(const struct ls_config *config, const struct ls_layout *
         if (status)
             return status;
         printf("  %4ld", (long)pp);
-        launch_memory_row(&plan);
+        ranks_memory_row(&plan);
     }
     return LS_OK;
 }
@@ -317,7 +317,7 @@ int cmd_layout(const struct cmd_args *args, struct ls_error *error)
 {
     static struct ls_config config;
     static struct ls_layout layout;
-    int status = launch_config(&config, NULL, args->word, args->words, error);
+    int status = ranks_config(&config, NULL, args->word, args->words, error);
     if (!status)
         status = ls_config_layout(&config, 0, &layout, error);
     if (!status && cmd_args_given(args, "--check"))

@@ -1,8 +1,8 @@
 /* lockstep plan: the best layouts of a recipe on a cluster, and what they take. Runs nothing. */
 #include "cmd.h"
-#include "launch.h"
 #include "plan_lesson.h"
 #include "planned.h"
+#include "rank_start.h"
 
 #include <lockstep/base/words.h>
 
@@ -55,7 +55,7 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     asked->search = (struct ls_search_options){.config = &asked->config,
                                                .cluster = &asked->cluster,
                                                .pinned = planned_given(&asked->config)};
-    int status = launch_plan_config(&asked->config, args->word, args->words, &missing, error);
+    int status = ranks_plan_config(&asked->config, args->word, args->words, &missing, error);
     if (!status)
         status = cmd_args_word(args, "--goal", goals, &goal, error);
     if (!status)

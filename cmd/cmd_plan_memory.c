@@ -1,7 +1,7 @@
 /* lockstep plan memory: what each rank keeps in memory, and when. Runs nothing. */
 #include "cmd.h"
-#include "launch.h"
 #include "plan_shown.h"
+#include "rank_start.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
@@ -66,7 +66,7 @@ static void tables_print(const struct plan_shown *shown, bool one)
     printf("%s of %s, each: %s\n\nmemory of a rank, as it is allocated\n  %9s",
            ls_counted(shown->layout->ranks, "rank").text, ls_arch_name(shown->layout->model.arch),
            ls_layout_batches(shown->layout).text, one ? "rank" : "pp ranks");
-    launch_memory_head();
+    ranks_memory_head();
     for (int64_t i = 0; i < shown->count; i++) {
         const struct plan_ranks *kind = &shown->kinds[i];
         char name[48];
@@ -75,13 +75,13 @@ static void tables_print(const struct plan_shown *shown, bool one)
         else
             snprintf(name, sizeof name, "%ld-%ld", (long)kind->pp, (long)kind->pp_last);
         printf("  %9s", name);
-        launch_memory_row(&kind->plan);
+        ranks_memory_row(&kind->plan);
     }
     printf("\nthe most in use at once\n");
     for (int64_t i = 0; i < shown->count; i++) {
         const struct plan_ranks *kind = &shown->kinds[i];
         printf("  %9ld", (long)(one ? kind->rank : kind->pp));
-        launch_bytes_print(kind->peak.bytes, kind->peak.all);
+        ranks_bytes_print(kind->peak.bytes, kind->peak.all);
         printf("   %s\n", ls_memory_moment_text(&kind->peak).text);
     }
 }
@@ -143,7 +143,7 @@ static int show(struct plan_shown *shown, const struct cmd_args *args, struct ls
     tables_print(shown, rank >= 0);
     if (rank < 0) {
         printf("\n");
-        status = launch_fit_print("", shown->config, shown->layout, &(bool){0}, error);
+        status = ranks_fit_print("", shown->config, shown->layout, &(bool){0}, error);
     }
     if (!status && cmd_args_given(args, "--explain"))
         status = plan_explain(shown, most_of(shown), error);
@@ -156,7 +156,7 @@ int cmd_plan_memory(const struct cmd_args *args, struct ls_error *error)
     static struct ls_layout layout;
     struct ls_error missing;
     struct plan_shown shown = {.config = &config, .layout = &layout};
-    int status = launch_plan_config(&config, args->word, args->words, &missing, error);
+    int status = ranks_plan_config(&config, args->word, args->words, &missing, error);
     if (!status)
         status = ls_config_layout(&config, 0, &layout, error);
     if (!status)

@@ -1,8 +1,8 @@
 /* lockstep train: reads the configuration, starts the ranks, shows progress. */
 #include "cmd.h"
-#include "launch.h"
 #include "planned.h"
 #include "planned_run.h"
+#include "rank_start.h"
 
 #include <lockstep/base/words.h>
 #include <lockstep/config/inputs.h>
@@ -301,7 +301,7 @@ static int dry_run(const struct cmd_args *args, struct ls_error *error)
     struct ls_layout layout;
     struct ls_error missing = {0};
     bool starts;
-    int status = launch_plan_config(&config, args->word, args->words, &missing, error);
+    int status = ranks_plan_config(&config, args->word, args->words, &missing, error);
     if (!status)
         status = ls_plan(&config, &plan, error);
     if (!status)
@@ -314,7 +314,7 @@ static int dry_run(const struct cmd_args *args, struct ls_error *error)
     printf("# %s, each: %s, %d of them alive at once\n",
            ls_counted(ls_config_ranks(&config), "rank").text, plan.batches.text, plan.slots);
     memory_print(&plan);
-    status = launch_fit_print("# ", &config, &layout, &starts, error);
+    status = ranks_fit_print("# ", &config, &layout, &starts, error);
     return status || starts
                ? status
                : ls_error_set(error, LS_ELAYOUT,
@@ -334,7 +334,7 @@ int cmd_train(const struct cmd_args *args, struct ls_error *error)
         return ls_error_set(error, LS_ECONFIG,
                             "expected a configuration: lockstep train RUN.yaml, or keys such as "
                             "model.preset=gpt2-124m data.train=PREFIX");
-    int status = launch_config(&config, NULL, args->word, args->words, error);
+    int status = ranks_config(&config, NULL, args->word, args->words, error);
     if (!status)
         status = ls_config_require(&config, "data.train", error);
     if (!status)
@@ -348,9 +348,9 @@ int cmd_train(const struct cmd_args *args, struct ls_error *error)
     bool renews = cmd_terminal_renews(STDOUT_FILENO);
     job.progress.live = renews && (shown == LS_CONFIG_LIVE || shown == LS_CONFIG_AUTO);
     signals_catch();
-    status = launch_ranks(&config, rank_body, &job, error);
+    status = ranks_run(&config, rank_body, &job, error);
     line_end(&job.progress);
-    launch_end(status, error);
+    ranks_end(status, error);
     planned_run_close(&job.progress.planned);
     return status;
 }

@@ -1,6 +1,6 @@
 /* lockstep verify: layouts of a recipe, drawn at random, against one rank. */
 #include "cmd.h"
-#include "launch.h"
+#include "rank_start.h"
 
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
@@ -58,7 +58,7 @@ static int waits_prove(const struct ls_config *config, struct ls_error *error)
 static int layout_check(struct verify *v, const struct ls_config *config, struct ls_error *error)
 {
     double bytes;
-    int status = launch_memory(config, &bytes, error);
+    int status = ranks_memory(config, &bytes, error);
     if (status == LS_ENOMEM) {
         v->too_large++;
         return LS_OK;
@@ -144,7 +144,7 @@ static int reference_make(struct verify *v, struct ls_error *error)
     double bytes;
     struct ls_params params;
     struct ls_numerics numerics = ls_config_numerics(&v->config);
-    int status = launch_memory(&v->one, &bytes, error);
+    int status = ranks_memory(&v->one, &bytes, error);
     if (!status)
         status = ls_params_init(&params, &v->config.model, &numerics, NULL, error);
     if (status)
@@ -226,7 +226,7 @@ static int arithmetic_settle(struct ls_config *config, struct ls_error *error)
 
 static int prepare(struct verify *v, const struct cmd_args *args, struct ls_error *error)
 {
-    int status = launch_config(&v->config, NULL, args->word, args->words, error);
+    int status = ranks_config(&v->config, NULL, args->word, args->words, error);
     if (!status)
         status = ls_config_require(&v->config, "data.train", error);
     if (!status && v->config.numerics.mode == LS_CONFIG_FAST)
@@ -264,7 +264,7 @@ int cmd_verify(const struct cmd_args *args, struct ls_error *error)
         status = reference_make(&v, error);
     if (!status)
         status = layouts_check(&v, error);
-    launch_end(status, error);
+    ranks_end(status, error);
     int code = status ? status : summary(&v);
     free(v.reference);
     free(v.proof);

@@ -1,6 +1,6 @@
 /* A finished run, opened in a layout: what evaluation and generation have in common. */
 #include "finished.h"
-#include "launch.h"
+#include "rank_start.h"
 
 #include <string.h>
 
@@ -70,7 +70,7 @@ int finished_run(struct finished_job *job, struct ls_error *error)
         status = ls_finished_configure(job->args->word[0], job->use, job->keys, count, &job->config,
                                        error);
     if (!status)
-        status = launch_ranks(&job->config, rank_body, job, error);
-    launch_end(status, error);
+        status = ranks_run(&job->config, rank_body, job, error);
+    ranks_end(status, error);
     return status;
 }

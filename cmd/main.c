@@ -1,6 +1,6 @@
 /* lockstep: finds the sub-command and hands over. */
 #include "cmd.h"
-#include "launch.h"
+#include "rank_start.h"
 
 #include <lockstep/base/version.h>
 
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     /* Whoever read the output is gone (lockstep train ... | head): a run goes on without it, and
      * what was written in vain is an error at the end. */
     signal(SIGPIPE, SIG_IGN);
-    launch_arguments(argv);
+    ranks_arguments(argv);
     struct ls_error error;
     bool shown;
     if (cmd_progress_read(&shown, &error)) {

@@ -1,7 +1,7 @@
 /* `lockstep plan --layout`: what the configuration's own layout takes on a cluster. No search. */
 #include "cmd.h"
-#include "launch.h"
 #include "planned.h"
+#include "rank_start.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -124,7 +124,7 @@ int plan_layout(const struct cmd_args *args, struct ls_error *error)
     int status = config && layout ? goals_check(args, error)
                                   : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
     if (!status)
-        status = launch_plan_config(config, args->word, args->words, &missing, error);
+        status = ranks_plan_config(config, args->word, args->words, &missing, error);
     if (!status)
         status = cmd_args_amount(args, "--tokens", 1e18, &tokens, error);
     if (!status)

@@ -1,40 +1,39 @@
 /* Starting the ranks of a configuration: threads of this process, or the processes of an MPI job.
  */
-#ifndef CMD_LAUNCH_H
-#define CMD_LAUNCH_H
+#ifndef CMD_RANK_START_H
+#define CMD_RANK_START_H
 
 #include <lockstep/train.h>
 
-typedef int launch_body(struct ls_comm *world, void *user, struct ls_error *error);
+typedef int ranks_body(struct ls_comm *world, void *user, struct ls_error *error);
 
 /* Call it first, with what main got. */
-void launch_arguments(char **arguments);
+void ranks_arguments(char **arguments);
 /* Runs body on every rank; comm.transport auto takes MPI where a launcher started this process. */
-int launch_ranks(const struct ls_config *config, launch_body *body, void *user,
-                 struct ls_error *error);
+int ranks_run(const struct ls_config *config, ranks_body *body, void *user, struct ls_error *error);
 /* Reads a configuration from words: at most one file (a word without '='), the rest overrides;
  * `defaults` (may be NULL) are assignments that come before them. Resolves it. */
-int launch_config(struct ls_config *config, const char *const *defaults, const char *const *words,
-                  int count, struct ls_error *error);
+int ranks_config(struct ls_config *config, const char *const *defaults, const char *const *words,
+                 int count, struct ls_error *error);
 /* The same for a plan, which needs no data: where it, or its tokenizer, is not there, the
  * configuration without it. *missing is then what lacks; model.vocab has to be set. */
-int launch_plan_config(struct ls_config *config, const char *const *words, int count,
-                       struct ls_error *missing, struct ls_error *error);
+int ranks_plan_config(struct ls_config *config, const char *const *words, int count,
+                      struct ls_error *missing, struct ls_error *error);
 /* A table of ranks' memory: ends its head, and a row, behind what names the rank. */
-void launch_memory_head(void);
-void launch_memory_row(const struct ls_memory_plan *plan);
+void ranks_memory_head(void);
+void ranks_memory_row(const struct ls_memory_plan *plan);
 /* Each kind's bytes, then all. */
-void launch_bytes_print(const size_t bytes[LS_MEMORY_KINDS], size_t all);
+void ranks_bytes_print(const size_t bytes[LS_MEMORY_KINDS], size_t all);
 /* Prints "4 ranks on this machine alone would take 3.1 GiB of memory; it has 23.5 GiB, of
  * which 20.2 GiB is free: fits", what the processes take beside that, and, if it does not fit, the
  * changes with which it would. before: of each line. *starts: training would not be refused here.
  */
-int launch_fit_print(const char *before, const struct ls_config *config,
-                     const struct ls_layout *layout, bool *starts, struct ls_error *error);
+int ranks_fit_print(const char *before, const struct ls_config *config,
+                    const struct ls_layout *layout, bool *starts, struct ls_error *error);
 /* What a layout takes with all its ranks on this machine, in bytes; LS_ELAYOUT, and LS_ENOMEM where
  * that is more than is free now. */
-int launch_memory(const struct ls_config *config, double *bytes, struct ls_error *error);
+int ranks_memory(const struct ls_config *config, double *bytes, struct ls_error *error);
 /* Where a communication failed (LS_ECOMM), tells so and ends the process: ranks may still be at
  * work with what the caller holds, so nothing is unwound. */
-void launch_end(int status, const struct ls_error *error);
+void ranks_end(int status, const struct ls_error *error);
 #endif

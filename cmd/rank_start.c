@@ -1,5 +1,5 @@
 /* Starts the ranks of a configuration, and says what became of them. */
-#include "launch.h"
+#include "rank_start.h"
 #include "cmd.h"
 
 #include <lockstep/base/words.h>
@@ -19,7 +19,7 @@ static void operations_print(struct ls_comm *world)
 
 static char **program_arguments;
 
-void launch_arguments(char **arguments)
+void ranks_arguments(char **arguments)
 {
     program_arguments = arguments;
 }
@@ -46,7 +46,7 @@ static void waiting_threads_sleep(const struct ls_config *config)
     execv("/proc/self/exe", program_arguments);
 }
 
-static int mpi_run(const struct ls_config *config, launch_body *body, void *user,
+static int mpi_run(const struct ls_config *config, ranks_body *body, void *user,
                    struct ls_error *error)
 {
     struct ls_comm *world;
@@ -76,7 +76,7 @@ static int mpi_run(const struct ls_config *config, launch_body *body, void *user
 /* On the heap, and never freed after LS_ECOMM: a rank that was given up may still use it. */
 struct thread_run {
     const struct ls_config *config;
-    launch_body *body;
+    ranks_body *body;
     void *user;
     struct ls_error errors[]; /* [ranks] */
 };
@@ -95,15 +95,14 @@ static int thread_body(struct ls_comm *world, void *user, struct ls_error *error
 }
 
 /* Each rank's own words, as processes print them; what ls_world_run tells begins with one's. */
-static void ranks_print(const struct thread_run *run, int ranks, const struct ls_error *told)
+static void told_print(const struct thread_run *run, int ranks, const struct ls_error *told)
 {
     for (int i = 0; i < ranks; i++)
         if (run->errors[i].code && atoi(told->text + strcspn(told->text, "0123456789")) != i)
             fprintf(stderr, "lockstep: rank %d: %s\n", i, run->errors[i].text);
 }
 
-int launch_ranks(const struct ls_config *config, launch_body *body, void *user,
-                 struct ls_error *error)
+int ranks_run(const struct ls_config *config, ranks_body *body, void *user, struct ls_error *error)
 {
     bool mpi = config->comm.transport == LS_TRANSPORT_MPI ||
                (config->comm.transport == LS_CONFIG_AUTO && ls_mpi_launched());
@@ -122,14 +121,14 @@ int launch_ranks(const struct ls_config *config, launch_body *body, void *user,
     run->user = user;
     status = ls_world_run(ranks, thread_body, run, error);
     if (status == LS_ECOMM)
-        ranks_print(run, ranks, error);
+        told_print(run, ranks, error);
     else
         free(run);
     return status;
 }
 
-int launch_config(struct ls_config *config, const char *const *defaults, const char *const *words,
-                  int count, struct ls_error *error)
+int ranks_config(struct ls_config *config, const char *const *defaults, const char *const *words,
+                 int count, struct ls_error *error)
 {
     ls_config_defaults(config);
     int status = LS_OK, files = 0;
@@ -151,19 +150,19 @@ int launch_config(struct ls_config *config, const char *const *defaults, const c
     return status ? status : ls_train_resolve(config, error);
 }
 
-int launch_plan_config(struct ls_config *config, const char *const *words, int count,
-                       struct ls_error *missing, struct ls_error *error)
+int ranks_plan_config(struct ls_config *config, const char *const *words, int count,
+                      struct ls_error *missing, struct ls_error *error)
 {
     const char *more[CMD_WORDS_MAX];
     *missing = (struct ls_error){0};
-    int status = launch_config(config, NULL, words, count, error);
+    int status = ranks_config(config, NULL, words, count, error);
     if (status != LS_EIO || count > CMD_WORDS_MAX - 2)
         return status;
     memcpy(more, words, (size_t)count * sizeof *more);
     more[count] = "data.train=";
     more[count + 1] = "data.tokenizer=";
     *missing = *error;
-    return launch_config(config, NULL, more, count + 2, error);
+    return ranks_config(config, NULL, more, count + 2, error);
 }
 
 /* What could be changed so that the ranks fit. */
@@ -189,32 +188,32 @@ static int changes_print(const char *before, const struct ls_config *config,
     return LS_OK;
 }
 
-void launch_memory_head(void)
+void ranks_memory_head(void)
 {
     for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
         printf(" %13s", ls_memory_name((enum ls_memory_kind)kind));
     printf(" %13s   live micro-batches\n", "in all");
 }
 
-void launch_bytes_print(const size_t bytes[LS_MEMORY_KINDS], size_t all)
+void ranks_bytes_print(const size_t bytes[LS_MEMORY_KINDS], size_t all)
 {
     for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
         printf(" %13s", cmd_size((int64_t)bytes[kind]).text);
     printf(" %13s", cmd_size((int64_t)all).text);
 }
 
-void launch_memory_row(const struct ls_memory_plan *plan)
+void ranks_memory_row(const struct ls_memory_plan *plan)
 {
     const struct ls_tiers_text tiers = ls_memory_tiers_text(plan);
-    launch_bytes_print(plan->bytes, plan->total);
+    ranks_bytes_print(plan->bytes, plan->total);
     printf("   %d", plan->live);
     if (*tiers.text)
         printf("  (and %s)", tiers.text);
     putchar('\n');
 }
 
-int launch_fit_print(const char *before, const struct ls_config *config,
-                     const struct ls_layout *layout, bool *starts, struct ls_error *error)
+int ranks_fit_print(const char *before, const struct ls_config *config,
+                    const struct ls_layout *layout, bool *starts, struct ls_error *error)
 {
     static const char *const verdicts[] = {
         [LS_FITS] = "fits",
@@ -243,7 +242,7 @@ int launch_fit_print(const char *before, const struct ls_config *config,
     return changes_print(before, config, layout, &fit, error);
 }
 
-int launch_memory(const struct ls_config *config, double *bytes, struct ls_error *error)
+int ranks_memory(const struct ls_config *config, double *bytes, struct ls_error *error)
 {
     struct ls_memory_fit fit;
     struct ls_layout *layout = malloc(sizeof *layout);
@@ -264,7 +263,7 @@ int launch_memory(const struct ls_config *config, double *bytes, struct ls_error
                         ls_bytes((double)fit.machine.free).text);
 }
 
-void launch_end(int status, const struct ls_error *error)
+void ranks_end(int status, const struct ls_error *error)
 {
     if (status != LS_ECOMM)
         return;
