@@ -193,8 +193,8 @@ $(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write)
 $(BUILD)/test/device/test_tier: private LDFLAGS_BASE += $(call wrap,tier_may_begin)
 $(BUILD)/test/device/test_tier_faults: private LDFLAGS_BASE += $(call wrap,tier_settle)
 # These run the program.
-$(filter $(BUILD)/test/cmd/% $(BUILD)/test/hosts/%,$(TESTS)): | $(BUILD)/lockstep
-$(filter $(BUILD)/test/hosts/%,$(TESTS)): $(BUILD)/test/cmd/run_program.o
+$(filter $(BUILD)/test/cmd/% $(BUILD)/test/hosts/% $(BUILD)/test/launch/%,$(TESTS)): | $(BUILD)/lockstep
+$(filter $(BUILD)/test/hosts/% $(BUILD)/test/launch/%,$(TESTS)): $(BUILD)/test/cmd/run_program.o
 $(BUILD)/test/hosts/test_hosts: | $(BUILD)/test/cmd/test_disk
 $(filter $(BUILD)/test/install/%,$(TESTS)): | all
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a

@@ -164,12 +164,14 @@ extern const struct ls_log cmd_warnings;
     COMMAND(generate, "generate", CMD_WORDS_MAX)                                                   \
     COMMAND(help, "help", 2)                                                                       \
     COMMAND(import, "import", CMD_WORDS_MAX)                                                       \
+    COMMAND(launch, "launch", CMD_WORDS_MAX)                                                       \
     COMMAND(layout, "layout", CMD_WORDS_MAX)                                                       \
     COMMAND(plan, "plan", CMD_WORDS_MAX)                                                           \
     COMMAND(plan_memory, "plan memory", CMD_WORDS_MAX)                                             \
     COMMAND(plot, "plot", LS_PLOT_RUNS_MAX)                                                        \
     COMMAND(profile, "profile", 1)                                                                 \
     COMMAND(report, "report", LS_REPORT_RUNS_MAX)                                                  \
+    COMMAND(status, "status", 1)                                                                   \
     COMMAND(train, "train", CMD_WORDS_MAX)                                                         \
     COMMAND(verify, "verify", CMD_WORDS_MAX)
 #define CMD_DECLARE(function, name, words_max)                                                     \

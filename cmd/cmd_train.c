@@ -217,13 +217,10 @@ struct job {
  * parallel: mpirun -n 2 lockstep train run.yaml. */
 static int processes_spread(struct ls_config *config, struct ls_comm *world, struct ls_error *error)
 {
-    static const char *const axes[] = {"parallel.pp",       "parallel.dp", "parallel.dp_replicate",
-                                       "parallel.dp_shard", "parallel.cp", "parallel.tp"};
     int ranks = ls_comm_size(world);
     char word[48];
-    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
-        if (ls_config_is_given(config, axes[i]))
-            return LS_OK;
+    if (ls_config_axis_given(config))
+        return LS_OK;
     snprintf(word, sizeof word, "parallel.dp=%d", ranks);
     if (ranks > 1 && ls_comm_rank(world) == 0)
         printf("%d processes were started and no layout is given: %s\n", ranks, word);

@@ -14,6 +14,10 @@ OPTIONS(train_options) = {
     {"--dry-run", NULL, "check configuration, layout and data, show the memory plan, and stop"},
     {"--help-config", NULL, "list every configuration key with its default, and exit"},
     END};
+OPTIONS(launch_options) = {
+    {"--ranks", "N", "start N ranks on this machine (default: as many as the layout has)"},
+    {"--hosts", "FILE", "start the ranks on the hosts of this file, lines such as `node1 slots=8`"},
+    END};
 #define STEP                                                                                       \
     {                                                                                              \
         "--step", "STEP", "take the checkpoint of this step, `best` or `latest` (the default)"     \
@@ -244,6 +248,24 @@ static const struct cmd_page pages[] = {
      "lockstep train configs/demo.yaml\n"
      "lockstep train configs/demo.yaml parallel.dp=4 train.steps=500 train.resume=auto\n"
      "mpirun -n 4 lockstep train configs/demo.yaml parallel.dp=4\n"},
+    {"launch", "[CONFIG.yaml] [key=value]...", "train over MPI, and go on when ranks or hosts fail",
+     "Starts `lockstep train` with these words under mpirun, or under srun inside a Slurm "
+     "allocation, and watches it. If a rank dies or freezes, or a host does not answer, it starts "
+     "the job again from the newest checkpoint: in the same layout if there are ranks for it, "
+     "otherwise in the best one for those that are left. When a host comes back, it returns to the "
+     "larger layout. The bits are those of a run that lost nothing.\n\nA full disk, a loss that is "
+     "not finite, and a wrong configuration end the job at once. A failure that repeats without "
+     "progress ends it after launch.retries. SIGINT, SIGTERM and SIGUSR1 are handed on: the job "
+     "saves and ends; a second signal ends it at once. What happened is in RUN/events.jsonl; "
+     "`lockstep status` sums it up. doc/launch.md explains each kind of failure.",
+     launch_options,
+     "lockstep launch --ranks 4 configs/demo.yaml parallel.dp=4 train.save_every=50\n"
+     "lockstep launch --hosts hosts.txt run.yaml\n"},
+    {"status", "RUN", "show where a run stands",
+     "Reads the records of a run's folder, and prints whether it runs, its last step and loss, its "
+     "newest checkpoint, its layout, and the failures that `lockstep launch` has seen. It may be "
+     "used while the run goes on.",
+     none, "lockstep status runs/demo\n"},
     {"layout", "[CONFIG.yaml] [key=value]...", "show how a configuration is cut over ranks",
      "Trains nothing. Prints the ranks and their coordinates, the groups, what a rank holds of "
      "each tensor, the stages and their share of the work, the pipeline's schedule with its idle "

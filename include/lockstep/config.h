@@ -181,6 +181,12 @@ struct ls_config_log {
     enum ls_log_level level;
 };
 
+struct ls_config_launch {
+    int64_t retries;
+    double pause_s;
+    char on_event[LS_CONFIG_TEXT_BYTES]; /* a command, "" for none */
+};
+
 /* Where a key's value was given: line > 0 a file, LS_CONFIG_FROM_OVERRIDE an override,
  * LS_CONFIG_FROM_MODEL what model.from names, 0 nowhere (it is the default, a preset's, or was
  * filled in). */
@@ -204,6 +210,7 @@ struct ls_config {
     struct ls_config_eval eval;
     struct ls_config_sample sample;
     struct ls_config_log log;
+    struct ls_config_launch launch;
 
     char path[LS_CONFIG_TEXT_BYTES];                    /* the file last loaded, "" for none */
     struct ls_config_origin origin[LS_CONFIG_KEYS_MAX]; /* by index of the table */
@@ -323,6 +330,8 @@ int ls_config_blame(const struct ls_config *config, const char *name, struct ls_
 struct ls_numerics ls_config_numerics(const struct ls_config *config);
 /* Ranks that the keys ask for: pp x dp x cp x tp. */
 int64_t ls_config_ranks(const struct ls_config *config);
+/* Whether a key that says how many ranks lie along an axis is given (ls_config_is_given). */
+bool ls_config_axis_given(const struct ls_config *config);
 /* ls_layout_resolve of lockstep/plan.h for this configuration. world: the ranks that were started,
  * 0 for as many as the keys ask for. LS_ELAYOUT, and LS_ECONFIG for keys that need each other, say
  * where the key was given, and end with the nearest layout that works: "near" is few keys changed,

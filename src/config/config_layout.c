@@ -150,6 +150,16 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
     return status;
 }
 
+bool ls_config_axis_given(const struct ls_config *config)
+{
+    static const char *const axes[] = {"parallel.pp",       "parallel.dp", "parallel.dp_replicate",
+                                       "parallel.dp_shard", "parallel.cp", "parallel.tp"};
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        if (ls_config_is_given(config, axes[i]))
+            return true;
+    return false;
+}
+
 void ls_config_layout_reset(struct ls_config *config)
 {
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {

@@ -457,6 +457,15 @@ static const struct ls_config_key table[] = {
          "live: one line, updated in place, on a terminal; plain: a line every five seconds; "
          "off: only hash and paths; auto = live on a terminal, otherwise plain"),
     WORD("log.level", RUN, "info", levels, log.level, "the least urgent kind of messages shown"),
+
+    COUNT("launch.retries", RUN, "3", 0, launch.retries,
+          "how often `lockstep launch` starts a job again that fails without getting further"),
+    REAL("launch.pause_s", RUN, "5", 0, 600, launch.pause_s,
+         "seconds until `lockstep launch` tries a host again that did not answer; the pause "
+         "doubles each time, up to ten minutes"),
+    TEXT("launch.on_event", RUN, "", launch.on_event,
+         "a shell command that `lockstep launch` runs for each line of events.jsonl, with the "
+         "line on its standard input; it gets 10 seconds"),
     {.name = NULL},
 };
 

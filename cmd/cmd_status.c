@@ -1,0 +1,72 @@
+/* lockstep status RUN: where a run stands. */
+#include "cmd.h"
+
+#include <lockstep/base/words.h>
+#include <lockstep/launch.h>
+
+#include <math.h>
+#include <time.h>
+
+/* "12 s", "3.4 min", "5.6 h", "2.1 days" */
+static void seconds_print(double s)
+{
+    const double minute = 60, hour = 3600, day = 86400;
+    if (s < 2 * minute)
+        printf("%.3g s", s);
+    else if (s < 2 * hour)
+        printf("%.3g min", s / minute);
+    else if (s < 2 * day)
+        printf("%.3g h", s / hour);
+    else
+        printf("%.3g days", s / day);
+}
+
+static void age_print(double then, double now)
+{
+    printf(", ");
+    seconds_print(ls_shown(fmax(now - then, 0)));
+    printf(" ago");
+}
+
+static void failures_print(const struct ls_run_status *s)
+{
+    printf("failures    ");
+    for (int i = 0; i < s->kinds; i++)
+        printf("%s%ld %s", i ? ", " : "", (long)s->failures[i].count, s->failures[i].kind);
+    if (!s->kinds)
+        printf("none that a launcher saw");
+    if (s->lost_s > 0) {
+        printf("; time lost ");
+        seconds_print(s->lost_s);
+        printf(", %s computed again", ls_counted(s->again, "step").text);
+    }
+    putchar('\n');
+}
+
+int cmd_status(const struct cmd_args *args, struct ls_error *error)
+{
+    static struct ls_run_status s;
+    double now = (double)time(NULL);
+    if (!args->words)
+        return ls_error_set(error, LS_ECONFIG, "expected a run's folder: lockstep status RUN");
+    int status = ls_run_status_read(args->word[0], &s, error);
+    if (status)
+        return status;
+    cmd_print("state       %s%s%s%s%s\n", ls_run_state_name(s.state), s.who[0] ? ": " : "", s.who,
+              s.text[0] ? ": " : "", s.text);
+    printf("step        %ld of %ld", (long)s.step, (long)s.steps);
+    if (!isnan(s.loss))
+        printf(", loss %.4f", s.loss);
+    if (!isnan(s.step_time))
+        age_print(s.step_time, now);
+    printf("\ncheckpoint  ");
+    if (s.saved < 0)
+        printf("none");
+    else
+        printf("of step %ld", (long)s.saved);
+    if (s.saved >= 0)
+        age_print(s.saved_time, now);
+    cmd_print("\nlayout      %s: %s\n", ls_counted(s.ranks, "rank").text, s.layout);
+    failures_print(&s);
+    return LS_OK;
+}

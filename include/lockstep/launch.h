@@ -1,0 +1,85 @@
+/* lockstep/launch.h - a job that loses ranks or hosts and goes on.
+ *
+ *   ls_launch            starts `lockstep train` under MPI, watches it, and starts it again
+ *   ls_run_status_read   where a run stands, by its records: of any run, with or without a launcher
+ *
+ * The launcher is a process outside of MPI. It starts the ranks by mpirun, or by srun inside a
+ * Slurm allocation, and reads what the run records. When the job ends with anything but success or
+ * a request to stop, it finds out what happened and which hosts are left, chooses a layout for
+ * them, and goes on from the newest checkpoint. Every layout gives the same bits, so the end is
+ * that of a run that lost nothing. doc/launch.md has each kind of failure. Everything here is
+ * Local.
+ *
+ * RUN/events.jsonl is its record: one JSON object a line with "time" (seconds since 1970), "event"
+ * and "step" (the newest that is recorded). Events: start, failed, host_lost, host_back, layout,
+ * going_on, stopped, done, gave_up.
+ */
+#ifndef LOCKSTEP_LAUNCH_H
+#define LOCKSTEP_LAUNCH_H
+
+#include <lockstep/base.h>
+#include <lockstep/config.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_launch {
+    const char *program;      /* `lockstep` itself, absolute */
+    const char *const *words; /* [count]: what `train` gets, a file and keys */
+    int count;
+    const struct ls_config *config; /* of these words, resolved */
+    const char *hosts;              /* a hostfile; NULL: this machine, or the Slurm allocation */
+    int64_t ranks;                  /* on this machine; 0: as many as the layout has */
+    const struct ls_log *log;
+    /* Signals that asked for the end so far. 1 is handed on: the job saves and ends. 2 ends it at
+     * once. */
+    const volatile int *asked;
+};
+/* Runs the job to its end; *code is the exit code to end with, that of the last `lockstep train`.
+ * Errors are those of a job that never began: LS_ECONFIG (hostfile, ranks), LS_ELAYOUT, LS_ENOTSUP
+ * (no mpirun), LS_EBUSY (another launcher has this run), LS_EIO, LS_ENOMEM. This process must have
+ * no other children, and gets those that its children leave behind. */
+int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error);
+
+/* ---- where a run stands ---------------------------------------------------------------------- */
+
+enum ls_run_state {
+    LS_RUN_RUNNING,
+    LS_RUN_WAITING, /* its launcher is between two starts, or waits for hosts */
+    LS_RUN_DONE,
+    LS_RUN_STOPPED,
+    LS_RUN_FAILED,
+    LS_RUN_KILLED, /* it ended without a word */
+};
+/* "running", ... */
+const char *ls_run_state_name(enum ls_run_state state);
+
+enum { LS_FAILURE_KINDS_MAX = 16 };
+struct ls_run_status {
+    enum ls_run_state state;
+    char who[256];   /* of a run under way: "process 4711 on node7, since ..." */
+    char text[1024]; /* why it ended, where that is recorded */
+    int64_t step, steps;
+    double loss, step_time; /* of the last step; when it was recorded; NaN: there is none */
+    int64_t saved;          /* step of the newest checkpoint, -1: none */
+    double saved_time;      /* when it was written */
+    char layout[LS_CONFIG_TEXT_BYTES];
+    int64_t ranks;
+    struct {
+        char kind[32];
+        int64_t count;
+    } failures[LS_FAILURE_KINDS_MAX]; /* that a launcher saw, by kind */
+    int kinds;
+    int64_t again; /* steps that were computed again */
+    double lost_s; /* from each failure to the first new step after it */
+};
+/* Reads the records of the run's folder. LS_EIO where there is no run, LS_EDATA for damaged
+ * records.
+ */
+int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

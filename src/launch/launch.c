@@ -1,0 +1,390 @@
+/* The launcher: starts the job, judges its end, and goes on. */
+#include "launch/launch_private.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/base/words.h>
+#include <lockstep/ckpt.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TRY_S_MAX = 30, WAIT_MS = 50 };
+
+struct launcher {
+    const struct ls_launch *launch;
+    struct ls_config *config; /* with the layout that `train` takes if none is given */
+    struct launch_hosts hosts;
+    struct launch_events events;
+    struct launch_watch watch;
+    struct launch_job job;
+    struct ls_lock lock;
+    bool *changed;                   /* [hosts.count] */
+    int64_t wanted;                  /* ranks of the given layout */
+    bool planned;                    /* even these are laid out by the planner: parallel.auto */
+    int64_t ranks;                   /* of this start */
+    char keys[LS_CONFIG_TEXT_BYTES]; /* and its layout; "": the given one */
+    int64_t starts;
+    int64_t reached, saved; /* the furthest step, and checkpoint, of all starts so far */
+    int64_t failures;       /* in a row, without getting further */
+    bool resized;           /* this start was asked to end, for a larger layout */
+    double fault_s;         /* when the last failure was seen; 0: there is none to get over */
+    int64_t fault_step;     /* what was recorded then */
+    int64_t peak_ranks;     /* with so many the rate was measured */
+    double peak_flops;
+};
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static struct ls_jsonl *event(struct launcher *l, const char *name)
+{
+    return launch_events_begin(&l->events, name, ls_max(l->reached, 0));
+}
+
+static void event_hosts(struct launcher *l)
+{
+    for (int i = 0; i < l->hosts.count; i++) {
+        const struct launch_host *host = &l->hosts.list[i];
+        if (!l->changed[i])
+            continue;
+        struct ls_jsonl *m = event(l, host->up ? "host_back" : "host_lost");
+        ls_jsonl_string(m, "host", host->name);
+        ls_jsonl_int(m, "slots", host->slots);
+        launch_events_end(&l->events);
+        ls_log(l->launch->log, LS_LOG_WARNING, "host %s %s", host->name,
+               host->up ? "answers again" : "does not answer");
+        l->changed[i] = false;
+    }
+}
+
+static void event_layout(struct launcher *l, const char *name)
+{
+    char hosts[LAUNCH_HOSTS_TEXT], text[LS_CONFIG_TEXT_BYTES];
+    launch_hosts_text(&l->hosts, l->ranks, hosts, sizeof hosts);
+    ls_config_layout_text(l->config, NULL, text, sizeof text);
+    struct ls_jsonl *m = event(l, name);
+    ls_jsonl_int(m, "ranks", l->ranks);
+    ls_jsonl_string(m, "hosts", hosts);
+    ls_jsonl_string(m, "layout", l->keys[0] ? l->keys : text);
+    launch_events_end(&l->events);
+}
+
+/* The first step is there that was not there before the failure. */
+static void event_going_on(struct launcher *l)
+{
+    double took_s = ls_now_s() - l->fault_s;
+    struct ls_jsonl *m = event(l, "going_on");
+    ls_jsonl_int(m, "from", l->watch.from);
+    ls_jsonl_int(m, "again", ls_max(l->fault_step - l->watch.from, 0));
+    ls_jsonl_double(m, "seconds", took_s);
+    launch_events_end(&l->events);
+    ls_log(l->launch->log, LS_LOG_INFO,
+           "going on: step %ld, %.2f s after the failure; %s computed again", (long)l->watch.step,
+           took_s, ls_counted(ls_max(l->fault_step - l->watch.from, 0), "step").text);
+    l->fault_s = 0;
+}
+
+/* ---- one start of the job -------------------------------------------------------------------- */
+
+/* A run that has a checkpoint goes on from it; a first start does as it is told. */
+static const char *resume_of(const struct launcher *l)
+{
+    int count = 0;
+    const char *given = l->config->train.resume;
+    bool other = strcmp(given, "never") != 0 && strcmp(given, "auto") != 0;
+    if (other && !ls_checkpoint_count(l->config->train.out, &count, NULL) && count == 0)
+        return given;
+    return "auto";
+}
+
+/* Waits until there are hosts for at least one rank: *asked, it was asked to end meanwhile. */
+static void hosts_await(struct launcher *l, bool *asked)
+{
+    while (launch_hosts_slots(&l->hosts, false) == 0 && !*l->launch->asked) {
+        nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
+        if (launch_hosts_try(&l->hosts, true, l->changed))
+            event_hosts(l);
+    }
+    *asked = *l->launch->asked > 0;
+}
+
+/* The given layout if there are ranks for it, else the planner's best on what there is. */
+static int layout_choose(struct launcher *l, struct ls_error *error)
+{
+    char before[LS_CONFIG_TEXT_BYTES];
+    int64_t slots = launch_hosts_slots(&l->hosts, false), ranks = l->ranks;
+    int status = LS_OK;
+    memcpy(before, l->keys, sizeof before);
+    if (slots >= l->wanted && !l->planned) {
+        l->ranks = l->wanted;
+        l->keys[0] = '\0';
+    } else {
+        status = launch_layout_choose(l->launch->config, &l->hosts, ls_min(slots, l->wanted),
+                                      l->watch.peak_flops / (double)ls_max(l->watch.ranks, 1),
+                                      l->keys, &l->ranks, error);
+    }
+    if (!status && l->planned)
+        snprintf(l->keys + strlen(l->keys), sizeof l->keys - strlen(l->keys),
+                 "%sparallel.auto=false", l->keys[0] ? " " : "");
+    if (status || (l->starts > 0 && ranks == l->ranks && !strcmp(before, l->keys)))
+        return status;
+    if (l->starts > 0 || l->keys[0]) {
+        event_layout(l, "layout");
+        ls_log(l->launch->log, LS_LOG_INFO, "%s: %s", ls_counted(l->ranks, "rank").text,
+               l->keys[0] ? l->keys : "the given layout");
+    }
+    return LS_OK;
+}
+
+static int start(struct launcher *l, struct ls_error *error)
+{
+    struct launch_start how = {.launch = l->launch,
+                               .hosts = &l->hosts,
+                               .ranks = l->ranks,
+                               .keys = l->keys,
+                               .resume = resume_of(l),
+                               .peak_flops = l->peak_ranks == l->ranks ? l->peak_flops : 0};
+    launch_watch_begin(&l->watch);
+    l->reached = ls_max(l->reached, l->watch.step);
+    l->resized = false;
+    event_layout(l, "start");
+    l->starts++;
+    return launch_job_start(&l->job, &how, error);
+}
+
+/* Whether hosts came back that make a larger layout possible. */
+static bool may_grow(struct launcher *l)
+{
+    if (launch_hosts_slots(&l->hosts, false) == launch_hosts_slots(&l->hosts, true) ||
+        !launch_hosts_try(&l->hosts, true, l->changed))
+        return false;
+    event_hosts(l);
+    return l->ranks < l->wanted;
+}
+
+/* Until the job has ended. */
+static void watch(struct launcher *l)
+{
+    bool asks = false, told = false;
+    while (launch_job_look(&l->job)) {
+        launch_watch_look(&l->watch);
+        if (l->watch.stepped && l->fault_s > 0 && l->watch.step > l->fault_step) {
+            l->reached = l->watch.step;
+            event_going_on(l);
+        }
+        if (*l->launch->asked > 1)
+            launch_job_kill(&l->job);
+        if (!asks && !l->resized && l->watch.stepped && may_grow(l))
+            l->resized = true;
+        asks = *l->launch->asked > 0 || l->resized;
+        if (asks && !told)
+            told = launch_job_ask(&l->job, l->config->train.out, &l->hosts);
+    }
+    launch_watch_look(&l->watch);
+    l->reached = ls_max(l->reached, l->watch.step);
+    if (l->watch.peak_flops > 0) {
+        l->peak_flops = l->watch.peak_flops;
+        l->peak_ranks = l->watch.ranks;
+    }
+}
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+static void newest_visit(void *user, const char *directory, const struct ls_checkpoint_state *state)
+{
+    int64_t *newest = user;
+    (void)directory;
+    *newest = ls_max(*newest, state->step);
+}
+
+static int64_t newest_saved(const struct launcher *l)
+{
+    int64_t newest = -1;
+    ls_checkpoint_list(l->config->train.out, newest_visit, &newest, NULL);
+    return newest;
+}
+
+/* The job failed: *over, and so does the launcher. before: the furthest step when it was started.
+ */
+static void failed(struct launcher *l, enum launch_cause cause, const char *text, int64_t before,
+                   bool *over)
+{
+    int64_t saved = newest_saved(l);
+    bool further = l->reached > before || saved > l->saved;
+    l->saved = ls_max(l->saved, saved);
+    l->failures = further ? 1 : l->failures + 1;
+    *over = cause >= LAUNCH_DISK || l->failures > l->config->launch.retries;
+    l->fault_s = l->fault_s > 0 ? l->fault_s : ls_now_s();
+    l->fault_step = ls_max(l->fault_step, l->reached);
+    struct ls_jsonl *m = event(l, "failed");
+    ls_jsonl_string(m, "kind", launch_cause_name(cause));
+    ls_jsonl_string(m, "text", text);
+    ls_jsonl_int(m, "code", l->job.code);
+    ls_jsonl_int(m, "failures", l->failures);
+    ls_jsonl_int(m, "saved", saved);
+    launch_events_end(&l->events);
+    ls_log(l->launch->log, LS_LOG_WARNING, "%s, after step %ld: %s", launch_cause_name(cause),
+           (long)l->reached, text);
+    if (!*over)
+        return;
+    m = event(l, "gave_up");
+    ls_jsonl_string(m, "kind", launch_cause_name(cause));
+    ls_jsonl_string(m, "text", text);
+    launch_events_end(&l->events);
+    if (cause < LAUNCH_DISK)
+        ls_log(l->launch->log, LS_LOG_ERROR,
+               "the job failed %ld times in a row without getting further than step %ld "
+               "(launch.retries = %ld): mend the cause, then start again; it goes on from %s",
+               (long)l->failures, (long)l->reached, (long)l->config->launch.retries,
+               saved < 0 ? "the beginning" : "the newest checkpoint");
+}
+
+/* What the end of a start means. *over: the launcher's too, with *code. */
+static void judge(struct launcher *l, int64_t before, bool *over, int *code)
+{
+    char text[1024];
+    enum launch_cause cause =
+        launch_cause_of(&l->job, &l->watch, l->starts == 1, text, sizeof text);
+    *code = l->job.code;
+    *over = true;
+    if (cause == LAUNCH_STOPPED && l->resized && !*l->launch->asked) {
+        l->fault_s = ls_now_s();
+        l->fault_step = l->reached;
+        *over = false;
+    } else if (cause == LAUNCH_DONE || cause == LAUNCH_STOPPED) {
+        event(l, launch_cause_name(cause));
+        launch_events_end(&l->events);
+    } else if (*l->launch->asked > 1) {
+        *code = 128 + SIGTERM;
+    } else {
+        if (cause < LAUNCH_DISK && launch_hosts_try(&l->hosts, false, l->changed))
+            cause = LAUNCH_HOST;
+        failed(l, cause, text, before, over);
+        event_hosts(l);
+    }
+    if (*over || !*l->launch->asked)
+        return;
+    *over = true; /* there is nothing more to save than what is saved */
+}
+
+static int run(struct launcher *l, int *code, struct ls_error *error)
+{
+    bool over = false;
+    int status = LS_OK;
+    while (!over && !status) {
+        hosts_await(l, &over);
+        if (over) {
+            *code = ls_exit_code(LS_ESTOPPED);
+            break;
+        }
+        status = layout_choose(l, error);
+        if (!status)
+            status = start(l, error);
+        if (status)
+            break;
+        int64_t before = l->reached;
+        watch(l);
+        judge(l, before, &over, code);
+    }
+    return status;
+}
+
+/* ---- the beginning --------------------------------------------------------------------------- */
+
+/* Which hosts there are. */
+static int hosts_open(struct launcher *l, struct ls_error *error)
+{
+    const struct ls_launch *launch = l->launch;
+    int64_t ranks = launch->ranks ? launch->ranks : ls_config_ranks(l->config);
+    double limit_s = l->config->comm.timeout_s;
+    int status;
+    if (launch->hosts)
+        status = launch_hosts_read(&l->hosts, launch->hosts, error);
+    else if (!launch->ranks && getenv("SLURM_JOB_NODELIST"))
+        status = launch_hosts_slurm(&l->hosts, error);
+    else
+        status = launch_hosts_here(&l->hosts, (int)ranks, error);
+    l->hosts.limit_s = limit_s > 0 && limit_s < TRY_S_MAX ? limit_s : TRY_S_MAX;
+    l->hosts.pause_s = l->config->launch.pause_s;
+    l->changed = calloc((size_t)ls_max(l->hosts.count, 1), sizeof *l->changed);
+    return status || l->changed ? status : ls_error_set(error, LS_ENOMEM, "no memory for hosts");
+}
+
+/* How many ranks are wanted of them, and whether the recipe admits that. */
+static int wanted_find(struct launcher *l, struct ls_error *error)
+{
+    char word[48];
+    int64_t slots = launch_hosts_slots(&l->hosts, true);
+    struct ls_layout *layout = malloc(sizeof *layout);
+    int status = layout ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    l->planned = l->config->train.auto_layout;
+    snprintf(word, sizeof word, "parallel.dp=%ld", (long)slots);
+    if (!status && !l->planned && !ls_config_axis_given(l->config))
+        status = ls_config_set(l->config, word, error); /* as `train` does under mpirun */
+    l->wanted = l->planned ? slots : ls_config_ranks(l->config);
+    if (!status && l->launch->ranks && l->launch->ranks != l->wanted)
+        status = ls_error_set(error, LS_ELAYOUT,
+                              "--ranks %ld, but the layout has %s: leave out --ranks, or change "
+                              "the keys of `parallel`",
+                              (long)l->launch->ranks, ls_counted(l->wanted, "rank").text);
+    if (!status && !l->planned)
+        status = ls_config_layout(l->config, 0, layout, error);
+    free(layout);
+    return status;
+}
+
+/* Nobody else launches this run, and its records are open. */
+static int folder_open(struct launcher *l, struct ls_error *error)
+{
+    char folder[LS_CONFIG_TEXT_BYTES + 16];
+    struct ls_error held = {0};
+    snprintf(folder, sizeof folder, "%s/launch", l->config->train.out);
+    int status = ls_lock_take(&l->lock, folder, NULL, &held);
+    if (status)
+        return ls_config_reject(l->config, status, "train.out", error, "%s", held.text);
+    status = launch_events_open(&l->events, l->launch, error);
+    launch_watch_open(&l->watch, l->config->train.out);
+    l->saved = newest_saved(l);
+    return status;
+}
+
+int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
+{
+    struct launcher *l = calloc(1, sizeof *l);
+    struct ls_config *config = malloc(sizeof *config);
+    int status = LS_OK;
+    if (!l || !config) {
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a launcher");
+        goto out;
+    }
+    *config = *launch->config;
+    l->launch = launch;
+    l->config = config;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    status = hosts_open(l, error);
+    if (!status)
+        status = wanted_find(l, error);
+    if (!status)
+        status = launch_job_check(&l->hosts, error);
+    if (!status)
+        status = folder_open(l, error);
+    if (!status && launch_hosts_try(&l->hosts, false, l->changed))
+        event_hosts(l);
+    if (!status)
+        status = run(l, code, error);
+    if (l->events.file)
+        launch_events_close(&l->events);
+    ls_lock_release(&l->lock);
+    if (status != LS_EBUSY)
+        rmdir(l->lock.directory); /* a launcher that was killed left it */
+    launch_hosts_release(&l->hosts);
+    free(l->changed);
+out:
+    free(config);
+    free(l);
+    return status;
+}

@@ -1,0 +1,122 @@
+/* What a job's end means: by its exit code, and by what ranks and mpirun said. */
+#include "launch/launch_private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const names[LAUNCH_CAUSES] = {
+    [LAUNCH_DONE] = "done",
+    [LAUNCH_STOPPED] = "stopped",
+    [LAUNCH_KILLED] = "killed",
+    [LAUNCH_LATE] = "late",
+    [LAUNCH_HOST] = "host",
+    [LAUNCH_MISMATCH] = "mismatch",
+    [LAUNCH_COMMUNICATION] = "communication",
+    [LAUNCH_MEMORY] = "memory",
+    [LAUNCH_OTHER] = "other",
+    [LAUNCH_DISK] = "disk",
+    [LAUNCH_NONFINITE] = "nonfinite",
+    [LAUNCH_CHECKPOINT] = "checkpoint",
+    [LAUNCH_CONFIGURATION] = "configuration",
+};
+
+const char *launch_cause_name(enum launch_cause cause)
+{
+    return names[cause];
+}
+
+/* Codes of doc/exit-codes.md that say it all. */
+static const struct {
+    int status;
+    enum launch_cause cause;
+} codes[] = {
+    {LS_OK, LAUNCH_DONE},
+    {LS_ESTOPPED, LAUNCH_STOPPED},
+    {LS_EIO, LAUNCH_DISK},
+    {LS_ENOSPC, LAUNCH_DISK},
+    {LS_ENUMERIC, LAUNCH_NONFINITE},
+    {LS_ECKPT, LAUNCH_CHECKPOINT},
+    {LS_ECONFIG, LAUNCH_CONFIGURATION},
+    {LS_ELAYOUT, LAUNCH_CONFIGURATION},
+    {LS_EDATA, LAUNCH_CONFIGURATION},
+    {LS_ENOTSUP, LAUNCH_CONFIGURATION},
+    {LS_EBUSY, LAUNCH_CONFIGURATION},
+    {LS_ENOMEM, LAUNCH_MEMORY},
+    {LS_ECOMM, LAUNCH_COMMUNICATION},
+};
+
+/* The rest of the line that begins with `from`. */
+static void line_copy(const char *from, char *text, size_t bytes)
+{
+    size_t length = strcspn(from, "\r\n");
+    snprintf(text, bytes, "%.*s", (int)ls_min((int64_t)length, (int64_t)bytes - 1), from);
+}
+
+/* "process rank 2 with PID 0 on node vm exited on signal 9 (Killed)." is mpirun's sentence about
+ * the first process that died. */
+static bool killed_text(const char *said, char *text, size_t bytes)
+{
+    const char *at = strstr(said, "mpirun noticed that process ");
+    int rank, signal;
+    char host[128];
+    if (!at || sscanf(at,
+                      "mpirun noticed that process rank %d with PID %*d on node %127s exited on "
+                      "signal %d",
+                      &rank, host, &signal) != 3)
+        return false;
+    snprintf(text, bytes, "rank %d on %s was ended by signal %d (%s)", rank, host, signal,
+             strsignal(signal));
+    return true;
+}
+
+/* Whether a rank said so, on stderr or in the run's records. */
+static bool told(const struct launch_job *job, const struct launch_watch *watch, const char *words)
+{
+    return strstr(job->said, words) || strstr(watch->end_text, words);
+}
+
+/* What a rank said as it gave up: of several, the one that waits for the culprit itself. */
+static void rank_text(const char *said, char *text, size_t bytes)
+{
+    static const char mark[] = "lockstep: rank ";
+    const char *chosen = strstr(said, mark);
+    for (const char *at = chosen; at; at = strstr(at + 1, mark)) {
+        const char *culprit = strstr(at, "; late is ");
+        if (culprit && culprit < at + strcspn(at, "\r\n")) {
+            chosen = at;
+            break;
+        }
+    }
+    if (chosen)
+        line_copy(chosen + strlen("lockstep: "), text, bytes);
+}
+
+enum launch_cause launch_cause_of(const struct launch_job *job, const struct launch_watch *watch,
+                                  bool first, char *text, size_t bytes)
+{
+    const char *line = strstr(job->said, "lockstep train: ");
+    enum launch_cause cause = LAUNCH_CAUSES;
+    snprintf(text, bytes, "the job ended with %d", job->code);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (job->code == ls_exit_code(codes[i].status))
+            cause = codes[i].cause;
+    /* Ranks of the start before may still hold the run on a host that is cut off. */
+    if (job->code == ls_exit_code(LS_EBUSY) && !first)
+        cause = LAUNCH_OTHER;
+    /* Copies that differ are a faulty machine; another one, or another try, may do. */
+    if (cause == LAUNCH_NONFINITE && told(job, watch, " differs from rank "))
+        cause = LAUNCH_MISMATCH;
+    if (job->doomed_s > 0 && cause == LAUNCH_CAUSES)
+        cause = LAUNCH_COMMUNICATION;
+    if (cause == LAUNCH_COMMUNICATION) {
+        cause = told(job, watch, "timed out after ") ? LAUNCH_LATE : LAUNCH_COMMUNICATION;
+        rank_text(job->said, text, bytes);
+    } else if (killed_text(job->said, text, bytes) || (cause == LAUNCH_CAUSES && job->code > 128)) {
+        cause = LAUNCH_KILLED;
+    } else if (watch->end_text[0]) {
+        snprintf(text, bytes, "%s", watch->end_text);
+    } else if (line) {
+        line_copy(line + strlen("lockstep train: "), text, bytes);
+    }
+    return cause == LAUNCH_CAUSES ? LAUNCH_OTHER : cause;
+}

@@ -1,0 +1,68 @@
+/* RUN/events.jsonl, and the command that hears of each event. */
+#include "launch/launch_private.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { COMMAND_S = 10, LINE_MAX_BYTES = 1 << 16 };
+
+int launch_events_open(struct launch_events *events, const struct ls_launch *launch,
+                       struct ls_error *error)
+{
+    *events =
+        (struct launch_events){.command = launch->config->launch.on_event, .log = launch->log};
+    snprintf(events->path, sizeof events->path, "%s/events.jsonl", launch->config->train.out);
+    return ls_jsonl_open(&events->file, events->path, error);
+}
+
+struct ls_jsonl *launch_events_begin(struct launch_events *events, const char *event, int64_t step)
+{
+    struct timespec now;
+    struct stat status;
+    clock_gettime(CLOCK_REALTIME, &now);
+    events->from = stat(events->path, &status) ? 0 : status.st_size;
+    ls_jsonl_begin(events->file);
+    ls_jsonl_double(events->file, "time", (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
+    ls_jsonl_string(events->file, "event", event);
+    ls_jsonl_int(events->file, "step", step);
+    return events->file;
+}
+
+/* Its stdin is the line. */
+static void command_run(const struct launch_events *events)
+{
+    char *line = calloc(1, LINE_MAX_BYTES), *command = strdup(events->command);
+    char *const argv[] = {"sh", "-c", command, NULL};
+    int fd = open(events->path, O_RDONLY | O_CLOEXEC);
+    if (line && command && fd >= 0 && pread(fd, line, LINE_MAX_BYTES - 1, events->from) > 0) {
+        int code = process_run(argv, line, NULL, 0, COMMAND_S);
+        if (code)
+            ls_log(events->log, LS_LOG_WARNING, "launch.on_event: %s %s%d", events->command,
+                   code < 0 ? "did not end within seconds: " : "ended with ",
+                   code < 0 ? COMMAND_S : code);
+    }
+    if (fd >= 0)
+        close(fd);
+    free(line);
+    free(command);
+}
+
+void launch_events_end(struct launch_events *events)
+{
+    struct ls_error error = {0};
+    if (ls_jsonl_end(events->file, &error))
+        ls_log(events->log, LS_LOG_WARNING, "%s: this event is not recorded: %s", events->path,
+               error.text);
+    else if (events->command[0])
+        command_run(events);
+}
+
+void launch_events_close(struct launch_events *events)
+{
+    ls_jsonl_close(events->file, NULL);
+}

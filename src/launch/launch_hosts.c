@@ -1,0 +1,289 @@
+/* The hosts of a job: who they are, and which of them answer. */
+#include "launch/launch_private.h"
+
+#include <lockstep/base/file.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FILE_MAX = 16 << 20, SLOTS_MAX = 65536, PAUSE_MAX_S = 600, COMMAND_S = 30, TRY_MS = 5 };
+
+/* ---- who they are ---------------------------------------------------------------------------- */
+
+static bool is_here(const char *name)
+{
+    char self[LAUNCH_HOST_BYTES] = "";
+    gethostname(self, sizeof self - 1);
+    size_t domain = strcspn(self, ".");
+    return !strcmp(name, self) || !strcmp(name, "localhost") ||
+           (strlen(name) == domain && !strncmp(name, self, domain));
+}
+
+static int host_add(struct launch_hosts *hosts, const char *name, size_t length, int slots,
+                    struct ls_error *error)
+{
+    struct launch_host *list = realloc(hosts->list, (size_t)(hosts->count + 1) * sizeof *list);
+    if (!list)
+        return ls_error_set(error, LS_ENOMEM, "no memory for %d hosts", hosts->count + 1);
+    hosts->list = list;
+    struct launch_host *host = &list[hosts->count++];
+    *host = (struct launch_host){.slots = slots, .up = true};
+    snprintf(host->name, sizeof host->name, "%.*s", (int)length, name);
+    host->here = is_here(host->name);
+    return LS_OK;
+}
+
+/* One line without its comment: "host slots=N". */
+static int line_read(struct launch_hosts *hosts, const char *path, int number, char *line,
+                     struct ls_error *error)
+{
+    char *save = NULL, *end = NULL;
+    line[strcspn(line, "#\r")] = '\0';
+    const char *name = strtok_r(line, " \t", &save), *slots = strtok_r(NULL, " \t", &save);
+    const char *more = slots ? strtok_r(NULL, " \t", &save) : NULL;
+    long count = 1;
+    if (!name)
+        return LS_OK;
+    if (slots && !strncmp(slots, "slots=", 6))
+        count = strtol(slots + 6, &end, 10);
+    if (more || (slots && (!end || end == slots + 6 || *end)) || count < 1 || count > SLOTS_MAX)
+        return ls_error_set(
+            error, LS_ECONFIG, "%s:%d: %s %s%s%s: expected HOST slots=N, with N from 1 to %d", path,
+            number, name, slots ? slots : "", more ? " " : "", more ? more : "", SLOTS_MAX);
+    if (name[0] == '-' || strpbrk(name, ",:'\"`$;&|<>(){}*?\\") ||
+        strlen(name) >= LAUNCH_HOST_BYTES)
+        return ls_error_set(error, LS_ECONFIG, "%s:%d: %s: this is no name of a host", path, number,
+                            name);
+    for (int i = 0; i < hosts->count; i++)
+        if (!strcmp(hosts->list[i].name, name))
+            return ls_error_set(error, LS_ECONFIG,
+                                "%s:%d: host %s is there already: give it one line, with all of "
+                                "its slots",
+                                path, number, name);
+    return host_add(hosts, name, strlen(name), (int)count, error);
+}
+
+int launch_hosts_read(struct launch_hosts *hosts, const char *path, struct ls_error *error)
+{
+    char *text = NULL, *next;
+    size_t bytes;
+    int number = 0;
+    int status = ls_file_read(path, FILE_MAX, LS_ECONFIG, &text, &bytes, error);
+    hosts->kind = LAUNCH_HOSTFILE;
+    for (char *line = text; line && !status; line = next) {
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
+        status = line_read(hosts, path, ++number, line, error);
+    }
+    free(text);
+    if (!status && hosts->count == 0)
+        status = ls_error_set(error, LS_ECONFIG,
+                              "%s: it names no host: expected lines such as node1 slots=8", path);
+    return status;
+}
+
+int launch_hosts_here(struct launch_hosts *hosts, int slots, struct ls_error *error)
+{
+    hosts->kind = LAUNCH_HERE;
+    return host_add(hosts, "localhost", strlen("localhost"), slots, error);
+}
+
+/* SLURM_TASKS_PER_NODE: "4(x2),3" is 4, 4, 3. The slots of node i. */
+static int slurm_slots(const char *text, int node)
+{
+    long slots = 1;
+    while (text && *text) {
+        char *end;
+        long times = 1;
+        slots = strtol(text, &end, 10);
+        if (!strncmp(end, "(x", 2))
+            times = strtol(end + 2, &end, 10);
+        node -= (int)times;
+        text = strchr(end, ',');
+        text += text != NULL;
+        if (node < 0)
+            break;
+    }
+    return (int)ls_min(ls_max(slots, 1), SLOTS_MAX);
+}
+
+int launch_hosts_slurm(struct launch_hosts *hosts, struct ls_error *error)
+{
+    enum { NAMES_BYTES = 1 << 20 };
+    char *list = getenv("SLURM_JOB_NODELIST"), *names = malloc(NAMES_BYTES), *save = NULL;
+    char *const argv[] = {"scontrol", "show", "hostnames", list, NULL};
+    hosts->kind = LAUNCH_SLURM;
+    if (!names)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the nodes of the allocation");
+    int status = LS_OK, code = process_run(argv, NULL, names, NAMES_BYTES, COMMAND_S);
+    if (code)
+        status = ls_error_set(error, LS_ECONFIG,
+                              "scontrol show hostnames %.200s failed (%d): this shell says that it "
+                              "is inside a Slurm allocation (SLURM_JOB_NODELIST); outside of one, "
+                              "unset it, or give --ranks or --hosts",
+                              list, code);
+    for (char *name = strtok_r(names, "\n", &save); name && !status;
+         name = strtok_r(NULL, "\n", &save))
+        status = host_add(hosts, name, strlen(name),
+                          slurm_slots(getenv("SLURM_TASKS_PER_NODE"), hosts->count), error);
+    free(names);
+    return status;
+}
+
+void launch_hosts_release(struct launch_hosts *hosts)
+{
+    free(hosts->list);
+    *hosts = (struct launch_hosts){0};
+}
+
+int launch_hosts_slots(const struct launch_hosts *hosts, bool all)
+{
+    int slots = 0;
+    for (int i = 0; i < hosts->count; i++)
+        slots += all || hosts->list[i].up ? hosts->list[i].slots : 0;
+    return slots;
+}
+
+void launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < hosts->count && ranks > 0; i++) {
+        const struct launch_host *host = &hosts->list[i];
+        if (!host->up)
+            continue;
+        int64_t slots = ls_min(host->slots, ranks);
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s:%ld", used ? "," : "", host->name,
+                                 (long)slots);
+        used = (size_t)ls_min((int64_t)used, (int64_t)bytes - 1);
+        ranks -= slots;
+    }
+}
+
+/* ---- which of them answer -------------------------------------------------------------------- */
+
+/* What mpirun reaches other hosts by. */
+static const char *agent(void)
+{
+    static const char *const names[] = {"OMPI_MCA_plm_rsh_agent", "HYDRA_LAUNCHER_EXEC"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]) && *getenv(names[i]))
+            return getenv(names[i]);
+    return "ssh -o BatchMode=yes -o ConnectTimeout=10";
+}
+
+/* `agent` may be several words; the host's name has no character that a shell reads. */
+static void agent_line(const char *name, const char *words, char *line, size_t bytes)
+{
+    snprintf(line, bytes, "exec %s %s %s", agent(), name, words);
+}
+
+int launch_hosts_run(const struct launch_hosts *hosts, const char *name, const char *words)
+{
+    char line[1024];
+    char *const argv[] = {"sh", "-c", line, NULL};
+    agent_line(name, words, line, sizeof line);
+    return process_run(argv, NULL, NULL, 0, hosts->limit_s);
+}
+
+/* Slurm knows of its nodes; a state that ends in * does not respond. */
+static bool slurm_answers(const char *name)
+{
+    static const char *const bad[] = {"down", "fail", "drained", "error", "unknown", "power"};
+    char state[256];
+    char node[LAUNCH_HOST_BYTES + 16];
+    char *const argv[] = {"sinfo", "--noheader", node, "--format=%T", NULL};
+    snprintf(node, sizeof node, "--nodes=%s", name);
+    if (process_run(argv, NULL, state, sizeof state, COMMAND_S))
+        return false;
+    state[strcspn(state, "\n")] = '\0';
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (!strncmp(state, bad[i], strlen(bad[i])))
+            return false;
+    return state[0] && state[strlen(state) - 1] != '*';
+}
+
+static pid_t try_start(const struct launch_host *host)
+{
+    char line[1024];
+    pid_t child = fork();
+    if (child != 0)
+        return child;
+    process_clean();
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; fd < 3; fd++)
+        dup2(nothing, fd);
+    agent_line(host->name, "true", line, sizeof line);
+    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+    _exit(127);
+}
+
+/* answers[i]: of those that were started, whether they ended well in time. */
+static void tries_wait(const struct launch_hosts *hosts, const pid_t *children, bool *answers)
+{
+    double until_s = ls_now_s() + hosts->limit_s;
+    for (int i = 0; i < hosts->count; i++) {
+        int status = 0;
+        pid_t got = children[i] > 0 ? 0 : -1;
+        while (got == 0 && (got = waitpid(children[i], &status, WNOHANG)) == 0) {
+            if (ls_now_s() >= until_s)
+                break;
+            nanosleep(&(struct timespec){.tv_nsec = TRY_MS * 1000000L}, NULL);
+        }
+        if (got == 0) {
+            kill(-children[i], SIGKILL);
+            kill(children[i], SIGKILL);
+            waitpid(children[i], NULL, 0);
+        }
+        answers[i] |= got > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    }
+}
+
+static void host_judge(const struct launch_hosts *hosts, struct launch_host *host, bool answers)
+{
+    if (!answers) {
+        host->pause_s = host->pause_s > 0 ? ls_min(2 * (int64_t)host->pause_s + 1, PAUSE_MAX_S)
+                                          : hosts->pause_s;
+        host->again_s = ls_now_s() + host->pause_s;
+    }
+    host->up = answers;
+}
+
+bool launch_hosts_try(struct launch_hosts *hosts, bool down, bool *changed)
+{
+    bool any = false, *answers = calloc((size_t)hosts->count, sizeof *answers);
+    bool *tried = calloc((size_t)hosts->count, sizeof *tried);
+    pid_t *children = calloc((size_t)hosts->count, sizeof *children);
+    for (int i = 0; i < hosts->count && answers && tried && children; i++) {
+        const struct launch_host *host = &hosts->list[i];
+        tried[i] = down ? !host->up && ls_now_s() >= host->again_s : host->up;
+        if (!tried[i])
+            continue;
+        answers[i] = host->here || (hosts->kind == LAUNCH_SLURM && slurm_answers(host->name));
+        if (!answers[i] && hosts->kind == LAUNCH_HOSTFILE)
+            children[i] = try_start(host);
+    }
+    if (answers && tried && children)
+        tries_wait(hosts, children, answers);
+    for (int i = 0; i < hosts->count && answers && tried && children; i++) {
+        struct launch_host *host = &hosts->list[i];
+        if (!tried[i])
+            continue;
+        bool was = host->up;
+        host_judge(hosts, host, answers[i]);
+        changed[i] = was != host->up;
+        any |= changed[i];
+    }
+    free(answers);
+    free(tried);
+    free(children);
+    return any;
+}

@@ -1,0 +1,292 @@
+/* The job: `lockstep train` under mpirun or srun, what it says, and its end. */
+#include "launch/launch_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 10, COMMAND_S = 30, DOOMED_S = 2 };
+
+/* ---- its command line ------------------------------------------------------------------------ */
+
+enum { WORDS_MAX = 640, TEXT_BYTES = 1 << 16 };
+struct line {
+    char *word[WORDS_MAX];
+    char text[TEXT_BYTES];
+    size_t used;
+    int count;
+};
+
+static void word_add(struct line *line, const char *word, size_t length)
+{
+    if (line->count >= WORDS_MAX - 1 || line->used + length + 1 > TEXT_BYTES)
+        return;
+    line->word[line->count++] = line->text + line->used;
+    memcpy(line->text + line->used, word, length);
+    line->used += length + 1;
+}
+
+static void add(struct line *line, const char *word)
+{
+    word_add(line, word, strlen(word));
+}
+
+/* Words with spaces between them. */
+static void add_all(struct line *line, const char *words)
+{
+    while (*words) {
+        size_t length = strcspn(words, " ");
+        if (length)
+            word_add(line, words, length);
+        words += length + (words[length] == ' ');
+    }
+}
+
+static void add_number(struct line *line, const char *option, int64_t number)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%ld", (long)number);
+    add_all(line, option);
+    add(line, text);
+}
+
+/* Open MPI waits two seconds between SIGTERM and SIGKILL: a job of which a rank is dead has nothing
+ * to save. It starts nothing as root, and no more ranks than cores, unless it is told to. */
+static void add_mpirun(struct line *line, const struct launch_start *start)
+{
+    char hosts[LAUNCH_HOSTS_TEXT];
+    bool here = start->hosts->kind == LAUNCH_HERE;
+    launch_hosts_text(start->hosts, start->ranks, hosts, sizeof hosts);
+    add(line, "mpirun");
+    if (start->hosts->open_mpi) {
+        add_all(line, "--mca odls_base_sigkill_timeout 0 --oversubscribe");
+        if (geteuid() == 0)
+            add(line, "--allow-run-as-root");
+        if (!here && start->peak_flops > 0)
+            add_all(line, "-x LOCKSTEP_PEAK_FLOPS");
+    }
+    if (!here) {
+        add(line, start->hosts->open_mpi ? "--host" : "-hosts");
+        add(line, hosts);
+    }
+    add_number(line, "-n", start->ranks);
+}
+
+/* "a:2,b:2" without the numbers. */
+static void add_srun(struct line *line, const struct launch_start *start)
+{
+    char hosts[LAUNCH_HOSTS_TEXT], word[LAUNCH_HOSTS_TEXT + 32], *to = hosts;
+    int nodes = 0;
+    launch_hosts_text(start->hosts, start->ranks, hosts, sizeof hosts);
+    for (const char *from = hosts; *from; nodes++) {
+        while (*from && *from != ':')
+            *to++ = *from++;
+        from += strcspn(from, ",");
+        if (*from)
+            *to++ = *from++;
+    }
+    *to = '\0';
+    add_all(line, "srun --overlap --overcommit --kill-on-bad-exit=1");
+    if (start->hosts->interface[0]) {
+        snprintf(word, sizeof word, "--mpi=%s", start->hosts->interface);
+        add(line, word);
+    }
+    snprintf(word, sizeof word, "--nodelist=%s", hosts);
+    add(line, word);
+    add_number(line, "--nodes", nodes);
+    add_number(line, "-n", start->ranks);
+}
+
+static void line_make(struct line *line, const struct launch_start *start)
+{
+    const struct ls_launch *launch = start->launch;
+    char word[LS_CONFIG_TEXT_BYTES + 32];
+    if (start->hosts->kind == LAUNCH_SLURM)
+        add_srun(line, start);
+    else
+        add_mpirun(line, start);
+    add(line, launch->program);
+    add(line, "train");
+    for (int i = 0; i < launch->count; i++)
+        add(line, launch->words[i]);
+    add_all(line, start->keys);
+    snprintf(word, sizeof word, "train.resume=%s", start->resume);
+    add(line, word);
+}
+
+/* ---- its beginning --------------------------------------------------------------------------- */
+
+int launch_job_check(struct launch_hosts *hosts, struct ls_error *error)
+{
+    bool slurm = hosts->kind == LAUNCH_SLURM;
+    char said[8192];
+    char *const version[] = {slurm ? "srun" : "mpirun", "--version", NULL};
+    char *const interfaces[] = {"sh", "-c", "srun --mpi=list 2>&1", NULL};
+#ifndef LS_WITH_MPI
+    return ls_error_set(error, LS_ENOTSUP,
+                        "this build has no MPI, so there is no job to launch: install "
+                        "libopenmpi-dev (or libmpich-dev) and build with make MPI=1; lockstep "
+                        "train runs ranks as threads");
+#endif
+    int code = process_run(version, NULL, said, sizeof said, COMMAND_S);
+    if (code == 127 || (code && slurm))
+        return ls_error_set(error, LS_ENOTSUP,
+                            "%s was not found in PATH: install %s; without it, lockstep train runs "
+                            "the ranks as threads of one process",
+                            version[0],
+                            slurm ? "Slurm's programs (Debian: slurm-client)"
+                                  : "Open MPI (Debian: openmpi-bin) or MPICH (mpich)");
+    if (code)
+        return ls_error_set(error, LS_ENOTSUP, "%s --version failed (%d): %.300s", version[0], code,
+                            said);
+    hosts->open_mpi = !slurm && strstr(said, "Open MPI");
+    if (slurm && !getenv("SLURM_MPI_TYPE") &&
+        !process_run(interfaces, NULL, said, sizeof said, COMMAND_S) && strstr(said, "pmix"))
+        snprintf(hosts->interface, sizeof hosts->interface, "pmix");
+    return LS_OK;
+}
+
+/* The child's side: mpirun, which ends with the launcher, however that ends; and with it the ranks.
+ */
+static _Noreturn void job_child(struct line *line, const struct launch_start *start, int output,
+                                pid_t parent)
+{
+    char rate[64];
+    process_clean();
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(1);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    dup2(nothing, STDIN_FILENO);
+    dup2(output, STDERR_FILENO);
+    snprintf(rate, sizeof rate, "%.0f", start->peak_flops);
+    if (start->peak_flops > 0)
+        setenv("LOCKSTEP_PEAK_FLOPS", rate, 1);
+    execvp(line->word[0], line->word);
+    _exit(127);
+}
+
+int launch_job_start(struct launch_job *job, const struct launch_start *start,
+                     struct ls_error *error)
+{
+    int ends[2];
+    struct line *line = calloc(1, sizeof *line);
+    *job = (struct launch_job){.stderr_fd = -1};
+    if (!line)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a command line");
+    line_make(line, start);
+    ls_lock_look(start->launch->config->train.out, job->former, sizeof job->former);
+    if (pipe2(ends, O_CLOEXEC)) {
+        free(line);
+        return ls_error_errno(error, errno, "no pipe for the job's messages");
+    }
+    fflush(NULL);
+    pid_t parent = getpid();
+    job->pid = fork();
+    if (job->pid == 0)
+        job_child(line, start, ends[1], parent);
+    int failure = errno;
+    free(line);
+    close(ends[1]);
+    if (job->pid < 0) {
+        close(ends[0]);
+        return ls_error_errno(error, failure, "%s cannot be started", "the job");
+    }
+    job->stderr_fd = ends[0];
+    fcntl(job->stderr_fd, F_SETFL, O_NONBLOCK);
+    return LS_OK;
+}
+
+/* ---- its life -------------------------------------------------------------------------------- */
+
+/* Keeps the end of what was said. */
+static void said_add(struct launch_job *job, const char *text, size_t bytes)
+{
+    size_t room = sizeof job->said - 1;
+    if (bytes > room) {
+        text += bytes - room;
+        bytes = room;
+    }
+    if (job->length + bytes > room) {
+        size_t gone = job->length + bytes - room;
+        memmove(job->said, job->said + gone, job->length - gone);
+        job->length -= gone;
+    }
+    memcpy(job->said + job->length, text, bytes);
+    job->length += bytes;
+    job->said[job->length] = '\0';
+    /* What a rank says before it ends the job: no rank can go on without it. */
+    if (job->doomed_s == 0 && strstr(job->said, "lockstep: rank "))
+        job->doomed_s = ls_now_s();
+}
+
+/* False: there is nothing, now or for ever. */
+static bool said_pass(struct launch_job *job)
+{
+    char text[4096];
+    ssize_t got = job->stderr_fd < 0 ? -1 : read(job->stderr_fd, text, sizeof text);
+    if (got > 0) {
+        (void)!write(STDERR_FILENO, text, (size_t)got);
+        said_add(job, text, (size_t)got);
+        return true;
+    }
+    if (got == 0) {
+        close(job->stderr_fd);
+        job->stderr_fd = -1;
+    }
+    return false;
+}
+
+bool launch_job_look(struct launch_job *job)
+{
+    int status;
+    struct pollfd wait = {.fd = job->stderr_fd, .events = POLLIN};
+    poll(&wait, 1, LOOK_MS);
+    while (said_pass(job))
+        continue;
+    if (waitpid(job->pid, &status, WNOHANG) == job->pid) {
+        job->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        process_sweep();
+        while (said_pass(job))
+            continue;
+        if (job->stderr_fd >= 0)
+            close(job->stderr_fd);
+        job->stderr_fd = -1;
+        job->pid = 0;
+        return false;
+    }
+    /* mpirun cannot tell a host that is cut off from one that is slow, and waits for it. */
+    if (job->doomed_s > 0 && ls_now_s() - job->doomed_s > DOOMED_S)
+        launch_job_kill(job);
+    return true;
+}
+
+bool launch_job_ask(const struct launch_job *job, const char *run, const struct launch_hosts *hosts)
+{
+    char who[256], host[LAUNCH_HOST_BYTES], words[64];
+    long pid;
+    enum ls_lock_state state = ls_lock_look(run, who, sizeof who);
+    if (sscanf(who, "process %ld on %255[^,]", &pid, host) != 2)
+        return false;
+    if (state == LS_LOCK_HELD)
+        return kill((pid_t)pid, SIGUSR1) == 0;
+    if (state != LS_LOCK_ELSEWHERE || !strcmp(who, job->former))
+        return false;
+    if (hosts->kind == LAUNCH_SLURM)
+        return kill(job->pid, SIGUSR1) == 0;
+    snprintf(words, sizeof words, "kill -USR1 %ld", pid);
+    return launch_hosts_run(hosts, host, words) == 0;
+}
+
+void launch_job_kill(struct launch_job *job)
+{
+    kill(-job->pid, SIGKILL);
+    kill(job->pid, SIGKILL);
+}

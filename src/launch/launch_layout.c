@@ -1,0 +1,108 @@
+/* The layout for the hosts that are left: the planner's best, for ranks of which little is known.
+ */
+#include "launch/launch_private.h"
+
+#include <lockstep/device.h>
+#include <lockstep/planner/search.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEARCH_S = 2, CLUSTER_BYTES = 2048 };
+
+/* Keys that the search leaves as the user has them. */
+static bool stays(const char *key)
+{
+    return !strncmp(key, "comm.", 5) || !strncmp(key, "memory.offload.", 15) ||
+           !strcmp(key, "memory.file") || !strcmp(key, "memory.device_budget") ||
+           !strcmp(key, "memory.check") || !strcmp(key, "parallel.threads") ||
+           !strncmp(key, "numerics.", 9);
+}
+
+/* Layouts are only compared with each other, so usual rates are enough; memory is this machine's,
+ * of which each rank of a host has its share. */
+static int cluster_make(const struct launch_hosts *hosts, int64_t slots, double flops,
+                        struct ls_cluster *cluster, struct ls_error *error)
+{
+    char text[CLUSTER_BYTES];
+    int64_t up = 0, most = 1;
+    for (int i = 0; i < hosts->count; i++) {
+        up += hosts->list[i].up;
+        most = hosts->list[i].up ? ls_max(most, hosts->list[i].slots) : most;
+    }
+    bool even = up > 1 && slots % up == 0 && slots / up <= most;
+    int64_t each = even ? slots / up : slots;
+    double memory = (double)ls_device_memory().total / (double)ls_min(each, most);
+    int length = snprintf(
+        text, sizeof text,
+        "name: what is left\nhosts: %ld\naccelerators: %ld\naccelerator: {name: a rank, peak: "
+        "{fp32: %.0f, bf16: %.0f, fp16: %.0f}, memory: %.0f, bandwidth: 10 GB/s}\nlinks:\n"
+        "  - {name: memory, joins: %ld, latency: 5 us, bandwidth: 4 GB/s}\n",
+        even ? (long)up : 1L, (long)each, flops, flops, flops, memory > 0 ? memory : 0x1p40,
+        (long)each);
+    if (even)
+        snprintf(text + length, sizeof text - (size_t)length,
+                 "  - {name: network, joins: %ld, latency: 50 us, bandwidth: 1 GB/s}\n",
+                 (long)slots);
+    return ls_cluster_read_text("what is left", text, strlen(text), cluster, error);
+}
+
+/* What must be set in a configuration as given for the layout of `best`. */
+static void keys_write(const struct ls_config *given, const struct ls_config *best, char *keys)
+{
+    char from[4 * LS_CONFIG_TEXT_BYTES], to[4 * LS_CONFIG_TEXT_BYTES];
+    size_t used = 0;
+    keys[0] = '\0';
+    for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
+        if (key->part != LS_CONFIG_LAYOUT)
+            continue;
+        ls_config_value(given, key, from, sizeof from);
+        ls_config_value(best, key, to, sizeof to);
+        if (strcmp(from, to) && used < LS_CONFIG_TEXT_BYTES)
+            used += (size_t)snprintf(keys + used, LS_CONFIG_TEXT_BYTES - used, "%s%s=%s",
+                                     used ? " " : "", key->name, to);
+    }
+}
+
+static int search(const struct ls_config *start, const struct ls_cluster *cluster,
+                  struct ls_config *best, struct ls_error *error)
+{
+    struct ls_search found = {0};
+    const struct ls_search_options options = {
+        .config = start, .cluster = cluster, .top = 1, .seconds = SEARCH_S};
+    int status = ls_search_run(&options, &found, error);
+    *best = *start;
+    if (!status)
+        status = ls_search_apply(&found.plans[0], best, error);
+    ls_search_release(&found);
+    return status;
+}
+
+int launch_layout_choose(const struct ls_config *config, const struct launch_hosts *hosts,
+                         int64_t slots, double peak_flops, char *keys, int64_t *ranks,
+                         struct ls_error *error)
+{
+    struct ls_config *start = malloc(sizeof *start), *best = malloc(sizeof *best);
+    int status = start && best ? LS_ELAYOUT : LS_ENOMEM;
+    if (start)
+        *start = *config;
+    for (const struct ls_config_key *key = ls_config_keys(NULL); start && key->name; key++)
+        if (key->part == LS_CONFIG_LAYOUT)
+            start->origin[key - ls_config_keys(NULL)].line =
+                stays(key->name) ? LS_CONFIG_FROM_OVERRIDE : 0;
+    ls_error_set(error, status, "no layout for %ld ranks", (long)slots);
+    for (int64_t n = slots; n > 0 && status == LS_ELAYOUT; n--) {
+        struct ls_cluster cluster = {0};
+        status = cluster_make(hosts, n, peak_flops > 0 ? peak_flops : 1e11, &cluster, error);
+        if (!status)
+            status = search(start, &cluster, best, error);
+        ls_cluster_release(&cluster);
+        *ranks = n;
+    }
+    if (!status)
+        keys_write(config, best, keys);
+    free(start);
+    free(best);
+    return status;
+}

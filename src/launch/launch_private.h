@@ -1,0 +1,161 @@
+/* What the files of this module share: hosts, the job, its records, causes, events. All Local. */
+#ifndef LAUNCH_LAUNCH_PRIVATE_H
+#define LAUNCH_LAUNCH_PRIVATE_H
+
+#include <lockstep/base/lock.h>
+#include <lockstep/launch.h>
+#include <lockstep/trace.h>
+
+#include <sys/types.h>
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+/* In a child, before exec: signals as they were by default, and its own group, which no terminal
+ * signals. */
+void process_clean(void);
+/* Runs a program of PATH, its stdin `input` (NULL: empty), what it prints in output[bytes] (NULL:
+ * nobody reads it), for limit_s seconds at most. Its exit code; -1 where it did not end in time or
+ * by itself, 127 where there is no such program. */
+int process_run(char *const argv[], const char *input, char *output, size_t bytes, double limit_s);
+/* Kills all children of this process, and theirs as they come to it, until there are none. */
+void process_sweep(void);
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+enum { LAUNCH_HOST_BYTES = 256, LAUNCH_HOSTS_TEXT = 4096 };
+enum launch_kind { LAUNCH_HERE, LAUNCH_HOSTFILE, LAUNCH_SLURM };
+struct launch_host {
+    char name[LAUNCH_HOST_BYTES];
+    int slots;
+    bool here, up;
+    double pause_s, again_s; /* of one that is down: it is tried at again_s, then pause_s later */
+};
+struct launch_hosts {
+    enum launch_kind kind;
+    struct launch_host *list; /* [count] */
+    int count;
+    double limit_s, pause_s; /* of a try; before the second one */
+    bool open_mpi;           /* of mpirun: what launch_job_check found */
+    char interface[16];      /* of srun --mpi; "": its default */
+};
+/* A hostfile: "HOST slots=N" lines, # begins a comment. LS_ECONFIG with file and line, LS_EIO. */
+int launch_hosts_read(struct launch_hosts *hosts, const char *path, struct ls_error *error);
+/* The nodes of the Slurm allocation that this process is in. LS_ECONFIG. */
+int launch_hosts_slurm(struct launch_hosts *hosts, struct ls_error *error);
+/* This machine. LS_ENOMEM. */
+int launch_hosts_here(struct launch_hosts *hosts, int slots, struct ls_error *error);
+void launch_hosts_release(struct launch_hosts *hosts);
+/* Tries those that are up, or those that are down and due; tells by changed[count] (false before)
+ * which are not as they were. Returns whether any is. */
+bool launch_hosts_try(struct launch_hosts *hosts, bool down, bool *changed);
+/* Slots of hosts that are up, or of all. */
+int launch_hosts_slots(const struct launch_hosts *hosts, bool all);
+/* "a:2,b:1": the first hosts that are up with `ranks` slots together. */
+void launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes);
+/* Runs "sh -c words" there by the agent that mpirun uses. */
+int launch_hosts_run(const struct launch_hosts *hosts, const char *name, const char *words);
+
+/* ---- the job --------------------------------------------------------------------------------- */
+
+struct launch_job {
+    pid_t pid; /* of mpirun or srun; 0: none */
+    int stderr_fd;
+    char said[16384]; /* the end of what it wrote to stderr */
+    size_t length;
+    double doomed_s;  /* since when a rank has said that the job cannot go on; 0: none has */
+    char former[256]; /* who the run's lock named before */
+    int code;         /* once it has ended: 128 + n for a signal */
+};
+struct launch_start {
+    const struct ls_launch *launch;
+    const struct launch_hosts *hosts;
+    int64_t ranks;
+    const char *keys; /* of the layout, with spaces between them; "": the given one */
+    const char *resume;
+    double peak_flops; /* 0: to be measured */
+};
+/* Whether there is an mpirun (or srun) to start with. LS_ENOTSUP. */
+int launch_job_check(struct launch_hosts *hosts, struct ls_error *error);
+int launch_job_start(struct launch_job *job, const struct launch_start *start,
+                     struct ls_error *error);
+/* Waits some milliseconds for something to happen and passes on what the job says. False: it has
+ * ended, and nothing of it is left on this machine. */
+bool launch_job_look(struct launch_job *job);
+/* Asks it to save and end: SIGUSR1 to rank 0, which the lock of the run's folder names. False: it
+ * is not there yet, so ask again. */
+bool launch_job_ask(const struct launch_job *job, const char *run,
+                    const struct launch_hosts *hosts);
+/* Ends it at once. */
+void launch_job_kill(struct launch_job *job);
+
+/* ---- the run's records ----------------------------------------------------------------------- */
+
+struct launch_watch {
+    char path[PATH_MAX];
+    char mark[512]; /* the newest "start" or "resume" before this start of the job */
+    bool started;   /* this start of the job has recorded one */
+    int64_t from;   /* the step that it goes on from */
+    int64_t step;   /* the newest that is recorded, of any start; 0: none */
+    bool stepped;   /* this start has recorded a step */
+    int64_t ranks;  /* of the newest start, and its rate; 0: not known */
+    double peak_flops;
+    char end[32], end_text[1024]; /* how and why this start ended, as it says; "" before */
+    off_t size;
+    struct timespec changed;
+};
+void launch_watch_open(struct launch_watch *watch, const char *run);
+/* A new start of the job is about to begin. */
+void launch_watch_begin(struct launch_watch *watch);
+void launch_watch_look(struct launch_watch *watch);
+
+/* ---- what happened --------------------------------------------------------------------------- */
+
+enum launch_cause {
+    LAUNCH_DONE,
+    LAUNCH_STOPPED,
+    LAUNCH_KILLED,
+    LAUNCH_LATE,
+    LAUNCH_HOST,
+    LAUNCH_MISMATCH,
+    LAUNCH_COMMUNICATION,
+    LAUNCH_MEMORY,
+    LAUNCH_OTHER,
+    /* These end the job at once: */
+    LAUNCH_DISK,
+    LAUNCH_NONFINITE,
+    LAUNCH_CHECKPOINT,
+    LAUNCH_CONFIGURATION,
+    LAUNCH_CAUSES
+};
+const char *launch_cause_name(enum launch_cause cause);
+/* By the exit code, and by what the job said. text: in a sentence, what is known of it. first: this
+ * start of the job is the launcher's first. */
+enum launch_cause launch_cause_of(const struct launch_job *job, const struct launch_watch *watch,
+                                  bool first, char *text, size_t bytes);
+
+/* ---- the next layout ------------------------------------------------------------------------- */
+
+/* keys[LS_CONFIG_TEXT_BYTES] = what is to be set beside the given words for the best layout on at
+ * most `slots` ranks, and *ranks = its ranks. hosts: over which they lie. LS_ELAYOUT: none fits. */
+int launch_layout_choose(const struct ls_config *config, const struct launch_hosts *hosts,
+                         int64_t slots, double peak_flops, char *keys, int64_t *ranks,
+                         struct ls_error *error);
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+struct launch_events {
+    struct ls_jsonl *file;
+    char path[PATH_MAX];
+    const char *command; /* launch.on_event */
+    const struct ls_log *log;
+    off_t from;
+};
+/* LS_EIO, LS_ENOSPC. */
+int launch_events_open(struct launch_events *events, const struct ls_launch *launch,
+                       struct ls_error *error);
+/* Begins an event; its fields may follow by ls_jsonl_*, then launch_events_end. */
+struct ls_jsonl *launch_events_begin(struct launch_events *events, const char *event, int64_t step);
+void launch_events_end(struct launch_events *events);
+void launch_events_close(struct launch_events *events);
+
+#endif

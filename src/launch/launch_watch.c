@@ -1,0 +1,140 @@
+/* What a run records while the job goes on: metrics.jsonl, from its end. */
+#include "launch/launch_private.h"
+
+#include <lockstep/base/json.h>
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What the lines told so far, read from the last one backwards. */
+struct found {
+    int64_t step, from, ranks;
+    double peak_flops;
+    char mark[512], end[32], end_text[1024];
+    bool stepped, began, any;
+};
+
+static const char *text_of(const struct json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+/* One line. Only those of interest are parsed. */
+static void line_take(struct found *found, const char *line, size_t length)
+{
+    struct json_error_t where;
+    bool event = memmem(line, length, "\"event\"", 7) != NULL;
+    if (!event && (found->stepped || !memmem(line, length, "\"loss_bits\"", 11)))
+        return;
+    struct json_t *object = ls_json_load(line, length, 0, &where);
+    const char *name = text_of(object, "event");
+    int64_t step = (int64_t)json_number_value(json_object_get(object, "step"));
+    if (!*name && !found->stepped) {
+        found->step = step;
+        found->stepped = true;
+    } else if (!strcmp(name, "end") && !found->any && !found->stepped) {
+        snprintf(found->end, sizeof found->end, "%s", text_of(object, "how"));
+        snprintf(found->end_text, sizeof found->end_text, "%s", text_of(object, "text"));
+    } else if (!strcmp(name, "start") || !strcmp(name, "resume")) {
+        snprintf(found->mark, sizeof found->mark, "%.*s", (int)length, line);
+        found->from = step;
+        found->ranks = (int64_t)json_number_value(json_object_get(object, "ranks"));
+        found->peak_flops = json_number_value(json_object_get(object, "peak_flops"));
+        found->began = true;
+    }
+    found->any |= *name && strcmp(name, "end") != 0 && strcmp(name, "save") != 0;
+    json_decref(object);
+}
+
+/* The lines of text[bytes] from the last whole one to the newest start. */
+static void lines_take(struct found *found, const char *text, size_t bytes, bool whole)
+{
+    const char *last = memrchr(text, '\n', bytes);
+    while (last && !found->began) {
+        const char *before = last > text ? memrchr(text, '\n', (size_t)(last - text)) : NULL;
+        if (!before && !whole)
+            return; /* its beginning is not here */
+        const char *line = before ? before + 1 : text;
+        line_take(found, line, (size_t)(last - line));
+        last = before;
+    }
+}
+
+/* The end of the file, more and more of it until it has what is looked for. */
+static void file_read(int fd, off_t size, bool enough_is_a_step, struct found *found)
+{
+    char *text = NULL;
+    for (off_t bytes = 1 << 16;; bytes *= 8) {
+        off_t take = ls_min(bytes, size);
+        char *more = realloc(text, (size_t)take + 1);
+        if (!more)
+            break;
+        text = more;
+        ssize_t got = pread(fd, text, (size_t)take, size - take);
+        *found = (struct found){0};
+        lines_take(found, text, got > 0 ? (size_t)got : 0, take == size);
+        if (take == size || found->began || (enough_is_a_step && found->stepped))
+            break;
+    }
+    free(text);
+}
+
+void launch_watch_open(struct launch_watch *watch, const char *run)
+{
+    *watch = (struct launch_watch){0};
+    snprintf(watch->path, sizeof watch->path, "%s/metrics.jsonl", run);
+}
+
+void launch_watch_begin(struct launch_watch *watch)
+{
+    struct found found = {0};
+    struct stat status;
+    int fd = open(watch->path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &status) == 0)
+        file_read(fd, status.st_size, false, &found);
+    if (fd >= 0)
+        close(fd);
+    memcpy(watch->mark, found.mark, sizeof watch->mark);
+    watch->step = ls_max(watch->step, found.step);
+    watch->started = watch->stepped = false;
+    watch->end[0] = watch->end_text[0] = '\0';
+    watch->size = 0;
+}
+
+void launch_watch_look(struct launch_watch *watch)
+{
+    struct found found = {0};
+    struct stat status;
+    int fd = open(watch->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &status) ||
+        (status.st_size == watch->size && status.st_mtim.tv_nsec == watch->changed.tv_nsec &&
+         status.st_mtim.tv_sec == watch->changed.tv_sec)) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    watch->size = status.st_size;
+    watch->changed = status.st_mtim;
+    file_read(fd, status.st_size, watch->started, &found);
+    close(fd);
+    if (found.began && strcmp(found.mark, watch->mark) != 0) {
+        watch->started = true;
+        watch->from = found.from;
+        watch->ranks = found.ranks;
+        watch->peak_flops = found.peak_flops;
+    }
+    if (!watch->started)
+        return;
+    if (found.stepped) {
+        watch->stepped = true;
+        watch->step = found.step;
+    }
+    memcpy(watch->end, found.end, sizeof watch->end);
+    memcpy(watch->end_text, found.end_text, sizeof watch->end_text);
+}

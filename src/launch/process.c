@@ -1,0 +1,132 @@
+/* Processes that the launcher starts, and those that they leave behind. */
+#include "launch/launch_private.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAUSE_MS = 5 };
+
+void process_clean(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
+    setpgid(0, 0);
+}
+
+/* The child's side of process_run. */
+static _Noreturn void run_child(char *const argv[], int input, int output)
+{
+    process_clean();
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    dup2(input, STDIN_FILENO);
+    dup2(output >= 0 ? output : nothing, STDOUT_FILENO);
+    if (output < 0)
+        dup2(nothing, STDERR_FILENO);
+    execvp(argv[0], argv);
+    _exit(127);
+}
+
+/* Reads what is there until the child and who holds its output have ended, or time is up. */
+static void output_read(int fd, char *output, size_t bytes, double until_s)
+{
+    size_t used = 0;
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    for (ssize_t got = 1; got > 0 && ls_now_s() < until_s;) {
+        char rest[1024];
+        if (poll(&wait, 1, PAUSE_MS) <= 0)
+            continue;
+        bool room = used + 1 < bytes;
+        got = read(fd, room ? output + used : rest, room ? bytes - 1 - used : sizeof rest);
+        used += room && got > 0 ? (size_t)got : 0;
+    }
+    output[used] = '\0';
+}
+
+static int ended(pid_t child, double until_s)
+{
+    int status = 0;
+    pid_t got;
+    while ((got = waitpid(child, &status, WNOHANG)) == 0 && ls_now_s() < until_s)
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+    if (got != child) {
+        kill(-child, SIGKILL);
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
+        return -1;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+int process_run(char *const argv[], const char *input, char *output, size_t bytes, double limit_s)
+{
+    double until_s = ls_now_s() + limit_s;
+    int in[2], out[2] = {-1, -1};
+    if (pipe2(in, O_CLOEXEC))
+        return -1;
+    if (output && pipe2(out, O_CLOEXEC)) {
+        close(in[0]);
+        close(in[1]);
+        return -1;
+    }
+    pid_t child = fork();
+    if (child == 0)
+        run_child(argv, in[0], out[1]);
+    close(in[0]);
+    if (child > 0) /* SIGPIPE is ignored; an event's line fits into the pipe */
+        (void)!write(in[1], input ? input : "", input ? strlen(input) : 0);
+    close(in[1]);
+    if (output) {
+        close(out[1]);
+        output[0] = '\0';
+        if (child > 0)
+            output_read(out[0], output, bytes, until_s);
+        close(out[0]);
+    }
+    return child > 0 ? ended(child, until_s) : -1;
+}
+
+/* The parent of a process; 0 where it is gone. */
+static pid_t parent_of(const char *pid)
+{
+    char path[300], text[512];
+    long parent = 0;
+    snprintf(path, sizeof path, "/proc/%s/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    char *after = strrchr(text, ')');
+    if (after)
+        sscanf(after + 1, " %*c %ld", &parent);
+    return (pid_t)parent;
+}
+
+void process_sweep(void)
+{
+    pid_t self = getpid(), got = 0;
+    while (got >= 0 || errno == EINTR) {
+        DIR *proc = opendir("/proc");
+        for (struct dirent *entry; proc && (entry = readdir(proc));)
+            if (atoi(entry->d_name) > 0 && parent_of(entry->d_name) == self)
+                kill((pid_t)atoi(entry->d_name), SIGKILL);
+        if (proc)
+            closedir(proc);
+        while ((got = waitpid(-1, NULL, WNOHANG)) > 0)
+            continue;
+        if (got == 0)
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+    }
+}

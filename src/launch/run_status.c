@@ -1,0 +1,178 @@
+/* Where a run stands, by its records. */
+#include "launch/launch_private.h"
+
+#include <lockstep/ckpt.h>
+#include <lockstep/config/inputs.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *ls_run_state_name(enum ls_run_state state)
+{
+    static const char *const names[] = {
+        [LS_RUN_RUNNING] = "running", [LS_RUN_WAITING] = "waiting", [LS_RUN_DONE] = "done",
+        [LS_RUN_STOPPED] = "stopped", [LS_RUN_FAILED] = "failed",   [LS_RUN_KILLED] = "killed"};
+    return names[state];
+}
+
+struct reading {
+    struct ls_run_status *status;
+    char end[32];       /* how the newest start ended; "" if it did not say */
+    char gave_up[1024]; /* why the newest launcher did; "" if it did not */
+};
+
+static void text_take(const struct ls_record *record, const char *key, char *text, size_t bytes)
+{
+    const char *value = ls_record_text(record, key);
+    snprintf(text, bytes, "%s", value ? value : "");
+}
+
+/* A record of metrics.jsonl. */
+static void metric_visit(void *user, const struct ls_record *record)
+{
+    struct reading *reading = user;
+    struct ls_run_status *s = reading->status;
+    const char *event = ls_record_text(record, "event");
+    double number;
+    if (event && (!strcmp(event, "start") || !strcmp(event, "resume"))) {
+        text_take(record, "layout", s->layout, sizeof s->layout);
+        s->ranks = ls_record_number(record, "ranks", &number) ? (int64_t)number : 0;
+        reading->end[0] = s->text[0] = '\0';
+    } else if (event && !strcmp(event, "end")) {
+        text_take(record, "how", reading->end, sizeof reading->end);
+        text_take(record, "text", s->text, sizeof s->text);
+    } else if (!event && ls_record_text(record, "loss_bits")) {
+        if (ls_record_number(record, "step", &number))
+            s->step = (int64_t)number;
+        ls_record_number(record, "loss", &s->loss);
+        ls_record_number(record, "time", &s->step_time);
+    }
+}
+
+static void failure_add(struct ls_run_status *s, const char *kind)
+{
+    int i = 0;
+    while (i < s->kinds && strcmp(s->failures[i].kind, kind))
+        i++;
+    if (i == LS_FAILURE_KINDS_MAX)
+        return;
+    snprintf(s->failures[i].kind, sizeof s->failures[i].kind, "%s", kind);
+    s->failures[i].count++;
+    s->kinds = (int)ls_max(s->kinds, i + 1);
+}
+
+/* A record of events.jsonl. */
+static void event_visit(void *user, const struct ls_record *record)
+{
+    struct reading *reading = user;
+    struct ls_run_status *s = reading->status;
+    const char *event = ls_record_text(record, "event"), *kind = ls_record_text(record, "kind");
+    double number;
+    if (!event)
+        return;
+    if (!strcmp(event, "failed"))
+        failure_add(s, kind ? kind : "other");
+    if (!strcmp(event, "going_on")) {
+        s->again += ls_record_number(record, "again", &number) ? (int64_t)number : 0;
+        s->lost_s += ls_record_number(record, "seconds", &number) ? number : 0;
+    }
+    if (!strcmp(event, "start"))
+        reading->gave_up[0] = '\0';
+    if (!strcmp(event, "gave_up"))
+        text_take(record, "text", reading->gave_up, sizeof reading->gave_up);
+}
+
+struct newest {
+    int64_t step;
+    double time;
+};
+
+static void checkpoint_visit(void *user, const char *directory,
+                             const struct ls_checkpoint_state *state)
+{
+    struct newest *newest = user;
+    struct stat status;
+    if (state->step <= newest->step || stat(directory, &status))
+        return;
+    newest->step = state->step;
+    newest->time = (double)status.st_mtim.tv_sec;
+}
+
+/* By the locks first, which cannot lie of this host; then by what the run said last. */
+static enum ls_run_state state_of(const char *run, const struct reading *reading)
+{
+    struct ls_run_status *s = reading->status;
+    const char *end = reading->end;
+    char folder[PATH_MAX], launcher[256];
+    enum ls_lock_state trains = ls_lock_look(run, s->who, sizeof s->who);
+    snprintf(folder, sizeof folder, "%s/launch", run);
+    enum ls_lock_state launches = ls_lock_look(folder, launcher, sizeof launcher);
+    if (trains == LS_LOCK_HELD || trains == LS_LOCK_ELSEWHERE) {
+        s->text[0] = '\0';
+        return LS_RUN_RUNNING;
+    }
+    snprintf(s->who, sizeof s->who, "%s", "");
+    if (launches == LS_LOCK_HELD || launches == LS_LOCK_ELSEWHERE) {
+        snprintf(s->who, sizeof s->who, "its launcher is %.200s", launcher);
+        return LS_RUN_WAITING;
+    }
+    if (reading->gave_up[0]) {
+        snprintf(s->text, sizeof s->text, "%s", reading->gave_up);
+        return LS_RUN_FAILED;
+    }
+    return !strcmp(end, "done")      ? LS_RUN_DONE
+           : !strcmp(end, "stopped") ? LS_RUN_STOPPED
+           : !strcmp(end, "failed")  ? LS_RUN_FAILED
+                                     : LS_RUN_KILLED;
+}
+
+static int records_read(const char *run, const char *name, bool required,
+                        void (*visit)(void *user, const struct ls_record *record),
+                        struct reading *reading, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    bool torn;
+    snprintf(path, sizeof path, "%s/%s", run, name);
+    if (!required && access(path, F_OK))
+        return LS_OK;
+    return ls_jsonl_each(path, visit, reading, &torn, error);
+}
+
+int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_error *error)
+{
+    struct reading reading = {.status = status};
+    struct newest newest = {.step = -1};
+    struct ls_config *config = malloc(sizeof *config);
+    struct ls_tokenizer *tokenizer = NULL;
+    struct stat folder;
+    *status = (struct ls_run_status){.loss = NAN, .step_time = NAN};
+    if (!config)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    int code = LS_OK;
+    if (stat(run, &folder) || !S_ISDIR(folder.st_mode)) {
+        char hint[PATH_MAX];
+        ls_path_hint(run, NULL, hint, sizeof hint);
+        code = ls_error_set(error, LS_EIO, "%s is no run's folder%s", run, hint);
+    }
+    if (!code)
+        code = ls_kept_read(run, config, &tokenizer, error);
+    ls_tokenizer_free(tokenizer);
+    if (!code)
+        code = records_read(run, "metrics.jsonl", true, metric_visit, &reading, error);
+    if (!code)
+        code = records_read(run, "events.jsonl", false, event_visit, &reading, error);
+    if (!code)
+        code = ls_checkpoint_list(run, checkpoint_visit, &newest, error);
+    if (!code) {
+        status->steps = ls_config_steps(config);
+        status->saved = newest.step;
+        status->saved_time = newest.time;
+        status->state = state_of(run, &reading);
+    }
+    free(config);
+    return code;
+}

@@ -1,0 +1,208 @@
+/* A job on this machine that loses ranks, or its launcher, goes on to the state of a run that
+ * nothing disturbed; one that cannot go on ends with its cause; and no process is left. */
+#include "../cmd/run_program.h"
+#include "../support/await.h"
+#include "../support/mpirun.h"
+#include "../support/scratch.h"
+#include "launched.h"
+
+#include <lockstep/base.h>
+#include <lockstep/launch.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LONG LAUNCHED_KEYS "train.steps=1000000 train.save_every=4 parallel.dp=2 parallel.tp=2 "
+#define RATE "LOCKSTEP_PEAK_FLOPS=1e12"
+
+static char *folder;
+
+static int setup(void **state)
+{
+    int status = scratch_setup(state);
+    folder = *state;
+    program_corpus(folder);
+    return status;
+}
+
+static void expect_ranks(const char *out, pid_t pids[LAUNCHED_RANKS])
+{
+    int found = launched_ranks(out, pids);
+    if (found != LAUNCHED_RANKS)
+        fail_msg("%s has %d ranks, not %d", out, found, LAUNCHED_RANKS);
+}
+
+static void await_no_ranks(const char *out)
+{
+    pid_t pids[LAUNCHED_RANKS];
+    while (launched_ranks(out, pids))
+        await_pause();
+}
+
+/* ---- ranks that die -------------------------------------------------------------------------- */
+
+/* Each in turn, some steps after the one before; then the job is asked to end. */
+static void test_each_rank_killed(void **state)
+{
+    pid_t pids[LAUNCHED_RANKS];
+    uint64_t draw = 20261126;
+    (void)state;
+    mpirun_or_skip();
+    pid_t launcher = launched_start(folder, "", "killed", LONG "--ranks 4");
+    int64_t step = 0;
+    for (int rank = 0; rank < LAUNCHED_RANKS; rank++) {
+        struct launched_steps before, after;
+        draw = draw * 6364136223846793005u + 1442695040888963407u;
+        step = launched_await_step(launcher, folder, "killed", step + 5 + (int64_t)(draw >> 61));
+        launched_steps_read(&before, folder, "killed");
+        expect_ranks("killed", pids);
+        assert_int_equal(kill(pids[rank], SIGKILL), 0);
+        launched_await_event(launcher, folder, "killed", "going_on", rank + 1);
+        launched_steps_read(&after, folder, "killed");
+        assert_true(launched_steps_agree(&before, &after)); /* none with other bits */
+        launched_steps_release(&before);
+        launched_steps_release(&after);
+    }
+    launched_stop(launcher, folder, "killed");
+    await_no_ranks("killed");
+    int64_t last = launched_expect_same(folder, "killed");
+    assert_true(last > step);
+    assert_int_equal(launched_events(folder, "killed", "start", NULL), 5);
+    assert_int_equal(launched_events(folder, "killed", "failed", "\"kind\": \"killed\""), 4);
+    assert_int_equal(launched_events(folder, "killed", "going_on", "\"from\": 0,"), 0);
+    assert_int_equal(launched_events(folder, "killed", "stopped", NULL), 1);
+}
+
+/* A rank that is stopped is late, is ended, and the job goes on. */
+static void test_a_frozen_rank(void **state)
+{
+    pid_t pids[LAUNCHED_RANKS];
+    (void)state;
+    mpirun_or_skip();
+    pid_t launcher = launched_start(folder, RATE, "frozen", LONG "comm.timeout_s=3");
+    launched_await_step(launcher, folder, "frozen", 6);
+    expect_ranks("frozen", pids);
+    assert_int_equal(kill(pids[2], SIGSTOP), 0);
+    launched_await_event(launcher, folder, "frozen", "going_on", 1);
+    launched_stop(launcher, folder, "frozen");
+    await_no_ranks("frozen");
+    launched_expect_same(folder, "frozen");
+    assert_true(launched_events(folder, "frozen", "failed", "\"kind\": \"late\"") > 0);
+}
+
+/* ---- what must be seen ----------------------------------------------------------------------- */
+
+/* An mpirun that does `second` before every start but the first. */
+static void mpirun_write(const char *second)
+{
+    char text[2048], real[PATH_MAX] = "";
+    FILE *which = popen("command -v mpirun", "r");
+    assert_true(which && fgets(real, sizeof real, which));
+    pclose(which);
+    real[strcspn(real, "\n")] = '\0';
+    mkdir(scratch_path(folder, "bin"), 0755);
+    snprintf(text, sizeof text,
+             "#!/bin/sh\ncase \"$*\" in *--version*) exec '%s' --version ;; esac\n"
+             "if [ -e begun ]; then\n%s\nfi\ntouch begun\nexec '%s' \"$@\"\n",
+             real, second, real);
+    scratch_write(scratch_path(folder, "bin/mpirun"), text, strlen(text));
+    assert_int_equal(chmod(scratch_path(folder, "bin/mpirun"), 0755), 0);
+    unlink(scratch_path(folder, "begun"));
+}
+
+/* A run of that mpirun, of which a rank is killed. */
+static void twin_run(const char *out)
+{
+    pid_t pids[LAUNCHED_RANKS];
+    pid_t launcher = launched_start(folder, "PATH=\"$PWD/bin:$PATH\" " RATE, out, LONG);
+    launched_await_step(launcher, folder, out, 6);
+    expect_ranks(out, pids);
+    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    launched_await_event(launcher, folder, out, "going_on", 1);
+    launched_stop(launcher, folder, out);
+}
+
+/* A twin that goes on with other batches than those that come next: the losses tell. */
+static void test_other_batches_are_seen(void **state)
+{
+    struct launched_steps got, expected;
+    (void)state;
+    mpirun_or_skip();
+    mkdir(scratch_path(folder, "other"), 0755);
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"corpus_train.bin", "corpus_train.idx",
+                                            "corpus.tokenizer"};
+        char other[64];
+        size_t bytes;
+        char *data = scratch_read(scratch_path(folder, names[i]), &bytes);
+        if (i == 0) /* everything comes one token later */
+            memmove(data, data + 2, bytes - 2);
+        snprintf(other, sizeof other, "other/%s", names[i]);
+        scratch_write(scratch_path(folder, other), data, bytes);
+        free(data);
+    }
+    mpirun_write("set -- \"$@\" data.train=other/corpus_train");
+    twin_run("batches");
+    launched_steps_read(&got, folder, "batches");
+    launched_reference(&expected, folder, got.last);
+    assert_false(launched_steps_agree(&got, &expected));
+    launched_steps_release(&got);
+    launched_steps_release(&expected);
+}
+
+/* A twin that begins anew has the same bits, but its events say so. */
+static void test_a_new_beginning_is_seen(void **state)
+{
+    (void)state;
+    mpirun_or_skip();
+    mpirun_write("rm -rf anew/checkpoints/step-*");
+    twin_run("anew");
+    launched_expect_same(folder, "anew");
+    assert_int_equal(launched_events(folder, "anew", "going_on", "\"from\": 0,"), 1);
+}
+
+/* ---- the launcher ---------------------------------------------------------------------------- */
+
+/* No process of the job outlives it, and the next one goes on. */
+static void test_a_killed_launcher(void **state)
+{
+    char enter[PATH_MAX];
+    (void)state;
+    mpirun_or_skip();
+    pid_t launcher = launched_start(folder, RATE, "orphans", LONG);
+    launched_await_step(launcher, folder, "orphans", 6);
+    assert_int_equal(kill(launcher, SIGKILL), 0);
+    launched_end(launcher);
+    await_no_ranks("orphans");
+    launcher = launched_start(folder, RATE, "orphans", LONG);
+    launched_await_step(launcher, folder, "orphans", 10);
+    snprintf(enter, sizeof enter, "cd '%s';", folder);
+    program_expect_under(enter, "launch " LONG "train.out=orphans", ls_exit_code(LS_EBUSY),
+                         "orphans/launch/lock is held by process ");
+    launched_stop(launcher, folder, "orphans");
+    launched_expect_same(folder, "orphans");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_rank_killed),
+        cmocka_unit_test(test_a_frozen_rank),
+        cmocka_unit_test(test_other_batches_are_seen),
+        cmocka_unit_test(test_a_new_beginning_is_seen),
+        cmocka_unit_test(test_a_killed_launcher),
+    };
+    return cmocka_run_group_tests_name("launch", tests, setup, scratch_teardown);
+}

@@ -1,0 +1,183 @@
+/* What the launcher makes of a job's end, with an mpirun that ends as it is told to; and its errors
+ * about what it is given. */
+#include "../cmd/run_program.h"
+#include "../support/scratch.h"
+#include "launched.h"
+
+#include <lockstep/base.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char *folder;
+static char enter[PATH_MAX + 64];
+
+/* bin/mpirun says `said` on stderr and ends with `code`. */
+static void mpirun_write(const char *said, int code)
+{
+    char text[1024];
+    snprintf(text, sizeof text,
+             "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+             "echo \"$@\" >> started\ncat >&2 <<'END'\n%s\nEND\nexit %d\n",
+             said, code);
+    scratch_write(scratch_path(folder, "bin/mpirun"), text, strlen(text));
+    assert_int_equal(chmod(scratch_path(folder, "bin/mpirun"), 0755), 0);
+}
+
+static int setup(void **state)
+{
+    int status = scratch_setup(state);
+    folder = *state;
+    program_corpus(folder);
+    mkdir(scratch_path(folder, "bin"), 0755);
+    mpirun_write("", 0);
+    snprintf(enter, sizeof enter, "cd '%s'; unset SLURM_JOB_NODELIST; PATH=\"$PWD/bin:$PATH\"",
+             folder);
+    return status;
+}
+
+static void skip_without_mpi(void)
+{
+#ifndef LS_WITH_MPI
+    print_message("SKIPPED: launching: built without MPI\n");
+    skip();
+#endif
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+/* Each end, what it is called, and how often the job is started with launch.retries=2. */
+static void test_what_an_end_means(void **state)
+{
+    static const struct {
+        int code;
+        const char *said, *kind, *text;
+        int starts;
+    } ends[] = {
+        {16, "lockstep train: out: full of errors", "disk", "out: full of errors", 1},
+        {17, "lockstep train: no space left", "disk", "no space left", 1},
+        {20, "lockstep train: step 3 is not finite", "nonfinite", "step 3 is not finite", 1},
+        {20, "lockstep train: after step 3 the state of rank 1 differs from rank 0's", "mismatch",
+         "the state of rank 1 differs", 3},
+        {15, "lockstep train: step-3 is damaged", "checkpoint", "step-3 is damaged", 1},
+        {2, "lockstep train: no such key", "configuration", "no such key", 1},
+        {13, "lockstep train: 3 ranks", "configuration", "3 ranks", 1},
+        {14, "", "configuration", "the job ended with 14", 1},
+        {22, "", "configuration", "the job ended with 22", 1},
+        {23, "", "configuration", "the job ended with 23", 1},
+        {18, "lockstep train: no memory for it", "memory", "no memory for it", 3},
+        {19,
+         "lockstep: rank 3: it timed out after 3.00 s; late are rank 0: a; rank 1: b\n"
+         "lockstep: rank 0: timed out after 3.00 s; late is rank 1: stopped",
+         "late", "rank 0: timed out after 3.00 s; late is rank 1: stopped", 3},
+        {19, "lockstep: rank 3: the ranks call different operations", "communication",
+         "rank 3: the ranks call", 3},
+        {137,
+         "mpirun noticed that process rank 2 with PID 0 on node vm exited on signal 9 (Killed).",
+         "killed", "rank 2 on vm was ended by signal 9", 3},
+        {134, "", "killed", "the job ended with 134", 3},
+        {1, "", "other", "the job ended with 1", 3},
+    };
+    (void)state;
+    skip_without_mpi();
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char arguments[512];
+        mpirun_write(ends[i].said, ends[i].code);
+        snprintf(arguments, sizeof arguments,
+                 "launch " LAUNCHED_KEYS "train.out=end%zu launch.retries=2", i);
+        program_expect_under(enter, arguments, ends[i].code, ends[i].text);
+        char name[32];
+        snprintf(name, sizeof name, "end%zu", i);
+        char kind[64];
+        snprintf(kind, sizeof kind, "\"kind\": \"%s\"", ends[i].kind);
+        if (launched_events(folder, name, "failed", kind) != ends[i].starts ||
+            launched_events(folder, name, "start", NULL) != ends[i].starts ||
+            launched_events(folder, name, "gave_up", ends[i].text) != 1)
+            fail_msg("end %zu (%d): %s", i, ends[i].code,
+                     scratch_read(scratch_path(folder, strcat(name, "/events.jsonl")), NULL));
+    }
+}
+
+/* The command hears of every event; one that fails is a warning. */
+static void test_on_event(void **state)
+{
+    size_t heard, recorded;
+    (void)state;
+    skip_without_mpi();
+    mpirun_write("", 1);
+    program_expect_under(enter,
+                         "launch " LAUNCHED_KEYS
+                         "train.out=hook launch.on_event='cat >> heard; exit 3' launch.retries=0",
+                         1, "launch.on_event: cat >> heard; exit 3 ended with 3");
+    char *got = scratch_read(scratch_path(folder, "heard"), &heard);
+    char *expected = scratch_read(scratch_path(folder, "hook/events.jsonl"), &recorded);
+    assert_int_equal(heard, recorded);
+    assert_memory_equal(got, expected, heard);
+}
+
+/* ---- what it is given ------------------------------------------------------------------------ */
+
+static void test_bad_input(void **state)
+{
+    static const struct {
+        const char *arguments, *words;
+        int code;
+    } bad[] = {
+        {"launch", "expected a configuration: lockstep launch RUN.yaml", 2},
+        {"launch none.yaml", "none.yaml", 16},
+        {"launch /dev/null", "/dev/null is no regular file", 2},
+        {"launch --ranks 0 " LAUNCHED_KEYS, "--ranks = 0: expected", 2},
+        {"launch --ranks 2 --hosts hosts " LAUNCHED_KEYS, "give one of them", 2},
+        {"launch --ranks 3 parallel.dp=2 " LAUNCHED_KEYS, "--ranks 3, but the layout has 2 ranks",
+         13},
+        {"launch --hosts none " LAUNCHED_KEYS, "none", 16},
+        {"launch --hosts empty " LAUNCHED_KEYS, "it names no host: expected lines such as", 2},
+        {"launch --hosts words " LAUNCHED_KEYS,
+         "words:2: node2 slots=two: expected HOST slots=N, with N from 1 to 65536", 2},
+        {"launch --hosts option " LAUNCHED_KEYS, "option:1: -oProxyCommand=x: this is no name", 2},
+        {"launch --hosts twice " LAUNCHED_KEYS, "twice:3: host node1 is there already", 2},
+        {"launch parallel.dp=3 " LAUNCHED_KEYS, "parallel.dp", 13},
+        {"status", "expected a run's folder", 2},
+        {"status none", "none is no run's folder", 16},
+        {"status bin", "bin", 16},
+    };
+    (void)state;
+    skip_without_mpi();
+    scratch_write(scratch_path(folder, "hosts"), "node1\n", 6);
+    scratch_write(scratch_path(folder, "empty"), "# nothing\n\n", 11);
+    scratch_write(scratch_path(folder, "words"), "node1 # one\nnode2 slots=two\n", 29);
+    scratch_write(scratch_path(folder, "option"), "-oProxyCommand=x slots=1\n", 25);
+    scratch_write(scratch_path(folder, "twice"), "node1\n\nnode1 slots=2\n", 21);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        program_expect_under(enter, bad[i].arguments, bad[i].code, bad[i].words);
+}
+
+static void test_no_mpirun(void **state)
+{
+    char nowhere[PATH_MAX + 64];
+    (void)state;
+    skip_without_mpi();
+    snprintf(nowhere, sizeof nowhere, "cd '%s'; PATH=/nowhere", folder);
+    program_expect_under(nowhere, "launch " LAUNCHED_KEYS, ls_exit_code(LS_ENOTSUP),
+                         "mpirun was not found in PATH: install Open MPI");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_an_end_means),
+        cmocka_unit_test(test_on_event),
+        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_no_mpirun),
+    };
+    return cmocka_run_group_tests_name("launch ends", tests, setup, scratch_teardown);
+}
