@@ -69,7 +69,7 @@ static void add_mpirun(struct line *line, const struct launch_start *start)
         add_all(line, "--mca odls_base_sigkill_timeout 0 --oversubscribe");
         if (geteuid() == 0)
             add(line, "--allow-run-as-root");
-        if (!here && start->peak_flops > 0)
+        if (!here && (start->peak_flops > 0 || getenv("LOCKSTEP_PEAK_FLOPS")))
             add_all(line, "-x LOCKSTEP_PEAK_FLOPS");
     }
     if (!here) {
@@ -168,7 +168,7 @@ static _Noreturn void job_child(struct line *line, const struct launch_start *st
     dup2(output, STDERR_FILENO);
     snprintf(rate, sizeof rate, "%.0f", start->peak_flops);
     if (start->peak_flops > 0)
-        setenv("LOCKSTEP_PEAK_FLOPS", rate, 1);
+        setenv("LOCKSTEP_PEAK_FLOPS", rate, 0);
     execvp(line->word[0], line->word);
     _exit(127);
 }

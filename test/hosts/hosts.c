@@ -75,14 +75,17 @@ static void link_await(void)
             await_pause();
 }
 
-/* What stands in for ssh: `agent <host> <words>`. */
+/* What stands in for ssh: `agent <host> <words>`. Like ssh it comes to the other host by the cable.
+ */
 static void agent_write(const char *path)
 {
     char text[512];
     int length =
         snprintf(text, sizeof text,
                  "#!/bin/sh\ncase $1 in\n%s) holder=%ld ;;\n%s) holder=%ld ;;\n"
-                 "*) exit 255 ;;\nesac\nshift\nexec nsenter -t $holder -n -u sh -c \"$*\"\n",
+                 "*) exit 255 ;;\nesac\nshift\n"
+                 "nsenter -t $holder -n ip -o link show cable | grep -q 'state UP' || exit 255\n"
+                 "exec nsenter -t $holder -n -u sh -c \"$*\"\n",
                  hosts_name[0], (long)holders[0], hosts_name[1], (long)holders[1]);
     scratch_write(path, text, (size_t)length);
     assert_int_equal(chmod(path, 0755), 0);
@@ -179,6 +182,19 @@ static int job_find(const char *directory, const char *out, pid_t pids[HOSTS_RAN
     return program_ranks(words, 2, pids, HOSTS_RANKS_MAX);
 }
 
+/* A shell with a session of its own. */
+static pid_t job_start(const char *line)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setsid();
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    return child;
+}
+
 pid_t hosts_start(const char *directory, int each, const char *out, const char *command)
 {
     char line[4 * PATH_MAX];
@@ -190,14 +206,24 @@ pid_t hosts_start(const char *directory, int each, const char *out, const char *
              "--mca btl_tcp_if_include " NETWORK ".0/24 --host %s:%d,%s:%d -n %d %s > %s.log 2>&1",
              directory, (long)holders[0], directory, hosts_name[0], each, hosts_name[1], each,
              HOSTS * each, command, out);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        setsid();
-        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-        _exit(127);
-    }
-    return child;
+    return job_start(line);
+}
+
+pid_t hosts_launch(const char *directory, int each, const char *out, const char *arguments)
+{
+    char program[PATH_MAX], list[128], line[4 * PATH_MAX];
+    program_path(program, sizeof program);
+    int length = snprintf(list, sizeof list, "%s slots=%d\n%s slots=%d\n", hosts_name[0], each,
+                          hosts_name[1], each);
+    scratch_write(scratch_path(directory, "hosts"), list, (size_t)length);
+    snprintf(
+        line, sizeof line,
+        "cd '%s' && exec nsenter -t %ld -n -u env OMP_WAIT_POLICY=passive "
+        "ASAN_OPTIONS=detect_leaks=0 LOCKSTEP_PEAK_FLOPS=1e12 OMPI_MCA_plm_rsh_agent='%s/agent' "
+        "OMPI_MCA_oob_tcp_if_include=" NETWORK ".0/24 OMPI_MCA_btl_tcp_if_include=" NETWORK
+        ".0/24 '%s' launch --hosts hosts train.out=%s %s > %s.log 2>&1",
+        directory, (long)holders[0], directory, program, out, arguments, out);
+    return job_start(line);
 }
 
 pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments)

@@ -30,6 +30,8 @@ pid_t hosts_start(const char *directory, int each, const char *out, const char *
 /* Starts `lockstep train` with the arguments on `each` ranks of both hosts, in the directory; what
  * it prints goes to <out>.log and the run to <out>. Returns the launcher. */
 pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments);
+/* Starts `lockstep launch` with the arguments on the first host, over `each` slots of both. */
+pid_t hosts_launch(const char *directory, int each, const char *out, const char *arguments);
 /* Waits until the run has recorded a step; then the ranks' processes. */
 void hosts_wait_steps(pid_t launcher, const char *directory, const char *out, int ranks,
                       pid_t *pids);
