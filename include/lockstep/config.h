@@ -174,7 +174,7 @@ struct ls_config_sample {
 };
 
 struct ls_config_log {
-    int64_t hash_every;  /* steps; 0 = only the last step */
+    int64_t hash_every;  /* steps; 0 = only steps that are saved */
     int64_t drift_every; /* steps; 0 = never */
     bool tensorboard, trace, profile;
     int progress; /* enum ls_config_progress or LS_CONFIG_AUTO */

@@ -282,6 +282,10 @@ int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64
 int64_t ls_token_store_counted(const struct ls_token_store *store, int64_t first, int64_t count);
 void ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64_t count,
                          int32_t *targets);
+/* What tells the data of one store from another's: the digest, in 32 hexadecimal digits, of the
+ * number of tokens and of 64 pieces of 256 tokens (and their mask), spread evenly. Small stores are
+ * covered whole; of a large one a change between the pieces is not seen. */
+void ls_token_store_digest(const struct ls_token_store *store, char text[33]);
 /* From here on samples hold whole documents, one behind the other (data.packing=documents), as many
  * as fit; a document of more than T + 1 tokens is cut, and padding fills a sample up. Before the
  * store is shared. LS_EDATA where a file does not say where documents end. */

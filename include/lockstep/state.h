@@ -136,8 +136,9 @@ int ls_state_settle(struct ls_state *state, struct ls_error *error);
  * shared key/value heads), and a table tied across pipeline stages. */
 int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_error *error);
 /* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep; train.out exists.
- * Each rank writes its share (ls_state_shares) straight from where it lies. */
-int ls_state_save(struct ls_state *state, struct ls_error *error);
+ * Each rank writes its share (ls_state_shares) straight from where it lies. hash is what
+ * ls_state_hash gave of this very state; NULL: it is computed here. */
+int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct ls_error *error);
 /* Local. shares[params->count]: rows [first, first + count) of its part of each parameter are what
  * this rank writes of an array; a vector's elements are rows. Ranks that hold the same part divide
  * it: all the rows that they hold alike, one parameter after the other, in equal shares to a row.

@@ -444,7 +444,8 @@ static const struct ls_config_key table[] = {
                "draw from the likeliest tokens that together have this probability; 1 = from all"),
 
     COUNT("log.hash_every", RUN, "0", 0, log.hash_every,
-          "steps between hashes of the whole state in metrics.jsonl; 0 = only the last step"),
+          "steps between hashes of the whole state in metrics.jsonl; steps that are saved have "
+          "one anyway; 0 = only those"),
     COUNT("log.drift_every", RUN, "20", 0, log.drift_every,
           "steps after which ranks compare their times, and report a slow rank, an unbalanced "
           "stage, a slow link or input wait; 0 = never"),

@@ -431,3 +431,20 @@ void ls_token_store_mask(const struct ls_token_store *store, int64_t first, int6
                             targets + file->first + at - first);
     }
 }
+
+void ls_token_store_digest(const struct ls_token_store *store, char text[33])
+{
+    enum { PIECES = 64, TOKENS = 256 };
+    const int64_t tokens = store->tokens, count = ls_min(TOKENS, tokens);
+    const int64_t pieces = ls_min(PIECES, ls_ceil_div(tokens, TOKENS));
+    struct ls_digest digest = {0, 0};
+    for (int64_t i = 0; i < pieces; i++) {
+        int32_t ids[TOKENS] = {0}, targets[TOKENS] = {0};
+        int64_t first = pieces > 1 ? (tokens - count) * i / (pieces - 1) : 0;
+        ls_token_store_read(store, first, count, INT32_MAX, ids, NULL);
+        ls_token_store_mask(store, first, count, targets);
+        ls_digest_piece(&digest, "tokens", tokens, first, ids, sizeof ids);
+        ls_digest_piece(&digest, "mask", tokens, first, targets, sizeof targets);
+    }
+    ls_digest_hex(&digest, text);
+}

@@ -207,15 +207,19 @@ static int checkpoint_write(struct ls_state *state, const struct ls_checkpoint_s
     return ls_checkpoint_writer_commit(writer, status, error);
 }
 
-int ls_state_save(struct ls_state *state, struct ls_error *error)
+int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct ls_error *error)
 {
-    char hash[33], recipe_digest[33], fingerprint[256], layout[160], *text = NULL;
+    char hex[33], recipe_digest[33], fingerprint[256], layout[160], *text = NULL;
     struct ls_digest digest, recipe = {0, 0};
     struct ls_comm *world = ls_state_world(state);
-    int status = ls_state_hash(state, &digest, error);
+    int status = LS_OK;
+    if (hash)
+        digest = *hash;
+    else
+        status = ls_state_hash(state, &digest, error);
     if (status)
         return status;
-    ls_digest_hex(&digest, hash);
+    ls_digest_hex(&digest, hex);
     ls_config_recipe_digest(state->config, &recipe);
     ls_digest_hex(&recipe, recipe_digest);
     ls_fingerprint(state->ops, fingerprint, sizeof fingerprint);
@@ -231,7 +235,7 @@ int ls_state_save(struct ls_state *state, struct ls_error *error)
                                               .recipe_digest = recipe_digest,
                                               .recipe = text,
                                               .fingerprint = fingerprint,
-                                              .hash = hash,
+                                              .hash = hex,
                                               .layout = layout};
     if (!status)
         status = checkpoint_write(state, &about, error);

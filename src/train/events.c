@@ -65,7 +65,7 @@ void events_init(struct events *events, const struct ls_log *caller)
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
                 const struct ls_run_plan *plan, bool resumed, struct ls_error *error)
 {
-    char text[1024], fingerprint[256];
+    char text[1024], fingerprint[256], digest[33];
     events->metrics = metrics;
     events->step = trainer->state.step;
     ls_config_layout_text(&trainer->config, NULL, text, sizeof text);
@@ -78,6 +78,10 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     ls_jsonl_string(m, "fingerprint", fingerprint);
     if (*trainer->peak_of)
         ls_jsonl_string(m, "peak_of", trainer->peak_of);
+    if (trainer->store) {
+        ls_token_store_digest(trainer->store, digest);
+        ls_jsonl_string(m, "data", digest);
+    }
     if (trainer->peak_flops > 0)
         ls_jsonl_double(m, "peak_flops", trainer->peak_flops);
     if (plan)

@@ -31,6 +31,26 @@ static int records_set_aside(const char *metrics, const struct ls_log *log, stru
     return LS_OK;
 }
 
+/* The chain goes on from what is left of it. */
+static void chain_visit(void *user, const struct ls_record *record)
+{
+    struct records *records = user;
+    const char *chain = ls_record_text(record, "chain");
+    if (ls_record_text(record, "loss_bits"))
+        snprintf(records->chain, sizeof records->chain, "%s", chain ? chain : "");
+}
+
+static int metrics_open(struct records *records, const char *path, int64_t steps,
+                        struct ls_error *error)
+{
+    bool torn;
+    /* A resumed run writes each step once. */
+    int status = ls_jsonl_truncate_after(path, "step", steps, error);
+    if (!status)
+        status = ls_jsonl_open(&records->metrics, path, error);
+    return status ? status : ls_jsonl_each(path, chain_visit, records, &torn, error);
+}
+
 int records_open(struct records *records, const struct ls_trainer *trainer,
                  const struct ls_log *log, bool resumed, struct ls_error *error)
 {
@@ -42,10 +62,8 @@ int records_open(struct records *records, const struct ls_trainer *trainer,
     metrics_prom_open(&records->prom, &trainer->config, trainer->plan.total);
     snprintf(path, sizeof path, "%s/metrics.jsonl", out);
     int status = resumed ? LS_OK : records_set_aside(path, log, error);
-    if (!status) /* a resumed run writes each step once */
-        status = ls_jsonl_truncate_after(path, "step", first_step, error);
     if (!status)
-        status = ls_jsonl_open(&records->metrics, path, error);
+        status = metrics_open(records, path, first_step, error);
     if (!status && trainer->config.log.tensorboard)
         status = ls_tensorboard_open(&records->board, out, events_time_s(),
                                      resumed ? first_step + 1 : -1, error);
@@ -120,6 +138,22 @@ static int scalars_record(struct records *records, int64_t step, const struct ls
     return sink_judge(&records->board_sink, "the TensorBoard events", status, records->log, error);
 }
 
+/* Ends a step's record with its chain. What is not written is no part of that. */
+static int chained_end(struct records *records, const struct ls_step_report *r,
+                       struct ls_error *error)
+{
+    char chain[LS_CHAIN_BYTES];
+    const struct ls_chain_link link = {r->step, r->loss_bits, r->grad_norm,
+                                       r->hashed ? r->hash : ""};
+    memcpy(chain, records->chain, sizeof chain);
+    ls_chain_add(chain, &link);
+    ls_jsonl_string(records->metrics, "chain", chain);
+    int status = ls_jsonl_end(records->metrics, error);
+    if (!status)
+        memcpy(records->chain, chain, sizeof chain);
+    return records_judge(records, status, error);
+}
+
 int records_step(struct records *records, const struct ls_step_report *r,
                  const struct step_means *means, struct ls_error *error)
 {
@@ -153,7 +187,7 @@ int records_step(struct records *records, const struct ls_step_report *r,
         ls_jsonl_int(m, "skipped", 1);
     if (r->hashed)
         ls_jsonl_string(m, "hash", r->hash);
-    int status = records_judge(records, ls_jsonl_end(m, error), error);
+    int status = chained_end(records, r, error);
     if (status)
         return status;
     const struct ls_scalar scalars[] = {

@@ -8,10 +8,13 @@
 #include "train/sink.h"
 #include "train/trainer.h"
 
+#include <lockstep/train/chain.h>
+
 struct records {
     const struct ls_trainer *trainer; /* borrowed, as log is */
     const struct ls_log *log;
     struct ls_jsonl *metrics;
+    char chain[LS_CHAIN_BYTES];   /* of the last step's record; "": none has one */
     struct ls_tensorboard *board; /* NULL: none were asked for */
     struct metrics_prom prom;
     struct sink metrics_sink, board_sink, prom_sink;

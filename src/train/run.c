@@ -32,8 +32,10 @@ struct run {
     struct drift_watch drift;
     struct ls_lock lock;      /* on train.out, of rank 0 */
     struct best_records best; /* of rank 0 */
-    bool writer;              /* rank 0 */
-    bool moved;               /* train.out was, while the run wrote to it */
+    struct ls_digest hash;    /* of the state after hashed_step; -1: none was computed */
+    int64_t hashed_step;
+    bool writer; /* rank 0 */
+    bool moved;  /* train.out was, while the run wrote to it */
 };
 
 /* ---- where it writes ------------------------------------------------------------------------- */
@@ -110,7 +112,8 @@ static int save_here(struct run *run, bool *moved, struct ls_error *error)
     *moved = false;
     if (status)
         return status;
-    status = ls_state_save(&run->trainer->state, error);
+    bool hashed = run->hashed_step == ls_trainer_steps(run->trainer);
+    status = ls_state_save(&run->trainer->state, hashed ? &run->hash : NULL, error);
     if (!sink_refused(status))
         return status;
     int64_t elsewhere = run->writer && !ls_lock_in_place(&run->lock, now) && now[0] &&
@@ -352,13 +355,14 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     struct step_means means;
     status = step_agree(run, &report, stop, &means, error);
     bool last = report.step >= ls_config_steps(config) || *stop;
-    if (!status && (due(report.step, config->log.hash_every) || last)) {
-        struct ls_digest digest;
+    bool saves = due(report.step, config->train.save_every) || last;
+    if (!status && (due(report.step, config->log.hash_every) || saves)) {
         run_trace_begin(&run->trace, "hash");
-        status = ls_trainer_hash(run->trainer, &digest, error);
+        status = ls_trainer_hash(run->trainer, &run->hash, error);
         run_trace_end(&run->trace);
+        run->hashed_step = status ? -1 : report.step;
         report.hashed = true;
-        ls_digest_hex(&digest, report.hash);
+        ls_digest_hex(&run->hash, report.hash);
     }
     if (status)
         return status;
@@ -374,7 +378,7 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     run_trace_write(&run->trace);
     run_trace_end(&run->trace);
     /* Saved first: who asked for the end may not wait for more than that. */
-    if (!status && (due(report.step, config->train.save_every) || last))
+    if (!status && saves)
         status = save(run, last, error);
     if (!status && evaluates(config, report.step))
         status = evaluate(run, error);
@@ -593,6 +597,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
     struct run run = {.config = config,
                       .world = world,
                       .hooks = hooks ? hooks : &none,
+                      .hashed_step = -1,
                       .writer = ls_comm_rank(world) == 0};
     bool stop = false, resumed = false;
     events_init(&run.events, log);

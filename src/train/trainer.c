@@ -418,7 +418,7 @@ int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
 {
     if (ls_comm_rank(t->world) == 0)
         ls_directory_make(t->config.train.out, NULL, NULL); /* saving says what is wrong with it */
-    return ls_state_save(&t->state, error);
+    return ls_state_save(&t->state, NULL, error);
 }
 int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
 {

@@ -359,6 +359,51 @@ static void test_broken_llmc_and_others(void **state)
     assert_int_equal(open_fails(spec, &error), LS_EINVAL);
 }
 
+/* The digest is of the tokens, wherever they lie, and of how many there are. */
+static void test_digests(void **state)
+{
+    (void)state;
+    enum { TOKENS = 20000, HALF = 2 * TOKENS / 2 };
+    static uint16_t tokens[TOKENS];
+    const struct {
+        const char *what, *spec;
+        int altered, count;
+        bool same;
+    } cases[] = {
+        {"the same", "u16:all.bin", -1, TOKENS, true},
+        {"the same in two files", "u16:left.bin,u16:right.bin", -1, TOKENS, true},
+        {"the first token", "u16:all.bin", 0, TOKENS, false},
+        {"the last token", "u16:all.bin", TOKENS - 1, TOKENS, false},
+        {"one token fewer", "u16:all.bin", -1, TOKENS - 1, false},
+    };
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] = (uint16_t)(i * 7919);
+    char first[33] = "";
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        struct ls_token_store *store;
+        struct ls_error error = {0};
+        char digest[33], spec[1024];
+        if (cases[c].altered >= 0)
+            tokens[cases[c].altered] ^= 1;
+        support_write(path_of("all.bin"), tokens, 2 * (size_t)cases[c].count);
+        support_write(path_of("left.bin"), tokens, HALF);
+        support_write(path_of("right.bin"), (char *)tokens + HALF, sizeof tokens - HALF);
+        if (cases[c].altered >= 0)
+            tokens[cases[c].altered] ^= 1;
+        if (strchr(cases[c].spec, ','))
+            snprintf(spec, sizeof spec, "u16:%s,u16:%s", path_of("left.bin"), path_of("right.bin"));
+        else
+            snprintf(spec, sizeof spec, "u16:%s", path_of("all.bin"));
+        assert_ok(ls_token_store_open(spec, &store, &error), error);
+        ls_token_store_digest(store, digest);
+        ls_token_store_close(store);
+        if (c == 0)
+            memcpy(first, digest, sizeof first);
+        if ((strcmp(first, digest) == 0) != cases[c].same)
+            fail_msg("%s: %s beside %s", cases[c].what, digest, first);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +411,7 @@ int main(void)
         cmocka_unit_test(test_every_integer_dtype),
         cmocka_unit_test(test_llmc_raw_and_lists),
         cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_digests),
         cmocka_unit_test(test_ids_past_the_vocabulary),
         cmocka_unit_test(test_broken_index),
         cmocka_unit_test(test_truncated_files),

@@ -96,7 +96,7 @@ static int unit_run(struct run *run, struct unit *unit, struct ls_error *error)
         if (unit->state.rank == 0)
             run->norm[step] = unit->norm;
         if (!status && step == 0 && !run->resumes)
-            status = ls_state_save(&unit->state, error);
+            status = ls_state_save(&unit->state, NULL, error);
     }
     return status;
 }

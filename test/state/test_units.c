@@ -72,7 +72,7 @@ static int resume(struct unit *from, struct unit *to, struct ls_arena *arena,
     struct ls_digest saved, again;
     bool resumed;
     snprintf(to->config.train.resume, sizeof to->config.train.resume, "auto");
-    int status = ls_state_save(&from->state, error);
+    int status = ls_state_save(&from->state, NULL, error);
     if (!status)
         status = ls_state_take(&to->state, arena, error);
     if (!status)
