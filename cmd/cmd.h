@@ -141,6 +141,7 @@ extern const struct ls_log cmd_warnings;
 /* Each with its name and the most words that it takes. They return LS_OK, a status whose error
  * cmd_run prints, or an exit code above 0. */
 #define CMD_COMMANDS(COMMAND)                                                                      \
+    COMMAND(audit, "audit", CMD_WORDS_MAX)                                                         \
     COMMAND(bench_attention, "bench attention", CMD_WORDS_MAX)                                     \
     COMMAND(bench_comm, "bench comm", CMD_WORDS_MAX)                                               \
     COMMAND(bench_gemm, "bench gemm", CMD_WORDS_MAX)                                               \

@@ -96,24 +96,6 @@ static int run_again(const struct diff *d, const struct ls_run_record *run, cons
                         found->step, out, error);
 }
 
-/* The first step that a run's repetition gives other numbers for than the run recorded, 0: none. */
-static int64_t repeats_not(const struct ls_run_record *run, const struct ls_rerun *again,
-                           int64_t last)
-{
-    for (int64_t i = 0; i < run->count && run->steps[i].step <= last; i++) {
-        const struct ls_recorded_step *recorded = &run->steps[i];
-        const struct ls_proof *proof = ls_rerun_proof(again, recorded->step);
-        char hash[33];
-        if (!proof)
-            continue;
-        ls_digest_hex(&proof->hash, hash);
-        if ((recorded->has_loss && recorded->loss_bits != proof->loss_bits) ||
-            (recorded->has_hash && strcmp(recorded->hash, hash)))
-            return recorded->step;
-    }
-    return 0;
-}
-
 /* The fingerprint of a run's newest checkpoint, NULL without one. */
 static const char *fingerprint_of(const struct ls_run_record *run)
 {
@@ -126,10 +108,11 @@ static const char *fingerprint_of(const struct ls_run_record *run)
 static void print_repetition(const struct diff *d, const struct ls_run_record *run,
                              const struct ls_rerun *again, const char *name)
 {
-    int64_t step = repeats_not(run, again, d->difference.step);
-    if (step)
+    struct ls_rerun_check check;
+    ls_rerun_check(again, run, 1, d->difference.step, &check);
+    if (check.step)
         printf("  %s is not reproduced: step %ld gives other bits than the record\n", name,
-               (long)step);
+               (long)check.step);
     else
         printf("  %s is reproduced bit for bit\n", name);
 }

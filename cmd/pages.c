@@ -221,6 +221,9 @@ OPTIONS(diff_options) = {
      "compare runs of different recipes too, from the start, although they will differ"},
     {"--no-rerun", NULL, "compare only the records, and repeat nothing"},
     END};
+OPTIONS(audit_options) = {
+    {"--steps", "A..B", "audit steps A to B (default: those after the newest checkpoint but one)"},
+    END};
 OPTIONS(help_options) = {
     {"--list", NULL, "list the names of all pages, one per line, as --man takes them"},
     {"--man", "PAGE", "print the page as troff, for man(1); `lockstep` is the page of the program"},
@@ -325,6 +328,18 @@ static const struct cmd_page pages[] = {
      "run that is not reproduced is named.\n\nNothing is written. The exit code is 0 if the "
      "runs are equal as far as both go, and 1 if they differ.",
      diff_options, "lockstep diff runs/a runs/b\n"},
+    {"audit", "RUN [key=value...]", "compute steps of a run again, and compare with its records",
+     "Checks the chain of the records, goes to the newest checkpoint before the first step (or "
+     "to the start), computes the steps again on this machine, and compares loss, gradient norm "
+     "and hash of each with metrics.jsonl, bit for bit. The keys give the layout, whatever layout "
+     "trained the run; without them it is another one than the run's, drawn the same each time. "
+     "data.train names the run's data if they lie elsewhere now.\n\nIf a step differs, it is "
+     "computed in the run's own layout too, which tells whether the record or a layout is wrong; "
+     "of two layouts that differ the first tensor is named.\n\nRanks are threads of this "
+     "process, and nothing is written. The exit code is 0 if all that was recorded is equal, and "
+     "1 if anything differs.",
+     audit_options,
+     "lockstep audit runs/demo\nlockstep audit runs/demo --steps 1000..1200 parallel.tp=2\n"},
     {"eval", "RUN [DATA] [key=value...]", "evaluate a trained model",
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
      "prints its loss on DATA (a token store, or an llm.c token file), or on the run's own "

@@ -4,6 +4,7 @@
  *   drawing    admissible layouts of a recipe, to prove each of them
  *   records    what two runs wrote: the first step in which they differ
  *   rerun      a stretch of a run again, with the digests of its tensors: the first that differs
+ *   lockstep/compare/audit.h   a stretch of a run again, beside its records
  *
  * Everything here but ls_proof_make is Local. Ranks of a rerun are threads of the calling process;
  * they write nothing.
@@ -26,6 +27,7 @@ extern "C" {
 struct ls_proof {
     uint32_t loss_bits;
     struct ls_digest hash; /* of the state */
+    double grad_norm;
 };
 /* Collective. Trains from the start to `steps` and fills proof [steps] (on every rank). Writes
  * nothing. */
@@ -120,11 +122,20 @@ int ls_compare_draw(const struct ls_config *recipes, int count, const struct ls_
 
 struct ls_recorded_step {
     int64_t step;
-    bool has_loss, has_hash;
+    bool has_loss, has_norm, has_hash;
     uint32_t loss_bits;
-    char hash[33];         /* of the state after the step */
-    bool saved;            /* there is a checkpoint, with that hash */
+    double grad_norm;
+    char hash[33];         /* of the state after the step: of metrics.jsonl, or a checkpoint */
+    bool saved;            /* there is a checkpoint */
+    char saved_hash[33];   /* of the checkpoint */
     char fingerprint[256]; /* of the checkpoint */
+};
+/* What the chain of a run's records says (lockstep/train/chain.h). */
+struct ls_chain_found {
+    int64_t records;   /* of steps, in the chain */
+    int64_t unchained; /* of steps before its first, which an older version wrote */
+    int64_t broken;    /* the step of the first record that does not fit; 0: the chain is whole */
+    char why[200];     /* "the record of step 7 was altered" */
 };
 /* A run's directory: config.yaml, metrics.jsonl, and the hashes of its checkpoints. */
 struct ls_run_record {
@@ -132,6 +143,9 @@ struct ls_run_record {
     struct ls_config config;        /* resolved */
     struct ls_recorded_step *steps; /* ascending */
     int64_t count;
+    struct ls_chain_found chain;
+    bool resumed;  /* its first records go on from a checkpoint */
+    char data[33]; /* ls_token_store_digest of data.train; "": not recorded */
 };
 /* Zero the record first. run_directory may be one of its checkpoints (ls_checkpoint_run). LS_EIO,
  * LS_EDATA, LS_ECONFIG name the file. Release it in any case. */
@@ -169,6 +183,16 @@ int ls_rerun_new(const struct ls_config *config, const char *checkpoint, int64_t
 void ls_rerun_free(struct ls_rerun *rerun); /* NULL is allowed */
 /* What a step gave; NULL where it was not run. */
 const struct ls_proof *ls_rerun_proof(const struct ls_rerun *rerun, int64_t step);
+/* A rerun of a run beside what the run recorded. */
+struct ls_rerun_check {
+    int64_t losses, norms, hashes; /* compared */
+    int64_t hashed;                /* the last step whose hash was, 0: none */
+    int64_t step;                  /* the first that differs, 0: none */
+    bool loss, norm, hash;         /* in what it differs */
+};
+/* Compares the bits of steps from to to, as far as they were recorded and computed. */
+void ls_rerun_check(const struct ls_rerun *rerun, const struct ls_run_record *record, int64_t from,
+                    int64_t to, struct ls_rerun_check *check);
 /* The first step in which two reruns differ, 0 where none does. name: the first tensor of that
  * step, in the order in which a step makes them; "the loss" or "the update" where none of them
  * differs, and "" where no tensors were kept. */

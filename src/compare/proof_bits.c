@@ -13,7 +13,7 @@ int ls_proof_make(const struct ls_config *config, struct ls_comm *world, int64_t
     for (int64_t i = 0; i < steps && !status; i++) {
         struct ls_step_report report;
         status = ls_trainer_step(t, &report, error);
-        proof[i] = (struct ls_proof){.loss_bits = report.loss_bits};
+        proof[i] = (struct ls_proof){.loss_bits = report.loss_bits, .grad_norm = report.grad_norm};
         if (!status)
             status = ls_trainer_hash(t, &proof[i].hash, error);
     }

@@ -74,6 +74,7 @@ static int step_run(struct ls_trainer *t, struct ls_comm *world, struct ls_rerun
     if (status)
         return status;
     proof.loss_bits = report.loss_bits;
+    proof.grad_norm = report.grad_norm;
     if (ls_comm_rank(world) == 0)
         status = step_note(rerun, t, &proof, error);
     return ls_comm_agree(world, status, error);
@@ -163,6 +164,32 @@ const struct ls_proof *ls_rerun_proof(const struct ls_rerun *rerun, int64_t step
 }
 
 /* ---- comparing ------------------------------------------------------------------------------- */
+
+void ls_rerun_check(const struct ls_rerun *rerun, const struct ls_run_record *record, int64_t from,
+                    int64_t to, struct ls_rerun_check *check)
+{
+    *check = (struct ls_rerun_check){0};
+    for (int64_t i = 0; i < record->count && record->steps[i].step <= to; i++) {
+        const struct ls_recorded_step *recorded = &record->steps[i];
+        const struct ls_proof *proof = ls_rerun_proof(rerun, recorded->step);
+        char hash[33];
+        if (recorded->step < from || !proof)
+            continue;
+        ls_digest_hex(&proof->hash, hash);
+        check->losses += recorded->has_loss;
+        check->norms += recorded->has_norm;
+        check->hashes += recorded->has_hash;
+        check->hashed = recorded->has_hash ? recorded->step : check->hashed;
+        if (check->step)
+            continue;
+        check->loss = recorded->has_loss && recorded->loss_bits != proof->loss_bits;
+        check->norm = recorded->has_norm &&
+                      memcmp(&recorded->grad_norm, &proof->grad_norm, sizeof proof->grad_norm) != 0;
+        check->hash = recorded->has_hash && strcmp(recorded->hash, hash) != 0;
+        if (check->loss || check->norm || check->hash)
+            check->step = recorded->step;
+    }
+}
 
 static bool is_same(const struct ls_digest *a, const struct ls_digest *b)
 {

@@ -3,8 +3,10 @@
 #include <lockstep/compare.h>
 #include <lockstep/config/inputs.h>
 #include <lockstep/trace.h>
+#include <lockstep/train/chain.h>
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +17,9 @@
 struct collector {
     struct ls_run_record *record;
     int64_t room;
-    bool no_memory;
+    bool no_memory, begun;
+    int64_t last; /* step of the record before; 0: there is none */
+    char chain[LS_CHAIN_BYTES];
 };
 
 static struct ls_recorded_step *step_add(struct collector *c, int64_t step)
@@ -30,12 +34,75 @@ static struct ls_recorded_step *step_add(struct collector *c, int64_t step)
     return added;
 }
 
+/* The first record of a step that does not fit those before it. */
+static void chain_broken(struct collector *c, int64_t step, const char *format, ...)
+{
+    struct ls_chain_found *found = &c->record->chain;
+    va_list arguments;
+    if (found->broken)
+        return;
+    found->broken = step;
+    va_start(arguments, format);
+    vsnprintf(found->why, sizeof found->why, format, arguments);
+    va_end(arguments);
+}
+
+/* The next record of a step, in the file's order, with its chain (NULL: it has none). */
+static void chain_follow(struct collector *c, const struct ls_recorded_step *recorded,
+                         const char *chain)
+{
+    struct ls_chain_found *found = &c->record->chain;
+    const struct ls_chain_link link = {recorded->step, recorded->loss_bits, recorded->grad_norm,
+                                       recorded->hash};
+    const long step = (long)recorded->step, last = (long)c->last;
+    if (!chain && found->records == 0) {
+        found->unchained++;
+    } else if (!chain) {
+        chain_broken(c, step,
+                     "the record of step %ld has no chain, but those before it have: it "
+                     "was added, or an older version wrote it",
+                     step);
+    } else {
+        found->records++;
+        ls_chain_add(c->chain, &link);
+        if (step <= last)
+            chain_broken(c, step,
+                         "the record of step %ld comes behind that of step %ld: one was "
+                         "added or moved",
+                         step, last);
+        else if (strcmp(chain, c->chain) != 0 && step > last + 1)
+            chain_broken(c, step,
+                         "the record of step %ld does not follow that of step %ld: those "
+                         "between were removed or moved, or it was altered",
+                         step, last);
+        else if (strcmp(chain, c->chain) != 0)
+            chain_broken(c, step, "the record of step %ld was altered or added", step);
+        snprintf(c->chain, sizeof c->chain, "%s", chain);
+    }
+    c->last = recorded->step;
+}
+
+/* How the run began, and with which data. */
+static void event_visit(struct collector *c, const char *event, const char *data)
+{
+    bool resume = strcmp(event, "resume") == 0;
+    if (!resume && strcmp(event, "start") != 0)
+        return;
+    if (!c->begun)
+        c->record->resumed = resume;
+    c->begun = true;
+    snprintf(c->record->data, sizeof c->record->data, "%s", data ? data : "");
+}
+
 static void metrics_visit(void *user, const struct ls_record *record)
 {
     const char *loss_bits = ls_record_text(record, "loss_bits");
     const char *hash = ls_record_text(record, "hash");
+    const char *event = ls_record_text(record, "event");
     double step;
     ls_record_number(record, "step", &step);
+    if (event)
+        event_visit(user, event, ls_record_text(record, "data"));
     if (isnan(step) || (!loss_bits && !hash))
         return;
     struct ls_recorded_step *added = step_add(user, (int64_t)step);
@@ -43,8 +110,12 @@ static void metrics_visit(void *user, const struct ls_record *record)
         return;
     added->has_loss = loss_bits != NULL;
     added->loss_bits = loss_bits ? (uint32_t)strtoul(loss_bits, NULL, 16) : 0;
+    ls_record_number(record, "grad_norm", &added->grad_norm);
+    added->has_norm = isfinite(added->grad_norm);
     added->has_hash = hash != NULL;
     snprintf(added->hash, sizeof added->hash, "%s", hash ? hash : "");
+    if (loss_bits)
+        chain_follow(user, added, ls_record_text(record, "chain"));
 }
 
 static void checkpoint_visit(void *user, const char *directory,
@@ -56,6 +127,7 @@ static void checkpoint_visit(void *user, const char *directory,
         return;
     added->has_hash = added->saved = true;
     snprintf(added->hash, sizeof added->hash, "%s", state->hash);
+    snprintf(added->saved_hash, sizeof added->saved_hash, "%s", state->hash);
     snprintf(added->fingerprint, sizeof added->fingerprint, "%s", state->fingerprint);
 }
 
@@ -80,11 +152,16 @@ static void steps_merge(struct ls_run_record *record)
         }
         if (from->has_loss)
             to->loss_bits = from->loss_bits;
+        if (from->has_norm)
+            to->grad_norm = from->grad_norm;
         if (from->has_hash && (from->has_loss || !to->has_hash))
             memcpy(to->hash, from->hash, sizeof to->hash);
-        if (from->saved)
+        if (from->saved) {
             memcpy(to->fingerprint, from->fingerprint, sizeof to->fingerprint);
+            memcpy(to->saved_hash, from->saved_hash, sizeof to->saved_hash);
+        }
         to->has_loss |= from->has_loss;
+        to->has_norm |= from->has_norm;
         to->has_hash |= from->has_hash;
         to->saved |= from->saved;
     }

@@ -1,0 +1,250 @@
+/* Steps of a run computed again, and compared with its records. */
+#include <lockstep/compare/audit.h>
+
+#include <lockstep/ckpt.h>
+#include <lockstep/config/inputs.h>
+#include <lockstep/train/fit.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which steps ----------------------------------------------------------------------------- */
+
+/* The first and the last recorded step. Step 0 is a state that no step gave. */
+static int64_t first_recorded(const struct ls_run_record *run)
+{
+    int64_t first = run->steps[0].step;
+    return first == 0 && run->count > 1 ? run->steps[1].step : first;
+}
+
+static int64_t last_recorded(const struct ls_run_record *run)
+{
+    return run->steps[run->count - 1].step;
+}
+
+/* The steps after the newest checkpoint but one; otherwise all. */
+static int64_t default_from(const struct ls_run_record *run)
+{
+    int64_t saved = 0;
+    for (int64_t i = run->count; i > 0; i--)
+        if (run->steps[i - 1].saved && saved++ == 1)
+            return run->steps[i - 1].step + 1;
+    return first_recorded(run);
+}
+
+static int steps_choose(struct ls_audit *audit, const struct ls_audit_request *request,
+                        struct ls_error *error)
+{
+    const struct ls_run_record *run = &audit->run;
+    int64_t first = first_recorded(run), last = last_recorded(run);
+    bool given = request->from || request->to;
+    audit->from = given ? request->from : default_from(run);
+    audit->to = given ? request->to : last;
+    if (audit->from <= audit->to && audit->from >= ls_max(first, 1) && audit->to <= last)
+        return LS_OK;
+    return ls_error_set(error, LS_ECONFIG,
+                        "steps %ld..%ld: expected a first and a last step among those that %s "
+                        "recorded, %ld to %ld",
+                        (long)audit->from, (long)audit->to, run->directory, (long)first,
+                        (long)last);
+}
+
+/* ---- from where ------------------------------------------------------------------------------ */
+
+struct beginning {
+    struct ls_audit *audit;
+    bool found;
+};
+
+/* The newest before the first step. */
+static void checkpoint_visit(void *user, const char *directory,
+                             const struct ls_checkpoint_state *state)
+{
+    struct beginning *b = user;
+    struct ls_audit *audit = b->audit;
+    if (state->step >= audit->from || (b->found && state->step < audit->checkpoint_step))
+        return;
+    b->found = true;
+    audit->checkpoint_step = state->step;
+    snprintf(audit->checkpoint, sizeof audit->checkpoint, "%s", directory);
+}
+
+/* A checkpoint of the run; the one of another run that it went on from; or the seed. */
+static int beginning_choose(struct ls_audit *audit, struct ls_error *error)
+{
+    const struct ls_run_record *run = &audit->run;
+    const char *resume = run->config.train.resume;
+    struct beginning b = {.audit = audit};
+    int status = ls_checkpoint_list(run->directory, checkpoint_visit, &b, error);
+    if (status || b.found || !run->resumed)
+        return status;
+    if (strcmp(resume, "auto") != 0 && strcmp(resume, "never") != 0)
+        status = ls_checkpoint_visit(resume, checkpoint_visit, &b, error);
+    if (status || b.found)
+        return status;
+    return ls_error_set(error, LS_ECKPT,
+                        "%s: the run went on from a checkpoint, and none from before step %ld is "
+                        "left: expected steps after one that is",
+                        run->directory, (long)audit->from);
+}
+
+/* ---- in which layout ------------------------------------------------------------------------- */
+
+static bool is_layout_key(const char *word)
+{
+    char name[64];
+    const struct ls_config_key *keys = ls_config_keys(NULL);
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    int index = ls_config_key_index(keys, name);
+    return index >= 0 && keys[index].part == LS_CONFIG_LAYOUT;
+}
+
+static bool fits(const struct ls_config *config)
+{
+    struct ls_memory_fit fit;
+    struct ls_layout *layout = malloc(sizeof *layout);
+    int64_t ranks = ls_config_ranks(config);
+    bool good =
+        layout &&
+        ranks * ls_rank_threads(config, LS_TRANSPORT_THREAD, (int)ranks) <= LS_AUDIT_THREADS_MAX &&
+        !ls_config_layout(config, 0, layout, NULL) &&
+        !ls_memory_fit(config, layout, NULL, &fit, NULL) && ls_memory_fits(&fit) == LS_FITS;
+    free(layout);
+    return good;
+}
+
+/* In how many axes, and then in how many keys, a layout is another one than the run's. */
+static int distance(const int own[LS_DRAW_ROWS_MAX], const struct ls_config *config)
+{
+    int values[LS_DRAW_ROWS_MAX], rows, all = 0;
+    ls_draw_rows(&rows);
+    if (!ls_draw_values(config, values))
+        return -1;
+    for (int row = 0; row < rows; row++)
+        all += own[row] == values[row] ? 0 : row < LS_AXES ? LS_DRAW_ROWS_MAX : 1;
+    return all;
+}
+
+static void layout_draw(struct ls_audit *audit)
+{
+    enum { DRAWS = 40, ATTEMPTS = 3000 };
+    const struct ls_config *run = &audit->run.config;
+    struct ls_config drawn, one;
+    int own[LS_DRAW_ROWS_MAX], best = 0;
+    if (!ls_draw_values(run, own)) /* made for other machines: all differs */
+        memset(own, -1, sizeof own);
+    ls_compare_one_rank(run, &one);
+    if (fits(&one) && distance(own, &one) > best) {
+        best = distance(own, &one);
+        audit->config = one;
+    }
+    for (uint64_t i = 0; i < DRAWS; i++) {
+        const struct ls_draw draw = {.seed = 1,
+                                     .index = i,
+                                     .ranks_max = LS_AUDIT_THREADS_MAX,
+                                     .file = *run->memory.file ? run->memory.file : NULL,
+                                     .attempts = ATTEMPTS};
+        if (!ls_draw_layout(run, &draw, &drawn))
+            break;
+        drawn.comm = run->comm;
+        if (distance(own, &drawn) > best && fits(&drawn)) {
+            best = distance(own, &drawn);
+            audit->config = drawn;
+        }
+    }
+}
+
+static int layout_choose(struct ls_audit *audit, const struct ls_audit_request *request,
+                         struct ls_error *error)
+{
+    char keys[700];
+    struct ls_layout layout;
+    bool given = false;
+    int status = LS_OK;
+    audit->config = audit->run.config;
+    for (int i = 0; i < request->key_count; i++)
+        given |= is_layout_key(request->keys[i]);
+    if (given)
+        ls_config_layout_reset(&audit->config);
+    else
+        layout_draw(audit);
+    for (int i = 0; i < request->key_count && !status; i++)
+        status = ls_config_set(&audit->config, request->keys[i], error);
+    if (!status)
+        status = ls_config_resolve(&audit->config, 0, error);
+    if (status)
+        return status;
+    if (ls_config_recipe_diff(&audit->run.config, &audit->config, keys, sizeof keys))
+        return ls_error_set(error, LS_ECONFIG,
+                            "an audit computes the run's own recipe: expected keys of the layout "
+                            "alone, or data.train where the same data lie elsewhere (%s; here is "
+                            "the run, there what was given)",
+                            keys);
+    return ls_config_layout(&audit->config, 0, &layout, error);
+}
+
+/* ---- with which data ------------------------------------------------------------------------- */
+
+static int data_check(const struct ls_audit *audit, struct ls_error *error)
+{
+    const struct ls_config *config = &audit->config;
+    struct ls_token_store *store;
+    char digest[33];
+    int status = ls_config_tokens(config, "data.train", &store, error);
+    if (status) {
+        ls_error_suffix(error, "; if the run's data lie elsewhere now, give data.train=PATH");
+        return status;
+    }
+    ls_token_store_digest(store, digest);
+    if (audit->run.data[0] && strcmp(digest, audit->run.data) != 0)
+        status = ls_config_reject(config, LS_EDATA, "data.train", error,
+                                  "these are not the tokens that the run was trained on: their "
+                                  "digest is %s, and the run recorded %s. Give data.train=PATH "
+                                  "where those are",
+                                  digest, audit->run.data);
+    ls_token_store_close(store);
+    return status;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+int ls_audit_open(struct ls_audit *audit, const struct ls_audit_request *request,
+                  struct ls_error *error)
+{
+    int status = ls_run_record_read(&audit->run, request->run, error);
+    if (!status)
+        status = steps_choose(audit, request, error);
+    if (!status)
+        status = beginning_choose(audit, error);
+    if (!status && audit->run.config.numerics.mode == LS_CONFIG_FAST)
+        status = ls_config_reject(&audit->run.config, LS_ECONFIG, "numerics.mode", error,
+                                  "in this mode the bits depend on the layout, so no other one "
+                                  "computes them again");
+    if (!status)
+        status = layout_choose(audit, request, error);
+    return status ? status : data_check(audit, error);
+}
+
+void ls_audit_release(struct ls_audit *audit)
+{
+    ls_run_record_release(&audit->run);
+}
+
+int ls_audit_judge(const struct ls_audit *audit, const struct ls_rerun *again,
+                   struct ls_audit_verdict *verdict, struct ls_error *error)
+{
+    const struct ls_recorded_step *start = ls_run_record_at(&audit->run, audit->checkpoint_step);
+    struct ls_rerun_check *check = &verdict->check;
+    *verdict = (struct ls_audit_verdict){0};
+    ls_rerun_check(again, &audit->run, audit->from, audit->to, check);
+    if (check->losses + check->norms + check->hashes == 0)
+        return ls_error_set(error, LS_EDATA,
+                            "steps %ld to %ld: nothing was compared: the run recorded neither a "
+                            "loss nor a hash of them. Choose steps with records",
+                            (long)audit->from, (long)audit->to);
+    verdict->checkpoint_differs =
+        start && start->saved && start->has_hash && strcmp(start->hash, start->saved_hash) != 0;
+    verdict->equal = !check->step && !verdict->checkpoint_differs && !audit->run.chain.broken;
+    return LS_OK;
+}
