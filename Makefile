@@ -197,7 +197,7 @@ $(BUILD)/test/device/test_tier_faults: private LDFLAGS_BASE += $(call wrap,tier_
 # These run the program.
 $(filter $(BUILD)/test/cmd/% $(BUILD)/test/hosts/% $(BUILD)/test/launch/%,$(TESTS)): | $(BUILD)/lockstep
 $(filter $(BUILD)/test/hosts/% $(BUILD)/test/launch/%,$(TESTS)): $(BUILD)/test/cmd/run_program.o
-LAUNCHED := $(BUILD)/test/hosts/test_launch_hosts
+LAUNCHED := $(addprefix $(BUILD)/test/hosts/,test_launch_hosts test_slurm)
 $(LAUNCHED): $(BUILD)/test/launch/launched.o
 $(LAUNCHED): private LDLIBS := $(BUILD)/liblockstep.a $(LDLIBS)
 $(BUILD)/test/hosts/test_hosts: | $(BUILD)/test/cmd/test_disk

@@ -4,6 +4,7 @@
  * signal comes after a minute at the soonest: CHECK=all alone waits for it. */
 /* check: network */
 #include "../cmd/run_program.h"
+#include "../launch/launched.h"
 #include "../support/await.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
@@ -345,14 +346,55 @@ static void test_a_batch_job_without_srun(void **state)
     assert_string_equal(got, hash);
 }
 
+/* The process of rank 0, by the lock of the run's folder. */
+static pid_t rank_0(const char *out)
+{
+    char name[64];
+    long pid = 0;
+    snprintf(name, sizeof name, "%s/lock", out);
+    char *text = scratch_read(scratch_path(directory, name), NULL);
+    assert_int_equal(sscanf(text, "host %*s pid %ld", &pid), 1);
+    free(text);
+    return (pid_t)pid;
+}
+
+/* One step of srun after the other inside the allocation: a rank is killed, and the job goes on. */
+static void test_a_launched_job(void **state)
+{
+    char text[2048];
+    (void)state;
+    cluster_or_skip();
+    int length = snprintf(text, sizeof text,
+                          "#!/bin/sh\n"
+                          "#SBATCH --ntasks=2 --overcommit --time=10 --output=launched.txt\n"
+                          "echo $$ > launcher.txt\n"
+                          "exec '%s' launch " LAUNCHED_KEYS
+                          "parallel.dp=2 train.out=launched train.steps=1000000 "
+                          "train.save_every=4\n",
+                          program);
+    assert_in_range(length, 1, sizeof text - 1);
+    scratch_write(scratch_path(directory, "launched.sh"), text, (size_t)length);
+    assert_int_equal(run("sbatch --parsable launched.sh > job.txt"), 0);
+    await_words("launched/metrics.jsonl", "\"step\": 6,");
+    assert_int_equal(kill(rank_0("launched"), SIGKILL), 0);
+    await_words("launched/events.jsonl", "\"going_on\"");
+    assert_int_equal(run("kill -TERM $(cat launcher.txt)"), 0);
+    await_words("launched/events.jsonl", "\"stopped\"");
+    assert_int_equal(launched_events(directory, "launched", "failed", "\"kind\": \"killed\""), 1);
+    assert_int_equal(launched_events(directory, "launched", "going_on", "\"from\": 0,"), 0);
+    launched_expect_same(directory, "launched");
+}
+
 int main(void)
 {
     const struct CMUnitTest usual[] = {
         cmocka_unit_test(test_srun),
+        cmocka_unit_test(test_a_launched_job),
         cmocka_unit_test(test_a_batch_job_without_srun),
     };
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_srun),
+        cmocka_unit_test(test_a_launched_job),
         cmocka_unit_test(test_a_batch_job_without_srun),
         cmocka_unit_test(test_a_batch_job_is_signalled_and_queued_again),
     };
