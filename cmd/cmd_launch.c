@@ -21,7 +21,7 @@ static void on_signal(int signal)
 static void signals_catch(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
+    sigfillset(&action.sa_mask); /* one is counted after the other */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);

@@ -32,6 +32,8 @@ struct launcher {
     int64_t reached, saved; /* the furthest step, and checkpoint, of all starts so far */
     int64_t failures;       /* in a row, without getting further */
     bool resized;           /* this start was asked to end, for a larger layout */
+    bool cut_off;           /* this start was ended, because a host of it does not answer */
+    double heard_s;         /* when this start last recorded something, or its hosts were tried */
     double fault_s;         /* when the last failure was seen; 0: there is none to get over */
     int64_t fault_step;     /* what was recorded then */
     struct {
@@ -164,7 +166,8 @@ static int start(struct launcher *l, struct ls_error *error)
                                .peak_flops = *peak_of(l, l->ranks)};
     launch_watch_begin(&l->watch);
     l->reached = ls_max(l->reached, l->watch.step);
-    l->resized = false;
+    l->resized = l->cut_off = false;
+    l->heard_s = ls_now_s();
     event_layout(l, "start");
     l->starts++;
     return launch_job_start(&l->job, &how, error);
@@ -180,16 +183,32 @@ static bool may_grow(struct launcher *l)
     return l->ranks < l->wanted;
 }
 
+/* A job that records nothing for comm.timeout_s may be slow, or mpirun waits for a host that is no
+ * more there: it does not notice by itself before TCP gives up. */
+static void silence_judge(struct launcher *l, bool heard)
+{
+    double patience_s = l->config->comm.timeout_s;
+    if (heard)
+        l->heard_s = ls_now_s();
+    if (patience_s <= 0 || l->cut_off || ls_now_s() - l->heard_s < patience_s)
+        return;
+    l->cut_off = launch_hosts_try(&l->hosts, false, l->changed);
+    l->heard_s = ls_now_s();
+    if (!l->cut_off)
+        return;
+    event_hosts(l);
+    launch_job_kill(&l->job);
+}
+
 /* Until the job has ended. */
 static void watch(struct launcher *l)
 {
     bool asks = false, told = false;
     while (launch_job_look(&l->job)) {
-        launch_watch_look(&l->watch);
-        if (l->watch.stepped && l->fault_s > 0 && l->watch.step > l->fault_step) {
-            l->reached = l->watch.step;
+        silence_judge(l, launch_watch_look(&l->watch));
+        l->reached = ls_max(l->reached, l->watch.step);
+        if (l->watch.stepped && l->fault_s > 0 && l->watch.step > l->fault_step)
             event_going_on(l);
-        }
         if (*l->launch->asked > 1)
             launch_job_kill(&l->job);
         if (!asks && !l->resized && l->watch.stepped && may_grow(l))
@@ -273,8 +292,10 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
     } else if (*l->launch->asked > 1) {
         *code = 128 + SIGTERM;
     } else {
-        if (cause < LAUNCH_DISK && launch_hosts_try(&l->hosts, false, l->changed))
+        if (l->cut_off || (cause < LAUNCH_DISK && launch_hosts_try(&l->hosts, false, l->changed)))
             cause = LAUNCH_HOST;
+        if (l->cut_off)
+            snprintf(text, sizeof text, "nothing was recorded, and a host does not answer");
         failed(l, cause, text, before, over);
         event_hosts(l);
     }

@@ -106,7 +106,8 @@ struct launch_watch {
 void launch_watch_open(struct launch_watch *watch, const char *run);
 /* A new start of the job is about to begin. */
 void launch_watch_begin(struct launch_watch *watch);
-void launch_watch_look(struct launch_watch *watch);
+/* Whether the file is another than at the last look. */
+bool launch_watch_look(struct launch_watch *watch);
 
 /* ---- what happened --------------------------------------------------------------------------- */
 

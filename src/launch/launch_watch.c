@@ -107,7 +107,7 @@ void launch_watch_begin(struct launch_watch *watch)
     watch->size = 0;
 }
 
-void launch_watch_look(struct launch_watch *watch)
+bool launch_watch_look(struct launch_watch *watch)
 {
     struct found found = {0};
     struct stat status;
@@ -117,7 +117,7 @@ void launch_watch_look(struct launch_watch *watch)
          status.st_mtim.tv_sec == watch->changed.tv_sec)) {
         if (fd >= 0)
             close(fd);
-        return;
+        return false;
     }
     watch->size = status.st_size;
     watch->changed = status.st_mtim;
@@ -130,11 +130,12 @@ void launch_watch_look(struct launch_watch *watch)
         watch->peak_flops = found.peak_flops;
     }
     if (!watch->started)
-        return;
+        return true;
     if (found.stepped) {
         watch->stepped = true;
         watch->step = found.step;
     }
     memcpy(watch->end, found.end, sizeof watch->end);
     memcpy(watch->end_text, found.end_text, sizeof watch->end_text);
+    return true;
 }

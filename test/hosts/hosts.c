@@ -75,17 +75,18 @@ static void link_await(void)
             await_pause();
 }
 
-/* What stands in for ssh: `agent <host> <words>`. Like ssh it comes to the other host by the cable.
- */
+/* What stands in for ssh: `agent <host> <words>`. Like ssh it comes to the other host by the cable,
+ * and waits for a host that was lost. */
 static void agent_write(const char *path)
 {
-    char text[512];
+    char text[1024];
     int length =
         snprintf(text, sizeof text,
                  "#!/bin/sh\ncase $1 in\n%s) holder=%ld ;;\n%s) holder=%ld ;;\n"
                  "*) exit 255 ;;\nesac\nshift\n"
                  "nsenter -t $holder -n ip -o link show cable | grep -q 'state UP' || exit 255\n"
-                 "exec nsenter -t $holder -n -u sh -c \"$*\"\n",
+                 "nsenter -t $holder -n -u sh -c \"$*\"\ncode=$?\n"
+                 "[ ! -p \"$0.silent\" ] || read -r word < \"$0.silent\"\nexit $code\n",
                  hosts_name[0], (long)holders[0], hosts_name[1], (long)holders[1]);
     scratch_write(path, text, (size_t)length);
     assert_int_equal(chmod(path, 0755), 0);
@@ -209,12 +210,13 @@ pid_t hosts_start(const char *directory, int each, const char *out, const char *
     return job_start(line);
 }
 
-pid_t hosts_launch(const char *directory, int each, const char *out, const char *arguments)
+pid_t hosts_launch(const char *directory, int first, int each, const char *out,
+                   const char *arguments)
 {
     char program[PATH_MAX], list[128], line[4 * PATH_MAX];
     program_path(program, sizeof program);
-    int length = snprintf(list, sizeof list, "%s slots=%d\n%s slots=%d\n", hosts_name[0], each,
-                          hosts_name[1], each);
+    int length = snprintf(list, sizeof list, "%s slots=%d\n%s slots=%d\n", hosts_name[first], each,
+                          hosts_name[!first], each);
     scratch_write(scratch_path(directory, "hosts"), list, (size_t)length);
     snprintf(
         line, sizeof line,
@@ -282,29 +284,48 @@ void hosts_wait_checkpoint(pid_t launcher, const char *directory, const char *ou
         await_job(launcher, directory, out);
 }
 
-/* Whether a process is on a host, but for those that hold them: launchers, their daemons (which
- * outlive the launcher by a second) and ranks. */
-static bool hosts_busy(void)
+static void network_of(pid_t pid, char network[64])
 {
-    char name[64], host[HOSTS][64] = {0}, network[64];
-    bool found = false;
-    for (int i = 0; i < HOSTS; i++) {
-        snprintf(name, sizeof name, "/proc/%ld/ns/net", (long)holders[i]);
-        assert_true(readlink(name, host[i], sizeof host[i] - 1) > 0);
-    }
+    char name[64];
+    snprintf(name, sizeof name, "/proc/%ld/ns/net", (long)pid);
+    ssize_t bytes = readlink(name, network, 63);
+    network[bytes > 0 ? bytes : 0] = '\0';
+}
+
+/* How many processes are on a host, but for the one that holds it: launchers, their daemons (which
+ * outlive the launcher by a second) and ranks. They get the signal; 0: none. */
+static int processes_of(int host, int signal)
+{
+    char network[64], other[64];
+    int found = 0;
+    network_of(holders[host], network);
     DIR *proc = opendir("/proc");
-    assert_non_null(proc);
-    for (struct dirent *entry; !found && (entry = readdir(proc));) {
+    assert_true(proc && network[0]);
+    for (struct dirent *entry; (entry = readdir(proc));) {
         pid_t pid = (pid_t)atoi(entry->d_name);
-        if (pid <= 0 || pid == holders[0] || pid == holders[1])
+        if (pid <= 0 || pid == holders[host])
             continue;
-        snprintf(name, sizeof name, "/proc/%ld/ns/net", (long)pid);
-        ssize_t bytes = readlink(name, network, sizeof network - 1);
-        network[bytes > 0 ? bytes : 0] = '\0';
-        found = strcmp(network, host[0]) == 0 || strcmp(network, host[1]) == 0;
+        network_of(pid, other);
+        if (strcmp(network, other) != 0)
+            continue;
+        kill(pid, signal);
+        found++;
     }
     closedir(proc);
     return found;
+}
+
+static bool hosts_busy(void)
+{
+    return processes_of(0, 0) + processes_of(1, 0) > 0;
+}
+
+void hosts_lose(const char *directory, int host)
+{
+    hosts_link(false);
+    assert_int_equal(mkfifo(scratch_path(directory, "agent.silent"), 0600), 0);
+    while (processes_of(host, SIGKILL))
+        await_pause();
 }
 
 int hosts_end(pid_t launcher)

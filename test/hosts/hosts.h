@@ -20,6 +20,8 @@ int hosts_teardown(void **state);
 void hosts_or_skip(void);
 /* Puts the cable in or out. */
 void hosts_link(bool up);
+/* The cable goes out, and then all that runs on that host ends: nobody hears of it. */
+void hosts_lose(const char *directory, int host);
 /* Lets the cable carry so many Mbit/s each way. False: this system cannot (Linux with
  * CONFIG_NET_SCH_TBF; Debian: iproute2). */
 bool hosts_shape(int mbit_per_s);
@@ -30,8 +32,10 @@ pid_t hosts_start(const char *directory, int each, const char *out, const char *
 /* Starts `lockstep train` with the arguments on `each` ranks of both hosts, in the directory; what
  * it prints goes to <out>.log and the run to <out>. Returns the launcher. */
 pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments);
-/* Starts `lockstep launch` with the arguments on the first host, over `each` slots of both. */
-pid_t hosts_launch(const char *directory, int each, const char *out, const char *arguments);
+/* Starts `lockstep launch` with the arguments on host 0, over `each` slots of both, of which
+ * `first` is named first. */
+pid_t hosts_launch(const char *directory, int first, int each, const char *out,
+                   const char *arguments);
 /* Waits until the run has recorded a step; then the ranks' processes. */
 void hosts_wait_steps(pid_t launcher, const char *directory, const char *out, int ranks,
                       pid_t *pids);

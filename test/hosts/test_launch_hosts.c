@@ -1,5 +1,6 @@
 /* `lockstep launch` over two hosts, of which one is cut off: the job goes on with fewer ranks in
- * another layout, and with all of them when the host is back; its end is that of one rank. */
+ * another layout, and with all of them when the host is back; or of which one is lost, and a spare
+ * takes over. The end is that of one rank. */
 /* check: network */
 #include "../launch/launched.h"
 #include "hosts.h"
@@ -13,7 +14,7 @@
 #include <signal.h>
 
 #define LONG                                                                                       \
-    LAUNCHED_KEYS "train.steps=1000000 train.save_every=4 parallel.dp=2 parallel.tp=2 "            \
+    LAUNCHED_KEYS "train.steps=1000000 train.save_every=4 "                                        \
                   "comm.timeout_s=3 launch.pause_s=1 launch.retries=20 "
 
 static char *directory;
@@ -22,7 +23,7 @@ static void test_a_host_that_is_cut_off(void **state)
 {
     (void)state;
     hosts_or_skip();
-    pid_t launcher = hosts_launch(directory, 2, "cut", LONG);
+    pid_t launcher = hosts_launch(directory, 0, 2, "cut", LONG "parallel.dp=2 parallel.tp=2 ");
     launched_await_step(launcher, directory, "cut", 6);
     hosts_link(false);
     launched_await_event(launcher, directory, "cut", "layout", 1);
@@ -39,6 +40,24 @@ static void test_a_host_that_is_cut_off(void **state)
     launched_expect_same(directory, "cut");
 }
 
+/* All ranks are on the other host, which is gone without a word: mpirun waits for it, the launcher
+ * does not. The spare takes over, in the given layout. */
+static void test_a_host_that_is_lost(void **state)
+{
+    (void)state;
+    hosts_or_skip();
+    pid_t launcher = hosts_launch(directory, 1, 2, "lost", LONG "parallel.dp=2 ");
+    launched_await_step(launcher, directory, "lost", 6);
+    hosts_lose(directory, 1);
+    launched_await_event(launcher, directory, "lost", "going_on", 1);
+    launched_stop(launcher, directory, "lost");
+    hosts_link(true);
+    assert_int_equal(launched_events(directory, "lost", "host_lost", hosts_name[1]), 1);
+    assert_int_equal(launched_events(directory, "lost", "failed", "\"kind\": \"host\""), 1);
+    assert_int_equal(launched_events(directory, "lost", "layout", NULL), 0);
+    launched_expect_same(directory, "lost");
+}
+
 static int setup(void **state)
 {
     int status = hosts_setup(state);
@@ -48,6 +67,9 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_host_that_is_cut_off)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_host_that_is_cut_off),
+        cmocka_unit_test(test_a_host_that_is_lost),
+    };
     return cmocka_run_group_tests_name("launch over hosts", tests, setup, hosts_teardown);
 }

@@ -44,6 +44,14 @@ static void expect_ranks(const char *out, pid_t pids[LAUNCHED_RANKS])
         fail_msg("%s has %d ranks, not %d", out, found, LAUNCHED_RANKS);
 }
 
+static void expect_status(const char *out, const char *words)
+{
+    char enter[PATH_MAX], arguments[64];
+    snprintf(enter, sizeof enter, "cd '%s';", folder);
+    snprintf(arguments, sizeof arguments, "status %s", out);
+    program_expect_under(enter, arguments, 0, words);
+}
+
 static void await_no_ranks(const char *out)
 {
     pid_t pids[LAUNCHED_RANKS];
@@ -83,6 +91,8 @@ static void test_each_rank_killed(void **state)
     assert_int_equal(launched_events(folder, "killed", "failed", "\"kind\": \"killed\""), 4);
     assert_int_equal(launched_events(folder, "killed", "going_on", "\"from\": 0,"), 0);
     assert_int_equal(launched_events(folder, "killed", "stopped", NULL), 1);
+    expect_status("killed", "state       stopped: stopped by a signal after step ");
+    expect_status("killed", "failures    4 killed; time lost ");
 }
 
 /* A rank that is stopped is late, is ended, and the job goes on. */
@@ -191,8 +201,26 @@ static void test_a_killed_launcher(void **state)
     snprintf(enter, sizeof enter, "cd '%s';", folder);
     program_expect_under(enter, "launch " LONG "train.out=orphans", ls_exit_code(LS_EBUSY),
                          "orphans/launch/lock is held by process ");
+    expect_status("orphans", "state       running: process ");
     launched_stop(launcher, folder, "orphans");
     launched_expect_same(folder, "orphans");
+}
+
+/* Rank 0 cannot save: the first signal waits for it, the second one does not. */
+static void test_a_second_signal(void **state)
+{
+    pid_t pids[LAUNCHED_RANKS];
+    (void)state;
+    mpirun_or_skip();
+    pid_t launcher = launched_start(folder, RATE, "twice", LONG);
+    launched_await_step(launcher, folder, "twice", 2);
+    expect_ranks("twice", pids);
+    assert_int_equal(kill(pids[0], SIGSTOP), 0);
+    assert_true(await_stopped(pids[0]));
+    assert_int_equal(kill(launcher, SIGTERM), 0);
+    assert_int_equal(kill(launcher, SIGUSR1), 0);
+    assert_int_equal(launched_end(launcher), 128 + SIGTERM);
+    await_no_ranks("twice");
 }
 
 int main(void)
@@ -203,6 +231,7 @@ int main(void)
         cmocka_unit_test(test_other_batches_are_seen),
         cmocka_unit_test(test_a_new_beginning_is_seen),
         cmocka_unit_test(test_a_killed_launcher),
+        cmocka_unit_test(test_a_second_signal),
     };
     return cmocka_run_group_tests_name("launch", tests, setup, scratch_teardown);
 }
