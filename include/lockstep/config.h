@@ -173,6 +173,10 @@ struct ls_config_sample {
     double top_p;
 };
 
+struct ls_config_check {
+    double replay; /* probability that a step is computed twice */
+};
+
 struct ls_config_log {
     int64_t hash_every;  /* steps; 0 = only steps that are saved */
     int64_t drift_every; /* steps; 0 = never */
@@ -209,6 +213,7 @@ struct ls_config {
     struct ls_config_train train;
     struct ls_config_eval eval;
     struct ls_config_sample sample;
+    struct ls_config_check check;
     struct ls_config_log log;
     struct ls_config_launch launch;
 

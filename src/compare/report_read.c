@@ -237,6 +237,8 @@ static void event_read(struct reading *reading, const struct ls_record *record, 
         run->total_s[PART_SAVE] += positive(save_s);
         event_add(reading, record, EVENT_SAVE, "checkpoint saved in %s",
                   report_seconds(save_s).text);
+    } else if (!strcmp(name, "replay")) {
+        event_add(reading, record, EVENT_HASH, "computed twice, by other ranks: equal");
     } else if (!strcmp(name, "signal")) {
         event_add(reading, record, EVENT_SIGNAL, "a signal asked for the end");
     } else if (!strcmp(name, "end")) {

@@ -443,6 +443,10 @@ static const struct ls_config_key table[] = {
     REAL_ABOVE("sample.top_p", RUN, "1", 0, 1, sample.top_p,
                "draw from the likeliest tokens that together have this probability; 1 = from all"),
 
+    REAL("check.replay", RUN, "0", 0, 1, check.replay,
+         "probability with which a step is computed a second time, by other ranks, and compared; "
+         "takes twice the memory"),
+
     COUNT("log.hash_every", RUN, "0", 0, log.hash_every,
           "steps between hashes of the whole state in metrics.jsonl; steps that are saved have "
           "one anyway; 0 = only those"),

@@ -17,8 +17,8 @@ const char *ls_profile_phase_name(int phase)
 
 const char *ls_profile_between_name(int between)
 {
-    static const char *const names[] = {"checkpoints", "evaluations", "samples of text",
-                                        "hashes of the state", "records"};
+    static const char *const names[] = {"checkpoints",         "evaluations", "samples of text",
+                                        "hashes of the state", "replays",     "records"};
     return names[between];
 }
 
@@ -146,7 +146,7 @@ static void step_end(struct rank_trace *r, const struct ls_trace_span *span)
 
 static void between_add(struct rank_trace *r, const struct ls_trace_span *span)
 {
-    static const char *const names[] = {"save", "evaluate", "sample", "hash", "record"};
+    static const char *const names[] = {"save", "evaluate", "sample", "hash", "replay", "record"};
     for (int i = 0; i < LS_PROFILE_BETWEENS; i++)
         if (strcmp(span->name, names[i]) == 0) {
             r->profile->trace.between[i].count++;

@@ -129,6 +129,13 @@ int events_saved(struct events *events, double save_s, struct ls_error *error)
     return ls_jsonl_end(m, error);
 }
 
+int events_replayed(struct events *events, double replay_s, struct ls_error *error)
+{
+    struct ls_jsonl *m = event_begin(events, "replay");
+    ls_jsonl_float(m, "replay_s", (float)replay_s);
+    return ls_jsonl_end(m, error);
+}
+
 int events_signal(struct events *events, struct ls_error *error)
 {
     event_begin(events, "signal");

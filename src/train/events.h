@@ -30,6 +30,8 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
 int events_peak_recall(struct ls_trainer *trainer, double *flops, struct ls_error *error);
 /* "save", which took save_s. */
 int events_saved(struct events *events, double save_s, struct ls_error *error);
+/* "replay": the step was computed twice, with one result; what that took beside the step. */
+int events_replayed(struct events *events, double replay_s, struct ls_error *error);
 /* "signal": the step that was under way is the last one. */
 int events_signal(struct events *events, struct ls_error *error);
 /* "drift": what was found, and what a step takes and should (plan NULL: there is none). It is shown

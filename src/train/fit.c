@@ -52,6 +52,7 @@ static int64_t beside(const struct ls_config *config, const struct ls_layout *la
 int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout,
                   const struct ls_comm *world, struct ls_memory_fit *fit, struct ls_error *error)
 {
+    const int64_t trainers = config->check.replay > 0 ? 2 : 1;
     *fit = (struct ls_memory_fit){.machine = ls_device_memory()};
     for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
         struct ls_memory_plan plan;
@@ -62,8 +63,8 @@ int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout
         if (status)
             return status;
         fit->ranks += ranks;
-        fit->bytes += ranks * (int64_t)(plan.total + plan.tiers[LS_TIER_HOST]);
-        fit->rank_bytes = ls_max(fit->rank_bytes, (int64_t)plan.total);
+        fit->bytes += trainers * ranks * (int64_t)(plan.total + plan.tiers[LS_TIER_HOST]);
+        fit->rank_bytes = ls_max(fit->rank_bytes, trainers * (int64_t)plan.total);
     }
     fit->beside = beside(config, layout, world, fit->ranks);
     return LS_OK;

@@ -5,6 +5,7 @@
 #include "train/records.h"
 #include "train/run_folder.h"
 #include "train/run_trace.h"
+#include "train/step_replay.h"
 
 #include <lockstep/base/figure.h>
 #include <lockstep/base/file.h>
@@ -34,8 +35,9 @@ struct run {
     struct best_records best; /* of rank 0 */
     struct ls_digest hash;    /* of the state after hashed_step; -1: none was computed */
     int64_t hashed_step;
-    bool writer; /* rank 0 */
-    bool moved;  /* train.out was, while the run wrote to it */
+    double replay_s; /* that the step's replay took, 0: there was none */
+    bool writer;     /* rank 0 */
+    bool moved;      /* train.out was, while the run wrote to it */
 };
 
 /* ---- where it writes ------------------------------------------------------------------------- */
@@ -330,6 +332,9 @@ static int step_write(struct run *run, const struct ls_step_report *report,
 {
     run->events.step = report->step;
     int status = records_step(&run->records, report, means, error);
+    if (!status && run->replay_s > 0)
+        status = records_judge(&run->records, events_replayed(&run->events, run->replay_s, error),
+                               error);
     if (!status && whole)
         status = drift_tell(run, report->step_s, error);
     if (!status)
@@ -343,29 +348,60 @@ static int step_write(struct run *run, const struct ls_step_report *report,
     return status;
 }
 
+/* A step, and if it is drawn the same step again, by other ranks. */
+static int step_compute(struct run *run, struct ls_step_report *report, struct ls_error *error)
+{
+    struct replay *replay = NULL;
+    int64_t number = ls_trainer_steps(run->trainer) + 1;
+    run->replay_s = 0;
+    if (!replay_due(run->config, number))
+        return ls_trainer_step(run->trainer, report, error);
+    double start_s = ls_now_s();
+    run_trace_begin(&run->trace, "replay");
+    int status = replay_new(run->trainer, &replay, error);
+    run_trace_end(&run->trace);
+    run->replay_s = ls_now_s() - start_s;
+    if (!status)
+        status = ls_trainer_step(run->trainer, report, error);
+    start_s = ls_now_s();
+    run_trace_begin(&run->trace, "replay");
+    if (!status)
+        status = replay_judge(replay, &run->hash, error);
+    if (!status)
+        run->hashed_step = number;
+    replay_free(replay);
+    run_trace_end(&run->trace);
+    run->replay_s += ls_now_s() - start_s;
+    return status;
+}
+
 /* One step with all that follows it. *stop: a signal asked for the end, on any rank, or train.out
  * was moved. */
 static int step(struct run *run, bool *stop, struct ls_error *error)
 {
     const struct ls_config *config = run->config;
     struct ls_step_report report;
-    int status = ls_trainer_step(run->trainer, &report, error);
+    int status = step_compute(run, &report, error);
     if (status)
         return status;
     struct step_means means;
     status = step_agree(run, &report, stop, &means, error);
     bool last = report.step >= ls_config_steps(config) || *stop;
     bool saves = due(report.step, config->train.save_every) || last;
-    if (!status && (due(report.step, config->log.hash_every) || saves)) {
+    bool hashed = run->hashed_step == report.step;
+    if (!status && !hashed && (due(report.step, config->log.hash_every) || saves)) {
         run_trace_begin(&run->trace, "hash");
         status = ls_trainer_hash(run->trainer, &run->hash, error);
         run_trace_end(&run->trace);
-        run->hashed_step = status ? -1 : report.step;
-        report.hashed = true;
-        ls_digest_hex(&run->hash, report.hash);
+        hashed = true;
     }
     if (status)
         return status;
+    if (hashed) {
+        run->hashed_step = report.step;
+        report.hashed = true;
+        ls_digest_hex(&run->hash, report.hash);
+    }
     run_trace_begin(&run->trace, "record");
     bool whole;
     int local = LS_OK;
@@ -531,6 +567,9 @@ static int run_open(struct run *run, bool *resumed, struct ls_error *error)
         run->config = &run->trainer->config;
         run_trace_open(&run->trace, run->trainer, &run->events.log);
     }
+    if (!status)
+        status = ls_comm_agree(run->world, replay_admit(run->config, &run->trainer->layout, error),
+                               error);
     if (!status)
         status = peak_take(run, error);
     if (!status)

@@ -1,0 +1,259 @@
+/* A step computed a second time, each rank's part by another rank. */
+#include "train/step_replay.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct replay {
+    struct ls_trainer *first, *second;
+    struct ls_comm *world;  /* the first's */
+    struct ls_comm *turned; /* the second's: the same ranks, in other places */
+};
+
+bool replay_due(const struct ls_config *config, int64_t step)
+{
+    const uint64_t at = (uint64_t)step;
+    const uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), 0, 0};
+    uint32_t word[4];
+    ls_philox(ls_philox_key_of((uint64_t)config->model_keys.seed, "replay"), counter, word);
+    return (double)ls_uniform_of(word[0]) < config->check.replay;
+}
+
+int replay_admit(const struct ls_config *config, const struct ls_layout *layout,
+                 struct ls_error *error)
+{
+    if (config->check.replay <= 0)
+        return LS_OK;
+    if (layout->ranks == 1)
+        return ls_config_reject(config, LS_ECONFIG, "check.replay", error,
+                                "a step is computed again by other ranks, and there is one: use "
+                                "several, or 0");
+    if (config->numerics.mode == LS_CONFIG_FAST)
+        return ls_config_reject(config, LS_ECONFIG, "check.replay", error,
+                                "with numerics.mode=fast a step has no bits to repeat: use "
+                                "ordered, or 0");
+    return LS_OK;
+}
+
+/* ---- the state goes to who has the same place ------------------------------------------------ */
+
+/* Ranks form a ring: each sends its state to the one before it, and takes that of the next. */
+struct moving {
+    struct ls_state *state;
+    struct ls_comm *world;
+    enum ls_dtype dtype;
+    int peer;
+    bool sends;
+};
+
+static int piece_move(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
+{
+    struct moving *m = user;
+    int status = ls_queue_synchronise(&m->state->ops->queue, error);
+    if (status)
+        return status;
+    return m->sends ? ls_send(m->world, piece->values, piece->count, m->dtype, m->peer, 0, error)
+                    : ls_recv(m->world, piece->values, piece->count, m->dtype, m->peer, 0, error);
+}
+
+/* All arrays of a rank's slices, in one order on both sides. */
+static int state_visit(struct ls_state *state, enum ls_access access, ls_slice_visit *visit,
+                       enum ls_dtype *dtype, void *user, struct ls_error *error)
+{
+    int arrays = ls_optimizer_states_most(&state->optimizer.config), status = LS_OK;
+    for (int array = LS_STATE_PARAMETERS; array < arrays && !status; array++) {
+        *dtype = ls_state_type(state, array);
+        for (int i = 0; i < state->params->count && !status; i++)
+            if (array < ls_state_arrays(state, &state->params->list[i]))
+                status = ls_slice_visit_array(&state->optimizer, &state->slices[i], array + 1,
+                                              access, visit, user, error);
+    }
+    return status;
+}
+
+static int state_move(struct ls_state *state, struct ls_comm *world, int peer, bool sends,
+                      struct ls_error *error)
+{
+    struct moving m = {.state = state, .world = world, .peer = peer, .sends = sends};
+    return state_visit(state, sends ? LS_READS : LS_WRITES, piece_move, &m.dtype, &m, error);
+}
+
+/* When a rank sends: never at once with its neighbours. In a ring of odd length the last one has a
+ * turn for itself. */
+static int turn_of(int rank, int ranks)
+{
+    return rank == ranks - 1 && ranks % 2 ? 2 : rank % 2;
+}
+
+static int state_turn(struct replay *r, struct ls_error *error)
+{
+    struct ls_state *from = &r->first->state, *to = &r->second->state;
+    int ranks = ls_comm_size(r->world), rank = ls_comm_rank(r->world);
+    int before = (rank + ranks - 1) % ranks, next = (rank + 1) % ranks;
+    int status = ls_state_settle(from, error);
+    if (!status)
+        status = ls_state_settle(to, error);
+    for (int turn = 0; turn < 3 && !status; turn++) {
+        if (turn_of(rank, ranks) == turn)
+            status = state_move(from, r->world, before, true, error);
+        if (turn_of(next, ranks) == turn && !status)
+            status = state_move(to, r->world, next, false, error);
+    }
+    if (status)
+        return status;
+    to->step = from->step;
+    to->samples = from->samples;
+    to->loss_scale = from->loss_scale;
+    return ls_state_publish(to, error);
+}
+
+int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error *error)
+{
+    struct ls_comm *world = trainer->world;
+    int ranks = ls_comm_size(world), rank = ls_comm_rank(world);
+    struct replay *r = calloc(1, sizeof *r);
+    struct ls_config *config = malloc(sizeof *config);
+    *out = r;
+    int status = r && config ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a replay");
+    status = ls_comm_agree(world, status, error);
+    if (status)
+        goto end;
+    r->first = trainer;
+    r->world = world;
+    *config = trainer->config;
+    config->check.replay = 0; /* its memory alone */
+    config->log.trace = config->log.profile = false;
+    /* Its state comes from the first, and what it offloads must not lie in the place of that. */
+    snprintf(config->train.resume, sizeof config->train.resume, "never");
+    config->model_keys.from[0] = config->lora.from[0] = '\0';
+    if (config->memory.file[0])
+        snprintf(config->memory.file, sizeof config->memory.file, "%.*s/replay",
+                 (int)sizeof config->memory.file - 8, trainer->config.memory.file);
+    status = ls_comm_split(world, 0, (rank + 1) % ranks, &r->turned, error);
+    if (!status)
+        status = trainer_new(config, &trainer->layout, r->turned, NULL, &r->second, error);
+    if (!status)
+        status = state_turn(r, error);
+end:
+    free(config);
+    return status;
+}
+
+void replay_free(struct replay *replay)
+{
+    if (!replay)
+        return;
+    ls_trainer_free(replay->second);
+    ls_comm_free(replay->turned);
+    free(replay);
+}
+
+/* ---- the verdict ----------------------------------------------------------------------------- */
+
+struct digesting {
+    struct ls_state *state;
+    enum ls_dtype dtype;
+    int64_t pieces;
+    struct ls_digest digest;
+};
+
+static int piece_digest(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
+{
+    struct digesting *d = user;
+    int status = ls_queue_synchronise(&d->state->ops->queue, error);
+    if (!status)
+        ls_digest_piece(&d->digest, "piece", d->pieces++, piece->from, piece->values,
+                        (size_t)piece->count * ls_dtype_bytes(d->dtype));
+    return status;
+}
+
+static int held_digest(struct ls_state *state, struct ls_digest *digest, struct ls_error *error)
+{
+    struct digesting d = {.state = state};
+    int status = state_visit(state, LS_READS, piece_digest, &d.dtype, &d, error);
+    *digest = d.digest;
+    return status;
+}
+
+/* Whose fault explains all differences: place i was computed by rank i, and again by the rank
+ * before it, so a faulty rank is seen in its own place and in the next. Returns how many ranks
+ * there are; found holds two of them. */
+static int suspects(const bool *differs, int ranks, int found[2])
+{
+    int count = 0;
+    for (int rank = 0; rank < ranks; rank++) {
+        bool explains = true;
+        for (int place = 0; place < ranks; place++)
+            explains &= !differs[place] || place == rank || place == (rank + 1) % ranks;
+        if (explains)
+            found[count++ > 0] = rank;
+    }
+    return count;
+}
+
+static int difference_refuse(const struct replay *r, const bool *differs, int ranks,
+                             struct ls_error *error)
+{
+    const struct ls_state *state = &r->first->state;
+    int found[2], count = suspects(differs, ranks, found);
+    char who[100] = "of one of the ranks", newest[64] = "there is no checkpoint";
+    if (count == 1)
+        snprintf(who, sizeof who, "of rank %d", found[0]);
+    else if (count == 2)
+        snprintf(who, sizeof who, "of rank %d or rank %d", found[0], found[1]);
+    if (state->saved_step >= 0)
+        snprintf(newest, sizeof newest, "the newest checkpoint is of step %ld",
+                 (long)state->saved_step);
+    return ls_error_set(error, LS_ENUMERIC,
+                        "step %ld was computed twice, each part by two ranks, and the results "
+                        "differ: memory or arithmetic %s is faulty. Go on on other hardware (%s)",
+                        (long)state->step, who, newest);
+}
+
+/* Collective. Which parts differ. */
+static int difference_tell(struct replay *r, struct ls_error *error)
+{
+    struct held {
+        struct ls_digest first, second;
+    } mine, *all;
+    int ranks = ls_comm_size(r->world);
+    bool *differs = calloc((size_t)ranks, sizeof *differs);
+    all = calloc((size_t)ranks, sizeof *all);
+    int status =
+        all && differs ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d digests", ranks);
+    if (!status)
+        status = held_digest(&r->first->state, &mine.first, error);
+    if (!status)
+        status = held_digest(&r->second->state, &mine.second, error);
+    status = ls_comm_agree(r->world, status, error);
+    if (!status)
+        status = ls_all_gather(r->world, &mine, all, sizeof mine / sizeof(uint64_t), LS_U64, error);
+    for (int i = 0; i < ranks && !status; i++) {
+        const struct ls_digest *once = &all[i].first;
+        const struct ls_digest *again = &all[(i + ranks - 1) % ranks].second;
+        differs[i] = once->low != again->low || once->high != again->high;
+    }
+    if (!status)
+        status = difference_refuse(r, differs, ranks, error);
+    free(differs);
+    free(all);
+    return status;
+}
+
+int replay_judge(struct replay *replay, struct ls_digest *hash, struct ls_error *error)
+{
+    struct ls_step_report report;
+    struct ls_digest again;
+    int status = ls_trainer_step(replay->second, &report, error);
+    if (status == LS_ENUMERIC)
+        ls_error_suffix(error, "; the step was computed a second time, and the first time it was "
+                               "finite: memory or arithmetic of a rank is faulty");
+    if (!status)
+        status = ls_trainer_hash(replay->first, hash, error);
+    if (!status)
+        status = ls_trainer_hash(replay->second, &again, error);
+    if (status || (hash->low == again.low && hash->high == again.high))
+        return status;
+    return difference_tell(replay, error);
+}

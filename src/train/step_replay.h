@@ -1,0 +1,26 @@
+/* A step computed a second time, each rank's part by another rank (check.replay): what a rank
+ * computes wrongly alone, and holds alone, no comparison of copies shows. */
+#ifndef TRAIN_STEP_REPLAY_H
+#define TRAIN_STEP_REPLAY_H
+
+#include "train/trainer.h"
+
+/* Local. Whether the step is one of those: drawn with probability check.replay, from seed and step
+ * alone. */
+bool replay_due(const struct ls_config *config, int64_t step);
+/* Local. LS_ECONFIG where nothing can be replayed: there is one rank, or mode fast. */
+int replay_admit(const struct ls_config *config, const struct ls_layout *layout,
+                 struct ls_error *error);
+
+struct replay;
+/* Collective. Before the step: a second trainer, in which rank w has the place of rank w + 1 (the
+ * last one that of rank 0), and the state of this one. It takes as much memory as the first. */
+int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error *error);
+/* Collective. Behind the trainer's step: the same step again. *hash is that of the state.
+ * LS_ENUMERIC where it differs, with the ranks that computed the part that does, if there is one.
+ */
+int replay_judge(struct replay *replay, struct ls_digest *hash, struct ls_error *error);
+/* replay may be NULL. */
+void replay_free(struct replay *replay);
+
+#endif
