@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRY_S_MAX = 30, WAIT_MS = 50, PEAKS = 8 };
+enum { TRY_S_MAX = 30, WAIT_MS = 50 };
 
 struct launcher {
     const struct ls_launch *launch;
@@ -36,10 +36,6 @@ struct launcher {
     double heard_s;         /* when this start last recorded something, or its hosts were tried */
     double fault_s;         /* when the last failure was seen; 0: there is none to get over */
     int64_t fault_step;     /* what was recorded then */
-    struct {
-        int64_t ranks;
-        double flops; /* as so many ranks measured it */
-    } peak[PEAKS];
 };
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -144,26 +140,13 @@ static int layout_choose(struct launcher *l, struct ls_error *error)
     return LS_OK;
 }
 
-/* The machine's rate, which is measured once for each number of ranks; 0: it is not yet. */
-static double *peak_of(struct launcher *l, int64_t ranks)
-{
-    int i = 0;
-    while (i < PEAKS - 1 && l->peak[i].ranks && l->peak[i].ranks != ranks)
-        i++;
-    if (l->peak[i].ranks != ranks)
-        l->peak[i].flops = 0;
-    l->peak[i].ranks = ranks;
-    return &l->peak[i].flops;
-}
-
 static int start(struct launcher *l, struct ls_error *error)
 {
     struct launch_start how = {.launch = l->launch,
                                .hosts = &l->hosts,
                                .ranks = l->ranks,
                                .keys = l->keys,
-                               .resume = resume_of(l),
-                               .peak_flops = *peak_of(l, l->ranks)};
+                               .resume = resume_of(l)};
     launch_watch_begin(&l->watch);
     l->reached = ls_max(l->reached, l->watch.step);
     l->resized = l->cut_off = false;
@@ -219,8 +202,6 @@ static void watch(struct launcher *l)
     }
     launch_watch_look(&l->watch);
     l->reached = ls_max(l->reached, l->watch.step);
-    if (l->watch.peak_flops > 0)
-        *peak_of(l, l->watch.ranks) = l->watch.peak_flops;
 }
 
 /* ---- its end --------------------------------------------------------------------------------- */

@@ -69,7 +69,7 @@ static void add_mpirun(struct line *line, const struct launch_start *start)
         add_all(line, "--mca odls_base_sigkill_timeout 0 --oversubscribe");
         if (geteuid() == 0)
             add(line, "--allow-run-as-root");
-        if (!here && (start->peak_flops > 0 || getenv("LOCKSTEP_PEAK_FLOPS")))
+        if (!here && getenv("LOCKSTEP_PEAK_FLOPS"))
             add_all(line, "-x LOCKSTEP_PEAK_FLOPS");
     }
     if (!here) {
@@ -155,10 +155,8 @@ int launch_job_check(struct launch_hosts *hosts, struct ls_error *error)
 
 /* The child's side: mpirun, which ends with the launcher, however that ends; and with it the ranks.
  */
-static _Noreturn void job_child(struct line *line, const struct launch_start *start, int output,
-                                pid_t parent)
+static _Noreturn void job_child(struct line *line, int output, pid_t parent)
 {
-    char rate[64];
     process_clean();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
@@ -166,9 +164,6 @@ static _Noreturn void job_child(struct line *line, const struct launch_start *st
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(nothing, STDIN_FILENO);
     dup2(output, STDERR_FILENO);
-    snprintf(rate, sizeof rate, "%.0f", start->peak_flops);
-    if (start->peak_flops > 0)
-        setenv("LOCKSTEP_PEAK_FLOPS", rate, 0);
     execvp(line->word[0], line->word);
     _exit(127);
 }
@@ -191,7 +186,7 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
     pid_t parent = getpid();
     job->pid = fork();
     if (job->pid == 0)
-        job_child(line, start, ends[1], parent);
+        job_child(line, ends[1], parent);
     int failure = errno;
     free(line);
     close(ends[1]);

@@ -72,7 +72,6 @@ struct launch_start {
     int64_t ranks;
     const char *keys; /* of the layout, with spaces between them; "": the given one */
     const char *resume;
-    double peak_flops; /* 0: to be measured */
 };
 /* Whether there is an mpirun (or srun) to start with. LS_ENOTSUP. */
 int launch_job_check(struct launch_hosts *hosts, struct ls_error *error);
