@@ -29,6 +29,7 @@ struct launcher {
     int64_t ranks;                   /* of this start */
     char keys[LS_CONFIG_TEXT_BYTES]; /* and its layout; "": the given one */
     int64_t starts;
+    int64_t too_few;        /* slots: on so many no layout fits, and hosts may come back */
     int64_t reached, saved; /* the furthest step, and checkpoint, of all starts so far */
     int64_t failures;       /* in a row, without getting further */
     bool resized;           /* this start was asked to end, for a larger layout */
@@ -101,10 +102,10 @@ static const char *resume_of(const struct launcher *l)
     return "auto";
 }
 
-/* Waits until there are hosts for at least one rank: *asked, it was asked to end meanwhile. */
+/* Waits until there are more slots than are too few: *asked, it was asked to end meanwhile. */
 static void hosts_await(struct launcher *l, bool *asked)
 {
-    while (launch_hosts_slots(&l->hosts, false) == 0 && !*l->launch->asked) {
+    while (launch_hosts_slots(&l->hosts, false) <= l->too_few && !*l->launch->asked) {
         nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
         if (launch_hosts_try(&l->hosts, true, l->changed))
             event_hosts(l);
@@ -156,11 +157,15 @@ static int start(struct launcher *l, struct ls_error *error)
     return launch_job_start(&l->job, &how, error);
 }
 
+static bool slots_are_down(const struct launcher *l)
+{
+    return launch_hosts_slots(&l->hosts, false) < launch_hosts_slots(&l->hosts, true);
+}
+
 /* Whether hosts came back that make a larger layout possible. */
 static bool may_grow(struct launcher *l)
 {
-    if (launch_hosts_slots(&l->hosts, false) == launch_hosts_slots(&l->hosts, true) ||
-        !launch_hosts_try(&l->hosts, true, l->changed))
+    if (!slots_are_down(l) || !launch_hosts_try(&l->hosts, true, l->changed))
         return false;
     event_hosts(l);
     return l->ranks < l->wanted;
@@ -280,9 +285,7 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
         failed(l, cause, text, before, over);
         event_hosts(l);
     }
-    if (*over || !*l->launch->asked)
-        return;
-    *over = true; /* there is nothing more to save than what is saved */
+    *over |= *l->launch->asked > 0; /* there is nothing more to save than what is saved */
 }
 
 static int run(struct launcher *l, int *code, struct ls_error *error)
@@ -290,16 +293,27 @@ static int run(struct launcher *l, int *code, struct ls_error *error)
     bool over = false;
     int status = LS_OK;
     while (!over && !status) {
+        struct ls_error why = {0};
+        if (launch_hosts_slots(&l->hosts, false) < l->wanted &&
+            launch_hosts_try(&l->hosts, true, l->changed))
+            event_hosts(l);
         hosts_await(l, &over);
         if (over) {
             *code = ls_exit_code(LS_ESTOPPED);
             break;
         }
-        status = layout_choose(l, error);
+        status = layout_choose(l, &why);
+        if (status == LS_ELAYOUT && slots_are_down(l)) {
+            l->too_few = launch_hosts_slots(&l->hosts, false);
+            ls_log(l->launch->log, LS_LOG_WARNING, "waiting for hosts: %s", why.text);
+            status = LS_OK;
+            continue;
+        }
+        l->too_few = 0;
         if (!status)
-            status = start(l, error);
+            status = start(l, &why);
         if (status)
-            break;
+            return ls_error_set(error, status, "%s", why.text);
         int64_t before = l->reached;
         watch(l);
         judge(l, before, &over, code);

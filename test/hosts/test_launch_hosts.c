@@ -3,6 +3,7 @@
  * takes over. The end is that of one rank. */
 /* check: network */
 #include "../launch/launched.h"
+#include "../support/extent.h"
 #include "hosts.h"
 
 #include <setjmp.h>
@@ -67,9 +68,13 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest usual[] = {
+        cmocka_unit_test(test_a_host_that_is_cut_off),
+    };
+    const struct CMUnitTest all[] = {
         cmocka_unit_test(test_a_host_that_is_cut_off),
         cmocka_unit_test(test_a_host_that_is_lost),
     };
-    return cmocka_run_group_tests_name("launch over hosts", tests, setup, hosts_teardown);
+    return check_all() ? cmocka_run_group_tests_name("launched", all, setup, hosts_teardown)
+                       : cmocka_run_group_tests_name("launched", usual, setup, hosts_teardown);
 }

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,16 +22,21 @@
 static char *folder;
 static char enter[PATH_MAX + 64];
 
+static void script_write(const char *name, const char *text)
+{
+    scratch_write(scratch_path(folder, name), text, strlen(text));
+    assert_int_equal(chmod(scratch_path(folder, name), 0755), 0);
+}
+
 /* bin/mpirun says `said` on stderr and ends with `code`. */
 static void mpirun_write(const char *said, int code)
 {
     char text[1024];
     snprintf(text, sizeof text,
              "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
-             "echo \"$@\" >> started\ncat >&2 <<'END'\n%s\nEND\nexit %d\n",
+             "cat >&2 <<'END'\n%s\nEND\nexit %d\n",
              said, code);
-    scratch_write(scratch_path(folder, "bin/mpirun"), text, strlen(text));
-    assert_int_equal(chmod(scratch_path(folder, "bin/mpirun"), 0755), 0);
+    script_write("bin/mpirun", text);
 }
 
 static int setup(void **state)
@@ -124,6 +130,50 @@ static void test_on_event(void **state)
     assert_memory_equal(got, expected, heard);
 }
 
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+static void expect_started(char **save, const char *hosts, const char *keys)
+{
+    const char *line = strtok_r(NULL, "\n", save);
+    if (!line || !strstr(line, hosts) || !strstr(line, keys))
+        fail_msg("started: %s\nexpected: %s and: %s", line ? line : "nothing", hosts, keys);
+}
+
+/* Four starts: b is gone after the first, back after the second; a and b are gone after the third,
+ * until they have been tried some times. */
+static void test_hosts_come_and_go(void **state)
+{
+    static const char hosts[] = "a slots=2\nb slots=2\nc slots=1 # a spare\n";
+    (void)state;
+    skip_without_mpi();
+    scratch_write(scratch_path(folder, "abc"), hosts, sizeof hosts - 1);
+    script_write("agent", "#!/bin/sh\necho >> tries\n[ -e all ] && [ $(wc -l < tries) -gt 30 ] && "
+                          "rm -f down all\n! grep -qsx \"$1\" down\n");
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "echo \"$@\" >> started\ncase $(wc -l < started) in\n"
+                 "1) printf 'b\\nc\\n' > down; exit 1 ;;\n2) rm down; exit 1 ;;\n"
+                 "3) printf 'a\\nb\\nc\\n' > down; touch all; exit 1 ;;\nesac\n");
+    char with_agent[2 * PATH_MAX];
+    snprintf(with_agent, sizeof with_agent, "%s OMPI_MCA_plm_rsh_agent=./agent", enter);
+    program_expect_under(with_agent,
+                         "launch --hosts abc " LAUNCHED_KEYS
+                         "train.out=come parallel.dp=4 launch.pause_s=0",
+                         0, "answers again");
+    char *text = scratch_read(scratch_path(folder, "started"), NULL), *save = text;
+    expect_started(&save, "--host a:2,b:2 -n 4 ", " train.resume=auto");
+    expect_started(&save, "--host a:2 -n 2 ", " parallel.dp=0 ");
+    expect_started(&save, "--host a:2,b:2 -n 4 ", " train.resume=auto");
+    expect_started(&save, "--host a:2,b:2 -n 4 ", " train.resume=auto");
+    assert_null(strtok_r(NULL, "\n", &save));
+    free(text);
+    assert_int_equal(launched_events(folder, "come", "host_lost", NULL), 5);
+    assert_int_equal(launched_events(folder, "come", "host_back", NULL), 5);
+    assert_int_equal(launched_events(folder, "come", "layout", "\"ranks\": 2,"), 1);
+    assert_int_equal(launched_events(folder, "come", "layout", "\"ranks\": 4,"), 1);
+    assert_int_equal(launched_events(folder, "come", "done", NULL), 1);
+}
+
 /* ---- what it is given ------------------------------------------------------------------------ */
 
 static void test_bad_input(void **state)
@@ -174,9 +224,8 @@ static void test_no_mpirun(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_an_end_means),
-        cmocka_unit_test(test_on_event),
-        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_what_an_end_means), cmocka_unit_test(test_on_event),
+        cmocka_unit_test(test_hosts_come_and_go), cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_no_mpirun),
     };
     return cmocka_run_group_tests_name("launch ends", tests, setup, scratch_teardown);
