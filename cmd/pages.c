@@ -221,6 +221,8 @@ OPTIONS(diff_options) = {
      "compare runs of different recipes too, from the start, although they will differ"},
     {"--no-rerun", NULL, "compare only the records, and repeat nothing"},
     END};
+OPTIONS(ckpt_inspect_options) = {
+    STEP, {"--tensors", NULL, "list every tensor with its type and its shape"}, END};
 OPTIONS(audit_options) = {
     {"--steps", "A..B", "audit steps A to B (default: those after the newest checkpoint but one)"},
     END};
@@ -340,6 +342,17 @@ static const struct cmd_page pages[] = {
      "1 if anything differs.",
      audit_options,
      "lockstep audit runs/demo\nlockstep audit runs/demo --steps 1000..1200 parallel.tp=2\n"},
+    {"ckpt verify", "PATH...", "check every byte of checkpoints",
+     "Reads all checkpoints of each run, or the checkpoint that PATH is, and compares every file "
+     "with its size and its digest. Each checkpoint is one line, a damaged one with the file that "
+     "is. The exit code is 1 if any is damaged. Nothing is written, and a run may train meanwhile.",
+     none, "lockstep ckpt verify runs/demo\n"},
+    {"ckpt inspect", "PATH", "show what a checkpoint holds",
+     "Prints step, tokens, hash of the state, digest of the recipe, the layout and the build that "
+     "wrote it, and its tensors: of the newest checkpoint of a run, of the one that --step names, "
+     "or of the checkpoint that PATH is. It is verified first.",
+     ckpt_inspect_options,
+     "lockstep ckpt inspect runs/demo\nlockstep ckpt inspect runs/demo --step 300 --tensors\n"},
     {"eval", "RUN [DATA] [key=value...]", "evaluate a trained model",
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
      "prints its loss on DATA (a token store, or an llm.c token file), or on the run's own "

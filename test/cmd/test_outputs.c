@@ -119,7 +119,8 @@ static void test_every_option_is_tried(void **state)
     static const char *const others[] = {"data prepare --output", "export --out", "import --out"};
     int listed = 0, tried = ROWS + (int)(sizeof others / sizeof *others);
     (void)state;
-    expect("$L help | sed -nE '/^Commands:/,/^$/s/^  ((data |bench |plan )?[a-z0-9]+) .*/\\1/p' | "
+    expect("$L help | sed -nE '/^Commands:/,/^$/s/^  ((data |bench |ckpt |plan )?[a-z0-9]+) "
+           ".*/\\1/p' | "
            "while read -r page; do $L help $page | sed -nE "
            "\"s/^  --(out|output|svg|apply|trace|logprobs) [A-Z]+$/$page --\\1/p\"; done",
            0, "--out");

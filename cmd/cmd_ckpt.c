@@ -1,0 +1,181 @@
+/* lockstep ckpt: what checkpoints hold, and whether every byte of them is as it was written. */
+#include "cmd.h"
+
+#include <lockstep/base/words.h>
+#include <lockstep/ckpt.h>
+#include <lockstep/config.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static const char *const part_names[] = {
+    [LS_CKPT_MODEL] = "model", [LS_CKPT_OPTIMIZER] = "optimizer"};
+
+/* What a part's tensors take; *count of them, in *pieces. */
+static double part_bytes(const struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part,
+                         size_t *count, size_t *pieces)
+{
+    const struct ls_stored_tensor *list;
+    double all = 0;
+    *count = ls_checkpoint_tensors(checkpoint, part, &list);
+    *pieces = 0;
+    for (size_t i = 0; i < *count; i++) {
+        double bytes = (double)ls_dtype_bytes(list[i].dtype);
+        for (int dim = 0; dim < list[i].dims; dim++)
+            bytes *= (double)list[i].shape[dim];
+        *pieces += list[i].count;
+        all += bytes;
+    }
+    return all;
+}
+
+static void tensors_print(const struct ls_checkpoint *checkpoint, enum ls_checkpoint_part part)
+{
+    const struct ls_stored_tensor *list;
+    size_t count = ls_checkpoint_tensors(checkpoint, part, &list);
+    for (size_t i = 0; i < count; i++) {
+        char shape[LS_TENSOR_DIMS_MAX * 24] = "";
+        size_t used = 0;
+        for (int dim = 0; dim < list[i].dims; dim++)
+            used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%lld", dim ? ", " : "",
+                                     (long long)list[i].shape[dim]);
+        cmd_print("  %-4s  [%s]  %s\n", ls_dtype_name(list[i].dtype), shape, list[i].name);
+    }
+}
+
+/* ---- inspect --------------------------------------------------------------------------------- */
+
+int cmd_ckpt_inspect(const struct cmd_args *args, struct ls_error *error)
+{
+    struct ls_checkpoint *checkpoint;
+    if (args->words != 1)
+        return ls_error_set(error, LS_ECONFIG, "expected a run, or one of its checkpoints");
+    cmd_progress_begin();
+    int status = ls_checkpoint_choose(&checkpoint, args->word[0], cmd_args_value(args, "--step"),
+                                      &cmd_warnings, error);
+    if (status)
+        return status;
+    const struct ls_checkpoint_state *state = &checkpoint->state;
+    cmd_print("%s\n", checkpoint->directory);
+    printf("  step          %lld: %lld tokens in %lld samples%s\n", (long long)state->step,
+           (long long)state->tokens, (long long)state->samples,
+           state->fresh ? "; weights from elsewhere, no optimizer state" : "");
+    printf("  state's hash  %s\n", state->hash[0] ? state->hash : "none");
+    printf("  recipe        %s\n", state->recipe_digest);
+    if (state->layout && *state->layout)
+        cmd_print("  written by    %s\n", state->layout);
+    cmd_print("  with          %s\n", state->fingerprint);
+    if (state->loss_scale != 1)
+        printf("  loss scale    %g\n", state->loss_scale);
+    for (int i = LS_CKPT_MODEL; i <= LS_CKPT_OPTIMIZER; i++) {
+        enum ls_checkpoint_part part = (enum ls_checkpoint_part)i;
+        size_t count, pieces;
+        double bytes = part_bytes(checkpoint, part, &count, &pieces);
+        printf("  %-12s  %s in %s, %s\n", part_names[part],
+               ls_counted((int64_t)count, "tensor").text, ls_counted((int64_t)pieces, "piece").text,
+               ls_bytes(bytes).text);
+        if (cmd_args_given(args, "--tensors"))
+            tensors_print(checkpoint, part);
+    }
+    ls_checkpoint_close(checkpoint);
+    return LS_OK;
+}
+
+/* ---- verify ---------------------------------------------------------------------------------- */
+
+struct verified {
+    int whole, damaged;
+};
+
+static int verify_one(const char *directory, struct verified *verified, struct ls_error *error)
+{
+    struct ls_checkpoint *checkpoint;
+    struct ls_error found = {0};
+    int status = ls_checkpoint_open(&checkpoint, directory, &found);
+    for (int part = LS_CKPT_MODEL; part <= LS_CKPT_OPTIMIZER && !status; part++)
+        status = ls_checkpoint_verify(checkpoint, (enum ls_checkpoint_part)part, &found);
+    if (status == LS_ENOMEM || status == LS_EINVAL) {
+        ls_checkpoint_close(checkpoint);
+        *error = found;
+        return status;
+    }
+    if (status) {
+        cmd_print("DAMAGED  %s: %s\n", directory, found.text);
+        verified->damaged++;
+    } else {
+        size_t count, pieces;
+        double bytes = part_bytes(checkpoint, LS_CKPT_MODEL, &count, &pieces) +
+                       part_bytes(checkpoint, LS_CKPT_OPTIMIZER, &count, &pieces);
+        cmd_print("whole    %s: step %lld, %s, hash %s\n", directory,
+                  (long long)checkpoint->state.step, ls_bytes(bytes).text,
+                  checkpoint->state.hash[0] ? checkpoint->state.hash : "none");
+        verified->whole++;
+    }
+    fflush(stdout);
+    ls_checkpoint_close(checkpoint);
+    return LS_OK;
+}
+
+/* "step-00000300", and nothing that an interrupted write left. */
+static int is_step(const struct dirent *entry)
+{
+    const char *name = entry->d_name;
+    return strncmp(name, "step-", 5) == 0 && name[5] &&
+           strspn(name + 5, "0123456789") == strlen(name + 5);
+}
+
+/* All of a run, the damaged ones too, in the order of their steps. */
+static int verify_run(const char *run, struct verified *verified, struct ls_error *error)
+{
+    char folder[PATH_MAX], directory[PATH_MAX];
+    struct dirent **entries;
+    int status = ls_path_join(folder, run, "checkpoints", error);
+    if (status)
+        return status;
+    int count = scandir(folder, &entries, is_step, alphasort);
+    if (count <= 0)
+        status = ls_error_set(error, count < 0 ? LS_EIO : LS_ECKPT,
+                              "%.500s holds no checkpoint: expected a run, or one of its "
+                              "checkpoints",
+                              run);
+    for (int i = 0; i < count; i++) {
+        if (!status)
+            status = ls_path_join(directory, folder, entries[i]->d_name, error);
+        if (!status)
+            status = verify_one(directory, verified, error);
+        free(entries[i]);
+    }
+    if (count >= 0)
+        free(entries);
+    return status;
+}
+
+int cmd_ckpt_verify(const struct cmd_args *args, struct ls_error *error)
+{
+    struct verified verified = {0};
+    int status = LS_OK;
+    if (args->words < 1)
+        return ls_error_set(error, LS_ECONFIG, "expected runs, or checkpoints");
+    cmd_progress_begin();
+    for (int i = 0; i < args->words && !status; i++) {
+        char run[PATH_MAX], folder[PATH_MAX];
+        const char *path = args->word[i];
+        status = ls_path_join(folder, path, "checkpoints", error);
+        if (!status)
+            status = ls_checkpoint_run(path, run, error);
+        if (!status && access(path, F_OK) != 0)
+            status = ls_error_errno(error, errno, "%.500s", path);
+        DIR *is_run = status ? NULL : opendir(folder);
+        if (is_run)
+            closedir(is_run);
+        if (!status)
+            status =
+                is_run ? verify_run(path, &verified, error) : verify_one(path, &verified, error);
+    }
+    return status ? status : verified.damaged > 0;
+}

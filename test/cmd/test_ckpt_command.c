@@ -1,0 +1,158 @@
+/* `lockstep ckpt verify` finds every byte that was altered in a checkpoint, and names the file;
+ * `lockstep ckpt inspect` shows what is in one. */
+#include "../support/extent.h"
+#include "../support/scratch.h"
+#include "runs.h"
+
+#include <lockstep/ckpt.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Checkpoints of steps 2, 4 and 5. */
+static int run_setup(void **state)
+{
+    if (corpus_setup(state))
+        return -1;
+    expect("$L train $C train.out=one train.steps=5 train.save_every=2 train.keep=9 parallel.dp=2 "
+           "eval.every=0",
+           0, "hash ");
+    return 0;
+}
+
+static void test_whole_checkpoints(void **state)
+{
+    (void)state;
+    struct metrics *metrics = metrics_read("one");
+    char last[200];
+    snprintf(last, sizeof last, ", hash %s\n", metrics->hash);
+    expect("$L ckpt verify one", 0, last);
+    for (int step = 2; step < 6; step += step == 4 ? 1 : 2) {
+        char words[64];
+        snprintf(words, sizeof words, "step-%08d: step %d, ", step, step);
+        assert_non_null(strstr(output, words));
+    }
+    assert_null(strstr(output, "DAMAGED"));
+    expect("$L ckpt verify one/checkpoints/step-00000004 one/checkpoints/step-00000002", 0,
+           "whole    one/checkpoints/step-00000004: step 4");
+    expect("mkdir one/checkpoints/step-00000009.tmp && $L ckpt verify one; "
+           "rmdir one/checkpoints/step-00000009.tmp",
+           0, "whole");
+    assert_null(strstr(output, "00000009"));
+    free(metrics);
+}
+
+static void visit(void *user, const char *directory, const struct ls_checkpoint_state *state)
+{
+    (void)directory;
+    *(int64_t *)user = state->step;
+}
+
+/* One byte anywhere in any of its files. The twin looks at sizes alone: it sees none of those in
+ * the files of tensors. */
+static void test_an_altered_byte(void **state)
+{
+    (void)state;
+    const int places = check_all() ? 64 : 8;
+    int seen_by_sizes = 0, altered = 0;
+    DIR *files = opendir(at("one/checkpoints/step-00000004"));
+    assert_non_null(files);
+    for (struct dirent *entry; (entry = readdir(files));) {
+        char name[400], words[500];
+        size_t bytes;
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(name, sizeof name, "one/checkpoints/step-00000004/%.255s", entry->d_name);
+        char *data = scratch_read(at(name), &bytes);
+        bool tensors = strstr(name, ".safetensors") != NULL;
+        for (int i = 0; i < places; i++) {
+            size_t place = (bytes - 1) * (size_t)i / (size_t)(places - 1);
+            int64_t step = -1;
+            if (!tensors && strchr(" \n\t", data[place])) /* means nothing in JSON */
+                continue;
+            data[place] ^= 1;
+            scratch_write(at(name), data, bytes);
+            data[place] ^= 1;
+            int code = shell("$L ckpt verify one");
+            snprintf(words, sizeof words,
+                     "DAMAGED  one/checkpoints/step-00000004: one/checkpoints/"
+                     "step-00000004/%.255s",
+                     entry->d_name);
+            if (code != 1 || !strstr(output, words) ||
+                !strstr(output, "whole    one/checkpoints/step-00000005"))
+                fail_msg("%s, byte %zu of %zu: exited with %d and printed:\n%s", name, place, bytes,
+                         code, output);
+            ls_checkpoint_visit(at("one/checkpoints/step-00000004"), visit, &step, NULL);
+            seen_by_sizes += tensors && step < 0;
+            altered += tensors;
+        }
+        scratch_write(at(name), data, bytes);
+        free(data);
+    }
+    closedir(files);
+    assert_true(altered > 0);
+    assert_int_equal(seen_by_sizes, 0);
+    expect("$L ckpt verify one", 0, "whole");
+}
+
+static void test_files_cut_short_or_missing(void **state)
+{
+    (void)state;
+    expect("cp -r one cut && truncate -s -1 cut/checkpoints/step-00000002/" SHARD " && "
+           "rm cut/checkpoints/step-00000004/shard-00002-optimizer-00001-of-00001.safetensors && "
+           "rm cut/checkpoints/step-00000005/manifest.json && $L ckpt verify cut",
+           1, "DAMAGED  cut/checkpoints/step-00000002: ");
+    assert_non_null(strstr(output, "DAMAGED  cut/checkpoints/step-00000004: "));
+    assert_non_null(strstr(output, "DAMAGED  cut/checkpoints/step-00000005: "));
+    assert_null(strstr(output, "whole"));
+}
+
+static void test_inspect(void **state)
+{
+    (void)state;
+    struct metrics *metrics = metrics_read("one");
+    expect("$L ckpt inspect one", 0, "one/checkpoints/step-00000005\n");
+    assert_non_null(strstr(output, "  step          5: 640 tokens in 20 samples\n"));
+    assert_non_null(strstr(output, metrics->hash));
+    assert_non_null(strstr(output, "  written by    pp=1 "));
+    assert_non_null(strstr(output, "numerics.version"));
+    assert_null(strstr(output, "exp_avg"));
+    expect("$L ckpt inspect one --step 2 --tensors", 0, "step-00000002\n");
+    assert_non_null(strstr(output, "  F32   [32, 32]  "));
+    assert_non_null(strstr(output, "exp_avg"));
+    expect("$L ckpt inspect one/checkpoints/step-00000004", 0, "step          4: ");
+    free(metrics);
+}
+
+static void test_ckpt_refuses(void **state)
+{
+    (void)state;
+    expect("$L ckpt verify", 2, "expected runs, or checkpoints");
+    expect("$L ckpt verify nowhere", ls_exit_code(LS_EIO), "nowhere");
+    expect("mkdir -p bare/checkpoints && $L ckpt verify bare", ls_exit_code(LS_ECKPT),
+           "bare holds no checkpoint");
+    expect("$L ckpt inspect", 2, "expected a run, or one of its checkpoints");
+    expect("$L ckpt inspect one two", 2, "expected");
+    expect("$L ckpt inspect bare", ls_exit_code(LS_ECKPT), "bare holds no checkpoint");
+    expect("$L ckpt inspect one --step 3", ls_exit_code(LS_ECKPT), "those of the steps 5, 4, 2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_whole_checkpoints),
+        cmocka_unit_test(test_an_altered_byte),
+        cmocka_unit_test(test_files_cut_short_or_missing),
+        cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_ckpt_refuses),
+    };
+    return cmocka_run_group_tests_name("ckpt", tests, run_setup, scratch_teardown);
+}
