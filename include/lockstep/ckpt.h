@@ -271,8 +271,9 @@ int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoi
                              struct ls_error *error);
 /* Removes all but the newest keep checkpoints of a run and the best one, and what interrupted
  * writes left. One whose manifest or file sizes are wrong does not count towards keep, nor does
- * the best one behind the newest. keep <= 0 keeps all. */
-int ls_checkpoint_prune(const char *run_directory, int keep, struct ls_error *error);
+ * the best one behind the newest. keep <= 0 keeps all. saved: the step just written, which stays
+ * whatever there is of later steps; -1: none was. */
+int ls_checkpoint_prune(const char *run_directory, int keep, int64_t saved, struct ls_error *error);
 
 #ifdef __cplusplus
 }

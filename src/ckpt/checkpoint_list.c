@@ -187,7 +187,7 @@ static int remove_checkpoint(const char *directory, struct ls_error *error)
     return ckpt_remove_directory(leftover, error);
 }
 
-int ls_checkpoint_prune(const char *run_directory, int keep, struct ls_error *error)
+int ls_checkpoint_prune(const char *run_directory, int keep, int64_t saved, struct ls_error *error)
 {
     struct dirent **entries;
     char parent[PATH_MAX], directory[PATH_MAX];
@@ -207,8 +207,10 @@ int ls_checkpoint_prune(const char *run_directory, int keep, struct ls_error *er
         status ? status : list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
     for (int i = 0, kept = 0; !status && i < count; i++) {
         struct ckpt_opened *opened = NULL;
+        int64_t step = step_of(entries[i]->d_name);
+        bool stays = step == saved || (has_best && best.step == step);
         status = ls_path_join(directory, parent, entries[i]->d_name, error);
-        if (!status && kept >= keep && !(has_best && best.step == step_of(entries[i]->d_name)))
+        if (!status && kept >= keep && !stays)
             status = remove_checkpoint(directory, error);
         else if (!status && ckpt_describe(&opened, directory, NULL, 0, NULL) == LS_OK)
             kept++;

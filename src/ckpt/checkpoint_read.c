@@ -195,7 +195,7 @@ static int read_tensor(const struct ckpt_opened *opened, struct ls_stored_tensor
     const char *dtype_name = json_string_value(json_object_get(object, "dtype"));
     const struct ckpt_dtype *dtype = dtype_name ? ckpt_dtype_named(dtype_name) : NULL;
     const json_t *pieces = json_object_get(object, "pieces");
-    size_t count = json_array_size(pieces), elements = 1;
+    size_t count = json_array_size(pieces), elements = 1, covered = 0;
     *tensor = (struct ls_stored_tensor){.name = name};
     bool good = dtype && dtype->known &&
                 get_counts(json_object_get(object, "shape"), &tensor->dims, tensor->shape);
@@ -210,13 +210,25 @@ static int read_tensor(const struct ckpt_opened *opened, struct ls_stored_tensor
     tensor->pieces = calloc(count + 1, sizeof *tensor->pieces);
     if (!tensor->pieces)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory for %zu pieces", path, count);
-    for (; tensor->count < count; tensor->count++)
-        if (!read_piece(opened, tensor, json_array_get(pieces, tensor->count),
-                        &tensor->pieces[tensor->count]))
+    for (; tensor->count < count; tensor->count++) {
+        struct ckpt_piece *piece = &tensor->pieces[tensor->count];
+        size_t part = 1;
+        if (!read_piece(opened, tensor, json_array_get(pieces, tensor->count), piece))
             return ls_error_set(error, LS_ECKPT,
                                 "%s: tensor %.200s: piece %zu is no part of it in one of the "
                                 "files: expected file, offsets, shape and xxh3_128",
                                 path, name, tensor->count);
+        for (int i = 0; i < tensor->dims; i++)
+            part *= (size_t)piece->shape[i]; /* at most that of the whole */
+        covered = part > elements - covered ? elements + 1 : covered + part;
+        if (covered > elements)
+            break;
+    }
+    if (covered != elements) /* a reader finds each element; so none is there twice */
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: tensor %.200s: its pieces have %s elements than the tensor: "
+                            "expected each once",
+                            path, name, covered > elements ? "more" : "fewer");
     return LS_OK;
 }
 

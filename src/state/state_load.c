@@ -145,16 +145,18 @@ static int checkpoint_apply(void *user, struct ls_checkpoint *checkpoint, struct
         status = ls_queue_synchronise(&state->ops->queue, error);
     for (int array = LS_STATE_PARAMETERS; array < arrays && !status; array++)
         status = array_load(state, checkpoint, array, error);
-    if (status)
-        return status;
-    state->saved_step = state->step = checkpoint->state.step;
-    if (checkpoint->state.fresh) /* all but the weights is as it began */
-        return status;
-    state->samples = checkpoint->state.samples;
-    state->loss_scale = (struct ls_loss_scale){.scale = checkpoint->state.loss_scale,
-                                               .good_steps = checkpoint->state.good_steps,
-                                               .hysteresis = checkpoint->state.hysteresis};
     return status;
+}
+
+/* Once every rank has loaded its part: until then an older checkpoint may take its place. */
+static void counters_take(struct ls_state *state, const struct ls_checkpoint_state *from)
+{
+    state->saved_step = state->step = from->step;
+    if (from->fresh) /* all but the weights is as it began */
+        return;
+    state->samples = from->samples;
+    state->loss_scale = (struct ls_loss_scale){
+        .scale = from->loss_scale, .good_steps = from->good_steps, .hysteresis = from->hysteresis};
 }
 
 /* Collective. The working copies follow, and the state is what was saved. */
@@ -196,6 +198,8 @@ int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *erro
                                 log, error);
     if (status && !automatic && opened && !checkpoint) /* damage that a read found */
         ls_config_blame(state->config, "train.resume", error);
+    if (!status && checkpoint)
+        counters_take(state, &checkpoint->state);
     if (!status && checkpoint)
         status =
             ls_comm_agree(ls_state_world(state), state_publish(state, checkpoint, error), error);

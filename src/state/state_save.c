@@ -243,8 +243,8 @@ int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct l
     if (status)
         return status;
     if (ls_comm_rank(world) == 0 && state->config->train.keep > 0)
-        status =
-            ls_checkpoint_prune(state->config->train.out, (int)state->config->train.keep, error);
+        status = ls_checkpoint_prune(state->config->train.out, (int)state->config->train.keep,
+                                     state->step, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
         state->saved_step = state->step;

@@ -112,6 +112,8 @@ static int save_here(struct run *run, bool *moved, struct ls_error *error)
                             : LS_OK;
     int status = ls_comm_agree(run->world, local, error);
     *moved = false;
+    if (!status) /* each rank writes there */
+        status = out_follow(run, error);
     if (status)
         return status;
     bool hashed = run->hashed_step == ls_trainer_steps(run->trainer);
@@ -658,5 +660,8 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
     drift_watch_close(&run.drift);
     ls_trainer_free(run.trainer);
     ls_lock_release(&run.lock);
+    /* A process that returns with this ends its job: not before rank 0 has written how it ended. */
+    if (status == LS_ESTOPPED)
+        ls_comm_agree(world, LS_OK, NULL);
     return status;
 }

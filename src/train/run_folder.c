@@ -66,6 +66,6 @@ void run_folder_sweep(const struct ls_config *config, const struct ls_log *log)
     if (tiers > 0)
         ls_log(log, LS_LOG_INFO, "%s: removed %s that killed ranks left", config->memory.file,
                ls_counted(tiers, "offload file").text);
-    if (ls_checkpoint_prune(out, 0, &error)) /* those of checkpoints */
+    if (ls_checkpoint_prune(out, 0, -1, &error)) /* those of checkpoints */
         ls_log(log, LS_LOG_WARNING, "%s", error.text);
 }

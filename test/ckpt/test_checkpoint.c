@@ -247,7 +247,7 @@ static void test_every_failing_call(void **state)
 {
     save_good(*state, 1);
     fail_each_call(*state, 2, -1, ENOSPC, LS_ENOSPC, 18);
-    assert_int_equal(ls_checkpoint_prune(*state, 1, NULL), LS_OK);
+    assert_int_equal(ls_checkpoint_prune(*state, 1, -1, NULL), LS_OK);
     fail_each_call(*state, 2, -1, EIO, LS_EIO, 18); /* again, in place of one that is there */
 }
 
@@ -294,7 +294,7 @@ static void test_killed_before_every_call(void **state)
             int64_t latest = latest_step(*state, NULL);
             assert_true(latest == 2 || (killed && latest == 1));
             renamed |= killed && latest == 2;
-            assert_int_equal(ls_checkpoint_prune(*state, 1, NULL), LS_OK);
+            assert_int_equal(ls_checkpoint_prune(*state, 1, -1, NULL), LS_OK);
             assert_int_equal(scratch_count(scratch_path(*state, "checkpoints")), 1);
             assert_int_equal(latest_step(*state, NULL), latest);
             char command[1024];
@@ -604,6 +604,18 @@ static void piece_remove(json_t *manifest, void *user)
     json_array_remove(json_object_get(tensor, "pieces"), 1);
 }
 
+/* As many elements, in pieces that their files do not have. */
+static void widths_swap(json_t *manifest, void *user)
+{
+    json_t *tensor = json_object_get(json_object_get(manifest, "model"), MODEL);
+    json_t *one = json_array_get(json_object_get(tensor, "pieces"), 0);
+    json_t *two = json_array_get(json_object_get(tensor, "pieces"), 1);
+    json_t *shape = json_incref(json_object_get(one, "shape"));
+    (void)user;
+    json_object_set(one, "shape", json_object_get(two, "shape"));
+    json_object_set_new(two, "shape", shape);
+}
+
 static void file_rename(json_t *manifest, void *user)
 {
     json_t *files = json_object_get(manifest, "files");
@@ -621,7 +633,8 @@ static void test_hostile_manifests(void **state)
         {"offsets", "[0, -1]", "piece 0 is no part of it"},
         {"offsets", "[0, 1]", "no piece has its element 0"},
         {"shape", "[10, 9223372036854775807]", "piece 0 is no part of it"},
-        {"shape", "[10, 34]", "is F32 [10, 33], expected F32 [10, 34]"},
+        {"shape", "[10, 34]", "its pieces have more elements than the tensor"},
+        {"shape", "[9, 33]", "its pieces have fewer elements than the tensor"},
         {"xxh3_128", "\"00\"", "expected 00"},
         {"xxh3_128", "null", "piece 0 is no part of it"},
     };
@@ -637,7 +650,11 @@ static void test_hostile_manifests(void **state)
     save_good_together(*state, 10);
     manifest_edit(directory, piece_remove, NULL);
     assert_int_equal(try(directory, &error), LS_ECKPT);
-    assert_non_null(strstr(error.text, "no piece has its element 33"));
+    assert_non_null(strstr(error.text, "its pieces have fewer elements than the tensor"));
+    save_good_together(*state, 10);
+    manifest_edit(directory, widths_swap, NULL);
+    assert_int_equal(try(directory, &error), LS_ECKPT);
+    assert_non_null(strstr(error.text, "is F32 [10, 33], expected F32 [7, 67]"));
     static const char *const outside[] = {"../x.safetensors", "/etc/passwd", "..", ".hidden"};
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
         save_good_together(*state, 10);
@@ -680,16 +697,21 @@ static void test_prune_keeps_the_newest_whole_ones(void **state)
 {
     const char *parent = scratch_path(*state, "checkpoints");
     struct ls_error error = {0};
-    assert_int_equal(ls_checkpoint_prune(*state, 2, &error), LS_OK); /* none yet */
+    assert_int_equal(ls_checkpoint_prune(*state, 2, -1, &error), LS_OK); /* none yet */
     for (int64_t step = 10; step <= 50; step += 10)
         save_good(*state, step);
-    assert_int_equal(ls_checkpoint_prune(*state, 0, &error), LS_OK);
+    assert_int_equal(ls_checkpoint_prune(*state, 0, -1, &error), LS_OK);
     assert_int_equal(scratch_count(parent), 5);
     damage(scratch_path(*state, "checkpoints/step-00000050/" SHARD(1, model)), -1);
     assert_int_equal(mkdir(scratch_path(*state, "checkpoints/step-00000060.tmp"), 0777), 0);
-    assert_int_equal(ls_checkpoint_prune(*state, 2, &error), LS_OK);
+    assert_int_equal(ls_checkpoint_prune(*state, 2, -1, &error), LS_OK);
     assert_int_equal(scratch_count(parent), 3); /* 30 and 40, and 50 for a person to look at */
     assert_int_equal(access(scratch_path(*state, "checkpoints/step-00000030"), F_OK), 0);
+    assert_int_equal(latest_step(*state, NULL), 40);
+    save_good(*state, 20); /* a run that went on from an older one */
+    assert_int_equal(ls_checkpoint_prune(*state, 1, 20, &error), LS_OK);
+    assert_int_equal(access(scratch_path(*state, "checkpoints/step-00000020"), F_OK), 0);
+    assert_int_equal(access(scratch_path(*state, "checkpoints/step-00000030"), F_OK), -1);
     assert_int_equal(latest_step(*state, NULL), 40);
 }
 

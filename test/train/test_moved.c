@@ -25,7 +25,8 @@
 /* ---- who moves it ---------------------------------------------------------------------------- */
 
 static char out[PATH_MAX], away[PATH_MAX];
-static int calls, move_at; /* of calls in the folder; counted from 1 */
+static _Atomic int calls; /* in the folder, of all ranks */
+static int move_at;       /* of these; counted from 1 */
 static bool moved;
 static char moved_before[PATH_MAX + 32];
 
@@ -97,19 +98,19 @@ static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
     return ls_run(user, world, NULL, NULL, error);
 }
 
-static int run_to(const char *folder, int steps, int move, struct ls_error *error)
+static int run_to(const char *folder, int ranks, int steps, int move, struct ls_error *error)
 {
     struct ls_config config = config_of_words(
         "model.layers=1 model.channels=32 model.heads=2 model.vocab=50 model.context=16 "
         "batch.global=2 parallel.threads=1 log.trace=true train.save_first=true train.resume=auto "
-        "optim.decay_steps=2 numerics.arithmetic=fma train.steps=%d data.train=u16:%s/tokens.bin "
-        "train.out=%s",
-        steps, folder, out);
+        "optim.decay_steps=2 numerics.arithmetic=fma parallel.dp=%d train.steps=%d "
+        "data.train=u16:%s/tokens.bin train.out=%s",
+        ranks, steps, folder, out);
     calls = 0;
     move_at = move;
     moved = false;
     *error = (struct ls_error){0};
-    return ls_world_run(1, run_body, &config, error);
+    return ls_world_run(ranks, run_body, &config, error);
 }
 
 static bool exists(const char *folder, const char *name)
@@ -134,7 +135,7 @@ static void check_end(int status, const struct ls_error *error, int steps)
 }
 
 /* From nothing, or on from the first step. */
-static void check_every_call(void **state, bool resumed)
+static void check_every_call(void **state, int ranks, bool resumed)
 {
     int number = 0, moves = 0;
     do {
@@ -143,8 +144,8 @@ static void check_every_call(void **state, bool resumed)
         snprintf(out + strlen(out), 32, "run-%d", number);
         snprintf(away, sizeof away, "%.4000s-away", out);
         if (resumed)
-            assert_int_equal(run_to(*state, 1, 0, &error), LS_OK);
-        int status = run_to(*state, resumed ? 2 : 1, ++number, &error);
+            assert_int_equal(run_to(*state, ranks, 1, 0, &error), LS_OK);
+        int status = run_to(*state, ranks, resumed ? 2 : 1, ++number, &error);
         if (moved)
             check_end(status, &error, resumed ? 2 : 1);
         else if (status)
@@ -156,12 +157,18 @@ static void check_every_call(void **state, bool resumed)
 
 static void test_a_run_that_begins(void **state)
 {
-    check_every_call(state, false);
+    check_every_call(state, 1, false);
 }
 
 static void test_a_run_that_goes_on(void **state)
 {
-    check_every_call(state, true);
+    check_every_call(state, 1, true);
+}
+
+/* Each rank writes its files of a checkpoint. */
+static void test_a_run_of_two_ranks(void **state)
+{
+    check_every_call(state, 2, true);
 }
 
 int main(void)
@@ -169,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_run_that_begins, tokens_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_a_run_that_goes_on, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_a_run_of_two_ranks, tokens_setup, scratch_teardown),
     };
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
     return cmocka_run_group_tests_name("moved", tests, NULL, NULL);
