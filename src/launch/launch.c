@@ -5,6 +5,7 @@
 #include <lockstep/base/words.h>
 #include <lockstep/ckpt.h>
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRY_S_MAX = 30, WAIT_MS = 50 };
+enum { TRY_S_MAX = 30, WAIT_MS = 50, BUSY_S = 30, BUSY_PAUSE_S = 10 };
 
 struct launcher {
     const struct ls_launch *launch;
@@ -32,6 +33,7 @@ struct launcher {
     int64_t too_few;        /* slots: on so many no layout fits, and hosts may come back */
     int64_t reached, saved; /* the furthest step, and checkpoint, of all starts so far */
     int64_t failures;       /* in a row, without getting further */
+    double busy_s;          /* since when ranks of an earlier start hold the run; 0: none do */
     bool resized;           /* this start was asked to end, for a larger layout */
     bool cut_off;           /* this start was ended, because a host of it does not answer */
     double heard_s;         /* when this start last recorded something, or its hosts were tried */
@@ -195,6 +197,7 @@ static void watch(struct launcher *l)
     while (launch_job_look(&l->job)) {
         silence_judge(l, launch_watch_look(&l->watch));
         l->reached = ls_max(l->reached, l->watch.step);
+        l->busy_s = l->watch.started ? 0 : l->busy_s;
         if (l->watch.stepped && l->fault_s > 0 && l->watch.step > l->fault_step)
             event_going_on(l);
         if (*l->launch->asked > 1)
@@ -260,6 +263,24 @@ static void failed(struct launcher *l, enum launch_cause cause, const char *text
                saved < 0 ? "the beginning" : "the newest checkpoint");
 }
 
+/* Ranks of an earlier start, on a host that is cut off, hold the run until they give up themselves.
+ * Waits a while; false: they should have by now. */
+static bool busy_await(struct launcher *l)
+{
+    double now_s = ls_now_s(), pause_s = fmin(fmax(l->config->launch.pause_s, 1), BUSY_PAUSE_S);
+    if (l->busy_s == 0) {
+        l->busy_s = now_s;
+        ls_log(l->launch->log, LS_LOG_WARNING,
+               "ranks that were lost still hold the run: waiting until they end, at most %.0f s",
+               l->config->comm.timeout_s + BUSY_S);
+    }
+    if (now_s - l->busy_s > l->config->comm.timeout_s + BUSY_S)
+        return false;
+    while (ls_now_s() < now_s + pause_s && !*l->launch->asked)
+        nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
+    return true;
+}
+
 /* What the end of a start means. *over: the launcher's too, with *code. */
 static void judge(struct launcher *l, int64_t before, bool *over, int *code)
 {
@@ -277,6 +298,9 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
         launch_events_end(&l->events);
     } else if (*l->launch->asked > 1) {
         *code = 128 + SIGTERM;
+    } else if (l->job.code == ls_exit_code(LS_EBUSY) && l->starts > 1 && busy_await(l)) {
+        *code = ls_exit_code(LS_ESTOPPED);
+        *over = false;
     } else {
         if (l->cut_off || (cause < LAUNCH_DISK && launch_hosts_try(&l->hosts, false, l->changed)))
             cause = LAUNCH_HOST;

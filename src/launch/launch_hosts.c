@@ -152,7 +152,7 @@ int launch_hosts_slots(const struct launch_hosts *hosts, bool all)
     return slots;
 }
 
-void launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes)
+bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
@@ -163,9 +163,11 @@ void launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *te
         int64_t slots = ls_min(host->slots, ranks);
         used += (size_t)snprintf(text + used, bytes - used, "%s%s:%ld", used ? "," : "", host->name,
                                  (long)slots);
-        used = (size_t)ls_min((int64_t)used, (int64_t)bytes - 1);
+        if (used >= bytes)
+            return false;
         ranks -= slots;
     }
+    return true;
 }
 
 /* ---- which of them answer -------------------------------------------------------------------- */

@@ -16,17 +16,19 @@ enum { LOOK_MS = 10, COMMAND_S = 30, DOOMED_S = 2 };
 
 /* ---- its command line ------------------------------------------------------------------------ */
 
-enum { WORDS_MAX = 640, TEXT_BYTES = 1 << 16 };
+enum { WORDS_MAX = 640, TEXT_BYTES = 1 << 19 };
 struct line {
     char *word[WORDS_MAX];
     char text[TEXT_BYTES];
     size_t used;
     int count;
+    bool cut; /* there was no room for all of it */
 };
 
 static void word_add(struct line *line, const char *word, size_t length)
 {
-    if (line->count >= WORDS_MAX - 1 || line->used + length + 1 > TEXT_BYTES)
+    line->cut |= line->count >= WORDS_MAX - 1 || line->used + length + 1 > TEXT_BYTES;
+    if (line->cut)
         return;
     line->word[line->count++] = line->text + line->used;
     memcpy(line->text + line->used, word, length);
@@ -63,7 +65,7 @@ static void add_mpirun(struct line *line, const struct launch_start *start)
 {
     char hosts[LAUNCH_HOSTS_TEXT];
     bool here = start->hosts->kind == LAUNCH_HERE;
-    launch_hosts_text(start->hosts, start->ranks, hosts, sizeof hosts);
+    line->cut |= !launch_hosts_text(start->hosts, start->ranks, hosts, sizeof hosts);
     add(line, "mpirun");
     if (start->hosts->open_mpi) {
         add_all(line, "--mca odls_base_sigkill_timeout 0 --oversubscribe");
@@ -84,7 +86,7 @@ static void add_srun(struct line *line, const struct launch_start *start)
 {
     char hosts[LAUNCH_HOSTS_TEXT], word[LAUNCH_HOSTS_TEXT + 32], *to = hosts;
     int nodes = 0;
-    launch_hosts_text(start->hosts, start->ranks, hosts, sizeof hosts);
+    line->cut |= !launch_hosts_text(start->hosts, start->ranks, hosts, sizeof hosts);
     for (const char *from = hosts; *from; nodes++) {
         while (*from && *from != ':')
             *to++ = *from++;
@@ -177,6 +179,12 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
     if (!line)
         return ls_error_set(error, LS_ENOMEM, "no memory for a command line");
     line_make(line, start);
+    if (line->cut) {
+        free(line);
+        return ls_error_set(error, LS_ENOTSUP,
+                            "the command that starts the job is too long: use fewer hosts, or put "
+                            "keys into the configuration's file");
+    }
     ls_lock_look(start->launch->config->train.out, job->former, sizeof job->former);
     if (pipe2(ends, O_CLOEXEC)) {
         free(line);

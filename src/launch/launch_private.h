@@ -22,7 +22,7 @@ void process_sweep(void);
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-enum { LAUNCH_HOST_BYTES = 256, LAUNCH_HOSTS_TEXT = 4096 };
+enum { LAUNCH_HOST_BYTES = 256, LAUNCH_HOSTS_TEXT = 1 << 17 };
 enum launch_kind { LAUNCH_HERE, LAUNCH_HOSTFILE, LAUNCH_SLURM };
 struct launch_host {
     char name[LAUNCH_HOST_BYTES];
@@ -50,8 +50,9 @@ void launch_hosts_release(struct launch_hosts *hosts);
 bool launch_hosts_try(struct launch_hosts *hosts, bool down, bool *changed);
 /* Slots of hosts that are up, or of all. */
 int launch_hosts_slots(const struct launch_hosts *hosts, bool all);
-/* "a:2,b:1": the first hosts that are up with `ranks` slots together. */
-void launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes);
+/* "a:2,b:1": the first hosts that are up with `ranks` slots together. False: it is longer than a
+ * word of a command may be. */
+bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes);
 /* Runs "sh -c words" there by the agent that mpirun uses. */
 int launch_hosts_run(const struct launch_hosts *hosts, const char *name, const char *words);
 

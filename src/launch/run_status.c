@@ -22,7 +22,8 @@ const char *ls_run_state_name(enum ls_run_state state)
 struct reading {
     struct ls_run_status *status;
     char end[32];       /* how the newest start ended; "" if it did not say */
-    char gave_up[1024]; /* why the newest launcher did; "" if it did not */
+    double began;       /* when that was */
+    char gave_up[1024]; /* why the newest launcher did; "" if it did not, or the run began since */
 };
 
 static void text_take(const struct ls_record *record, const char *key, char *text, size_t bytes)
@@ -42,6 +43,7 @@ static void metric_visit(void *user, const struct ls_record *record)
         text_take(record, "layout", s->layout, sizeof s->layout);
         s->ranks = ls_record_number(record, "ranks", &number) ? (int64_t)number : 0;
         reading->end[0] = s->text[0] = '\0';
+        reading->began = ls_record_number(record, "time", &number) ? number : 0;
     } else if (event && !strcmp(event, "end")) {
         text_take(record, "how", reading->end, sizeof reading->end);
         text_take(record, "text", s->text, sizeof s->text);
@@ -82,7 +84,8 @@ static void event_visit(void *user, const struct ls_record *record)
     }
     if (!strcmp(event, "start"))
         reading->gave_up[0] = '\0';
-    if (!strcmp(event, "gave_up"))
+    if (!strcmp(event, "gave_up") &&
+        (!ls_record_number(record, "time", &number) || number >= reading->began))
         text_take(record, "text", reading->gave_up, sizeof reading->gave_up);
 }
 
