@@ -6,16 +6,26 @@
 
 #include <limits.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile int asked; /* signals so far */
 
+/* Who signals a process and its group, as GNU timeout does, means one signal. */
 static void on_signal(int signal)
 {
-    (void)signal;
-    asked++;
+    static int last;
+    static struct timespec then;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t ms = (now.tv_sec - then.tv_sec) * 1000 + (now.tv_nsec - then.tv_nsec) / 1000000;
+    bool again = asked && signal == last && ms < 500;
+    last = signal;
+    then = now;
+    asked += !again;
 }
 
 static void signals_catch(void)
@@ -51,6 +61,20 @@ static int words_check(const struct cmd_args *args, struct ls_error *error)
                         "model.preset=gpt2-124m data.train=PREFIX");
 }
 
+/* It starts mpirun itself. (A batch script of Slurm has variables of PMI too: these do not count.)
+ */
+static int outside_check(struct ls_error *error)
+{
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        if (getenv(ranks[i]))
+            return ls_error_set(error, LS_ECONFIG,
+                                "%s is set: this is a rank of a job. lockstep launch starts mpirun "
+                                "or srun itself: call it once, outside of them",
+                                ranks[i]);
+    return LS_OK;
+}
+
 int cmd_launch(const struct cmd_args *args, struct ls_error *error)
 {
     enum { RANKS_MAX = 65536 };
@@ -65,7 +89,9 @@ int cmd_launch(const struct cmd_args *args, struct ls_error *error)
                                .log = &log,
                                .asked = &asked};
     int code = 0;
-    int status = cmd_args_int(args, "--ranks", 1, RANKS_MAX, &launch.ranks, error);
+    int status = outside_check(error);
+    if (!status)
+        status = cmd_args_int(args, "--ranks", 1, RANKS_MAX, &launch.ranks, error);
     if (!status && launch.hosts && launch.ranks)
         status = ls_error_set(error, LS_ECONFIG,
                               "--ranks is for this machine, and --hosts for several: give one of "

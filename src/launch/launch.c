@@ -153,6 +153,7 @@ static int start(struct launcher *l, struct ls_error *error)
     launch_watch_begin(&l->watch);
     l->reached = ls_max(l->reached, l->watch.step);
     l->resized = l->cut_off = false;
+    launch_hosts_use(&l->hosts, l->ranks);
     l->heard_s = ls_now_s();
     event_layout(l, "start");
     l->starts++;
@@ -184,10 +185,9 @@ static void silence_judge(struct launcher *l, bool heard)
         return;
     l->cut_off = launch_hosts_try(&l->hosts, false, l->changed);
     l->heard_s = ls_now_s();
-    if (!l->cut_off)
-        return;
-    event_hosts(l);
-    launch_job_kill(&l->job);
+    event_hosts(l); /* spares too */
+    if (l->cut_off)
+        launch_job_kill(&l->job);
 }
 
 /* Until the job has ended. */
@@ -424,8 +424,10 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
         status = launch_job_check(&l->hosts, error);
     if (!status)
         status = folder_open(l, error);
-    if (!status && launch_hosts_try(&l->hosts, false, l->changed))
+    if (!status) {
+        launch_hosts_try(&l->hosts, false, l->changed);
         event_hosts(l);
+    }
     if (!status)
         status = run(l, code, error);
     if (l->events.file)

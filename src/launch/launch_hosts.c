@@ -152,6 +152,15 @@ int launch_hosts_slots(const struct launch_hosts *hosts, bool all)
     return slots;
 }
 
+void launch_hosts_use(struct launch_hosts *hosts, int64_t ranks)
+{
+    for (int i = 0; i < hosts->count; i++) {
+        struct launch_host *host = &hosts->list[i];
+        host->used = host->up && ranks > 0;
+        ranks -= host->used ? ls_min(host->slots, ranks) : 0;
+    }
+}
+
 bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -205,7 +214,7 @@ static bool slurm_answers(const char *name)
     char *const argv[] = {"sinfo", "--noheader", node, "--format=%T", NULL};
     snprintf(node, sizeof node, "--nodes=%s", name);
     if (process_run(argv, NULL, state, sizeof state, COMMAND_S))
-        return false;
+        return true; /* its controller does not answer: nothing is known of the node */
     state[strcspn(state, "\n")] = '\0';
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (!strncmp(state, bad[i], strlen(bad[i])))
@@ -282,7 +291,7 @@ bool launch_hosts_try(struct launch_hosts *hosts, bool down, bool *changed)
         bool was = host->up;
         host_judge(hosts, host, answers[i]);
         changed[i] = was != host->up;
-        any |= changed[i];
+        any |= changed[i] && (down || host->used);
     }
     free(answers);
     free(tried);

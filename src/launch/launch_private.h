@@ -28,6 +28,7 @@ struct launch_host {
     char name[LAUNCH_HOST_BYTES];
     int slots;
     bool here, up;
+    bool used;               /* it holds ranks of the newest start */
     double pause_s, again_s; /* of one that is down: it is tried at again_s, then pause_s later */
 };
 struct launch_hosts {
@@ -46,11 +47,14 @@ int launch_hosts_slurm(struct launch_hosts *hosts, struct ls_error *error);
 int launch_hosts_here(struct launch_hosts *hosts, int slots, struct ls_error *error);
 void launch_hosts_release(struct launch_hosts *hosts);
 /* Tries those that are up, or those that are down and due; tells by changed[count] (false before)
- * which are not as they were. Returns whether any is. */
+ * which are not as they were. Returns whether any is that matters: of those that were up, one that
+ * holds ranks. */
 bool launch_hosts_try(struct launch_hosts *hosts, bool down, bool *changed);
 /* Slots of hosts that are up, or of all. */
 int launch_hosts_slots(const struct launch_hosts *hosts, bool all);
-/* "a:2,b:1": the first hosts that are up with `ranks` slots together. False: it is longer than a
+/* The first hosts that are up with `ranks` slots together hold the ranks of a start. */
+void launch_hosts_use(struct launch_hosts *hosts, int64_t ranks);
+/* "a:2,b:1": those hosts. False: it is longer than a
  * word of a command may be. */
 bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes);
 /* Runs "sh -c words" there by the agent that mpirun uses. */
