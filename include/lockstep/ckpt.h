@@ -138,6 +138,7 @@ struct ls_checkpoint_state {
     const char *fingerprint;        /* numerics.version, instruction set, compiler, commit */
     const char *hash;               /* state hash, hexadecimal; "" where not computed */
     const char *layout;             /* for people: which one wrote it; NULL or "" where not known */
+    int64_t start;                  /* ls_run_token.start of who wrote it; 0 where not known */
 };
 enum ls_checkpoint_part { LS_CKPT_MODEL, LS_CKPT_OPTIMIZER };
 
@@ -147,16 +148,37 @@ struct ls_tensor_box {
     int64_t whole[LS_TENSOR_DIMS_MAX], offset[LS_TENSOR_DIMS_MAX];
 };
 
+/* Which start of a run this is: RUN/start. A process of an earlier start, which a host that was cut
+ * off may still have, can name no checkpoint there. */
+struct ls_run_token {
+    char run[33];  /* hexadecimal, drawn at the first start: another one in another run of the same
+                    * path; "" where there is none */
+    int64_t start; /* counted from 1; 0: there is none */
+};
+/* Who has the run's lock, once a start. Errors of files; LS_ECKPT where the file says nothing. */
+int ls_run_token_take(const char *directory, struct ls_run_token *token, struct ls_error *error);
+int ls_run_token_read(const char *directory, struct ls_run_token *token, struct ls_error *error);
+int ls_run_token_write(const char *directory, const struct ls_run_token *token,
+                       struct ls_error *error);
+
+/* Where the folder lies in which a checkpoint is written. */
+enum ls_checkpoint_place {
+    LS_CKPT_SHARED,       /* one for all ranks, which rank 0 makes and names */
+    LS_CKPT_EACH_MACHINE, /* one on each machine, of the same path: of its first rank. Each has the
+                           * manifest of all, and the files of its ranks */
+};
+
 /* All ranks open; then each begins, appends until next is NULL and ends, for the parts of which it
  * has something; all commit.
  *
- * Collective over comm; NULL: one rank alone. Rank 0 makes the folder, on whose file system all
- * ranks write. The state's strings, rank 0's count, are borrowed until commit. A leftover of an
- * interrupted write of the same step is removed. run_directory exists. After a failure, which all
- * ranks have, *out is NULL. fault, each rank's own, may be NULL. */
+ * Collective over comm; NULL: one rank alone. The state's strings, rank 0's count, are borrowed
+ * until commit. A leftover of an interrupted write of the same step is removed. run_directory
+ * exists. After a failure, which all ranks have, *out is NULL. fault, each rank's own, may be NULL.
+ * Commit is LS_EBUSY where state->start is not 0, and not that of run_directory's ls_run_token. */
 struct ls_checkpoint_writer;
 int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run_directory,
-                              const struct ls_checkpoint_state *state, struct ls_comm *comm,
+                              const struct ls_checkpoint_state *state,
+                              enum ls_checkpoint_place place, struct ls_comm *comm,
                               const struct ls_fault *fault, struct ls_error *error);
 /* Local. *tensors takes the data of this rank's part through ls_safetensors_writer_next and
  * _append. boxes[count]; NULL: each entry is a whole tensor. Over all ranks each element of a
@@ -168,11 +190,22 @@ int ls_checkpoint_writer_begin(struct ls_checkpoint_writer *writer, enum ls_chec
                                struct ls_safetensors_writer **tensors, struct ls_error *error);
 /* Local. The part is complete, and durable. */
 int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_error *error);
+/* Local, in the place of begin and end: `to` will have the files that this rank wrote to `from`,
+ * whose parts are complete. _take is before the commit of either, _copy any time later: what `from`
+ * wrote may have been named, or removed. */
+int ls_checkpoint_writer_take(struct ls_checkpoint_writer *to,
+                              const struct ls_checkpoint_writer *from, struct ls_error *error);
+int ls_checkpoint_writer_copy(struct ls_checkpoint_writer *to, struct ls_error *error);
+/* From any thread: _copy, under way or not begun, ends with LS_ESTOPPED. */
+void ls_checkpoint_writer_cancel(struct ls_checkpoint_writer *to);
 /* Collective. status: how this rank fared since open. Where all are LS_OK, rank 0 writes the
  * manifest and gives the directory its name; a checkpoint of the same step is replaced. Otherwise
  * nothing is left, and all ranks have the error of the lowest that failed. Frees the writer. */
 int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, int status,
                                 struct ls_error *error);
+/* Local, where ranks cannot agree any more: frees the writer. What it wrote is swept later. NULL is
+ * allowed. */
+void ls_checkpoint_writer_drop(struct ls_checkpoint_writer *writer);
 
 /* A tensor of a checkpoint, in one piece or in many. The checkpoint's. */
 struct ls_stored_tensor {

@@ -113,6 +113,8 @@ int ls_comm_size(const struct ls_comm *comm);
 int ls_comm_machine_ranks(const struct ls_comm *comm);
 /* Whether that rank of the world is one of them. */
 bool ls_comm_on_machine(const struct ls_comm *comm, int world_rank);
+/* Whether this rank is the first of the communicator's on its machine. */
+bool ls_comm_first_on_machine(const struct ls_comm *comm);
 enum ls_transport ls_comm_transport(const struct ls_comm *comm);
 const char *ls_transport_name(enum ls_transport transport);
 /* Logically collective, with nothing pending. Whether the ranks of the group agree on each

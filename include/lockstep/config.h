@@ -185,6 +185,11 @@ struct ls_config_log {
     enum ls_log_level level;
 };
 
+struct ls_config_snapshot {
+    int64_t every;                     /* steps; 0 = none are taken */
+    char folder[LS_CONFIG_TEXT_BYTES]; /* a file system in memory */
+};
+
 struct ls_config_launch {
     int64_t retries;
     double pause_s;
@@ -214,6 +219,7 @@ struct ls_config {
     struct ls_config_eval eval;
     struct ls_config_sample sample;
     struct ls_config_check check;
+    struct ls_config_snapshot snapshot;
     struct ls_config_log log;
     struct ls_config_launch launch;
 

@@ -77,7 +77,13 @@ struct ls_state {
 
     int64_t step, samples;           /* done, consumed */
     struct ls_loss_scale loss_scale; /* of the next step */
-    int64_t saved_step; /* of the newest checkpoint that this run wrote or went on from, or -1 */
+    int64_t saved_step;    /* of the newest checkpoint that this run wrote or went on from, or -1 */
+    int64_t start;         /* ls_run_token.start, 0 where not known: the caller's to set */
+    const char *snapshots; /* the folder of ls_saving_begin, where ls_state_resume looks too; NULL:
+                            * there is none. The caller's */
+    bool from_snapshot;    /* it went on from one */
+    struct ls_saving *saving; /* whose thread reads the state; NULL: none */
+    double saving_wait_s;     /* that updates have waited for such threads */
 };
 
 /* Local. Takes the unit's memory from arena, which may be measuring, and places in tiers. Nothing
@@ -139,6 +145,33 @@ int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_er
  * Each rank writes its share (ls_state_shares) straight from where it lies. hash is what
  * ls_state_hash gave of this very state; NULL: it is computed here. */
 int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct ls_error *error);
+
+/* A save beside the steps that follow. Each rank's thread copies its share to a snapshot: a
+ * checkpoint in the memory of its machine, FOLDER/checkpoints/step-%08d on each. ls_state_update
+ * waits until that is read. What is stored the thread then copies on to train.out/checkpoints. Of
+ * slices in a tier the snapshot is complete when begin returns.
+ *
+ *     ls_saving_begin;  the next step;  ls_saving_keep;  where stored, some steps on
+ * ls_saving_store; ls_saving_free */
+struct ls_saving;
+/* Collective. folder exists on each machine, a file system in memory. hash as of ls_state_save;
+ * NULL: not known, and not stored. One after the other: the state's former saving is kept. */
+int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder, bool stored,
+                    const struct ls_digest *hash, struct ls_error *error);
+/* Collective, once. The snapshot gets its name on all machines, and older ones are removed; or what
+ * is wrong with it, such as LS_ENOSPC. */
+int ls_saving_keep(struct ls_saving *saving, const char *folder, struct ls_error *error);
+/* Local. Whether this rank's thread has nothing more to do. */
+bool ls_saving_done(struct ls_saving *saving);
+/* Collective, once, after keep, if it is stored: waits until it is done. The checkpoint gets its
+ * name, and older ones go by train.keep. */
+int ls_saving_store(struct ls_saving *saving, struct ls_error *error);
+int64_t ls_saving_step(const struct ls_saving *saving);
+/* Local. What is not copied to train.out yet will not be: ls_saving_store is LS_ESTOPPED. */
+void ls_saving_cancel(struct ls_saving *saving);
+/* Local. Cancels, and waits for the thread. What has no name yet gets none, and its files stay
+ * until they are swept. NULL is allowed. */
+void ls_saving_free(struct ls_saving *saving);
 /* Local. shares[params->count]: rows [first, first + count) of its part of each parameter are what
  * this rank writes of an array; a vector's elements are rows. Ranks that hold the same part divide
  * it: all the rows that they hold alike, one parameter after the other, in equal shares to a row.
@@ -160,11 +193,12 @@ int ls_state_file_bytes(const struct ls_config *config, const struct ls_layout *
  * the checkpoint which ls_state_resume will load; without one, of train.out/config.yaml. It stays
  * auto where neither says. Files of tensors are not read. */
 int ls_state_recall(struct ls_config *config, struct ls_comm *world, struct ls_error *error);
-/* Collective. Loads the newest whole checkpoint (train.resume auto) or the one named, whatever
- * layout wrote it; *resumed is false where there is none and train.resume is auto. Each rank reads
- * and verifies the pieces that have something of its part. If one finds damage, all take the next
- * older checkpoint, with a warning. LS_ECKPT where it belongs to another recipe, with the keys that
- * differ, or where ranks found different ones. */
+/* Collective. Loads the newest whole checkpoint (train.resume auto; also of state->snapshots, if
+ * all ranks find the same one there) or the one named, whatever layout wrote it; *resumed is false
+ * where there is none and train.resume is auto. Each rank reads and verifies the pieces that have
+ * something of its part. If one finds damage, all take the next older checkpoint, with a warning.
+ * LS_ECKPT where it belongs to another recipe, with the keys that differ, or where ranks found
+ * different ones. */
 int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error);
 
 /* Collective. The masters are new: the copies that are computed with follow. */

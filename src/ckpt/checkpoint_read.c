@@ -81,6 +81,7 @@ static int read_state(struct ckpt_opened *opened, const char *path, struct ls_er
     state->hysteresis = json_integer_value(json_object_get(object, "loss_scale_hysteresis"));
     const char *layout = json_string_value(json_object_get(object, "layout"));
     state->layout = layout ? layout : "";
+    state->start = json_integer_value(json_object_get(object, "start"));
     return status;
 }
 

@@ -10,11 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+enum { COPY_BYTES = 4 << 20 };
 
 struct ls_checkpoint_writer {
     const struct ls_checkpoint_state *state;
     struct ls_comm *comm; /* NULL: alone */
     const struct ls_fault *fault;
+    enum ls_checkpoint_place place;
+    bool leads;                            /* makes the folder, and names it */
     json_t *report;                        /* "files" and the parts' tensors: what is written */
     struct ls_safetensors_writer *tensors; /* of the part that is being written, or NULL */
     struct {
@@ -25,7 +30,13 @@ struct ls_checkpoint_writer {
         size_t count;
         struct ls_safetensors_digests digests;
     } now; /* that part */
-    char parent[PATH_MAX], directory[PATH_MAX], temporary[PATH_MAX];
+    struct taken {
+        int fd;
+        char name[64];
+    } taken[CKPT_PARTS]; /* of another writer: what is copied */
+    int taken_count;
+    bool cancelled;
+    char run[PATH_MAX], parent[PATH_MAX], directory[PATH_MAX], temporary[PATH_MAX];
 };
 
 static bool is_root(const struct ls_checkpoint_writer *writer)
@@ -38,10 +49,20 @@ static int agree(const struct ls_checkpoint_writer *writer, int status, struct l
     return writer->comm ? ls_comm_agree(writer->comm, status, error) : status;
 }
 
+/* Whether the rank is the one, or the first of its machine. */
+static bool leads(const struct ls_comm *comm, enum ls_checkpoint_place place)
+{
+    if (!comm || place == LS_CKPT_SHARED)
+        return !comm || ls_comm_rank(comm) == 0;
+    return ls_comm_first_on_machine(comm);
+}
+
 static void writer_free(struct ls_checkpoint_writer *writer)
 {
     if (!writer)
         return;
+    for (int i = 0; i < writer->taken_count; i++)
+        close(writer->taken[i].fd);
     ls_safetensors_writer_abort(writer->tensors);
     free(writer->now.digests.tensors);
     json_decref(writer->report);
@@ -53,6 +74,7 @@ static int paths_set(struct ls_checkpoint_writer *writer, const char *run_direct
 {
     char name[40];
     snprintf(name, sizeof name, CKPT_STEP_FORMAT, (long long)writer->state->step);
+    snprintf(writer->run, sizeof writer->run, "%s", run_directory);
     int status = ls_path_join(writer->parent, run_directory, CKPT_DIRECTORY, error);
     status = status ? status : ls_path_join(writer->directory, writer->parent, name, error);
     strcat(name, ".tmp");
@@ -67,14 +89,19 @@ static int folder_make(const struct ls_checkpoint_writer *writer, struct ls_erro
 }
 
 int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run_directory,
-                              const struct ls_checkpoint_state *state, struct ls_comm *comm,
+                              const struct ls_checkpoint_state *state,
+                              enum ls_checkpoint_place place, struct ls_comm *comm,
                               const struct ls_fault *fault, struct ls_error *error)
 {
     struct ls_checkpoint_writer lost = {.comm = comm}, *writer = calloc(1, sizeof *writer);
     int status = LS_OK;
     *out = NULL;
     if (writer) {
-        *writer = (struct ls_checkpoint_writer){.state = state, .comm = comm, .fault = fault};
+        *writer = (struct ls_checkpoint_writer){.state = state,
+                                                .comm = comm,
+                                                .fault = fault,
+                                                .place = place,
+                                                .leads = leads(comm, place)};
         writer->report =
             json_pack("{s:{}, s:{}, s:{}}", "files", ckpt_part_names[0], ckpt_part_names[1]);
     }
@@ -82,11 +109,11 @@ int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run
         status =
             ls_error_set(error, LS_ENOMEM, "%s: no memory for a checkpoint writer", run_directory);
     status = status ? status : paths_set(writer, run_directory, error);
-    if (!status && is_root(writer))
+    if (!status && writer->leads)
         status = folder_make(writer, error);
     status = agree(writer ? writer : &lost, status, error);
     if (status) {
-        if (writer && is_root(writer))
+        if (writer && writer->leads)
             ckpt_remove_directory(writer->temporary, NULL);
         writer_free(writer);
         return status;
@@ -205,6 +232,71 @@ int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_erro
                   : LS_OK;
 }
 
+/* ---- files of another writer ------------------------------------------------------------------
+ */
+
+int ls_checkpoint_writer_take(struct ls_checkpoint_writer *to,
+                              const struct ls_checkpoint_writer *from, struct ls_error *error)
+{
+    json_t *files = json_object_get(from->report, "files"), *file;
+    const char *name;
+    char path[PATH_MAX];
+    LS_ASSERT(!to->taken_count && !to->tensors && !from->tensors);
+    json_decref(to->report);
+    to->report = json_deep_copy(from->report);
+    if (!to->report)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the list of this rank's files");
+    json_object_foreach(files, name, file)
+    {
+        struct taken *taken = &to->taken[to->taken_count];
+        int status = ls_path_join(path, from->temporary, name, error);
+        snprintf(taken->name, sizeof taken->name, "%s", name);
+        taken->fd = status ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+        if (status || taken->fd < 0)
+            return status ? status : ls_error_errno(error, errno, "%s: cannot open", path);
+        to->taken_count++;
+    }
+    return LS_OK;
+}
+
+static int file_copy(const struct ls_checkpoint_writer *to, const struct taken *taken,
+                     unsigned char *room, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    struct ls_atomic_file file;
+    ssize_t got;
+    int status = ls_path_join(path, to->temporary, taken->name, error);
+    if (!status)
+        status = ls_atomic_file_open(&file, path, to->fault, error);
+    if (status)
+        return status;
+    while ((got = read(taken->fd, room, COPY_BYTES)) > 0 || (got < 0 && errno == EINTR)) {
+        if (got > 0 && ls_atomic_file_write(&file, room, (size_t)got))
+            break;
+        if (__atomic_load_n(&to->cancelled, __ATOMIC_RELAXED)) {
+            ls_atomic_file_abort(&file);
+            return ls_error_set(error, LS_ESTOPPED, "%s: not finished", to->directory);
+        }
+    }
+    if (got < 0) {
+        status = ls_error_errno(error, errno, "%s: cannot read what is copied to it", path);
+        ls_atomic_file_abort(&file);
+        return status;
+    }
+    return ls_atomic_file_commit(&file, error);
+}
+
+int ls_checkpoint_writer_copy(struct ls_checkpoint_writer *to, struct ls_error *error)
+{
+    unsigned char *room = malloc(COPY_BYTES);
+    int status =
+        room ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory to copy a checkpoint's files");
+    for (int i = 0; i < to->taken_count && !status; i++)
+        status = file_copy(to, &to->taken[i], room, error);
+    free(room);
+    return status;
+}
+
 /* ---- what all ranks wrote -------------------------------------------------------------------- */
 
 static int report_merge(struct ls_checkpoint_writer *writer, const char *text, size_t bytes)
@@ -266,32 +358,36 @@ static int reports_gather(struct ls_checkpoint_writer *writer, struct ls_error *
     return status;
 }
 
+void ls_checkpoint_writer_cancel(struct ls_checkpoint_writer *to)
+{
+    __atomic_store_n(&to->cancelled, true, __ATOMIC_RELAXED);
+}
+
 /* ---- the manifest, and the name -------------------------------------------------------------- */
 
 /* NULL without memory or where a string is not UTF-8. */
 static json_t *manifest_object(const struct ls_checkpoint_writer *writer)
 {
     const struct ls_checkpoint_state *state = writer->state;
-    return json_pack("{s:s, s:i, s:I, s:I, s:I, s:b, s:f, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:O, "
-                     "s:O, s:O}",
-                     "format", CKPT_FORMAT_NAME, "version", ckpt_versions[0].version, "step",
-                     (json_int_t)state->step, "samples", (json_int_t)state->samples, "tokens",
-                     (json_int_t)state->tokens, "fresh", state->fresh, "loss_scale",
-                     state->loss_scale, "loss_scale_good_steps", (json_int_t)state->good_steps,
-                     "loss_scale_hysteresis", (json_int_t)state->hysteresis, "hash", state->hash,
-                     "fingerprint", state->fingerprint, "layout",
-                     state->layout ? state->layout : "", "recipe_digest", state->recipe_digest,
-                     "recipe", state->recipe, "files", json_object_get(writer->report, "files"),
-                     ckpt_part_names[0], json_object_get(writer->report, ckpt_part_names[0]),
-                     ckpt_part_names[1], json_object_get(writer->report, ckpt_part_names[1]));
+    return json_pack(
+        "{s:s, s:i, s:I, s:I, s:I, s:b, s:f, s:I, s:I, s:s, s:s, s:s, s:I, s:s, s:s, s:O, "
+        "s:O, s:O}",
+        "format", CKPT_FORMAT_NAME, "version", ckpt_versions[0].version, "step",
+        (json_int_t)state->step, "samples", (json_int_t)state->samples, "tokens",
+        (json_int_t)state->tokens, "fresh", state->fresh, "loss_scale", state->loss_scale,
+        "loss_scale_good_steps", (json_int_t)state->good_steps, "loss_scale_hysteresis",
+        (json_int_t)state->hysteresis, "hash", state->hash, "fingerprint", state->fingerprint,
+        "layout", state->layout ? state->layout : "", "start", (json_int_t)state->start,
+        "recipe_digest", state->recipe_digest, "recipe", state->recipe, "files",
+        json_object_get(writer->report, "files"), ckpt_part_names[0],
+        json_object_get(writer->report, ckpt_part_names[0]), ckpt_part_names[1],
+        json_object_get(writer->report, ckpt_part_names[1]));
 }
 
-static int manifest_write(const struct ls_checkpoint_writer *writer, struct ls_error *error)
+/* Local, on rank 0. *text is to be freed. */
+static int manifest_make(const struct ls_checkpoint_writer *writer, char **made,
+                         struct ls_error *error)
 {
-    char path[PATH_MAX];
-    int status = ls_path_join(path, writer->temporary, ckpt_versions[0].file, error);
-    if (status)
-        return status;
     json_t *object = manifest_object(writer);
     char digest[33], *text = NULL;
     if (object && ckpt_object_digest(object, ckpt_versions[0].digest, digest) &&
@@ -302,24 +398,45 @@ static int manifest_write(const struct ls_checkpoint_writer *writer, struct ls_e
         return ls_error_set(error, LS_EINVAL,
                             "%s: the recipe, fingerprint and hash must be UTF-8 and the loss scale "
                             "finite",
-                            path);
+                            writer->directory);
     size_t bytes = strlen(text);
     if (bytes >= CKPT_MANIFEST_BYTES_MAX) {
         free(text);
         return ls_error_set(error, LS_EINVAL,
                             "%s: the list of all pieces takes %zu bytes, at most %d are allowed: "
                             "use fewer ranks or cuts",
-                            path, bytes, CKPT_MANIFEST_BYTES_MAX);
+                            writer->directory, bytes, CKPT_MANIFEST_BYTES_MAX);
     }
+    *made = text;
+    return LS_OK;
+}
+
+/* Collective. Rank 0's text becomes that of every rank. */
+static int manifest_share(const struct ls_checkpoint_writer *writer, char **text,
+                          struct ls_error *error)
+{
+    int64_t length = *text ? (int64_t)strlen(*text) : 0;
+    int status = ls_all_reduce_max(writer->comm, &length, error);
+    if (!status && !*text && !(*text = calloc((size_t)length + 1, 1)))
+        status = ls_error_set(error, LS_ENOMEM, "no memory for the list of all ranks' files");
+    status = agree(writer, status, error);
+    return status ? status : ls_broadcast(writer->comm, *text, length, LS_U8, 0, error);
+}
+
+/* Local, of the rank that leads. */
+static int manifest_write(const struct ls_checkpoint_writer *writer, const char *text,
+                          struct ls_error *error)
+{
+    char path[PATH_MAX];
     struct ls_atomic_file file;
-    status = ls_atomic_file_open(&file, path, writer->fault, error);
-    if (!status) {
-        ls_atomic_file_write(&file, text, bytes);
-        ls_atomic_file_write(&file, "\n", 1);
-        status = ls_atomic_file_commit(&file, error);
-    }
-    free(text);
-    return status;
+    int status = ls_path_join(path, writer->temporary, ckpt_versions[0].file, error);
+    if (!status)
+        status = ls_atomic_file_open(&file, path, writer->fault, error);
+    if (status)
+        return status;
+    ls_atomic_file_write(&file, text, strlen(text));
+    ls_atomic_file_write(&file, "\n", 1);
+    return ls_atomic_file_commit(&file, error);
 }
 
 /* rename(2), or where a checkpoint of this step stands there already, an exchange with it: at every
@@ -329,6 +446,9 @@ static int give_name(struct ls_checkpoint_writer *writer, struct ls_error *error
     int failure = ls_fault_check(writer->fault, "rename");
     struct stat status;
     bool exists = !failure && lstat(writer->directory, &status) == 0;
+    int stale = failure ? LS_OK : ckpt_token_check(writer->run, writer->state->start, error);
+    if (stale)
+        return stale;
     if (!failure && renameat2(AT_FDCWD, writer->temporary, AT_FDCWD, writer->directory,
                               exists ? RENAME_EXCHANGE : 0))
         failure = errno;
@@ -344,9 +464,15 @@ static int give_name(struct ls_checkpoint_writer *writer, struct ls_error *error
     return ls_directory_sync(writer->parent, writer->fault, error);
 }
 
+void ls_checkpoint_writer_drop(struct ls_checkpoint_writer *writer)
+{
+    writer_free(writer);
+}
+
 int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, int status,
                                 struct ls_error *error)
 {
+    char *text = NULL;
     LS_ASSERT(status || !writer->tensors);
     ls_safetensors_writer_abort(writer->tensors);
     writer->tensors = NULL;
@@ -356,13 +482,21 @@ int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, int status,
         const struct ls_checkpoint_state *state = writer->state;
         LS_ASSERT(state->step >= 0 && state->recipe_digest && state->recipe && state->fingerprint &&
                   state->hash);
-        status = manifest_write(writer, error);
+        status = manifest_make(writer, &text, error);
+    }
+    if (writer->place == LS_CKPT_EACH_MACHINE && writer->comm) {
+        status = agree(writer, status, error);
+        status = status ? status : manifest_share(writer, &text, error);
+    }
+    if (!status && writer->leads) {
+        status = manifest_write(writer, text, error);
         status = status ? status : give_name(writer, error);
     }
     /* What failed, or the checkpoint whose name was taken; else the next write or prune does. */
-    if (is_root(writer))
+    if (writer->leads)
         ckpt_remove_directory(writer->temporary, NULL);
     status = agree(writer, status, error);
+    free(text);
     writer_free(writer);
     return status;
 }

@@ -106,6 +106,8 @@ void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33]);
 bool ckpt_object_digest(json_t *object, const char *field, char text[33]);
 /* The checkpoint that a file as RUN/checkpoints/best names; false where path is no such file. */
 bool ckpt_best_follow(const char *path, char directory[PATH_MAX]);
+/* LS_EBUSY where start is not 0, and not the newest of the directory. */
+int ckpt_token_check(const char *directory, int64_t start, struct ls_error *error);
 /* Removes a directory that holds files only; what cannot be removed is an error. An absent one is
  * success. */
 int ckpt_remove_directory(const char *directory, struct ls_error *error);

@@ -73,6 +73,13 @@ bool ls_comm_on_machine(const struct ls_comm *comm, int world_rank)
 {
     return comm->board->records[world_rank] != NULL;
 }
+bool ls_comm_first_on_machine(const struct ls_comm *comm)
+{
+    int lower = 0;
+    while (lower < comm->rank && !ls_comm_on_machine(comm, comm->world_ranks[lower]))
+        lower++;
+    return lower == comm->rank;
+}
 enum ls_transport ls_comm_transport(const struct ls_comm *comm)
 {
     return comm->transport->kind;

@@ -428,6 +428,12 @@ static const struct ls_config_key table[] = {
     WORD("train.on_nonfinite", RUN, "stop", nonfinites, train.on_nonfinite,
          "if a loss or gradient is not finite: stop the run, or skip that step"),
 
+    COUNT("snapshot.every", RUN, "0", 0, snapshot.every,
+          "steps between snapshots: checkpoints in the memory of each machine, which outlive its "
+          "ranks, and from which checkpoints are written while steps go on; 0 = none"),
+    PATH("snapshot.folder", RUN, "/dev/shm", snapshot.folder,
+         "a file system in memory, for snapshots"),
+
     COUNT("eval.every", RUN, "0", 0, eval.every,
           "steps between evaluations on data.valid, and one after the last step; 0 = none"),
     COUNT("eval.samples", RUN, "64", 1, eval.samples, "sequences of an evaluation"),

@@ -151,7 +151,9 @@ static int checkpoint_apply(void *user, struct ls_checkpoint *checkpoint, struct
 /* Once every rank has loaded its part: until then an older checkpoint may take its place. */
 static void counters_take(struct ls_state *state, const struct ls_checkpoint_state *from)
 {
-    state->saved_step = state->step = from->step;
+    state->step = from->step;
+    if (!state->from_snapshot)
+        state->saved_step = from->step;
     if (from->fresh) /* all but the weights is as it began */
         return;
     state->samples = from->samples;
@@ -171,7 +173,8 @@ static int state_publish(struct ls_state *state, const struct ls_checkpoint *che
     if (status)
         return status;
     ls_digest_hex(&digest, hex);
-    if (!checkpoint->state.fresh && strcmp(hex, checkpoint->state.hash))
+    bool known = checkpoint->state.hash[0] && !checkpoint->state.fresh;
+    if (known && strcmp(hex, checkpoint->state.hash))
         return ls_error_set(error, LS_ECKPT,
                             "%.300s: the state's hash is %s, but %s was saved; the files are "
                             "damaged or were written by another version",
@@ -179,25 +182,103 @@ static int state_publish(struct ls_state *state, const struct ls_checkpoint *che
     return LS_OK;
 }
 
+/* Collective. *step: that of the checkpoint on all ranks, -1 where one of them has none. *same:
+ * they all have this one. */
+static int steps_compare(struct ls_comm *world, const struct ls_checkpoint *checkpoint,
+                         int64_t *step, bool *same, struct ls_error *error)
+{
+    int64_t most = checkpoint ? checkpoint->state.step : -1, least = -most;
+    int status = ls_all_reduce_max(world, &most, error);
+    if (!status)
+        status = ls_all_reduce_max(world, &least, error);
+    *step = -least;
+    *same = most == -least;
+    return status;
+}
+
+/* Collective. *snapshot: the newest of the run's machines, loaded, where it is newer than the
+ * checkpoint of step `than` and all of it is there; else NULL: why is no reason to end. */
+static int snapshot_load(struct ls_state *state, int64_t than, const struct ls_log *log,
+                         struct ls_checkpoint **snapshot, struct ls_error *error)
+{
+    struct ls_comm *world = ls_state_world(state);
+    struct ls_error why = {0};
+    int64_t step;
+    bool same;
+    *snapshot = NULL;
+    if (!state->snapshots)
+        return LS_OK;
+    ls_checkpoint_find_latest(snapshot, state->snapshots, log, NULL);
+    int status = steps_compare(world, *snapshot, &step, &same, error);
+    if (!status && same && step > than) {
+        status = ls_checkpoint_load(snapshot, world, LS_OK, checkpoint_apply, state, log, &why);
+        if (!status)
+            return LS_OK;
+        if (status != LS_ECKPT && error)
+            *error = why;
+        ls_log(log, LS_LOG_WARNING, "the snapshot of step %ld cannot be used: %s", (long)step,
+               why.text);
+        status = status == LS_ECKPT ? LS_OK : status;
+    } else if (!status && !same) {
+        ls_log(log, LS_LOG_WARNING,
+               "the snapshots in %s are not used: they are not the same on all machines",
+               state->snapshots);
+    }
+    ls_checkpoint_close(*snapshot);
+    *snapshot = NULL;
+    return status;
+}
+
+/* Collective. The newest of the run, in memory or on the disk; *checkpoint is NULL where there is
+ * none. */
+static int newest_load(struct ls_state *state, const struct ls_log *log,
+                       struct ls_checkpoint **checkpoint, struct ls_error *error)
+{
+    struct ls_comm *world = ls_state_world(state);
+    struct ls_checkpoint *snapshot = NULL;
+    struct ls_error why = {0};
+    int64_t step = -1;
+    bool same;
+    int found = ls_checkpoint_find_latest(checkpoint, state->config->train.out, log, &why);
+    int status = steps_compare(world, *checkpoint, &step, &same, error);
+    if (!status)
+        status = snapshot_load(state, step, log, &snapshot, error);
+    if (status || snapshot) {
+        ls_checkpoint_close(*checkpoint);
+        *checkpoint = snapshot;
+        state->from_snapshot = snapshot != NULL;
+        state->saved_step = step;
+        return status;
+    }
+    if (found && error)
+        *error = why;
+    return ls_checkpoint_load(checkpoint, world, found, checkpoint_apply, state, log, error);
+}
+
+/* Collective. The one that train.resume names. */
+static int named_load(struct ls_state *state, const struct ls_log *log,
+                      struct ls_checkpoint **checkpoint, struct ls_error *error)
+{
+    int found = ls_checkpoint_open(checkpoint, state->config->train.resume, error);
+    if (found)
+        ls_config_blame(state->config, "train.resume", error);
+    int status = ls_checkpoint_load(checkpoint, ls_state_world(state), found, checkpoint_apply,
+                                    state, log, error);
+    if (status && !found && !*checkpoint) /* damage that a read found */
+        ls_config_blame(state->config, "train.resume", error);
+    return status;
+}
+
 int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error)
 {
     const char *from = state->config->train.resume;
     struct ls_checkpoint *checkpoint = NULL;
-    bool automatic = !strcmp(from, "auto");
     const struct ls_log *log = ls_comm_rank(ls_state_world(state)) == 0 ? state->log : NULL;
     *resumed = false;
     if (!strcmp(from, "never"))
         return LS_OK;
-    int status = automatic
-                     ? ls_checkpoint_find_latest(&checkpoint, state->config->train.out, log, error)
-                     : ls_checkpoint_open(&checkpoint, from, error);
-    bool opened = !status;
-    if (status && !automatic)
-        ls_config_blame(state->config, "train.resume", error);
-    status = ls_checkpoint_load(&checkpoint, ls_state_world(state), status, checkpoint_apply, state,
-                                log, error);
-    if (status && !automatic && opened && !checkpoint) /* damage that a read found */
-        ls_config_blame(state->config, "train.resume", error);
+    int status = !strcmp(from, "auto") ? newest_load(state, log, &checkpoint, error)
+                                       : named_load(state, log, &checkpoint, error);
     if (!status && checkpoint)
         counters_take(state, &checkpoint->state);
     if (!status && checkpoint)

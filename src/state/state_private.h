@@ -15,4 +15,22 @@ void state_prefix(const struct ls_optim_config *optim, const struct ls_param *pa
 int state_recipe_read(const char *directory, const struct ls_checkpoint_state *state,
                       int64_t vocabulary, struct ls_config *recipe, struct ls_error *error);
 
+/* What a manifest says of a state, and what its strings live in. */
+struct state_about {
+    char hash[33], recipe_digest[33], fingerprint[256], layout[160];
+    char *recipe; /* to be freed */
+    struct ls_checkpoint_state state;
+};
+/* Local. hash NULL: not known. */
+int state_about(const struct ls_state *state, const struct ls_digest *hash,
+                struct state_about *about, struct ls_error *error);
+/* Local. This rank's share of all parts. `beside`: by a thread beside the rank's, which nothing of
+ * the state lies in a tier for. */
+int state_parts_write(struct ls_state *state, struct ls_checkpoint_writer *checkpoint, bool beside,
+                      struct ls_error *error);
+/* Collective. A checkpoint of that step stands in train.out: prunes to train.keep. */
+int state_saved(struct ls_state *state, int64_t step, struct ls_error *error);
+/* Local. Waits for the thread that still reads the state, if there is one. */
+void state_copied(struct ls_state *state);
+
 #endif

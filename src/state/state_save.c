@@ -134,6 +134,7 @@ struct appending {
     struct ls_safetensors_writer *writer;
     const struct share *share;
     size_t bytes; /* of an element */
+    bool beside;
 };
 
 static int piece_append(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
@@ -144,7 +145,7 @@ static int piece_append(void *user, const struct ls_slice_piece *piece, struct l
     if (first >= end)
         return LS_OK;
     ls_progress();
-    int status = ls_queue_synchronise(&a->state->ops->queue, error);
+    int status = a->beside ? LS_OK : ls_queue_synchronise(&a->state->ops->queue, error);
     if (status)
         return status;
     return ls_safetensors_writer_append(
@@ -154,7 +155,7 @@ static int piece_append(void *user, const struct ls_slice_piece *piece, struct l
 
 /* Local. */
 static int part_write(struct ls_state *state, struct ls_checkpoint_writer *checkpoint,
-                      enum ls_checkpoint_part part, struct ls_error *error)
+                      enum ls_checkpoint_part part, bool beside, struct ls_error *error)
 {
     int most = ls_optimizer_states_most(&state->optimizer.config);
     bool model = part == LS_CKPT_MODEL;
@@ -168,7 +169,7 @@ static int part_write(struct ls_state *state, struct ls_checkpoint_writer *check
                                             &writer, error);
     while (!status && writer && (next = ls_safetensors_writer_next(writer))) {
         const struct share *share = &list.shares[next - list.entries];
-        struct appending appending = {state, writer, share, ls_dtype_bytes(next->dtype)};
+        struct appending appending = {state, writer, share, ls_dtype_bytes(next->dtype), beside};
         status = ls_slice_visit_array(&state->optimizer, &state->slices[share->param],
                                       share->array + 1, LS_READS, piece_append, &appending, error);
         LS_ASSERT(status || ls_safetensors_writer_next(writer) != next);
@@ -190,28 +191,74 @@ static void layout_text(const struct ls_layout *layout, char *text, size_t bytes
     snprintf(text + used, bytes - used, "zero=%d", layout->zero);
 }
 
+int state_parts_write(struct ls_state *state, struct ls_checkpoint_writer *checkpoint, bool beside,
+                      struct ls_error *error)
+{
+    int status = part_write(state, checkpoint, LS_CKPT_MODEL, beside, error);
+    return status ? status : part_write(state, checkpoint, LS_CKPT_OPTIMIZER, beside, error);
+}
+
+int state_about(const struct ls_state *state, const struct ls_digest *hash,
+                struct state_about *about, struct ls_error *error)
+{
+    struct ls_digest recipe = {0, 0};
+    *about = (struct state_about){0};
+    if (hash)
+        ls_digest_hex(hash, about->hash);
+    ls_config_recipe_digest(state->config, &recipe);
+    ls_digest_hex(&recipe, about->recipe_digest);
+    ls_fingerprint(state->ops, about->fingerprint, sizeof about->fingerprint);
+    layout_text(state->layout, about->layout, sizeof about->layout);
+    about->state = (struct ls_checkpoint_state){
+        .step = state->step,
+        .samples = state->samples,
+        .tokens = state->samples * state->config->data.sequence,
+        .loss_scale = state->loss_scale.scale,
+        .good_steps = state->loss_scale.good_steps,
+        .hysteresis = state->loss_scale.hysteresis,
+        .recipe_digest = about->recipe_digest,
+        .fingerprint = about->fingerprint,
+        .hash = about->hash,
+        .layout = about->layout,
+        .start = state->start,
+    };
+    int status = ls_config_text(state->config, &about->recipe, error);
+    about->state.recipe = about->recipe;
+    return status;
+}
+
 /* Collective. */
 static int checkpoint_write(struct ls_state *state, const struct ls_checkpoint_state *about,
                             struct ls_error *error)
 {
     struct ls_checkpoint_writer *writer;
-    int status = ls_checkpoint_writer_open(&writer, state->config->train.out, about,
+    int status = ls_checkpoint_writer_open(&writer, state->config->train.out, about, LS_CKPT_SHARED,
                                            ls_state_world(state), NULL, error);
     if (status)
         return status;
     status = ls_queue_synchronise(&state->ops->queue, error);
     if (!status)
-        status = part_write(state, writer, LS_CKPT_MODEL, error);
-    if (!status)
-        status = part_write(state, writer, LS_CKPT_OPTIMIZER, error);
+        status = state_parts_write(state, writer, false, error);
     return ls_checkpoint_writer_commit(writer, status, error);
+}
+
+int state_saved(struct ls_state *state, int64_t step, struct ls_error *error)
+{
+    struct ls_comm *world = ls_state_world(state);
+    int status = LS_OK;
+    if (ls_comm_rank(world) == 0 && state->config->train.keep > 0)
+        status = ls_checkpoint_prune(state->config->train.out, (int)state->config->train.keep, step,
+                                     error);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        state->saved_step = step;
+    return status;
 }
 
 int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct ls_error *error)
 {
-    char hex[33], recipe_digest[33], fingerprint[256], layout[160], *text = NULL;
-    struct ls_digest digest, recipe = {0, 0};
-    struct ls_comm *world = ls_state_world(state);
+    struct ls_digest digest;
+    struct state_about about;
     int status = LS_OK;
     if (hash)
         digest = *hash;
@@ -219,34 +266,10 @@ int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct l
         status = ls_state_hash(state, &digest, error);
     if (status)
         return status;
-    ls_digest_hex(&digest, hex);
-    ls_config_recipe_digest(state->config, &recipe);
-    ls_digest_hex(&recipe, recipe_digest);
-    ls_fingerprint(state->ops, fingerprint, sizeof fingerprint);
-    layout_text(state->layout, layout, sizeof layout);
-    status = ls_comm_agree(world, ls_config_text(state->config, &text, error), error);
-    const struct ls_checkpoint_state about = {.step = state->step,
-                                              .samples = state->samples,
-                                              .tokens =
-                                                  state->samples * state->config->data.sequence,
-                                              .loss_scale = state->loss_scale.scale,
-                                              .good_steps = state->loss_scale.good_steps,
-                                              .hysteresis = state->loss_scale.hysteresis,
-                                              .recipe_digest = recipe_digest,
-                                              .recipe = text,
-                                              .fingerprint = fingerprint,
-                                              .hash = hex,
-                                              .layout = layout};
+    status =
+        ls_comm_agree(ls_state_world(state), state_about(state, &digest, &about, error), error);
     if (!status)
-        status = checkpoint_write(state, &about, error);
-    free(text);
-    if (status)
-        return status;
-    if (ls_comm_rank(world) == 0 && state->config->train.keep > 0)
-        status = ls_checkpoint_prune(state->config->train.out, (int)state->config->train.keep,
-                                     state->step, error);
-    status = ls_comm_agree(world, status, error);
-    if (!status)
-        state->saved_step = state->step;
-    return status;
+        status = checkpoint_write(state, &about.state, error);
+    free(about.recipe);
+    return status ? status : state_saved(state, state->step, error);
 }

@@ -1,6 +1,6 @@
 /* A step of a unit of state, once its gradients are written: what the reductions made, its norm,
  * the update. */
-#include <lockstep/state.h>
+#include "state/state_private.h"
 
 #include <math.h>
 
@@ -98,6 +98,7 @@ int ls_state_update(struct ls_state *state, int64_t step, float lr, float gradie
                     struct ls_error *error)
 {
     const struct ls_optim_step update = {step, lr, state->gradient, gradient_scale};
+    state_copied(state);
     return ls_optimizer_step(&state->optimizer, state->ops, state->slices, state->params->count,
                              &update, error);
 }

@@ -17,13 +17,17 @@ double events_time_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static struct ls_jsonl *event_begin(const struct events *events, const char *event)
+static struct ls_jsonl *event_begin_of(const struct events *events, int64_t step, const char *event)
 {
     ls_jsonl_begin(events->metrics);
-    ls_jsonl_int(events->metrics, "step", events->step);
+    ls_jsonl_int(events->metrics, "step", step);
     ls_jsonl_string(events->metrics, "event", event);
     ls_jsonl_double(events->metrics, "time", events_time_s());
     return events->metrics;
+}
+static struct ls_jsonl *event_begin(const struct events *events, const char *event)
+{
+    return event_begin_of(events, events->step, event);
 }
 
 /* ---- warnings -------------------------------------------------------------------------------- */
@@ -122,9 +126,9 @@ int events_peak_recall(struct ls_trainer *trainer, double *flops, struct ls_erro
     return status;
 }
 
-int events_saved(struct events *events, double save_s, struct ls_error *error)
+int events_saved(struct events *events, int64_t step, double save_s, struct ls_error *error)
 {
-    struct ls_jsonl *m = event_begin(events, "save");
+    struct ls_jsonl *m = event_begin_of(events, step, "save");
     ls_jsonl_float(m, "save_s", (float)save_s);
     return ls_jsonl_end(m, error);
 }

@@ -28,8 +28,9 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
 /* Sets trainer->peak_of to what a measurement of its peak would be of; *flops is what an earlier
  * start in train.out measured of the same, 0 where none did. */
 int events_peak_recall(struct ls_trainer *trainer, double *flops, struct ls_error *error);
-/* "save", which took save_s. */
-int events_saved(struct events *events, double save_s, struct ls_error *error);
+/* "save" of a step's state, which took save_s: beside the steps that followed it, if it is an
+ * earlier one. */
+int events_saved(struct events *events, int64_t step, double save_s, struct ls_error *error);
 /* "replay": the step was computed twice, with one result; what that took beside the step. */
 int events_replayed(struct events *events, double replay_s, struct ls_error *error);
 /* "signal": the step that was under way is the last one. */

@@ -1,16 +1,8 @@
 /* A whole run: steps, records, evaluation, samples, checkpoints, and ending early in good order. */
-#include "train/best_records.h"
-#include "train/drift_watch.h"
-#include "train/events.h"
-#include "train/records.h"
-#include "train/run_folder.h"
-#include "train/run_trace.h"
-#include "train/step_replay.h"
+#include "train/run_private.h"
 
 #include <lockstep/base/figure.h>
 #include <lockstep/base/file.h>
-#include <lockstep/base/lock.h>
-#include <lockstep/ckpt.h>
 #include <lockstep/interop.h>
 
 #include <errno.h>
@@ -21,37 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct run {
-    struct ls_trainer *trainer;
-    const struct ls_config *config; /* the trainer's, once it is there */
-    struct ls_comm *world;
-    const struct ls_run_hooks *hooks;
-    struct records records;
-    struct sink best_sink;
-    struct events events;
-    struct run_trace trace;
-    struct drift_watch drift;
-    struct ls_lock lock;      /* on train.out, of rank 0 */
-    struct best_records best; /* of rank 0 */
-    struct ls_digest hash;    /* of the state after hashed_step; -1: none was computed */
-    int64_t hashed_step;
-    double replay_s; /* that the step's replay took, 0: there was none */
-    bool writer;     /* rank 0 */
-    bool moved;      /* train.out was, while the run wrote to it */
-};
-
 /* ---- where it writes ------------------------------------------------------------------------- */
-
-/* Collective. Every rank's train.out is that of rank 0. */
-static int out_follow(struct run *run, struct ls_error *error)
-{
-    float words[LS_CONFIG_TEXT_BYTES / sizeof(float)];
-    char *out = run->trainer->config.train.out;
-    memcpy(words, out, sizeof words);
-    int status = ls_broadcast(run->world, words, sizeof words / sizeof *words, LS_F32, 0, error);
-    memcpy(out, words, sizeof words);
-    return status;
-}
 
 /* What goes with the model that the run begins from, and is no weight, lies with the run too. */
 static int source_keep(const struct ls_config *config, struct ls_error *error)
@@ -79,86 +41,6 @@ static int folder_fill(const struct run *run, bool resumed, struct ls_error *err
     return status || resumed ? status : source_keep(run->config, error);
 }
 
-/* ---- checkpoints ----------------------------------------------------------------------------- */
-
-/* A checkpoint that cannot be written does not end a run that is not at its end: the next due one
- * may find room, and until then all that was computed since the last one would be lost. */
-static int save_failed(struct run *run, bool last, int status, struct ls_error *error)
-{
-    long step = (long)ls_trainer_steps(run->trainer), newest = (long)run->trainer->state.saved_step;
-    char stands[64] = "there is none yet";
-    if (newest >= 0)
-        snprintf(stands, sizeof stands, "the newest is that of step %ld", newest);
-    if (!sink_refused(status))
-        return status;
-    if (last)
-        return ls_error_set(error, status, "no checkpoint of step %ld (%s): %s", step, stands,
-                            error->text);
-    if (run->writer)
-        ls_log(&run->events.log, LS_LOG_ERROR,
-               "no checkpoint of step %ld (%s): %s. The run continues and tries again when the "
-               "next one is due",
-               step, stands, error->text);
-    return LS_OK;
-}
-
-/* Collective. The checkpoint, in train.out as it is now. *moved: that was moved meanwhile. */
-static int save_here(struct run *run, bool *moved, struct ls_error *error)
-{
-    char now[PATH_MAX];
-    bool in_place;
-    int local = run->writer ? run_folder_find(&run->lock, run->trainer->config.train.out,
-                                              &run->events.log, &in_place, error)
-                            : LS_OK;
-    int status = ls_comm_agree(run->world, local, error);
-    *moved = false;
-    if (!status) /* each rank writes there */
-        status = out_follow(run, error);
-    if (status)
-        return status;
-    bool hashed = run->hashed_step == ls_trainer_steps(run->trainer);
-    status = ls_state_save(&run->trainer->state, hashed ? &run->hash : NULL, error);
-    if (!sink_refused(status))
-        return status;
-    int64_t elsewhere = run->writer && !ls_lock_in_place(&run->lock, now) && now[0] &&
-                        strcmp(now, run->config->train.out) != 0;
-    int agreed = ls_all_reduce_max(run->world, &elsewhere, error);
-    *moved = elsewhere;
-    return agreed ? agreed : status;
-}
-
-/* Collective. last: there is no later occasion. */
-static int save(struct run *run, bool last, struct ls_error *error)
-{
-    double start_s = ls_now_s();
-    struct ls_error why = {0};
-    bool moved;
-    run_trace_begin(&run->trace, "save");
-    int local = LS_OK, status = save_here(run, &moved, &why);
-    if (moved)
-        status = save_here(run, &moved, &why);
-    run_trace_end(&run->trace);
-    if (status) {
-        status = save_failed(run, last, status, &why);
-        if (status && error)
-            *error = why;
-        return status;
-    }
-    if (run->writer) {
-        local = records_judge(&run->records, events_saved(&run->events, ls_now_s() - start_s, &why),
-                              &why);
-        if (run->hooks->saved)
-            run->hooks->saved(run->hooks->user, ls_trainer_steps(run->trainer));
-    }
-    return ls_comm_agree(run->world, local, error);
-}
-
-static int best_write(struct run *run, struct ls_error *error)
-{
-    int status = ls_checkpoint_best_write(run->config->train.out, &run->best.best, error);
-    return sink_judge(&run->best_sink, "checkpoints/best", status, &run->events.log, error);
-}
-
 /* Local, on rank 0: what an earlier part of this run found best. Its records say so; the file, if
  * there are none of them. A run that was killed between the two writes is mended here, before
  * anything is pruned. */
@@ -173,27 +55,8 @@ static int best_open(struct run *run, struct ls_error *error)
     if (!status && run->best.best.step < 0 && found)
         run->best.best = named;
     else if (!status && run->best.best.step >= 0 && (!found || named.step != run->best.best.step))
-        status = best_write(run, error);
+        status = run_best_write(run, error);
     return status;
-}
-
-/* Collective. A checkpoint of this step is kept where it has the lowest validation loss so far,
- * among evaluations of as many sequences. */
-static int best_keep(struct run *run, const struct ls_eval_report *r, struct ls_error *error)
-{
-    const struct ls_checkpoint_best now = {ls_trainer_steps(run->trainer), r->loss, r->sequences};
-    struct best_records after = run->best;
-    int64_t better = run->writer && best_records_take(&after, &now);
-    int status = ls_all_reduce_max(run->world, &better, error), local = LS_OK;
-    if (!status && better && run->trainer->state.saved_step != now.step)
-        status = save(run, false, error);
-    if (status || !better || run->trainer->state.saved_step != now.step)
-        return status;
-    if (run->writer) {
-        run->best = after;
-        local = best_write(run, error);
-    }
-    return ls_comm_agree(run->world, local, error);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -214,7 +77,7 @@ static int evaluate(struct run *run, struct ls_error *error)
             run->hooks->evaluated(run->hooks->user, step, &report);
     }
     status = ls_comm_agree(run->world, local, error);
-    return status || !run->config->train.keep_best ? status : best_keep(run, &report, error);
+    return status || !run->config->train.keep_best ? status : run_best_keep(run, &report, error);
 }
 
 static int sample(struct run *run, struct ls_error *error)
@@ -279,7 +142,7 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
     run->moved = sum[MOVED] > 0;
     *stop = sum[ASKED] > 0 || run->moved;
     if (!status && run->moved)
-        status = out_follow(run, error);
+        status = run_out_follow(run, error);
     *means =
         (struct step_means){.data_s = sum[DATA] / ranks, .optimizer_s = sum[OPTIMIZER] / ranks};
     means->compute_s = sum[STEP] / ranks - means->data_s - means->optimizer_s;
@@ -416,8 +279,8 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     run_trace_write(&run->trace);
     run_trace_end(&run->trace);
     /* Saved first: who asked for the end may not wait for more than that. */
-    if (!status && saves)
-        status = save(run, last, error);
+    if (!status)
+        status = run_saves(run, saves, last, *stop, error);
     if (!status && evaluates(config, report.step))
         status = evaluate(run, error);
     if (!status && due(report.step, config->sample.every))
@@ -465,7 +328,7 @@ static int first_save(struct run *run, struct ls_error *error)
 {
     const struct ls_config *config = run->config;
     bool only = ls_config_steps(config) == 0;
-    int status = only || config->train.save_first ? save(run, only, error) : LS_OK;
+    int status = only || config->train.save_first ? run_save(run, only, error) : LS_OK;
     return status || !only || config->eval.every == 0 ? status : evaluate(run, error);
 }
 
@@ -559,6 +422,23 @@ static int writer_open(struct run *run, bool resumed, struct ls_error *error)
     return status;
 }
 
+/* Collective. What the state has to know of the run: which start this is, and where snapshots are.
+ */
+static int state_tell(struct run *run, struct ls_error *error)
+{
+    struct ls_state *state = &run->trainer->state;
+    int status =
+        run->writer ? ls_run_token_take(run->config->train.out, &run->token, error) : LS_OK;
+    status = ls_comm_agree(run->world, status, error);
+    if (!status)
+        status = ls_broadcast(run->world, &run->token, sizeof run->token, LS_U8, 0, error);
+    if (!status)
+        status = snapshots_find(run->config, &run->token, run->snapshots_folder, error);
+    state->start = run->token.start;
+    state->snapshots = run->snapshots_folder;
+    return status;
+}
+
 static int run_open(struct run *run, bool *resumed, struct ls_error *error)
 {
     int status = run->writer ? directory_open(run, &run->events.log, error) : LS_OK;
@@ -575,7 +455,12 @@ static int run_open(struct run *run, bool *resumed, struct ls_error *error)
     if (!status)
         status = peak_take(run, error);
     if (!status)
+        status = state_tell(run, error);
+    if (!status)
         status = ls_trainer_resume(run->trainer, resumed, error);
+    if (!status)
+        status = snapshots_open(&run->snapshots, run->trainer, run->snapshots_folder, &run->token,
+                                run->writer ? &run->events.log : NULL, error);
     if (!status)
         status = drift_watch_open(&run->drift, run->trainer, error);
     if (status) /* a checkpoint may be missing because it was moved */
@@ -639,6 +524,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
                       .world = world,
                       .hooks = hooks ? hooks : &none,
                       .hashed_step = -1,
+                      .best_step = -1,
                       .writer = ls_comm_rank(world) == 0};
     bool stop = false, resumed = false;
     events_init(&run.events, log);
@@ -657,6 +543,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
     records_tell_lost(&run.records);
     events_end(&run.events, status, error, NULL);
     records_close(&run.records);
+    snapshots_close(&run.snapshots, status && status != LS_ESTOPPED);
     drift_watch_close(&run.drift);
     ls_trainer_free(run.trainer);
     ls_lock_release(&run.lock);

@@ -1,0 +1,84 @@
+/* The number of a run's start, which grows: a writer of an earlier start names nothing any more. */
+#include "ckpt/format.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define TOKEN_FILE "start"
+
+static int token_path(char path[PATH_MAX], const char *directory, struct ls_error *error)
+{
+    return ls_path_join(path, directory, TOKEN_FILE, error);
+}
+
+int ls_run_token_read(const char *directory, struct ls_run_token *token, struct ls_error *error)
+{
+    enum { TOKEN_BYTES_MAX = 4096 };
+    char path[PATH_MAX], *text = NULL;
+    long long start = 0;
+    size_t bytes;
+    *token = (struct ls_run_token){0};
+    int status = token_path(path, directory, error);
+    if (status || (access(path, F_OK) && errno == ENOENT))
+        return status;
+    status = ls_file_read(path, TOKEN_BYTES_MAX, LS_ECKPT, &text, &bytes, error);
+    if (!status && (sscanf(text, "run %32[0-9a-f] start %lld", token->run, &start) != 2 ||
+                    strlen(token->run) != sizeof token->run - 1 || start < 1))
+        status = ls_error_set(error, LS_ECKPT,
+                              "%s: expected \"run\" with 32 hexadecimal digits and \"start\" with "
+                              "a number; remove the file if nothing else writes to this run",
+                              path);
+    token->start = start;
+    free(text);
+    return status;
+}
+
+int ls_run_token_write(const char *directory, const struct ls_run_token *token,
+                       struct ls_error *error)
+{
+    char path[PATH_MAX];
+    struct ls_atomic_file file;
+    int status = token_path(path, directory, error);
+    if (!status)
+        status = ls_atomic_file_open(&file, path, NULL, error);
+    if (status)
+        return status;
+    ls_atomic_file_printf(&file, "run %s\nstart %lld\n", token->run, (long long)token->start);
+    return ls_atomic_file_commit(&file, error);
+}
+
+int ls_run_token_take(const char *directory, struct ls_run_token *token, struct ls_error *error)
+{
+    uint64_t random[2];
+    int status = ls_run_token_read(directory, token, error);
+    if (status)
+        return status;
+    if (!token->start) {
+        if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+            return ls_error_errno(error, errno, "%s: cannot draw a name for the run", directory);
+        ckpt_digest_hex(random[0], random[1], token->run);
+    }
+    token->start++;
+    return ls_run_token_write(directory, token, error);
+}
+
+int ckpt_token_check(const char *directory, int64_t start, struct ls_error *error)
+{
+    struct ls_run_token now;
+    if (start == 0)
+        return LS_OK;
+    int status = ls_run_token_read(directory, &now, error);
+    if (status || now.start == start)
+        return status;
+    if (now.start == 0)
+        return ls_error_set(error, LS_EIO, "%s/" TOKEN_FILE ": it is gone", directory);
+    return ls_error_set(error, LS_EBUSY,
+                        "%s: a later start of this run, number %lld, writes here; this one, number "
+                        "%lld, may not any more",
+                        directory, (long long)now.start, (long long)start);
+}

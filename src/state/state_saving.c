@@ -1,0 +1,203 @@
+/* Saving while the state goes on: a thread of each rank copies its share to the memory of its
+ * machine, and from there to the run's folder. */
+#include "state/state_private.h"
+
+#include <lockstep/base/helper_thread.h>
+
+#include <stdlib.h>
+
+struct ls_saving {
+    struct ls_state *state;
+    struct state_about about;
+    struct ls_checkpoint_writer *memory, *disk; /* NULL once named; disk: not asked for */
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool copied, done; /* the state is read; nothing more is written */
+    int copy_status, store_status;
+    struct ls_error copy_error, store_error;
+};
+
+/* Whether all of the rank's slices are where another thread may read them: what lies in a tier
+ * comes through windows and queues of the rank's own. */
+static bool is_near(const struct ls_state *state)
+{
+    bool near = true;
+    for (int i = 0; i < state->params->count && near; i++)
+        near = !state->slices[i].away;
+    return near;
+}
+
+static void copy(struct ls_saving *saving, bool beside)
+{
+    struct ls_error error = {0};
+    int status = state_parts_write(saving->state, saving->memory, beside, &error);
+    if (!status && saving->disk)
+        status = ls_checkpoint_writer_take(saving->disk, saving->memory, &error);
+    pthread_mutex_lock(&saving->lock);
+    saving->copy_status = saving->store_status = status;
+    saving->copy_error = saving->store_error = error;
+    saving->copied = true;
+    pthread_cond_broadcast(&saving->changed);
+    pthread_mutex_unlock(&saving->lock);
+}
+
+static void *thread_main(void *argument)
+{
+    struct ls_saving *saving = argument;
+    struct ls_error error = {0};
+    int status = LS_OK;
+    if (!saving->copied)
+        copy(saving, true);
+    if (!saving->store_status && saving->disk)
+        status = ls_checkpoint_writer_copy(saving->disk, &error);
+    pthread_mutex_lock(&saving->lock);
+    if (status) {
+        saving->store_status = status;
+        saving->store_error = error;
+    }
+    saving->done = true;
+    pthread_cond_broadcast(&saving->changed);
+    pthread_mutex_unlock(&saving->lock);
+    return NULL;
+}
+
+/* Collective. Opens both writers, or none. */
+static int writers_open(struct ls_saving *saving, const char *folder, bool stored,
+                        struct ls_error *error)
+{
+    const struct ls_state *state = saving->state;
+    struct ls_comm *world = ls_state_world(state);
+    int status = ls_checkpoint_writer_open(&saving->memory, folder, &saving->about.state,
+                                           LS_CKPT_EACH_MACHINE, world, NULL, error);
+    if (status || !stored)
+        return status;
+    status = ls_checkpoint_writer_open(&saving->disk, state->config->train.out,
+                                       &saving->about.state, LS_CKPT_SHARED, world, NULL, error);
+    if (status) {
+        ls_checkpoint_writer_commit(saving->memory, status, NULL);
+        saving->memory = NULL;
+    }
+    return status;
+}
+
+int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder, bool stored,
+                    const struct ls_digest *hash, struct ls_error *error)
+{
+    struct ls_comm *world = ls_state_world(state);
+    struct ls_saving *saving = calloc(1, sizeof *saving);
+    int status = saving ? state_about(state, hash, &saving->about, error)
+                        : ls_error_set(error, LS_ENOMEM, "no memory to save the state");
+    LS_ASSERT(!state->saving && (hash || !stored));
+    *out = NULL;
+    if (saving) {
+        saving->state = state;
+        pthread_mutex_init(&saving->lock, NULL);
+        ls_condition_init(&saving->changed);
+    }
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = writers_open(saving, folder, stored, error);
+    if (status) {
+        ls_saving_free(saving);
+        return status;
+    }
+    status = ls_queue_synchronise(&state->ops->queue, error);
+    if (!status && !is_near(state))
+        copy(saving, false);
+    if (!status && ls_helper_start(&saving->thread, thread_main, saving))
+        status = ls_error_set(error, LS_ENOMEM, "no thread to save the state");
+    saving->started = !status;
+    if (status && !saving->copied) { /* told when it is to be named */
+        saving->copy_status = saving->store_status = status;
+        if (error)
+            saving->copy_error = saving->store_error = *error;
+    }
+    if (status)
+        saving->copied = saving->done = true;
+    state->saving = saving;
+    *out = saving;
+    return LS_OK;
+}
+
+static void wait_for(struct ls_saving *saving, const bool *what)
+{
+    pthread_mutex_lock(&saving->lock);
+    while (!*what)
+        pthread_cond_wait(&saving->changed, &saving->lock);
+    pthread_mutex_unlock(&saving->lock);
+}
+
+void state_copied(struct ls_state *state)
+{
+    if (!state->saving)
+        return;
+    double start_s = ls_now_s();
+    wait_for(state->saving, &state->saving->copied);
+    state->saving_wait_s += ls_now_s() - start_s;
+    state->saving = NULL;
+}
+
+int64_t ls_saving_step(const struct ls_saving *saving)
+{
+    return saving->about.state.step;
+}
+
+bool ls_saving_done(struct ls_saving *saving)
+{
+    pthread_mutex_lock(&saving->lock);
+    bool done = saving->done;
+    pthread_mutex_unlock(&saving->lock);
+    return done;
+}
+
+int ls_saving_keep(struct ls_saving *saving, const char *folder, struct ls_error *error)
+{
+    struct ls_comm *world = ls_state_world(saving->state);
+    struct ls_checkpoint_writer *memory = saving->memory;
+    wait_for(saving, &saving->copied);
+    if (saving->state->saving == saving)
+        saving->state->saving = NULL;
+    saving->memory = NULL;
+    if (saving->copy_status && error)
+        *error = saving->copy_error;
+    int status = ls_checkpoint_writer_commit(memory, saving->copy_status, error);
+    if (!status && ls_comm_first_on_machine(world))
+        status = ls_checkpoint_prune(folder, 1, saving->about.state.step, error);
+    return ls_comm_agree(world, status, error);
+}
+
+int ls_saving_store(struct ls_saving *saving, struct ls_error *error)
+{
+    struct ls_checkpoint_writer *disk = saving->disk;
+    wait_for(saving, &saving->done);
+    saving->disk = NULL;
+    if (saving->store_status && error)
+        *error = saving->store_error;
+    int status = ls_checkpoint_writer_commit(disk, saving->store_status, error);
+    return status ? status : state_saved(saving->state, saving->about.state.step, error);
+}
+
+void ls_saving_cancel(struct ls_saving *saving)
+{
+    if (saving->disk)
+        ls_checkpoint_writer_cancel(saving->disk);
+}
+
+void ls_saving_free(struct ls_saving *saving)
+{
+    if (!saving)
+        return;
+    ls_saving_cancel(saving);
+    if (saving->started)
+        pthread_join(saving->thread, NULL);
+    if (saving->state->saving == saving)
+        saving->state->saving = NULL;
+    ls_checkpoint_writer_drop(saving->memory);
+    ls_checkpoint_writer_drop(saving->disk);
+    pthread_mutex_destroy(&saving->lock);
+    pthread_cond_destroy(&saving->changed);
+    free(saving->about.recipe);
+    free(saving);
+}

@@ -1,0 +1,55 @@
+/* Private to the run: what it is made of. */
+#ifndef TRAIN_RUN_PRIVATE_H
+#define TRAIN_RUN_PRIVATE_H
+
+#include "train/best_records.h"
+#include "train/drift_watch.h"
+#include "train/events.h"
+#include "train/records.h"
+#include "train/run_folder.h"
+#include "train/run_trace.h"
+#include "train/snapshots.h"
+#include "train/step_replay.h"
+
+#include <lockstep/base/lock.h>
+#include <lockstep/ckpt.h>
+
+struct run {
+    struct ls_trainer *trainer;
+    const struct ls_config *config; /* the trainer's, once it is there */
+    struct ls_comm *world;
+    const struct ls_run_hooks *hooks;
+    struct records records;
+    struct sink best_sink;
+    struct events events;
+    struct run_trace trace;
+    struct drift_watch drift;
+    struct ls_lock lock;      /* on train.out, of rank 0 */
+    struct best_records best; /* of rank 0 */
+    struct ls_digest hash;    /* of the state after hashed_step; -1: none was computed */
+    int64_t hashed_step;
+    double replay_s; /* that the step's replay took, 0: there was none */
+    struct ls_run_token token;
+    char snapshots_folder[PATH_MAX];
+    struct snapshots snapshots;
+    bool owed;                      /* a checkpoint is due, and not begun */
+    int64_t best_step;              /* whose checkpoint is on its way, and is the best; -1: none */
+    struct best_records best_after; /* then */
+    bool writer;                    /* rank 0 */
+    bool moved;                     /* train.out was, while the run wrote to it */
+};
+
+/* Collective. Every rank's train.out is that of rank 0. */
+int run_out_follow(struct run *run, struct ls_error *error);
+/* Collective. The checkpoint of the state as it is. last: there is no later occasion. */
+int run_save(struct run *run, bool last, struct ls_error *error);
+/* Collective, after each step and its record: snapshots and checkpoints that are under way get
+ * their names if they are complete, and new ones are begun. saves: a checkpoint is due. */
+int run_saves(struct run *run, bool saves, bool last, bool stop, struct ls_error *error);
+/* Collective. A checkpoint of this step is kept where it has the lowest validation loss so far,
+ * among evaluations of as many sequences. */
+int run_best_keep(struct run *run, const struct ls_eval_report *r, struct ls_error *error);
+/* Local, on rank 0. Names the best one. */
+int run_best_write(struct run *run, struct ls_error *error);
+
+#endif

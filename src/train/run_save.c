@@ -1,0 +1,230 @@
+/* When and how a run saves: at once, or from a snapshot while steps go on; and which is the best.
+ */
+#include "train/run_private.h"
+
+#include <lockstep/base/file.h>
+
+#include <string.h>
+
+int run_out_follow(struct run *run, struct ls_error *error)
+{
+    float words[LS_CONFIG_TEXT_BYTES / sizeof(float)];
+    char *out = run->trainer->config.train.out;
+    memcpy(words, out, sizeof words);
+    int status = ls_broadcast(run->world, words, sizeof words / sizeof *words, LS_F32, 0, error);
+    memcpy(out, words, sizeof words);
+    return status;
+}
+
+/* ---- at once --------------------------------------------------------------------------------- */
+
+/* A checkpoint that cannot be written does not end a run that is not at its end: the next due one
+ * may find room, and until then all that was computed since the last one would be lost. */
+static int save_failed(struct run *run, int64_t of, bool last, int status, struct ls_error *error)
+{
+    long step = (long)of, newest = (long)run->trainer->state.saved_step;
+    char stands[64] = "there is none yet";
+    if (newest >= 0)
+        snprintf(stands, sizeof stands, "the newest is that of step %ld", newest);
+    if (!sink_refused(status))
+        return status;
+    if (last)
+        return ls_error_set(error, status, "no checkpoint of step %ld (%s): %s", step, stands,
+                            error->text);
+    if (run->writer)
+        ls_log(&run->events.log, LS_LOG_ERROR,
+               "no checkpoint of step %ld (%s): %s. The run continues and tries again when the "
+               "next one is due",
+               step, stands, error->text);
+    return LS_OK;
+}
+
+/* Collective. The checkpoint, in train.out as it is now. *moved: that was moved meanwhile. */
+static int save_here(struct run *run, bool *moved, struct ls_error *error)
+{
+    char now[PATH_MAX];
+    bool in_place;
+    int local = run->writer ? run_folder_find(&run->lock, run->trainer->config.train.out,
+                                              &run->events.log, &in_place, error)
+                            : LS_OK;
+    int status = ls_comm_agree(run->world, local, error);
+    *moved = false;
+    if (!status) /* each rank writes there */
+        status = run_out_follow(run, error);
+    if (status)
+        return status;
+    bool hashed = run->hashed_step == ls_trainer_steps(run->trainer);
+    status = ls_state_save(&run->trainer->state, hashed ? &run->hash : NULL, error);
+    if (!sink_refused(status))
+        return status;
+    int64_t elsewhere = run->writer && !ls_lock_in_place(&run->lock, now) && now[0] &&
+                        strcmp(now, run->config->train.out) != 0;
+    int agreed = ls_all_reduce_max(run->world, &elsewhere, error);
+    *moved = elsewhere;
+    return agreed ? agreed : status;
+}
+
+/* Collective. A checkpoint of that step stands. */
+static int saved(struct run *run, int64_t step, double save_s, struct ls_error *error)
+{
+    int local = LS_OK;
+    if (run->writer) {
+        local =
+            records_judge(&run->records, events_saved(&run->events, step, save_s, error), error);
+        if (run->best_step == step) {
+            run->best = run->best_after;
+            local = local ? local : run_best_write(run, error);
+        }
+        if (run->hooks->saved)
+            run->hooks->saved(run->hooks->user, step);
+    }
+    if (run->best_step == step)
+        run->best_step = -1;
+    return ls_comm_agree(run->world, local, error);
+}
+
+/* Collective. Of the checkpoint that is on its way, if there is one and it is complete, or waited
+ * for. */
+static int stored(struct run *run, bool wait, struct ls_error *error)
+{
+    struct ls_error why = {0};
+    int64_t step;
+    double save_s = 0;
+    int status = snapshots_stored(&run->snapshots, wait, &step, &save_s, &why);
+    if (status && step >= 0 && run->best_step == step)
+        run->best_step = -1;
+    if (status == LS_ESTOPPED) /* a later one takes its place */
+        return LS_OK;
+    if (status)
+        status = save_failed(run, step, false, status, &why);
+    else if (step >= 0)
+        return saved(run, step, save_s, error);
+    if (status && error)
+        *error = why;
+    return status;
+}
+
+int run_save(struct run *run, bool last, struct ls_error *error)
+{
+    double start_s = ls_now_s();
+    struct ls_error why = {0};
+    int64_t step = ls_trainer_steps(run->trainer);
+    bool moved;
+    run_trace_begin(&run->trace, "save");
+    int status = stored(run, true, error); /* two at once there are not */
+    if (status)
+        return status;
+    status = save_here(run, &moved, &why);
+    if (moved)
+        status = save_here(run, &moved, &why);
+    run_trace_end(&run->trace);
+    if (!status)
+        return saved(run, step, ls_now_s() - start_s, error);
+    status = save_failed(run, step, last, status, &why);
+    if (status && error)
+        *error = why;
+    return status;
+}
+
+/* ---- from snapshots -------------------------------------------------------------------------- */
+
+static bool due(int64_t step, int64_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
+/* Collective. What is stored has its hash in the manifest. */
+static int hash_take(struct run *run, struct ls_error *error)
+{
+    int64_t step = ls_trainer_steps(run->trainer);
+    if (run->hashed_step == step)
+        return LS_OK;
+    int status = ls_trainer_hash(run->trainer, &run->hash, error);
+    run->hashed_step = status ? -1 : step;
+    return status;
+}
+
+/* Collective. The newest snapshot, which is stored too if a checkpoint is owed and none is on its
+ * way. Where memory has no room a checkpoint that is owed is written at once. */
+static int snapshot(struct run *run, struct ls_error *error)
+{
+    struct snapshots *snapshots = &run->snapshots;
+    bool stores = run->owed && !snapshots->storing;
+    int64_t step = ls_trainer_steps(run->trainer);
+    int status = LS_OK;
+    if (run->owed && snapshots->refused) {
+        run->owed = false;
+        return run_save(run, false, error);
+    }
+    if (!stores && !due(step, run->config->snapshot.every))
+        return LS_OK;
+    if (stores)
+        status = hash_take(run, error);
+    if (!status)
+        status =
+            snapshots_take(snapshots, stores, run->hashed_step == step ? &run->hash : NULL, error);
+    run->owed = run->owed && (!stores || snapshots->refused);
+    return status;
+}
+
+int run_saves(struct run *run, bool saves, bool last, bool stop, struct ls_error *error)
+{
+    struct snapshots *snapshots = &run->snapshots;
+    if (!snapshots->trainer)
+        return saves ? run_save(run, last, error) : LS_OK;
+    bool stores = snapshots->newest && snapshots->stores;
+    run_trace_begin(&run->trace, "snapshot");
+    int status = snapshots_name(snapshots, error);
+    if (!status && stores && snapshots->refused) { /* what it was for is still to be done */
+        ls_saving_cancel(snapshots->storing);
+        status = stored(run, true, error);
+        run->owed = true;
+    }
+    if (!status && stop && snapshots->storing)
+        ls_saving_cancel(snapshots->storing);
+    if (!status)
+        status = stored(run, false, error);
+    run->owed = run->owed || saves;
+    if (!status && !last)
+        status = snapshot(run, error);
+    run_trace_end(&run->trace);
+    return status || !last || !saves ? status : run_save(run, true, error);
+}
+
+/* ---- the best -------------------------------------------------------------------------------- */
+
+int run_best_write(struct run *run, struct ls_error *error)
+{
+    int status = ls_checkpoint_best_write(run->config->train.out, &run->best.best, error);
+    return sink_judge(&run->best_sink, "checkpoints/best", status, &run->events.log, error);
+}
+
+/* Whether the checkpoint of that step is begun: it will be on the disk. */
+static bool on_its_way(const struct run *run, int64_t step)
+{
+    const struct snapshots *snapshots = &run->snapshots;
+    return (snapshots->newest && snapshots->stores && ls_saving_step(snapshots->newest) == step) ||
+           (snapshots->storing && ls_saving_step(snapshots->storing) == step);
+}
+
+int run_best_keep(struct run *run, const struct ls_eval_report *r, struct ls_error *error)
+{
+    const struct ls_checkpoint_best now = {ls_trainer_steps(run->trainer), r->loss, r->sequences};
+    struct best_records after = run->best_step < 0 ? run->best : run->best_after;
+    int64_t better = run->writer && best_records_take(&after, &now);
+    int status = ls_all_reduce_max(run->world, &better, error), local = LS_OK;
+    if (!status && better && on_its_way(run, now.step)) {
+        run->best_step = now.step;
+        run->best_after = after;
+        return LS_OK;
+    }
+    if (!status && better && run->trainer->state.saved_step != now.step)
+        status = run_save(run, false, error);
+    if (status || !better || run->trainer->state.saved_step != now.step)
+        return status;
+    if (run->writer) {
+        run->best = after;
+        local = run_best_write(run, error);
+    }
+    return ls_comm_agree(run->world, local, error);
+}

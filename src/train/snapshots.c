@@ -1,0 +1,201 @@
+/* Checkpoints in memory, and from there on the disk. */
+#include "train/snapshots.h"
+
+#include "train/sink.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+static int entry_remove(const char *path, const struct stat *status, int kind, struct FTW *at)
+{
+    (void)status;
+    (void)kind;
+    (void)at;
+    remove(path);
+    return 0;
+}
+
+static void folder_remove(const char *folder)
+{
+    enum { OPEN_MOST = 16 };
+    nftw(folder, entry_remove, OPEN_MOST, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+int snapshots_find(const struct ls_config *config, const struct ls_run_token *token,
+                   char folder[PATH_MAX], struct ls_error *error)
+{
+    enum { HOST_BYTES = 64 };
+    char name[160], host[HOST_BYTES] = "localhost";
+    gethostname(host, sizeof host - 1);
+    host[strcspn(host, "/")] = '\0';
+    snprintf(name, sizeof name, "lockstep-%ld-%.16s-%s", (long)geteuid(), token->run, host);
+    return ls_path_join(folder, config->snapshot.folder, name, error);
+}
+
+/* FOLDER/run names the run's folder. */
+static int owner_write(const char *folder, const char *out, struct ls_error *error)
+{
+    char path[PATH_MAX], run[PATH_MAX];
+    struct ls_atomic_file file;
+    int status = ls_path_join(path, folder, "run", error);
+    if (!status)
+        status = ls_atomic_file_open(&file, path, NULL, error);
+    if (status)
+        return status;
+    ls_atomic_file_printf(&file, "%s", ls_path_absolute(out, run) ? run : out);
+    return ls_atomic_file_commit(&file, error);
+}
+
+/* Whether the run that took the snapshots in folder is gone, or has begun anew. */
+static bool is_stale(const char *folder)
+{
+    char path[PATH_MAX], parent[PATH_MAX], *run = NULL;
+    struct ls_run_token taken, now;
+    size_t bytes;
+    bool stale = false;
+    if (!ls_path_join(path, folder, "run", NULL) &&
+        !ls_file_read(path, PATH_MAX, LS_EIO, &run, &bytes, NULL) &&
+        !ls_run_token_read(folder, &taken, NULL) && !ls_run_token_read(run, &now, NULL)) {
+        ls_path_parent(run, parent);
+        stale = now.start ? strcmp(now.run, taken.run) != 0 : access(parent, F_OK) == 0;
+    }
+    free(run);
+    return stale;
+}
+
+static void stale_remove(const struct ls_config *config)
+{
+    char prefix[32], path[PATH_MAX];
+    snprintf(prefix, sizeof prefix, "lockstep-%ld-", (long)geteuid());
+    DIR *stream = opendir(config->snapshot.folder);
+    for (struct dirent *entry; stream && (entry = readdir(stream));)
+        if (!strncmp(entry->d_name, prefix, strlen(prefix)) &&
+            !ls_path_join(path, config->snapshot.folder, entry->d_name, NULL) && is_stale(path))
+            folder_remove(path);
+    if (stream)
+        closedir(stream);
+}
+
+/* Nobody else may read it, or have made it. */
+static int folder_make(const char *folder, struct ls_error *error)
+{
+    struct stat status;
+    if (mkdir(folder, S_IRWXU) && errno != EEXIST)
+        return ls_error_errno(error, errno, "%s: cannot create", folder);
+    if (lstat(folder, &status))
+        return ls_error_errno(error, errno, "%s: cannot look at it", folder);
+    if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+        return ls_error_set(error, LS_EIO, "%s: it is not a folder of this user", folder);
+    return LS_OK;
+}
+
+int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, const char *folder,
+                   const struct ls_run_token *token, const struct ls_log *log,
+                   struct ls_error *error)
+{
+    const struct ls_config *config = &trainer->config;
+    bool first = ls_comm_first_on_machine(trainer->world);
+    struct ls_error why = {0};
+    int status = LS_OK;
+    *snapshots = (struct snapshots){.log = log, .first = first};
+    snprintf(snapshots->folder, sizeof snapshots->folder, "%s", folder);
+    if (first && !trainer->state.from_snapshot)
+        folder_remove(folder);
+    if (first)
+        stale_remove(config);
+    if (first && config->snapshot.every > 0) {
+        status = folder_make(folder, &why);
+        status = status ? status : ls_run_token_write(folder, token, &why);
+        status = status ? status : owner_write(folder, config->train.out, &why);
+        if (!status)
+            ls_checkpoint_prune(folder, 0, -1, NULL); /* what was not finished */
+    }
+    status = ls_comm_agree(trainer->world, status, &why);
+    if (status && !sink_refused(status))
+        return ls_error_set(error, status, "%s", why.text);
+    if (status)
+        ls_log(log, LS_LOG_WARNING, "no snapshots are taken: %s", why.text);
+    else if (config->snapshot.every > 0)
+        snapshots->trainer = trainer;
+    return LS_OK;
+}
+
+/* ---- taking and storing ---------------------------------------------------------------------- */
+
+int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_digest *hash,
+                   struct ls_error *error)
+{
+    struct ls_error why = {0};
+    snapshots->begun_s = ls_now_s();
+    snapshots->stores = stored;
+    int status = ls_saving_begin(&snapshots->newest, &snapshots->trainer->state, snapshots->folder,
+                                 stored, hash, &why);
+    snapshots->refused = sink_refused(status);
+    if (snapshots->refused)
+        ls_log(snapshots->log, LS_LOG_WARNING, "no snapshot of step %ld: %s",
+               (long)ls_trainer_steps(snapshots->trainer), why.text);
+    else if (status && error)
+        *error = why;
+    return snapshots->refused ? LS_OK : status;
+}
+
+int snapshots_name(struct snapshots *snapshots, struct ls_error *error)
+{
+    struct ls_error why = {0};
+    struct ls_saving *saving = snapshots->newest;
+    if (!saving)
+        return LS_OK;
+    snapshots->newest = NULL;
+    int status = ls_saving_keep(saving, snapshots->folder, &why);
+    snapshots->refused = sink_refused(status);
+    if (snapshots->refused) {
+        ls_log(snapshots->log, LS_LOG_WARNING, "no snapshot of step %ld: %s",
+               (long)ls_saving_step(saving), why.text);
+        status = LS_OK;
+    } else if (status && error) {
+        *error = why;
+    }
+    if (!status && snapshots->stores) { /* of a snapshot that was refused it says what failed */
+        snapshots->storing = saving;
+        snapshots->stored_s = snapshots->begun_s;
+    } else {
+        ls_saving_free(saving);
+    }
+    return status;
+}
+
+int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, double *save_s,
+                     struct ls_error *error)
+{
+    struct ls_saving *saving = snapshots->storing;
+    *step = -1;
+    if (!saving)
+        return LS_OK;
+    int64_t busy = !wait && !ls_saving_done(saving);
+    int status = ls_all_reduce_max(snapshots->trainer->world, &busy, error);
+    if (status || busy)
+        return status;
+    *step = ls_saving_step(saving);
+    status = ls_saving_store(saving, error);
+    *save_s = ls_now_s() - snapshots->stored_s;
+    snapshots->storing = NULL;
+    ls_saving_free(saving);
+    return status;
+}
+
+void snapshots_close(struct snapshots *snapshots, bool stay)
+{
+    ls_saving_free(snapshots->newest);
+    ls_saving_free(snapshots->storing);
+    if (snapshots->first && !stay)
+        folder_remove(snapshots->folder);
+    *snapshots = (struct snapshots){0};
+}

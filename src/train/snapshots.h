@@ -1,0 +1,47 @@
+/* Snapshots of a run: checkpoints in the memory of its machines (snapshot.every), which outlive its
+ * ranks, and from which the checkpoints of train.out are written while steps go on.
+ *
+ * They lie in snapshot.folder/lockstep-UID-RUN-HOST, RUN from the run's token (lockstep/ckpt.h):
+ * another run of the same path does not find them, and hosts that share the memory do not write to
+ * one folder. A run that ends well removes them. */
+#ifndef TRAIN_SNAPSHOTS_H
+#define TRAIN_SNAPSHOTS_H
+
+#include "train/trainer.h"
+
+#include <lockstep/ckpt.h>
+
+struct snapshots {
+    struct ls_trainer *trainer; /* NULL: none are taken */
+    const struct ls_log *log;   /* NULL but on rank 0 */
+    char folder[PATH_MAX];      /* of this run, the same on each machine */
+    bool first;                 /* this rank is the first of its machine */
+    struct ls_saving *newest;   /* has no name yet, or NULL */
+    struct ls_saving *storing;  /* on its way to train.out, or NULL */
+    bool stores;                /* the newest is to be */
+    bool refused;               /* the memory had no room for the last one */
+    double begun_s, stored_s;   /* when newest and storing began */
+};
+
+/* Local. Where the snapshots of a run are. */
+int snapshots_find(const struct ls_config *config, const struct ls_run_token *token,
+                   char folder[PATH_MAX], struct ls_error *error);
+/* Collective, once the trainer's state is there. Removes what is left of runs that are gone, and of
+ * this one what it did not go on from. Where snapshots are not asked for, or the folder cannot be
+ * made, which is a warning, none are taken. */
+int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, const char *folder,
+                   const struct ls_run_token *token, const struct ls_log *log,
+                   struct ls_error *error);
+/* Collective, after a step. The state as it is now; hash as of ls_saving_begin. */
+int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_digest *hash,
+                   struct ls_error *error);
+/* Collective, after the next one: it gets its name. Without room for it: a warning, and refused. */
+int snapshots_name(struct snapshots *snapshots, struct ls_error *error);
+/* Collective. *step is that of a checkpoint which is complete now, or, with a status, could not be
+ * written; -1: there is none. wait: for one that is under way. save_s: since it began. */
+int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, double *save_s,
+                     struct ls_error *error);
+/* Local. stay: the run will go on from them. */
+void snapshots_close(struct snapshots *snapshots, bool stay);
+
+#endif

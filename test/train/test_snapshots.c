@@ -1,0 +1,524 @@
+/* Snapshots: a run that takes them has the bits of one that does not; one that is killed before any
+ * call of a snapshot or of a checkpoint that is written from it goes on from a whole one, in
+ * another layout; where the memory or the disk refuses, steps go on. */
+#include "../support/config_words.h"
+#include "../support/extent.h"
+#include "../support/scratch.h"
+#include "../support/wrapped.h"
+#include "tokens.h"
+
+#include <lockstep/ckpt.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STEPS = 6 };
+
+/* ---- what happens at a call ------------------------------------------------------------------ */
+
+static char watched[PATH_MAX];   /* calls below this folder count */
+static _Atomic int calls;        /* of all ranks */
+static int strikes_at;           /* of these, from 1; 0: never */
+static int strike;               /* an errno; 0: SIGKILL */
+static _Atomic bool held, holds; /* tensors that are written to the run wait while it holds */
+
+/* Before a call: the errno that it is to fail with. */
+static int before(const char *path)
+{
+    size_t length = strlen(watched);
+    if (!length || strncmp(path, watched, length))
+        return 0;
+    if (++calls != strikes_at)
+        return 0;
+    if (strike == 0)
+        raise(SIGKILL);
+    return strike;
+}
+
+/* The path of an open file. */
+static const char *path_of(int file)
+{
+    static _Thread_local char path[PATH_MAX];
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    return path;
+}
+
+#define FAIL_BEFORE(path)                                                                          \
+    do {                                                                                           \
+        int failure = before(path);                                                                \
+        if (failure) {                                                                             \
+            errno = failure;                                                                       \
+            return -1;                                                                             \
+        }                                                                                          \
+    } while (0)
+
+WRAPPED(open);
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (flags & O_CREAT)
+        FAIL_BEFORE(path);
+    return __real_open(path, flags, mode);
+}
+
+WRAPPED(write);
+ssize_t __wrap_write(int file, const void *data, size_t bytes)
+{
+    while (holds && strstr(path_of(file), "/run/") && strstr(path_of(file), ".safetensors")) {
+        held = true;
+        usleep(1000);
+    }
+    FAIL_BEFORE(path_of(file));
+    return __real_write(file, data, bytes);
+}
+
+WRAPPED(fsync);
+int __wrap_fsync(int file)
+{
+    FAIL_BEFORE(path_of(file));
+    return 0; /* nothing here outlasts the machine */
+}
+
+WRAPPED(mkdir);
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    FAIL_BEFORE(path);
+    return __real_mkdir(path, mode);
+}
+
+WRAPPED(rename);
+int __wrap_rename(const char *from, const char *to)
+{
+    FAIL_BEFORE(from);
+    return __real_rename(from, to);
+}
+
+WRAPPED(renameat2);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
+                     unsigned flags)
+{
+    FAIL_BEFORE(from);
+    return __real_renameat2(from_folder, from, to_folder, to, flags);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static const char *directory; /* of the test; the run is `run` in it, and `memory` its snapshots */
+static char expected[33];     /* the hash after STEPS steps */
+static int steps = STEPS;     /* of a run */
+
+/* Warnings, one after the other. */
+struct said {
+    char text[4096];
+};
+
+static void say(void *user, enum ls_log_level level, const char *message)
+{
+    struct said *said = user;
+    size_t used = strlen(said->text);
+    if (level <= LS_LOG_WARNING)
+        snprintf(said->text + used, sizeof said->text - used, "%s\n", message);
+}
+
+static struct ls_log said_log(struct said *said)
+{
+    return (struct ls_log){.write = say, .user = said, .level_max = LS_LOG_INFO};
+}
+
+struct job {
+    struct ls_config config;
+    void (*stepped)(void *user, const struct ls_step_report *report);
+    struct said said;
+    char hash[STEPS + 1][33];
+    int saved[STEPS + 1];
+};
+
+static void on_step(void *user, const struct ls_step_report *report)
+{
+    struct job *job = user;
+    if (report->hashed)
+        memcpy(job->hash[report->step], report->hash, sizeof report->hash);
+    if (job->stepped)
+        job->stepped(user, report);
+}
+
+static void on_save(void *user, int64_t step)
+{
+    ((struct job *)user)->saved[step]++;
+}
+
+static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    const struct ls_run_hooks hooks = {.user = job, .stepped = on_step, .saved = on_save};
+    const struct ls_log log = said_log(&job->said);
+    bool first = ls_comm_rank(world) == 0;
+    return ls_run(&job->config, world, first ? &log : NULL, first ? &hooks : NULL, error);
+}
+
+/* keys: the layout among them, which has that many ranks. */
+static int run_once(struct job *job, int ranks, const char *keys, struct ls_error *error)
+{
+    job->config = config_of_words(
+        "model.layers=1 model.channels=32 model.heads=2 model.vocab=50 model.context=16 "
+        "batch.global=4 parallel.threads=1 log.tensorboard=false train.resume=auto train.keep=9 "
+        "log.hash_every=1 optim.decay_steps=6 numerics.arithmetic=fma train.steps=%d "
+        "data.train=u16:%s/tokens.bin train.out=%s/run snapshot.folder=%s/memory %s",
+        steps, directory, directory, directory, keys);
+    calls = 0;
+    return ls_world_run(ranks, run_body, job, error);
+}
+
+static void expect_run(struct job *job, int ranks, const char *keys)
+{
+    struct ls_error error = {0};
+    if (run_once(job, ranks, keys, &error))
+        fail_msg("%s: %s", keys, error.text);
+    if (strcmp(job->hash[STEPS], expected))
+        fail_msg("%s: hash %s, expected %s; told: %s", keys, job->hash[STEPS], expected,
+                 job->said.text);
+}
+
+/* In a process that is killed; false if it came to its end, which is a good one. */
+static bool run_killed(int ranks, const char *keys,
+                       void (*stepped)(void *, const struct ls_step_report *))
+{
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        static struct job job;
+        struct ls_error error = {0};
+        job.stepped = stepped;
+        _exit(run_once(&job, ranks, keys, &error) ? 1 : 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        return true;
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return false;
+}
+
+static void kill_after_5(void *user, const struct ls_step_report *report)
+{
+    (void)user;
+    if (report->step == 5)
+        raise(SIGKILL);
+}
+
+static void start_over(void)
+{
+    char line[PATH_MAX + 64];
+    watched[0] = '\0';
+    strikes_at = 0;
+    snprintf(line, sizeof line, "cd '%s' && rm -rf run memory && mkdir memory", directory);
+    assert_int_equal(system(line), 0);
+}
+
+static const char *path_in(const char *name)
+{
+    return scratch_path(directory, name);
+}
+
+/* The folder of the run's snapshots; "" where there is none. */
+static const char *snapshots(void)
+{
+    static char path[PATH_MAX];
+    DIR *stream = opendir(path_in("memory"));
+    path[0] = '\0';
+    for (struct dirent *entry; (entry = readdir(stream));)
+        if (entry->d_name[0] != '.')
+            snprintf(path, sizeof path, "%s/%s", path_in("memory"), entry->d_name);
+    closedir(stream);
+    return path;
+}
+
+/* The newest step in a folder of checkpoints, -1: none. All that has a name there is whole. */
+static int64_t newest_in(const char *folder)
+{
+    struct ls_checkpoint *checkpoint = NULL;
+    struct ls_error error = {0};
+    struct said said = {0};
+    const struct ls_log log = said_log(&said);
+    if (!folder[0])
+        return -1;
+    if (ls_checkpoint_find_latest(&checkpoint, folder, &log, &error) || said.text[0])
+        fail_msg("%s: %s%s", folder, error.text, said.text);
+    int64_t step = checkpoint ? checkpoint->state.step : -1;
+    for (int part = 0; checkpoint && part < 2; part++)
+        if (ls_checkpoint_verify(checkpoint, (enum ls_checkpoint_part)part, &error))
+            fail_msg("%s", error.text);
+    ls_checkpoint_close(checkpoint);
+    return step;
+}
+
+static int group_setup(void **state)
+{
+    static struct job job;
+    struct ls_error error = {0};
+    if (tokens_setup(state))
+        return -1;
+    directory = *state;
+    start_over();
+    if (run_once(&job, 1, "", &error))
+        return -1;
+    memcpy(expected, job.hash[STEPS], sizeof expected);
+    return 0;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static const struct {
+    int ranks;
+    const char *keys;
+} layouts[] = {
+    {1, ""},
+    {2, "parallel.dp=2 parallel.zero=1"},
+    {4, "parallel.dp_shard=2 parallel.tp=2 parallel.zero=3"},
+    {2, "parallel.dp_shard=2 parallel.zero=1 memory.offload.optimizer=host"},
+};
+
+/* Checkpoints that are written from snapshots are those of steps, with the hash of each. */
+static void test_the_bits_are_the_same(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        struct job job = {0};
+        char keys[256];
+        int saves = 0;
+        start_over();
+        snprintf(keys, sizeof keys, "%s snapshot.every=1 train.save_every=1", layouts[i].keys);
+        expect_run(&job, layouts[i].ranks, keys);
+        for (int step = 1; step <= STEPS; step++) {
+            struct ls_checkpoint *checkpoint;
+            struct ls_error error = {0};
+            char name[64];
+            if (!job.saved[step])
+                continue;
+            snprintf(name, sizeof name, "run/checkpoints/step-%08d", step);
+            if (ls_checkpoint_open(&checkpoint, path_in(name), &error))
+                fail_msg("%s", error.text);
+            assert_string_equal(checkpoint->state.hash, job.hash[step]);
+            ls_checkpoint_close(checkpoint);
+            saves++;
+        }
+        assert_int_equal(newest_in(path_in("run")), STEPS);
+        assert_true(saves >= 2); /* one beside steps, and the last */
+        assert_string_equal(snapshots(), "");
+    }
+}
+
+/* Killed before each call in the run's folder and in memory. */
+static void killed_at_every_call(int ranks, const char *keys, int stride)
+{
+    char all[256];
+    int kills = 0, on = 0;
+    snprintf(all, sizeof all, "%s snapshot.every=1 train.save_every=2", keys);
+    for (int number = 1;; number += stride) {
+        struct job job = {0};
+        start_over();
+        snprintf(watched, sizeof watched, "%s", directory);
+        strikes_at = number;
+        strike = 0;
+        if (!run_killed(ranks, all, NULL))
+            break;
+        kills++;
+        watched[0] = '\0';
+        int64_t in_memory = newest_in(snapshots()), on_disk = newest_in(path_in("run"));
+        expect_run(&job, 2, "parallel.dp=2 parallel.zero=2 snapshot.every=1");
+        int64_t from = in_memory > on_disk ? in_memory : on_disk;
+        if (from > 0 && job.hash[from][0])
+            fail_msg("killed before call %d: step %ld was there and is computed again", number,
+                     (long)from);
+        on += in_memory > on_disk;
+    }
+    print_message("%d kills with %d rank%s, %d of them left a snapshot newer than the disk\n",
+                  kills, ranks, ranks > 1 ? "s" : "", on);
+    assert_true(on > 0 && kills > 3);
+}
+
+static void test_killed_at_any_call(void **state)
+{
+    (void)state;
+    killed_at_every_call(1, "", check_every(41, 29));
+    killed_at_every_call(4, "parallel.dp_shard=2 parallel.tp=2 parallel.zero=3",
+                         check_every(97, 67));
+}
+
+/* A call fails, in memory or on the disk: the run says so, and ends with the same bits. */
+static void fails_at_every_call(const char *below, int errors, int stride)
+{
+    int failures = 0, told = 0;
+    for (int number = 1;; number += stride) {
+        struct job job = {0};
+        start_over();
+        snprintf(watched, sizeof watched, "%s", path_in(below));
+        if (!strcmp(below, "run")) {
+            assert_int_equal(mkdir(path_in("run"), 0777), 0);
+            snprintf(watched, sizeof watched, "%s", path_in("run/checkpoints/step-00000002"));
+        }
+        strikes_at = number;
+        strike = errors;
+        expect_run(&job, 2, "parallel.dp=2 parallel.zero=1 snapshot.every=1 train.save_every=2");
+        if (calls < number)
+            break;
+        failures++;
+        told += strstr(job.said.text, "no snapshot") || strstr(job.said.text, "no checkpoint");
+        assert_int_equal(newest_in(path_in("run")), STEPS);
+        assert_string_equal(snapshots(), "");
+    }
+    print_message("%d failures in %s, %d of them told\n", failures, below, told);
+    assert_true(failures > 2 && told > 0);
+}
+
+static void test_no_room(void **state)
+{
+    (void)state;
+    fails_at_every_call("memory", ENOSPC, check_every(61, 23));
+    fails_at_every_call("run", EIO, check_every(13, 7));
+}
+
+/* What is damaged in memory is not gone on from. */
+static void test_damage(void **state)
+{
+    char line[PATH_MAX + 256];
+    int damages = 0;
+    (void)state;
+    struct job first = {0};
+    struct ls_error error = {0};
+    start_over();
+    steps = 2;
+    assert_int_equal(run_once(&first, 1, "", &error), LS_OK);
+    steps = STEPS;
+    assert_true(run_killed(2, "parallel.dp=2 parallel.zero=1 snapshot.every=1", kill_after_5));
+    assert_int_equal(newest_in(snapshots()), 3);
+    snprintf(line, sizeof line, "cd '%s' && rm -rf kept && mkdir kept && cp -a run memory kept",
+             directory);
+    assert_int_equal(system(line), 0);
+    snprintf(line, sizeof line, "%s/checkpoints/step-00000003", snapshots());
+    char names[8][256];
+    int count = 0;
+    DIR *stream = opendir(line);
+    for (struct dirent *entry; (entry = readdir(stream));)
+        if (entry->d_name[0] != '.')
+            snprintf(names[count++], sizeof names[0], "%s", entry->d_name);
+    closedir(stream);
+    assert_int_equal(count, 5);
+    for (int i = 0; i < count; i++)
+        for (int way = 0; way < 2; way++) {
+            struct job job = {0};
+            char path[PATH_MAX];
+            size_t bytes;
+            snprintf(line, sizeof line, "cd '%s' && rm -rf run memory && cp -a kept/* .",
+                     directory);
+            assert_int_equal(system(line), 0);
+            snprintf(path, sizeof path, "%.1500s/checkpoints/step-00000003/%.255s", snapshots(),
+                     names[i]);
+            char *text = scratch_read(path, &bytes);
+            text[bytes / 2] = (char)(text[bytes / 2] ^ 4);
+            scratch_write(path, text, way ? bytes / 2 : bytes);
+            free(text);
+            expect_run(&job, 1, "snapshot.every=1");
+            if (job.hash[2][0] || !job.hash[3][0] || !strstr(job.said.text, names[i]))
+                fail_msg("%s: %s", path, job.said.text);
+            damages++;
+        }
+    print_message("%d damages\n", damages);
+}
+
+/* Another run of that path does not find them, and takes away what nobody can use. */
+static void test_a_run_that_begins_anew(void **state)
+{
+    struct job job = {0};
+    char line[PATH_MAX + 64];
+    (void)state;
+    start_over();
+    assert_true(run_killed(1, "snapshot.every=1", kill_after_5));
+    assert_int_equal(newest_in(snapshots()), 3);
+    snprintf(line, sizeof line, "rm -r '%s/run'", directory);
+    assert_int_equal(system(line), 0);
+    expect_run(&job, 1, "");
+    assert_true(job.hash[1][0]); /* from the first step */
+    assert_string_equal(snapshots(), "");
+}
+
+static void start_taken(void *user, const struct ls_step_report *report)
+{
+    struct ls_run_token token;
+    (void)user;
+    if (report->step == 3)
+        assert_int_equal(ls_run_token_take(path_in("run"), &token, NULL), LS_OK);
+}
+
+/* A later start writes to the run: the earlier one names nothing any more. */
+static void test_an_earlier_start(void **state)
+{
+    static const char *const keys[] = {"train.save_every=2", "train.save_every=2 snapshot.every=2"};
+    (void)state;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct job job = {.stepped = start_taken};
+        struct ls_error error = {0};
+        start_over();
+        assert_int_equal(run_once(&job, 1, keys[i], &error), LS_EBUSY);
+        assert_non_null(strstr(error.text, "later start"));
+        assert_int_equal(newest_in(path_in("run")), i ? -1 : 2);
+    }
+}
+
+static bool held_for_two;
+
+static void let_go_after_5(void *user, const struct ls_step_report *report)
+{
+    const struct job *job = user;
+    if (report->step == 2)
+        holds = true;
+    held_for_two = held_for_two || (report->step == 5 && held && !job->saved[3]);
+    holds = holds && report->step < 5;
+}
+
+/* A disk that hangs holds up no step. */
+static void test_a_slow_disk(void **state)
+{
+    struct job job = {.stepped = let_go_after_5};
+    (void)state;
+    start_over();
+    expect_run(&job, 1, "snapshot.every=1 train.save_every=3");
+    assert_true(held_for_two);
+    assert_true(job.saved[3] == 1 && job.saved[6] == 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_bits_are_the_same),
+        cmocka_unit_test(test_killed_at_any_call),
+        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_a_run_that_begins_anew),
+        cmocka_unit_test(test_an_earlier_start),
+        cmocka_unit_test(test_a_slow_disk),
+    };
+    setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
+    return cmocka_run_group_tests_name("snapshots", tests, group_setup, scratch_teardown);
+}
