@@ -307,6 +307,8 @@ int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoi
  * the best one behind the newest. keep <= 0 keeps all. saved: the step just written, which stays
  * whatever there is of later steps; -1: none was. */
 int ls_checkpoint_prune(const char *run_directory, int keep, int64_t saved, struct ls_error *error);
+/* Removes all but the newest, while another one may be written. */
+int ls_checkpoint_remove_older(const char *run_directory, struct ls_error *error);
 
 #ifdef __cplusplus
 }

@@ -158,9 +158,9 @@ struct ls_saving;
  * NULL: not known, and not stored. One after the other: the state's former saving is kept. */
 int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder, bool stored,
                     const struct ls_digest *hash, struct ls_error *error);
-/* Collective, once. The snapshot gets its name on all machines, and older ones are removed; or what
- * is wrong with it, such as LS_ENOSPC. */
-int ls_saving_keep(struct ls_saving *saving, const char *folder, struct ls_error *error);
+/* Collective, once. The snapshot gets its name on all machines; or what is wrong with it, such as
+ * LS_ENOSPC. The one before stays until the next one begins. */
+int ls_saving_keep(struct ls_saving *saving, struct ls_error *error);
 /* Local. Whether this rank's thread has nothing more to do. */
 bool ls_saving_done(struct ls_saving *saving);
 /* Collective, once, after keep, if it is stored: waits until it is done. The checkpoint gets its

@@ -57,6 +57,7 @@ struct ls_step_report {
     bool skipped; /* not finite; with fp16 the loss scale may be too large, else
                    * train.on_nonfinite is skip */
     double step_s, tokens_per_s;
+    double snapshot_s; /* that ls_run waited for snapshots: since the step before, and in it */
     double peak_share; /* model flops per second / the best rate seen so far: that of one large
                         * product (ls_trainer_measure_peak), or of a step that was faster. Never
                         * above 1; 0 where nothing was measured */

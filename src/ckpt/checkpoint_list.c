@@ -187,6 +187,20 @@ static int remove_checkpoint(const char *directory, struct ls_error *error)
     return ckpt_remove_directory(leftover, error);
 }
 
+int ls_checkpoint_remove_older(const char *run_directory, struct ls_error *error)
+{
+    struct dirent **entries;
+    char parent[PATH_MAX], directory[PATH_MAX];
+    int count;
+    int status = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
+    for (int i = 1; !status && i < count; i++) {
+        status = ls_path_join(directory, parent, entries[i]->d_name, error);
+        status = status ? status : remove_checkpoint(directory, error);
+    }
+    list_free(entries, count);
+    return status;
+}
+
 int ls_checkpoint_prune(const char *run_directory, int keep, int64_t saved, struct ls_error *error)
 {
     struct dirent **entries;

@@ -4,11 +4,13 @@
 
 #include <lockstep/base/helper_thread.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 
 struct ls_saving {
     struct ls_state *state;
     struct state_about about;
+    char folder[PATH_MAX]; /* where the older ones go: of the first rank of a machine, else "" */
     struct ls_checkpoint_writer *memory, *disk; /* NULL once named; disk: not asked for */
     pthread_t thread;
     bool started;
@@ -32,7 +34,9 @@ static bool is_near(const struct ls_state *state)
 static void copy(struct ls_saving *saving, bool beside)
 {
     struct ls_error error = {0};
-    int status = state_parts_write(saving->state, saving->memory, beside, &error);
+    int status = saving->folder[0] ? ls_checkpoint_remove_older(saving->folder, &error) : LS_OK;
+    if (!status)
+        status = state_parts_write(saving->state, saving->memory, beside, &error);
     if (!status && saving->disk)
         status = ls_checkpoint_writer_take(saving->disk, saving->memory, &error);
     pthread_mutex_lock(&saving->lock);
@@ -93,6 +97,8 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
     *out = NULL;
     if (saving) {
         saving->state = state;
+        if (ls_comm_first_on_machine(world))
+            snprintf(saving->folder, sizeof saving->folder, "%s", folder);
         pthread_mutex_init(&saving->lock, NULL);
         ls_condition_init(&saving->changed);
     }
@@ -152,9 +158,8 @@ bool ls_saving_done(struct ls_saving *saving)
     return done;
 }
 
-int ls_saving_keep(struct ls_saving *saving, const char *folder, struct ls_error *error)
+int ls_saving_keep(struct ls_saving *saving, struct ls_error *error)
 {
-    struct ls_comm *world = ls_state_world(saving->state);
     struct ls_checkpoint_writer *memory = saving->memory;
     wait_for(saving, &saving->copied);
     if (saving->state->saving == saving)
@@ -162,10 +167,7 @@ int ls_saving_keep(struct ls_saving *saving, const char *folder, struct ls_error
     saving->memory = NULL;
     if (saving->copy_status && error)
         *error = saving->copy_error;
-    int status = ls_checkpoint_writer_commit(memory, saving->copy_status, error);
-    if (!status && ls_comm_first_on_machine(world))
-        status = ls_checkpoint_prune(folder, 1, saving->about.state.step, error);
-    return ls_comm_agree(world, status, error);
+    return ls_checkpoint_writer_commit(memory, saving->copy_status, error);
 }
 
 int ls_saving_store(struct ls_saving *saving, struct ls_error *error)

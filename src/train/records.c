@@ -174,6 +174,8 @@ int records_step(struct records *records, const struct ls_step_report *r,
     ls_jsonl_float(m, "data_wait_s", (float)r->data_wait_s);
     ls_jsonl_float(m, "comm_wait_s", (float)r->comm_wait_s);
     means_record(records, means);
+    if (r->snapshot_s > 0)
+        ls_jsonl_float(m, "snapshot_s", (float)r->snapshot_s);
     if (r->offload_bytes > 0) {
         ls_jsonl_double(m, "offload_bytes", r->offload_bytes);
         ls_jsonl_float(m, "offload_busy_s", (float)r->offload_busy_s);

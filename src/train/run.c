@@ -246,9 +246,11 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
 {
     const struct ls_config *config = run->config;
     struct ls_step_report report;
+    double waited_s = run->trainer->state.saving_wait_s;
     int status = step_compute(run, &report, error);
     if (status)
         return status;
+    report.snapshot_s = run->snapshot_s + run->trainer->state.saving_wait_s - waited_s;
     struct step_means means;
     status = step_agree(run, &report, stop, &means, error);
     bool last = report.step >= ls_config_steps(config) || *stop;

@@ -173,6 +173,7 @@ int run_saves(struct run *run, bool saves, bool last, bool stop, struct ls_error
     if (!snapshots->trainer)
         return saves ? run_save(run, last, error) : LS_OK;
     bool stores = snapshots->newest && snapshots->stores;
+    double start_s = ls_now_s();
     run_trace_begin(&run->trace, "snapshot");
     int status = snapshots_name(snapshots, error);
     if (!status && stores && snapshots->refused) { /* what it was for is still to be done */
@@ -187,6 +188,7 @@ int run_saves(struct run *run, bool saves, bool last, bool stop, struct ls_error
     run->owed = run->owed || saves;
     if (!status && !last)
         status = snapshot(run, error);
+    run->snapshot_s = ls_now_s() - start_s;
     run_trace_end(&run->trace);
     return status || !last || !saves ? status : run_save(run, true, error);
 }

@@ -154,7 +154,7 @@ int snapshots_name(struct snapshots *snapshots, struct ls_error *error)
     if (!saving)
         return LS_OK;
     snapshots->newest = NULL;
-    int status = ls_saving_keep(saving, snapshots->folder, &why);
+    int status = ls_saving_keep(saving, &why);
     snapshots->refused = sink_refused(status);
     if (snapshots->refused) {
         ls_log(snapshots->log, LS_LOG_WARNING, "no snapshot of step %ld: %s",
