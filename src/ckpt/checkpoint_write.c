@@ -232,8 +232,7 @@ int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_erro
                   : LS_OK;
 }
 
-/* ---- files of another writer ------------------------------------------------------------------
- */
+/* ---- files of another writer ----------------------------------------------------------------- */
 
 int ls_checkpoint_writer_take(struct ls_checkpoint_writer *to,
                               const struct ls_checkpoint_writer *from, struct ls_error *error)

@@ -49,6 +49,21 @@ static int64_t beside(const struct ls_config *config, const struct ls_layout *la
     return processes * PROCESS_BYTES + ranks * RANK_BYTES + ls_max(measures, ranks * step);
 }
 
+/* Two snapshots: the newest, and the one that is being taken. */
+static int snapshots_add(const struct ls_config *config, const struct ls_layout *layout,
+                         struct ls_memory_fit *fit, struct ls_error *error)
+{
+    struct ls_state_files files;
+    if (config->snapshot.every == 0)
+        return LS_OK;
+    int status = ls_state_file_bytes(config, layout, &files, error);
+    double share = (double)fit->ranks * (double)layout->size[LS_AXIS_PP] / (double)layout->ranks;
+    int64_t most = files.model + files.optimizer;
+    fit->snapshots = 2 * ls_min((int64_t)(share * (double)files.stage), most);
+    fit->bytes += fit->snapshots;
+    return status;
+}
+
 int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout,
                   const struct ls_comm *world, struct ls_memory_fit *fit, struct ls_error *error)
 {
@@ -67,7 +82,7 @@ int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout
         fit->rank_bytes = ls_max(fit->rank_bytes, trainers * (int64_t)plan.total);
     }
     fit->beside = beside(config, layout, world, fit->ranks);
-    return LS_OK;
+    return snapshots_add(config, layout, fit, error);
 }
 
 enum ls_fit ls_memory_fits(const struct ls_memory_fit *fit)

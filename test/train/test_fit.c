@@ -91,6 +91,26 @@ static void test_the_sum_of_all_ranks(void **state)
     assert_int_equal(ls_memory_fits(&fit), LS_FITS);
 }
 
+/* Two snapshots of the whole state, of all its ranks. */
+static void test_snapshots_count(void **state)
+{
+    const char *const keys[] = {TINY "parallel.dp=2 parallel.zero=1", TINY "parallel.pp=3"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct ls_config config = config_of(*state, keys[i]);
+        static struct ls_layout layout;
+        struct ls_error error = {0};
+        struct ls_memory_fit without, with;
+        struct ls_state_files files;
+        assert_int_equal(ls_config_layout(&config, 0, &layout, &error), LS_OK);
+        assert_int_equal(ls_memory_fit(&config, &layout, NULL, &without, &error), LS_OK);
+        config.snapshot.every = 5;
+        assert_int_equal(ls_memory_fit(&config, &layout, NULL, &with, &error), LS_OK);
+        assert_int_equal(ls_state_file_bytes(&config, &layout, &files, &error), LS_OK);
+        assert_int_equal(with.snapshots, 2 * (files.model + files.optimizer));
+        assert_int_equal(with.bytes, without.bytes + with.snapshots);
+    }
+}
+
 /* Each change that is named was planned: with its keys the ranks take what it says. */
 static void changes_check(const struct ls_config *config, double share, int least)
 {
@@ -204,6 +224,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_more_memory_than_there_is, tokens_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_the_sum_of_all_ranks, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_snapshots_count, tokens_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_changes_that_would_fit, tokens_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_a_budget, tokens_setup, scratch_teardown),

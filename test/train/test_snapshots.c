@@ -35,7 +35,8 @@ static char watched[PATH_MAX];   /* calls below this folder count */
 static _Atomic int calls;        /* of all ranks */
 static int strikes_at;           /* of these, from 1; 0: never */
 static int strike;               /* an errno; 0: SIGKILL */
-static _Atomic bool held, holds; /* tensors that are written to the run wait while it holds */
+static _Atomic bool held, holds; /* tensors that are written to the run wait at the gate */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 
 /* Before a call: the errno that it is to fail with. */
 static int before(const char *path)
@@ -85,9 +86,10 @@ int __wrap_open(const char *path, int flags, ...)
 WRAPPED(write);
 ssize_t __wrap_write(int file, const void *data, size_t bytes)
 {
-    while (holds && strstr(path_of(file), "/run/") && strstr(path_of(file), ".safetensors")) {
+    if (holds && strstr(path_of(file), "/run/") && strstr(path_of(file), ".safetensors")) {
         held = true;
-        usleep(1000);
+        pthread_mutex_lock(&gate);
+        pthread_mutex_unlock(&gate);
     }
     FAIL_BEFORE(path_of(file));
     return __real_write(file, data, bytes);
@@ -491,10 +493,15 @@ static bool held_for_two;
 static void let_go_after_5(void *user, const struct ls_step_report *report)
 {
     const struct job *job = user;
-    if (report->step == 2)
+    if (report->step == 2) {
+        pthread_mutex_lock(&gate);
         holds = true;
+    }
     held_for_two = held_for_two || (report->step == 5 && held && !job->saved[3]);
-    holds = holds && report->step < 5;
+    if (report->step == 5) {
+        holds = false;
+        pthread_mutex_unlock(&gate);
+    }
 }
 
 /* A disk that hangs holds up no step. */
