@@ -198,6 +198,10 @@ int ls_checkpoint_writer_take(struct ls_checkpoint_writer *to,
 int ls_checkpoint_writer_copy(struct ls_checkpoint_writer *to, struct ls_error *error);
 /* From any thread: _copy, under way or not begun, ends with LS_ESTOPPED. */
 void ls_checkpoint_writer_cancel(struct ls_checkpoint_writer *to);
+/* Collective, of ranks that are done with all parts, for LS_CKPT_EACH_MACHINE: the files of each
+ * rank go to the next `copies` machines too, as far as there are others. */
+int ls_checkpoint_writer_replicate(struct ls_checkpoint_writer *writer, int64_t copies,
+                                   struct ls_error *error);
 /* Collective. status: how this rank fared since open. Where all are LS_OK, rank 0 writes the
  * manifest and gives the directory its name; a checkpoint of the same step is replaced. Otherwise
  * nothing is left, and all ranks have the error of the lowest that failed. Frees the writer. */
@@ -268,6 +272,19 @@ typedef int ls_checkpoint_loader(void *user, struct ls_checkpoint *checkpoint,
 int ls_checkpoint_load(struct ls_checkpoint **checkpoint, struct ls_comm *comm, int status,
                        ls_checkpoint_loader *load, void *user, const struct ls_log *log,
                        struct ls_error *error);
+/* needed[i] = whether the rank needs file i: by ls_checkpoint_need. */
+typedef int ls_checkpoint_needs(void *user, const struct ls_checkpoint *checkpoint, bool *needed,
+                                struct ls_error *error);
+/* Marks the files that have elements [first, first + count) of the tensor. */
+void ls_checkpoint_need(const struct ls_stored_tensor *tensor, int64_t first, int64_t count,
+                        bool *needed);
+/* Collective. The newest checkpoint of a step above `than` that the machines have together, each in
+ * its own folder (LS_CKPT_EACH_MACHINE; the paths may differ): what a machine's ranks need and it
+ * lacks is brought there. *out is NULL, with success, where there is none; what is passed over is a
+ * warning in log. Files that this machine lacks are only missed when they are read. */
+int ls_checkpoint_collect(struct ls_checkpoint **out, const char *folder, int64_t than,
+                          struct ls_comm *comm, ls_checkpoint_needs *needs, void *user,
+                          const struct ls_log *log, struct ls_error *error);
 /* The run that path belongs to: path is its directory, one of its checkpoints, or the
  * file that names the best one. */
 int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *error);

@@ -187,6 +187,7 @@ struct ls_config_log {
 
 struct ls_config_snapshot {
     int64_t every;                     /* steps; 0 = none are taken */
+    int64_t replicas;                  /* other machines that have a copy of each file */
     char folder[LS_CONFIG_TEXT_BYTES]; /* a file system in memory */
 };
 

@@ -193,12 +193,12 @@ int ls_state_file_bytes(const struct ls_config *config, const struct ls_layout *
  * the checkpoint which ls_state_resume will load; without one, of train.out/config.yaml. It stays
  * auto where neither says. Files of tensors are not read. */
 int ls_state_recall(struct ls_config *config, struct ls_comm *world, struct ls_error *error);
-/* Collective. Loads the newest whole checkpoint (train.resume auto; also of state->snapshots, if
- * all ranks find the same one there) or the one named, whatever layout wrote it; *resumed is false
- * where there is none and train.resume is auto. Each rank reads and verifies the pieces that have
- * something of its part. If one finds damage, all take the next older checkpoint, with a warning.
- * LS_ECKPT where it belongs to another recipe, with the keys that differ, or where ranks found
- * different ones. */
+/* Collective. Loads the newest whole checkpoint (train.resume auto) or the one named, whatever
+ * layout wrote it; with auto also a newer snapshot that the machines have together in their
+ * state->snapshots. *resumed is false where there is none and train.resume is auto. Each rank reads
+ * and verifies the pieces that have something of its part. If one finds damage, all take the next
+ * older checkpoint, with a warning. LS_ECKPT where it belongs to another recipe, with the keys that
+ * differ, or where ranks found different ones. */
 int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error);
 
 /* Collective. The masters are new: the copies that are computed with follow. */

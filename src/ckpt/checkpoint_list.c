@@ -167,6 +167,21 @@ int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, 
     return status;
 }
 
+int64_t ckpt_newest_below(const char *run_directory, int64_t below)
+{
+    struct dirent **entries;
+    char parent[PATH_MAX];
+    int count;
+    int64_t step = -1;
+    if (list(&entries, &count, parent, run_directory, is_checkpoint_entry, NULL))
+        return step;
+    for (int i = 0; i < count && step < 0; i++)
+        if (step_of(entries[i]->d_name) < below)
+            step = step_of(entries[i]->d_name);
+    list_free(entries, count);
+    return step;
+}
+
 int ls_checkpoint_count(const char *run_directory, int *count, struct ls_error *error)
 {
     struct dirent **entries;

@@ -123,6 +123,21 @@ static struct ckpt_piece *find(const struct ls_stored_tensor *tensor, int64_t el
     return NULL;
 }
 
+void ls_checkpoint_need(const struct ls_stored_tensor *tensor, int64_t first, int64_t count,
+                        bool *needed)
+{
+    size_t from = 0;
+    while (count > 0) {
+        int64_t at = 0, run = 1;
+        const struct ckpt_piece *piece = find(tensor, first, &from, &at, &run);
+        if (piece)
+            needed[piece->file] = true;
+        run = ls_min(run, count);
+        first += run;
+        count -= run;
+    }
+}
+
 int ls_checkpoint_read(struct ls_checkpoint *checkpoint, const struct ls_stored_tensor *tensor,
                        int64_t first, int64_t count, void *values, struct ls_error *error)
 {

@@ -95,6 +95,11 @@ static int file_find(struct ckpt_file *file, const char *const *folders, int cou
     char path[PATH_MAX], first[PATH_MAX];
     struct stat status = {0};
     int failure = 0;
+    if (count < 0) {
+        int code = ls_path_join(first, folders[0], file->name, error);
+        file->path = code ? NULL : strdup(first);
+        return code || file->path ? code : ls_error_set(error, LS_ENOMEM, "%s: no memory", first);
+    }
     for (int i = 0; i < count; i++) {
         int code = ls_path_join(path, folders[i], file->name, error);
         if (code)
@@ -346,8 +351,8 @@ int ckpt_describe(struct ckpt_opened **out, const char *directory, const char *c
     status = status ? status : check_object(opened->manifest, of, path, error);
     status = status ? status : read_state(opened, path, error);
     status = status ? status
-                    : read_files(opened, of, path, count ? folders : &directory, count ? count : 1,
-                                 error);
+                    : read_files(opened, of, path, count > 0 ? folders : &directory,
+                                 count ? count : 1, error);
     for (int part = 0; part < CKPT_PARTS && !status && of->version > 1; part++)
         status = read_tensors(opened, part, path, error);
     if (status) {

@@ -1,6 +1,6 @@
 /* Writes a checkpoint aside, every rank its own files, and gives it its name when all of it is on
  * the disk. */
-#include "ckpt/format.h"
+#include "ckpt/exchange.h"
 
 #include <lockstep/base/json.h>
 
@@ -124,6 +124,11 @@ int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run
 
 /* ---- a part ---------------------------------------------------------------------------------- */
 
+static void name_make(char name[64], int rank, int part)
+{
+    snprintf(name, 64, "shard-%05d-%s-00001-of-00001.safetensors", rank + 1, ckpt_part_names[part]);
+}
+
 static json_t *counts(int dims, const int64_t *values)
 {
     json_t *list = json_array();
@@ -169,8 +174,7 @@ int ls_checkpoint_writer_begin(struct ls_checkpoint_writer *writer, enum ls_chec
     writer->now.entries = entries;
     writer->now.boxes = boxes;
     writer->now.count = count;
-    snprintf(writer->now.name, sizeof writer->now.name, "shard-%05d-%s-00001-of-00001.safetensors",
-             writer->comm ? ls_comm_rank(writer->comm) + 1 : 1, ckpt_part_names[part]);
+    name_make(writer->now.name, writer->comm ? ls_comm_rank(writer->comm) : 0, (int)part);
     free(writer->now.digests.tensors);
     writer->now.digests.tensors = calloc(count, sizeof *writer->now.digests.tensors);
     char *sharding = sharding_text(writer);
@@ -354,6 +358,74 @@ static int reports_gather(struct ls_checkpoint_writer *writer, struct ls_error *
     free(mine);
     free(room);
     free(lengths);
+    return status;
+}
+
+/* Who gets a rank's files: of each of the next machines the rank of the same place, round and
+ * round. machine[ranks]: the first rank of each one's. */
+static int partner_of(const int64_t *machine, int ranks, int rank, int64_t copy)
+{
+    int place = 0, others = 0, index = 0, mine = 0, members = 0;
+    for (int r = 0; r < ranks; r++) {
+        place += r < rank && machine[r] == machine[rank];
+        mine = r == machine[rank] ? others : mine;
+        others += machine[r] == r;
+    }
+    if (copy >= others)
+        return -1;
+    int64_t wanted = (mine + copy) % others, first = -1;
+    for (int r = 0; r < ranks && first < 0; r++)
+        first = machine[r] == r && index++ == wanted ? r : -1;
+    for (int r = 0; r < ranks; r++)
+        members += machine[r] == first;
+    place %= members;
+    for (int r = 0; r < ranks; r++)
+        if (machine[r] == first && place-- == 0)
+            return r;
+    return -1;
+}
+
+int ls_checkpoint_writer_replicate(struct ls_checkpoint_writer *writer, int64_t copies,
+                                   struct ls_error *error)
+{
+    const json_t *files = json_object_get(writer->report, "files");
+    int ranks = writer->comm ? ls_comm_size(writer->comm) : 1;
+    int64_t mine[CKPT_PARTS];
+    size_t most = (size_t)ranks * CKPT_PARTS, count = 0;
+    if (ranks == 1 || copies == 0)
+        return LS_OK;
+    int64_t *sizes = calloc(most, sizeof *sizes), *machine = calloc((size_t)ranks, sizeof *machine);
+    char(*names)[64] = calloc(most, sizeof *names);
+    copies = ls_min(copies, (int64_t)ranks - 1);
+    struct ckpt_move *moves = calloc(most * (size_t)copies, sizeof *moves);
+    int status = sizes && machine && names && moves
+                     ? LS_OK
+                     : ls_error_set(error, LS_ENOMEM, "no memory for the list of all ranks' files");
+    for (int part = 0; part < CKPT_PARTS; part++) {
+        char name[64];
+        name_make(name, ls_comm_rank(writer->comm), part);
+        mine[part] = json_integer_value(json_object_get(json_object_get(files, name), "size"));
+    }
+    status = agree(writer, status, error);
+    if (!status)
+        status = ls_all_gather(writer->comm, mine, sizes, CKPT_PARTS, LS_I64, error);
+    if (!status)
+        status = ckpt_machines(writer->comm, machine, error);
+    for (size_t i = 0; i < most && !status; i++) {
+        int rank = (int)(i / CKPT_PARTS);
+        name_make(names[i], rank, (int)(i % CKPT_PARTS));
+        for (int64_t copy = 1; copy <= copies && sizes[i] > 0; copy++) {
+            int to = partner_of(machine, ranks, rank, copy);
+            if (to >= 0)
+                moves[count++] = (struct ckpt_move){names[i], sizes[i], rank, to};
+        }
+    }
+    if (!status)
+        status = ckpt_files_move(writer->temporary, writer->comm, moves, count, error);
+    free(sizes);
+    free(machine);
+    free(names);
+    free(moves);
     return status;
 }
 

@@ -88,7 +88,10 @@ struct ckpt_opened {
     char run[PATH_MAX];
     struct ls_error newest;
 };
-/* The description alone, and whether all files are there in one of folders. */
+/* The step of the newest in RUN/checkpoints that is below, by its name; -1: there is none. */
+int64_t ckpt_newest_below(const char *run_directory, int64_t below);
+/* The description alone, and whether all files are there in one of folders; count -1: no file is
+ * looked for, and each is expected in directory. */
 int ckpt_describe(struct ckpt_opened **out, const char *directory, const char *const *folders,
                   int count, struct ls_error *error);
 void ckpt_opened_free(struct ckpt_opened *opened);

@@ -431,6 +431,8 @@ static const struct ls_config_key table[] = {
     COUNT("snapshot.every", RUN, "0", 0, snapshot.every,
           "steps between snapshots: checkpoints in the memory of each machine, which outlive its "
           "ranks, and from which checkpoints are written while steps go on; 0 = none"),
+    COUNT("snapshot.replicas", RUN, "1", 0, snapshot.replicas,
+          "other machines, as far as there are, that get a copy of each file of a snapshot"),
     PATH("snapshot.folder", RUN, "/dev/shm", snapshot.folder,
          "a file system in memory, for snapshots"),
 

@@ -98,37 +98,78 @@ static int piece_load(void *user, const struct ls_slice_piece *piece, struct ls_
     return status;
 }
 
+/* This rank's slice of an array of parameter i, as it is stored; tensor NULL: it is not, of fresh
+ * weights. */
+static int slice_find(const struct ls_state *state, const struct ls_checkpoint *checkpoint,
+                      int array, int i, const struct ls_stored_tensor **tensor,
+                      struct ls_dtensor_spec *spec, struct ls_error *error)
+{
+    enum ls_checkpoint_part part = array < 0 ? LS_CKPT_MODEL : LS_CKPT_OPTIMIZER;
+    const struct ls_param *param = &state->params->list[i];
+    char name[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES], prefix[STATE_PREFIX_BYTES];
+    *tensor = NULL;
+    *spec = param->spec;
+    spec->dtype = ls_state_type(state, array);
+    if (array >= 0 && checkpoint->state.fresh)
+        return LS_OK;
+    state_prefix(&state->optimizer.config, param, array, prefix);
+    snprintf(name, sizeof name, "%s%s", prefix, param->name);
+    return ls_checkpoint_require(checkpoint, part, name, spec->dtype, spec->dims, spec->shape,
+                                 tensor, error);
+}
+
+/* Of the part of the tensor that this rank has. */
+static void slice_runs(const struct ls_state *state, const struct ls_dtensor_spec *spec,
+                       struct ls_runs *runs, struct ls_run *run)
+{
+    ls_runs_init(runs, spec, ls_comm_rank(ls_state_world(state)) % ls_mesh_ranks(&spec->mesh));
+    ls_runs_next(runs, run);
+}
+
 /* This rank's slices of one array. Of fresh weights there are no states: they are zero, also where
  * part of a damaged checkpoint was loaded before. */
 static int array_load(struct ls_state *state, struct ls_checkpoint *checkpoint, int array,
                       struct ls_error *error)
 {
-    enum ls_checkpoint_part part = array < 0 ? LS_CKPT_MODEL : LS_CKPT_OPTIMIZER;
     int status = LS_OK;
     for (int i = 0; i < state->params->count && !status; i++) {
         ls_progress();
-        const struct ls_param *param = &state->params->list[i];
-        char name[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES], prefix[STATE_PREFIX_BYTES];
         struct loading loading = {.queue = &state->ops->queue, .checkpoint = checkpoint};
-        struct ls_dtensor_spec spec = param->spec;
-        if (array >= ls_state_arrays(state, param))
+        struct ls_dtensor_spec spec;
+        if (array >= ls_state_arrays(state, &state->params->list[i]))
             continue;
-        state_prefix(&state->optimizer.config, param, array, prefix);
-        snprintf(name, sizeof name, "%s%s", prefix, param->name);
-        spec.dtype = ls_state_type(state, array);
-        if (array < 0 || !checkpoint->state.fresh)
-            status = ls_checkpoint_require(checkpoint, part, name, spec.dtype, spec.dims,
-                                           spec.shape, &loading.tensor, error);
+        status = slice_find(state, checkpoint, array, i, &loading.tensor, &spec, error);
         if (status)
             return status;
-        ls_runs_init(&loading.runs, &spec,
-                     ls_comm_rank(ls_state_world(state)) % ls_mesh_ranks(&spec.mesh));
-        ls_runs_next(&loading.runs, &loading.run);
+        slice_runs(state, &spec, &loading.runs, &loading.run);
         status = ls_slice_visit_array(&state->optimizer, &state->slices[i], array + 1, LS_WRITES,
                                       piece_load, &loading, error);
         if (loading.tensor)
             ls_stored_tensor_forget(loading.tensor);
     }
+    return status;
+}
+
+/* The files of which this rank loads something. */
+static int files_mark(void *user, const struct ls_checkpoint *checkpoint, bool *needed,
+                      struct ls_error *error)
+{
+    const struct ls_state *state = user;
+    int arrays = ls_optimizer_states_most(&state->optimizer.config), status = LS_OK;
+    for (int array = LS_STATE_PARAMETERS; array < arrays; array++)
+        for (int i = 0; i < state->params->count && !status; i++) {
+            const struct ls_stored_tensor *tensor;
+            struct ls_dtensor_spec spec;
+            struct ls_runs runs;
+            struct ls_run run;
+            if (array >= ls_state_arrays(state, &state->params->list[i]))
+                continue;
+            status = slice_find(state, checkpoint, array, i, &tensor, &spec, error);
+            if (status || !tensor)
+                continue;
+            for (slice_runs(state, &spec, &runs, &run); run.count > 0; ls_runs_next(&runs, &run))
+                ls_checkpoint_need(tensor, run.global, run.count, needed);
+        }
     return status;
 }
 
@@ -182,51 +223,30 @@ static int state_publish(struct ls_state *state, const struct ls_checkpoint *che
     return LS_OK;
 }
 
-/* Collective. *step: that of the checkpoint on all ranks, -1 where one of them has none. *same:
- * they all have this one. */
-static int steps_compare(struct ls_comm *world, const struct ls_checkpoint *checkpoint,
-                         int64_t *step, bool *same, struct ls_error *error)
-{
-    int64_t most = checkpoint ? checkpoint->state.step : -1, least = -most;
-    int status = ls_all_reduce_max(world, &most, error);
-    if (!status)
-        status = ls_all_reduce_max(world, &least, error);
-    *step = -least;
-    *same = most == -least;
-    return status;
-}
-
-/* Collective. *snapshot: the newest of the run's machines, loaded, where it is newer than the
- * checkpoint of step `than` and all of it is there; else NULL: why is no reason to end. */
+/* Collective. *snapshot: the newest that the run's machines have together, loaded, where it is
+ * newer than the checkpoint of step `than`; else NULL: why is no reason to end. */
 static int snapshot_load(struct ls_state *state, int64_t than, const struct ls_log *log,
                          struct ls_checkpoint **snapshot, struct ls_error *error)
 {
     struct ls_comm *world = ls_state_world(state);
     struct ls_error why = {0};
-    int64_t step;
-    bool same;
     *snapshot = NULL;
     if (!state->snapshots)
         return LS_OK;
-    ls_checkpoint_find_latest(snapshot, state->snapshots, log, NULL);
-    int status = steps_compare(world, *snapshot, &step, &same, error);
-    if (!status && same && step > than) {
+    int status = ls_checkpoint_collect(snapshot, state->snapshots, than, world, files_mark, state,
+                                       log, &why);
+    if (!status && *snapshot)
         status = ls_checkpoint_load(snapshot, world, LS_OK, checkpoint_apply, state, log, &why);
-        if (!status)
-            return LS_OK;
-        if (status != LS_ECKPT && error)
-            *error = why;
-        ls_log(log, LS_LOG_WARNING, "the snapshot of step %ld cannot be used: %s", (long)step,
-               why.text);
-        status = status == LS_ECKPT ? LS_OK : status;
-    } else if (!status && !same) {
-        ls_log(log, LS_LOG_WARNING,
-               "the snapshots in %s are not used: they are not the same on all machines",
-               state->snapshots);
-    }
+    if (!status)
+        return LS_OK;
     ls_checkpoint_close(*snapshot);
     *snapshot = NULL;
-    return status;
+    if (status == LS_ECOMM || status == LS_ENOMEM) {
+        ls_error_set(error, status, "%s", why.text);
+        return status;
+    }
+    ls_log(log, LS_LOG_WARNING, "the newest snapshot cannot be used: %s", why.text);
+    return LS_OK;
 }
 
 /* Collective. The newest of the run, in memory or on the disk; *checkpoint is NULL where there is
@@ -237,10 +257,9 @@ static int newest_load(struct ls_state *state, const struct ls_log *log,
     struct ls_comm *world = ls_state_world(state);
     struct ls_checkpoint *snapshot = NULL;
     struct ls_error why = {0};
-    int64_t step = -1;
-    bool same;
     int found = ls_checkpoint_find_latest(checkpoint, state->config->train.out, log, &why);
-    int status = steps_compare(world, *checkpoint, &step, &same, error);
+    int64_t step = *checkpoint ? (*checkpoint)->state.step : -1;
+    int status = ls_all_reduce_max(world, &step, error);
     if (!status)
         status = snapshot_load(state, step, log, &snapshot, error);
     if (status || snapshot) {

@@ -167,7 +167,11 @@ int ls_saving_keep(struct ls_saving *saving, struct ls_error *error)
     saving->memory = NULL;
     if (saving->copy_status && error)
         *error = saving->copy_error;
-    return ls_checkpoint_writer_commit(memory, saving->copy_status, error);
+    int status = ls_comm_agree(ls_state_world(saving->state), saving->copy_status, error);
+    if (!status)
+        status =
+            ls_checkpoint_writer_replicate(memory, saving->state->config->snapshot.replicas, error);
+    return ls_checkpoint_writer_commit(memory, status, error);
 }
 
 int ls_saving_store(struct ls_saving *saving, struct ls_error *error)

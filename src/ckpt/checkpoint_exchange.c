@@ -1,0 +1,280 @@
+/* Files of a checkpoint that lies in the memory of several machines, brought to where they are
+ * needed: copies on other machines when it is written, what ranks lack when it is read. */
+#include "ckpt/exchange.h"
+
+#include <lockstep/base/json.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PORTION_BYTES = 16 << 20 };
+
+int ckpt_machines(struct ls_comm *comm, int64_t *first, struct ls_error *error)
+{
+    int64_t mine = 0;
+    while (!ls_comm_on_machine(comm, (int)mine))
+        mine++;
+    return ls_all_gather(comm, &mine, first, 1, LS_I64, error);
+}
+
+/* ---- a file from one rank to another ----------------------------------------------------------
+ */
+
+/* A sender that cannot read sends zeros: the other one waits for as many bytes, and their digests
+ * will differ. */
+static int file_send(const char *path, const struct ckpt_move *move, struct ls_comm *comm,
+                     struct ls_error *error)
+{
+    struct ls_mapping map;
+    int status = ls_file_map(path, LS_ECKPT, &map, error);
+    if (!status && map.count != (size_t)move->size)
+        status = ls_error_set(error, LS_ECKPT, "%s: %zu bytes long, expected %lld", path, map.count,
+                              (long long)move->size);
+    unsigned char *zeros = status ? calloc(1, PORTION_BYTES) : NULL;
+    int failed = status && !zeros ? LS_ENOMEM : LS_OK;
+    for (int64_t at = 0; at < move->size && !failed; at += PORTION_BYTES)
+        failed = ls_send(comm, status ? zeros : map.bytes + at,
+                         ls_min(PORTION_BYTES, move->size - at), LS_U8, move->to, 0, error);
+    free(zeros);
+    ls_file_unmap(&map);
+    return failed ? failed : status;
+}
+
+/* A receiver that cannot write takes all the same. */
+static int file_receive(const char *path, const struct ckpt_move *move, struct ls_comm *comm,
+                        struct ls_error *error)
+{
+    struct ls_atomic_file file;
+    unsigned char *room = malloc(PORTION_BYTES);
+    if (!room)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory to receive it", path);
+    int status = ls_atomic_file_open(&file, path, NULL, error), failed = LS_OK;
+    for (int64_t at = 0; at < move->size && !failed; at += PORTION_BYTES) {
+        int64_t count = ls_min(PORTION_BYTES, move->size - at);
+        failed = ls_recv(comm, room, count, LS_U8, move->from, 0, error);
+        if (!status && !failed)
+            ls_atomic_file_write(&file, room, (size_t)count);
+    }
+    free(room);
+    if (status || failed) {
+        if (!status)
+            ls_atomic_file_abort(&file);
+        return failed ? failed : status;
+    }
+    return ls_atomic_file_commit(&file, error);
+}
+
+int ckpt_files_move(const char *directory, struct ls_comm *comm, const struct ckpt_move *moves,
+                    size_t count, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    int rank = ls_comm_rank(comm), status = LS_OK;
+    for (size_t i = 0; i < count; i++) {
+        struct ls_error why = {0};
+        const struct ckpt_move *move = &moves[i];
+        if (move->from != rank && move->to != rank)
+            continue;
+        ls_progress();
+        int moved = ls_path_join(path, directory, move->name, &why);
+        if (!moved)
+            moved = move->from == rank ? file_send(path, move, comm, &why)
+                                       : file_receive(path, move, comm, &why);
+        if (moved && !status && error)
+            *error = why;
+        status = status ? status : moved;
+        if (moved == LS_ECOMM)
+            return moved;
+    }
+    return ls_comm_agree(comm, status, error);
+}
+
+/* ---- what the machines have together ----------------------------------------------------------
+ */
+
+enum { NEEDS = 1, HAS = 2 };
+
+struct collecting {
+    struct ls_comm *comm;
+    const struct ls_log *log;
+    const char *folder;       /* of this machine */
+    char directory[PATH_MAX]; /* of the checkpoint in it */
+    bool first;               /* this rank is the first of its machine */
+    struct ckpt_opened *opened;
+    int64_t *machine; /* [ranks]: the first rank of its machine */
+    int64_t *words;   /* [ranks, files]: NEEDS, HAS */
+    struct ckpt_move *moves;
+    size_t move_count;
+};
+
+/* Where the machine is new to the run there is no folder yet. */
+static int manifest_put(const struct collecting *c, const char *path, const char *text,
+                        size_t bytes, struct ls_error *error)
+{
+    char parent[PATH_MAX];
+    struct ls_atomic_file file;
+    if (mkdir(c->folder, S_IRWXU) && errno != EEXIST)
+        return ls_error_errno(error, errno, "%s: cannot create", c->folder);
+    ls_path_parent(c->directory, parent);
+    int status = ls_directory_add(parent, NULL, error);
+    if (!status)
+        status = ls_directory_add(c->directory, NULL, error);
+    if (!status)
+        status = ls_atomic_file_open(&file, path, NULL, error);
+    if (status)
+        return status;
+    ls_atomic_file_write(&file, text, bytes);
+    return ls_atomic_file_commit(&file, error);
+}
+
+/* Collective. The manifest of a machine that has it becomes that of all; *there: one has. */
+static int manifest_collect(struct collecting *c, bool *there, struct ls_error *error)
+{
+    struct ls_error why = {0};
+    char path[PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    int rank = ls_comm_rank(c->comm);
+    int unsound = ckpt_describe(&c->opened, c->directory, NULL, -1, &why);
+    struct stat about;
+    if (unsound && stat(c->directory, &about) == 0)
+        ls_log(c->log, LS_LOG_WARNING, "skipping a damaged snapshot: %s", why.text);
+    int64_t from = unsound ? INT64_MIN : -rank, length = 0;
+    int status = ls_all_reduce_max(c->comm, &from, error);
+    *there = from > INT64_MIN;
+    if (status || !*there)
+        return status;
+    status = ls_path_join(path, c->directory, ckpt_versions[0].file, error);
+    if (!status && rank == -from)
+        status = ls_file_read(path, CKPT_MANIFEST_BYTES_MAX, LS_ECKPT, &text, &bytes, error);
+    length = (int64_t)bytes;
+    status = ls_comm_agree(c->comm, status, error);
+    if (!status)
+        status = ls_all_reduce_max(c->comm, &length, error);
+    if (!status && !text && !(text = malloc((size_t)length + 1)))
+        status = ls_error_set(error, LS_ENOMEM, "no memory for %s", path);
+    status = ls_comm_agree(c->comm, status, error);
+    if (!status)
+        status = ls_broadcast(c->comm, text, length, LS_U8, (int)-from, error);
+    if (!status && unsound && c->first)
+        status = manifest_put(c, path, text, (size_t)length, error);
+    free(text);
+    status = ls_comm_agree(c->comm, status, error);
+    if (!status && unsound)
+        status = ckpt_describe(&c->opened, c->directory, NULL, -1, error);
+    return ls_comm_agree(c->comm, status, error);
+}
+
+static bool has(const struct collecting *c, const struct ckpt_file *file)
+{
+    char path[PATH_MAX];
+    struct stat about;
+    return !ls_path_join(path, c->directory, file->name, NULL) && stat(path, &about) == 0 &&
+           (uint64_t)about.st_size == file->size;
+}
+
+/* Collective. What each rank needs, and each machine has. */
+static int words_gather(struct collecting *c, ls_checkpoint_needs *needs, void *user,
+                        struct ls_error *error)
+{
+    size_t files = c->opened->file_count, ranks = (size_t)ls_comm_size(c->comm);
+    bool *needed = calloc(files + 1, sizeof *needed);
+    int64_t *mine = calloc(files + 1, sizeof *mine);
+    c->machine = calloc(ranks, sizeof *c->machine);
+    c->words = calloc(ranks * files + 1, sizeof *c->words);
+    c->moves = calloc(ranks * files + 1, sizeof *c->moves);
+    int status = needed && mine && c->machine && c->words && c->moves
+                     ? needs(user, &c->opened->checkpoint, needed, error)
+                     : ls_error_set(error, LS_ENOMEM, "no memory for a list of %zu files", files);
+    for (size_t f = 0; f < files && !status; f++)
+        mine[f] = (needed[f] ? NEEDS : 0) | (c->first && has(c, &c->opened->files[f]) ? HAS : 0);
+    status = ls_comm_agree(c->comm, status, error);
+    if (!status)
+        status = ls_all_gather(c->comm, mine, c->words, (int64_t)files, LS_I64, error);
+    if (!status)
+        status = ckpt_machines(c->comm, c->machine, error);
+    free(needed);
+    free(mine);
+    return status;
+}
+
+/* Local, alike on all ranks: who sends what to whom. Returns a file that is needed and nowhere,
+ * NULL where there is none. */
+static const struct ckpt_file *moves_plan(struct collecting *c)
+{
+    size_t files = c->opened->file_count;
+    int ranks = ls_comm_size(c->comm);
+    for (size_t f = 0; f < files; f++) {
+        const struct ckpt_file *file = &c->opened->files[f];
+        int from = 0;
+        while (from < ranks && !(c->words[(size_t)from * files + f] & HAS))
+            from++;
+        for (int to = 0; to < ranks; to++) {
+            bool needs = false;
+            for (int rank = to; rank < ranks && c->machine[to] == to; rank++)
+                needs |= c->machine[rank] == to && c->words[(size_t)rank * files + f] & NEEDS;
+            if (!needs || c->words[(size_t)to * files + f] & HAS)
+                continue;
+            if (from == ranks)
+                return file;
+            c->moves[c->move_count++] =
+                (struct ckpt_move){file->name, (int64_t)file->size, from, to};
+        }
+    }
+    return NULL;
+}
+
+static int collect(struct collecting *c, ls_checkpoint_needs *needs, void *user, bool *whole,
+                   struct ls_error *error)
+{
+    int status = manifest_collect(c, whole, error);
+    if (status || !*whole)
+        return status;
+    status = words_gather(c, needs, user, error);
+    if (status)
+        return status;
+    const struct ckpt_file *missing = moves_plan(c);
+    if (missing)
+        ls_log(c->log, LS_LOG_WARNING,
+               "skipping a snapshot that is not whole: %s: %s is on no machine with %llu bytes",
+               c->directory, missing->name, (unsigned long long)missing->size);
+    *whole = !missing;
+    return missing ? LS_OK : ckpt_files_move(c->directory, c->comm, c->moves, c->move_count, error);
+}
+
+int ls_checkpoint_collect(struct ls_checkpoint **out, const char *folder, int64_t than,
+                          struct ls_comm *comm, ls_checkpoint_needs *needs, void *user,
+                          const struct ls_log *log, struct ls_error *error)
+{
+    int64_t below = INT64_MAX;
+    char name[40];
+    *out = NULL;
+    for (;;) {
+        struct collecting c = {
+            .comm = comm, .log = log, .folder = folder, .first = ls_comm_first_on_machine(comm)};
+        int64_t step = ckpt_newest_below(folder, below);
+        bool whole;
+        int status = ls_all_reduce_max(comm, &step, error);
+        if (status || step <= than)
+            return status;
+        snprintf(name, sizeof name, CKPT_DIRECTORY "/" CKPT_STEP_FORMAT, (long long)step);
+        status = ls_path_join(c.directory, folder, name, error);
+        if (!status)
+            status = collect(&c, needs, user, &whole, error);
+        free(c.machine);
+        free(c.words);
+        free(c.moves);
+        if (!status && whole) {
+            *out = &c.opened->checkpoint;
+            return LS_OK;
+        }
+        ckpt_opened_free(c.opened);
+        if (status)
+            return status;
+        below = step;
+    }
+}
