@@ -23,8 +23,7 @@ int ckpt_machines(struct ls_comm *comm, int64_t *first, struct ls_error *error)
     return ls_all_gather(comm, &mine, first, 1, LS_I64, error);
 }
 
-/* ---- a file from one rank to another ----------------------------------------------------------
- */
+/* ---- a file from one rank to another --------------------------------------------------------- */
 
 /* A sender that cannot read sends zeros: the other one waits for as many bytes, and their digests
  * will differ. */
@@ -94,8 +93,7 @@ int ckpt_files_move(const char *directory, struct ls_comm *comm, const struct ck
     return ls_comm_agree(comm, status, error);
 }
 
-/* ---- what the machines have together ----------------------------------------------------------
- */
+/* ---- what the machines have together --------------------------------------------------------- */
 
 enum { NEEDS = 1, HAS = 2 };
 
