@@ -5,9 +5,7 @@
 #include <lockstep/ckpt.h>
 #include <lockstep/config.h>
 
-#include <dirent.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -92,17 +90,21 @@ struct verified {
     int whole, damaged;
 };
 
-static int verify_one(const char *directory, struct verified *verified, struct ls_error *error)
+static int verify_one(void *user, const char *directory, struct ls_error *error)
 {
+    struct verified *verified = user;
     struct ls_checkpoint *checkpoint;
     struct ls_error found = {0};
     int status = ls_checkpoint_open(&checkpoint, directory, &found);
     for (int part = LS_CKPT_MODEL; part <= LS_CKPT_OPTIMIZER && !status; part++)
         status = ls_checkpoint_verify(checkpoint, (enum ls_checkpoint_part)part, &found);
-    if (status == LS_ENOMEM || status == LS_EINVAL) {
-        ls_checkpoint_close(checkpoint);
-        *error = found;
-        return status;
+    if (status) {
+        /* A run that goes on may have pruned it. */
+        bool gone = access(directory, F_OK) != 0 && errno == ENOENT;
+        if (gone || status != LS_ECKPT) {
+            ls_checkpoint_close(checkpoint);
+            return gone ? LS_OK : ls_error_set(error, status, "%s", found.text);
+        }
     }
     if (status) {
         cmd_print("DAMAGED  %s: %s\n", directory, found.text);
@@ -121,38 +123,24 @@ static int verify_one(const char *directory, struct verified *verified, struct l
     return LS_OK;
 }
 
-/* "step-00000300", and nothing that an interrupted write left. */
-static int is_step(const struct dirent *entry)
+/* A checkpoint, or all of a run: the damaged ones too. */
+static int verify_path(const char *path, struct verified *verified, struct ls_error *error)
 {
-    const char *name = entry->d_name;
-    return strncmp(name, "step-", 5) == 0 && name[5] &&
-           strspn(name + 5, "0123456789") == strlen(name + 5);
-}
-
-/* All of a run, the damaged ones too, in the order of their steps. */
-static int verify_run(const char *run, struct verified *verified, struct ls_error *error)
-{
-    char folder[PATH_MAX], directory[PATH_MAX];
-    struct dirent **entries;
-    int status = ls_path_join(folder, run, "checkpoints", error);
+    char folder[PATH_MAX];
+    int count, status = ls_path_join(folder, path, "checkpoints", error);
     if (status)
         return status;
-    int count = scandir(folder, &entries, is_step, alphasort);
-    if (count <= 0)
-        status = ls_error_set(error, count < 0 ? LS_EIO : LS_ECKPT,
+    if (access(path, F_OK) != 0)
+        return ls_error_errno(error, errno, "%.500s", path);
+    if (access(folder, F_OK) != 0)
+        return verify_one(verified, path, error);
+    status = ls_checkpoint_count(path, &count, error);
+    if (!status && count == 0)
+        status = ls_error_set(error, LS_ECKPT,
                               "%.500s holds no checkpoint: expected a run, or one of its "
                               "checkpoints",
-                              run);
-    for (int i = 0; i < count; i++) {
-        if (!status)
-            status = ls_path_join(directory, folder, entries[i]->d_name, error);
-        if (!status)
-            status = verify_one(directory, verified, error);
-        free(entries[i]);
-    }
-    if (count >= 0)
-        free(entries);
-    return status;
+                              path);
+    return status ? status : ls_checkpoint_each(path, verify_one, verified, error);
 }
 
 int cmd_ckpt_verify(const struct cmd_args *args, struct ls_error *error)
@@ -162,20 +150,7 @@ int cmd_ckpt_verify(const struct cmd_args *args, struct ls_error *error)
     if (args->words < 1)
         return ls_error_set(error, LS_ECONFIG, "expected runs, or checkpoints");
     cmd_progress_begin();
-    for (int i = 0; i < args->words && !status; i++) {
-        char run[PATH_MAX], folder[PATH_MAX];
-        const char *path = args->word[i];
-        status = ls_path_join(folder, path, "checkpoints", error);
-        if (!status)
-            status = ls_checkpoint_run(path, run, error);
-        if (!status && access(path, F_OK) != 0)
-            status = ls_error_errno(error, errno, "%.500s", path);
-        DIR *is_run = status ? NULL : opendir(folder);
-        if (is_run)
-            closedir(is_run);
-        if (!status)
-            status =
-                is_run ? verify_run(path, &verified, error) : verify_one(path, &verified, error);
-    }
+    for (int i = 0; i < args->words && !status; i++)
+        status = verify_path(args->word[i], &verified, error);
     return status ? status : verified.damaged > 0;
 }

@@ -224,7 +224,7 @@ struct ls_stored_tensor {
 struct ls_checkpoint {
     char directory[PATH_MAX];
     struct ls_checkpoint_state state;
-    bool damaged; /* a read failed for what the files are */
+    bool damaged; /* a read failed for what the files are: LS_ECKPT */
 };
 /* Opens one checkpoint directory, or the one that the file RUN/checkpoints/best names, by its
  * manifest: that is whole, each file is there and has its size, each piece lies in its tensor. What
@@ -259,7 +259,8 @@ void ls_stored_tensor_forget(const struct ls_stored_tensor *tensor);
 /* Opens the newest checkpoint of a run whose manifest is whole and whose files have their sizes.
  * *out is NULL, with success, where the run has none. Each damaged one that is passed over is a
  * warning in log (NULL is allowed); if every one is damaged, LS_ECKPT tells what is wrong with the
- * newest. Directories that end in .tmp are interrupted writes and are not looked at. */
+ * newest. Where the system refuses to open one, LS_EIO or LS_ENOMEM, and no older one is taken.
+ * Directories that end in .tmp are interrupted writes and are not looked at. */
 int ls_checkpoint_find_latest(struct ls_checkpoint **out, const char *run_directory,
                               const struct ls_log *log, struct ls_error *error);
 /* Collective over comm, of ranks that each opened a checkpoint; NULL: one rank alone. Loads it by
@@ -299,7 +300,13 @@ typedef void ls_checkpoint_visitor(void *user, const char *directory,
                                    const struct ls_checkpoint_state *state);
 int ls_checkpoint_visit(const char *directory, ls_checkpoint_visitor *visit, void *user,
                         struct ls_error *error);
-/* The same for each checkpoint of a run, newest first; those that are damaged are left out. */
+/* Calls look with the directory of each checkpoint of a run, newest first, whatever is in it, until
+ * it fails. A run that goes on may remove one before it is looked at. */
+typedef int ls_checkpoint_looker(void *user, const char *directory, struct ls_error *error);
+int ls_checkpoint_each(const char *run_directory, ls_checkpoint_looker *look, void *user,
+                       struct ls_error *error);
+/* ls_checkpoint_visit for each checkpoint of a run, newest first; those that are damaged are left
+ * out. */
 int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, void *user,
                        struct ls_error *error);
 /* *count = the checkpoints of a run, also those that cannot be read; 0 where there is no run. */

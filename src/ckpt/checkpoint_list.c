@@ -92,9 +92,12 @@ static int find_once(struct ckpt_opened **out, const char *run_directory, int64_
         *out = (struct ckpt_opened *)opened;
         if (code && stat(directory, &status) && errno == ENOENT) {
             ++*gone;
-        } else if (code) {
+        } else if (code == LS_ECKPT) {
             ls_log(log, LS_LOG_WARNING, "skipping a damaged checkpoint: %s", damage.text);
             *newest = newest->code ? *newest : damage;
+        } else if (code) { /* it may be whole: an older one is not taken in its place */
+            list_free(entries, count);
+            return ls_error_set(error, code, "%s", damage.text);
         }
     }
     list_free(entries, count);
@@ -151,7 +154,7 @@ int ckpt_older(struct ls_checkpoint **checkpoint, const struct ls_error *damage,
     return find(checkpoint, run, step, &newest, log, error);
 }
 
-int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, void *user,
+int ls_checkpoint_each(const char *run_directory, ls_checkpoint_looker *look, void *user,
                        struct ls_error *error)
 {
     struct dirent **entries;
@@ -161,7 +164,7 @@ int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, 
     for (int i = 0; !status && i < count; i++) {
         status = ls_path_join(directory, parent, entries[i]->d_name, error);
         if (!status)
-            ls_checkpoint_visit(directory, visit, user, NULL);
+            status = look(user, directory, error);
     }
     list_free(entries, count);
     return status;
@@ -180,6 +183,25 @@ int64_t ckpt_newest_below(const char *run_directory, int64_t below)
             step = step_of(entries[i]->d_name);
     list_free(entries, count);
     return step;
+}
+
+struct listing {
+    ls_checkpoint_visitor *visit;
+    void *user;
+};
+
+static int visit_whole(void *user, const char *directory, struct ls_error *error)
+{
+    const struct listing *listing = user;
+    (void)error;
+    ls_checkpoint_visit(directory, listing->visit, listing->user, NULL);
+    return LS_OK;
+}
+
+int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, void *user,
+                       struct ls_error *error)
+{
+    return ls_checkpoint_each(run_directory, visit_whole, &(struct listing){visit, user}, error);
 }
 
 int ls_checkpoint_count(const char *run_directory, int *count, struct ls_error *error)

@@ -33,8 +33,10 @@ int ckpt_file_touch(struct ckpt_file *file, struct ls_error *error)
     char digest[33];
     if (file->map)
         return LS_OK;
-    struct ls_safetensors *map;
-    int status = ckpt_map(&map, file->path, error);
+    struct ls_safetensors *map = NULL;
+    uint64_t size;
+    int status = ckpt_file_size(file->path, &size, error);
+    status = status ? status : ckpt_map(&map, file->path, error);
     if (!status && map->size != file->size)
         status = ls_error_set(error, LS_ECKPT, "%s: %zu bytes long, expected %llu", file->path,
                               map->size, (unsigned long long)file->size);
@@ -164,7 +166,7 @@ int ls_checkpoint_read(struct ls_checkpoint *checkpoint, const struct ls_stored_
         first += run;
         count -= run;
     }
-    if (status && status != LS_ENOMEM)
+    if (status == LS_ECKPT)
         checkpoint->damaged = true;
     return status;
 }

@@ -4,11 +4,9 @@
 
 #include <lockstep/base/json.h>
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static int get_int(const json_t *object, const char *path, const char *key, int64_t *out,
@@ -87,40 +85,35 @@ static int read_state(struct ckpt_opened *opened, const char *path, struct ls_er
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* The first of the folders that has the file with its size, else the first. This is the one place
- * where a name becomes a path. */
+/* The first of the folders that has the file with its size; none: what is wrong in the first. This
+ * is the one place where a name becomes a path. */
 static int file_find(struct ckpt_file *file, const char *const *folders, int count,
                      const char *described, struct ls_error *error)
 {
-    char path[PATH_MAX], first[PATH_MAX];
-    struct stat status = {0};
-    int failure = 0;
+    struct ls_error first = {0};
     if (count < 0) {
-        int code = ls_path_join(first, folders[0], file->name, error);
-        file->path = code ? NULL : strdup(first);
-        return code || file->path ? code : ls_error_set(error, LS_ENOMEM, "%s: no memory", first);
+        char path[PATH_MAX];
+        int code = ls_path_join(path, folders[0], file->name, error);
+        file->path = code ? NULL : strdup(path);
+        return code || file->path ? code : ls_error_set(error, LS_ENOMEM, "%s: no memory", path);
     }
     for (int i = 0; i < count; i++) {
-        int code = ls_path_join(path, folders[i], file->name, error);
-        if (code)
-            return code;
-        struct stat there;
-        int absent = stat(path, &there) ? errno : 0;
-        if (i == 0 || (!absent && (uint64_t)there.st_size == file->size)) {
-            memcpy(first, path, sizeof first);
-            status = there;
-            failure = absent;
+        char path[PATH_MAX];
+        struct ls_error here = {0};
+        uint64_t size;
+        int status = ls_path_join(path, folders[i], file->name, &here);
+        status = status ? status : ckpt_file_size(path, &size, &here);
+        if (!status && size == file->size) {
+            file->path = strdup(path);
+            return file->path ? LS_OK
+                              : ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
         }
-        if (!failure && (uint64_t)status.st_size == file->size)
-            break;
+        if (!status)
+            ls_error_set(&here, LS_ECKPT, "%s: %llu bytes long, %s says %llu", path,
+                         (unsigned long long)size, described, (unsigned long long)file->size);
+        first = i == 0 ? here : first;
     }
-    if (failure)
-        return ls_error_set(error, LS_ECKPT, "%s: %s", first, strerror(failure));
-    if ((uint64_t)status.st_size != file->size)
-        return ls_error_set(error, LS_ECKPT, "%s: %lld bytes long, %s says %llu", first,
-                            (long long)status.st_size, described, (unsigned long long)file->size);
-    file->path = strdup(first);
-    return file->path ? LS_OK : ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", first);
+    return ls_error_set(error, first.code, "%s", first.text);
 }
 
 static int read_files(struct ckpt_opened *opened, const struct ckpt_version *of, const char *path,
@@ -343,6 +336,8 @@ int ckpt_describe(struct ckpt_opened **out, const char *directory, const char *c
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", directory);
     snprintf(opened->checkpoint.directory, PATH_MAX, "%s", directory);
     int status = ls_path_join(path, directory, of->file, error);
+    uint64_t size;
+    status = status ? status : ckpt_file_size(path, &size, error);
     if (!status)
         status = ls_file_read(path, CKPT_MANIFEST_BYTES_MAX, LS_ECKPT, &text, &bytes, error);
     if (!status)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -57,6 +58,22 @@ bool ckpt_object_digest(json_t *object, const char *field, char text[33])
     ckpt_digest_hex(hash.high64, hash.low64, text);
     free(bytes);
     return true;
+}
+
+int ckpt_file_size(const char *path, uint64_t *size, struct ls_error *error)
+{
+    struct stat status;
+    *size = 0;
+    if (stat(path, &status)) {
+        int failure = errno;
+        if (failure == ENOENT || failure == ENOTDIR)
+            return ls_error_set(error, LS_ECKPT, "%s: %s", path, strerror(failure));
+        return ls_error_errno(error, failure, "%s: cannot be looked at", path);
+    }
+    *size = (uint64_t)status.st_size;
+    return S_ISREG(status.st_mode)
+               ? LS_OK
+               : ls_error_set(error, LS_ECKPT, "%s: expected a regular file", path);
 }
 
 int ckpt_remove_directory(const char *directory, struct ls_error *error)

@@ -95,6 +95,9 @@ int64_t ckpt_newest_below(const char *run_directory, int64_t below);
 int ckpt_describe(struct ckpt_opened **out, const char *directory, const char *const *folders,
                   int count, struct ls_error *error);
 void ckpt_opened_free(struct ckpt_opened *opened);
+/* A file's size. LS_ECKPT where no regular file is there, which is damage; LS_EIO or LS_ENOMEM
+ * where the system refuses to say. */
+int ckpt_file_size(const char *path, uint64_t *size, struct ls_error *error);
 /* Opens the file's map and compares it with its digest. */
 int ckpt_file_touch(struct ckpt_file *file, struct ls_error *error);
 

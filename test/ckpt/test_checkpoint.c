@@ -676,6 +676,47 @@ static void test_all_damaged_is_an_error(void **state)
     assert_non_null(strstr(error.text, SHARD(1, model)));
 }
 
+/* Reads while the process may open no file more. */
+static int verify_without_files(void *user, struct ls_checkpoint *checkpoint,
+                                struct ls_error *error)
+{
+    struct rlimit before, none;
+    getrlimit(RLIMIT_NOFILE, &before);
+    none = (struct rlimit){0, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+    int status = verify(user, checkpoint, error);
+    setrlimit(RLIMIT_NOFILE, &before);
+    return status;
+}
+
+/* What the system refuses says nothing about the files: no older checkpoint takes its place. */
+static void test_a_refusal_is_no_damage(void **state)
+{
+    struct ls_error error = {0};
+    struct ls_checkpoint *checkpoint;
+    save_good(*state, 10);
+    save_good(*state, 20);
+    assert_int_equal(ls_checkpoint_find_latest(&checkpoint, *state, NULL, &error), LS_OK);
+    int status =
+        ls_checkpoint_load(&checkpoint, NULL, LS_OK, verify_without_files, NULL, NULL, &error);
+    if (status != LS_EIO || !strstr(error.text, strerror(EMFILE)))
+        fail_msg("code %d, \"%s\"", status, error.text);
+    assert_int_equal(checkpoint->state.step, 20);
+    ls_checkpoint_close(checkpoint);
+    /* A folder that this user may not look into; root may, and becomes another. */
+    const char *newest = scratch_path(*state, "checkpoints/step-00000020");
+    uid_t user = geteuid();
+    assert_int_equal(chmod(*state, 0755) || chmod(newest, 0), 0);
+    assert_int_equal(user == 0 ? seteuid(65534) : 0, 0);
+    status = ls_checkpoint_find_latest(&checkpoint, *state, NULL, &error);
+    assert_int_equal(seteuid(user), 0);
+    if (status != LS_EIO || checkpoint || !strstr(error.text, strerror(EACCES)) ||
+        !strstr(error.text, "step-00000020"))
+        fail_msg("code %d, \"%s\"", status, error.text);
+    assert_int_equal(chmod(newest, 0755), 0);
+    assert_int_equal(latest_step(*state, NULL), 20);
+}
+
 static void test_newer_version_is_refused(void **state)
 {
     save_good(*state, 10);
@@ -736,6 +777,7 @@ int main(void)
         IN_SCRATCH(test_flipped_and_missing_bytes_of_files),
         IN_SCRATCH(test_hostile_manifests),
         IN_SCRATCH(test_all_damaged_is_an_error),
+        IN_SCRATCH(test_a_refusal_is_no_damage),
         IN_SCRATCH(test_newer_version_is_refused),
         IN_SCRATCH(test_prune_keeps_the_newest_whole_ones),
     };

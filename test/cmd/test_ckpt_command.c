@@ -47,6 +47,11 @@ static void test_whole_checkpoints(void **state)
            "rmdir one/checkpoints/step-00000009.tmp",
            0, "whole");
     assert_null(strstr(output, "00000009"));
+    /* One that was pruned after it was listed is gone, not damaged. */
+    expect("ln -s nowhere one/checkpoints/step-00000009 && mkdir one/checkpoints/step-7 && "
+           "$L ckpt verify one; rm one/checkpoints/step-00000009; rmdir one/checkpoints/step-7",
+           0, "whole");
+    assert_null(strstr(output, "DAMAGED"));
     free(metrics);
 }
 
@@ -110,6 +115,7 @@ static void test_files_cut_short_or_missing(void **state)
            "rm cut/checkpoints/step-00000004/shard-00002-optimizer-00001-of-00001.safetensors && "
            "rm cut/checkpoints/step-00000005/manifest.json && $L ckpt verify cut",
            1, "DAMAGED  cut/checkpoints/step-00000002: ");
+    assert_non_null(strstr(output, "step-00000005: cut/checkpoints/step-00000005/manifest.json: "));
     assert_non_null(strstr(output, "DAMAGED  cut/checkpoints/step-00000004: "));
     assert_non_null(strstr(output, "DAMAGED  cut/checkpoints/step-00000005: "));
     assert_null(strstr(output, "whole"));
