@@ -21,6 +21,7 @@
 
 #include <lockstep/base.h>
 #include <lockstep/base/file.h>
+#include <lockstep/comm.h>
 #include <lockstep/config.h>
 #include <lockstep/nn.h>
 #include <lockstep/ops.h>
@@ -43,6 +44,10 @@ int ls_model_source_open(struct ls_model_source **out, const char *path, const s
 /* The same with one of a run's checkpoints (ls_checkpoint_choose). */
 int ls_model_source_choose(struct ls_model_source **out, const char *path, const char *which,
                            const struct ls_log *log, struct ls_error *error);
+/* Collective. How the opening of one path went on each rank: where a run saved between their looks,
+ * all get the checkpoint that rank 0 found. */
+int ls_model_source_agree(struct ls_model_source **source, struct ls_comm *world, int status,
+                          struct ls_error *error);
 void ls_model_source_close(struct ls_model_source *source); /* NULL is allowed */
 /* What numerics.precision is nearest to the weights' type. */
 enum ls_dtype ls_model_source_dtype(const struct ls_model_source *source);

@@ -97,6 +97,8 @@ struct source_kind {
     void (*merge)(const struct ls_model_source *source, const struct ls_param *param,
                   struct ls_ops *ops, int64_t first, int64_t count, float *values);
     enum ls_dtype (*dtype)(const struct ls_model_source *source);
+    /* Of which step it is; NULL: of none. */
+    int64_t (*step)(const struct ls_model_source *source);
     /* What the tokenizer is for ls_tokenizer_new, and where files lie that go with the model; NULL:
      * none. */
     const char *(*tokenizer)(const struct ls_model_source *source);

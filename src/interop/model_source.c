@@ -95,6 +95,25 @@ int ls_model_source_choose(struct ls_model_source **out, const char *path, const
     return LS_OK;
 }
 
+int ls_model_source_agree(struct ls_model_source **source, struct ls_comm *world, int status,
+                          struct ls_error *error)
+{
+    status = ls_comm_agree(world, status, error);
+    if (status)
+        return status;
+    struct ls_model_source *mine = *source;
+    int64_t step = mine->kind->step ? mine->kind->step(mine) : -1;
+    int64_t chosen = ls_comm_rank(world) == 0 ? step : -1;
+    status = ls_all_reduce_max(world, &chosen, error);
+    if (!status && step != chosen) {
+        char which[32];
+        snprintf(which, sizeof which, "%lld", (long long)chosen);
+        status = ls_model_source_choose(source, mine->path, which, mine->log, error);
+        ls_model_source_close(mine);
+    }
+    return ls_comm_agree(world, status, error);
+}
+
 void ls_model_source_close(struct ls_model_source *source)
 {
     if (!source)

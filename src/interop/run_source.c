@@ -192,6 +192,11 @@ static enum ls_dtype run_dtype(const struct ls_model_source *source)
     return ((const struct finished *)source->data)->config.numerics.precision;
 }
 
+static int64_t run_step(const struct ls_model_source *source)
+{
+    return ((const struct finished *)source->data)->checkpoint->state.step;
+}
+
 static const char *run_tokenizer(const struct ls_model_source *source)
 {
     const struct finished *f = source->data;
@@ -211,5 +216,6 @@ const struct source_kind source_run = {.open = run_open,
                                        .locate = run_locate,
                                        .merge = run_merge,
                                        .dtype = run_dtype,
+                                       .step = run_step,
                                        .tokenizer = run_tokenizer,
                                        .folder = run_folder};

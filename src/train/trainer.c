@@ -202,7 +202,8 @@ static int source_open(struct ls_trainer *t, struct ls_model_source **source,
                                   ls_comm_rank(t->world) == 0 ? t->log : NULL, error);
     if (status)
         ls_config_blame(&t->config, "model.from", error);
-    else if (t->config.lora.from[0])
+    status = ls_model_source_agree(source, t->world, status, error);
+    if (!status && t->config.lora.from[0])
         status = ls_model_source_adapt(*source, t->config.lora.from, error);
     if (!status) {
         status = ls_model_source_check(*source, &t->config.model, &t->numerics, error);

@@ -84,6 +84,61 @@ static void test_weights_count(void **state)
     assert_string_not_equal(hash, trained(*state, "c", "train.steps=1 model.from=%s", folder));
 }
 
+struct looks {
+    const char *run, *which; /* what rank 1 found when it looked */
+};
+
+static int look_body(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    const struct looks *looks = user;
+    struct ls_model_source *source = NULL;
+    const char *which = ls_comm_rank(comm) ? looks->which : NULL;
+    int status = ls_model_source_choose(&source, looks->run, which, NULL, error);
+    status = ls_model_source_agree(&source, comm, status, error);
+    struct ls_digest mine = {0, 0};
+    uint64_t sums[2] = {0};
+    float values[64];
+    struct ls_config config;
+    struct ls_ops ops;
+    if (!status)
+        status = ls_model_source_alone(source, NULL, 0, NULL, &config, error);
+    struct ls_numerics numerics = ls_config_numerics(&config);
+    if (!status)
+        status = ls_model_source_check(source, &config.model, &numerics, error);
+    if (!status)
+        status = ls_ops_init(&ops, 1, ls_isa_best(), error);
+    if (!status) {
+        struct ls_params params;
+        assert_int_equal(ls_params_init(&params, &config.model, &numerics, NULL, NULL), LS_OK);
+        ls_model_source_fill(source, &params.list[0], &ops, 0, 64, values);
+        ls_params_release(&params);
+        ls_ops_release(&ops);
+        ls_digest_piece(&mine, "values", 0, 0, values, sizeof values);
+        sums[0] = ls_comm_rank(comm) ? mine.low : -mine.low;
+        status = ls_all_reduce_u64(comm, sums, 1, error);
+        if (!status && sums[0])
+            status = ls_error_set(error, LS_ENUMERIC, "ranks have different weights");
+    }
+    ls_model_source_close(source);
+    return status;
+}
+
+/* A run that saves between the looks of two ranks gives both the weights that rank 0 found. */
+static void test_ranks_take_one_checkpoint(void **state)
+{
+    struct ls_error error = {0};
+    char run[4096];
+    trained(*state, "saves", "train.steps=4 train.save_every=2 train.keep=9 model.from=%s",
+            folder_make(*state, "m", &(struct folder_of){.golden = "gpt2_tiny"}));
+    snprintf(run, sizeof run, "%s", scratch_path(*state, "saves"));
+    struct looks looks = {run, "2"};
+    if (ls_world_run(2, look_body, &looks, &error))
+        fail_msg("%s", error.text);
+    looks.which = "3"; /* one that found none fails with all */
+    assert_int_equal(ls_world_run(2, look_body, &looks, &error), LS_ECKPT);
+    assert_non_null(strstr(error.text, "those of the steps 4, 2"));
+}
+
 static void expect_refused(const char *directory, const char *words, const char *text)
 {
     struct ls_error error = {0};
@@ -123,6 +178,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_gpt2, tokens_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_llama, tokens_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_weights_count, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_ranks_take_one_checkpoint, tokens_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_refusals, tokens_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
