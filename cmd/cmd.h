@@ -156,6 +156,7 @@ extern const struct ls_log cmd_warnings;
     COMMAND(bench_tier, "bench tier", CMD_WORDS_MAX)                                               \
     COMMAND(bench_tokenizer, "bench tokenizer", CMD_WORDS_MAX)                                     \
     COMMAND(ckpt_inspect, "ckpt inspect", 1)                                                       \
+    COMMAND(ckpt_reshard, "ckpt reshard", CMD_WORDS_MAX)                                           \
     COMMAND(ckpt_verify, "ckpt verify", CMD_WORDS_MAX)                                             \
     COMMAND(convert, "convert", CMD_WORDS_MAX)                                                     \
     COMMAND(data_inspect, "data inspect", 1)                                                       \

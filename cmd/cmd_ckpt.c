@@ -4,6 +4,7 @@
 #include <lockstep/base/words.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/config.h>
+#include <lockstep/interop.h>
 
 #include <errno.h>
 #include <string.h>
@@ -153,4 +154,28 @@ int cmd_ckpt_verify(const struct cmd_args *args, struct ls_error *error)
     for (int i = 0; i < args->words && !status; i++)
         status = verify_path(args->word[i], &verified, error);
     return status ? status : verified.damaged > 0;
+}
+
+/* ---- reshard --------------------------------------------------------------------------------- */
+
+int cmd_ckpt_reshard(const struct cmd_args *args, struct ls_error *error)
+{
+    struct ls_reshard_report report;
+    const char *out = cmd_args_value(args, "--out");
+    if (args->words < 1 || strchr(args->word[0], '=') || !out)
+        return ls_error_set(error, LS_ECONFIG, "%s is missing: expected %s",
+                            out ? "the run" : "--out RUN", args->page->arguments);
+    const struct ls_reshard what = {.from = args->word[0],
+                                    .which = cmd_args_value(args, "--step"),
+                                    .run = out,
+                                    .keys = args->word + 1,
+                                    .count = args->words - 1,
+                                    .log = &cmd_warnings};
+    cmd_progress_begin();
+    int status = ls_reshard(&what, &report, error);
+    if (!status)
+        cmd_print("%s  step %lld, %s (%s), hash %s\n", out, (long long)report.step,
+                  ls_counted(report.ranks, "rank").text, report.layout,
+                  report.hash[0] ? report.hash : "none");
+    return status;
 }

@@ -223,6 +223,8 @@ OPTIONS(diff_options) = {
     END};
 OPTIONS(ckpt_inspect_options) = {
     STEP, {"--tensors", NULL, "list every tensor with its type and its shape"}, END};
+OPTIONS(ckpt_reshard_options) = {
+    STEP, {"--out", "RUN", "make this run directory, which must not exist"}, END};
 OPTIONS(audit_options) = {
     {"--steps", "A..B", "audit steps A to B (default: those after the newest checkpoint but one)"},
     END};
@@ -353,6 +355,17 @@ static const struct cmd_page pages[] = {
      "or of the checkpoint that PATH is. It is verified first.",
      ckpt_inspect_options,
      "lockstep ckpt inspect runs/demo\nlockstep ckpt inspect runs/demo --step 300 --tensors\n"},
+    {"ckpt reshard", "PATH [key=value...] --out RUN", "write a checkpoint as another layout would",
+     "Makes a run directory with one checkpoint: the newest of the run PATH, the one that --step "
+     "names, or the checkpoint that PATH is. Its files are those that the ranks of the layout "
+     "would have written; state, step and hash are the same. The keys give the layout; without "
+     "them it is one rank, so each part is one file. Any layout resumes from any checkpoint: "
+     "this is for programs that read the files, and for reading less on each host.\n\nEvery byte "
+     "is verified as it is read, and memory does not grow with the model. The output appears "
+     "complete or not at all.",
+     ckpt_reshard_options,
+     "lockstep ckpt reshard runs/demo --out runs/one-file\n"
+     "lockstep ckpt reshard runs/demo --step 300 parallel.dp=4 parallel.zero=1 --out runs/four\n"},
     {"eval", "RUN [DATA] [key=value...]", "evaluate a trained model",
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
      "prints its loss on DATA (a token store, or an llm.c token file), or on the run's own "

@@ -111,6 +111,26 @@ struct ls_import_report {
 int ls_import(const struct ls_import *what, struct ls_import_report *report,
               struct ls_error *error);
 
+/* The same training in the files that another layout would have written: RUN/config.yaml with that
+ * layout, what goes with the model, and one checkpoint with step, state and hash of the one that
+ * from and which mean (ls_checkpoint_choose). RUN as above. keys: of the layout ("parallel.dp=8");
+ * those that are not given have their defaults, so that none means one rank. LS_ECONFIG: a key of
+ * the recipe, or RUN exists. LS_ELAYOUT: the recipe does not admit it. LS_ECKPT: damage. */
+struct ls_reshard {
+    const char *from, *which, *run; /* which may be NULL */
+    const char *const *keys;
+    int count;
+    const struct ls_log *log;     /* may be NULL */
+    const struct ls_fault *fault; /* may be NULL */
+};
+struct ls_reshard_report {
+    int64_t step, ranks;
+    char layout[1024]; /* the keys that are not as for one rank */
+    char hash[33];
+};
+int ls_reshard(const struct ls_reshard *what, struct ls_reshard_report *report,
+               struct ls_error *error);
+
 /* ---- out ------------------------------------------------------------------------------------- */
 
 enum ls_export_format {

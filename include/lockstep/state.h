@@ -181,6 +181,14 @@ struct ls_state_rows {
 };
 void ls_state_shares(const struct ls_params *params, int64_t rank,
                      const struct ls_optim_config *optim, int array, struct ls_state_rows *shares);
+/* Local. Writes RUN_DIRECTORY/checkpoints/step-%08d as the ranks of that layout would write it:
+ * each a file of its share, by a thread; state and hash stay. from is of the configuration's
+ * recipe: what is read of it is verified (LS_ECKPT). Memory: a MiB for each rank, and pages of
+ * files. fault may be NULL. */
+struct ls_checkpoint;
+int ls_state_reshard(struct ls_checkpoint *from, const struct ls_config *config,
+                     const struct ls_layout *layout, const char *run_directory,
+                     const struct ls_fault *fault, struct ls_error *error);
 /* Local. Bytes of the tensors that ls_state_save writes: model and optimizer to the byte in any
  * layout of the recipe. Headers of files and the manifest are beside them. LS_ENOMEM. */
 struct ls_state_files {

@@ -11,6 +11,31 @@ enum { STATE_PREFIX_BYTES = 32 };
 /* What is written before the parameter's name: "" or "exp_avg.". */
 void state_prefix(const struct ls_optim_config *optim, const struct ls_param *param, int array,
                   char prefix[STATE_PREFIX_BYTES]);
+/* The state of a rank, as arithmetic needs it. */
+struct state_of_rank {
+    const struct ls_params *params;
+    const struct ls_optim_config *optim;
+    int64_t rank;
+};
+/* What this rank writes of one of the two parts: entry i is the elements [first, first + count) of
+ * the rank's slice of that parameter's array. */
+struct state_listing {
+    struct ls_tensor_entry *entries; /* [count] */
+    struct ls_tensor_box *boxes;
+    struct state_share {
+        int param, array;
+        int64_t first, count;
+    } * shares;
+    char (*names)[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
+    size_t count;
+};
+/* Local. Release it in any case. */
+int state_listing_init(struct state_listing *list, const struct state_of_rank *of,
+                       enum ls_checkpoint_part part, struct ls_error *error);
+void state_listing_release(struct state_listing *list);
+/* "pp=1 dp_replicate=1 ... zero=1": what a checkpoint says of who wrote it. */
+void state_layout_text(const struct ls_layout *layout, char *text, size_t bytes);
+
 /* The resolved recipe of a checkpoint in that directory; its arithmetic is never auto. */
 int state_recipe_read(const char *directory, const struct ls_checkpoint_state *state,
                       int64_t vocabulary, struct ls_config *recipe, struct ls_error *error);

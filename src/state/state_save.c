@@ -45,19 +45,7 @@ int ls_state_file_bytes(const struct ls_config *config, const struct ls_layout *
 
 /* ---- a part ---------------------------------------------------------------------------------- */
 
-/* What this rank writes of one of the two parts. */
-struct listing {
-    struct ls_tensor_entry *entries; /* [count] */
-    struct ls_tensor_box *boxes;
-    struct share {
-        int param, array;
-        int64_t first, count; /* elements of its slice */
-    } * shares;
-    char (*names)[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
-    size_t count;
-};
-
-static void listing_release(struct listing *list)
+void state_listing_release(struct state_listing *list)
 {
     free(list->entries);
     free(list->boxes);
@@ -80,48 +68,50 @@ static bool is_box(const struct ls_dtensor_spec *spec, int64_t rank, const int64
     return last.global + last.count - 1 == corner;
 }
 
-static void entry_add(struct listing *list, const struct ls_state *state, int i, int array,
+static void entry_add(struct state_listing *list, const struct state_of_rank *of, int i, int array,
                       const struct ls_state_rows *rows)
 {
-    const struct ls_param *param = &state->params->list[i];
+    const struct ls_param *param = &of->params->list[i];
     const struct ls_dtensor_spec *spec = &param->spec;
     struct ls_tensor_entry *entry = &list->entries[list->count];
     struct ls_tensor_box *box = &list->boxes[list->count];
     char *name = list->names[list->count], prefix[STATE_PREFIX_BYTES];
-    int64_t rank = state->rank % ls_mesh_ranks(&spec->mesh); /* pp is the outermost axis */
+    int64_t rank = of->rank % ls_mesh_ranks(&spec->mesh); /* pp is the outermost axis */
     int64_t elements = ls_dtensor_local_shape(spec, rank, entry->shape), row;
     ls_dtensor_offset(spec, rank, box->offset);
     LS_ASSERT(is_box(spec, rank, box->offset, entry->shape));
     row = elements / entry->shape[0];
-    state_prefix(&state->optimizer.config, param, array, prefix);
+    state_prefix(of->optim, param, array, prefix);
     snprintf(name, sizeof list->names[0], "%s%s", prefix, param->name);
     for (int dim = 0; dim < spec->dims; dim++)
         box->whole[dim] = spec->shape[dim];
     box->offset[0] += rows->first;
     entry->shape[0] = rows->count;
     entry->name = name;
-    entry->dtype = ls_state_type(state, array);
+    entry->dtype = ls_state_type_of(of->optim, array);
     entry->dims = spec->dims;
-    list->shares[list->count++] = (struct share){i, array, rows->first * row, rows->count * row};
+    list->shares[list->count++] =
+        (struct state_share){i, array, rows->first * row, rows->count * row};
 }
 
-/* Local. Arrays [first, last). */
-static int listing_init(struct listing *list, const struct ls_state *state, int first, int last,
-                        struct ls_error *error)
+int state_listing_init(struct state_listing *list, const struct state_of_rank *of,
+                       enum ls_checkpoint_part part, struct ls_error *error)
 {
-    int params = state->params->count;
+    bool model = part == LS_CKPT_MODEL;
+    int first = model ? LS_STATE_PARAMETERS : 0, params = of->params->count;
+    int last = model ? 0 : ls_optimizer_states_most(of->optim);
     size_t most = (size_t)(last - first) * (size_t)params;
     struct ls_state_rows *rows = calloc((size_t)params + 1, sizeof *rows);
-    *list = (struct listing){.entries = calloc(most + 1, sizeof *list->entries),
-                             .boxes = calloc(most + 1, sizeof *list->boxes),
-                             .shares = calloc(most + 1, sizeof *list->shares),
-                             .names = calloc(most + 1, sizeof *list->names)};
+    *list = (struct state_listing){.entries = calloc(most + 1, sizeof *list->entries),
+                                   .boxes = calloc(most + 1, sizeof *list->boxes),
+                                   .shares = calloc(most + 1, sizeof *list->shares),
+                                   .names = calloc(most + 1, sizeof *list->names)};
     bool there = rows && list->entries && list->boxes && list->shares && list->names;
     for (int array = first; array < last && there; array++) {
-        ls_state_shares(state->params, state->rank, &state->optimizer.config, array, rows);
+        ls_state_shares(of->params, of->rank, of->optim, array, rows);
         for (int i = 0; i < params; i++)
             if (rows[i].count > 0)
-                entry_add(list, state, i, array, &rows[i]);
+                entry_add(list, of, i, array, &rows[i]);
     }
     free(rows);
     return there ? LS_OK
@@ -132,7 +122,7 @@ static int listing_init(struct listing *list, const struct ls_state *state, int 
 struct appending {
     struct ls_state *state;
     struct ls_safetensors_writer *writer;
-    const struct share *share;
+    const struct state_share *share;
     size_t bytes; /* of an element */
     bool beside;
 };
@@ -157,18 +147,16 @@ static int piece_append(void *user, const struct ls_slice_piece *piece, struct l
 static int part_write(struct ls_state *state, struct ls_checkpoint_writer *checkpoint,
                       enum ls_checkpoint_part part, bool beside, struct ls_error *error)
 {
-    int most = ls_optimizer_states_most(&state->optimizer.config);
-    bool model = part == LS_CKPT_MODEL;
-    struct listing list;
+    const struct state_of_rank of = {state->params, &state->optimizer.config, state->rank};
+    struct state_listing list;
     struct ls_safetensors_writer *writer = NULL;
     const struct ls_tensor_entry *next;
-    int status =
-        listing_init(&list, state, model ? LS_STATE_PARAMETERS : 0, model ? 0 : most, error);
+    int status = state_listing_init(&list, &of, part, error);
     if (!status && list.count > 0)
         status = ls_checkpoint_writer_begin(checkpoint, part, list.entries, list.boxes, list.count,
                                             &writer, error);
     while (!status && writer && (next = ls_safetensors_writer_next(writer))) {
-        const struct share *share = &list.shares[next - list.entries];
+        const struct state_share *share = &list.shares[next - list.entries];
         struct appending appending = {state, writer, share, ls_dtype_bytes(next->dtype), beside};
         status = ls_slice_visit_array(&state->optimizer, &state->slices[share->param],
                                       share->array + 1, LS_READS, piece_append, &appending, error);
@@ -176,13 +164,13 @@ static int part_write(struct ls_state *state, struct ls_checkpoint_writer *check
     }
     if (!status && writer)
         status = ls_checkpoint_writer_end(checkpoint, error);
-    listing_release(&list);
+    state_listing_release(&list);
     return status;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void layout_text(const struct ls_layout *layout, char *text, size_t bytes)
+void state_layout_text(const struct ls_layout *layout, char *text, size_t bytes)
 {
     size_t used = 0;
     for (int axis = 0; axis < LS_AXES; axis++)
@@ -208,7 +196,7 @@ int state_about(const struct ls_state *state, const struct ls_digest *hash,
     ls_config_recipe_digest(state->config, &recipe);
     ls_digest_hex(&recipe, about->recipe_digest);
     ls_fingerprint(state->ops, about->fingerprint, sizeof about->fingerprint);
-    layout_text(state->layout, about->layout, sizeof about->layout);
+    state_layout_text(state->layout, about->layout, sizeof about->layout);
     about->state = (struct ls_checkpoint_state){
         .step = state->step,
         .samples = state->samples,

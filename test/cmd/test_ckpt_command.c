@@ -138,6 +138,24 @@ static void test_inspect(void **state)
     free(metrics);
 }
 
+static void test_reshard(void **state)
+{
+    (void)state;
+    struct metrics *metrics = metrics_read("one");
+    expect("$L ckpt reshard one --step 4 parallel.tp=2 --out two", 0,
+           "two  step 4, 2 ranks (parallel.tp=2), hash ");
+    expect("$L ckpt verify two", 0, "whole    two/checkpoints/step-00000004");
+    expect("ls two/checkpoints/step-00000004/shard-00002-optimizer-00001-of-00001.safetensors", 0,
+           "");
+    /* It goes on by itself, to the hash of the run that it is of. */
+    expect("$L train two/config.yaml train.save_every=0", 0, metrics->hash);
+    expect("$L ckpt reshard one --out", 2, "--out");
+    expect("$L ckpt reshard one", 2, "--out RUN is missing");
+    expect("$L ckpt reshard parallel.tp=2 --out three", 2, "the run is missing");
+    expect("$L ckpt reshard one --out two", 2, "two: already exists");
+    free(metrics);
+}
+
 static void test_ckpt_refuses(void **state)
 {
     (void)state;
@@ -158,6 +176,7 @@ int main(void)
         cmocka_unit_test(test_an_altered_byte),
         cmocka_unit_test(test_files_cut_short_or_missing),
         cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_reshard),
         cmocka_unit_test(test_ckpt_refuses),
     };
     return cmocka_run_group_tests_name("ckpt", tests, run_setup, scratch_teardown);

@@ -26,18 +26,23 @@ static int train_body(struct ls_comm *world, void *user, struct ls_error *error)
     return ls_run(user, world, NULL, NULL, error);
 }
 
-int train_words(const char *directory, const char *words, struct ls_error *error)
+int train_config(const char *directory, const char *words, struct ls_config *config,
+                 struct ls_error *error)
 {
     char text[ROOM], *save = NULL;
-    struct ls_config config;
     int used = snprintf(text, sizeof text, common, directory), status = LS_OK;
     snprintf(text + used, sizeof text - (size_t)used, "%s", words);
-    ls_config_defaults(&config);
+    ls_config_defaults(config);
     for (char *word = strtok_r(text, " ", &save); word && !status;
          word = strtok_r(NULL, " ", &save))
-        status = ls_config_set(&config, word, error);
-    if (!status)
-        status = ls_train_resolve(&config, error);
+        status = ls_config_set(config, word, error);
+    return status ? status : ls_train_resolve(config, error);
+}
+
+int train_words(const char *directory, const char *words, struct ls_error *error)
+{
+    struct ls_config config;
+    int status = train_config(directory, words, &config, error);
     return status ? status
                   : ls_world_run((int)ls_config_ranks(&config), train_body, &config, error);
 }

@@ -6,6 +6,9 @@
 
 /* cmocka set-up: a scratch directory with tokens. */
 int tokens_setup(void **state);
+/* The resolved configuration of a run as below. */
+int train_config(const char *directory, const char *words, struct ls_config *config,
+                 struct ls_error *error);
 /* Trains on them in fp32, 4 sequences of 16 tokens a step. words: with spaces between. */
 int train_words(const char *directory, const char *words, struct ls_error *error);
 /* The hash of what DIRECTORY/RUN ends with; fails the test where it does not. It lives until the
