@@ -34,7 +34,7 @@ const struct cmd_page *cmd_page_of(const char *name);
 /* The names, for suggestions; names holds CMD_PAGES_MAX. Returns how many. */
 size_t cmd_page_names(const char **names);
 
-enum { CMD_PAGES_MAX = 40, CMD_OPTIONS_MAX = 32, CMD_WORDS_MAX = 256 };
+enum { CMD_PAGES_MAX = 64, CMD_OPTIONS_MAX = 32, CMD_WORDS_MAX = 256 };
 
 /* One row for each exit code; the last has a NULL meaning. */
 struct cmd_exit_code {
@@ -155,6 +155,7 @@ extern const struct ls_log cmd_warnings;
     COMMAND(bench_sums, "bench sums", CMD_WORDS_MAX)                                               \
     COMMAND(bench_tier, "bench tier", CMD_WORDS_MAX)                                               \
     COMMAND(bench_tokenizer, "bench tokenizer", CMD_WORDS_MAX)                                     \
+    COMMAND(ckpt_average, "ckpt average", CMD_WORDS_MAX)                                           \
     COMMAND(ckpt_inspect, "ckpt inspect", 1)                                                       \
     COMMAND(ckpt_reshard, "ckpt reshard", CMD_WORDS_MAX)                                           \
     COMMAND(ckpt_verify, "ckpt verify", CMD_WORDS_MAX)                                             \

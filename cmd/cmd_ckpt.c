@@ -7,6 +7,7 @@
 #include <lockstep/interop.h>
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -177,5 +178,48 @@ int cmd_ckpt_reshard(const struct cmd_args *args, struct ls_error *error)
         cmd_print("%s  step %lld, %s (%s), hash %s\n", out, (long long)report.step,
                   ls_counted(report.ranks, "rank").text, report.layout,
                   report.hash[0] ? report.hash : "none");
+    return status;
+}
+
+/* ---- average --------------------------------------------------------------------------------- */
+
+/* "3,1,0.5": as many as there are models. */
+static int weights_read(const char *text, int count, double *weights, struct ls_error *error)
+{
+    const char *at = text;
+    for (int i = 0; i < count; i++) {
+        char *end;
+        weights[i] = strtod(at, &end);
+        if (end == at || *end != (i + 1 < count ? ',' : '\0'))
+            return ls_error_set(error, LS_ECONFIG,
+                                "--weights = %.100s: expected %d numbers with commas between, one "
+                                "for each checkpoint",
+                                text, count);
+        at = end + 1;
+    }
+    return LS_OK;
+}
+
+int cmd_ckpt_average(const struct cmd_args *args, struct ls_error *error)
+{
+    double weights[CMD_WORDS_MAX];
+    struct ls_import_report report;
+    const char *out = cmd_args_value(args, "--out"), *text = cmd_args_value(args, "--weights");
+    if (args->words < 2 || !out)
+        return ls_error_set(error, LS_ECONFIG, "%s missing: expected %s",
+                            out ? "checkpoints are" : "--out RUN is", args->page->arguments);
+    int status = text ? weights_read(text, args->words, weights, error) : LS_OK;
+    const struct ls_import import = {.from = args->word[0],
+                                     .run = out,
+                                     .others = args->word + 1,
+                                     .other_count = args->words - 1,
+                                     .weights = text ? weights : NULL,
+                                     .log = &cmd_warnings};
+    cmd_progress_begin();
+    if (!status)
+        status = ls_import(&import, &report, error);
+    if (!status)
+        cmd_print("%s  the mean of %s, %lld parameters\n", out,
+                  ls_counted(args->words, "checkpoint").text, (long long)report.parameters);
     return status;
 }

@@ -223,6 +223,10 @@ OPTIONS(diff_options) = {
     END};
 OPTIONS(ckpt_inspect_options) = {
     STEP, {"--tensors", NULL, "list every tensor with its type and its shape"}, END};
+OPTIONS(ckpt_average_options) = {
+    {"--weights", "LIST", "the weight of each checkpoint, such as 3,1 (default: 1 each)"},
+    {"--out", "RUN", "make this run directory, which must not exist"},
+    END};
 OPTIONS(ckpt_reshard_options) = {
     STEP, {"--out", "RUN", "make this run directory, which must not exist"}, END};
 OPTIONS(audit_options) = {
@@ -366,6 +370,18 @@ static const struct cmd_page pages[] = {
      ckpt_reshard_options,
      "lockstep ckpt reshard runs/demo --out runs/one-file\n"
      "lockstep ckpt reshard runs/demo --step 300 parallel.dp=4 parallel.zero=1 --out runs/four\n"},
+    {"ckpt average", "PATH PATH... --out RUN", "make a run of the mean of several checkpoints",
+     "Makes a run directory with one checkpoint of step 0, as `lockstep import` does: its "
+     "parameters are the mean of those of the checkpoints, and there is no optimizer state. "
+     "`eval`, `generate`, `export` and model.from take it. Each PATH is a run, of which the newest "
+     "counts, or a checkpoint. If two are not of one model, the error names the first key that "
+     "differs.\n\nA mean is the sum of weight times value over the sum of the weights. Sums are "
+     "taken in double by fma, in the order of the paths, and rounded to float once at the end. "
+     "Every byte is verified, and memory does not grow with the model.",
+     ckpt_average_options,
+     "lockstep ckpt average runs/demo/checkpoints/step-00000200 "
+     "runs/demo/checkpoints/step-00000300 --out runs/mean\n"
+     "lockstep ckpt average runs/a runs/b --weights 3,1 --out runs/soup\n"},
     {"eval", "RUN [DATA] [key=value...]", "evaluate a trained model",
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
      "prints its loss on DATA (a token store, or an llm.c token file), or on the run's own "
@@ -460,14 +476,16 @@ static const struct cmd_page pages[] = {
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
-    {"bench", "attention|gemm|comm|int8|interop|machine|ops|pipeline|step|sums|tier|tokenizer ...",
+    {"bench",
+     "attention|gemm|comm|int8|interop|machine|ops|pipeline|step|sums|tier|tokenizer "
+     "...",
      "measure this machine",
      "`lockstep bench gemm`: matrix products; `bench int8`: those with weights of int8; `bench "
      "attention`: attention; `bench comm`: collectives; `bench ops`: the other kernels; `bench "
      "machine`: all of it, for the planner; `bench pipeline`: schedules; `bench step`: whole "
-     "training steps; `bench sums`: ways to add leaves; `bench tier`: memory tiers; `bench "
-     "tokenizer`: text to tokens; `bench interop`: import and export. Each compares with the "
-     "machine's own limit, measured in the same run.",
+     "training steps; `bench sums`: ways to add leaves; "
+     "`bench tier`: memory tiers; `bench tokenizer`: text to tokens; `bench interop`: import and "
+     "export. Each compares with the machine's own limit, measured in the same run.",
      none, NULL},
     {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32|int8] [isa=NAME] [arithmetic=NAME]",
      "measure matrix products",

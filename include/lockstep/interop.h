@@ -101,6 +101,13 @@ struct ls_import {
     const char *from, *run;
     const char *const *words;
     int count;
+    /* Of several models, which must be alike in all that ls_model_source_alone says of them, the
+     * mean: value i of a parameter is, in double and rounded to float once at the end, the sum of
+     * weights[m] x value i of model m, by fma in the order of m, over the sum of weights in the
+     * same order. others[other_count] come after from. weights[1 + other_count]; NULL: each 1. */
+    const char *const *others;
+    int other_count;
+    const double *weights;
     const struct ls_log *log;     /* may be NULL */
     const struct ls_fault *fault; /* may be NULL */
 };

@@ -8,12 +8,15 @@
 #include <lockstep/config/inputs.h>
 #include <lockstep/state.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct importing {
     const struct ls_import *import;
-    struct ls_model_source *source;
+    struct ls_model_source **sources; /* [count]; the first says what goes with the model */
+    int count;
+    double *sums; /* [PIECE]; NULL: of one source */
     struct ls_config config;
     const struct ls_params *params; /* the source's */
     struct ls_ops ops;
@@ -47,6 +50,30 @@ static int piece_append(void *user, const void *data, size_t bytes, struct ls_er
     return ls_safetensors_writer_append(user, data, bytes, error);
 }
 
+static double weight_of(const struct importing *im, int m)
+{
+    return im->import->weights ? im->import->weights[m] : 1;
+}
+
+/* Elements [at, at + count) of a parameter, of the source or the mean of several; `values` and the
+ * sums have room for them. */
+static void piece_fill(struct importing *im, const struct ls_param *param, int64_t at,
+                       int64_t count, float *values)
+{
+    double all = 0, *sums = im->sums;
+    for (int64_t i = 0; i < count && sums; i++)
+        sums[i] = 0;
+    for (int m = 0; m < im->count; m++) {
+        double weight = weight_of(im, m);
+        ls_model_source_fill(im->sources[m], param, &im->ops, at, count, values);
+        for (int64_t i = 0; i < count && sums; i++)
+            sums[i] = fma(weight, values[i], sums[i]);
+        all += weight;
+    }
+    for (int64_t i = 0; i < count && sums; i++)
+        values[i] = (float)(sums[i] / all);
+}
+
 static int tensor_write(struct importing *im, struct ls_safetensors_writer *writer,
                         const struct ls_param *param, struct ls_error *error)
 {
@@ -58,11 +85,12 @@ static int tensor_write(struct importing *im, struct ls_safetensors_writer *writ
     for (int64_t at = 0; at < elements && !status; at += step) {
         int64_t count = ls_min(step, elements - at);
         float *piece = pump_take(&im->pump);
-        ls_model_source_fill(im->source, param, &im->ops, at, count, piece);
+        piece_fill(im, param, at, count, piece);
         status = pump_put(&im->pump, piece_append, writer, (size_t)count * sizeof *piece, error);
         ls_progress();
     }
-    ls_model_source_forget(im->source, param);
+    for (int m = 0; m < im->count; m++)
+        ls_model_source_forget(im->sources[m], param);
     return status;
 }
 
@@ -117,7 +145,7 @@ static int checkpoint_write(struct importing *im, struct ls_error *error)
 static int configuration_write(struct importing *im, struct ls_error *error)
 {
     struct ls_config *written = malloc(sizeof *written);
-    const char *spec = im->source->kind->tokenizer(im->source);
+    const char *spec = im->sources[0]->kind->tokenizer(im->sources[0]);
     char path[PATH_MAX];
     if (!written)
         return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
@@ -142,7 +170,7 @@ static int run_write(struct importing *im, struct ls_error *error)
     const struct ls_import *import = im->import;
     int status = staging_open(&im->staging, import->run, import->fault, error);
     if (!status)
-        status = ls_model_source_keep(im->source, im->staging.temporary, import->fault, error);
+        status = ls_model_source_keep(im->sources[0], im->staging.temporary, import->fault, error);
     if (!status)
         status = entries_make(im, error);
     if (!status)
@@ -160,6 +188,85 @@ static void report_fill(const struct importing *im, struct ls_import_report *rep
     report->parameters = im->params->weights;
 }
 
+static const char *path_of(const struct importing *im, int m)
+{
+    return m == 0 ? im->import->from : im->import->others[m - 1];
+}
+
+/* What source m runs as, which the first one's config becomes and the others' has to be. */
+static int source_open(struct importing *im, int m, struct ls_error *error)
+{
+    const struct ls_import *import = im->import;
+    char differences[512];
+    struct ls_config *config = m == 0 ? &im->config : malloc(sizeof *config);
+    if (!config)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    int status = ls_model_source_open(&im->sources[m], path_of(im, m), import->log, error);
+    if (!status)
+        status = ls_model_source_alone(im->sources[m], import->words, import->count, import->log,
+                                       config, error);
+    if (!status && m > 0 &&
+        ls_config_recipe_diff(&im->config, config, differences, sizeof differences) > 0)
+        status =
+            ls_error_set(error, LS_ECONFIG,
+                         "%.300s is another model than %.300s (%s; here is the first): expected "
+                         "models of one kind",
+                         path_of(im, m), path_of(im, 0), differences);
+    if (m > 0)
+        free(config);
+    if (status)
+        return status;
+    struct ls_numerics numerics = ls_config_numerics(&im->config);
+    if (im->config.lora.from[0])
+        status = ls_model_source_adapt(im->sources[m], im->config.lora.from, error);
+    return status ? status
+                  : ls_model_source_check(im->sources[m], &im->config.model, &numerics, error);
+}
+
+static int weights_check(const struct importing *im, struct ls_error *error)
+{
+    double all = 0;
+    for (int m = 0; m < im->count; m++) {
+        double weight = weight_of(im, m);
+        if (!(weight >= 0) || !isfinite(weight))
+            return ls_error_set(error, LS_ECONFIG,
+                                "the weight of %.300s is %g: expected a number of at least 0",
+                                path_of(im, m), weight);
+        all += weight;
+    }
+    return all > 0 && isfinite(all)
+               ? LS_OK
+               : ls_error_set(error, LS_ECONFIG,
+                              "the sum of the weights is %g: expected a number above 0", all);
+}
+
+static int sources_open(struct importing *im, struct ls_error *error)
+{
+    im->count = 1 + im->import->other_count;
+    im->sources = calloc((size_t)im->count, sizeof *im->sources);
+    if (im->count > 1)
+        im->sums = malloc(PIECE * sizeof *im->sums);
+    if (!im->sources || (im->count > 1 && !im->sums))
+        return ls_error_set(error, LS_ENOMEM, "no memory to import %d models", im->count);
+    int status = weights_check(im, error);
+    for (int m = 0; m < im->count && !status; m++)
+        status = source_open(im, m, error);
+    im->params = status ? NULL : &im->sources[0]->params;
+    return status;
+}
+
+static void importing_free(struct importing *im)
+{
+    staging_close(&im->staging);
+    for (int m = 0; m < im->count && im->sources; m++)
+        ls_model_source_close(im->sources[m]);
+    free(im->sources);
+    free(im->sums);
+    free(im->entries);
+    pump_close(&im->pump);
+    free(im);
+}
+
 int ls_import(const struct ls_import *import, struct ls_import_report *report,
               struct ls_error *error)
 {
@@ -167,30 +274,16 @@ int ls_import(const struct ls_import *import, struct ls_import_report *report,
     if (!im)
         return ls_error_set(error, LS_ENOMEM, "no memory to import a model");
     im->import = import;
-    int status = ls_model_source_open(&im->source, import->from, import->log, error);
-    if (!status)
-        status = ls_model_source_alone(im->source, import->words, import->count, import->log,
-                                       &im->config, error);
-    if (!status) {
-        struct ls_numerics numerics = ls_config_numerics(&im->config);
-        if (im->config.lora.from[0])
-            status = ls_model_source_adapt(im->source, im->config.lora.from, error);
-        if (!status)
-            status = ls_model_source_check(im->source, &im->config.model, &numerics, error);
-        im->params = &im->source->params;
-    }
+    int status = sources_open(im, error);
     if (!status)
         status = ls_ops_init(&im->ops, 1, ls_isa_best(), error);
     if (!status) {
         report_fill(im, report);
         status = run_write(im, error);
-        ls_model_source_tell(im->source, import->log);
+        for (int m = 0; m < im->count; m++)
+            ls_model_source_tell(im->sources[m], import->log);
         ls_ops_release(&im->ops);
     }
-    staging_close(&im->staging);
-    ls_model_source_close(im->source);
-    free(im->entries);
-    pump_close(&im->pump);
-    free(im);
+    importing_free(im);
     return status;
 }

@@ -156,6 +156,28 @@ static void test_reshard(void **state)
     free(metrics);
 }
 
+static void test_average(void **state)
+{
+    (void)state;
+    expect("$L ckpt average one one/checkpoints/step-00000002 --out mean", 0,
+           "mean  the mean of 2 checkpoints, ");
+    expect("$L ckpt verify mean", 0, "step 0, ");
+    expect("$L eval mean corpus_valid", 0, "loss");
+    expect("$L ckpt average one one --weights 1,0 --out same && "
+           "$L eval same corpus_valid --samples 8 > same.txt && "
+           "$L eval one corpus_valid --samples 8 | grep -o 'loss.*' > one.txt && "
+           "grep -o 'loss.*' same.txt | diff - one.txt",
+           0, "");
+    expect("$L ckpt average one one --weights 1 --out three", 2, "expected 2 numbers");
+    expect("$L ckpt average one one --weights 1,x --out three", 2, "expected 2 numbers");
+    expect("$L ckpt average one one --weights 1,-1 --out three", 2,
+           "expected a number of at least");
+    expect("$L ckpt average one one --weights 0,0 --out three", 2, "expected a number above 0");
+    expect("$L ckpt average one --out three", 2, "checkpoints are missing");
+    expect("$L ckpt average one one", 2, "--out RUN is missing");
+    assert_false(exists("three"));
+}
+
 static void test_ckpt_refuses(void **state)
 {
     (void)state;
@@ -177,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_files_cut_short_or_missing),
         cmocka_unit_test(test_inspect),
         cmocka_unit_test(test_reshard),
+        cmocka_unit_test(test_average),
         cmocka_unit_test(test_ckpt_refuses),
     };
     return cmocka_run_group_tests_name("ckpt", tests, run_setup, scratch_teardown);
