@@ -242,7 +242,7 @@ DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-all check-built check-module check-pages nightly tested run-tested demo interop invariance exhaustive what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
+.PHONY: deps check check-all check-built check-module check-pages nightly tested run-tested demo interop invariance exhaustive faults what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
 	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
@@ -290,6 +290,10 @@ invariance: $(BUILD)/test/invariance/test_invariance
 
 exhaustive: $(BUILD)/test/invariance/test_exhaustive
 	$< 1
+
+# COUNT bits of a checkpoint's files flipped and COUNT / 10 files cut short, one at a time.
+faults: $(BUILD)/test/state/test_file_faults
+	$< $(if $(filter command,$(firstword $(origin COUNT))),$(COUNT),10000) $(SEED)
 
 what-fits: all
 	@LOCKSTEP=$(BUILD)/lockstep tools/what-fits.py --device $(DEVICE)
@@ -410,6 +414,7 @@ help:
 	'make demo         install what is missing, build, train on a book, draw the loss' \
 	'make invariance   N=120 SEED=1 STEPS=20: random layouts, one hash a recipe' \
 	'make exhaustive   every layout of 1 to 4 ranks that small recipes admit: 20 minutes' \
+	'make faults       COUNT=10000 SEED=1: bits of checkpoints flip, files are cut short: each is found' \
 	'make interop      COUNT=3 SEED=1 PYTHON=: random models and texts, beside transformers' \
 	'make what-fits    DEVICE=24: the largest model whose plan keeps within so many GiB' \
 	'make tidy         layers, headers, lengths, format' \

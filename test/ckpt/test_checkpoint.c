@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "../support/checkpoints.h"
-#include "../support/extent.h"
 #include "../support/scratch.h"
 
 enum { ROWS = 10, COLS = 100, VALUES = ROWS * COLS, RANKS = 3 };
@@ -527,57 +526,6 @@ static void test_every_flipped_byte_of_the_manifest(void **state)
     free(text);
 }
 
-static void set_digest(json_t *manifest, void *user)
-{
-    json_t *tensor = json_object_get(json_object_get(manifest, "model"), MODEL);
-    json_t *piece = json_array_get(json_object_get(tensor, "pieces"), 0);
-    json_object_set_new(piece, "xxh3_128", json_string(user));
-}
-
-/* Every byte of the files counts: those drawn are found, and the file is named. A file that is
- * shorter is found without reading it. */
-static void test_flipped_and_missing_bytes_of_files(void **state)
-{
-    static const char *const files[] = {SHARD(1, model), SHARD(2, model), SHARD(3, model),
-                                        SHARD(1, optimizer), SHARD(2, optimizer)};
-    char directory[PATH_MAX];
-    struct ls_error error;
-    save_good_together(*state, 10);
-    snprintf(directory, sizeof directory, "%s/checkpoints/step-00000010", (const char *)*state);
-    for (uint64_t draw = 0; draw < (check_all() ? 11000 : 300); draw++) {
-        uint64_t key = ls_hash64(&draw, sizeof draw, 3);
-        const char *path = scratch_path(directory, files[key % 5]);
-        size_t size;
-        char *data = scratch_read(path, &size);
-        size_t at = (key >> 8) % size, left = draw % 10 ? size : at;
-        data[at] ^= (char)(1 << (key >> 60 & 7));
-        scratch_write(path, data, left);
-        if (try(directory, &error) != LS_ECKPT || !strstr(error.text, files[key % 5]))
-            fail_msg("%s, byte %zu of %zu: \"%s\"", files[key % 5], at, left, error.text);
-        data[at] ^= (char)(1 << (key >> 60 & 7));
-        scratch_write(path, data, size);
-        free(data);
-    }
-    assert_int_equal(try(directory, &error), LS_OK);
-    /* It is the digests that tell. Their twin: with that of other bytes these pass. */
-    size_t size;
-    char *data = scratch_read(scratch_path(directory, files[0]), &size);
-    data[size - 1] ^= 1;
-    scratch_write(scratch_path(directory, files[0]), data, size);
-    free(data);
-    struct ls_checkpoint *checkpoint = checkpoint_open(directory);
-    assert_int_equal(ls_checkpoint_verify(checkpoint, LS_CKPT_MODEL, &error), LS_ECKPT);
-    const char *digest = strstr(error.text, "the digest is ");
-    assert_non_null(digest);
-    char hex[33];
-    snprintf(hex, sizeof hex, "%.32s", digest + strlen("the digest is "));
-    ls_checkpoint_close(checkpoint);
-    manifest_edit(directory, set_digest, hex);
-    checkpoint = checkpoint_open(directory);
-    assert_int_equal(ls_checkpoint_verify(checkpoint, LS_CKPT_MODEL, &error), LS_OK);
-    ls_checkpoint_close(checkpoint);
-}
-
 /* ---- hostile manifests ---- */
 
 static json_t *first_piece(json_t *manifest)
@@ -774,7 +722,6 @@ int main(void)
         IN_SCRATCH(test_interrupted_writes_are_never_taken),
         IN_SCRATCH(test_damage_is_found_and_passed_over),
         IN_SCRATCH(test_every_flipped_byte_of_the_manifest),
-        IN_SCRATCH(test_flipped_and_missing_bytes_of_files),
         IN_SCRATCH(test_hostile_manifests),
         IN_SCRATCH(test_all_damaged_is_an_error),
         IN_SCRATCH(test_a_refusal_is_no_damage),
