@@ -242,7 +242,7 @@ DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-all check-built check-module check-pages nightly tested run-tested demo interop invariance exhaustive faults what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
+.PHONY: deps check check-all check-built check-module check-pages nightly tested run-tested demo interop invariance exhaustive faults what-fits tidy fuzz bench bench-peers bench-plan bench-layouts bench-checkpoint coverage install \
 	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
@@ -352,6 +352,9 @@ bench-layouts: all $(BUILD)/test/hosts/test_measure_hosts
 	python3 bench/layouts.py --lockstep $(BUILD)/lockstep \
 		--hosts $(BUILD)/test/hosts/test_measure_hosts --write
 
+bench-checkpoint: all
+	tools/bench-checkpoint.py --write
+
 coverage:
 	+$(MAKE) --no-print-directory BUILD=$(BUILD)-coverage CFLAGS=--coverage LDFLAGS=--coverage \
 		CHECK=$(CHECK) check-built
@@ -424,6 +427,7 @@ help:
 	'make bench-peers  beside PyTorch and llm.c: see bench/README.md' \
 	'make bench-plan   published runs beside the planner: bench/RESULTS.md' \
 	'make bench-layouts  layouts that run here beside the planner: bench/RESULTS.md' \
+	'make bench-checkpoint  saving and loading beside plain files and PyTorch DCP: bench/RESULTS.md' \
 	'make coverage     lines and branches that the tests reach; CHECK=all: that check-all reaches' \
 	'make install      PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=' \
 	'Settings: CC=gcc|clang BUILD=build DEBUG=1 SANITIZE=address,undefined|thread WERROR=1 MPI=0 V=1'

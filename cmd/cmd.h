@@ -143,6 +143,7 @@ extern const struct ls_log cmd_warnings;
 #define CMD_COMMANDS(COMMAND)                                                                      \
     COMMAND(audit, "audit", CMD_WORDS_MAX)                                                         \
     COMMAND(bench_attention, "bench attention", CMD_WORDS_MAX)                                     \
+    COMMAND(bench_checkpoint, "bench checkpoint", CMD_WORDS_MAX)                                   \
     COMMAND(bench_comm, "bench comm", CMD_WORDS_MAX)                                               \
     COMMAND(bench_gemm, "bench gemm", CMD_WORDS_MAX)                                               \
     COMMAND(bench_int8, "bench int8", CMD_WORDS_MAX)                                               \

@@ -477,13 +477,13 @@ static const struct cmd_page pages[] = {
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
     {"bench",
-     "attention|gemm|comm|int8|interop|machine|ops|pipeline|step|sums|tier|tokenizer "
+     "attention|checkpoint|gemm|comm|int8|interop|machine|ops|pipeline|step|sums|tier|tokenizer "
      "...",
      "measure this machine",
      "`lockstep bench gemm`: matrix products; `bench int8`: those with weights of int8; `bench "
      "attention`: attention; `bench comm`: collectives; `bench ops`: the other kernels; `bench "
      "machine`: all of it, for the planner; `bench pipeline`: schedules; `bench step`: whole "
-     "training steps; `bench sums`: ways to add leaves; "
+     "training steps; `bench checkpoint`: saving and loading; `bench sums`: ways to add leaves; "
      "`bench tier`: memory tiers; `bench tokenizer`: text to tokens; `bench interop`: import and "
      "export. Each compares with the machine's own limit, measured in the same run.",
      none, NULL},
@@ -551,6 +551,15 @@ static const struct cmd_page pages[] = {
      none,
      "lockstep bench step model.preset=gpt2-124m batch.global=4 parallel.dp=2\n"
      "lockstep bench step optim.name=muon\n"},
+    {"bench checkpoint", "[CONFIG.yaml] [key=value]...", "measure saving and loading of a state",
+     "Saves the state of a model, GPT-2 124M on two ranks unless keys say otherwise, resumes from "
+     "it, and reshards it for tensor-parallel ranks, train.steps=3 times, in a folder inside "
+     "train.out (default: the current folder), and removes all. In turns with these, as many ranks "
+     "write as many bytes to plain files and sync them, read and digest them, and copy them. What "
+     "is read is on the disk and not in memory. Resuming includes the hash of the state. Prints "
+     "medians of seconds, and their ratios within a round; the last line has the seconds as one "
+     "JSON object.",
+     none, "lockstep bench checkpoint train.out=/mnt/nvme\n"},
     {"bench sums", "[parameters=N] [leaves=N] [threads=N]", "measure ways to add gradients",
      "Adds the gradients of a batch's leaves on one rank in the ways that give the same bits in "
      "every layout: as a chain of leaves, which is what training does, as a binary tree, with the "
