@@ -108,7 +108,7 @@ static int rank_body(struct ls_comm *comm, void *user, struct ls_error *error)
     struct ls_checkpoint_writer *writer;
     bool held[LS_LAYOUT_LAYERS_MAX + 2];
     int64_t at[LS_AXES];
-    int status = ls_checkpoint_writer_open(&writer, of->run, of->state, comm,
+    int status = ls_checkpoint_writer_open(&writer, of->run, of->state, LS_CKPT_SHARED, comm,
                                            c.rank == 0 ? of->fault : NULL, error);
     if (status) {
         free(c.piece);
@@ -162,6 +162,7 @@ int ls_state_reshard(struct ls_checkpoint *from, const struct ls_config *config,
     struct ls_checkpoint_state state = from->state;
     state_layout_text(layout, text, sizeof text);
     state.layout = text;
+    state.start = 0; /* no run's: a copy */
     struct reshard of = {.from = from,
                          .reading = PTHREAD_MUTEX_INITIALIZER,
                          .state = &state,
