@@ -21,9 +21,9 @@ static void seconds_print(double s)
         printf("%.3g days", s / day);
 }
 
-static void age_print(double then, double now)
+static void age_print(const char *before, double then, double now)
 {
-    printf(", ");
+    printf("%s", before);
     seconds_print(ls_shown(fmax(now - then, 0)));
     printf(" ago");
 }
@@ -43,6 +43,18 @@ static void failures_print(const struct ls_run_status *s)
     putchar('\n');
 }
 
+/* What holds the run: of another host, that nothing is known but what it wrote. */
+static void state_print(const struct ls_run_status *s, double now)
+{
+    cmd_print("state       %s%s%s%s%s", ls_run_state_name(s->state), s->who[0] ? ": " : "", s->who,
+              s->text[0] ? ": " : "", s->text);
+    if (s->elsewhere)
+        printf("; seen from here only by its lock");
+    if (s->elsewhere && !isnan(s->heard))
+        age_print("; last record ", s->heard, now);
+    putchar('\n');
+}
+
 int cmd_status(const struct cmd_args *args, struct ls_error *error)
 {
     static struct ls_run_status s;
@@ -52,20 +64,21 @@ int cmd_status(const struct cmd_args *args, struct ls_error *error)
     int status = ls_run_status_read(args->word[0], &s, error);
     if (status)
         return status;
-    cmd_print("state       %s%s%s%s%s\n", ls_run_state_name(s.state), s.who[0] ? ": " : "", s.who,
-              s.text[0] ? ": " : "", s.text);
+    state_print(&s, now);
+    if (s.state == LS_RUN_STARTING && !s.steps) /* it has not even written its configuration */
+        return LS_OK;
     printf("step        %ld of %ld", (long)s.step, (long)s.steps);
     if (!isnan(s.loss))
         printf(", loss %.4f", s.loss);
     if (!isnan(s.step_time))
-        age_print(s.step_time, now);
+        age_print(", ", s.step_time, now);
     printf("\ncheckpoint  ");
     if (s.saved < 0)
         printf("none");
     else
         printf("of step %ld", (long)s.saved);
     if (s.saved >= 0)
-        age_print(s.saved_time, now);
+        age_print(", ", s.saved_time, now);
     cmd_print("\nlayout      %s: %s\n", ls_counted(s.ranks, "rank").text, s.layout);
     failures_print(&s);
     return LS_OK;

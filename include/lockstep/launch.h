@@ -45,6 +45,7 @@ int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error)
 /* ---- where a run stands ---------------------------------------------------------------------- */
 
 enum ls_run_state {
+    LS_RUN_STARTING, /* held, and nothing is recorded yet */
     LS_RUN_RUNNING,
     LS_RUN_WAITING, /* its launcher is between two starts, or waits for hosts */
     LS_RUN_DONE,
@@ -58,9 +59,11 @@ const char *ls_run_state_name(enum ls_run_state state);
 enum { LS_FAILURE_KINDS_MAX = 16 };
 struct ls_run_status {
     enum ls_run_state state;
-    char who[256];   /* of a run under way: "process 4711 on node7, since ..." */
-    char text[1024]; /* why it ended, where that is recorded */
-    int64_t step, steps;
+    char who[256];       /* of a run under way: "process 4711 on node7, since ..." */
+    bool elsewhere;      /* that is another host: its lock is all that is known of it from here */
+    char text[1024];     /* why it ended, where that is recorded */
+    double heard;        /* time of the newest record; NaN: there is none */
+    int64_t step, steps; /* 0 steps: not known yet */
     double loss, step_time; /* of the last step; when it was recorded; NaN: there is none */
     int64_t saved;          /* step of the newest checkpoint, -1: none */
     double saved_time;      /* when it was written */

@@ -39,6 +39,7 @@ struct launcher {
     double heard_s;         /* when this start last recorded something, or its hosts were tried */
     double fault_s;         /* when the last failure was seen; 0: there is none to get over */
     int64_t fault_step;     /* what was recorded then */
+    bool ended;             /* events.jsonl says so */
 };
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -74,6 +75,22 @@ static void event_layout(struct launcher *l, const char *name)
     ls_jsonl_string(m, "hosts", hosts);
     ls_jsonl_string(m, "layout", l->keys[0] ? l->keys : text);
     launch_events_end(&l->events);
+}
+
+static void event_end(struct launcher *l, const char *name)
+{
+    event(l, name);
+    launch_events_end(&l->events);
+    l->ended = true;
+}
+
+static void event_gave_up(struct launcher *l, enum launch_cause cause, const char *text)
+{
+    struct ls_jsonl *m = event(l, "gave_up");
+    ls_jsonl_string(m, "kind", launch_cause_name(cause));
+    ls_jsonl_string(m, "text", text);
+    launch_events_end(&l->events);
+    l->ended = true;
 }
 
 /* The first step is there that was not there before the failure. */
@@ -126,7 +143,7 @@ static int layout_choose(struct launcher *l, struct ls_error *error)
         l->ranks = l->wanted;
         l->keys[0] = '\0';
     } else {
-        status = launch_layout_choose(l->launch->config, &l->hosts, ls_min(slots, l->wanted),
+        status = launch_layout_choose(l->launch, &l->hosts, ls_min(slots, l->wanted),
                                       l->watch.peak_flops / (double)ls_max(l->watch.ranks, 1),
                                       l->keys, &l->ranks, error);
     }
@@ -210,6 +227,11 @@ static void watch(struct launcher *l)
     }
     launch_watch_look(&l->watch);
     l->reached = ls_max(l->reached, l->watch.step);
+    if (l->job.left)
+        ls_log(l->launch->log, LS_LOG_WARNING,
+               "%s of the job did not die of SIGKILL: they wait for a disk or a device; not "
+               "waiting for them",
+               ls_counted(l->job.left, "process").text);
 }
 
 /* ---- its end --------------------------------------------------------------------------------- */
@@ -251,10 +273,7 @@ static void failed(struct launcher *l, enum launch_cause cause, const char *text
            (long)l->reached, text);
     if (!*over)
         return;
-    m = event(l, "gave_up");
-    ls_jsonl_string(m, "kind", launch_cause_name(cause));
-    ls_jsonl_string(m, "text", text);
-    launch_events_end(&l->events);
+    event_gave_up(l, cause, text);
     if (cause < LAUNCH_DISK)
         ls_log(l->launch->log, LS_LOG_ERROR,
                "the job failed %ld times in a row without getting further than step %ld "
@@ -294,8 +313,7 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
         l->fault_step = l->reached;
         *over = false;
     } else if (cause == LAUNCH_DONE || cause == LAUNCH_STOPPED) {
-        event(l, launch_cause_name(cause));
-        launch_events_end(&l->events);
+        event_end(l, launch_cause_name(cause));
     } else if (*l->launch->asked > 1) {
         *code = 128 + SIGTERM;
     } else if (l->job.code == ls_exit_code(LS_EBUSY) && l->starts > 1 && busy_await(l)) {
@@ -327,6 +345,11 @@ static int run(struct launcher *l, int *code, struct ls_error *error)
             break;
         }
         status = layout_choose(l, &why);
+        if (status == LS_ESTOPPED) {
+            *code = ls_exit_code(status);
+            status = LS_OK;
+            break;
+        }
         if (status == LS_ELAYOUT && slots_are_down(l)) {
             l->too_few = launch_hosts_slots(&l->hosts, false);
             ls_log(l->launch->log, LS_LOG_WARNING, "waiting for hosts: %s", why.text);
@@ -336,12 +359,16 @@ static int run(struct launcher *l, int *code, struct ls_error *error)
         l->too_few = 0;
         if (!status)
             status = start(l, &why);
-        if (status)
+        if (status) {
+            event_gave_up(l, LAUNCH_CONFIGURATION, why.text);
             return ls_error_set(error, status, "%s", why.text);
+        }
         int64_t before = l->reached;
         watch(l);
         judge(l, before, &over, code);
     }
+    if (!l->ended)
+        event_end(l, "stopped"); /* while it waited, or before the job had ended well */
     return status;
 }
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 enum { FILE_MAX = 16 << 20, SLOTS_MAX = 65536, PAUSE_MAX_S = 600, COMMAND_S = 30, TRY_MS = 5 };
+enum { NAMES_BYTES = 1 << 20 };
 
 /* ---- who they are ---------------------------------------------------------------------------- */
 
@@ -117,7 +118,6 @@ static int slurm_slots(const char *text, int node)
 
 int launch_hosts_slurm(struct launch_hosts *hosts, struct ls_error *error)
 {
-    enum { NAMES_BYTES = 1 << 20 };
     char *list = getenv("SLURM_JOB_NODELIST"), *names = malloc(NAMES_BYTES), *save = NULL;
     char *const argv[] = {"scontrol", "show", "hostnames", list, NULL};
     hosts->kind = LAUNCH_SLURM;
@@ -197,29 +197,62 @@ static void agent_line(const char *name, const char *words, char *line, size_t b
     snprintf(line, bytes, "exec %s %s %s", agent(), name, words);
 }
 
+/* Both without their domains. */
+static bool same_name(const char *a, const char *b)
+{
+    size_t length = strcspn(a, ".");
+    return length == strcspn(b, ".") && !strncmp(a, b, length);
+}
+
 int launch_hosts_run(const struct launch_hosts *hosts, const char *name, const char *words)
 {
     char line[1024];
     char *const argv[] = {"sh", "-c", line, NULL};
-    agent_line(name, words, line, sizeof line);
+    const struct launch_host *first = NULL, *like = NULL;
+    for (int i = 0; i < hosts->count; i++) {
+        const struct launch_host *host = &hosts->list[i];
+        first = !first && host->used ? host : first;
+        if (host->used && (!strcmp(host->name, name) || (!like && same_name(host->name, name))))
+            like = host;
+    }
+    like = like ? like : first;
+    agent_line(like ? like->name : name, words, line, sizeof line);
     return process_run(argv, NULL, NULL, 0, hosts->limit_s);
 }
 
-/* Slurm knows of its nodes; a state that ends in * does not respond. */
-static bool slurm_answers(const char *name)
+/* A state that ends in * does not respond. */
+static bool state_answers(const char *state)
 {
     static const char *const bad[] = {"down", "fail", "drained", "error", "unknown", "power"};
-    char state[256];
-    char node[LAUNCH_HOST_BYTES + 16];
-    char *const argv[] = {"sinfo", "--noheader", node, "--format=%T", NULL};
-    snprintf(node, sizeof node, "--nodes=%s", name);
-    if (process_run(argv, NULL, state, sizeof state, COMMAND_S))
-        return true; /* its controller does not answer: nothing is known of the node */
-    state[strcspn(state, "\n")] = '\0';
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (!strncmp(state, bad[i], strlen(bad[i])))
             return false;
     return state[0] && state[strlen(state) - 1] != '*';
+}
+
+/* Slurm knows of its nodes, and tells of all at once: answers[hosts->count]. */
+static void slurm_answers(const struct launch_hosts *hosts, bool *answers)
+{
+    char *text = malloc(NAMES_BYTES), *nodes = malloc(NAMES_BYTES), *save = NULL;
+    char *const argv[] = {"sinfo", "--noheader", "--Node", nodes, "--format=%N %T", NULL};
+    const char *list = getenv("SLURM_JOB_NODELIST");
+    bool known = text && nodes && list &&
+                 snprintf(nodes, NAMES_BYTES, "--nodes=%s", list) < NAMES_BYTES &&
+                 !process_run(argv, NULL, text, NAMES_BYTES, COMMAND_S);
+    /* If its controller does not answer, nothing is known of the nodes. */
+    for (int i = 0; i < hosts->count; i++)
+        answers[i] = !known;
+    for (char *line = known ? strtok_r(text, "\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\n", &save)) {
+        char name[LAUNCH_HOST_BYTES], state[64];
+        if (sscanf(line, "%255s %63s", name, state) != 2)
+            continue;
+        for (int i = 0; i < hosts->count; i++)
+            if (!strcmp(hosts->list[i].name, name))
+                answers[i] = state_answers(state);
+    }
+    free(text);
+    free(nodes);
 }
 
 static pid_t try_start(const struct launch_host *host)
@@ -258,12 +291,18 @@ static void tries_wait(const struct launch_hosts *hosts, const pid_t *children, 
     }
 }
 
+/* Pauses grow while a host goes and comes; one that was up for the longest of them begins anew. */
 static void host_judge(const struct launch_hosts *hosts, struct launch_host *host, bool answers)
 {
+    double now_s = ls_now_s();
+    if (host->up && !answers && now_s - host->back_s > PAUSE_MAX_S)
+        host->pause_s = 0;
+    if (!host->up && answers)
+        host->back_s = now_s;
     if (!answers) {
         host->pause_s = host->pause_s > 0 ? ls_min(2 * (int64_t)host->pause_s + 1, PAUSE_MAX_S)
                                           : hosts->pause_s;
-        host->again_s = ls_now_s() + host->pause_s;
+        host->again_s = now_s + host->pause_s;
     }
     host->up = answers;
 }
@@ -273,15 +312,17 @@ bool launch_hosts_try(struct launch_hosts *hosts, bool down, bool *changed)
     bool any = false, *answers = calloc((size_t)hosts->count, sizeof *answers);
     bool *tried = calloc((size_t)hosts->count, sizeof *tried);
     pid_t *children = calloc((size_t)hosts->count, sizeof *children);
+    bool asks = false; /* of Slurm */
     for (int i = 0; i < hosts->count && answers && tried && children; i++) {
         const struct launch_host *host = &hosts->list[i];
         tried[i] = down ? !host->up && ls_now_s() >= host->again_s : host->up;
-        if (!tried[i])
-            continue;
-        answers[i] = host->here || (hosts->kind == LAUNCH_SLURM && slurm_answers(host->name));
-        if (!answers[i] && hosts->kind == LAUNCH_HOSTFILE)
+        answers[i] = host->here;
+        asks |= tried[i] && hosts->kind == LAUNCH_SLURM;
+        if (tried[i] && !host->here && hosts->kind == LAUNCH_HOSTFILE)
             children[i] = try_start(host);
     }
+    if (asks)
+        slurm_answers(hosts, answers);
     if (answers && tried && children)
         tries_wait(hosts, children, answers);
     for (int i = 0; i < hosts->count && answers && tried && children; i++) {

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 10, COMMAND_S = 30, DOOMED_S = 2 };
+enum { LOOK_MS = 10, COMMAND_S = 30, DOOMED_S = 2, CANCEL_S = 10 };
 
 /* ---- its command line ------------------------------------------------------------------------ */
 
@@ -82,7 +82,7 @@ static void add_mpirun(struct line *line, const struct launch_start *start)
 }
 
 /* "a:2,b:2" without the numbers. */
-static void add_srun(struct line *line, const struct launch_start *start)
+static void add_srun(struct line *line, const struct launch_start *start, const char *step)
 {
     char hosts[LAUNCH_HOSTS_TEXT], word[LAUNCH_HOSTS_TEXT + 32], *to = hosts;
     int nodes = 0;
@@ -100,18 +100,20 @@ static void add_srun(struct line *line, const struct launch_start *start)
         snprintf(word, sizeof word, "--mpi=%s", start->hosts->interface);
         add(line, word);
     }
+    snprintf(word, sizeof word, "--job-name=%s", step);
+    add(line, word);
     snprintf(word, sizeof word, "--nodelist=%s", hosts);
     add(line, word);
     add_number(line, "--nodes", nodes);
     add_number(line, "-n", start->ranks);
 }
 
-static void line_make(struct line *line, const struct launch_start *start)
+static void line_make(struct line *line, const struct launch_start *start, const char *step)
 {
     const struct ls_launch *launch = start->launch;
     char word[LS_CONFIG_TEXT_BYTES + 32];
     if (start->hosts->kind == LAUNCH_SLURM)
-        add_srun(line, start);
+        add_srun(line, start, step);
     else
         add_mpirun(line, start);
     add(line, launch->program);
@@ -173,12 +175,15 @@ static _Noreturn void job_child(struct line *line, int output, pid_t parent)
 int launch_job_start(struct launch_job *job, const struct launch_start *start,
                      struct ls_error *error)
 {
+    static int number;
     int ends[2];
     struct line *line = calloc(1, sizeof *line);
     *job = (struct launch_job){.stderr_fd = -1};
+    if (start->hosts->kind == LAUNCH_SLURM)
+        snprintf(job->step, sizeof job->step, "lockstep-%ld-%d", (long)getpid(), ++number);
     if (!line)
         return ls_error_set(error, LS_ENOMEM, "no memory for a command line");
-    line_make(line, start);
+    line_make(line, start, job->step);
     if (line->cut) {
         free(line);
         return ls_error_set(error, LS_ENOTSUP,
@@ -256,7 +261,7 @@ bool launch_job_look(struct launch_job *job)
         continue;
     if (waitpid(job->pid, &status, WNOHANG) == job->pid) {
         job->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        process_sweep();
+        job->left = process_sweep();
         while (said_pass(job))
             continue;
         if (job->stderr_fd >= 0)
@@ -288,8 +293,26 @@ bool launch_job_ask(const struct launch_job *job, const char *run, const struct 
     return launch_hosts_run(hosts, host, words) == 0;
 }
 
+/* An srun that is killed leaves its tasks on other nodes: Slurm ends them, by the step's name. */
+static void step_cancel(const struct launch_job *job)
+{
+    char steps[65536], name[64], id[64], *save = NULL, *allocation = getenv("SLURM_JOB_ID");
+    char *const list[] = {"squeue", "--noheader", "--steps", "--format=%i %j", NULL};
+    char *const cancel[] = {"scancel", "--signal=KILL", id, NULL};
+    if (!allocation || process_run(list, NULL, steps, sizeof steps, CANCEL_S))
+        return;
+    size_t length = strlen(allocation);
+    for (char *line = strtok_r(steps, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        if (sscanf(line, "%63s %63s", id, name) == 2 && !strcmp(name, job->step) &&
+            !strncmp(id, allocation, length) && id[length] == '.')
+            process_run(cancel, NULL, NULL, 0, CANCEL_S);
+}
+
 void launch_job_kill(struct launch_job *job)
 {
+    if (!job->killed && job->step[0])
+        step_cancel(job);
+    job->killed = true;
     kill(-job->pid, SIGKILL);
     kill(job->pid, SIGKILL);
 }

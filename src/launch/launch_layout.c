@@ -79,10 +79,11 @@ static int search(const struct ls_config *start, const struct ls_cluster *cluste
     return status;
 }
 
-int launch_layout_choose(const struct ls_config *config, const struct launch_hosts *hosts,
+int launch_layout_choose(const struct ls_launch *launch, const struct launch_hosts *hosts,
                          int64_t slots, double peak_flops, char *keys, int64_t *ranks,
                          struct ls_error *error)
 {
+    const struct ls_config *config = launch->config;
     struct ls_config *start = malloc(sizeof *start), *best = malloc(sizeof *best);
     int status = start && best ? LS_ELAYOUT : LS_ENOMEM;
     if (start)
@@ -99,6 +100,8 @@ int launch_layout_choose(const struct ls_config *config, const struct launch_hos
             status = search(start, &cluster, best, error);
         ls_cluster_release(&cluster);
         *ranks = n;
+        if (*launch->asked)
+            status = ls_error_set(error, LS_ESTOPPED, "asked to end while a layout was searched");
     }
     if (!status)
         keys_write(config, best, keys);

@@ -17,8 +17,10 @@ void process_clean(void);
  * nobody reads it), for limit_s seconds at most. Its exit code; -1 where it did not end in time or
  * by itself, 127 where there is no such program. */
 int process_run(char *const argv[], const char *input, char *output, size_t bytes, double limit_s);
-/* Kills all children of this process, and theirs as they come to it, until there are none. */
-void process_sweep(void);
+/* Kills all children of this process, and theirs as they come to it, until there are none. One that
+ * waits for a disk or a device does not die before it has that: after ten seconds, how many are
+ * left. */
+int process_sweep(void);
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
@@ -30,6 +32,7 @@ struct launch_host {
     bool here, up;
     bool used;               /* it holds ranks of the newest start */
     double pause_s, again_s; /* of one that is down: it is tried at again_s, then pause_s later */
+    double back_s;           /* when it came back */
 };
 struct launch_hosts {
     enum launch_kind kind;
@@ -57,7 +60,8 @@ void launch_hosts_use(struct launch_hosts *hosts, int64_t ranks);
 /* "a:2,b:1": those hosts. False: it is longer than a
  * word of a command may be. */
 bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes);
-/* Runs "sh -c words" there by the agent that mpirun uses. */
+/* Runs "sh -c words" by the agent that mpirun uses on the host that calls itself `name`: the list
+ * may have another name for it. (If none is like it, on that of rank 0, which is the first.) */
 int launch_hosts_run(const struct launch_hosts *hosts, const char *name, const char *words);
 
 /* ---- the job --------------------------------------------------------------------------------- */
@@ -70,6 +74,9 @@ struct launch_job {
     double doomed_s;  /* since when a rank has said that the job cannot go on; 0: none has */
     char former[256]; /* who the run's lock named before */
     int code;         /* once it has ended: 128 + n for a signal */
+    int left;         /* and processes of it that do not end */
+    char step[64];    /* Slurm's name of it; "": it is no step of Slurm */
+    bool killed;
 };
 struct launch_start {
     const struct ls_launch *launch;
@@ -83,20 +90,21 @@ int launch_job_check(struct launch_hosts *hosts, struct ls_error *error);
 int launch_job_start(struct launch_job *job, const struct launch_start *start,
                      struct ls_error *error);
 /* Waits some milliseconds for something to happen and passes on what the job says. False: it has
- * ended, and nothing of it is left on this machine. */
+ * ended, and nothing of it is left on this machine, but for `left`. */
 bool launch_job_look(struct launch_job *job);
 /* Asks it to save and end: SIGUSR1 to rank 0, which the lock of the run's folder names. False: it
  * is not there yet, so ask again. */
 bool launch_job_ask(const struct launch_job *job, const char *run,
                     const struct launch_hosts *hosts);
-/* Ends it at once. */
+/* Ends it at once, and a step of Slurm on all of its nodes. */
 void launch_job_kill(struct launch_job *job);
 
 /* ---- the run's records ----------------------------------------------------------------------- */
 
 struct launch_watch {
     char path[PATH_MAX];
-    char mark[512]; /* the newest "start" or "resume" before this start of the job */
+    char mark[512]; /* the newest "start" or "resume" of any start of the job */
+    bool known;     /* what was there before the first one was looked for */
     bool started;   /* this start of the job has recorded one */
     int64_t from;   /* the step that it goes on from */
     int64_t step;   /* the newest that is recorded, of any start; 0: none */
@@ -140,9 +148,10 @@ enum launch_cause launch_cause_of(const struct launch_job *job, const struct lau
 
 /* ---- the next layout ------------------------------------------------------------------------- */
 
-/* keys[LS_CONFIG_TEXT_BYTES] = what is to be set beside the given words for the best layout on at
- * most `slots` ranks, and *ranks = its ranks. hosts: over which they lie. LS_ELAYOUT: none fits. */
-int launch_layout_choose(const struct ls_config *config, const struct launch_hosts *hosts,
+/* keys[LS_CONFIG_TEXT_BYTES] = what is to be set beside the words of the launch for the best layout
+ * on at most `slots` ranks, and *ranks = its ranks. hosts: over which they lie. LS_ELAYOUT: none
+ * fits. LS_ESTOPPED: the launcher was asked to end meanwhile. */
+int launch_layout_choose(const struct ls_launch *launch, const struct launch_hosts *hosts,
                          int64_t slots, double peak_flops, char *keys, int64_t *ranks,
                          struct ls_error *error);
 

@@ -52,35 +52,44 @@ static void line_take(struct found *found, const char *line, size_t length)
     json_decref(object);
 }
 
-/* The lines of text[bytes] from the last whole one to the newest start. */
-static void lines_take(struct found *found, const char *text, size_t bytes, bool whole)
+/* The lines of text[bytes] from the last whole one to the newest start. Returns where the first one
+ * that was taken begins; the text of others is before it. */
+static size_t lines_take(struct found *found, const char *text, size_t bytes, bool whole)
 {
     const char *last = memrchr(text, '\n', bytes);
+    size_t taken = bytes;
     while (last && !found->began) {
         const char *before = last > text ? memrchr(text, '\n', (size_t)(last - text)) : NULL;
         if (!before && !whole)
-            return; /* its beginning is not here */
-        const char *line = before ? before + 1 : text;
-        line_take(found, line, (size_t)(last - line));
+            break; /* its beginning is not here */
+        taken = before ? (size_t)(before + 1 - text) : 0;
+        line_take(found, text + taken, (size_t)(last - text) - taken);
         last = before;
     }
+    return taken;
 }
 
-/* The end of the file, more and more of it until it has what is looked for. */
+/* The file from its end, a piece at a time until there is what is looked for. */
 static void file_read(int fd, off_t size, bool enough_is_a_step, struct found *found)
 {
-    char *text = NULL;
-    for (off_t bytes = 1 << 16;; bytes *= 8) {
-        off_t take = ls_min(bytes, size);
-        char *more = realloc(text, (size_t)take + 1);
+    off_t room = 1 << 16, end = size;
+    char *text = malloc((size_t)room);
+    *found = (struct found){0};
+    while (text && end > 0 && !found->began && !(enough_is_a_step && found->stepped)) {
+        off_t take = ls_min(room, end);
+        if (pread(fd, text, (size_t)take, end - take) != take)
+            break;
+        size_t taken = lines_take(found, text, (size_t)take, take == end);
+        if (taken == (size_t)take && take == end)
+            break; /* no whole line is left */
+        if (taken < (size_t)take) {
+            end -= take - (off_t)taken;
+            continue;
+        }
+        char *more = realloc(text, (size_t)(room *= 8)); /* for a line that is longer */
         if (!more)
             break;
         text = more;
-        ssize_t got = pread(fd, text, (size_t)take, size - take);
-        *found = (struct found){0};
-        lines_take(found, text, got > 0 ? (size_t)got : 0, take == size);
-        if (take == size || found->began || (enough_is_a_step && found->stepped))
-            break;
     }
     free(text);
 }
@@ -97,10 +106,12 @@ void launch_watch_begin(struct launch_watch *watch)
     struct stat status;
     int fd = open(watch->path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && fstat(fd, &status) == 0)
-        file_read(fd, status.st_size, false, &found);
+        file_read(fd, status.st_size, watch->known, &found);
     if (fd >= 0)
         close(fd);
-    memcpy(watch->mark, found.mark, sizeof watch->mark);
+    if (!watch->known)
+        memcpy(watch->mark, found.mark, sizeof watch->mark);
+    watch->known = true;
     watch->step = ls_max(watch->step, found.step);
     watch->started = watch->stepped = false;
     watch->end[0] = watch->end_text[0] = '\0';
@@ -125,6 +136,7 @@ bool launch_watch_look(struct launch_watch *watch)
     close(fd);
     if (found.began && strcmp(found.mark, watch->mark) != 0) {
         watch->started = true;
+        memcpy(watch->mark, found.mark, sizeof watch->mark);
         watch->from = found.from;
         watch->ranks = found.ranks;
         watch->peak_flops = found.peak_flops;

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAUSE_MS = 5 };
+enum { PAUSE_MS = 5, SWEEP_S = 10 };
 
 void process_clean(void)
 {
@@ -114,14 +114,17 @@ static pid_t parent_of(const char *pid)
     return (pid_t)parent;
 }
 
-void process_sweep(void)
+int process_sweep(void)
 {
+    double until_s = ls_now_s() + SWEEP_S;
     pid_t self = getpid(), got = 0;
-    while (got >= 0 || errno == EINTR) {
+    int left = 0;
+    while ((got >= 0 || errno == EINTR) && ls_now_s() < until_s) {
         DIR *proc = opendir("/proc");
+        left = 0;
         for (struct dirent *entry; proc && (entry = readdir(proc));)
             if (atoi(entry->d_name) > 0 && parent_of(entry->d_name) == self)
-                kill((pid_t)atoi(entry->d_name), SIGKILL);
+                left += kill((pid_t)atoi(entry->d_name), SIGKILL) == 0;
         if (proc)
             closedir(proc);
         while ((got = waitpid(-1, NULL, WNOHANG)) > 0)
@@ -129,4 +132,5 @@ void process_sweep(void)
         if (got == 0)
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
     }
+    return got < 0 ? 0 : left;
 }

@@ -14,8 +14,9 @@
 const char *ls_run_state_name(enum ls_run_state state)
 {
     static const char *const names[] = {
-        [LS_RUN_RUNNING] = "running", [LS_RUN_WAITING] = "waiting", [LS_RUN_DONE] = "done",
-        [LS_RUN_STOPPED] = "stopped", [LS_RUN_FAILED] = "failed",   [LS_RUN_KILLED] = "killed"};
+        [LS_RUN_STARTING] = "starting", [LS_RUN_RUNNING] = "running", [LS_RUN_WAITING] = "waiting",
+        [LS_RUN_DONE] = "done",         [LS_RUN_STOPPED] = "stopped", [LS_RUN_FAILED] = "failed",
+        [LS_RUN_KILLED] = "killed"};
     return names[state];
 }
 
@@ -32,6 +33,13 @@ static void text_take(const struct ls_record *record, const char *key, char *tex
     snprintf(text, bytes, "%s", value ? value : "");
 }
 
+static void heard(struct ls_run_status *s, const struct ls_record *record)
+{
+    double time;
+    if (ls_record_number(record, "time", &time))
+        s->heard = fmax(s->heard, time); /* of NaN and a number, the number */
+}
+
 /* A record of metrics.jsonl. */
 static void metric_visit(void *user, const struct ls_record *record)
 {
@@ -39,6 +47,7 @@ static void metric_visit(void *user, const struct ls_record *record)
     struct ls_run_status *s = reading->status;
     const char *event = ls_record_text(record, "event");
     double number;
+    heard(s, record);
     if (event && (!strcmp(event, "start") || !strcmp(event, "resume"))) {
         text_take(record, "layout", s->layout, sizeof s->layout);
         s->ranks = ls_record_number(record, "ranks", &number) ? (int64_t)number : 0;
@@ -74,6 +83,7 @@ static void event_visit(void *user, const struct ls_record *record)
     struct ls_run_status *s = reading->status;
     const char *event = ls_record_text(record, "event"), *kind = ls_record_text(record, "kind");
     double number;
+    heard(s, record);
     if (!event)
         return;
     if (!strcmp(event, "failed"))
@@ -112,16 +122,19 @@ static enum ls_run_state state_of(const char *run, const struct reading *reading
     const char *end = reading->end;
     char folder[PATH_MAX], launcher[256];
     enum ls_lock_state trains = ls_lock_look(run, s->who, sizeof s->who);
+    s->elsewhere = false;
     snprintf(folder, sizeof folder, "%s/launch", run);
     enum ls_lock_state launches = ls_lock_look(folder, launcher, sizeof launcher);
     if (trains == LS_LOCK_HELD || trains == LS_LOCK_ELSEWHERE) {
         s->text[0] = '\0';
-        return LS_RUN_RUNNING;
+        s->elsewhere = trains == LS_LOCK_ELSEWHERE;
+        return reading->began > 0 ? LS_RUN_RUNNING : LS_RUN_STARTING;
     }
     snprintf(s->who, sizeof s->who, "%s", "");
     if (launches == LS_LOCK_HELD || launches == LS_LOCK_ELSEWHERE) {
+        s->elsewhere = launches == LS_LOCK_ELSEWHERE;
         snprintf(s->who, sizeof s->who, "its launcher is %.200s", launcher);
-        return LS_RUN_WAITING;
+        return reading->began > 0 ? LS_RUN_WAITING : LS_RUN_STARTING;
     }
     if (reading->gave_up[0]) {
         snprintf(s->text, sizeof s->text, "%s", reading->gave_up);
@@ -133,6 +146,13 @@ static enum ls_run_state state_of(const char *run, const struct reading *reading
                                      : LS_RUN_KILLED;
 }
 
+static bool has(const char *run, const char *name)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", run, name);
+    return access(path, F_OK) == 0;
+}
+
 static int records_read(const char *run, const char *name, bool required,
                         void (*visit)(void *user, const struct ls_record *record),
                         struct reading *reading, struct ls_error *error)
@@ -140,7 +160,7 @@ static int records_read(const char *run, const char *name, bool required,
     char path[PATH_MAX];
     bool torn;
     snprintf(path, sizeof path, "%s/%s", run, name);
-    if (!required && access(path, F_OK))
+    if (!required && !has(run, name))
         return LS_OK;
     return ls_jsonl_each(path, visit, reading, &torn, error);
 }
@@ -152,7 +172,7 @@ int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_
     struct ls_config *config = malloc(sizeof *config);
     struct ls_tokenizer *tokenizer = NULL;
     struct stat folder;
-    *status = (struct ls_run_status){.loss = NAN, .step_time = NAN};
+    *status = (struct ls_run_status){.loss = NAN, .step_time = NAN, .heard = NAN, .saved = -1};
     if (!config)
         return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
     int code = LS_OK;
@@ -162,15 +182,17 @@ int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_
         code = ls_error_set(error, LS_EIO, "%s is no run's folder%s", run, hint);
     }
     if (!code)
+        code = records_read(run, "events.jsonl", false, event_visit, &reading, error);
+    status->state = code ? LS_RUN_KILLED : state_of(run, &reading);
+    bool begins = status->state == LS_RUN_STARTING && !has(run, "metrics.jsonl");
+    if (!code && !begins)
         code = ls_kept_read(run, config, &tokenizer, error);
     ls_tokenizer_free(tokenizer);
-    if (!code)
+    if (!code && !begins)
         code = records_read(run, "metrics.jsonl", true, metric_visit, &reading, error);
-    if (!code)
-        code = records_read(run, "events.jsonl", false, event_visit, &reading, error);
-    if (!code)
+    if (!code && !begins)
         code = ls_checkpoint_list(run, checkpoint_visit, &newest, error);
-    if (!code) {
+    if (!code && !begins) {
         status->steps = ls_config_steps(config);
         status->saved = newest.step;
         status->saved_time = newest.time;

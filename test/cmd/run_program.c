@@ -66,6 +66,24 @@ void program_expect(const char *arguments, int code, const char *words)
     program_expect_under("", arguments, code, words);
 }
 
+pid_t program_start(const char *line)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child != 0)
+        return child;
+    setsid();
+    for (char **variable = environ; *variable;) {
+        char name[128];
+        size_t length = strcspn(*variable, "=");
+        snprintf(name, sizeof name, "%.*s", (int)length, *variable);
+        if (strncmp(name, "SLURM_", 6) || unsetenv(name))
+            variable++;
+    }
+    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+    _exit(127);
+}
+
 void program_expect_within(const char *arguments, const char *words, size_t bytes)
 {
     struct rusage usage;

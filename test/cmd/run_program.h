@@ -19,6 +19,9 @@ void program_expect(const char *arguments, int code, const char *words);
  * sanitizers it may take any. */
 void program_expect_within(const char *arguments, const char *words, size_t bytes);
 
+/* Starts a shell with the line, in a session of its own, outside of any allocation of Slurm. */
+pid_t program_start(const char *line);
+
 /* Makes a small corpus in the folder: text.txt, and corpus_train and corpus_valid of its bytes. */
 void program_corpus(const char *folder);
 /* Processes of MPI jobs whose command line has all the words, by rank; 0 for those that are not

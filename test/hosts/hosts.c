@@ -27,7 +27,7 @@
 
 #define NETWORK "10.77.0"
 
-char hosts_name[HOSTS][32];
+char *hosts_directory, hosts_name[HOSTS][32];
 static pid_t holders[HOSTS];
 static const char *missing = "they were not made";
 
@@ -126,6 +126,7 @@ static const char *hosts_up(void)
 int hosts_setup(void **state)
 {
     int status = scratch_setup(state);
+    hosts_directory = *state;
     program_corpus(*state);
     missing = hosts_up();
     if (!missing)
@@ -183,19 +184,6 @@ static int job_find(const char *directory, const char *out, pid_t pids[HOSTS_RAN
     return program_ranks(words, 2, pids, HOSTS_RANKS_MAX);
 }
 
-/* A shell with a session of its own. */
-static pid_t job_start(const char *line)
-{
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        setsid();
-        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-        _exit(127);
-    }
-    return child;
-}
-
 pid_t hosts_start(const char *directory, int each, const char *out, const char *command)
 {
     char line[4 * PATH_MAX];
@@ -207,7 +195,7 @@ pid_t hosts_start(const char *directory, int each, const char *out, const char *
              "--mca btl_tcp_if_include " NETWORK ".0/24 --host %s:%d,%s:%d -n %d %s > %s.log 2>&1",
              directory, (long)holders[0], directory, hosts_name[0], each, hosts_name[1], each,
              HOSTS * each, command, out);
-    return job_start(line);
+    return program_start(line);
 }
 
 pid_t hosts_launch(const char *directory, int first, int each, const char *out,
@@ -225,7 +213,7 @@ pid_t hosts_launch(const char *directory, int first, int each, const char *out,
         "OMPI_MCA_oob_tcp_if_include=" NETWORK ".0/24 OMPI_MCA_btl_tcp_if_include=" NETWORK
         ".0/24 '%s' launch --hosts hosts train.out=%s %s > %s.log 2>&1",
         directory, (long)holders[0], directory, program, out, arguments, out);
-    return job_start(line);
+    return program_start(line);
 }
 
 pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments)

@@ -13,7 +13,10 @@ enum { HOSTS = 2, HOSTS_RANKS_MAX = 4 };
 /* The names of the hosts. */
 extern char hosts_name[HOSTS][32];
 
-/* cmocka group set-up and tear-down: *state is an empty directory, with a corpus for training. The
+/* The directory of a test. */
+extern char *hosts_directory;
+
+/* cmocka group set-up and tear-down: the directory is empty but for a corpus for training. The
  * hosts are made where the system lets them be, else hosts_or_skip says why not. */
 int hosts_setup(void **state);
 int hosts_teardown(void **state);

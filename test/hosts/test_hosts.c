@@ -26,8 +26,6 @@
 #define SHORT RECIPE "train.steps=3 train.save_every=0 log.progress=plain "
 #define LONG  RECIPE "train.steps=1000000 train.save_every=0 log.progress=off "
 
-static char *directory;
-
 /* The last hash that the text tells. */
 static void hash_find(const char *text, char hash[33])
 {
@@ -41,7 +39,7 @@ static void hash_find(const char *text, char hash[33])
 
 static void expect_hash(const char *out, const char *expected)
 {
-    char hash[33], *said = hosts_said(directory, out);
+    char hash[33], *said = hosts_said(hosts_directory, out);
     hash_find(said, hash);
     free(said);
     assert_string_equal(hash, expected);
@@ -52,7 +50,8 @@ static void expect_end(pid_t job, const char *out, int expected)
 {
     int code = hosts_end(job);
     if (code != expected)
-        fail_msg("%s exited with %d, not %d:\n%s", out, code, expected, hosts_said(directory, out));
+        fail_msg("%s exited with %d, not %d:\n%s", out, code, expected,
+                 hosts_said(hosts_directory, out));
 }
 
 /* Where a daemon of Open MPI's launcher could not reach the launcher, which happens on a busy
@@ -60,8 +59,8 @@ static void expect_end(pid_t job, const char *out, int expected)
 static void train_to_the_end(int each, const char *out, const char *arguments)
 {
     for (bool again = true; again;) {
-        int code = hosts_end(hosts_train(directory, each, out, arguments));
-        char *said = hosts_said(directory, out);
+        int code = hosts_end(hosts_train(hosts_directory, each, out, arguments));
+        char *said = hosts_said(hosts_directory, out);
         again = strstr(said, "unable to complete a TCP connection");
         if (code == 0)
             again = false;
@@ -78,7 +77,7 @@ static void hash_of_one_rank(const char *steps, char hash[33])
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     char enter[256], keys[512];
-    snprintf(enter, sizeof enter, "rm -rf '%s/one'; cd '%s';", directory, directory);
+    snprintf(enter, sizeof enter, "rm -rf '%s/one'; cd '%s';", hosts_directory, hosts_directory);
     snprintf(keys, sizeof keys, "train " SHORT "data.train=corpus_train train.out=one %s", steps);
     assert_int_equal(program_run(enter, keys, output), 0);
     hash_find(output, hash);
@@ -101,8 +100,8 @@ static void test_the_hash_is_that_of_one_rank(void **state)
 /* The exit code of a job over both hosts, of which the rank on the other one gets a signal. */
 static int signal_to_the_other(const char *out, int signal)
 {
-    pid_t pids[HOSTS_RANKS_MAX], job = hosts_train(directory, 1, out, LONG "parallel.dp=2");
-    hosts_wait_steps(job, directory, out, 2, pids);
+    pid_t pids[HOSTS_RANKS_MAX], job = hosts_train(hosts_directory, 1, out, LONG "parallel.dp=2");
+    hosts_wait_steps(job, hosts_directory, out, 2, pids);
     assert_int_equal(kill(pids[1], signal), 0);
     return hosts_end(job);
 }
@@ -113,7 +112,7 @@ static void test_a_rank_that_is_killed(void **state)
     hosts_or_skip();
     int code = signal_to_the_other("killed", SIGKILL);
     if (code != 128 + SIGKILL && code != ls_exit_code(LS_ECOMM))
-        fail_msg("exited with %d:\n%s", code, hosts_said(directory, "killed"));
+        fail_msg("exited with %d:\n%s", code, hosts_said(hosts_directory, "killed"));
 }
 
 /* What a rank left in the run's directory; "" where it left nothing. */
@@ -123,7 +122,7 @@ static const char *told(const char *out, int rank)
     char name[64];
     snprintf(name, sizeof name, "%s/log/rank-%05d.txt", out, rank);
     text[rank % 2][0] = '\0';
-    FILE *file = fopen(scratch_path(directory, name), "re");
+    FILE *file = fopen(scratch_path(hosts_directory, name), "re");
     if (file) {
         text[rank % 2][fread(text[rank % 2], 1, sizeof text[0] - 1, file)] = '\0';
         fclose(file);
@@ -135,7 +134,7 @@ static void expect_told(const char *out, int rank, const char *words)
 {
     if (!strstr(told(out, rank), words))
         fail_msg("rank %d told: %s\nexpected: %s\nthe job said:\n%s", rank, told(out, rank), words,
-                 hosts_said(directory, out));
+                 hosts_said(hosts_directory, out));
 }
 
 /* "rank 1 on lsb123: " and so on. */
@@ -152,8 +151,8 @@ static void test_a_rank_that_is_stopped_alone(void **state)
     pid_t pids[HOSTS_RANKS_MAX];
     (void)state;
     hosts_or_skip();
-    pid_t job = hosts_train(directory, 1, "alone", LONG "parallel.dp=2");
-    hosts_wait_steps(job, directory, "alone", 2, pids);
+    pid_t job = hosts_train(hosts_directory, 1, "alone", LONG "parallel.dp=2");
+    hosts_wait_steps(job, hosts_directory, "alone", 2, pids);
     assert_int_equal(kill(pids[1], SIGSTOP), 0);
     expect_end(job, "alone", ls_exit_code(LS_ECOMM));
     expect_told("alone", 0, "timed out after 3.");
@@ -169,8 +168,8 @@ static void test_a_rank_that_is_stopped(void **state)
     bool named = false;
     (void)state;
     hosts_or_skip();
-    pid_t job = hosts_train(directory, 2, "stopped", LONG "parallel.dp=2 parallel.tp=2");
-    hosts_wait_steps(job, directory, "stopped", 4, pids);
+    pid_t job = hosts_train(hosts_directory, 2, "stopped", LONG "parallel.dp=2 parallel.tp=2");
+    hosts_wait_steps(job, hosts_directory, "stopped", 4, pids);
     assert_int_equal(kill(pids[3], SIGSTOP), 0);
     expect_end(job, "stopped", ls_exit_code(LS_ECOMM));
     snprintf(process, sizeof process, "its process %ld is stopped; it ", (long)pids[3]);
@@ -193,10 +192,10 @@ static void test_a_slow_save_is_waited_for(void **state)
     program_path(program, sizeof program);
     *strrchr(program, '/') = '\0';
     snprintf(command, sizeof command, "env DISK_FOLDER='%s' DISK_KIND=slow '%s/test/cmd/test_disk'",
-             directory, program);
-    int code = hosts_end(hosts_start(directory, 1, "slow", command));
+             hosts_directory, program);
+    int code = hosts_end(hosts_start(hosts_directory, 1, "slow", command));
     if (code)
-        fail_msg("exited with %d:\n%s", code, hosts_said(directory, "slow"));
+        fail_msg("exited with %d:\n%s", code, hosts_said(hosts_directory, "slow"));
 }
 
 /* One rank is told to stop, on the host that has not started the job. */
@@ -205,8 +204,8 @@ static void test_a_signal_to_one_rank(void **state)
     (void)state;
     hosts_or_skip();
     int code = signal_to_the_other("signal", SIGUSR1);
-    if (code != ls_exit_code(LS_ESTOPPED) || !hosts_last_step(directory, "signal"))
-        fail_msg("exited with %d:\n%s", code, hosts_said(directory, "signal"));
+    if (code != ls_exit_code(LS_ESTOPPED) || !hosts_last_step(hosts_directory, "signal"))
+        fail_msg("exited with %d:\n%s", code, hosts_said(hosts_directory, "signal"));
 }
 
 /* Each side names the other: a rank that waits for one there, and its neighbour too unless it waits
@@ -217,10 +216,10 @@ static void test_a_host_that_is_cut_off(void **state)
     char hash[33], steps[64];
     (void)state;
     hosts_or_skip();
-    pid_t job =
-        hosts_train(directory, 2, "cut", LONG "parallel.dp=2 parallel.tp=2 train.save_every=2");
-    hosts_wait_steps(job, directory, "cut", 4, pids);
-    hosts_wait_checkpoint(job, directory, "cut");
+    pid_t job = hosts_train(hosts_directory, 2, "cut",
+                            LONG "parallel.dp=2 parallel.tp=2 train.save_every=2");
+    hosts_wait_steps(job, hosts_directory, "cut", 4, pids);
+    hosts_wait_checkpoint(job, hosts_directory, "cut");
     hosts_link(false);
     int code = hosts_end(job);
     hosts_link(true);
@@ -237,24 +236,17 @@ static void test_a_host_that_is_cut_off(void **state)
             expect_told("cut", rank, other ? " of shard " : " of tp ");
     }
     assert_true(named[0] && named[1]);
-    int last = hosts_last_step(directory, "cut") + 2;
+    int last = hosts_last_step(hosts_directory, "cut") + 2;
     snprintf(steps, sizeof steps, "train.steps=%d", last);
     hash_of_one_rank(steps, hash);
     char keys[400];
     snprintf(keys, sizeof keys, SHORT "parallel.dp=2 parallel.tp=2 train.resume=auto %s", steps);
     train_to_the_end(2, "cut", keys);
     expect_hash("cut", hash);
-    char *said = hosts_said(directory, "cut");
+    char *said = hosts_said(hosts_directory, "cut");
     if (!strstr(said, "going on after step "))
         fail_msg("it began anew:\n%s", said);
     free(said);
-}
-
-static int setup(void **state)
-{
-    int status = hosts_setup(state);
-    directory = *state;
-    return status;
 }
 
 int main(void)
@@ -272,6 +264,6 @@ int main(void)
         cmocka_unit_test(test_a_signal_to_one_rank),
         cmocka_unit_test(test_a_host_that_is_cut_off),
     };
-    return check_all() ? cmocka_run_group_tests_name("hosts", all, setup, hosts_teardown)
-                       : cmocka_run_group_tests_name("hosts", usual, setup, hosts_teardown);
+    return check_all() ? cmocka_run_group_tests_name("hosts", all, hosts_setup, hosts_teardown)
+                       : cmocka_run_group_tests_name("hosts", usual, hosts_setup, hosts_teardown);
 }

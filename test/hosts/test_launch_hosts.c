@@ -18,27 +18,26 @@
     LAUNCHED_KEYS "train.steps=1000000 train.save_every=4 "                                        \
                   "comm.timeout_s=3 launch.pause_s=1 launch.retries=20 "
 
-static char *directory;
-
 static void test_a_host_that_is_cut_off(void **state)
 {
     (void)state;
     hosts_or_skip();
-    pid_t launcher = hosts_launch(directory, 0, 2, "cut", LONG "parallel.dp=2 parallel.tp=2 ");
-    launched_await_step(launcher, directory, "cut", 6);
+    pid_t launcher =
+        hosts_launch(hosts_directory, 0, 2, "cut", LONG "parallel.dp=2 parallel.tp=2 ");
+    launched_await_step(launcher, hosts_directory, "cut", 6);
     hosts_link(false);
-    launched_await_event(launcher, directory, "cut", "layout", 1);
-    launched_await_event(launcher, directory, "cut", "going_on", 1);
-    assert_int_equal(launched_events(directory, "cut", "failed", "\"kind\": \"host\""), 1);
-    assert_int_equal(launched_events(directory, "cut", "host_lost", hosts_name[1]), 1);
-    assert_int_equal(launched_events(directory, "cut", "layout", "\"ranks\": 2,"), 1);
+    launched_await_event(launcher, hosts_directory, "cut", "layout", 1);
+    launched_await_event(launcher, hosts_directory, "cut", "going_on", 1);
+    assert_int_equal(launched_events(hosts_directory, "cut", "failed", "\"kind\": \"host\""), 1);
+    assert_int_equal(launched_events(hosts_directory, "cut", "host_lost", hosts_name[1]), 1);
+    assert_int_equal(launched_events(hosts_directory, "cut", "layout", "\"ranks\": 2,"), 1);
     hosts_link(true);
-    launched_await_event(launcher, directory, "cut", "host_back", 1);
-    launched_await_event(launcher, directory, "cut", "layout", 2);
-    launched_await_event(launcher, directory, "cut", "going_on", 2);
-    launched_stop(launcher, directory, "cut");
-    assert_true(launched_events(directory, "cut", "layout", "\"ranks\": 4,") >= 1);
-    launched_expect_same(directory, "cut");
+    launched_await_event(launcher, hosts_directory, "cut", "host_back", 1);
+    launched_await_event(launcher, hosts_directory, "cut", "layout", 2);
+    launched_await_event(launcher, hosts_directory, "cut", "going_on", 2);
+    launched_stop(launcher, hosts_directory, "cut");
+    assert_true(launched_events(hosts_directory, "cut", "layout", "\"ranks\": 4,") >= 1);
+    launched_expect_same(hosts_directory, "cut");
 }
 
 /* All ranks are on the other host, which is gone without a word: mpirun waits for it, the launcher
@@ -47,23 +46,16 @@ static void test_a_host_that_is_lost(void **state)
 {
     (void)state;
     hosts_or_skip();
-    pid_t launcher = hosts_launch(directory, 1, 2, "lost", LONG "parallel.dp=2 ");
-    launched_await_step(launcher, directory, "lost", 6);
-    hosts_lose(directory, 1);
-    launched_await_event(launcher, directory, "lost", "going_on", 1);
-    launched_stop(launcher, directory, "lost");
+    pid_t launcher = hosts_launch(hosts_directory, 1, 2, "lost", LONG "parallel.dp=2 ");
+    launched_await_step(launcher, hosts_directory, "lost", 6);
+    hosts_lose(hosts_directory, 1);
+    launched_await_event(launcher, hosts_directory, "lost", "going_on", 1);
+    launched_stop(launcher, hosts_directory, "lost");
     hosts_link(true);
-    assert_int_equal(launched_events(directory, "lost", "host_lost", hosts_name[1]), 1);
-    assert_int_equal(launched_events(directory, "lost", "failed", "\"kind\": \"host\""), 1);
-    assert_int_equal(launched_events(directory, "lost", "layout", NULL), 0);
-    launched_expect_same(directory, "lost");
-}
-
-static int setup(void **state)
-{
-    int status = hosts_setup(state);
-    directory = *state;
-    return status;
+    assert_int_equal(launched_events(hosts_directory, "lost", "host_lost", hosts_name[1]), 1);
+    assert_int_equal(launched_events(hosts_directory, "lost", "failed", "\"kind\": \"host\""), 1);
+    assert_int_equal(launched_events(hosts_directory, "lost", "layout", NULL), 0);
+    launched_expect_same(hosts_directory, "lost");
 }
 
 int main(void)
@@ -75,6 +67,7 @@ int main(void)
         cmocka_unit_test(test_a_host_that_is_cut_off),
         cmocka_unit_test(test_a_host_that_is_lost),
     };
-    return check_all() ? cmocka_run_group_tests_name("launched", all, setup, hosts_teardown)
-                       : cmocka_run_group_tests_name("launched", usual, setup, hosts_teardown);
+    return check_all()
+               ? cmocka_run_group_tests_name("launched", all, hosts_setup, hosts_teardown)
+               : cmocka_run_group_tests_name("launched", usual, hosts_setup, hosts_teardown);
 }

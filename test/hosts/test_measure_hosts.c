@@ -27,8 +27,6 @@ enum { TRIES = 3 };
  * programs take time from both ends. */
 static const double share_least = 0.75, share_most = 1.0;
 
-static char *directory;
-
 /* The two cores that are the hosts'; skips where there is but one. */
 static void cores_or_skip(int core[HOSTS])
 {
@@ -67,7 +65,7 @@ static int run(int each, bool shared, const char *out, const char *set, const ch
              "%s",
              core[0], core[1], each, core[1], core[0], set, shared ? ",$other" : "", program,
              words);
-    return hosts_end(hosts_start(directory, each, out, command));
+    return hosts_end(hosts_start(hosts_directory, each, out, command));
 }
 
 /* The file is to be released. */
@@ -81,10 +79,10 @@ static void measure(int each, const char *out, const char *set, struct ls_cluste
              out);
     int code = run(each, false, out, set, words);
     if (code)
-        fail_msg("exited with %d:\n%s", code, hosts_said(directory, out));
+        fail_msg("exited with %d:\n%s", code, hosts_said(hosts_directory, out));
     char name[64];
     snprintf(name, sizeof name, "%s.yaml", out);
-    if (ls_cluster_read(scratch_path(directory, name), cluster, &error))
+    if (ls_cluster_read(scratch_path(hosts_directory, name), cluster, &error))
         fail_msg("%s", error.text);
     assert_int_equal(cluster->hosts, 2);
     assert_int_equal(cluster->accelerators, 1);
@@ -92,7 +90,7 @@ static void measure(int each, const char *out, const char *set, struct ls_cluste
     assert_int_equal(cluster->link[0].joins, 1);
     assert_int_equal(cluster->link[1].joins, 2);
     assert_true(cluster->works_count > 10 && cluster->moves_count > 10);
-    char *file = scratch_read(scratch_path(directory, name), NULL);
+    char *file = scratch_read(scratch_path(hosts_directory, name), NULL);
     for (int i = 0; i < HOSTS; i++)
         if (!strstr(file, hosts_name[i]))
             fail_msg("%s does not tell of %s:\n%s", name, hosts_name[i], file);
@@ -154,7 +152,7 @@ static void test_a_slow_host_is_named(void **state)
     }
     measure(2, "slow", "LOCKSTEP_ISA=plain", &cluster);
     ls_cluster_release(&cluster);
-    char *said = hosts_said(directory, "slow");
+    char *said = hosts_said(hosts_directory, "slow");
     snprintf(words, sizeof words, "note: %s takes ", hosts_name[1]);
     if (!strstr(said, words) || strstr(strstr(said, words) + 1, "note: "))
         fail_msg("expected one note, of %s:\n%s", hosts_name[1], said);
@@ -162,13 +160,6 @@ static void test_a_slow_host_is_named(void **state)
     if (!strstr(said, words) || !strstr(said, "2 processes"))
         fail_msg("expected both hosts with 2 processes each:\n%s", said);
     free(said);
-}
-
-static int setup(void **state)
-{
-    int status = hosts_setup(state);
-    directory = *state;
-    return status;
 }
 
 /* --run MBIT EACH WORDS...: `lockstep WORDS` on EACH ranks of both hosts, over a cable of MBIT
@@ -181,13 +172,13 @@ static int main_run(int argc, char **argv)
     int code = 1;
     for (int i = 4; i < argc && used < sizeof words; i++)
         used += (size_t)snprintf(words + used, sizeof words - used, "%s ", argv[i]);
-    if (used >= sizeof words || setup(&state))
+    if (used >= sizeof words || hosts_setup(&state))
         return code;
     hosts_or_skip();
     shape_or_skip(atoi(argv[2]));
     int each = atoi(argv[3]);
     code = run(each, each > 1, "run", "", words);
-    char *said = hosts_said(directory, "run");
+    char *said = hosts_said(hosts_directory, "run");
     fputs(said, stdout);
     free(said);
     hosts_teardown(&state);
@@ -207,5 +198,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_the_cable_is_measured),
         cmocka_unit_test(test_a_slow_host_is_named),
     };
-    return cmocka_run_group_tests_name("measure", tests, setup, hosts_teardown);
+    return cmocka_run_group_tests_name("measure", tests, hosts_setup, hosts_teardown);
 }

@@ -385,16 +385,46 @@ static void test_a_launched_job(void **state)
     launched_expect_same(directory, "launched");
 }
 
+/* Rank 0 cannot save, so the second signal ends the step: on all nodes, though srun is killed. */
+static void test_a_step_that_is_ended(void **state)
+{
+    char text[2048];
+    (void)state;
+    cluster_or_skip();
+    int length =
+        snprintf(text, sizeof text,
+                 "#!/bin/sh\n"
+                 "#SBATCH --ntasks=2 --overcommit --time=10 --output=ended.txt\n"
+                 "'%s' launch " LAUNCHED_KEYS "parallel.dp=2 train.out=ended train.steps=1000000 & "
+                 "echo $! > launcher.txt\n"
+                 "wait $!\necho \"launcher: $?\"\n"
+                 "while squeue --noheader --steps --format=%%j | grep -q ^lockstep; do "
+                 ":; done\n"
+                 "echo no step is left\n",
+                 program);
+    assert_in_range(length, 1, sizeof text - 1);
+    scratch_write(scratch_path(directory, "ended.sh"), text, (size_t)length);
+    assert_int_equal(run("sbatch --parsable ended.sh > job.txt"), 0);
+    await_words("ended/metrics.jsonl", "\"step\": 2,");
+    assert_int_equal(kill(rank_0("ended"), SIGSTOP), 0);
+    assert_int_equal(run("kill -TERM $(cat launcher.txt)"), 0);
+    assert_int_equal(run("kill -USR1 $(cat launcher.txt)"), 0);
+    await_words("ended.txt", "no step is left");
+    assert_true(has_said("ended.txt", "launcher: 143"));
+}
+
 int main(void)
 {
     const struct CMUnitTest usual[] = {
         cmocka_unit_test(test_srun),
         cmocka_unit_test(test_a_launched_job),
+        cmocka_unit_test(test_a_step_that_is_ended),
         cmocka_unit_test(test_a_batch_job_without_srun),
     };
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_srun),
         cmocka_unit_test(test_a_launched_job),
+        cmocka_unit_test(test_a_step_that_is_ended),
         cmocka_unit_test(test_a_batch_job_without_srun),
         cmocka_unit_test(test_a_batch_job_is_signalled_and_queued_again),
     };

@@ -36,14 +36,7 @@ pid_t launched_start(const char *folder, const char *before, const char *out, co
              "cd '%s' && %s OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0 exec '%s' launch "
              "train.out=%s %s > %s.log 2>&1",
              folder, before, program, out, arguments, out);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        setsid();
-        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-        _exit(127);
-    }
-    return child;
+    return program_start(line);
 }
 
 int64_t launched_await_step(pid_t launcher, const char *folder, const char *out, int64_t step)

@@ -98,6 +98,10 @@ static void test_each_rank_killed(void **state)
     expect_status("killed", "state       stopped: stopped by a signal after step ");
     expect_status("killed", check_all() ? "failures    4 killed; time lost "
                                         : "failures    2 killed; time lost ");
+    static const char lock[] = "host elsewhere\npid 4711\nstarted 1\nsince now\n";
+    scratch_write(scratch_path(folder, "killed/lock"), lock, sizeof lock - 1);
+    expect_status("killed", "state       running: process 4711 on elsewhere, since now; seen from "
+                            "here only by its lock; last record ");
 }
 
 /* A rank that is stopped is late, is ended, and the job goes on. */

@@ -176,6 +176,54 @@ static void test_hosts_come_and_go(void **state)
     assert_int_equal(launched_events(folder, "come", "done", NULL), 1);
 }
 
+/* A signal while it waits for hosts: that is recorded too. */
+static void test_asked_while_no_host_answers(void **state)
+{
+    (void)state;
+    skip_without_mpi();
+    scratch_write(scratch_path(folder, "away"), "away slots=2\n", 13);
+    pid_t launcher = launched_start(folder, "OMPI_MCA_plm_rsh_agent=false", "nobody",
+                                    LAUNCHED_KEYS "--hosts away launch.pause_s=0.1");
+    launched_await_event(launcher, folder, "nobody", "host_lost", 1);
+    launched_stop(launcher, folder, "nobody");
+    assert_int_equal(launched_events(folder, "nobody", "start", NULL), 0);
+    assert_int_equal(launched_events(folder, "nobody", "stopped", NULL), 1);
+}
+
+/* Rank 0's host calls itself otherwise than the list does, by which alone it is reached. */
+static void test_a_host_with_two_names(void **state)
+{
+    (void)state;
+    skip_without_mpi();
+    scratch_write(scratch_path(folder, "names"), "spare\n10.0.0.7 slots=2\n", 23);
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "mkfifo asked\n"
+                 "echo host node7.cluster pid 4711 started 1 since now > names.out/lock\n"
+                 "read -r word < asked\nrm names.out/lock\nexit 21\n");
+    script_write("agent", "#!/bin/sh\ncase \"$*\" in\nspare*) exit 1 ;;\n'10.0.0.7 true') ;;\n"
+                          "'10.0.0.7 kill -USR1 4711') echo > asked ;;\n*) exit 1 ;;\nesac\n");
+    pid_t launcher =
+        launched_start(folder, "PATH=\"$PWD/bin:$PATH\" OMPI_MCA_plm_rsh_agent=./agent",
+                       "names.out", LAUNCHED_KEYS "--hosts names parallel.dp=2");
+    launched_await_event(launcher, folder, "names.out", "start", 1);
+    launched_stop(launcher, folder, "names.out");
+    assert_int_equal(launched_events(folder, "names.out", "stopped", NULL), 1);
+}
+
+/* A run of which this host sees a lock, and no record yet. */
+static void test_status_of_a_run_that_starts(void **state)
+{
+    static const char lock[] = "host node7\npid 4711\nstarted 1\nsince now\n";
+    (void)state;
+    mkdir(scratch_path(folder, "starts"), 0755);
+    program_expect_under(enter, "status starts", ls_exit_code(LS_EIO), "config.yaml");
+    scratch_write(scratch_path(folder, "starts/lock"), lock, sizeof lock - 1);
+    program_expect_under(enter, "status starts", 0,
+                         "state       starting: process 4711 on node7, since now; seen from here "
+                         "only by its lock\n");
+}
+
 /* ---- what it is given ------------------------------------------------------------------------ */
 
 static void test_bad_input(void **state)
@@ -226,8 +274,13 @@ static void test_no_mpirun(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_an_end_means), cmocka_unit_test(test_on_event),
-        cmocka_unit_test(test_hosts_come_and_go), cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_what_an_end_means),
+        cmocka_unit_test(test_on_event),
+        cmocka_unit_test(test_hosts_come_and_go),
+        cmocka_unit_test(test_asked_while_no_host_answers),
+        cmocka_unit_test(test_a_host_with_two_names),
+        cmocka_unit_test(test_status_of_a_run_that_starts),
+        cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_no_mpirun),
     };
     return cmocka_run_group_tests_name("launch ends", tests, setup, scratch_teardown);
