@@ -228,6 +228,8 @@ N        ?= 120
 SEED     ?= 1
 STEPS    ?= 20
 SECONDS  ?= 60
+MINUTES  ?= 60
+KILLS    ?= 1000
 PEERS    ?=
 # Of `make check`: all runs what each program can; a file of weights to write; what changed since when.
 CHECK    ?=
@@ -242,7 +244,7 @@ DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-all check-built check-module check-pages nightly tested run-tested demo interop invariance exhaustive faults what-fits tidy fuzz bench bench-peers bench-plan bench-layouts bench-checkpoint coverage install \
+.PHONY: deps check check-all check-built check-module check-pages nightly soak faults-kills tested run-tested demo interop invariance exhaustive faults what-fits tidy fuzz bench bench-peers bench-plan bench-layouts bench-checkpoint coverage install \
 	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
@@ -275,6 +277,12 @@ check-module: $(filter $(BUILD)/test/$(MODULE)/%,$(TESTS))
 nightly: deps
 	$(AGAIN) all
 	@tools/nightly.sh
+
+# A job that loses ranks, mpirun and its launcher: a fault a minute; or kills as fast as it comes back.
+soak: all
+	@BUILD=$(BUILD) tools/soak.py --minutes $(MINUTES) --seed $(SEED)
+faults-kills: all
+	@BUILD=$(BUILD) tools/soak.py --kills $(KILLS) --seed $(SEED)
 
 # The commands of README.md and of every page under doc/, as they stand there.
 check-pages: deps
@@ -414,6 +422,8 @@ help:
 	'                  CHANGED=1 SINCE=origin/main: what changed files reach; RECORD=1: weights' \
 	'make check-pages  the commands of README and of every page under doc/' \
 	'make nightly      check-all, sanitizers, fuzzing, coverage, busy machines: bench/nightly.md' \
+	'make soak         MINUTES=60 SEED=1: a job with a fault a minute: same hash, 95 % of goodput' \
+	'make faults-kills KILLS=1000 SEED=1: kill -9 of ranks, mpirun, launcher: same hash' \
 	'make demo         install what is missing, build, train on a book, draw the loss' \
 	'make invariance   N=120 SEED=1 STEPS=20: random layouts, one hash a recipe' \
 	'make exhaustive   every layout of 1 to 4 ranks that small recipes admit: 20 minutes' \

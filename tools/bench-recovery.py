@@ -8,64 +8,40 @@ first step after the start, and the first step that was not there before (which 
 again before it). Uses build/lockstep and needs mpirun. Keys are set beside those of the run.
 """
 
-import json
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
-RANKS = 4
+from launched import RANKS, Job
+
 KEYS = ["data.train=corpus_train", "model.preset=gpt2-tiny", "batch.global=8", "parallel.dp=4",
         "train.steps=1000000", "train.save_every=10", "optim.decay_steps=1000",
-        "log.progress=off", "log.tensorboard=false", "train.out=run"]
+        "log.progress=off", "log.tensorboard=false"]
 
 
-def records(folder, name):
-    try:
-        with open(os.path.join(folder, "run", name), encoding="utf-8") as file:
-            return [json.loads(line) for line in file if line.endswith("\n")]
-    except FileNotFoundError:
-        return []
-
-
-def wait(look, launcher):
+def wait(look, job):
     while True:
         found = look()
         if found:
             return found
-        if launcher.poll() is not None:
-            sys.exit(f"bench-recovery: the launcher ended with {launcher.returncode}")
+        if job.ended() is not None:
+            sys.exit(f"bench-recovery: the launcher ended with {job.ended()}:\n{job.said()}")
         time.sleep(0.01)
 
 
-def rank_pid(rank):
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                environ = file.read().split(b"\0")
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                words = file.read().split(b"\0")
-        except OSError:
-            continue
-        if b"train.out=run" in words and b"OMPI_COMM_WORLD_RANK=%d" % rank in environ:
-            return int(pid)
-    return None
-
-
-def one_kill(folder, launcher, number):
+def one_kill(job, number):
     """Seconds from the kill to each of what follows."""
-    at = max((r["step"] for r in records(folder, "metrics.jsonl")), default=0)
-    wait(lambda: any(r["step"] >= at + 15 for r in records(folder, "metrics.jsonl")), launcher)
-    pid = rank_pid(number % RANKS)
+    at = max((r["step"] for r in job.records("metrics.jsonl")), default=0)
+    wait(lambda: any(r["step"] >= at + 15 for r in job.records("metrics.jsonl")), job)
+    pid = job.ranks()[number % RANKS]
     killed = time.time()
     os.kill(pid, signal.SIGKILL)
-    wait(lambda: sum(r["event"] == "going_on" for r in records(folder, "events.jsonl")) > number,
-         launcher)
-    after = [r for r in records(folder, "metrics.jsonl") if r["time"] > killed]
-    failed = next(r for r in records(folder, "events.jsonl")
+    wait(lambda: sum(r["event"] == "going_on" for r in job.records("events.jsonl")) > number, job)
+    after = [r for r in job.records("metrics.jsonl") if r["time"] > killed]
+    failed = next(r for r in job.records("events.jsonl")
                   if r["event"] == "failed" and r["time"] > killed)
     resumed = next(r for r in after if r.get("event") == "resume")
     steps = [r for r in after if "loss_bits" in r and r["time"] > resumed["time"]]
@@ -75,20 +51,13 @@ def one_kill(folder, launcher, number):
 
 def main():
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    lockstep = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../build/lockstep")
     with tempfile.TemporaryDirectory() as folder:
-        with open(os.path.join(folder, "text.txt"), "w", encoding="utf-8") as file:
-            file.writelines(f"{i % 100} bottles of beer on the wall,\n" for i in range(1200))
-        subprocess.run([lockstep, "data", "prepare", "--input", "text.txt", "--output", "corpus",
-                        "--tokenizer", "byte"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        with open(os.path.join(folder, "log"), "w", encoding="utf-8") as log:
-            launcher = subprocess.Popen([lockstep, "launch", *KEYS, *sys.argv[2:]], cwd=folder,
-                                        stdout=log, stderr=log)
+        job = Job(folder, [*KEYS, *sys.argv[2:]])
+        job.start()
         try:
-            took = [one_kill(folder, launcher, number) for number in range(kills)]
+            took = [one_kill(job, number) for number in range(kills)]
         finally:
-            launcher.terminate()
-            launcher.wait()
+            job.stop()
     names = ["mpirun has ended", "the ranks are there", "the first step", "the first new step"]
     print(f"{kills} kills of one of {RANKS} ranks; seconds from the kill, median and most")
     for name, values in zip(names, zip(*took)):

@@ -11,6 +11,8 @@
 #   arm         recorded bits under Arm's emulator, of as many recipes as `make check` takes
 #   fuzz        each parser for a minute
 #   coverage    lines and branches that make check-all reaches
+#   soak        a launched job for an hour, with a fault a minute
+#   kills       a launched job that is killed 1,000 times
 #   load        make check 20 times beside three busy loops a core
 #   core        make check 20 times on one core
 #   clock       make check 5 times with a time of day that leaps
@@ -23,7 +25,7 @@ page=bench/nightly.md
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 parts=("$@")
-[ $# -gt 0 ] || parts=(check-all exhaustive asan tsan arm fuzz coverage load core clock)
+[ $# -gt 0 ] || parts=(check-all exhaustive asan tsan arm fuzz coverage soak kills load core clock)
 [ -z "$(git status --porcelain -- . ":!$page")" ] || {
     echo "$0: the tree has changes: expected a clean commit" >&2
     exit 2
@@ -54,6 +56,8 @@ part_run() {
         ;;
     fuzz) make fuzz SECONDS=60 ;;
     coverage) make coverage CHECK=all ;;
+    soak) make soak ;;
+    kills) make faults-kills ;;
     load) tools/prove-check.sh load 20 ;;
     core) tools/prove-check.sh core 20 ;;
     clock) tools/prove-check.sh clock 5 ;;

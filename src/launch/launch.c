@@ -304,8 +304,8 @@ static bool busy_await(struct launcher *l)
 static void judge(struct launcher *l, int64_t before, bool *over, int *code)
 {
     char text[1024];
-    enum launch_cause cause =
-        launch_cause_of(&l->job, &l->watch, l->starts == 1, text, sizeof text);
+    bool first = l->starts == 1 && !*ls_lock_former(&l->lock); /* no launcher was killed before */
+    enum launch_cause cause = launch_cause_of(&l->job, &l->watch, first, text, sizeof text);
     *code = l->job.code;
     *over = true;
     if (cause == LAUNCH_STOPPED && l->resized && !*l->launch->asked) {
@@ -316,7 +316,7 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
         event_end(l, launch_cause_name(cause));
     } else if (*l->launch->asked > 1) {
         *code = 128 + SIGTERM;
-    } else if (l->job.code == ls_exit_code(LS_EBUSY) && l->starts > 1 && busy_await(l)) {
+    } else if (l->job.code == ls_exit_code(LS_EBUSY) && !first && busy_await(l)) {
         *code = ls_exit_code(LS_ESTOPPED);
         *over = false;
     } else {

@@ -141,8 +141,8 @@ enum launch_cause {
     LAUNCH_CAUSES
 };
 const char *launch_cause_name(enum launch_cause cause);
-/* By the exit code, and by what the job said. text: in a sentence, what is known of it. first: this
- * start of the job is the launcher's first. */
+/* By the exit code, and by what the job said. text: in a sentence, what is known of it. first: no
+ * start was before of which ranks may be left. */
 enum launch_cause launch_cause_of(const struct launch_job *job, const struct launch_watch *watch,
                                   bool first, char *text, size_t bytes);
 

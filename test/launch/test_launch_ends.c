@@ -211,6 +211,24 @@ static void test_a_host_with_two_names(void **state)
     assert_int_equal(launched_events(folder, "names.out", "stopped", NULL), 1);
 }
 
+/* Ranks of a launcher that was killed may still end as the next one begins. */
+static void test_after_a_killed_launcher(void **state)
+{
+    static const char lock[] = "host node7\npid 4711\nstarted 1\nsince now\n";
+    (void)state;
+    skip_without_mpi();
+    mkdir(scratch_path(folder, "after"), 0755);
+    mkdir(scratch_path(folder, "after/launch"), 0755);
+    scratch_write(scratch_path(folder, "after/launch/lock"), lock, sizeof lock - 1);
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "if [ -e after/held ]; then exit 0; fi\ntouch after/held\nexit 23\n");
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=after launch.pause_s=0", 0,
+                         "ranks that were lost still hold the run");
+    assert_int_equal(launched_events(folder, "after", "start", NULL), 2);
+    assert_int_equal(launched_events(folder, "after", "failed", NULL), 0);
+}
+
 /* A run of which this host sees a lock, and no record yet. */
 static void test_status_of_a_run_that_starts(void **state)
 {
@@ -279,6 +297,7 @@ int main(void)
         cmocka_unit_test(test_hosts_come_and_go),
         cmocka_unit_test(test_asked_while_no_host_answers),
         cmocka_unit_test(test_a_host_with_two_names),
+        cmocka_unit_test(test_after_a_killed_launcher),
         cmocka_unit_test(test_status_of_a_run_that_starts),
         cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_no_mpirun),

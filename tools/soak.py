@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""Disturbs a job for a long time, and checks that nothing came of it but lost seconds.
+
+    tools/soak.py [--minutes M] [--seed S] [--twin NAME] [KEY=VALUE...]
+    tools/soak.py --kills N [--seed S] [--twin NAME] [KEY=VALUE...]
+
+Trains a small model on 4 MPI ranks of this machine by `lockstep launch`. With --minutes (60) there
+is a fault in each minute, at a drawn moment of it; with --kills there are N kill -9 one after the
+other: most as soon as the job has a new step again and a drawn part of a second has gone by, a
+quarter without waiting for that, and so in the recovery from the one before. Faults, shuffled by
+the seed:
+
+    rank      kill -9 of a rank            mpirun    kill -9 of mpirun
+    two       of two ranks at once         launcher  kill -9 of the launcher, then started again
+    all       of all ranks (--kills)       pause     SIGSTOP of a rank for less than the timeout,
+    freeze    SIGSTOP of a rank for good             then SIGCONT (--minutes, as freeze)
+
+Then the job is asked to end, and one rank computes the same steps undisturbed. Verdicts:
+
+    same state     the losses of all steps and the last hash are those of the undisturbed run
+    same records   no step was ever recorded with other bits than before (read while the job runs)
+    nothing left   no process of the job is left once the launcher has ended
+    goodput        (--minutes) at least 95 %
+
+Goodput is the share of the time that was spent on steps that count: the sum of step_s over
+metrics.jsonl, in which each step is once, as it was computed last, over the time from the begin of
+the first step to the end of the last one. A step counts for at most twice the median, so that one
+during which a rank was stopped does not count for the pause. What was computed again, starts, saves
+and pauses are the rest.
+
+The exit code is 1 if a verdict is not met. Twins that must not meet theirs: --twin batches (a
+recovery that goes on with other batches), --twin slow (starts take 9 s longer), --twin orphan (a
+process of the job stays). Uses build/lockstep, Open MPI's mpirun, and about as long again for the
+undisturbed run.
+"""
+
+import argparse
+import collections
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from launched import LOCKSTEP, RANKS, Job
+
+KEYS = ["data.train=corpus_train", "model.preset=gpt2-tiny", "batch.global=64",
+        "train.steps=10000000", "train.save_every=20", "optim.decay_steps=1000",
+        "parallel.threads=1", "log.progress=off", "log.tensorboard=false", "log.drift_every=0",
+        "comm.timeout_s=3", "launch.pause_s=1", "launch.retries=1000"]
+LAYOUT = ["parallel.dp=2", "parallel.tp=2"]
+GOODPUT, STUCK_S, PAUSE_S = 0.95, 120, 0.01
+SOAK = ["rank", "two", "mpirun", "launcher", "pause", "freeze"]
+KILLS = ["rank", "rank", "rank", "two", "all", "mpirun", "launcher"]
+# What an mpirun of a twin does before every start but the first.
+TWINS = {"batches": 'set -- "$@" data.train=other/corpus_train', "slow": "sleep 9", "orphan": ""}
+
+
+class Records:
+    """metrics.jsonl as it grows, and is cut back and grows again."""
+
+    def __init__(self, path):
+        self.path, self.inode, self.offset = path, 0, 0
+        self.seen, self.newest, self.other = {}, 0, []
+
+    def look(self):
+        try:
+            with open(self.path, "rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self.inode or status.st_size < self.offset:
+                    self.inode, self.offset = status.st_ino, 0
+                file.seek(self.offset)
+                text = file.read()
+        except FileNotFoundError:
+            return
+        whole = text.rfind(b"\n") + 1
+        self.offset += whole
+        for line in text[:whole].splitlines():
+            if b'"loss_bits"' in line:
+                self.step(json.loads(line))
+
+    def step(self, record):
+        step, bits = record["step"], {k: record[k] for k in ("loss_bits", "hash") if k in record}
+        before = self.seen.setdefault(step, bits)
+        if any(before.get(key, value) != value for key, value in bits.items()):
+            self.other.append(f"step {step}: {before}, then {bits}")
+        before.update(bits)
+        self.newest = max(self.newest, step)
+
+
+class Soak:
+    def __init__(self, job, draw):
+        self.job, self.draw = job, draw
+        self.records = Records(os.path.join(job.out, "metrics.jsonl"))
+        self.faults, self.deck = collections.Counter(), []
+
+    def wait(self, until, what):
+        """Watches the job until that is true."""
+        begin = time.time()
+        while not until():
+            self.records.look()
+            if self.job.ended() is not None:
+                sys.exit(f"soak: the launcher ended with {self.job.ended()}:\n{self.job.said()}")
+            if time.time() - begin > STUCK_S:
+                sys.exit(f"soak: {what} did not come in {STUCK_S} s:\n{self.job.said()}")
+            time.sleep(PAUSE_S)
+
+    def rest(self, seconds):
+        end = time.time() + seconds
+        while time.time() < end:
+            until = min(end, time.time() + 1)
+            self.wait(lambda: time.time() >= until, "a second")
+
+    def new_step(self):
+        self.records.look()
+        at = self.records.newest
+        self.wait(lambda: self.records.newest > at, f"a step after {at}")
+
+    def victims(self, kind):
+        """Which processes get the signal; [] while they are not there."""
+        if kind == "launcher":
+            return [self.job.launcher.pid]
+        if kind == "mpirun":
+            return self.job.mpirun()
+        ranks = list(self.job.ranks().values())
+        count = {"two": 2, "all": RANKS}.get(kind, 1)
+        return self.draw.sample(sorted(ranks), count) if len(ranks) >= count else []
+
+    def fault(self, kinds):
+        if not self.deck:
+            self.deck = self.draw.sample(kinds, len(kinds))
+        kind, found = self.deck.pop(), []
+        self.wait(lambda: found.extend(self.victims(kind)) or found, f"processes for {kind}")
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGSTOP if kind in ("pause", "freeze") else signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.faults[kind] += 1
+        if kind == "launcher":
+            self.job.launcher.wait()
+            self.job.start()
+        elif kind == "pause":
+            self.rest(self.draw.uniform(0.3, 1.5))
+            os.kill(found[0], signal.SIGCONT)
+
+    def minutes(self, minutes):
+        begin = time.time()
+        for minute in range(minutes):
+            self.rest(begin + 60 * minute + self.draw.uniform(2, 55) - time.time())
+            self.fault(SOAK)
+            self.new_step()
+            print(f"minute {minute + 1}: step {self.records.newest}; {dict(self.faults)}",
+                  flush=True)
+        self.rest(begin + 60 * minutes - time.time())
+
+    def kills(self, count):
+        for number in range(count):
+            waits = self.draw.random() < 0.75
+            if waits:
+                self.new_step()
+            self.rest(self.draw.uniform(0, 0.5 if waits else 1.5))
+            self.fault(KILLS)
+            if (number + 1) % 50 == 0:
+                print(f"kill {number + 1}: step {self.records.newest}", flush=True)
+
+
+def twin_make(folder, twin):
+    """The environment of a job that is disturbed otherwise than it should get over."""
+    if twin not in TWINS or not TWINS[twin]:
+        return {}
+    os.mkdir(os.path.join(folder, "bin"))
+    script, real = os.path.join(folder, "bin", "mpirun"), shutil.which("mpirun")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(f'#!/bin/sh\ncase "$*" in *--version*) exec {real} --version ;; esac\n'
+                   f'if [ -e begun ]; then\n{TWINS[twin]}\nfi\ntouch begun\nexec {real} "$@"\n')
+    os.chmod(script, 0o755)
+    return {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
+
+
+def other_corpus(folder):
+    """The corpus one token later."""
+    os.mkdir(os.path.join(folder, "other"))
+    for name in ("corpus_train.bin", "corpus_train.idx", "corpus.tokenizer"):
+        with open(os.path.join(folder, name), "rb") as file:
+            data = file.read()
+        with open(os.path.join(folder, "other", name), "wb") as file:
+            file.write(data[2:] + data[-2:] if name.endswith(".bin") else data)
+
+
+def steps_of(path):
+    with open(path, encoding="utf-8") as file:
+        records = [json.loads(line) for line in file if line.endswith("\n")]
+    return [r for r in records if "loss_bits" in r]
+
+
+def undisturbed(job, keys, last):
+    """The steps of one rank."""
+    out = os.path.join(job.folder, "one")
+    subprocess.run([LOCKSTEP, "train", *keys, "parallel.threads=2", f"train.out={out}",
+                    f"train.steps={last}"],
+                   cwd=job.folder, env=job.environment, check=True, stdout=subprocess.DEVNULL)
+    return steps_of(os.path.join(out, "metrics.jsonl"))
+
+
+def report(soak, steps, events, begin):
+    """Prints what there was; returns the goodput and a line of it all."""
+    median = statistics.median(r["step_s"] for r in steps)
+    wall = steps[-1]["time"] - steps[0]["time"] + steps[0]["step_s"]
+    goodput = sum(min(r["step_s"], 2 * median) for r in steps) / wall
+    failed = collections.Counter(e["kind"] for e in events if e["event"] == "failed")
+    again = [e for e in events if e["event"] == "going_on"]
+    took = sorted(e["seconds"] for e in again) or [0]
+    print(f"{steps[-1]['step']} steps of {median:.3f} s in {wall:.0f} s, "
+          f"{time.time() - begin:.0f} s with the first start and the end")
+    print(f"faults {dict(soak.faults)}; failures seen {dict(failed)}")
+    print(f"from the failure to the first new step: median {statistics.median(took):.2f} s, most "
+          f"{took[-1]:.2f} s; {sum(e['again'] for e in again)} steps computed again")
+    return goodput, (f"{steps[-1]['step']} steps, {sum(soak.faults.values())} faults, goodput "
+                     f"{100 * goodput:.1f} %")
+
+
+def verdicts(soak, steps, expected, left, goodput):
+    same = [r["loss_bits"] for r in steps] == [r["loss_bits"] for r in expected]
+    ends = steps[-1].get("hash"), expected[-1].get("hash")
+    yield f"same state: {ends[0]}, undisturbed {ends[1]}", same and ends[0] and ends[0] == ends[1]
+    yield (f"same records of {len(soak.records.seen)} steps: " + "; ".join(soak.records.other[:3]),
+           not soak.records.other)
+    yield f"nothing left: {left or ''}", not left
+    if goodput is not None:
+        yield (f"goodput of {100 * goodput:.1f} %: at least {100 * GOODPUT:.0f} %",
+               goodput >= GOODPUT)
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--minutes", type=int, default=60)
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--twin", choices=sorted(TWINS))
+    parser.add_argument("keys", nargs="*")
+    given = parser.parse_args()
+    keys, begin = [*KEYS, *given.keys], time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(folder, [*keys, *LAYOUT], twin_make(folder, given.twin))
+        other_corpus(folder)
+        soak = Soak(job, random.Random(given.seed))
+        job.start()
+        try:
+            soak.new_step()
+            soak.kills(given.kills) if given.kills else soak.minutes(given.minutes)
+            soak.new_step()
+        finally:
+            code = job.stop()
+            if given.twin == "orphan":
+                subprocess.Popen(["sh", "-c", "sleep 60; true", job.word])
+            left = [words for words, _ in job.processes().values()]
+        soak.records.look()
+        if code != 21:
+            sys.exit(f"soak: the launcher ended with {code}, not 21:\n{job.said()}")
+        steps = steps_of(os.path.join(job.out, "metrics.jsonl"))
+        goodput, line = report(soak, steps, job.records("events.jsonl"), begin)
+        expected = undisturbed(job, keys, steps[-1]["step"])
+        failed = 0
+        for text, met in verdicts(soak, steps, expected, left, None if given.kills else goodput):
+            print("ok    " if met else "FAILED", text)
+            failed += not met
+    print(f"soak: {line}: " + (f"{failed} FAILED" if failed else "all verdicts are met"))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
