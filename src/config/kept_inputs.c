@@ -170,6 +170,20 @@ static int tokenizer_check(const char *run, struct ls_error *error)
     return status;
 }
 
+/* Without trailing slashes, and of what is before them the part after the last one. */
+struct ls_run_name ls_run_name(const char *out)
+{
+    struct ls_run_name name;
+    const char *begin = out, *end = out + strlen(out);
+    while (end > out + 1 && end[-1] == '/')
+        end--;
+    for (const char *c = out; c + 1 < end; c++)
+        if (*c == '/')
+            begin = c + 1;
+    snprintf(name.text, sizeof name.text, "%.*s", (int)(end - begin), begin);
+    return name;
+}
+
 int ls_kept_read(const char *run, struct ls_config *config, struct ls_tokenizer **tokenizer,
                  struct ls_error *error)
 {

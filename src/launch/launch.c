@@ -23,6 +23,7 @@ struct launcher {
     struct launch_events events;
     struct launch_watch watch;
     struct launch_job job;
+    struct launch_prom prom;
     struct ls_lock lock;
     bool *changed;                   /* [hosts.count] */
     int64_t wanted;                  /* ranks of the given layout */
@@ -81,6 +82,7 @@ static void event_end(struct launcher *l, const char *name)
 {
     event(l, name);
     launch_events_end(&l->events);
+    launch_prom_write(&l->prom, true);
     l->ended = true;
 }
 
@@ -90,6 +92,7 @@ static void event_gave_up(struct launcher *l, enum launch_cause cause, const cha
     ls_jsonl_string(m, "kind", launch_cause_name(cause));
     ls_jsonl_string(m, "text", text);
     launch_events_end(&l->events);
+    launch_prom_write(&l->prom, true);
     l->ended = true;
 }
 
@@ -106,6 +109,10 @@ static void event_going_on(struct launcher *l)
            "going on: step %ld, %.2f s after the failure; %s computed again", (long)l->watch.step,
            took_s, ls_counted(ls_max(l->fault_step - l->watch.from, 0), "step").text);
     l->fault_s = 0;
+    l->prom.recovery_s += took_s;
+    l->prom.last_s = took_s;
+    l->prom.again += ls_max(l->fault_step - l->watch.from, 0);
+    launch_prom_write(&l->prom, true);
 }
 
 /* ---- one start of the job -------------------------------------------------------------------- */
@@ -126,6 +133,7 @@ static void hosts_await(struct launcher *l, bool *asked)
 {
     while (launch_hosts_slots(&l->hosts, false) <= l->too_few && !*l->launch->asked) {
         nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
+        launch_prom_write(&l->prom, false);
         if (launch_hosts_try(&l->hosts, true, l->changed))
             event_hosts(l);
     }
@@ -173,7 +181,9 @@ static int start(struct launcher *l, struct ls_error *error)
     launch_hosts_use(&l->hosts, l->ranks);
     l->heard_s = ls_now_s();
     event_layout(l, "start");
-    l->starts++;
+    l->prom.ranks = l->ranks;
+    l->prom.starts = ++l->starts;
+    launch_prom_write(&l->prom, true);
     return launch_job_start(&l->job, &how, error);
 }
 
@@ -207,13 +217,21 @@ static void silence_judge(struct launcher *l, bool heard)
         launch_job_kill(&l->job);
 }
 
+static void reached_take(struct launcher *l)
+{
+    if (l->watch.stepped && l->watch.step > l->reached)
+        launch_prom_further(&l->prom);
+    l->reached = ls_max(l->reached, l->watch.step);
+}
+
 /* Until the job has ended. */
 static void watch(struct launcher *l)
 {
     bool asks = false, told = false;
     while (launch_job_look(&l->job)) {
         silence_judge(l, launch_watch_look(&l->watch));
-        l->reached = ls_max(l->reached, l->watch.step);
+        reached_take(l);
+        launch_prom_write(&l->prom, false);
         l->busy_s = l->watch.started ? 0 : l->busy_s;
         if (l->watch.stepped && l->fault_s > 0 && l->watch.step > l->fault_step)
             event_going_on(l);
@@ -226,7 +244,8 @@ static void watch(struct launcher *l)
             told = launch_job_ask(&l->job, l->config->train.out, &l->hosts);
     }
     launch_watch_look(&l->watch);
-    l->reached = ls_max(l->reached, l->watch.step);
+    reached_take(l);
+    l->prom.stands = true;
     if (l->job.left)
         ls_log(l->launch->log, LS_LOG_WARNING,
                "%s of the job did not die of SIGKILL: they wait for a disk or a device; not "
@@ -236,18 +255,10 @@ static void watch(struct launcher *l)
 
 /* ---- its end --------------------------------------------------------------------------------- */
 
-static void newest_visit(void *user, const char *directory, const struct ls_checkpoint_state *state)
-{
-    int64_t *newest = user;
-    (void)directory;
-    *newest = ls_max(*newest, state->step);
-}
-
 static int64_t newest_saved(const struct launcher *l)
 {
-    int64_t newest = -1;
-    ls_checkpoint_list(l->config->train.out, newest_visit, &newest, NULL);
-    return newest;
+    double time;
+    return launch_newest(l->config->train.out, &time);
 }
 
 /* The job failed: *over, and so does the launcher. before: the furthest step when it was started.
@@ -262,6 +273,7 @@ static void failed(struct launcher *l, enum launch_cause cause, const char *text
     *over = cause >= LAUNCH_DISK || l->failures > l->config->launch.retries;
     l->fault_s = l->fault_s > 0 ? l->fault_s : ls_now_s();
     l->fault_step = ls_max(l->fault_step, l->reached);
+    l->prom.failures[cause]++;
     struct ls_jsonl *m = event(l, "failed");
     ls_jsonl_string(m, "kind", launch_cause_name(cause));
     ls_jsonl_string(m, "text", text);
@@ -427,6 +439,7 @@ static int folder_open(struct launcher *l, struct ls_error *error)
         return ls_config_reject(l->config, status, "train.out", error, "%s", held.text);
     status = launch_events_open(&l->events, l->launch, error);
     launch_watch_open(&l->watch, l->config->train.out);
+    launch_prom_open(&l->prom, l->launch);
     l->saved = newest_saved(l);
     return status;
 }

@@ -155,6 +155,33 @@ int launch_layout_choose(const struct ls_launch *launch, const struct launch_hos
                          int64_t slots, double peak_flops, char *keys, int64_t *ranks,
                          struct ls_error *error);
 
+/* ---- figures --------------------------------------------------------------------------------- */
+
+/* RUN/launch.prom. Goodput is the share of the time in which new steps were computed, saves among
+ * them: not that before the first one, nor that from the last one before a failure to the first new
+ * one after it. */
+struct launch_prom {
+    char path[PATH_MAX];
+    const struct ls_log *log;
+    const char *out;
+    double began_s, further_s; /* the launcher began; the newest new step came */
+    bool stands;               /* since then there are no new ones, but starts and failures */
+    double lost_s;             /* of such times before */
+    int64_t starts, again, ranks, failures[LAUNCH_CAUSES];
+    double recovery_s, last_s;
+    double next_s;
+    bool failed; /* to write it */
+};
+void launch_prom_open(struct launch_prom *prom, const struct ls_launch *launch);
+/* A step is there that no start had before. */
+void launch_prom_further(struct launch_prom *prom);
+double launch_prom_goodput(const struct launch_prom *prom, double now_s);
+/* Writes the file: now, or where the last time is some seconds ago. A warning where that fails. */
+void launch_prom_write(struct launch_prom *prom, bool now);
+/* The step of the run's newest checkpoint, and *time when it was written, seconds since 1970; -1:
+ * there is none. */
+int64_t launch_newest(const char *run, double *time);
+
 /* ---- events ---------------------------------------------------------------------------------- */
 
 struct launch_events {

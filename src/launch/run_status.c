@@ -115,6 +115,14 @@ static void checkpoint_visit(void *user, const char *directory,
     newest->time = (double)status.st_mtim.tv_sec;
 }
 
+int64_t launch_newest(const char *run, double *time)
+{
+    struct newest newest = {.step = -1};
+    ls_checkpoint_list(run, checkpoint_visit, &newest, NULL);
+    *time = newest.time;
+    return newest.step;
+}
+
 /* By the locks first, which cannot lie of this host; then by what the run said last. */
 static enum ls_run_state state_of(const char *run, const struct reading *reading)
 {
@@ -168,7 +176,6 @@ static int records_read(const char *run, const char *name, bool required,
 int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_error *error)
 {
     struct reading reading = {.status = status};
-    struct newest newest = {.step = -1};
     struct ls_config *config = malloc(sizeof *config);
     struct ls_tokenizer *tokenizer = NULL;
     struct stat folder;
@@ -190,12 +197,9 @@ int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_
     ls_tokenizer_free(tokenizer);
     if (!code && !begins)
         code = records_read(run, "metrics.jsonl", true, metric_visit, &reading, error);
-    if (!code && !begins)
-        code = ls_checkpoint_list(run, checkpoint_visit, &newest, error);
     if (!code && !begins) {
         status->steps = ls_config_steps(config);
-        status->saved = newest.step;
-        status->saved_time = newest.time;
+        status->saved = launch_newest(run, &status->saved_time);
         status->state = state_of(run, &reading);
     }
     free(config);

@@ -6,21 +6,12 @@
 #include <lockstep/base/file.h>
 #include <lockstep/trace.h>
 
-#include <string.h>
-
 enum { METRICS_MAX = 32, SECONDS_BETWEEN_WRITES = 10 };
 
 void metrics_prom_open(struct metrics_prom *prom, const struct ls_config *config, size_t memory)
 {
-    *prom = (struct metrics_prom){.config = config, .memory = memory};
-    /* Without trailing slashes, and of what is before them the part after the last one. */
-    const char *out = config->train.out, *begin = out, *end = out + strlen(out);
-    while (end > out + 1 && end[-1] == '/')
-        end--;
-    for (const char *c = out; c + 1 < end; c++)
-        if (*c == '/')
-            begin = c + 1;
-    snprintf(prom->run, sizeof prom->run, "%.*s", (int)(end - begin), begin);
+    *prom = (struct metrics_prom){
+        .config = config, .memory = memory, .run = ls_run_name(config->train.out)};
 }
 
 /* What only some runs have, behind count others; returns how many there are then. */
@@ -107,7 +98,7 @@ static size_t metrics_of(const struct metrics_prom *prom, struct ls_metric list[
     }
     count = sometimes(prom, list, count);
     for (size_t i = 0; i < count; i++)
-        list[i].labels[0] = (struct ls_metric_label){"run", prom->run};
+        list[i].labels[0] = (struct ls_metric_label){"run", prom->run.text};
     return count;
 }
 

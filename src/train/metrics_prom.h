@@ -2,12 +2,13 @@
 #ifndef TRAIN_METRICS_PROM_H
 #define TRAIN_METRICS_PROM_H
 
+#include <lockstep/config/inputs.h>
 #include <lockstep/train.h>
 #include <lockstep/train/drift.h>
 
 struct metrics_prom {
     const struct ls_config *config;
-    char run[256]; /* the last part of train.out */
+    struct ls_run_name run;
     double next_s; /* when it may be written again; 0: at once */
     size_t memory; /* bytes that this rank planned */
     int64_t skipped;

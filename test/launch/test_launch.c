@@ -4,6 +4,7 @@
 #include "../support/await.h"
 #include "../support/extent.h"
 #include "../support/mpirun.h"
+#include "../support/prom.h"
 #include "../support/scratch.h"
 #include "launched.h"
 
@@ -60,6 +61,33 @@ static void await_no_ranks(const char *out)
         await_pause();
 }
 
+/* launch.prom has what events.jsonl has. */
+static void expect_figures(const char *out, int kills)
+{
+    char name[64], command[PATH_MAX + 64];
+    snprintf(name, sizeof name, "%s/launch.prom", out);
+    char *text = scratch_read(scratch_path(folder, name), NULL);
+    assert_prom(text);
+    assert_true(prom_value(text, "lockstep_launch_starts_total{") == kills + 1);
+    snprintf(command, sizeof command, "lockstep_launch_failures_total{run=\"%s\",kind=\"killed\"}",
+             out);
+    assert_true(prom_value(text, command) == kills);
+    snprintf(command, sizeof command, "lockstep_launch_failures_total{run=\"%s\",kind=\"late\"}",
+             out);
+    assert_true(prom_value(text, command) == 0);
+    double last_s = prom_value(text, "lockstep_launch_last_recovery_seconds{");
+    double all_s = prom_value(text, "lockstep_launch_recovery_seconds_total{");
+    double goodput = prom_value(text, "lockstep_launch_goodput{");
+    assert_true(last_s > 0 && all_s > last_s && goodput > 0 && goodput < 1);
+    assert_true(prom_value(text, "lockstep_launch_updated_timestamp_seconds{") + 1 >
+                prom_value(text, "lockstep_launch_checkpoint_timestamp_seconds{"));
+    free(text);
+    snprintf(command, sizeof command, "tools/check-prom.py '%s' 1>&2", scratch_path(folder, name));
+    int code = WEXITSTATUS(system(command));
+    if (code != 77) /* it says loudly that it was skipped */
+        assert_int_equal(code, 0);
+}
+
 /* ---- ranks that die -------------------------------------------------------------------------- */
 
 /* Each in turn, or the first and the last one, some steps after the one before; then the job is
@@ -98,6 +126,7 @@ static void test_each_rank_killed(void **state)
     expect_status("killed", "state       stopped: stopped by a signal after step ");
     expect_status("killed", check_all() ? "failures    4 killed; time lost "
                                         : "failures    2 killed; time lost ");
+    expect_figures("killed", kills);
     static const char lock[] = "host elsewhere\npid 4711\nstarted 1\nsince now\n";
     scratch_write(scratch_path(folder, "killed/lock"), lock, sizeof lock - 1);
     expect_status("killed", "state       running: process 4711 on elsewhere, since now; seen from "

@@ -28,6 +28,11 @@ int ls_config_pack(const struct ls_config *config, struct ls_token_store *store,
 int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **out,
                         struct ls_error *error);
 
+/* What records call a run: the last part of the path of its directory, train.out. */
+struct ls_run_name {
+    char text[256];
+};
+struct ls_run_name ls_run_name(const char *out);
 /* Writes the tokenizer's files and config.yaml to train.out. tokenizer may be NULL. begun: the run
  * goes on from a checkpoint. LS_ECONFIG where another tokenizer is kept there. */
 int ls_kept_write(const struct ls_config *config, const struct ls_tokenizer *tokenizer, bool begun,

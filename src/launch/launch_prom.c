@@ -1,0 +1,113 @@
+/* RUN/launch.prom: what became of a job since its launcher began. */
+#include "launch/launch_private.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/config/inputs.h>
+
+#include <stdio.h>
+#include <time.h>
+
+enum { SECONDS_BETWEEN_WRITES = 10, METRICS_MAX = 16 + LAUNCH_CAUSES };
+
+void launch_prom_open(struct launch_prom *prom, const struct ls_launch *launch)
+{
+    const char *out = launch->config->train.out;
+    double now_s = ls_now_s();
+    *prom = (struct launch_prom){
+        .log = launch->log, .out = out, .began_s = now_s, .further_s = now_s, .stands = true};
+    snprintf(prom->path, sizeof prom->path, "%s/launch.prom", out);
+}
+
+void launch_prom_further(struct launch_prom *prom)
+{
+    double now_s = ls_now_s();
+    if (prom->stands)
+        prom->lost_s += now_s - prom->further_s;
+    prom->stands = false;
+    prom->further_s = now_s;
+}
+
+double launch_prom_goodput(const struct launch_prom *prom, double now_s)
+{
+    double lost_s = prom->lost_s + (prom->stands ? now_s - prom->further_s : 0);
+    return now_s > prom->began_s ? 1 - lost_s / (now_s - prom->began_s) : 0;
+}
+
+static size_t metrics_of(const struct launch_prom *prom, struct ls_metric list[METRICS_MAX])
+{
+    double saved;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t step = launch_newest(prom->out, &saved);
+    const struct ls_metric counters[] = {
+        {.name = "lockstep_launch_starts", .help = "Starts of the job.", .value = prom->starts},
+        {.name = "lockstep_launch_steps_again",
+         .help = "Steps that were computed again after failures.",
+         .value = (double)prom->again},
+        {.name = "lockstep_launch_recovery_seconds",
+         .help = "From each failure, as the launcher saw it, to the first new step after it.",
+         .unit = "seconds",
+         .value = prom->recovery_s},
+    };
+    const struct ls_metric gauges[] = {
+        {.name = "lockstep_launch_last_recovery_seconds",
+         .help = "The same of the last failure that the job got over; 0: there was none.",
+         .unit = "seconds",
+         .value = prom->last_s},
+        {.name = "lockstep_launch_goodput",
+         .help = "Share of the time since the launcher began in which the job got further.",
+         .value = launch_prom_goodput(prom, ls_now_s())},
+        {.name = "lockstep_launch_ranks",
+         .help = "Ranks of the newest start.",
+         .value = (double)prom->ranks},
+        {.name = "lockstep_launch_updated_timestamp_seconds",
+         .help = "Time of day of this file, seconds since 1970.",
+         .unit = "seconds",
+         .value = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec},
+        {.name = "lockstep_launch_checkpoint_timestamp_seconds",
+         .help = "When the newest checkpoint was written, seconds since 1970.",
+         .unit = "seconds",
+         .value = saved},
+    };
+    size_t count = 0, always = sizeof counters / sizeof *counters;
+    for (size_t i = 0; i < always; i++) {
+        list[count] = counters[i];
+        list[count++].type = LS_METRIC_COUNTER;
+    }
+    for (int cause = LAUNCH_KILLED; cause < LAUNCH_CAUSES; cause++)
+        list[count++] = (struct ls_metric){
+            .name = "lockstep_launch_failures",
+            .help = "Failures of the job, by kind.",
+            .type = LS_METRIC_COUNTER,
+            .labels = {{0}, {"kind", launch_cause_name((enum launch_cause)cause)}},
+            .value = (double)prom->failures[cause]};
+    for (size_t i = 0; i + (step < 0) < sizeof gauges / sizeof *gauges; i++) {
+        list[count] = gauges[i];
+        list[count++].type = LS_METRIC_GAUGE;
+    }
+    return count;
+}
+
+static int write_metrics(const void *context, FILE *file, struct ls_error *error)
+{
+    const struct launch_prom *prom = context;
+    struct ls_metric list[METRICS_MAX];
+    struct ls_run_name run = ls_run_name(prom->out);
+    size_t count = metrics_of(prom, list);
+    for (size_t i = 0; i < count; i++)
+        list[i].labels[0] = (struct ls_metric_label){"run", run.text};
+    return ls_prometheus_write(file, list, count, error);
+}
+
+void launch_prom_write(struct launch_prom *prom, bool now)
+{
+    struct ls_error error = {0};
+    double now_s = ls_now_s();
+    if (!now && now_s < prom->next_s)
+        return;
+    prom->next_s = now_s + SECONDS_BETWEEN_WRITES;
+    bool failed = ls_file_write(prom->path, write_metrics, prom, &error) != LS_OK;
+    if (failed && !prom->failed)
+        ls_log(prom->log, LS_LOG_WARNING, "%s: is not up to date: %s", prom->path, error.text);
+    prom->failed = failed;
+}
