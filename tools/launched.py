@@ -43,10 +43,10 @@ class Job:
             self.launcher.send_signal(signal.SIGTERM)
         return self.launcher.wait()
 
-    def records(self, name):
-        """Of metrics.jsonl or events.jsonl, whole lines."""
+    def records(self, name, out=None):
+        """Of metrics.jsonl or events.jsonl, whole lines; of the job's run or another."""
         try:
-            with open(os.path.join(self.out, name), encoding="utf-8") as file:
+            with open(os.path.join(out or self.out, name), encoding="utf-8") as file:
                 return [json.loads(line) for line in file if line.endswith("\n")]
         except FileNotFoundError:
             return []

@@ -15,7 +15,7 @@ the seed:
     all       of all ranks (--kills)       pause     SIGSTOP of a rank for less than the timeout,
     freeze    SIGSTOP of a rank for good             then SIGCONT (--minutes, as freeze)
 
-Then the job is asked to end, and one rank computes the same steps undisturbed. Verdicts:
+Then the job is asked to end, and two ranks compute the same steps undisturbed. Verdicts:
 
     same state     the losses of all steps and the last hash are those of the undisturbed run
     same records   no step was ever recorded with other bits than before (read while the job runs)
@@ -193,23 +193,18 @@ def other_corpus(folder):
             file.write(data[2:] + data[-2:] if name.endswith(".bin") else data)
 
 
-def steps_of(path):
-    with open(path, encoding="utf-8") as file:
-        records = [json.loads(line) for line in file if line.endswith("\n")]
-    return [r for r in records if "loss_bits" in r]
-
-
 def undisturbed(job, keys, last):
-    """The steps of one rank."""
-    out = os.path.join(job.folder, "one")
-    subprocess.run([LOCKSTEP, "train", *keys, "parallel.threads=2", f"train.out={out}",
+    """The steps of two ranks, threads of one process."""
+    out = os.path.join(job.folder, "undisturbed")
+    subprocess.run([LOCKSTEP, "train", *keys, "parallel.dp=2", f"train.out={out}",
                     f"train.steps={last}"],
                    cwd=job.folder, env=job.environment, check=True, stdout=subprocess.DEVNULL)
-    return steps_of(os.path.join(out, "metrics.jsonl"))
+    return [r for r in job.records("metrics.jsonl", out) if "loss_bits" in r]
 
 
-def report(soak, steps, events, begin):
+def report(soak, records, events, begin):
     """Prints what there was; returns the goodput and a line of it all."""
+    steps = [r for r in records if "loss_bits" in r]
     median = statistics.median(r["step_s"] for r in steps)
     wall = steps[-1]["time"] - steps[0]["time"] + steps[0]["step_s"]
     goodput = sum(min(r["step_s"], 2 * median) for r in steps) / wall
@@ -221,6 +216,8 @@ def report(soak, steps, events, begin):
     print(f"faults {dict(soak.faults)}; failures seen {dict(failed)}")
     print(f"from the failure to the first new step: median {statistics.median(took):.2f} s, most "
           f"{took[-1]:.2f} s; {sum(e['again'] for e in again)} steps computed again")
+    print(f"saves {sum(r['save_s'] for r in records if r.get('event') == 'save'):.1f} s, "
+          f"recoveries {sum(took):.1f} s, all of {wall - goodput * wall:.1f} s that do not count")
     return goodput, (f"{steps[-1]['step']} steps, {sum(soak.faults.values())} faults, goodput "
                      f"{100 * goodput:.1f} %")
 
@@ -263,8 +260,9 @@ def main():
         soak.records.look()
         if code != 21:
             sys.exit(f"soak: the launcher ended with {code}, not 21:\n{job.said()}")
-        steps = steps_of(os.path.join(job.out, "metrics.jsonl"))
-        goodput, line = report(soak, steps, job.records("events.jsonl"), begin)
+        records = job.records("metrics.jsonl")
+        steps = [r for r in records if "loss_bits" in r]
+        goodput, line = report(soak, records, job.records("events.jsonl"), begin)
         expected = undisturbed(job, keys, steps[-1]["step"])
         failed = 0
         for text, met in verdicts(soak, steps, expected, left, None if given.kills else goodput):

@@ -1,6 +1,7 @@
 /* The report's curves, throughput, and where the time went. */
 #include "compare/report_private.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/trace/picture.h>
 
 #include <math.h>
@@ -304,8 +305,71 @@ static void account(struct report *report, const char *what, const double (*seco
     ls_html_table_end(&table);
 }
 
+/* The run from its first start to its end, with the time from each failure to the first new step,
+ * of at least two units. */
+static void failures_draw(FILE *file, const struct report_run *run, const char *classes, int width)
+{
+    enum { BAR = 26, LEFT = 10, HEIGHT = 84 };
+    static const struct {
+        double seconds;
+        const char *label;
+    } units[] = {{172800, "days since the first start"},
+                 {7200, "hours since the first start"},
+                 {120, "minutes since the first start"},
+                 {0, "seconds since the first start"}};
+    static const double lengths[] = {86400, 3600, 60, 1};
+    double all_s = run->last_s - run->first_s;
+    int unit = 0;
+    while (all_s < units[unit].seconds)
+        unit++;
+    struct ls_scale x = {
+        .high = all_s / lengths[unit], .from = LEFT, .to = width - LS_AXES_RIGHT - LEFT};
+    ls_scale_fit(&x, width / 100);
+    fprintf(file, "<figure class=\"%s\">\n", classes);
+    ls_picture_begin(file, width, HEIGHT, "The run by the clock, with its failures");
+    ls_picture_rect(file, ls_picture_class("ls-part", PART_COMPUTE).text, x.from, 0,
+                    ls_scale_place(&x, x.high) - x.from, BAR, NULL);
+    for (int64_t i = 0; i < run->failures.count; i++) {
+        const struct report_failure *failure = report_failure(run, i);
+        double until = isfinite(failure->until) ? failure->until : run->last_s;
+        double from = ls_scale_place(&x, (failure->time - run->first_s) / lengths[unit]);
+        double to = ls_scale_place(&x, (until - run->first_s) / lengths[unit]);
+        char tip[400];
+        snprintf(tip, sizeof tip, "%s; %s", failure->text,
+                 isfinite(failure->until) ? report_seconds(until - failure->time).text
+                                          : "no new step since");
+        from = fmin(fmax(from, x.from), x.to);
+        ls_picture_rect(file, ls_picture_class("ls-part", PART_REST).text, from, 0,
+                        fmax(fmin(to, x.to) - from, 2), BAR, tip);
+    }
+    ls_scale_axis(file, &x, BAR + 8, units[unit].label);
+    ls_picture_end(file);
+    fputs("</figure>\n", file);
+}
+
+static void failures_print(struct report *report)
+{
+    for (int r = 0; r < report->count; r++) {
+        const struct report_run *run = &report->runs[r];
+        if (*run->launch_problem)
+            ls_html_print(report->file, "p", "warn", "events.jsonl was not read: %s",
+                          run->launch_problem);
+        if (run->failures.count == 0 || run->last_s <= run->first_s)
+            continue;
+        ls_html_print(report->file, "h3", NULL, "%s%sFailures", run->label,
+                      *run->label ? ": " : "");
+        failures_draw(report->file, run, "wide", 860);
+        failures_draw(report->file, run, "narrow", 320);
+        ls_html_print(report->file, "p", "note",
+                      "%s that the launcher saw, each until the first new step after it; point at "
+                      "one to see what it was. The events have them all.",
+                      ls_counted(run->failures.all, "failure").text);
+    }
+}
+
 int report_times(struct report *report)
 {
+    failures_print(report);
     double step[LS_REPORT_RUNS_MAX][PARTS] = {{0}}, whole[LS_REPORT_RUNS_MAX][PARTS] = {{0}};
     bool any = false, walls = false;
     for (int r = 0; r < report->count; r++) {

@@ -152,8 +152,8 @@ int report_events(struct report *report)
             ls_html_print(report->file, "p", "note", "None recorded.");
             continue;
         }
-        list_begin(&table, report, "Starts, saves, signals, skipped steps, warnings, hashes",
-                   columns, 3);
+        list_begin(&table, report,
+                   "Starts, saves, signals, failures, skipped steps, warnings, hashes", columns, 3);
         for (int64_t i = 0; i < run->events.count; i++) {
             const struct report_event *event = report_event(run, i);
             struct report_text time = report_time(event->time);

@@ -47,6 +47,7 @@ enum report_kind {
     EVENT_WARNING,
     EVENT_HASH,
     EVENT_END,
+    EVENT_LAUNCHER,
     EVENT_KINDS
 };
 struct report_event {
@@ -54,6 +55,12 @@ struct report_event {
     double time; /* NaN where it was not recorded */
     enum report_kind kind;
     char text[480];
+};
+
+/* A failure that a launcher saw. */
+struct report_failure {
+    double time, until; /* the first new step after it; NaN: there was none yet */
+    char text[256];
 };
 
 struct report_checkpoint {
@@ -76,7 +83,7 @@ struct report_run {
     bool laid_out;
     struct ls_layout layout;
     char config_problem[1024], layout_problem[1024], metrics_problem[1024],
-        checkpoints_problem[1024];
+        checkpoints_problem[1024], launch_problem[1024];
 
     struct report_point *points; /* ascending; [count], each the mean of up to `width` steps */
     int64_t count, room, width;
@@ -86,7 +93,7 @@ struct report_run {
     int64_t tokens;
     bool torn;
     bool has_parts; /* some step has them */
-    struct report_list evals, events, checkpoints;
+    struct report_list evals, events, checkpoints, failures;
     int64_t starts;
 
     /* Of the newest start, and of the end. */
@@ -95,8 +102,9 @@ struct report_run {
     char holder[256];
     double peak_flops;
     int64_t hash_step;
-    double total_s[PARTS], steps_s;   /* of the whole run; steps_s: of its steps */
-    double wall_s, segment_s, last_s; /* seconds since 1970 where they are times */
+    double total_s[PARTS], steps_s; /* of the whole run; steps_s: of its steps */
+    /* Seconds since 1970 where they are times. */
+    double wall_s, first_s, segment_s, last_s;
 };
 
 struct report {
@@ -116,6 +124,10 @@ static inline const struct report_eval *report_eval(const struct report_run *run
 static inline const struct report_event *report_event(const struct report_run *run, int64_t i)
 {
     return (const struct report_event *)run->events.items + i;
+}
+static inline const struct report_failure *report_failure(const struct report_run *run, int64_t i)
+{
+    return (const struct report_failure *)run->failures.items + i;
 }
 static inline const struct report_checkpoint *report_checkpoint(const struct report_run *run,
                                                                 int64_t i)

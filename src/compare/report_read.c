@@ -225,6 +225,7 @@ static void start_read(struct reading *reading, const struct ls_record *record)
     *run->ended = '\0';
     run->wall_s += positive(run->last_s - run->segment_s);
     run->segment_s = run->last_s = positive(number(record, "time"));
+    run->first_s = run->first_s > 0 ? run->first_s : run->segment_s;
 }
 
 static void event_read(struct reading *reading, const struct ls_record *record, const char *name)
@@ -281,6 +282,73 @@ static int metrics_read(struct report_run *run, struct ls_error *error)
     run->total_s[PART_REST] =
         run->wall_s - run->steps_s - run->total_s[PART_EVAL] - run->total_s[PART_SAVE];
     run->total_s[PART_REST] = positive(run->total_s[PART_REST]);
+    return reading.no_memory ? no_memory(run, error) : LS_OK;
+}
+
+/* ---- what a launcher recorded ---------------------------------------------------------------- */
+
+static void failure_add(struct reading *reading, const struct ls_record *record)
+{
+    struct report_failure *failure = list_add(&reading->run->failures, sizeof *failure);
+    reading->no_memory |= !failure;
+    if (!failure)
+        return;
+    *failure = (struct report_failure){.time = number(record, "time"), .until = NAN};
+    snprintf(failure->text, sizeof failure->text, "%s after step %.0f: %s", text(record, "kind"),
+             number(record, "step"), text(record, "text"));
+}
+
+/* Whatever failed so far was got over by then. */
+static void failures_end(struct report_run *run, double time)
+{
+    struct report_failure *failures = run->failures.items;
+    for (int64_t i = run->failures.count; i > 0 && !isfinite(failures[i - 1].until); i--)
+        failures[i - 1].until = time;
+}
+
+static void launch_visit(void *user, const struct ls_record *record)
+{
+    struct reading *reading = user;
+    const char *event = text(record, "event");
+    if (reading->no_memory)
+        return;
+    if (!strcmp(event, "failed")) {
+        failure_add(reading, record);
+        event_add(reading, record, EVENT_LAUNCHER, "failed: %s: %s", text(record, "kind"),
+                  text(record, "text"));
+    } else if (!strcmp(event, "going_on")) {
+        failures_end(reading->run, number(record, "time"));
+        event_add(reading, record, EVENT_LAUNCHER,
+                  "going on: a new step %s after the failure, %.0f computed again",
+                  report_seconds(number(record, "seconds")).text, number(record, "again"));
+    } else if (!strcmp(event, "host_lost") || !strcmp(event, "host_back")) {
+        event_add(reading, record, EVENT_LAUNCHER, "host %s %s", text(record, "host"),
+                  strcmp(event, "host_lost") ? "answers again" : "does not answer");
+    } else if (!strcmp(event, "gave_up")) {
+        event_add(reading, record, EVENT_LAUNCHER, "the launcher gave up: %s",
+                  text(record, "text"));
+    }
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct report_event *x = a, *y = b;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+static int launch_read(struct report_run *run, struct ls_error *error)
+{
+    char path[PATH_MAX + 32];
+    bool torn;
+    struct reading reading = {.run = run};
+    struct ls_error problem = {0};
+    snprintf(path, sizeof path, "%s/events.jsonl", run->directory);
+    if (access(path, F_OK))
+        return LS_OK;
+    if (ls_jsonl_each(path, launch_visit, &reading, &torn, &problem))
+        snprintf(run->launch_problem, sizeof run->launch_problem, "%s", problem.text);
+    if (run->events.count)
+        qsort(run->events.items, (size_t)run->events.count, sizeof(struct report_event), by_time);
     return reading.no_memory ? no_memory(run, error) : LS_OK;
 }
 
@@ -362,6 +430,8 @@ int report_run_read(struct report_run *run, const char *directory, struct ls_err
     run->lock = ls_lock_look(run->directory, run->holder, sizeof run->holder);
     config_read(run);
     status = metrics_read(run, error);
+    if (!status)
+        status = launch_read(run, error);
     struct reading reading = {.run = run};
     struct ls_error problem = {0};
     if (!status && ls_checkpoint_list(run->directory, checkpoint_visit, &reading, &problem))
@@ -375,4 +445,5 @@ void report_run_release(struct report_run *run)
     free(run->evals.items);
     free(run->events.items);
     free(run->checkpoints.items);
+    free(run->failures.items);
 }

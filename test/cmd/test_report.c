@@ -137,6 +137,35 @@ static void test_a_run(void **state)
     free(page_read("elsewhere.html"));
 }
 
+/* A launcher saw two failures, of which the job got over the first: both are on the run's clock. */
+static void test_failures(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=failed train.steps=2", 0, "step 2/2");
+    write_text("failed/metrics.jsonl",
+               "{\"time\": 1000, \"event\": \"start\", \"step\": 0, \"layout\": \"\"}\n"
+               "{\"time\": 1060, \"step\": 1, \"loss\": 2, \"step_s\": 1, \"compute_s\": 1}\n"
+               "{\"time\": 1100, \"step\": 2, \"loss\": 1, \"step_s\": 1, \"compute_s\": 1}\n");
+    write_text(
+        "failed/events.jsonl",
+        "{\"time\": 1020, \"event\": \"failed\", \"step\": 0, \"kind\": \"killed\", \"text\": "
+        "\"rank 1 < 2\"}\n"
+        "{\"time\": 1030, \"event\": \"going_on\", \"step\": 1, \"from\": 0, \"again\": 0, "
+        "\"seconds\": 10}\n"
+        "{\"time\": 1090, \"event\": \"failed\", \"step\": 1, \"kind\": \"late\", \"text\": "
+        "\"rank 2\"}\n");
+    char *page = page_of("failed");
+    has(page, "<h3>Failures</h3>");
+    has(page, "2 failures that the launcher saw");
+    has(page, "<title>killed after step 0: rank 1 &lt; 2; 10.0 s</title>");
+    has(page, "<title>late after step 1: rank 2; no new step since</title>");
+    has(page, "seconds since the first start");
+    has(page, "<td>going on: a new step 10.0 s after the failure, 0 computed again</td>");
+    const char *first = strstr(page, "<td>failed: killed");
+    assert_true(first && strstr(first, "<td>failed: late")); /* by time */
+    free(page);
+}
+
 /* Eleven steps of 1 to 11 seconds, of which a quarter is computing. */
 static void test_numbers(void **state)
 {
@@ -391,15 +420,11 @@ static void test_a_long_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_run),
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_one_step_is_no_plural),
-        cmocka_unit_test(test_what_is_escaped),
-        cmocka_unit_test(test_what_is_missing),
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_two_runs),
-        cmocka_unit_test(test_a_long_run),
-        cmocka_unit_test(test_whether_it_goes_on),
+        cmocka_unit_test(test_a_run),           cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_one_step_is_no_plural),
+        cmocka_unit_test(test_what_is_escaped), cmocka_unit_test(test_what_is_missing),
+        cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_two_runs),
+        cmocka_unit_test(test_a_long_run),      cmocka_unit_test(test_whether_it_goes_on),
         cmocka_unit_test(test_a_large_layout),
     };
     return cmocka_run_group_tests_name("report", tests, corpus_setup, scratch_teardown);
