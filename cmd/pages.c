@@ -267,7 +267,9 @@ static const struct cmd_page pages[] = {
      "larger layout. The bits are those of a run that lost nothing.\n\nA full disk, a loss that is "
      "not finite, and a wrong configuration end the job at once. A failure that repeats without "
      "progress ends it after launch.retries. SIGINT, SIGTERM and SIGUSR1 are handed on: the job "
-     "saves and ends; a second signal ends it at once. What happened is in RUN/events.jsonl; "
+     "saves and ends; a second signal ends it at once. Before launch.deadline_s is over, or the "
+     "time "
+     "of the allocation, the job saves and ends too. What happened is in RUN/events.jsonl; "
      "`lockstep status` sums it up. doc/launch.md explains each kind of failure.",
      launch_options,
      "lockstep launch --ranks 4 configs/demo.yaml parallel.dp=4 train.save_every=50\n"

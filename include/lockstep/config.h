@@ -193,7 +193,7 @@ struct ls_config_snapshot {
 
 struct ls_config_launch {
     int64_t retries;
-    double pause_s;
+    double pause_s, deadline_s;
     char on_event[LS_CONFIG_TEXT_BYTES]; /* a command, "" for none */
 };
 

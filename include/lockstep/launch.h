@@ -12,7 +12,7 @@
  *
  * RUN/events.jsonl is its record: one JSON object a line with "time" (seconds since 1970), "event"
  * and "step" (the newest that is recorded). Events: start, failed, host_lost, host_back, layout,
- * going_on, stopped, done, gave_up.
+ * going_on, deadline, stopped, done, gave_up.
  */
 #ifndef LOCKSTEP_LAUNCH_H
 #define LOCKSTEP_LAUNCH_H
@@ -36,7 +36,8 @@ struct ls_launch {
      * once. */
     const volatile int *asked;
 };
-/* Runs the job to its end; *code is the exit code to end with, that of the last `lockstep train`.
+/* Runs the job to its end, or asks it to save and end before launch.deadline_s, or the time of the
+ * Slurm allocation, is over; *code is the exit code to end with, that of the last `lockstep train`.
  * Errors are those of a job that never began: LS_ECONFIG (hostfile, ranks), LS_ELAYOUT, LS_ENOTSUP
  * (no mpirun), LS_EBUSY (another launcher has this run), LS_EIO, LS_ENOMEM. This process must have
  * no other children, and gets those that its children leave behind. */

@@ -476,6 +476,9 @@ static const struct ls_config_key table[] = {
     REAL("launch.pause_s", RUN, "5", 0, 600, launch.pause_s,
          "seconds until `lockstep launch` tries a host again that did not answer; the pause "
          "doubles each time, up to ten minutes"),
+    REAL("launch.deadline_s", RUN, "0", 0, 1e9, launch.deadline_s,
+         "seconds from the start of `lockstep launch` in which the job must have saved and ended: "
+         "it is asked to in time; 0 = none, but in Slurm the end of the allocation"),
     TEXT("launch.on_event", RUN, "", launch.on_event,
          "a shell command that `lockstep launch` runs for each line of events.jsonl, with the "
          "line on its standard input; it gets 10 seconds"),

@@ -24,6 +24,8 @@ struct launcher {
     struct launch_watch watch;
     struct launch_job job;
     struct launch_prom prom;
+    struct launch_deadline deadline;
+    bool due; /* it is time to save and end */
     struct ls_lock lock;
     bool *changed;                   /* [hosts.count] */
     int64_t wanted;                  /* ranks of the given layout */
@@ -115,6 +117,21 @@ static void event_going_on(struct launcher *l)
     launch_prom_write(&l->prom, true);
 }
 
+/* Whether a signal or the deadline asked for the end. */
+static bool asked(struct launcher *l)
+{
+    if (l->due || !launch_deadline_due(&l->deadline, &l->watch))
+        return l->due || *l->launch->asked;
+    struct ls_jsonl *m = event(l, "deadline");
+    ls_jsonl_double(m, "left", l->deadline.left_s);
+    ls_jsonl_double(m, "needed", l->deadline.needed_s);
+    launch_events_end(&l->events);
+    ls_log(l->launch->log, LS_LOG_INFO,
+           "%.3g s are left, and to save may take %.3g s: the job is asked to end",
+           l->deadline.left_s, l->deadline.needed_s);
+    return l->due = true;
+}
+
 /* ---- one start of the job -------------------------------------------------------------------- */
 
 /* A run that has a checkpoint goes on from it; a first start does as it is told. */
@@ -128,16 +145,16 @@ static const char *resume_of(const struct launcher *l)
     return "auto";
 }
 
-/* Waits until there are more slots than are too few: *asked, it was asked to end meanwhile. */
-static void hosts_await(struct launcher *l, bool *asked)
+/* Waits until there are more slots than are too few: *over, it was asked to end meanwhile. */
+static void hosts_await(struct launcher *l, bool *over)
 {
-    while (launch_hosts_slots(&l->hosts, false) <= l->too_few && !*l->launch->asked) {
+    while (launch_hosts_slots(&l->hosts, false) <= l->too_few && !asked(l)) {
         nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
         launch_prom_write(&l->prom, false);
         if (launch_hosts_try(&l->hosts, true, l->changed))
             event_hosts(l);
     }
-    *asked = *l->launch->asked > 0;
+    *over = asked(l);
 }
 
 /* The given layout if there are ranks for it, else the planner's best on what there is. */
@@ -239,7 +256,7 @@ static void watch(struct launcher *l)
             launch_job_kill(&l->job);
         if (!asks && !l->resized && l->watch.stepped && may_grow(l))
             l->resized = true;
-        asks = *l->launch->asked > 0 || l->resized;
+        asks = asked(l) || l->resized;
         if (asks && !told)
             told = launch_job_ask(&l->job, l->config->train.out, &l->hosts);
     }
@@ -307,7 +324,7 @@ static bool busy_await(struct launcher *l)
     }
     if (now_s - l->busy_s > l->config->comm.timeout_s + BUSY_S)
         return false;
-    while (ls_now_s() < now_s + pause_s && !*l->launch->asked)
+    while (ls_now_s() < now_s + pause_s && !asked(l))
         nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
     return true;
 }
@@ -318,9 +335,9 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
     char text[1024];
     bool first = l->starts == 1 && !*ls_lock_former(&l->lock); /* no launcher was killed before */
     enum launch_cause cause = launch_cause_of(&l->job, &l->watch, first, text, sizeof text);
-    *code = l->job.code;
+    *code = l->job.code ? l->job.code : cause != LAUNCH_DONE;
     *over = true;
-    if (cause == LAUNCH_STOPPED && l->resized && !*l->launch->asked) {
+    if (cause == LAUNCH_STOPPED && l->resized && !asked(l)) {
         l->fault_s = ls_now_s();
         l->fault_step = l->reached;
         *over = false;
@@ -339,7 +356,7 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
         failed(l, cause, text, before, over);
         event_hosts(l);
     }
-    *over |= *l->launch->asked > 0; /* there is nothing more to save than what is saved */
+    *over |= asked(l); /* there is nothing more to save than what is saved */
 }
 
 static int run(struct launcher *l, int *code, struct ls_error *error)
@@ -440,6 +457,7 @@ static int folder_open(struct launcher *l, struct ls_error *error)
     status = launch_events_open(&l->events, l->launch, error);
     launch_watch_open(&l->watch, l->config->train.out);
     launch_prom_open(&l->prom, l->launch);
+    launch_deadline_open(&l->deadline, l->config->launch.deadline_s, l->hosts.kind == LAUNCH_SLURM);
     l->saved = newest_saved(l);
     return status;
 }

@@ -111,6 +111,7 @@ struct launch_watch {
     bool stepped;   /* this start has recorded a step */
     int64_t ranks;  /* of the newest start, and its rate; 0: not known */
     double peak_flops;
+    double save_s, step_s;        /* the longest save, and the newest step; 0: not known */
     char end[32], end_text[1024]; /* how and why this start ended, as it says; "" before */
     off_t size;
     struct timespec changed;
@@ -120,6 +121,21 @@ void launch_watch_open(struct launch_watch *watch, const char *run);
 void launch_watch_begin(struct launch_watch *watch);
 /* Whether the file is another than at the last look. */
 bool launch_watch_look(struct launch_watch *watch);
+
+/* ---- the deadline ---------------------------------------------------------------------------- */
+
+struct launch_deadline {
+    bool slurm;              /* the allocation ends */
+    double given_s, until_s; /* launch.deadline_s; and with the allocation's end. INFINITY: none */
+    double next_s;           /* when Slurm is asked again: a limit may be changed */
+    double unknown_s;        /* what a save takes while none is recorded */
+    double left_s, needed_s; /* at the last look */
+};
+/* seconds: launch.deadline_s. */
+void launch_deadline_open(struct launch_deadline *deadline, double seconds, bool slurm);
+/* Whether no more time is left than two of the longest saves and a step take. While no save is
+ * recorded: than a tenth of the time that there was, at most five minutes. */
+bool launch_deadline_due(struct launch_deadline *deadline, const struct launch_watch *watch);
 
 /* ---- what happened --------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 /* What the lines told so far, read from the last one backwards. */
 struct found {
     int64_t step, from, ranks;
-    double peak_flops;
+    double peak_flops, save_s, step_s;
     char mark[512], end[32], end_text[1024];
     bool stepped, began, any;
 };
@@ -37,7 +38,10 @@ static void line_take(struct found *found, const char *line, size_t length)
     int64_t step = (int64_t)json_number_value(json_object_get(object, "step"));
     if (!*name && !found->stepped) {
         found->step = step;
+        found->step_s = json_number_value(json_object_get(object, "step_s"));
         found->stepped = true;
+    } else if (!strcmp(name, "save")) {
+        found->save_s = fmax(found->save_s, json_number_value(json_object_get(object, "save_s")));
     } else if (!strcmp(name, "end") && !found->any && !found->stepped) {
         snprintf(found->end, sizeof found->end, "%s", text_of(object, "how"));
         snprintf(found->end_text, sizeof found->end_text, "%s", text_of(object, "text"));
@@ -100,6 +104,12 @@ void launch_watch_open(struct launch_watch *watch, const char *run)
     snprintf(watch->path, sizeof watch->path, "%s/metrics.jsonl", run);
 }
 
+static void durations_take(struct launch_watch *watch, const struct found *found)
+{
+    watch->save_s = fmax(watch->save_s, found->save_s);
+    watch->step_s = found->stepped ? found->step_s : watch->step_s;
+}
+
 void launch_watch_begin(struct launch_watch *watch)
 {
     struct found found = {0};
@@ -113,6 +123,7 @@ void launch_watch_begin(struct launch_watch *watch)
         memcpy(watch->mark, found.mark, sizeof watch->mark);
     watch->known = true;
     watch->step = ls_max(watch->step, found.step);
+    durations_take(watch, &found);
     watch->started = watch->stepped = false;
     watch->end[0] = watch->end_text[0] = '\0';
     watch->size = 0;
@@ -143,6 +154,7 @@ bool launch_watch_look(struct launch_watch *watch)
     }
     if (!watch->started)
         return true;
+    durations_take(watch, &found);
     if (found.stepped) {
         watch->stepped = true;
         watch->step = found.step;

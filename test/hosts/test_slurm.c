@@ -413,6 +413,28 @@ static void test_a_step_that_is_ended(void **state)
     assert_true(has_said("ended.txt", "launcher: 143"));
 }
 
+/* Nobody signals it: the launcher knows when the allocation ends, and saves before. */
+static void test_the_end_of_an_allocation(void **state)
+{
+    char text[2048];
+    (void)state;
+    cluster_or_skip();
+    int length = snprintf(text, sizeof text,
+                          "#!/bin/sh\n"
+                          "#SBATCH --ntasks=2 --overcommit --time=1 --output=minute.txt\n"
+                          "'%s' launch " LAUNCHED_KEYS
+                          "parallel.dp=2 train.out=minute train.steps=1000000 train.save_every=8\n"
+                          "echo \"launcher: $?\"\n",
+                          program);
+    assert_in_range(length, 1, sizeof text - 1);
+    scratch_write(scratch_path(directory, "minute.sh"), text, (size_t)length);
+    assert_int_equal(run("sbatch --parsable minute.sh > job.txt"), 0);
+    await_words("minute.txt", "launcher: 21");
+    assert_int_equal(launched_events(directory, "minute", "deadline", NULL), 1);
+    assert_int_equal(launched_events(directory, "minute", "failed", "killed"), 0);
+    launched_expect_same(directory, "minute");
+}
+
 int main(void)
 {
     const struct CMUnitTest usual[] = {
@@ -426,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_a_launched_job),
         cmocka_unit_test(test_a_step_that_is_ended),
         cmocka_unit_test(test_a_batch_job_without_srun),
+        cmocka_unit_test(test_the_end_of_an_allocation),
         cmocka_unit_test(test_a_batch_job_is_signalled_and_queued_again),
     };
     return check_all() ? cmocka_run_group_tests_name("slurm", all, setup, teardown)

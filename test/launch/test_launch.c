@@ -244,6 +244,19 @@ static void test_a_killed_launcher(void **state)
     launched_expect_same(folder, "orphans");
 }
 
+/* Nobody signals it: it saves and ends by itself. */
+static void test_a_deadline(void **state)
+{
+    (void)state;
+    mpirun_or_skip();
+    pid_t launcher = launched_start(folder, RATE, "hour", LONG "launch.deadline_s=5");
+    assert_int_equal(launched_end(launcher), ls_exit_code(LS_ESTOPPED));
+    assert_int_equal(launched_events(folder, "hour", "deadline", "\"needed\": "), 1);
+    assert_int_equal(launched_events(folder, "hour", "stopped", NULL), 1);
+    assert_int_equal(launched_events(folder, "hour", "start", NULL), 1);
+    launched_expect_same(folder, "hour");
+}
+
 /* Rank 0 cannot save: the first signal waits for it, the second one does not. */
 static void test_a_second_signal(void **state)
 {
@@ -269,6 +282,7 @@ int main(void)
         cmocka_unit_test(test_other_batches_are_seen),
         cmocka_unit_test(test_a_new_beginning_is_seen),
         cmocka_unit_test(test_a_killed_launcher),
+        cmocka_unit_test(test_a_deadline),
         cmocka_unit_test(test_a_second_signal),
     };
     return cmocka_run_group_tests_name("launch", tests, setup, scratch_teardown);

@@ -229,6 +229,63 @@ static void test_after_a_killed_launcher(void **state)
     assert_int_equal(launched_events(folder, "after", "failed", NULL), 0);
 }
 
+/* Slurm's programs, of which squeue knows when the allocation ends, or ends with a failure. */
+static void slurm_write(const char *left)
+{
+    char text[256];
+    script_write("bin/scontrol", "#!/bin/sh\necho node1\n");
+    script_write("bin/sinfo", "#!/bin/sh\necho node1 idle\n");
+    script_write("bin/srun", "#!/bin/sh\ncase \"$*\" in --version|--mpi=list) exit 0 ;; esac\n"
+                             "echo host node7 pid 4711 started 1 since now > slurm/lock\n"
+                             "trap 'rm slurm/lock; exit 21' USR1\n[ -p never ] || mkfifo never\n"
+                             "cat never &\nwait $!\n");
+    snprintf(text, sizeof text, "#!/bin/sh\n%s\n", left);
+    script_write("bin/squeue", text);
+}
+
+static void expect_slurm(const char *before, int starts)
+{
+    char words[PATH_MAX + 256];
+    snprintf(words, sizeof words, "%s SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node1 %s", enter, before);
+    program_expect_under(words, "launch " LAUNCHED_KEYS "train.out=slurm", 21,
+                         "s are left, and to save may take");
+    assert_int_equal(launched_events(folder, "slurm", "start", NULL), starts);
+    assert_int_equal(launched_events(folder, "slurm", "deadline", NULL), 1);
+    assert_int_equal(launched_events(folder, "slurm", "stopped", NULL), 1);
+    unlink(scratch_path(folder, "slurm/events.jsonl"));
+}
+
+/* The end of an allocation is asked for in each form; one that is over has no time for a start. */
+static void test_the_end_of_an_allocation(void **state)
+{
+    (void)state;
+    skip_without_mpi();
+    slurm_write("echo 0-00:00:01");
+    expect_slurm("", 1);
+    slurm_write("echo 0:00");
+    expect_slurm("", 0);
+    slurm_write("exit 1");
+    expect_slurm("SLURM_JOB_END_TIME=1", 0);
+}
+
+/* A node that did not start its tasks: srun ends with 0 then, as if all had been done. */
+static void test_a_step_that_did_not_begin(void **state)
+{
+    char words[PATH_MAX + 256];
+    (void)state;
+    skip_without_mpi();
+    slurm_write("exit 1");
+    script_write("bin/srun", "#!/bin/sh\ncase \"$*\" in --version|--mpi=list) exit 0 ;; esac\n"
+                             "[ ! -e step/begun ] || exit 0\ntouch step/begun\n"
+                             "echo 'srun: error: task 0 launch failed: Unspecified error' >&2\n");
+    snprintf(words, sizeof words, "%s SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node1", enter);
+    program_expect_under(words, "launch " LAUNCHED_KEYS "train.out=step", 0,
+                         "other, after step 0: srun: error: task 0 launch failed");
+    assert_int_equal(launched_events(folder, "step", "start", NULL), 2);
+    assert_int_equal(launched_events(folder, "step", "failed", "\"code\": 0"), 1);
+    assert_int_equal(launched_events(folder, "step", "done", NULL), 1);
+}
+
 /* A run of which this host sees a lock, and no record yet. */
 static void test_status_of_a_run_that_starts(void **state)
 {
@@ -298,6 +355,8 @@ int main(void)
         cmocka_unit_test(test_asked_while_no_host_answers),
         cmocka_unit_test(test_a_host_with_two_names),
         cmocka_unit_test(test_after_a_killed_launcher),
+        cmocka_unit_test(test_the_end_of_an_allocation),
+        cmocka_unit_test(test_a_step_that_did_not_begin),
         cmocka_unit_test(test_status_of_a_run_that_starts),
         cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_no_mpirun),
