@@ -244,7 +244,7 @@ DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-all check-built check-module check-pages nightly soak faults-kills tested run-tested demo interop invariance exhaustive faults what-fits tidy fuzz bench bench-peers bench-plan bench-layouts bench-checkpoint coverage install \
+.PHONY: deps check check-all check-built check-module check-pages nightly soak faults-kills tested run-tested demo interop invariance exhaustive faults faults-files what-fits tidy fuzz bench bench-peers bench-plan bench-layouts bench-checkpoint coverage install \
 	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
@@ -300,7 +300,8 @@ exhaustive: $(BUILD)/test/invariance/test_exhaustive
 	$< 1
 
 # COUNT bits of a checkpoint's files flipped and COUNT / 10 files cut short, one at a time.
-faults: $(BUILD)/test/state/test_file_faults
+faults: faults-files faults-kills
+faults-files: $(BUILD)/test/state/test_file_faults
 	$< $(if $(filter command,$(firstword $(origin COUNT))),$(COUNT),10000) $(SEED)
 
 what-fits: all
