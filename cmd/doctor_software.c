@@ -5,6 +5,7 @@
 #include <lockstep/device/tier.h>
 #include <lockstep/ops.h>
 
+#include <curl/curl.h>
 #include <hwloc.h>
 #include <isa-l.h>
 #include <jansson.h>
@@ -66,6 +67,9 @@ void doctor_libraries(struct doctor *doctor)
                ISAL_PATCH_VERSION);
     doctor_row("zstd", "%s (compressed corpora)", ZSTD_versionString());
     doctor_row("zlib", "%s (compressed corpora)", zlibVersion());
+    const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
+    doctor_row("libcurl", "%s, %s (copies of checkpoints in S3)", curl->version,
+               curl->ssl_version ? curl->ssl_version : "without TLS");
     show_io_uring();
 }
 

@@ -311,6 +311,9 @@ int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, 
                        struct ls_error *error);
 /* *count = the checkpoints of a run, also those that cannot be read; 0 where there is no run. */
 int ls_checkpoint_count(const char *run_directory, int *count, struct ls_error *error);
+/* The directory of a run's checkpoint of that step, which need not be there. */
+int ls_checkpoint_path(char path[PATH_MAX], const char *run_directory, int64_t step,
+                       struct ls_error *error);
 /* Whether the run has the checkpoint of that step. */
 bool ls_checkpoint_there(const char *run_directory, int64_t step);
 

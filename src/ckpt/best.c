@@ -45,13 +45,20 @@ bool ckpt_best_follow(const char *path, char directory[PATH_MAX])
                     (long long)best.step) < PATH_MAX;
 }
 
+int ls_checkpoint_path(char path[PATH_MAX], const char *run_directory, int64_t step,
+                       struct ls_error *error)
+{
+    if (snprintf(path, PATH_MAX, "%s/" CKPT_DIRECTORY "/" CKPT_STEP_FORMAT, run_directory,
+                 (long long)step) >= PATH_MAX)
+        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run_directory);
+    return LS_OK;
+}
+
 bool ls_checkpoint_there(const char *run_directory, int64_t step)
 {
     char path[PATH_MAX];
     struct stat status;
-    return snprintf(path, sizeof path, "%s/" CKPT_DIRECTORY "/" CKPT_STEP_FORMAT, run_directory,
-                    (long long)step) < PATH_MAX &&
-           stat(path, &status) == 0;
+    return !ls_checkpoint_path(path, run_directory, step, NULL) && stat(path, &status) == 0;
 }
 
 int ls_checkpoint_best_read(const char *run_directory, struct ls_checkpoint_best *best, bool *found,

@@ -8,8 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The step of "step-%08d", -1 for other names. */
-static int64_t step_of(const char *name)
+int64_t ckpt_step_of(const char *name)
 {
     if (strncmp(name, "step-", 5) || strlen(name) < 13 || strlen(name) > 5 + 18 ||
         strspn(name + 5, "0123456789") != strlen(name + 5))
@@ -24,12 +23,12 @@ static bool is_leftover(const char *name)
     if (length < 4 || length >= sizeof stem || strcmp(name + length - 4, ".tmp"))
         return false;
     snprintf(stem, sizeof stem, "%.*s", (int)(length - 4), name);
-    return step_of(stem) >= 0;
+    return ckpt_step_of(stem) >= 0;
 }
 
 static int is_checkpoint_entry(const struct dirent *entry)
 {
-    return step_of(entry->d_name) >= 0;
+    return ckpt_step_of(entry->d_name) >= 0;
 }
 
 static int is_leftover_entry(const struct dirent *entry)
@@ -39,7 +38,7 @@ static int is_leftover_entry(const struct dirent *entry)
 
 static int newest_first(const struct dirent **a, const struct dirent **b)
 {
-    int64_t x = step_of((*a)->d_name), y = step_of((*b)->d_name);
+    int64_t x = ckpt_step_of((*a)->d_name), y = ckpt_step_of((*b)->d_name);
     return (x < y) - (x > y);
 }
 
@@ -85,7 +84,7 @@ static int find_once(struct ckpt_opened **out, const char *run_directory, int64_
         struct ls_error damage = {0};
         struct ls_checkpoint *opened = NULL;
         struct stat status;
-        if (step_of(entries[i]->d_name) >= below)
+        if (ckpt_step_of(entries[i]->d_name) >= below)
             continue;
         code = ls_path_join(directory, parent, entries[i]->d_name, &damage);
         code = code ? code : ls_checkpoint_open(&opened, directory, &damage);
@@ -213,8 +212,7 @@ int ls_checkpoint_count(const char *run_directory, int *count, struct ls_error *
     return status;
 }
 
-/* Removes a checkpoint in a way that an interruption leaves nothing that looks like one. */
-static int remove_checkpoint(const char *directory, struct ls_error *error)
+int ckpt_remove_checkpoint(const char *directory, struct ls_error *error)
 {
     char leftover[PATH_MAX];
     if (snprintf(leftover, sizeof leftover, "%s.tmp", directory) >= (int)sizeof leftover)
@@ -258,11 +256,11 @@ int ls_checkpoint_prune(const char *run_directory, int keep, int64_t saved, stru
         status ? status : list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
     for (int i = 0, kept = 0; !status && i < count; i++) {
         struct ckpt_opened *opened = NULL;
-        int64_t step = step_of(entries[i]->d_name);
+        int64_t step = ckpt_step_of(entries[i]->d_name);
         bool stays = step == saved || (has_best && best.step == step);
         status = ls_path_join(directory, parent, entries[i]->d_name, error);
         if (!status && kept >= keep && !stays)
-            status = remove_checkpoint(directory, error);
+            status = ckpt_remove_checkpoint(directory, error);
         else if (!status && ckpt_describe(&opened, directory, NULL, 0, NULL) == LS_OK)
             kept++;
         ckpt_opened_free(opened);

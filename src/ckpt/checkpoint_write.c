@@ -510,31 +510,6 @@ static int manifest_write(const struct ls_checkpoint_writer *writer, const char 
     return ls_atomic_file_commit(&file, error);
 }
 
-/* rename(2), or where a checkpoint of this step stands there already, an exchange with it: at every
- * moment one whole checkpoint has the name. */
-static int give_name(struct ls_checkpoint_writer *writer, struct ls_error *error)
-{
-    int failure = ls_fault_check(writer->fault, "rename");
-    struct stat status;
-    bool exists = !failure && lstat(writer->directory, &status) == 0;
-    int stale = failure ? LS_OK : ckpt_token_check(writer->run, writer->state->start, error);
-    if (stale)
-        return stale;
-    if (!failure && renameat2(AT_FDCWD, writer->temporary, AT_FDCWD, writer->directory,
-                              exists ? RENAME_EXCHANGE : 0))
-        failure = errno;
-    if (failure == EINVAL && exists) { /* a file system without exchange */
-        int code = ckpt_remove_directory(writer->directory, error);
-        if (code)
-            return code;
-        failure = rename(writer->temporary, writer->directory) ? errno : 0;
-        exists = false;
-    }
-    if (failure)
-        return ls_error_errno(error, failure, "%s: cannot rename into place", writer->directory);
-    return ls_directory_sync(writer->parent, writer->fault, error);
-}
-
 void ls_checkpoint_writer_drop(struct ls_checkpoint_writer *writer)
 {
     writer_free(writer);
@@ -561,7 +536,11 @@ int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, int status,
     }
     if (!status && writer->leads) {
         status = manifest_write(writer, text, error);
-        status = status ? status : give_name(writer, error);
+        if (!status)
+            status = ckpt_token_check(writer->run, writer->state->start, error);
+        if (!status)
+            status = ckpt_give_name(writer->temporary, writer->directory, writer->parent,
+                                    writer->fault, error);
     }
     /* What failed, or the checkpoint whose name was taken; else the next write or prune does. */
     if (writer->leads)

@@ -87,9 +87,8 @@ static int directory_of(const char *run, const char *which, char directory[PATH_
     if (!status && best.step < 0)
         status = ls_error_set(error, LS_ECONFIG,
                               "step %.100s: expected the number of a step, latest or best", which);
-    if (!status && snprintf(directory, PATH_MAX, "%s/" CKPT_DIRECTORY "/" CKPT_STEP_FORMAT, run,
-                            (long long)best.step) >= PATH_MAX)
-        status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run);
+    if (!status)
+        status = ls_checkpoint_path(directory, run, best.step, error);
     if (!status && access(directory, F_OK) != 0)
         status = refuse(run, which, error);
     return status;

@@ -93,3 +93,26 @@ int ckpt_remove_directory(const char *directory, struct ls_error *error)
         failure = errno;
     return failure ? ls_error_errno(error, failure, "%s: cannot remove", directory) : LS_OK;
 }
+
+/* rename(2), or where a checkpoint of this step stands there already, an exchange with it: at every
+ * moment one whole checkpoint has the name. */
+int ckpt_give_name(const char *temporary, const char *directory, const char *parent,
+                   const struct ls_fault *fault, struct ls_error *error)
+{
+    int failure = ls_fault_check(fault, "rename");
+    struct stat status;
+    bool exists = !failure && lstat(directory, &status) == 0;
+    if (!failure &&
+        renameat2(AT_FDCWD, temporary, AT_FDCWD, directory, exists ? RENAME_EXCHANGE : 0))
+        failure = errno;
+    if (failure == EINVAL && exists) { /* a file system without exchange */
+        int code = ckpt_remove_directory(directory, error);
+        if (code)
+            return code;
+        failure = rename(temporary, directory) ? errno : 0;
+        exists = false;
+    }
+    if (failure)
+        return ls_error_errno(error, failure, "%s: cannot rename into place", directory);
+    return ls_directory_sync(parent, fault, error);
+}

@@ -117,5 +117,13 @@ int ckpt_token_check(const char *directory, int64_t start, struct ls_error *erro
 /* Removes a directory that holds files only; what cannot be removed is an error. An absent one is
  * success. */
 int ckpt_remove_directory(const char *directory, struct ls_error *error);
+/* Removes a checkpoint in a way that an interruption leaves nothing that looks like one. */
+int ckpt_remove_checkpoint(const char *directory, struct ls_error *error);
+/* Gives the directory temporary its name in parent, in place of an older one, and syncs parent.
+ * What is under the name of temporary afterwards is to be removed. */
+int ckpt_give_name(const char *temporary, const char *directory, const char *parent,
+                   const struct ls_fault *fault, struct ls_error *error);
+/* The step of "step-%08d", -1 for other names. */
+int64_t ckpt_step_of(const char *name);
 
 #endif

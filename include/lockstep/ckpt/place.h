@@ -1,0 +1,79 @@
+/* lockstep/ckpt/place.h - a place for copies of checkpoints: a directory, or a bucket of S3.
+ *
+ *   struct ls_place *place;
+ *   struct ls_held *held;
+ *   ls_place_open(&place, "s3://bucket/runs/demo", NULL, error)
+ *   ls_held_open(&held, "runs/demo/checkpoints/step-00000300", error)
+ *   ls_place_put(place, held, &bytes, error)          the copy, whole or absent
+ *   ls_place_get(place, 300, "runs/other", error)     back, into runs/other/checkpoints
+ *   ls_held_close(held), ls_place_close(place)
+ *
+ * A place holds step-%08d/ with the files of a checkpoint. In a directory the copy is written as
+ * step-%08d.tmp and renamed, as a run does. A bucket has no rename: the files of tensors are put
+ * first and manifest.json last, so a copy without a manifest is no copy.
+ *
+ * S3, or whatever speaks it: requests are signed by SigV4, each with the SHA-256 of its body, which
+ * the server verifies. Files above part_bytes are uploaded in parts. Server errors (5xx, 429) and
+ * failures of the network are tried again after growing pauses; other refusals are not. The
+ * environment is that of AWS's tools: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
+ * AWS_REGION or AWS_DEFAULT_REGION (else us-east-1), AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. With
+ * an endpoint the bucket is the first name of the path, otherwise it is in the host's name.
+ *
+ * Everything here is Local. One thread at a time uses a place. Errors: LS_EIO, LS_ENOSPC and
+ * LS_ENOMEM where the place or the network refuses; LS_ECKPT for a copy that is damaged.
+ */
+#ifndef LOCKSTEP_CKPT_PLACE_H
+#define LOCKSTEP_CKPT_PLACE_H
+
+#include <lockstep/base.h>
+#include <lockstep/base/file.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_place;
+/* 0 stands for the default. */
+struct ls_place_options {
+    const struct ls_fault *fault; /* of the calls that write files; borrowed, may be NULL */
+    int tries;                    /* of a request: 6 */
+    double pause_s;               /* after the first try, doubled after each: 0.5 */
+    double slow_s; /* seconds in which a request must move 1 KiB/s, or connect, at least 1: 30 */
+    size_t part_bytes; /* of a file, in one request: 16 MiB, more for files of over 10,000 parts */
+};
+
+/* Opens the place that where names: s3://bucket/prefix, or a directory, which is made if it is
+ * absent; its parent must be there. A small file is written and removed, so that a place that
+ * cannot be written is found here. LS_ECONFIG: the name is malformed, or credentials are missing.
+ * options may be NULL. */
+int ls_place_open(struct ls_place **out, const char *where, const struct ls_place_options *options,
+                  struct ls_error *error);
+/* place may be NULL. */
+void ls_place_close(struct ls_place *place);
+/* (*steps)[*count] = the steps of whole copies, newest first; to be freed. */
+int ls_place_list(struct ls_place *place, int64_t **steps, size_t *count, struct ls_error *error);
+
+/* A checkpoint's files, open: they can be read until ls_held_close, whoever removes them. */
+struct ls_held;
+/* Opens all files of a checkpoint that is complete: one descriptor for each. */
+int ls_held_open(struct ls_held **out, const char *directory, struct ls_error *error);
+/* held may be NULL. */
+void ls_held_close(struct ls_held *held);
+
+/* Copies a checkpoint; one of the same step is replaced, unless its manifest is the same. *bytes:
+ * what was copied, 0 if the same was there. After a failure nothing is there that looks whole, and
+ * other copies are as they were; in a bucket an older copy of the same step may be gone. */
+int ls_place_put(struct ls_place *place, const struct ls_held *held, uint64_t *bytes,
+                 struct ls_error *error);
+/* Copies it back to RUN/checkpoints, as temporary directory, which gets its name once every byte
+ * agrees with its digest. LS_ECKPT where one does not, or where it has files that no checkpoint
+ * has; then nothing is left. */
+int ls_place_get(struct ls_place *place, int64_t step, const char *run_directory,
+                 struct ls_error *error);
+/* Removes a copy, manifest first; one that is not there is success. */
+int ls_place_remove(struct ls_place *place, int64_t step, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

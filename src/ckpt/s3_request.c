@@ -1,0 +1,263 @@
+/* Requests to S3 by libcurl, which signs them: retries, limits of time, and what errors say. */
+#include "ckpt/s3_request.h"
+
+#include <lockstep/base/sha256.h>
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+/* ---- one try --------------------------------------------------------------------------------- */
+
+static size_t take_body(char *data, size_t size, size_t count, void *user)
+{
+    struct s3_request *request = user;
+    size_t bytes = size * count;
+    if (bytes > request->limit - request->bytes)
+        return 0;
+    memcpy(request->text + request->bytes, data, bytes);
+    request->bytes += bytes;
+    request->text[request->bytes] = '\0';
+    ls_progress();
+    return bytes;
+}
+
+static size_t take_header(char *data, size_t size, size_t count, void *user)
+{
+    static const char name[] = "etag:";
+    struct s3_request *request = user;
+    size_t bytes = size * count, at = sizeof name - 1;
+    request->ended = data[0] == '\r' || data[0] == '\n';
+    if (bytes < at || strncasecmp(data, name, at))
+        return bytes;
+    while (at < bytes && data[at] == ' ')
+        at++;
+    size_t end = bytes;
+    while (end > at && (unsigned char)data[end - 1] <= ' ')
+        end--;
+    snprintf(request->etag, sizeof request->etag, "%.*s", (int)(end - at), data + at);
+    return bytes;
+}
+
+static int on_progress(void *user, curl_off_t down_all, curl_off_t down, curl_off_t up_all,
+                       curl_off_t up)
+{
+    curl_off_t *moved = user;
+    (void)down_all;
+    (void)up_all;
+    if (down + up != *moved)
+        ls_progress();
+    *moved = down + up;
+    return 0;
+}
+
+static bool header_add(struct curl_slist **list, const char *format, const char *value)
+{
+    char line[4200];
+    snprintf(line, sizeof line, format, value);
+    struct curl_slist *more = curl_slist_append(*list, line);
+    *list = more ? more : *list;
+    return more != NULL;
+}
+
+/* What is signed beside host and date. */
+static bool headers_make(const struct s3 *s3, const struct s3_request *request,
+                         struct curl_slist **list)
+{
+    char digest[LS_SHA256_HEX_BYTES], range[64];
+    ls_sha256_hex(request->body, request->body_bytes, digest);
+    bool good = header_add(list, "x-amz-content-sha256: %s", digest);
+    if (s3->token[0])
+        good &= header_add(list, "x-amz-security-token: %s", s3->token);
+    if (request->body)
+        good &= header_add(list, "Content-Type: %s", "application/octet-stream");
+    if (request->range_bytes) {
+        snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)request->range_first,
+                 (unsigned long long)(request->range_first + request->range_bytes - 1));
+        good &= header_add(list, "Range: bytes=%s", range);
+    }
+    return good;
+}
+
+static CURLcode try_once(struct s3 *s3, struct s3_request *request, char why[CURL_ERROR_SIZE])
+{
+    CURL *curl = s3->curl;
+    struct curl_slist *headers = NULL;
+    curl_off_t moved = 0, length = -1;
+    char url[4096];
+    long slow_s = (long)ceil(s3->options->slow_s);
+    if (snprintf(url, sizeof url, "%s/%s%s%s", s3->url, request->key, *request->query ? "?" : "",
+                 request->query) >= (int)sizeof url)
+        return CURLE_URL_MALFORMAT;
+    request->bytes = 0;
+    request->text[0] = request->etag[0] = '\0';
+    request->code = 0;
+    request->ended = false;
+    curl_easy_reset(curl);
+    if (!headers_make(s3, request, &headers)) {
+        curl_slist_free_all(headers);
+        return CURLE_OUT_OF_MEMORY;
+    }
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
+    curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, s3->signer);
+    curl_easy_setopt(curl, CURLOPT_USERNAME, s3->key);
+    curl_easy_setopt(curl, CURLOPT_PASSWORD, s3->secret);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, slow_s);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, request->patient ? 10 * slow_s : slow_s);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, request->patient ? 1L : 1024L);
+    /* The body goes at once: not every server answers "100 Continue". */
+    curl_easy_setopt(curl, CURLOPT_EXPECT_100_TIMEOUT_MS, 1L);
+    if (request->body) {
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body_bytes);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request->body);
+    }
+    if (!strcmp(request->method, "HEAD"))
+        curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+    else
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, request);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
+    curl_easy_setopt(curl, CURLOPT_HEADERDATA, request);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &moved);
+    why[0] = '\0';
+    CURLcode result = curl_easy_perform(curl);
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &request->code);
+    curl_easy_getinfo(curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    request->length = length > 0 ? (uint64_t)length : 0;
+    curl_slist_free_all(headers);
+    /* libcurl takes an answer that ends within its headers for one without a body. */
+    return result || request->ended ? result : CURLE_RECV_ERROR;
+}
+
+/* ---- what an answer means -------------------------------------------------------------------- */
+
+/* The network failed, or may have. */
+static bool passes(CURLcode result)
+{
+    return result != CURLE_OK && result != CURLE_URL_MALFORMAT &&
+           result != CURLE_UNSUPPORTED_PROTOCOL && result != CURLE_PEER_FAILED_VERIFICATION &&
+           result != CURLE_WRITE_ERROR && result != CURLE_OUT_OF_MEMORY;
+}
+
+/* S3 may answer a long request with 200 and say in the body that it failed. */
+static bool says_error(const struct s3_request *request)
+{
+    return request->patient && strstr(request->text, "<Error>") != NULL;
+}
+
+static bool succeeded(const struct s3_request *request)
+{
+    return (request->code >= 200 && request->code < 300 && !says_error(request)) ||
+           (request->absent_is_fine && request->code == 404);
+}
+
+static int refused(const struct s3 *s3, const struct s3_request *request, CURLcode result,
+                   const char *why, int tries, struct ls_error *error)
+{
+    char code[64] = "", message[256] = "", times[48] = "";
+    const char *key = *request->key ? request->key : "";
+    if (tries > 1)
+        snprintf(times, sizeof times, ", tried %d times", tries);
+    if (result)
+        return ls_error_set(error, result == CURLE_OUT_OF_MEMORY ? LS_ENOMEM : LS_EIO,
+                            "%s %s/%s: %s%s", request->method, s3->url, key,
+                            result == CURLE_WRITE_ERROR ? "the answer is longer than expected"
+                            : *why                      ? why
+                                                        : curl_easy_strerror(result),
+                            times);
+    s3_element(request->text, "Code", code, sizeof code);
+    s3_element(request->text, "Message", message, sizeof message);
+    return ls_error_set(error, LS_EIO, "%s %s/%s: HTTP %ld%s%s%s%s%s%s", request->method, s3->url,
+                        key, request->code, *code ? " " : "", code, *message ? " (" : "", message,
+                        *message ? ")" : "", times);
+}
+
+static void pause_for(double seconds)
+{
+    struct timespec left = {(time_t)seconds, (long)(1e9 * (seconds - floor(seconds)))};
+    while (nanosleep(&left, &left) && errno == EINTR)
+        ;
+    ls_progress();
+}
+
+int s3_request(struct s3 *s3, struct s3_request *request, struct ls_error *error)
+{
+    enum { PAUSE_S_MAX = 30 };
+    char why[CURL_ERROR_SIZE];
+    double pause_s = s3->options->pause_s;
+    free(request->text);
+    request->text = malloc(request->limit + 1);
+    if (!request->text)
+        return ls_error_set(error, LS_ENOMEM, "no memory for an answer of %s", s3->url);
+    for (int tries = 1;; tries++) {
+        CURLcode result = try_once(s3, request, why);
+        request->tries = tries;
+        if (!result && succeeded(request))
+            return LS_OK;
+        bool again = result ? passes(result)
+                            : request->code >= 500 || request->code == 429 || says_error(request);
+        if (!again || tries >= s3->options->tries)
+            return refused(s3, request, result, why, tries, error);
+        pause_for(ls_min(pause_s, PAUSE_S_MAX));
+        pause_s *= 2;
+    }
+}
+
+void s3_request_release(struct s3_request *request)
+{
+    free(request->text);
+    request->text = NULL;
+}
+
+/* ---- XML ------------------------------------------------------------------------------------- */
+
+/* The character of "&amp;" and its like at text; *length of it. */
+static char entity(const char *text, size_t *length)
+{
+    static const struct {
+        const char *name;
+        char is;
+    } entities[] = {{"&amp;", '&'},   {"&lt;", '<'},  {"&gt;", '>'},  {"&quot;", '"'},
+                    {"&apos;", '\''}, {"&#34;", '"'}, {"&#39;", '\''}};
+    for (size_t i = 0; i < sizeof entities / sizeof *entities; i++) {
+        *length = strlen(entities[i].name);
+        if (!strncmp(text, entities[i].name, *length))
+            return entities[i].is;
+    }
+    *length = 1;
+    return *text;
+}
+
+const char *s3_element(const char *xml, const char *name, char *value, size_t bytes)
+{
+    char begin[64], end[64];
+    size_t used = 0;
+    snprintf(begin, sizeof begin, "<%s>", name);
+    snprintf(end, sizeof end, "</%s>", name);
+    value[0] = '\0';
+    const char *at = strstr(xml, begin);
+    const char *stop = at ? strstr(at, end) : NULL;
+    if (!stop)
+        return NULL;
+    for (at += strlen(begin); at < stop;) {
+        size_t length;
+        char next = entity(at, &length);
+        if (used + 1 >= bytes)
+            return NULL;
+        value[used++] = next;
+        at += length;
+    }
+    value[used] = '\0';
+    return stop + strlen(end);
+}

@@ -1,0 +1,501 @@
+/* Copies of checkpoints in a directory and in S3: whole or absent, whatever fails, and the same
+ * bits when they come back. */
+#include "../support/checkpoints.h"
+#include "../support/s3_server.h"
+#include "../support/scratch.h"
+#include "ckpt/place_kind.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A checkpoint has three files; the model's and the optimizer's are uploaded in parts. */
+enum { VALUES = 600, FILES = 3, PART_BYTES = 1000, TRIES = 3 };
+#define BUCKET "s3://bucket/runs/a"
+
+static struct s3_server *server;
+
+static void checkpoint_make(const char *run, int64_t step)
+{
+    const struct ls_checkpoint_state state = {.step = step,
+                                              .samples = 8 * step,
+                                              .tokens = 64 * step,
+                                              .loss_scale = 1,
+                                              .recipe_digest = "0123456789abcdef",
+                                              .recipe = "model:\n",
+                                              .fingerprint = "plain",
+                                              .hash = "00112233445566778899aabbccddeeff"};
+    float values[VALUES];
+    struct ls_error error = {0};
+    for (int i = 0; i < VALUES; i++)
+        values[i] = (float)(step * 1000 + i);
+    struct ls_tensor_entry model = {"wte.weight", LS_F32, 1, {VALUES}, values};
+    struct ls_tensor_entry moment = {"exp_avg.wte.weight", LS_F32, 1, {VALUES}, values};
+    const struct checkpoint_tensors parts[] = {{&model, NULL, 1}, {&moment, NULL, 1}};
+    if (checkpoint_write(run, &state, NULL, parts, NULL, &error))
+        fail_msg("%s", error.text);
+}
+
+static const char *step_path(const char *run, int64_t step)
+{
+    char name[64];
+    snprintf(name, sizeof name, "checkpoints/step-%08lld", (long long)step);
+    return scratch_path(run, name);
+}
+
+static struct ls_place *place_open(const char *where, const struct ls_fault *fault)
+{
+    const struct ls_place_options options = {
+        .fault = fault, .tries = TRIES, .pause_s = 1e-3, .slow_s = 1, .part_bytes = PART_BYTES};
+    struct ls_place *place;
+    struct ls_error error = {0};
+    if (ls_place_open(&place, where, &options, &error))
+        fail_msg("%s", error.text);
+    return place;
+}
+
+static int put(struct ls_place *place, const char *run, int64_t step, uint64_t *bytes,
+               struct ls_error *error)
+{
+    struct ls_held *held;
+    int status = ls_held_open(&held, step_path(run, step), error);
+    status = status ? status : ls_place_put(place, held, bytes, error);
+    ls_held_close(held);
+    return status;
+}
+
+static void put_good(struct ls_place *place, const char *run, int64_t step)
+{
+    struct ls_error error = {0};
+    uint64_t bytes;
+    if (put(place, run, step, &bytes, &error))
+        fail_msg("%s", error.text);
+}
+
+/* The steps of whole copies, as a text. */
+static const char *steps_of(struct ls_place *place)
+{
+    static char text[256];
+    struct ls_error error = {0};
+    int64_t *steps;
+    size_t count, used = 0;
+    if (ls_place_list(place, &steps, &count, &error))
+        fail_msg("%s", error.text);
+    text[0] = '\0';
+    for (size_t i = 0; i < count; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", i ? " " : "",
+                                 (long long)steps[i]);
+    free(steps);
+    return text;
+}
+
+/* What comes back is what went there. */
+static void expect_back(struct ls_place *place, const char *run, int64_t step)
+{
+    struct ls_error error = {0};
+    char back[PATH_MAX], line[4 * PATH_MAX];
+    snprintf(back, sizeof back, "%s", scratch_path(run, "back"));
+    snprintf(line, sizeof line, "rm -rf '%s' && mkdir '%s'", back, back);
+    assert_int_equal(system(line), 0);
+    if (ls_place_get(place, step, back, &error))
+        fail_msg("%s", error.text);
+    char original[PATH_MAX];
+    snprintf(original, sizeof original, "%s", step_path(run, step));
+    expect_same_checkpoints(original, step_path(back, step), "a copy");
+    assert_int_equal(scratch_count(scratch_path(back, "checkpoints")), 1);
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+static void edit(json_t *manifest, void *user)
+{
+    (void)user;
+    json_object_set_new(manifest, "layout", json_string("another"));
+}
+
+static void check_place(struct ls_place *place, const char *run)
+{
+    struct ls_error error = {0};
+    uint64_t bytes;
+    assert_string_equal(steps_of(place), "");
+    for (int64_t step = 1; step <= 3; step++) {
+        checkpoint_make(run, step);
+        put_good(place, run, step);
+    }
+    assert_string_equal(steps_of(place), "3 2 1");
+    for (int64_t step = 1; step <= 3; step++)
+        expect_back(place, run, step);
+    /* The same again is not copied; another of its step is. */
+    assert_int_equal(put(place, run, 3, &bytes, &error), LS_OK);
+    assert_int_equal(bytes, 0);
+    manifest_edit(step_path(run, 3), edit, NULL);
+    assert_int_equal(put(place, run, 3, &bytes, &error), LS_OK);
+    assert_true(bytes > 0);
+    expect_back(place, run, 3);
+    assert_int_equal(ls_place_remove(place, 2, &error), LS_OK);
+    assert_int_equal(ls_place_remove(place, 2, &error), LS_OK);
+    assert_int_equal(ls_place_remove(place, 9, &error), LS_OK);
+    assert_string_equal(steps_of(place), "3 1");
+}
+
+/* What is held can be copied though the run has removed it. */
+static void check_held(struct ls_place *place, const char *run)
+{
+    struct ls_held *held;
+    struct ls_error error = {0};
+    uint64_t bytes;
+    checkpoint_make(run, 4);
+    checkpoint_make(run, 5);
+    assert_int_equal(ls_held_open(&held, step_path(run, 4), &error), LS_OK);
+    assert_int_equal(ls_checkpoint_prune(run, 1, 5, &error), LS_OK);
+    assert_false(ls_checkpoint_there(run, 4));
+    assert_int_equal(ls_place_put(place, held, &bytes, &error), LS_OK);
+    ls_held_close(held);
+    checkpoint_make(run, 4);
+    expect_back(place, run, 4);
+}
+
+static void test_directory(void **state)
+{
+    struct ls_place *place = place_open(scratch_path(*state, "copies"), NULL);
+    check_place(place, *state);
+    check_held(place, *state);
+    ls_place_close(place);
+}
+
+static void test_bucket(void **state)
+{
+    struct ls_place *place = place_open(BUCKET, NULL);
+    s3_server_expect_beside(server, FILES - 1);
+    check_place(place, *state);
+    check_held(place, *state);
+    ls_place_close(place);
+    /* A prefix is not that of another run whose name begins so; none is a place, too. */
+    place = place_open("s3://bucket/runs", NULL);
+    assert_string_equal(steps_of(place), "");
+    ls_place_close(place);
+    place = place_open("s3://bucket", NULL);
+    put_good(place, *state, 5);
+    assert_string_equal(steps_of(place), "5");
+    expect_back(place, *state, 5);
+    ls_place_close(place);
+    assert_int_equal(s3_server_uploads(server), 0);
+}
+
+/* ---- what fails ------------------------------------------------------------------------------ */
+
+struct countdown {
+    int left;
+    char call[16];
+};
+
+static int fail_when_zero(void *user, const char *call)
+{
+    struct countdown *countdown = user;
+    if (countdown->left-- != 0)
+        return 0;
+    snprintf(countdown->call, sizeof countdown->call, "%s", call);
+    return ENOSPC;
+}
+
+/* Whichever call fails, the older copy is whole, and the new one whole or absent. */
+static void test_directory_of_which_each_call_fails(void **state)
+{
+    struct countdown countdown = {.left = -1};
+    const struct ls_fault fault = {fail_when_zero, &countdown};
+    struct ls_place *place = place_open(scratch_path(*state, "copies"), &fault);
+    struct ls_error error = {0};
+    uint64_t bytes;
+    int n = 0;
+    checkpoint_make(*state, 1);
+    checkpoint_make(*state, 2);
+    put_good(place, *state, 1);
+    for (bool failed = true; failed; n++) {
+        countdown = (struct countdown){.left = n};
+        int status = put(place, *state, 2, &bytes, &error);
+        failed = countdown.call[0] != '\0';
+        assert_int_equal(status, failed ? LS_ENOSPC : LS_OK);
+        const char *there = steps_of(place);
+        /* Past the rename only the directory's fsync can fail. */
+        if (strcmp(there, "1") &&
+            (strcmp(there, "2 1") || (failed && strcmp(countdown.call, "fsync"))))
+            fail_msg("call %d (%s) failed: the place has %s", n, countdown.call, there);
+        assert_int_equal(scratch_count(scratch_path(*state, "copies")), strlen(there) / 2 + 1);
+        countdown.left = -1;
+        expect_back(place, *state, 1);
+        if (failed)
+            assert_int_equal(ls_place_remove(place, 2, &error), LS_OK);
+    }
+    assert_in_range(n, 12, 60);
+    for (n = 0;; n++) { /* and on the way back */
+        countdown = (struct countdown){.left = n};
+        const char *back = scratch_path(*state, "other");
+        assert_int_equal(ls_directory_add(back, NULL, &error), LS_OK);
+        int status = ls_place_get(place, 2, back, &error), count = 0;
+        assert_int_equal(status, countdown.call[0] ? LS_ENOSPC : LS_OK);
+        assert_int_equal(ls_checkpoint_count(back, &count, &error), LS_OK);
+        if (count > 0 && status && strcmp(countdown.call, "fsync"))
+            fail_msg("call %d (%s) failed, and a checkpoint is there", n, countdown.call);
+        if (!status)
+            break;
+    }
+    assert_in_range(n, 12, 60);
+    ls_place_close(place);
+}
+
+/* Any request fails once: it is made again, and nothing is left of the first try. */
+static void test_each_request_fails_once(void **state)
+{
+    static const enum s3_failure kinds[] = {S3_BUSY, S3_DROP, S3_CUT};
+    struct ls_place *place = place_open(BUCKET, NULL);
+    struct ls_error error = {0};
+    checkpoint_make(*state, 1);
+    s3_server_expect_beside(server, FILES - 1);
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+        int n = 1;
+        for (;; n++) {
+            assert_int_equal(ls_place_remove(place, 1, &error), LS_OK);
+            s3_server_fail(server, kinds[kind], n, false);
+            put_good(place, *state, 1);
+            int requests = s3_server_requests(server);
+            s3_server_fail(server, S3_SOUND, 0, false);
+            assert_int_equal(s3_server_uploads(server), 0);
+            expect_back(place, *state, 1);
+            if (requests < n)
+                break;
+        }
+        assert_in_range(n, 15, 60);
+        for (n = 1;; n++) { /* and on the way back */
+            s3_server_fail(server, kinds[kind], n, false);
+            expect_back(place, *state, 1);
+            if (s3_server_requests(server) < n)
+                break;
+        }
+        assert_in_range(n, 8, 60);
+    }
+    assert_int_equal(s3_server_torn(server), 0);
+    ls_place_close(place);
+}
+
+/* From any request on all fail: nothing of the step looks whole, and what lies there is removed
+ * when the server is back. */
+static void test_from_each_request_on_all_fail(void **state)
+{
+    static const enum s3_failure kinds[] = {S3_BUSY, S3_DROP, S3_CUT, S3_REFUSE};
+    struct ls_error error = {0};
+    uint64_t bytes;
+    checkpoint_make(*state, 1);
+    checkpoint_make(*state, 2);
+    s3_server_expect_beside(server, FILES - 1);
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+        struct ls_place *place = place_open(BUCKET, NULL);
+        put_good(place, *state, 1);
+        bool failed = true;
+        for (int n = 1; failed; n++) {
+            s3_server_fail(server, kinds[kind], n, true);
+            int status = put(place, *state, 2, &bytes, &error);
+            failed = s3_server_requests(server) >= n;
+            s3_server_fail(server, S3_SOUND, 0, false);
+            assert_int_equal(status, failed ? LS_EIO : LS_OK);
+            const char *there = steps_of(place);
+            /* The answer to the last request was lost: then all of it is there. */
+            if (strcmp(there, "1") && (strcmp(there, "2 1") || (failed && kinds[kind] != S3_CUT)))
+                fail_msg("from request %d on failure %d: the place has %s", n, (int)kinds[kind],
+                         there);
+            ls_place_close(place);
+            place = place_open(BUCKET, NULL);
+            assert_int_equal(s3_server_uploads(server), 0);
+            expect_back(place, *state, 1);
+            put_good(place, *state, 2);
+            expect_back(place, *state, 2);
+            assert_int_equal(ls_place_remove(place, 2, &error), LS_OK);
+            assert_int_equal(s3_server_objects(server, "runs/a/"), FILES);
+        }
+        ls_place_close(place);
+    }
+    assert_int_equal(s3_server_torn(server), 0);
+}
+
+static void test_a_refusal_is_not_tried_again(void **state)
+{
+    struct ls_place *place = place_open(BUCKET, NULL);
+    struct ls_error error = {0};
+    int64_t *steps;
+    size_t count;
+    (void)state;
+    s3_server_fail(server, S3_REFUSE, 1, true);
+    assert_int_equal(ls_place_list(place, &steps, &count, &error), LS_EIO);
+    assert_int_equal(s3_server_requests(server), 1);
+    assert_non_null(strstr(error.text, "HTTP 403 AccessDenied (for a test)"));
+    s3_server_fail(server, S3_BUSY, 1, true);
+    assert_int_equal(ls_place_list(place, &steps, &count, &error), LS_EIO);
+    assert_int_equal(s3_server_requests(server), TRIES);
+    assert_non_null(strstr(error.text, "HTTP 503 SlowDown (for a test), tried 3 times"));
+    ls_place_close(place);
+}
+
+static void test_a_server_that_stalls(void **state)
+{
+    struct ls_place *place = place_open(BUCKET, NULL);
+    checkpoint_make(*state, 1);
+    s3_server_fail(server, S3_STALL, 4, false);
+    put_good(place, *state, 1);
+    s3_server_fail(server, S3_SOUND, 0, false);
+    expect_back(place, *state, 1);
+    ls_place_close(place);
+}
+
+/* A byte that changes on the way back is found, and nothing is left. */
+static void test_a_server_that_lies(void **state)
+{
+    struct ls_place *place = place_open(BUCKET, NULL);
+    struct ls_error error = {0};
+    int found = 0, count;
+    checkpoint_make(*state, 1);
+    put_good(place, *state, 1);
+    for (int n = 1;; n++) {
+        char name[32];
+        snprintf(name, sizeof name, "other-%d", n);
+        const char *back = scratch_path(*state, name);
+        s3_server_fail(server, S3_LIE, n, false);
+        assert_int_equal(ls_directory_add(back, NULL, &error), LS_OK);
+        int status = ls_place_get(place, 1, back, &error);
+        assert_int_equal(ls_checkpoint_count(back, &count, &error), LS_OK);
+        assert_int_equal(count, status ? 0 : 1);
+        if (s3_server_requests(server) < n)
+            break;
+        if (n > 2 && status != LS_ECKPT) /* the first two are pages of a list */
+            fail_msg("answer %d was changed, and nobody found it", n);
+        found += status == LS_ECKPT;
+    }
+    assert_in_range(found, 7, 60);
+    ls_place_close(place);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+static void expect_refused(const char *where, int code, const char *words)
+{
+    struct ls_place *place;
+    struct ls_error error = {0};
+    const struct ls_place_options options = {.tries = 2, .pause_s = 1e-3};
+    assert_int_equal(ls_place_open(&place, where, &options, &error), code);
+    assert_null(place);
+    if (!strstr(error.text, words))
+        fail_msg("%s: \"%s\" does not say \"%s\"", where, error.text, words);
+}
+
+static void test_places_that_are_none(void **state)
+{
+    static const char *const malformed[] = {
+        "s3://",           "s3://ab/x",        "s3://Bucket/x",    "http://host/x",
+        "s3://bucket/a b", "s3://bucket/a//b", "s3://bucket/../b", "s3://bucket/a?b"};
+    for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++)
+        expect_refused(malformed[i], LS_ECONFIG, "");
+    expect_refused("s3://other/a", LS_EIO, "NoSuchBucket");
+    expect_refused(scratch_path(*state, "no/such"), LS_EIO, "No such file or directory");
+    scratch_write(scratch_path(*state, "file"), "", 0);
+    expect_refused(scratch_path(*state, "file"), LS_EIO, "file");
+    setenv("AWS_SECRET_ACCESS_KEY", "another", 1);
+    expect_refused(BUCKET, LS_EIO, "SignatureDoesNotMatch");
+    setenv("AWS_SECRET_ACCESS_KEY", "", 1);
+    expect_refused(BUCKET, LS_ECONFIG, "AWS_SECRET_ACCESS_KEY");
+    setenv("AWS_SECRET_ACCESS_KEY", "another", 1);
+    setenv("AWS_ENDPOINT_URL_S3", "127.0.0.1", 1);
+    expect_refused(BUCKET, LS_ECONFIG, "http://");
+    setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1", 1);
+    expect_refused(BUCKET, LS_EIO, "tried 2 times");
+}
+
+/* A stranger's names do not leave the folder. */
+static void test_names_that_no_checkpoint_has(void **state)
+{
+    static const char *const keys[] = {"runs/a/step-00000007/../../x", "runs/a/step-00000007/.x",
+                                       "runs/a/step-00000007/a/b", "runs/a/step-00000007/"};
+    struct ls_place *place = place_open(BUCKET, NULL);
+    struct ls_error error = {0};
+    int count;
+    s3_server_place(server, "runs/a/step-00000007/manifest.json", "{}");
+    assert_int_equal(ls_place_get(place, 7, *state, &error), LS_ECKPT);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        s3_server_place(server, keys[i], "x");
+        assert_int_equal(ls_place_get(place, 7, *state, &error), LS_ECKPT);
+        assert_int_equal(ls_checkpoint_count(*state, &count, &error), LS_OK);
+        assert_int_equal(count, 0);
+        assert_int_equal(scratch_count(scratch_path(*state, "checkpoints")), 0);
+        assert_int_equal(ls_place_remove(place, 7, &error), LS_OK);
+        s3_server_place(server, "runs/a/step-00000007/manifest.json", "{}");
+    }
+    ls_place_close(place);
+}
+
+/* ---- a broken twin --------------------------------------------------------------------------- */
+
+/* One that puts the manifest first: a copy looks whole before it is. */
+static void test_a_manifest_that_comes_first(void **state)
+{
+    struct ls_place *place = place_open(BUCKET, NULL);
+    struct ls_held *held;
+    struct ls_error error = {0};
+    uint64_t bytes;
+    checkpoint_make(*state, 1);
+    s3_server_expect_beside(server, FILES - 1);
+    assert_int_equal(ls_held_open(&held, step_path(*state, 1), &error), LS_OK);
+    struct held_file last = held->files[held->count - 1];
+    held->files[held->count - 1] = held->files[0];
+    held->files[0] = last;
+    assert_int_equal(ls_place_put(place, held, &bytes, &error), LS_OK);
+    assert_true(s3_server_torn(server) > 0);
+    ls_held_close(held);
+    ls_place_close(place);
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static int setup(void **state)
+{
+    server = s3_server_start();
+    return scratch_setup(state);
+}
+
+static int teardown(void **state)
+{
+    assert_int_equal(s3_server_faults(server), 0);
+    s3_server_stop(server);
+    return scratch_teardown(state);
+}
+
+/* Of tests that sign wrongly. */
+static int teardown_unsigned(void **state)
+{
+    s3_server_stop(server);
+    return scratch_teardown(state);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_directory),
+        TEST(test_bucket),
+        TEST(test_directory_of_which_each_call_fails),
+        TEST(test_each_request_fails_once),
+        TEST(test_from_each_request_on_all_fail),
+        TEST(test_a_refusal_is_not_tried_again),
+        TEST(test_a_server_that_stalls),
+        TEST(test_a_server_that_lies),
+        cmocka_unit_test_setup_teardown(test_places_that_are_none, setup, teardown_unsigned),
+        TEST(test_names_that_no_checkpoint_has),
+        TEST(test_a_manifest_that_comes_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
