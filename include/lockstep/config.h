@@ -160,6 +160,10 @@ struct ls_config_train {
     bool overcommit;
 };
 
+struct ls_config_checkpoint {
+    char also[LS_CONFIG_TEXT_BYTES]; /* a directory or s3://bucket/prefix, "" for none */
+};
+
 struct ls_config_eval {
     int64_t every, samples; /* steps; sequences */
 };
@@ -217,6 +221,7 @@ struct ls_config {
     struct ls_config_memory memory;
     struct ls_config_comm comm;
     struct ls_config_train train;
+    struct ls_config_checkpoint checkpoint;
     struct ls_config_eval eval;
     struct ls_config_sample sample;
     struct ls_config_check check;

@@ -126,7 +126,9 @@ int place_file_write(const struct ls_place *place, const char *folder, const cha
     }
     for (uint64_t offset = 0; !status && offset < from->size;) {
         size_t bytes = ls_min(from->size - offset, place->options.part_bytes);
-        status = from->read(from->user, offset, buffer, bytes, error);
+        status = place_ends(&place->options)
+                     ? ls_error_set(error, LS_ESTOPPED, "%s: given up", path)
+                     : from->read(from->user, offset, buffer, bytes, error);
         if (!status)
             ls_atomic_file_write(&file, buffer, bytes);
         offset += bytes;

@@ -42,6 +42,10 @@ struct ls_place {
     char where[PATH_MAX];
     struct s3 *s3; /* of a bucket */
 };
+static inline bool place_ends(const struct ls_place_options *options)
+{
+    return options->ends && options->ends(options->user);
+}
 int place_directory_open(struct ls_place *place, struct ls_error *error);
 int place_s3_open(struct ls_place *place, struct ls_error *error);
 

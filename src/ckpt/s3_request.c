@@ -1,9 +1,10 @@
 /* Requests to S3 by libcurl, which signs them: retries, limits of time, and what errors say. */
 #include "ckpt/s3_request.h"
 
+#include "ckpt/place_kind.h"
+
 #include <lockstep/base/sha256.h>
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,16 +44,21 @@ static size_t take_header(char *data, size_t size, size_t count, void *user)
     return bytes;
 }
 
+struct moving {
+    const struct ls_place_options *options;
+    curl_off_t bytes;
+};
+
 static int on_progress(void *user, curl_off_t down_all, curl_off_t down, curl_off_t up_all,
                        curl_off_t up)
 {
-    curl_off_t *moved = user;
+    struct moving *moving = user;
     (void)down_all;
     (void)up_all;
-    if (down + up != *moved)
+    if (down + up != moving->bytes)
         ls_progress();
-    *moved = down + up;
-    return 0;
+    moving->bytes = down + up;
+    return place_ends(moving->options);
 }
 
 static bool header_add(struct curl_slist **list, const char *format, const char *value)
@@ -87,7 +93,8 @@ static CURLcode try_once(struct s3 *s3, struct s3_request *request, char why[CUR
 {
     CURL *curl = s3->curl;
     struct curl_slist *headers = NULL;
-    curl_off_t moved = 0, length = -1;
+    curl_off_t length = -1;
+    struct moving moving = {.options = s3->options};
     char url[4096];
     long slow_s = (long)ceil(s3->options->slow_s);
     if (snprintf(url, sizeof url, "%s/%s%s%s", s3->url, request->key, *request->query ? "?" : "",
@@ -129,7 +136,7 @@ static CURLcode try_once(struct s3 *s3, struct s3_request *request, char why[CUR
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, request);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &moved);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &moving);
     why[0] = '\0';
     CURLcode result = curl_easy_perform(curl);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &request->code);
@@ -183,11 +190,12 @@ static int refused(const struct s3 *s3, const struct s3_request *request, CURLco
                         *message ? ")" : "", times);
 }
 
-static void pause_for(double seconds)
+static void pause_for(const struct ls_place_options *options, double seconds)
 {
-    struct timespec left = {(time_t)seconds, (long)(1e9 * (seconds - floor(seconds)))};
-    while (nanosleep(&left, &left) && errno == EINTR)
-        ;
+    enum { LOOK_NS = 50000000 };
+    double until_s = ls_now_s() + seconds;
+    for (double left_s; !place_ends(options) && (left_s = until_s - ls_now_s()) > 0;)
+        nanosleep(&(struct timespec){.tv_nsec = (long)ls_min(1e9 * left_s, LOOK_NS)}, NULL);
     ls_progress();
 }
 
@@ -205,11 +213,13 @@ int s3_request(struct s3 *s3, struct s3_request *request, struct ls_error *error
         request->tries = tries;
         if (!result && succeeded(request))
             return LS_OK;
+        if (place_ends(s3->options))
+            return ls_error_set(error, LS_ESTOPPED, "%s: given up", s3->url);
         bool again = result ? passes(result)
                             : request->code >= 500 || request->code == 429 || says_error(request);
         if (!again || tries >= s3->options->tries)
             return refused(s3, request, result, why, tries, error);
-        pause_for(ls_min(pause_s, PAUSE_S_MAX));
+        pause_for(s3->options, ls_min(pause_s, PAUSE_S_MAX));
         pause_s *= 2;
     }
 }

@@ -246,7 +246,7 @@ static void event_read(struct reading *reading, const struct ls_record *record, 
         snprintf(run->ended, sizeof run->ended, "%s", text(record, "how"));
         event_add(reading, record, EVENT_END, "%s%s%s", text(record, "how"),
                   *text(record, "text") ? ": " : "", text(record, "text"));
-    } else {
+    } else if (strcmp(name, "copy") || *text(record, "text")) { /* of a copy what failed */
         event_add(reading, record, EVENT_WARNING, "%s: %s", name, text(record, "text"));
     }
 }

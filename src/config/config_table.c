@@ -436,6 +436,10 @@ static const struct ls_config_key table[] = {
     PATH("snapshot.folder", RUN, "/dev/shm", snapshot.folder,
          "a file system in memory, for snapshots"),
 
+    TEXT("checkpoint.also", RUN, "", checkpoint.also,
+         "a second place for checkpoints: a directory, or s3://bucket/prefix with the environment "
+         "of AWS's tools; each is copied there while the run goes on; empty = none"),
+
     COUNT("eval.every", RUN, "0", 0, eval.every,
           "steps between evaluations on data.valid, and one after the last step; 0 = none"),
     COUNT("eval.samples", RUN, "64", 1, eval.samples, "sequences of an evaluation"),

@@ -64,6 +64,14 @@ void events_init(struct events *events, const struct ls_log *caller)
                                   .user = events};
 }
 
+/* To the caller's log alone: the event is the record. */
+static void show(const struct events *events, enum ls_log_level level, const char *line)
+{
+    const struct ls_log *caller = events->caller;
+    if (caller && caller->write && level <= caller->level_max)
+        caller->write(caller->user, level, line);
+}
+
 /* ---- the others ------------------------------------------------------------------------------ */
 
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
@@ -133,6 +141,33 @@ int events_saved(struct events *events, int64_t step, double save_s, struct ls_e
     return ls_jsonl_end(m, error);
 }
 
+int events_copied(struct events *events, const char *where, const struct copy_outcome *outcome,
+                  struct ls_error *error)
+{
+    static const char *const how[] = {"done", "skipped", "failed"};
+    char text[1400] = "";
+    if (outcome->how == COPY_FAILED)
+        snprintf(text, sizeof text,
+                 "the copy of step %ld is missing in %.200s: %s. The next checkpoint tries again",
+                 (long)outcome->step, where, outcome->text);
+    else if (outcome->text[0])
+        snprintf(text, sizeof text, "%.200s still has older checkpoints: %s", where, outcome->text);
+    if (*text)
+        show(events, LS_LOG_WARNING, text);
+    if (!events->metrics)
+        return LS_OK;
+    struct ls_jsonl *m = event_begin(events, "copy");
+    ls_jsonl_int(m, "of", outcome->step);
+    ls_jsonl_string(m, "how", how[outcome->how]);
+    if (outcome->how == COPY_DONE) {
+        ls_jsonl_float(m, "copy_s", (float)outcome->copy_s);
+        ls_jsonl_int(m, "bytes", (int64_t)outcome->bytes);
+    }
+    if (*text)
+        ls_jsonl_string(m, "text", text);
+    return ls_jsonl_end(m, error);
+}
+
 int events_replayed(struct events *events, double replay_s, struct ls_error *error)
 {
     struct ls_jsonl *m = event_begin(events, "replay");
@@ -144,14 +179,6 @@ int events_signal(struct events *events, struct ls_error *error)
 {
     event_begin(events, "signal");
     return ls_jsonl_end(events->metrics, error);
-}
-
-/* To the caller's log alone: the event is the record. */
-static void show(const struct events *events, enum ls_log_level level, const char *line)
-{
-    const struct ls_log *caller = events->caller;
-    if (caller && caller->write && level <= caller->level_max)
-        caller->write(caller->user, level, line);
 }
 
 /* Which rank, stage or axis. */

@@ -31,6 +31,17 @@ int events_peak_recall(struct ls_trainer *trainer, double *flops, struct ls_erro
 /* "save" of a step's state, which took save_s: beside the steps that followed it, if it is an
  * earlier one. */
 int events_saved(struct events *events, int64_t step, double save_s, struct ls_error *error);
+/* What became of a checkpoint's copy in the place that checkpoint.also names. */
+struct copy_outcome {
+    int64_t step; /* of the checkpoint */
+    enum { COPY_DONE, COPY_SKIPPED, COPY_FAILED } how;
+    double copy_s;
+    uint64_t bytes;  /* copied; 0: the same was there */
+    char text[1024]; /* what failed; of one that is done: older copies that could not be removed */
+};
+/* "copy". A copy that failed is a warning too. */
+int events_copied(struct events *events, const char *where, const struct copy_outcome *outcome,
+                  struct ls_error *error);
 /* "replay": the step was computed twice, with one result; what that took beside the step. */
 int events_replayed(struct events *events, double replay_s, struct ls_error *error);
 /* "signal": the step that was under way is the last one. */

@@ -190,6 +190,18 @@ static int advice_tell(struct run *run, struct ls_error *error)
     return records_judge(&run->records, events_advice(&run->events, text, error), error);
 }
 
+/* Local, on rank 0. */
+static int copies_tell(struct run *run, struct ls_error *error)
+{
+    struct copy_outcome outcome;
+    int status = LS_OK;
+    while (!status && second_copy_next(run->copy, &outcome))
+        status = records_judge(
+            &run->records,
+            events_copied(&run->events, run->config->checkpoint.also, &outcome, error), error);
+    return status;
+}
+
 /* Rank 0's part of what follows a step. */
 static int step_write(struct run *run, const struct ls_step_report *report,
                       const struct step_means *means, bool whole, bool stop, bool last,
@@ -204,6 +216,8 @@ static int step_write(struct run *run, const struct ls_step_report *report,
         status = drift_tell(run, report->step_s, error);
     if (!status)
         status = advice_tell(run, error);
+    if (!status)
+        status = copies_tell(run, error);
     if (!status && stop && !run->moved)
         status = records_judge(&run->records, events_signal(&run->events, error), error);
     if (!status)
@@ -322,7 +336,7 @@ static int directory_open(struct run *run, const struct ls_log *log, struct ls_e
     status = fresh_check(run->config, error);
     if (!status)
         run_folder_sweep(run->config, log);
-    return status;
+    return status ? status : second_copy_open(&run->copy, run->config, log, error);
 }
 
 /* The initial weights. */
@@ -408,6 +422,8 @@ static int writer_open(struct run *run, bool resumed, struct ls_error *error)
     if (!status)
         status = events_open(&run->events, run->records.metrics, run->trainer,
                              run->drift.planned ? &run->drift.plan : NULL, resumed, error);
+    if (!status && run->trainer->state.saved_step >= 0) /* an earlier start left it uncopied? */
+        second_copy_committed(run->copy, run->config->train.out, run->trainer->state.saved_step);
     if (!status && *run->trainer->layout.note)
         ls_log(&run->events.log, LS_LOG_INFO, "%s", run->trainer->layout.note);
     if (!status)
@@ -441,6 +457,21 @@ static int state_tell(struct run *run, struct ls_error *error)
     return status;
 }
 
+/* Collective. If all checkpoints of train.out are damaged, the second place may have a sound one.
+ */
+static int resume(struct run *run, bool *resumed, struct ls_error *error)
+{
+    const struct ls_config *config = run->config;
+    int status = ls_trainer_resume(run->trainer, resumed, error);
+    if (status != LS_ECKPT || !config->checkpoint.also[0] || strcmp(config->train.resume, "auto"))
+        return status;
+    int64_t fetched = run->writer && second_copy_restore(run->copy, config, &run->events.log);
+    int agreed = ls_all_reduce_max(run->world, &fetched, error);
+    if (agreed || !fetched)
+        return agreed ? agreed : status;
+    return ls_trainer_resume(run->trainer, resumed, error);
+}
+
 static int run_open(struct run *run, bool *resumed, struct ls_error *error)
 {
     int status = run->writer ? directory_open(run, &run->events.log, error) : LS_OK;
@@ -459,7 +490,7 @@ static int run_open(struct run *run, bool *resumed, struct ls_error *error)
     if (!status)
         status = state_tell(run, error);
     if (!status)
-        status = ls_trainer_resume(run->trainer, resumed, error);
+        status = resume(run, resumed, error);
     if (!status)
         status = snapshots_open(&run->snapshots, run->trainer, run->snapshots_folder, &run->token,
                                 run->writer ? &run->events.log : NULL, error);
@@ -542,6 +573,10 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
         status = stopped(&run, config, error);
     if (status == LS_ECOMM && error)
         late(&run, error);
+    if (!status || status == LS_ESTOPPED) /* after a failure the next start goes on at once */
+        second_copy_finish(run.copy);
+    copies_tell(&run, NULL);
+    second_copy_close(run.copy);
     records_tell_lost(&run.records);
     events_end(&run.events, status, error, NULL);
     records_close(&run.records);

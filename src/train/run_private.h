@@ -8,6 +8,7 @@
 #include "train/records.h"
 #include "train/run_folder.h"
 #include "train/run_trace.h"
+#include "train/second_copy.h"
 #include "train/snapshots.h"
 #include "train/step_replay.h"
 
@@ -25,6 +26,7 @@ struct run {
     struct run_trace trace;
     struct drift_watch drift;
     struct ls_lock lock;      /* on train.out, of rank 0 */
+    struct second_copy *copy; /* of rank 0; NULL: there is none */
     struct best_records best; /* of rank 0 */
     struct ls_digest hash;    /* of the state after hashed_step; -1: none was computed */
     int64_t hashed_step;

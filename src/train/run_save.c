@@ -75,6 +75,7 @@ static int saved(struct run *run, int64_t step, double save_s, struct ls_error *
             run->best = run->best_after;
             local = local ? local : run_best_write(run, error);
         }
+        second_copy_committed(run->copy, run->config->train.out, step);
         if (run->hooks->saved)
             run->hooks->saved(run->hooks->user, step);
     }

@@ -353,6 +353,44 @@ static void test_a_server_that_stalls(void **state)
     ls_place_close(place);
 }
 
+static bool ends;
+
+static bool ends_now(void *user)
+{
+    (void)user;
+    return ends;
+}
+
+/* Whoever has no time left is not held up by a server that stalls, or by pauses. */
+static void test_giving_up(void **state)
+{
+    static const enum s3_failure kinds[] = {S3_STALL, S3_BUSY};
+    const struct ls_place_options options = {
+        .tries = 1000, .pause_s = 1000, .slow_s = 1000, .ends = ends_now};
+    struct ls_place *place;
+    struct ls_error error = {0};
+    uint64_t bytes;
+    checkpoint_make(*state, 1);
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+        ends = false;
+        assert_int_equal(ls_place_open(&place, BUCKET, &options, &error), LS_OK);
+        s3_server_fail(server, kinds[kind], 2, false);
+        ends = true;
+        assert_int_equal(put(place, *state, 1, &bytes, &error), LS_ESTOPPED);
+        ls_place_close(place);
+        s3_server_fail(server, S3_SOUND, 0, false);
+    }
+    ends = false;
+    assert_int_equal(ls_place_open(&place, scratch_path(*state, "copies"), &options, &error),
+                     LS_OK);
+    ends = true;
+    assert_int_equal(put(place, *state, 1, &bytes, &error), LS_ESTOPPED);
+    ends = false;
+    assert_string_equal(steps_of(place), "");
+    assert_int_equal(scratch_count(scratch_path(*state, "copies")), 0);
+    ls_place_close(place);
+}
+
 /* A byte that changes on the way back is found, and nothing is left. */
 static void test_a_server_that_lies(void **state)
 {
@@ -492,6 +530,7 @@ int main(void)
         TEST(test_from_each_request_on_all_fail),
         TEST(test_a_refusal_is_not_tried_again),
         TEST(test_a_server_that_stalls),
+        TEST(test_giving_up),
         TEST(test_a_server_that_lies),
         cmocka_unit_test_setup_teardown(test_places_that_are_none, setup, teardown_unsigned),
         TEST(test_names_that_no_checkpoint_has),

@@ -40,6 +40,9 @@ struct ls_place_options {
     double pause_s;               /* after the first try, doubled after each: 0.5 */
     double slow_s; /* seconds in which a request must move 1 KiB/s, or connect, at least 1: 30 */
     size_t part_bytes; /* of a file, in one request: 16 MiB, more for files of over 10,000 parts */
+    /* Asked often: true ends what goes on, with LS_ESTOPPED. NULL: never. */
+    bool (*ends)(void *user);
+    void *user;
 };
 
 /* Opens the place that where names: s3://bucket/prefix, or a directory, which is made if it is

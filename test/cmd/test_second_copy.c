@@ -1,0 +1,183 @@
+/* checkpoint.also: a run whose checkpoints are lost goes on from their copies, with the same bits,
+ * and a place that fails does not hold it up. */
+#include "runs.h"
+
+#include "../support/s3_server.h"
+#include "../support/scratch.h"
+
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAVES  "train.save_every=2 log.hash_every=1 "
+#define BUCKET "s3://bucket/runs/a"
+
+static struct s3_server *server;
+
+/* A run that nothing disturbs, for comparison. */
+static void undisturbed(void)
+{
+    if (!exists("whole"))
+        expect("$L train $C train.out=whole train.steps=12 " SAVES, 0, "hash");
+}
+
+/* How many copies a run's records say were made, skipped or failed. */
+static int copies(const char *run, const char *how)
+{
+    char line[256];
+    snprintf(line, sizeof line, "grep '\"event\": \"copy\"' %s/metrics.jsonl | grep -c '\"%s\"'",
+             run, how);
+    shell(line);
+    return atoi(output);
+}
+
+/* Eight steps, a loss, and the rest: the bits of a run that lost nothing. */
+static void check_loss(const char *run, const char *also, const char *loss, const char *says)
+{
+    char line[1024];
+    undisturbed();
+    snprintf(line, sizeof line, "$L train $C train.out=%s train.steps=8 checkpoint.also=%s " SAVES,
+             run, also);
+    expect(line, 0, "hash");
+    assert_int_equal(copies(run, "done") + copies(run, "skipped"), 4);
+    assert_int_equal(copies(run, "failed"), 0);
+    snprintf(line, sizeof line, "cd %s && %s", run, loss);
+    expect(line, 0, "");
+    snprintf(line, sizeof line,
+             "$L train $C train.out=%s train.steps=12 checkpoint.also=%s train.resume=auto "
+             "parallel.dp=2 " SAVES,
+             run, also);
+    expect(line, 0, says);
+    assert_non_null(strstr(output, "(step 8)"));
+    expect_same_run("whole", run);
+}
+
+static void test_a_directory_has_what_the_disk_lost(void **state)
+{
+    (void)state;
+    check_loss("a", "copies-a", "rm -r checkpoints",
+               "a has no sound checkpoint; that of step 8 was fetched from copies-a");
+    assert_int_equal(matches("copies-a/*"), 2); /* train.keep */
+    assert_true(exists("copies-a/step-00000012/manifest.json"));
+    check_loss("b", "copies-b", "rm -r checkpoints/step-00000008",
+               "b has only older checkpoints; that of step 8 was fetched from copies-b");
+    /* A byte in each checkpoint, which only who reads it finds. */
+    check_loss(
+        "c", "copies-c",
+        "for f in checkpoints/*/$M; do printf x | dd of=$f bs=1 seek=9999 conv=notrunc; done",
+        "c has no sound checkpoint; that of step 8 was fetched from copies-c");
+    /* Sound ones are taken as they are. */
+    check_loss("d", "copies-d", "true", "going on from d/checkpoints/step-00000008");
+    assert_null(strstr(output, "fetched"));
+}
+
+static void test_a_bucket_has_what_the_disk_lost(void **state)
+{
+    (void)state;
+    check_loss("e", BUCKET, "rm -r checkpoints",
+               "e has no sound checkpoint; that of step 8 was fetched from " BUCKET);
+    assert_int_equal(s3_server_objects(server, "runs/a/step-00000012/"), 5); /* of two ranks */
+    assert_int_equal(s3_server_objects(server, "runs/a/step-00000008/"), 0);
+    assert_int_equal(s3_server_uploads(server), 0);
+    /* The copy's newest is damaged: the one before it is taken. */
+    undisturbed();
+    expect("rm -r e/checkpoints", 0, "");
+    s3_server_place(server, "runs/a/step-00000012/" SHARD, "x");
+    expect("$L train $C train.out=e train.steps=12 train.resume=auto checkpoint.also=" BUCKET
+           " " SAVES,
+           0, "skipping a damaged copy: ");
+    assert_non_null(strstr(output, "that of step 10 was fetched from " BUCKET));
+    expect_same_run("whole", "e");
+}
+
+/* Another run's place, one that is none, credentials that are missing: said before any step. */
+static void test_places_that_are_refused(void **state)
+{
+    (void)state;
+    int code = ls_exit_code(LS_ECONFIG);
+    expect("$L train $C train.out=f train.steps=2 checkpoint.also=copies-f", 0, "hash");
+    expect("$L train $C train.out=g train.steps=2 checkpoint.also=copies-f", code,
+           "checkpoint.also = \"copies-f\": this place already holds checkpoints; resume with "
+           "train.resume=auto");
+    expect("$L train $C train.out=g train.steps=2 checkpoint.also=no/such", ls_exit_code(LS_EIO),
+           "checkpoint.also = \"no/such\"");
+    expect("$L train $C train.out=g train.steps=2 checkpoint.also=s3:/bucket", ls_exit_code(LS_EIO),
+           "checkpoint.also = \"s3:/bucket\"");
+    expect("AWS_ACCESS_KEY_ID= $L train $C train.out=g train.steps=2 checkpoint.also=" BUCKET, code,
+           "S3 needs credentials: set AWS_ACCESS_KEY_ID");
+    expect("$L train $C train.out=g train.steps=2 checkpoint.also=s3://other/a",
+           ls_exit_code(LS_EIO), "HTTP 404 NoSuchBucket");
+    assert_false(exists("g/metrics.jsonl"));
+}
+
+/* The bucket refuses from some request after the start on: the run is what it would have been, and
+ * says which copies are missing. When the bucket is back, the run makes up for the last one. */
+static void test_a_place_that_fails(void **state)
+{
+    enum { AT_THE_START = 6 };
+    (void)state;
+    undisturbed();
+    s3_server_fail(server, S3_REFUSE, AT_THE_START, true);
+    expect("$L train $C train.out=h train.steps=12 checkpoint.also=" BUCKET "-h " SAVES, 0,
+           "the copy of step 12 is missing in " BUCKET "-h: ");
+    assert_non_null(strstr(output, "HTTP 403"));
+    expect_same_run("whole", "h");
+    assert_true(copies("h", "failed") > 0);
+    assert_int_equal(copies("h", "done") + copies("h", "failed") + copies("h", "skipped"), 6);
+    s3_server_fail(server, S3_SOUND, 0, false);
+    assert_int_equal(s3_server_objects(server, "runs/a-h/step-00000012/manifest.json"), 0);
+    expect("$L train $C train.out=h train.steps=12 train.resume=auto checkpoint.also=" BUCKET
+           "-h " SAVES,
+           0, "");
+    assert_int_equal(s3_server_objects(server, "runs/a-h/step-00000012/manifest.json"), 1);
+    assert_int_equal(s3_server_objects(server, "runs/a-h/"), 3);
+}
+
+/* A first copy that takes half a second: the others wait or are skipped, the last is made. */
+static void test_a_place_that_is_slow(void **state)
+{
+    (void)state;
+    undisturbed();
+    s3_server_fail(server, S3_BUSY, 6, false);
+    expect("$L train $C train.out=i train.steps=12 train.keep=1 checkpoint.also=" BUCKET
+           "-i " SAVES,
+           0, "");
+    s3_server_fail(server, S3_SOUND, 0, false);
+    expect_same_run("whole", "i");
+    assert_int_equal(copies("i", "done") + copies("i", "skipped"), 6);
+    assert_int_equal(s3_server_objects(server, "runs/a-i/step-00000012/"), 3);
+    assert_int_equal(s3_server_objects(server, "runs/a-i/"), 3);
+}
+
+static int setup(void **state)
+{
+    server = s3_server_start();
+    return corpus_setup(state);
+}
+
+static int teardown(void **state)
+{
+    assert_int_equal(s3_server_faults(server), 0);
+    s3_server_stop(server);
+    return scratch_teardown(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_directory_has_what_the_disk_lost),
+        cmocka_unit_test(test_a_bucket_has_what_the_disk_lost),
+        cmocka_unit_test(test_places_that_are_refused),
+        cmocka_unit_test(test_a_place_that_fails),
+        cmocka_unit_test(test_a_place_that_is_slow),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
