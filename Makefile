@@ -338,6 +338,7 @@ interop: all
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_config.py --library $(BUILD)/liblockstep.so
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_checkpoint.py --lockstep $(BUILD)/lockstep \
 		--library $(BUILD)/liblockstep.so
+	@PYTHON="$(PYTHON)" tools/interop.sh interop_place.py --lockstep $(BUILD)/lockstep
 
 bench: all
 	$(BUILD)/lockstep bench gemm

@@ -197,6 +197,7 @@ static int fetch(const struct second_copy *copy, const struct ls_config *config,
 {
     int64_t *steps = NULL;
     size_t count = 0;
+    struct ls_error damage = {0};
     *fetched = false;
     int status = ls_place_list(copy->place, &steps, &count, error);
     for (size_t i = 0; i < count && !status && !*fetched && steps[i] > newest; i++) {
@@ -211,8 +212,14 @@ static int fetch(const struct second_copy *copy, const struct ls_config *config,
             ls_log(log, LS_LOG_WARNING, "skipping a damaged copy: %s", why.text);
         else
             ls_error_set(error, status, "%s", why.text);
+        damage = damage.code ? damage : why;
         status = status == LS_ECKPT ? LS_OK : status;
     }
+    if (!status && !*fetched && newest < 0 && damage.code)
+        status = ls_error_set(error, LS_ECKPT,
+                              "none of %zu copies is sound, and %s has no checkpoint (name another "
+                              "place to start afresh); the newest: %.600s",
+                              count, config->train.out, damage.text);
     free(steps);
     return status;
 }
