@@ -178,8 +178,8 @@ int64_t ckpt_newest_below(const char *run_directory, int64_t below)
     if (list(&entries, &count, parent, run_directory, is_checkpoint_entry, NULL))
         return step;
     for (int i = 0; i < count && step < 0; i++)
-        if (step_of(entries[i]->d_name) < below)
-            step = step_of(entries[i]->d_name);
+        if (ckpt_step_of(entries[i]->d_name) < below)
+            step = ckpt_step_of(entries[i]->d_name);
     list_free(entries, count);
     return step;
 }
@@ -230,7 +230,7 @@ int ls_checkpoint_remove_older(const char *run_directory, struct ls_error *error
     int status = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
     for (int i = 1; !status && i < count; i++) {
         status = ls_path_join(directory, parent, entries[i]->d_name, error);
-        status = status ? status : remove_checkpoint(directory, error);
+        status = status ? status : ckpt_remove_checkpoint(directory, error);
     }
     list_free(entries, count);
     return status;
