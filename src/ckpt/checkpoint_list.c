@@ -16,7 +16,7 @@ int64_t ckpt_step_of(const char *name)
     return strtoll(name + 5, NULL, 10);
 }
 
-static bool is_leftover(const char *name)
+bool ckpt_is_leftover(const char *name)
 {
     char stem[64];
     size_t length = strlen(name);
@@ -33,7 +33,7 @@ static int is_checkpoint_entry(const struct dirent *entry)
 
 static int is_leftover_entry(const struct dirent *entry)
 {
-    return is_leftover(entry->d_name);
+    return ckpt_is_leftover(entry->d_name);
 }
 
 static int newest_first(const struct dirent **a, const struct dirent **b)

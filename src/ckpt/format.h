@@ -125,5 +125,7 @@ int ckpt_give_name(const char *temporary, const char *directory, const char *par
                    const struct ls_fault *fault, struct ls_error *error);
 /* The step of "step-%08d", -1 for other names. */
 int64_t ckpt_step_of(const char *name);
+/* "step-%08d.tmp" */
+bool ckpt_is_leftover(const char *name);
 
 #endif

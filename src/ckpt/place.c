@@ -261,3 +261,8 @@ int ls_place_remove(struct ls_place *place, int64_t step, struct ls_error *error
 {
     return place->kind->remove(place, step, error);
 }
+
+int ls_place_sweep(struct ls_place *place, struct ls_error *error)
+{
+    return place->kind->sweep(place, error);
+}

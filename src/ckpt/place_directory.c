@@ -128,13 +128,33 @@ static int take_away(struct ls_place *place, int64_t step, struct ls_error *erro
     return ckpt_remove_checkpoint(directory, error);
 }
 
+static int sweep(struct ls_place *place, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    int status = LS_OK;
+    DIR *stream = opendir(place->where);
+    if (!stream)
+        return ls_error_errno(error, errno, "%s: cannot list", place->where);
+    for (struct dirent *entry; !status && (entry = readdir(stream));)
+        if (ckpt_is_leftover(entry->d_name)) {
+            status = ls_path_join(path, place->where, entry->d_name, error);
+            status = status ? status : ckpt_remove_directory(path, error);
+        }
+    closedir(stream);
+    return status;
+}
+
 static void close_nothing(struct ls_place *place)
 {
     (void)place;
 }
 
-static const struct place_kind directory_kind = {
-    .list = list, .put = put, .get = get, .remove = take_away, .close = close_nothing};
+static const struct place_kind directory_kind = {.list = list,
+                                                 .put = put,
+                                                 .get = get,
+                                                 .remove = take_away,
+                                                 .sweep = sweep,
+                                                 .close = close_nothing};
 
 int place_directory_open(struct ls_place *place, struct ls_error *error)
 {

@@ -34,6 +34,7 @@ struct place_kind {
                struct ls_error *error);
     int (*get)(struct ls_place *place, int64_t step, const char *to, struct ls_error *error);
     int (*remove)(struct ls_place *place, int64_t step, struct ls_error *error);
+    int (*sweep)(struct ls_place *place, struct ls_error *error);
     void (*close)(struct ls_place *place);
 };
 struct ls_place {

@@ -511,6 +511,39 @@ static int get(struct ls_place *place, int64_t step, const char *to, struct ls_e
     return status;
 }
 
+/* ---- what was left --------------------------------------------------------------------------- */
+
+/* Keys come in order, so a step's are one after the other. */
+static int any_step_visit(void *user, const char *name, uint64_t size, struct ls_error *error)
+{
+    struct steps_found *found = user;
+    const char *file;
+    int64_t step = step_and_file(name, &file);
+    (void)size;
+    if (step < 0 || (found->count > 0 && found->steps[found->count - 1] == step))
+        return LS_OK;
+    return steps_add(found, step, error);
+}
+
+static int sweep(struct ls_place *place, struct ls_error *error)
+{
+    char prefix[KEY_BYTES];
+    struct steps_found all = {0}, whole = {0};
+    int status = keys_visit(place->s3, "step-", any_step_visit, &all, error);
+    status = status ? status : list(place, &whole, error);
+    for (size_t i = 0; i < all.count && !status; i++) {
+        bool is_whole = false;
+        for (size_t j = 0; j < whole.count; j++)
+            is_whole |= whole.steps[j] == all.steps[i];
+        if (!is_whole)
+            status = take_away(place, all.steps[i], error);
+    }
+    free(all.steps);
+    free(whole.steps);
+    snprintf(prefix, sizeof prefix, "%sstep-", place->s3->prefix);
+    return status ? status : uploads_sweep(place->s3, prefix, "", error);
+}
+
 static void s3_close(struct ls_place *place)
 {
     curl_easy_cleanup(place->s3->curl);
@@ -519,17 +552,15 @@ static void s3_close(struct ls_place *place)
 }
 
 static const struct place_kind s3_kind = {
-    .list = list, .put = put, .get = get, .remove = take_away, .close = s3_close};
+    .list = list, .put = put, .get = get, .remove = take_away, .sweep = sweep, .close = s3_close};
 
-/* What it takes later is tried now: to list, to put, to delete. What was left is removed. */
+/* What it takes later is tried now: to list, to put, to delete. */
 static int probe(struct ls_place *place, struct ls_error *error)
 {
     char key[KEY_BYTES];
     struct steps_found found = {0};
     int status = list(place, &found, error);
     free(found.steps);
-    snprintf(key, sizeof key, "%sstep-", place->s3->prefix);
-    status = status ? status : uploads_sweep(place->s3, key, "", error);
     snprintf(key, sizeof key, "%s.lockstep-probe", place->s3->prefix);
     status = status ? status : object_put(place->s3, key, "", "", 0, NULL, error);
     return status ? status : object_delete(place->s3, key, error);

@@ -262,11 +262,11 @@ static int look(const struct second_copy *copy, const struct ls_config *config,
 {
     int64_t newest = -1;
     bool fetched;
-    if (!strcmp(config->train.resume, "never"))
-        return begins_anew(copy, error);
-    if (strcmp(config->train.resume, "auto"))
-        return LS_OK;
-    int status = ls_checkpoint_list(config->train.out, step_take, &newest, error);
+    int status = strcmp(config->train.resume, "never") ? LS_OK : begins_anew(copy, error);
+    status = status ? status : ls_place_sweep(copy->place, error);
+    if (status || strcmp(config->train.resume, "auto"))
+        return status;
+    status = ls_checkpoint_list(config->train.out, step_take, &newest, error);
     return status ? status : fetch(copy, config, newest, log, &fetched, error);
 }
 

@@ -131,7 +131,7 @@ static void test_places_that_are_refused(void **state)
  * says which copies are missing. When the bucket is back, the run makes up for the last one. */
 static void test_a_place_that_fails(void **state)
 {
-    enum { AT_THE_START = 6 };
+    enum { AT_THE_START = 8 };
     (void)state;
     undisturbed();
     s3_server_fail(server, S3_REFUSE, AT_THE_START, true);
@@ -155,7 +155,7 @@ static void test_a_place_that_is_slow(void **state)
 {
     (void)state;
     undisturbed();
-    s3_server_fail(server, S3_BUSY, 6, false);
+    s3_server_fail(server, S3_BUSY, 8, false);
     expect("$L train $C train.out=i train.steps=12 train.keep=1 checkpoint.also=" BUCKET
            "-i " SAVES,
            0, "");

@@ -73,6 +73,8 @@ int ls_place_put(struct ls_place *place, const struct ls_held *held, uint64_t *b
  * has; then nothing is left. */
 int ls_place_get(struct ls_place *place, int64_t step, const char *run_directory,
                  struct ls_error *error);
+/* Removes what copies left that were interrupted. Nobody else writes to the place meanwhile. */
+int ls_place_sweep(struct ls_place *place, struct ls_error *error);
 /* Removes a copy, manifest first; one that is not there is success. */
 int ls_place_remove(struct ls_place *place, int64_t step, struct ls_error *error);
 
