@@ -35,7 +35,7 @@ ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-LIBS_PC  := libfyaml jansson libpcre2-8 libutf8proc libxxhash libzstd zlib hwloc liburing libcurl
+LIBS_PC  := libfyaml jansson libpcre2-8 libutf8proc libxxhash libzstd zlib hwloc liburing libcurl nettle
 CFLAGS_BASE := -std=c11 -D_GNU_SOURCE -DLS_VERSION='"$(VERSION)"' -Iinclude -Isrc -fopenmp -pthread \
 	-ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -Wall -Wextra -Wvla \
 	-Wmissing-prototypes $(shell pkg-config --cflags $(LIBS_PC) 2>/dev/null)

@@ -14,7 +14,7 @@ build=build-arm64
 packages=build-arm64-root/apt
 root=build-arm64-root/sysroot
 libraries="libdnnl-dev libhwloc-dev libfyaml-dev libjansson-dev libxxhash-dev libisal-dev \
-    libpcre2-dev libutf8proc-dev libcurl4-gnutls-dev libzstd-dev zlib1g-dev liburing-dev libcmocka-dev"
+    libpcre2-dev libutf8proc-dev libcurl4-gnutls-dev nettle-dev libzstd-dev zlib1g-dev liburing-dev libcmocka-dev"
 
 sysroot() {
     tools/install-deps.sh gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user

@@ -3,9 +3,8 @@
 
 #include "ckpt/place_kind.h"
 
-#include <lockstep/base/sha256.h>
-
 #include <math.h>
+#include <nettle/sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,12 +69,24 @@ static bool header_add(struct curl_slist **list, const char *format, const char 
     return more != NULL;
 }
 
+static void sha256_text(const void *data, size_t bytes, char text[2 * SHA256_DIGEST_SIZE + 1])
+{
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    struct sha256_ctx context;
+    sha256_init(&context);
+    if (bytes > 0)
+        sha256_update(&context, bytes, data);
+    sha256_digest(&context, sizeof digest, digest);
+    for (size_t i = 0; i < sizeof digest; i++)
+        snprintf(text + 2 * i, 3, "%02x", digest[i]);
+}
+
 /* What is signed beside host and date. */
 static bool headers_make(const struct s3 *s3, const struct s3_request *request,
                          struct curl_slist **list)
 {
-    char digest[LS_SHA256_HEX_BYTES], range[64];
-    ls_sha256_hex(request->body, request->body_bytes, digest);
+    char digest[2 * SHA256_DIGEST_SIZE + 1], range[64];
+    sha256_text(request->body, request->body_bytes, digest);
     bool good = header_add(list, "x-amz-content-sha256: %s", digest);
     if (s3->token[0])
         good &= header_add(list, "x-amz-security-token: %s", s3->token);

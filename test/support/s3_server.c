@@ -2,10 +2,10 @@
 #include "s3_server.h"
 
 #include <lockstep/base/helper_thread.h>
-#include <lockstep/base/sha256.h>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <nettle/hmac.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,21 +62,22 @@ struct answer {
 
 static void hmac(const void *key, size_t key_bytes, const char *text, uint8_t out[32])
 {
-    uint8_t inner[64 + 4096], outer[64 + 32], block[64] = {0};
-    size_t bytes = strlen(text);
-    if (key_bytes > 64)
-        ls_sha256(key, key_bytes, block);
-    else
-        memcpy(block, key, key_bytes);
-    for (int i = 0; i < 64; i++) {
-        inner[i] = block[i] ^ 0x36;
-        outer[i] = block[i] ^ 0x5c;
-    }
-    if (bytes > 4096)
-        abort();
-    memcpy(inner + 64, text, bytes);
-    ls_sha256(inner, 64 + bytes, outer + 64);
-    ls_sha256(outer, sizeof outer, out);
+    struct hmac_sha256_ctx context;
+    hmac_sha256_set_key(&context, key_bytes, key);
+    hmac_sha256_update(&context, strlen(text), (const uint8_t *)text);
+    hmac_sha256_digest(&context, SHA256_DIGEST_SIZE, out);
+}
+
+static void sha256_text(const void *data, size_t bytes, char text[65])
+{
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    struct sha256_ctx context;
+    sha256_init(&context);
+    if (bytes > 0)
+        sha256_update(&context, bytes, data);
+    sha256_digest(&context, sizeof digest, digest);
+    for (size_t i = 0; i < sizeof digest; i++)
+        snprintf(text + 2 * i, 3, "%02x", digest[i]);
 }
 
 /* The value of a header, "" for none. */
@@ -132,12 +133,12 @@ static bool is_signed(const struct request *request)
         if (!strstr(names, must[i]))
             return false;
     header(request, "x-amz-content-sha256", value);
-    ls_sha256_hex(request->body.data, request->body.count, hex);
+    sha256_text(request->body.data, request->body.count, hex);
     snprintf(canonical + used, sizeof canonical - used, "\n%s\n%s", names, value);
     if (strcmp(hex, value) || !sorted(request->query))
         return false;
     header(request, "x-amz-date", date);
-    ls_sha256_hex(canonical, strlen(canonical), hex);
+    sha256_text(canonical, strlen(canonical), hex);
     snprintf(text, sizeof text, "AWS4-HMAC-SHA256\n%s\n%s\n%s", date, scope, hex);
     if (sscanf(scope, "%15[^/]/%63[^/]/s3/aws4_request", date_of, region) != 2 ||
         strncmp(date, date_of, 8))
@@ -306,7 +307,7 @@ static void upload_complete(struct s3_server *server, struct upload *upload,
     char part[256], digest[65];
     int i = 0;
     for (; i < PARTS_MAX && upload->parts[i].data; i++) {
-        ls_sha256_hex(upload->parts[i].data, upload->parts[i].count, digest);
+        sha256_text(upload->parts[i].data, upload->parts[i].count, digest);
         snprintf(part, sizeof part, "<PartNumber>%d</PartNumber><ETag>\"%s\"</ETag>", i + 1,
                  digest);
         if (!strstr(request->body.data, part)) {
@@ -364,7 +365,7 @@ static void on_upload(struct s3_server *server, const struct request *request, c
         char digest[65];
         free(part->data);
         *part = bytes_copy(request->body.data, request->body.count);
-        ls_sha256_hex(part->data, part->count, digest);
+        sha256_text(part->data, part->count, digest);
         snprintf(answer->etag, sizeof answer->etag, "\"%s\"", digest);
         text_answer(answer, 200, "");
     }
