@@ -367,8 +367,8 @@ static const struct cmd_page pages[] = {
      "would have written; state, step and hash are the same. The keys give the layout; without "
      "them it is one rank, so each part is one file. Any layout resumes from any checkpoint: "
      "this is for programs that read the files, and for reading less on each host.\n\nEvery byte "
-     "is verified as it is read, and memory does not grow with the model. The output appears "
-     "complete or not at all.",
+     "is verified as it is read, and each rank has one tensor at a time in memory. The output "
+     "appears complete or not at all.",
      ckpt_reshard_options,
      "lockstep ckpt reshard runs/demo --out runs/one-file\n"
      "lockstep ckpt reshard runs/demo --step 300 parallel.dp=4 parallel.zero=1 --out runs/four\n"},
@@ -379,7 +379,7 @@ static const struct cmd_page pages[] = {
      "counts, or a checkpoint. If two are not of one model, the error names the first key that "
      "differs.\n\nA mean is the sum of weight times value over the sum of the weights. Sums are "
      "taken in double by fma, in the order of the paths, and rounded to float once at the end. "
-     "Every byte is verified, and memory does not grow with the model.",
+     "Every byte is verified, and of each checkpoint one tensor at a time is in memory.",
      ckpt_average_options,
      "lockstep ckpt average runs/demo/checkpoints/step-00000200 "
      "runs/demo/checkpoints/step-00000300 --out runs/mean\n"

@@ -105,9 +105,10 @@ def has_torch(python):
 
 
 def lockstep_run(lockstep, folder, keys):
-    printed = subprocess.run([lockstep, "bench", "checkpoint", f"train.out={folder}",
-                              "train.steps=1", *keys], check=True, text=True,
-                             stdout=subprocess.PIPE).stdout
+    with tempfile.TemporaryDirectory(dir=folder) as own:  # removed, however this ends
+        printed = subprocess.run([lockstep, "bench", "checkpoint", f"train.out={own}",
+                                  "train.steps=1", *keys], check=True, text=True,
+                                 stdout=subprocess.PIPE).stdout
     found = json.loads(printed.splitlines()[-1])
     return {"bytes": found.pop("bytes")} | {name.removesuffix("_s"): values[0]
                                             for name, values in found.items()}

@@ -116,7 +116,8 @@ static void test_what_stands_there_stays_what_it_is(void **state)
 /* The pages list the options: each that names a file to write is above. */
 static void test_every_option_is_tried(void **state)
 {
-    static const char *const others[] = {"data prepare --output", "export --out", "import --out"};
+    static const char *const others[] = {"data prepare --output", "export --out", "import --out",
+                                         "ckpt average --out", "ckpt reshard --out"};
     int listed = 0, tried = ROWS + (int)(sizeof others / sizeof *others);
     (void)state;
     expect("$L help | sed -nE '/^Commands:/,/^$/s/^  ((data |bench |ckpt |plan )?[a-z0-9]+) "
