@@ -197,7 +197,7 @@ struct ls_config_snapshot {
 
 struct ls_config_launch {
     int64_t retries;
-    double pause_s, deadline_s;
+    double pause_s, deadline_s, slow;
     char on_event[LS_CONFIG_TEXT_BYTES]; /* a command, "" for none */
 };
 

@@ -11,8 +11,8 @@
  * Local.
  *
  * RUN/events.jsonl is its record: one JSON object a line with "time" (seconds since 1970), "event"
- * and "step" (the newest that is recorded). Events: start, failed, host_lost, host_back, layout,
- * going_on, deadline, stopped, done, gave_up.
+ * and "step" (the newest that is recorded). Events: start, failed, host_lost, host_back,
+ * host_slow, layout, going_on, deadline, stopped, done, gave_up.
  */
 #ifndef LOCKSTEP_LAUNCH_H
 #define LOCKSTEP_LAUNCH_H

@@ -480,6 +480,10 @@ static const struct ls_config_key table[] = {
     REAL("launch.pause_s", RUN, "5", 0, 600, launch.pause_s,
          "seconds until `lockstep launch` tries a host again that did not answer; the pause "
          "doubles each time, up to ten minutes"),
+    REAL("launch.slow", RUN, "0", 0, 100, launch.slow,
+         "`lockstep launch` leaves a host of which a rank computes so much slower than the others, "
+         "if "
+         "the job is faster without it: 0.5 = 50 %; 0 = never"),
     REAL("launch.deadline_s", RUN, "0", 0, 1e9, launch.deadline_s,
          "seconds from the start of `lockstep launch` in which the job must have saved and ended: "
          "it is asked to in time; 0 = none, but in Slurm the end of the allocation"),

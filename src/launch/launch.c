@@ -254,8 +254,9 @@ static void watch(struct launcher *l)
             event_going_on(l);
         if (*l->launch->asked > 1)
             launch_job_kill(&l->job);
-        if (!asks && !l->resized && l->watch.stepped && may_grow(l))
-            l->resized = true;
+        if (!asks && !l->resized && l->watch.stepped)
+            l->resized = may_grow(l) ||
+                         launch_slow_leave(&l->hosts, l->ranks, &l->watch, l->launch, &l->events);
         asks = asked(l) || l->resized;
         if (asks && !told)
             told = launch_job_ask(&l->job, l->config->train.out, &l->hosts);

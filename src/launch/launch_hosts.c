@@ -197,25 +197,31 @@ static void agent_line(const char *name, const char *words, char *line, size_t b
     snprintf(line, bytes, "exec %s %s %s", agent(), name, words);
 }
 
-/* Both without their domains. */
+/* Both without their domains; an address has none. */
 static bool same_name(const char *a, const char *b)
 {
     size_t length = strcspn(a, ".");
-    return length == strcspn(b, ".") && !strncmp(a, b, length);
+    return length == strcspn(b, ".") && !strncmp(a, b, length) && strspn(a, "0123456789") < length;
+}
+
+struct launch_host *launch_hosts_named(const struct launch_hosts *hosts, const char *name)
+{
+    struct launch_host *like = NULL;
+    for (int i = 0; i < hosts->count; i++) {
+        struct launch_host *host = &hosts->list[i];
+        if (host->used && (!strcmp(host->name, name) || (!like && same_name(host->name, name))))
+            like = host;
+    }
+    return like;
 }
 
 int launch_hosts_run(const struct launch_hosts *hosts, const char *name, const char *words)
 {
     char line[1024];
     char *const argv[] = {"sh", "-c", line, NULL};
-    const struct launch_host *first = NULL, *like = NULL;
-    for (int i = 0; i < hosts->count; i++) {
-        const struct launch_host *host = &hosts->list[i];
-        first = !first && host->used ? host : first;
-        if (host->used && (!strcmp(host->name, name) || (!like && same_name(host->name, name))))
-            like = host;
-    }
-    like = like ? like : first;
+    const struct launch_host *like = launch_hosts_named(hosts, name);
+    for (int i = 0; i < hosts->count && !like; i++)
+        like = hosts->list[i].used ? &hosts->list[i] : NULL;
     agent_line(like ? like->name : name, words, line, sizeof line);
     return process_run(argv, NULL, NULL, 0, hosts->limit_s);
 }
@@ -289,6 +295,13 @@ static void tries_wait(const struct launch_hosts *hosts, const pid_t *children, 
         }
         answers[i] |= got > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     }
+}
+
+void launch_hosts_leave(struct launch_host *host)
+{
+    host->up = false;
+    host->pause_s = PAUSE_MAX_S;
+    host->again_s = ls_now_s() + host->pause_s;
 }
 
 /* Pauses grow while a host goes and comes; one that was up for the longest of them begins anew. */

@@ -53,6 +53,8 @@ void launch_hosts_release(struct launch_hosts *hosts);
  * which are not as they were. Returns whether any is that matters: of those that were up, one that
  * holds ranks. */
 bool launch_hosts_try(struct launch_hosts *hosts, bool down, bool *changed);
+/* The job does without this host for ten minutes. */
+void launch_hosts_leave(struct launch_host *host);
 /* Slots of hosts that are up, or of all. */
 int launch_hosts_slots(const struct launch_hosts *hosts, bool all);
 /* The first hosts that are up with `ranks` slots together hold the ranks of a start. */
@@ -60,6 +62,8 @@ void launch_hosts_use(struct launch_hosts *hosts, int64_t ranks);
 /* "a:2,b:1": those hosts. False: it is longer than a
  * word of a command may be. */
 bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes);
+/* Of those that hold ranks, the one that calls itself so; NULL: none. */
+struct launch_host *launch_hosts_named(const struct launch_hosts *hosts, const char *name);
 /* Runs "sh -c words" by the agent that mpirun uses on the host that calls itself `name`: the list
  * may have another name for it. (If none is like it, on that of rank 0, which is the first.) */
 int launch_hosts_run(const struct launch_hosts *hosts, const char *name, const char *words);
@@ -111,7 +115,10 @@ struct launch_watch {
     bool stepped;   /* this start has recorded a step */
     int64_t ranks;  /* of the newest start, and its rate; 0: not known */
     double peak_flops;
-    double save_s, step_s;        /* the longest save, and the newest step; 0: not known */
+    double save_s, step_s; /* the longest save, and the newest step; 0: not known */
+    char slow_host[64];
+    int64_t slow_rank;            /* of this start, that drifts; -1: none */
+    double slow_above, slow_s;    /* how far above the others it is, and since when */
     char end[32], end_text[1024]; /* how and why this start ended, as it says; "" before */
     off_t size;
     struct timespec changed;
@@ -214,5 +221,13 @@ int launch_events_open(struct launch_events *events, const struct ls_launch *lau
 struct ls_jsonl *launch_events_begin(struct launch_events *events, const char *event, int64_t step);
 void launch_events_end(struct launch_events *events);
 void launch_events_close(struct launch_events *events);
+
+/* ---- a slow host ----------------------------------------------------------------------------- */
+
+/* Leaves the host of the slow rank, and records that, if launch.slow says so, the rank has been
+ * slow for some time, and steps are faster without it: the job is to save, and to begin again on
+ * those that are left. */
+bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, const struct launch_watch *watch,
+                       const struct ls_launch *launch, struct launch_events *events);
 
 #endif

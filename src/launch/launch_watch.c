@@ -2,6 +2,7 @@
 #include "launch/launch_private.h"
 
 #include <lockstep/base/json.h>
+#include <lockstep/train/drift.h>
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -17,7 +18,10 @@ struct found {
     int64_t step, from, ranks;
     double peak_flops, save_s, step_s;
     char mark[512], end[32], end_text[1024];
-    bool stepped, began, any;
+    bool stepped, began, any, drifted;
+    int64_t slow_rank; /* where it drifted; -1: no more */
+    double slow_above;
+    char slow_host[64];
 };
 
 static const char *text_of(const struct json_t *object, const char *key)
@@ -40,6 +44,15 @@ static void line_take(struct found *found, const char *line, size_t length)
         found->step = step;
         found->step_s = json_number_value(json_object_get(object, "step_s"));
         found->stepped = true;
+    } else if (!found->drifted && !strncmp(name, "drift", 5) &&
+               !strcmp(text_of(object, "kind"), ls_drift_name(LS_DRIFT_SLOW_RANK))) {
+        bool over = strcmp(name, "drift") != 0;
+        double took_s = json_number_value(json_object_get(object, "took_s"));
+        double expected_s = json_number_value(json_object_get(object, "expected_s"));
+        found->drifted = true;
+        found->slow_rank = over ? -1 : json_integer_value(json_object_get(object, "rank"));
+        sscanf(text_of(object, "text"), "rank %*d on host %63s", found->slow_host);
+        found->slow_above = expected_s > 0 ? took_s / expected_s - 1 : 0;
     } else if (!strcmp(name, "save")) {
         found->save_s = fmax(found->save_s, json_number_value(json_object_get(object, "save_s")));
     } else if (!strcmp(name, "end") && !found->any && !found->stepped) {
@@ -125,6 +138,7 @@ void launch_watch_begin(struct launch_watch *watch)
     watch->step = ls_max(watch->step, found.step);
     durations_take(watch, &found);
     watch->started = watch->stepped = false;
+    watch->slow_rank = -1;
     watch->end[0] = watch->end_text[0] = '\0';
     watch->size = 0;
 }
@@ -155,6 +169,12 @@ bool launch_watch_look(struct launch_watch *watch)
     if (!watch->started)
         return true;
     durations_take(watch, &found);
+    if (found.drifted) {
+        watch->slow_s = watch->slow_rank == found.slow_rank ? watch->slow_s : ls_now_s();
+        watch->slow_rank = found.slow_rank;
+        watch->slow_above = found.slow_above;
+        memcpy(watch->slow_host, found.slow_host, sizeof watch->slow_host);
+    }
     if (found.stepped) {
         watch->stepped = true;
         watch->step = found.step;

@@ -176,6 +176,54 @@ static void test_hosts_come_and_go(void **state)
     assert_int_equal(launched_events(folder, "come", "done", NULL), 1);
 }
 
+/* A run of which rank 2, on host b, takes so long where others take 1 s. expected: of the second
+ * start; NULL: there is none. */
+static void slow_run(const char *out, const char *hosts, double took_s, const char *expected)
+{
+    char text[2048];
+    snprintf(
+        text, sizeof text,
+        "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+        "mkdir -p %s\necho \"$@\" >> %s/started\n[ ! -p %s/told ] || exit 0\nmkfifo %s/told\n"
+        "cat > %s/metrics.jsonl <<'END'\n"
+        "{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 4}\n"
+        "{\"time\": 2, \"event\": \"drift\", \"step\": 1, \"kind\": \"slow_rank\", \"rank\": 2, "
+        "\"took_s\": %.1f, \"expected_s\": 1.0, \"text\": \"rank 2 on host b.cluster is slow\"}\n"
+        "{\"time\": 3, \"step\": 1, \"loss_bits\": \"40000000\", \"step_s\": 2.0}\n"
+        "END\necho host a pid 4711 started 1 since now > %s/lock\n"
+        "read -r word < %s/told\nrm %s/lock\nexit 21\n",
+        out, out, out, out, out, took_s, out, out, out);
+    script_write("bin/mpirun", text);
+    snprintf(text, sizeof text,
+             "#!/bin/sh\ncase \"$*\" in *true) ;; 'a kill -USR1 4711') echo > %s/told ;; esac\n",
+             out);
+    script_write("agent", text);
+    scratch_write(scratch_path(folder, "slow"), hosts, strlen(hosts));
+    pid_t launcher =
+        launched_start(folder, "PATH=\"$PWD/bin:$PATH\" OMPI_MCA_plm_rsh_agent=./agent", out,
+                       LAUNCHED_KEYS "--hosts slow parallel.dp=4 launch.pause_s=0 launch.slow=0.5");
+    launched_await_step(launcher, folder, out, 1);
+    if (expected)
+        assert_int_equal(launched_end(launcher), 0);
+    else
+        launched_stop(launcher, folder, out);
+    assert_int_equal(launched_events(folder, out, "start", NULL), expected ? 2 : 1);
+    assert_int_equal(launched_events(folder, out, "host_slow", "\"host\": \"b\""),
+                     expected != NULL);
+    assert_true(!expected || launched_events(folder, out, "start", expected) == 1);
+}
+
+/* A slow host is left for a spare, or for fewer ranks if that is faster; otherwise it stays. */
+static void test_a_slow_host(void **state)
+{
+    (void)state;
+    skip_without_mpi();
+    slow_run("spare", "a slots=2\nb slots=2\nc slots=2\n", 1.8, "a:2,c:2");
+    slow_run("fewer", "a slots=2\nb slots=2\n", 3, "\"hosts\": \"a:2\"");
+    slow_run("stays", "a slots=2\nb slots=2\n", 1.8, NULL);
+    slow_run("usual", "a slots=2\nb slots=2\nc slots=2\n", 1.4, NULL);
+}
+
 /* A signal while it waits for hosts: that is recorded too. */
 static void test_asked_while_no_host_answers(void **state)
 {
@@ -354,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_hosts_come_and_go),
         cmocka_unit_test(test_asked_while_no_host_answers),
         cmocka_unit_test(test_a_host_with_two_names),
+        cmocka_unit_test(test_a_slow_host),
         cmocka_unit_test(test_after_a_killed_launcher),
         cmocka_unit_test(test_the_end_of_an_allocation),
         cmocka_unit_test(test_a_step_that_did_not_begin),

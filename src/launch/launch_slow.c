@@ -1,0 +1,45 @@
+/* A host that the job is better off without. */
+#include "launch/launch_private.h"
+
+enum { PAUSES = 10 };
+
+/* That of the slow rank, if steps are faster without it: on spares, or on fewer ranks. *expected:
+ * what a step takes then, as a share of what it takes now. NULL: it stays. */
+static struct launch_host *host_slow(const struct launch_hosts *hosts, int64_t ranks,
+                                     const struct launch_watch *watch, double *expected)
+{
+    const double worth = 0.9; /* of what a step takes, at most: less is not worth a change */
+    struct launch_host *host = launch_hosts_named(hosts, watch->slow_host);
+    int64_t left = host ? launch_hosts_slots(hosts, false) - host->slots : 0;
+    if (left <= 0)
+        return NULL;
+    *expected = (double)ranks / (double)ls_min(left, ranks) / (1 + watch->slow_above);
+    return *expected <= worth ? host : NULL;
+}
+
+bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, const struct launch_watch *watch,
+                       const struct ls_launch *launch, struct launch_events *events)
+{
+    const struct ls_config_launch *keys = &launch->config->launch;
+    double expected;
+    if (watch->slow_rank < 0 || keys->slow <= 0 || watch->slow_above < keys->slow ||
+        ls_now_s() - watch->slow_s < PAUSES * keys->pause_s)
+        return false;
+    struct launch_host *host = host_slow(hosts, ranks, watch, &expected);
+    if (!host)
+        return false;
+    launch_hosts_leave(host);
+    struct ls_jsonl *m = launch_events_begin(events, "host_slow", watch->step);
+    ls_jsonl_string(m, "host", host->name);
+    ls_jsonl_int(m, "rank", watch->slow_rank);
+    ls_jsonl_double(m, "above", watch->slow_above);
+    ls_jsonl_double(m, "step_s", watch->step_s);
+    ls_jsonl_double(m, "expected_s", watch->step_s * expected);
+    launch_events_end(events);
+    ls_log(launch->log, LS_LOG_WARNING,
+           "host %s is left: its rank %ld computes %.0f %% longer than others; a step of %.3g s "
+           "should take %.3g s without it",
+           host->name, (long)watch->slow_rank, 100 * watch->slow_above, watch->step_s,
+           watch->step_s * expected);
+    return true;
+}
