@@ -1,6 +1,6 @@
 /* `lockstep launch` over two hosts, of which one is cut off: the job goes on with fewer ranks in
- * another layout, and with all of them when the host is back; or of which one is lost, and a spare
- * takes over. The end is that of one rank. */
+ * another layout, from its copy of the other one's snapshots, and with all of them when the host is
+ * back; or of which one is lost, and a spare takes over. The end is that of one rank. */
 /* check: network */
 #include "../launch/launched.h"
 #include "../support/extent.h"
@@ -22,8 +22,9 @@ static void test_a_host_that_is_cut_off(void **state)
 {
     (void)state;
     hosts_or_skip();
-    pid_t launcher =
-        hosts_launch(hosts_directory, 0, 2, "cut", LONG "parallel.dp=2 parallel.tp=2 ");
+    pid_t launcher = hosts_launch(hosts_directory, 0, 2, "cut",
+                                  LONG "parallel.dp=2 parallel.tp=2 train.save_every=0 "
+                                       "snapshot.every=1 snapshot.folder=. ");
     launched_await_step(launcher, hosts_directory, "cut", 6);
     hosts_link(false);
     launched_await_event(launcher, hosts_directory, "cut", "layout", 1);
@@ -31,6 +32,7 @@ static void test_a_host_that_is_cut_off(void **state)
     assert_int_equal(launched_events(hosts_directory, "cut", "failed", "\"kind\": \"host\""), 1);
     assert_int_equal(launched_events(hosts_directory, "cut", "host_lost", hosts_name[1]), 1);
     assert_int_equal(launched_events(hosts_directory, "cut", "layout", "\"ranks\": 2,"), 1);
+    assert_int_equal(launched_events(hosts_directory, "cut", "going_on", "\"from\": 0,"), 0);
     hosts_link(true);
     launched_await_event(launcher, hosts_directory, "cut", "host_back", 1);
     launched_await_event(launcher, hosts_directory, "cut", "layout", 2);
