@@ -209,13 +209,13 @@ static int state_publish(struct ls_state *state, const struct ls_checkpoint *che
     struct ls_digest digest;
     char hex[33];
     int status = ls_state_publish(state, error);
-    if (!status)
-        status = ls_state_hash(state, &digest, error);
+    if (status || !checkpoint->state.hash[0]) /* of a snapshot: its pieces were verified */
+        return status;
+    status = ls_state_hash(state, &digest, error);
     if (status)
         return status;
     ls_digest_hex(&digest, hex);
-    bool known = checkpoint->state.hash[0] && !checkpoint->state.fresh;
-    if (known && strcmp(hex, checkpoint->state.hash))
+    if (!checkpoint->state.fresh && strcmp(hex, checkpoint->state.hash))
         return ls_error_set(error, LS_ECKPT,
                             "%.300s: the state's hash is %s, but %s was saved; the files are "
                             "damaged or were written by another version",
