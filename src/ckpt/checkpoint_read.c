@@ -337,7 +337,8 @@ int ckpt_describe(struct ckpt_opened **out, const char *directory, const char *c
     snprintf(opened->checkpoint.directory, PATH_MAX, "%s", directory);
     int status = ls_path_join(path, directory, of->file, error);
     uint64_t size;
-    status = status ? status : ckpt_file_size(path, &size, error);
+    if (!status && access(path, F_OK) && access(directory, F_OK) == 0)
+        status = ckpt_file_size(path, &size, error); /* damage; a wrong name is none */
     if (!status)
         status = ls_file_read(path, CKPT_MANIFEST_BYTES_MAX, LS_ECKPT, &text, &bytes, error);
     if (!status)
