@@ -233,7 +233,7 @@ int ranks_fit_print(const char *before, const struct ls_config *config,
         printf("%sof that %s for check.replay, whose second trainer takes as much as the first\n",
                before, ls_bytes((double)(fit.bytes - fit.snapshots) / 2).text);
     if (fit.snapshots > 0)
-        printf("%sof that %s in %s for two snapshots (snapshot.every)\n", before,
+        printf("%sof that %s in %s for up to three snapshots (snapshot.every)\n", before,
                ls_bytes((double)fit.snapshots).text, config->snapshot.folder);
     printf("%sbeside that at most %s: libraries, tables, workspace of ops\n", before,
            ls_bytes((double)fit.beside).text);

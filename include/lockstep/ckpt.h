@@ -152,7 +152,7 @@ struct ls_tensor_box {
  * off may still have, can name no checkpoint there. */
 struct ls_run_token {
     char run[33];  /* hexadecimal, drawn at the first start: another one in another run of the same
-                    * path; "" where there is none */
+                    * path, and in a copy of the folder; "" where there is none */
     int64_t start; /* counted from 1; 0: there is none */
 };
 /* Who has the run's lock, once a start. Errors of files; LS_ECKPT where the file says nothing. */
@@ -273,16 +273,18 @@ typedef int ls_checkpoint_loader(void *user, struct ls_checkpoint *checkpoint,
 int ls_checkpoint_load(struct ls_checkpoint **checkpoint, struct ls_comm *comm, int status,
                        ls_checkpoint_loader *load, void *user, const struct ls_log *log,
                        struct ls_error *error);
-/* needed[i] = whether the rank needs file i: by ls_checkpoint_need. */
-typedef int ls_checkpoint_needs(void *user, const struct ls_checkpoint *checkpoint, bool *needed,
+/* needed[i] = whether the rank needs file i: by ls_checkpoint_need. needed NULL: reads what it
+ * needs, by ls_checkpoint_read without values. */
+typedef int ls_checkpoint_needs(void *user, struct ls_checkpoint *checkpoint, bool *needed,
                                 struct ls_error *error);
 /* Marks the files that have elements [first, first + count) of the tensor. */
 void ls_checkpoint_need(const struct ls_stored_tensor *tensor, int64_t first, int64_t count,
                         bool *needed);
 /* Collective. The newest checkpoint of a step above `than` that the machines have together, each in
  * its own folder (LS_CKPT_EACH_MACHINE; the paths may differ): what a machine's ranks need and it
- * lacks is brought there. *out is NULL, with success, where there is none; what is passed over is a
- * warning in log. Files that this machine lacks are only missed when they are read. */
+ * lacks is brought there, and verified. *out is NULL, with success, where there is none; what is
+ * passed over is a warning in log. Errors of needs, but for damage, are the caller's. Files that
+ * this machine lacks are only missed when they are read. */
 int ls_checkpoint_collect(struct ls_checkpoint **out, const char *folder, int64_t than,
                           struct ls_comm *comm, ls_checkpoint_needs *needs, void *user,
                           const struct ls_log *log, struct ls_error *error);
@@ -334,8 +336,8 @@ int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoi
  * the best one behind the newest. keep <= 0 keeps all. saved: the step just written, which stays
  * whatever there is of later steps; -1: none was. */
 int ls_checkpoint_prune(const char *run_directory, int keep, int64_t saved, struct ls_error *error);
-/* Removes all but the newest, while another one may be written. */
-int ls_checkpoint_remove_older(const char *run_directory, struct ls_error *error);
+/* Removes all but that of the step, while another one may be written. */
+int ls_checkpoint_remove_others(const char *run_directory, int64_t step, struct ls_error *error);
 
 #ifdef __cplusplus
 }

@@ -155,9 +155,11 @@ int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct l
  * ls_saving_store; ls_saving_free */
 struct ls_saving;
 /* Collective. folder exists on each machine, a file system in memory. hash as of ls_state_save;
- * NULL: not known, and not stored. One after the other: the state's former saving is kept. */
-int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder, bool stored,
-                    const struct ls_digest *hash, struct ls_error *error);
+ * NULL: not known, and not stored. Of the snapshots in folder only that of step `newest` stays. One
+ * after the other: the state's former saving is kept. */
+int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder,
+                    int64_t newest, bool stored, const struct ls_digest *hash,
+                    struct ls_error *error);
 /* Collective, once. The snapshot gets its name on all machines; or what is wrong with it, such as
  * LS_ENOSPC. The one before stays until the next one begins. */
 int ls_saving_keep(struct ls_saving *saving, struct ls_error *error);

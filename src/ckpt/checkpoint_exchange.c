@@ -130,40 +130,60 @@ static int manifest_put(const struct collecting *c, const char *path, const char
     return ls_atomic_file_commit(&file, error);
 }
 
-/* Collective. The manifest of a machine that has it becomes that of all; *there: one has. */
-static int manifest_collect(struct collecting *c, bool *there, struct ls_error *error)
+/* Local. The manifest that this machine has, if it is sound; *text is to be freed. */
+static bool manifest_read(struct collecting *c, const char *path, char **text, size_t *bytes)
 {
     struct ls_error why = {0};
-    char path[PATH_MAX], *text = NULL;
-    size_t bytes = 0;
-    int rank = ls_comm_rank(c->comm);
-    int unsound = ckpt_describe(&c->opened, c->directory, NULL, -1, &why);
     struct stat about;
-    if (unsound && stat(c->directory, &about) == 0)
-        ls_log(c->log, LS_LOG_WARNING, "skipping a damaged snapshot: %s", why.text);
-    int64_t from = unsound ? INT64_MIN : -rank, length = 0;
-    int status = ls_all_reduce_max(c->comm, &from, error);
-    *there = from > INT64_MIN;
-    if (status || !*there)
-        return status;
-    status = ls_path_join(path, c->directory, ckpt_versions[0].file, error);
-    if (!status && rank == -from)
-        status = ls_file_read(path, CKPT_MANIFEST_BYTES_MAX, LS_ECKPT, &text, &bytes, error);
-    length = (int64_t)bytes;
-    status = ls_comm_agree(c->comm, status, error);
+    *text = NULL;
+    *bytes = 0;
+    int status = ckpt_describe(&c->opened, c->directory, NULL, -1, &why);
     if (!status)
-        status = ls_all_reduce_max(c->comm, &length, error);
-    if (!status && !text && !(text = malloc((size_t)length + 1)))
+        status = ls_file_read(path, CKPT_MANIFEST_BYTES_MAX, LS_ECKPT, text, bytes, &why);
+    if (status && stat(c->directory, &about) == 0)
+        ls_log(c->log, LS_LOG_WARNING, "skipping a damaged snapshot: %s", why.text);
+    return !status;
+}
+
+/* Collective. The manifest of the machine with the latest start becomes that of all; *there: one
+ * has it. Others may have one of the same step that an earlier start wrote, in another layout. */
+static int manifest_collect(struct collecting *c, bool *there, struct ls_error *error)
+{
+    enum { RANKS_MAX = 1 << 20 };
+    char path[PATH_MAX], *mine, *text = NULL;
+    size_t bytes = 0;
+    int status = ls_path_join(path, c->directory, ckpt_versions[0].file, error);
+    if (status)
+        return status;
+    bool sound = manifest_read(c, path, &mine, &bytes);
+    int64_t start = sound ? c->opened->checkpoint.state.start : -1, length = (int64_t)bytes;
+    int64_t best = start * RANKS_MAX + RANKS_MAX - 1 - ls_comm_rank(c->comm);
+    status = ls_all_reduce_max(c->comm, &best, error);
+    int from = (int)(RANKS_MAX - 1 - (best & (RANKS_MAX - 1)));
+    *there = best >= 0;
+    if (!status && *there)
+        status = ls_broadcast(c->comm, &length, 1, LS_I64, from, error);
+    if (status || !*there) {
+        free(mine);
+        return status;
+    }
+    text = ls_comm_rank(c->comm) == from ? mine : malloc((size_t)length + 1);
+    if (!text)
         status = ls_error_set(error, LS_ENOMEM, "no memory for %s", path);
     status = ls_comm_agree(c->comm, status, error);
     if (!status)
-        status = ls_broadcast(c->comm, text, length, LS_U8, (int)-from, error);
-    if (!status && unsound && c->first)
+        status = ls_broadcast(c->comm, text, length, LS_U8, from, error);
+    bool other = status || !sound || (int64_t)bytes != length || memcmp(mine, text, bytes) != 0;
+    if (!status && other && c->first)
         status = manifest_put(c, path, text, (size_t)length, error);
-    free(text);
+    if (text != mine)
+        free(text);
+    free(mine);
     status = ls_comm_agree(c->comm, status, error);
-    if (!status && unsound)
+    if (!status && other) {
+        ckpt_opened_free(c->opened);
         status = ckpt_describe(&c->opened, c->directory, NULL, -1, error);
+    }
     return ls_comm_agree(c->comm, status, error);
 }
 
@@ -226,6 +246,35 @@ static const struct ckpt_file *moves_plan(struct collecting *c)
     return NULL;
 }
 
+/* Collective. What every rank needs is as it was written: nothing is loaded of a snapshot before.
+ */
+static int verify(struct collecting *c, ls_checkpoint_needs *needs, void *user, bool *whole,
+                  struct ls_error *error)
+{
+    struct ls_error why = {0};
+    int status = needs(user, &c->opened->checkpoint, NULL, &why);
+    int64_t damaged = c->opened->checkpoint.damaged;
+    int failed = ls_all_reduce_max(c->comm, &damaged, error);
+    if (failed)
+        return failed;
+    *whole = !damaged;
+    if (!damaged && status && error)
+        *error = why;
+    status = ls_comm_agree(c->comm, damaged ? LS_OK : status, error);
+    if (damaged) {
+        char text[sizeof why.text] = "";
+        memcpy(text, why.text, sizeof text);
+        int64_t teller =
+            c->opened->checkpoint.damaged ? -(int64_t)ls_comm_rank(c->comm) : INT64_MIN;
+        failed = ls_all_reduce_max(c->comm, &teller, error);
+        if (!failed)
+            failed = ls_broadcast(c->comm, text, sizeof text, LS_U8, (int)-teller, error);
+        ls_log(c->log, LS_LOG_WARNING, "skipping a damaged snapshot: %s", text);
+        return failed;
+    }
+    return status;
+}
+
 static int collect(struct collecting *c, ls_checkpoint_needs *needs, void *user, bool *whole,
                    struct ls_error *error)
 {
@@ -241,7 +290,10 @@ static int collect(struct collecting *c, ls_checkpoint_needs *needs, void *user,
                "skipping a snapshot that is not whole: %s: %s is on no machine with %llu bytes",
                c->directory, missing->name, (unsigned long long)missing->size);
     *whole = !missing;
-    return missing ? LS_OK : ckpt_files_move(c->directory, c->comm, c->moves, c->move_count, error);
+    if (missing)
+        return LS_OK;
+    status = ckpt_files_move(c->directory, c->comm, c->moves, c->move_count, error);
+    return status ? status : verify(c, needs, user, whole, error);
 }
 
 int ls_checkpoint_collect(struct ls_checkpoint **out, const char *folder, int64_t than,

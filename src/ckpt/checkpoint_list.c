@@ -222,15 +222,16 @@ int ckpt_remove_checkpoint(const char *directory, struct ls_error *error)
     return ckpt_remove_directory(leftover, error);
 }
 
-int ls_checkpoint_remove_older(const char *run_directory, struct ls_error *error)
+int ls_checkpoint_remove_others(const char *run_directory, int64_t step, struct ls_error *error)
 {
     struct dirent **entries;
     char parent[PATH_MAX], directory[PATH_MAX];
     int count;
     int status = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
-    for (int i = 1; !status && i < count; i++) {
+    for (int i = 0; !status && i < count; i++) {
         status = ls_path_join(directory, parent, entries[i]->d_name, error);
-        status = status ? status : ckpt_remove_checkpoint(directory, error);
+        if (!status && ckpt_step_of(entries[i]->d_name) != step)
+            status = ckpt_remove_checkpoint(directory, error);
     }
     list_free(entries, count);
     return status;

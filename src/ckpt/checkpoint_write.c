@@ -62,7 +62,8 @@ static void writer_free(struct ls_checkpoint_writer *writer)
     if (!writer)
         return;
     for (int i = 0; i < writer->taken_count; i++)
-        close(writer->taken[i].fd);
+        if (writer->taken[i].fd >= 0)
+            close(writer->taken[i].fd);
     ls_safetensors_writer_abort(writer->tensors);
     free(writer->now.digests.tensors);
     json_decref(writer->report);
@@ -262,7 +263,7 @@ int ls_checkpoint_writer_take(struct ls_checkpoint_writer *to,
     return LS_OK;
 }
 
-static int file_copy(const struct ls_checkpoint_writer *to, const struct taken *taken,
+static int file_copy(const struct ls_checkpoint_writer *to, struct taken *taken,
                      unsigned char *room, struct ls_error *error)
 {
     char path[PATH_MAX];
@@ -274,6 +275,7 @@ static int file_copy(const struct ls_checkpoint_writer *to, const struct taken *
     if (status)
         return status;
     while ((got = read(taken->fd, room, COPY_BYTES)) > 0 || (got < 0 && errno == EINTR)) {
+        ls_progress();
         if (got > 0 && ls_atomic_file_write(&file, room, (size_t)got))
             break;
         if (__atomic_load_n(&to->cancelled, __ATOMIC_RELAXED)) {
@@ -286,6 +288,8 @@ static int file_copy(const struct ls_checkpoint_writer *to, const struct taken *
         ls_atomic_file_abort(&file);
         return status;
     }
+    close(taken->fd); /* its memory is free, if it has no name any more */
+    taken->fd = -1;
     return ls_atomic_file_commit(&file, error);
 }
 

@@ -157,6 +157,7 @@ int ls_place_open(struct ls_place **out, const char *where, const struct ls_plac
     o->tries = o->tries > 0 ? o->tries : 6;
     o->pause_s = o->pause_s > 0 ? o->pause_s : 0.5;
     o->slow_s = o->slow_s > 0 ? o->slow_s : 30;
+    o->patient_s = o->patient_s > 0 ? o->patient_s : 300;
     o->part_bytes = o->part_bytes > 0 ? o->part_bytes : (size_t)16 << 20;
     int status = LS_OK;
     if (snprintf(place->where, sizeof place->where, "%s", where) >= (int)sizeof place->where)
@@ -260,6 +261,19 @@ int ls_place_get(struct ls_place *place, int64_t step, const char *run_directory
 int ls_place_remove(struct ls_place *place, int64_t step, struct ls_error *error)
 {
     return place->kind->remove(place, step, error);
+}
+
+int ls_place_owner(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES], struct ls_error *error)
+{
+    owner[0] = '\0';
+    int status = place->kind->owner(place, owner, error);
+    owner[strcspn(owner, "\n")] = '\0';
+    return status;
+}
+
+int ls_place_own(struct ls_place *place, const char *owner, struct ls_error *error)
+{
+    return place->kind->own(place, owner, error);
 }
 
 int ls_place_sweep(struct ls_place *place, struct ls_error *error)

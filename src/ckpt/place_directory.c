@@ -149,11 +149,42 @@ static void close_nothing(struct ls_place *place)
     (void)place;
 }
 
+static int owner_get(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES],
+                     struct ls_error *error)
+{
+    enum { OWNER_BYTES_MAX = 4096 };
+    char path[PATH_MAX], *text;
+    size_t bytes;
+    int status = ls_path_join(path, place->where, PLACE_OWNER, error);
+    if (status || (access(path, F_OK) && errno == ENOENT))
+        return status;
+    status = ls_file_read(path, OWNER_BYTES_MAX, LS_EIO, &text, &bytes, error);
+    if (!status)
+        snprintf(owner, LS_PLACE_OWNER_BYTES, "%.64s", text);
+    if (!status)
+        free(text);
+    return status;
+}
+
+static int owner_put(struct ls_place *place, const char *owner, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    struct ls_atomic_file file;
+    int status = ls_path_join(path, place->where, PLACE_OWNER, error);
+    status = status ? status : ls_atomic_file_open(&file, path, place->options.fault, error);
+    if (status)
+        return status;
+    ls_atomic_file_printf(&file, "%s\n", owner);
+    return ls_atomic_file_commit(&file, error);
+}
+
 static const struct place_kind directory_kind = {.list = list,
                                                  .put = put,
                                                  .get = get,
                                                  .remove = take_away,
                                                  .sweep = sweep,
+                                                 .owner = owner_get,
+                                                 .own = owner_put,
                                                  .close = close_nothing};
 
 int place_directory_open(struct ls_place *place, struct ls_error *error)

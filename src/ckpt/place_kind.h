@@ -35,8 +35,11 @@ struct place_kind {
     int (*get)(struct ls_place *place, int64_t step, const char *to, struct ls_error *error);
     int (*remove)(struct ls_place *place, int64_t step, struct ls_error *error);
     int (*sweep)(struct ls_place *place, struct ls_error *error);
+    int (*owner)(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES], struct ls_error *error);
+    int (*own)(struct ls_place *place, const char *owner, struct ls_error *error);
     void (*close)(struct ls_place *place);
 };
+#define PLACE_OWNER "owner" /* the name of the file that says whose the copies are */
 struct ls_place {
     const struct place_kind *kind;
     struct ls_place_options options;

@@ -256,6 +256,8 @@ static int uploads_sweep(struct s3 *s3, const char *prefix, const char *but, str
     curl_free(escaped);
     struct s3_request request = {.method = "GET", .key = "", .query = query, .limit = LIST_BYTES};
     int status = s3_request(s3, &request, error);
+    if (status && (request.code == 403 || request.code == 501))
+        status = LS_OK; /* who may not list them, or has none */
     for (const char *at = request.text; !status && (at = strstr(at, "<Upload>"));) {
         const char *end = strstr(at, "</Upload>");
         bool named = end && s3_element(at, "Key", key, sizeof key) &&
@@ -544,6 +546,27 @@ static int sweep(struct ls_place *place, struct ls_error *error)
     return status ? status : uploads_sweep(place->s3, prefix, "", error);
 }
 
+static int owner_get(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES],
+                     struct ls_error *error)
+{
+    char key[KEY_BYTES];
+    snprintf(key, sizeof key, "%s" PLACE_OWNER, place->s3->prefix);
+    struct s3_request request = {
+        .method = "GET", .key = key, .query = "", .limit = ANSWER_BYTES, .absent_is_fine = true};
+    int status = s3_request(place->s3, &request, error);
+    if (!status && request.code != 404)
+        snprintf(owner, LS_PLACE_OWNER_BYTES, "%.64s", request.text);
+    s3_request_release(&request);
+    return status;
+}
+
+static int owner_put(struct ls_place *place, const char *owner, struct ls_error *error)
+{
+    char key[KEY_BYTES];
+    snprintf(key, sizeof key, "%s" PLACE_OWNER, place->s3->prefix);
+    return object_put(place->s3, key, "", owner, strlen(owner), NULL, error);
+}
+
 static void s3_close(struct ls_place *place)
 {
     curl_easy_cleanup(place->s3->curl);
@@ -551,8 +574,14 @@ static void s3_close(struct ls_place *place)
     curl_global_cleanup();
 }
 
-static const struct place_kind s3_kind = {
-    .list = list, .put = put, .get = get, .remove = take_away, .sweep = sweep, .close = s3_close};
+static const struct place_kind s3_kind = {.list = list,
+                                          .put = put,
+                                          .get = get,
+                                          .remove = take_away,
+                                          .sweep = sweep,
+                                          .owner = owner_get,
+                                          .own = owner_put,
+                                          .close = s3_close};
 
 /* What it takes later is tried now: to list, to put, to delete. */
 static int probe(struct ls_place *place, struct ls_error *error)

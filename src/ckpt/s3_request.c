@@ -108,6 +108,7 @@ static CURLcode try_once(struct s3 *s3, struct s3_request *request, char why[CUR
     struct moving moving = {.options = s3->options};
     char url[4096];
     long slow_s = (long)ceil(s3->options->slow_s);
+    long patient_s = (long)ceil(s3->options->patient_s);
     if (snprintf(url, sizeof url, "%s/%s%s%s", s3->url, request->key, *request->query ? "?" : "",
                  request->query) >= (int)sizeof url)
         return CURLE_URL_MALFORMAT;
@@ -129,7 +130,7 @@ static CURLcode try_once(struct s3 *s3, struct s3_request *request, char why[CUR
     curl_easy_setopt(curl, CURLOPT_PASSWORD, s3->secret);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, slow_s);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, request->patient ? 10 * slow_s : slow_s);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, request->patient ? patient_s : slow_s);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, request->patient ? 1L : 1024L);
     /* The body goes at once: not every server answers "100 Continue". */
     curl_easy_setopt(curl, CURLOPT_EXPECT_100_TIMEOUT_MS, 1L);
@@ -205,9 +206,10 @@ static void pause_for(const struct ls_place_options *options, double seconds)
 {
     enum { LOOK_NS = 50000000 };
     double until_s = ls_now_s() + seconds;
-    for (double left_s; !place_ends(options) && (left_s = until_s - ls_now_s()) > 0;)
+    for (double left_s; !place_ends(options) && (left_s = until_s - ls_now_s()) > 0;) {
         nanosleep(&(struct timespec){.tv_nsec = (long)ls_min(1e9 * left_s, LOOK_NS)}, NULL);
-    ls_progress();
+        ls_progress();
+    }
 }
 
 int s3_request(struct s3 *s3, struct s3_request *request, struct ls_error *error)
@@ -227,7 +229,9 @@ int s3_request(struct s3 *s3, struct s3_request *request, struct ls_error *error
         if (place_ends(s3->options))
             return ls_error_set(error, LS_ESTOPPED, "%s: given up", s3->url);
         bool again = result ? passes(result)
-                            : request->code >= 500 || request->code == 429 || says_error(request);
+                            : request->code >= 500 || request->code == 429 ||
+                                  request->code == 408 || says_error(request) ||
+                                  strstr(request->text, "<Code>RequestTimeout</Code>");
         if (!again || tries >= s3->options->tries)
             return refused(s3, request, result, why, tries, error);
         pause_for(s3->options, ls_min(pause_s, PAUSE_S_MAX));

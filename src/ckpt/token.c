@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TOKEN_FILE "start"
@@ -16,25 +17,35 @@ static int token_path(char path[PATH_MAX], const char *directory, struct ls_erro
     return ls_path_join(path, directory, TOKEN_FILE, error);
 }
 
+static unsigned long long folder_of(const char *directory)
+{
+    struct stat status;
+    return stat(directory, &status) ? 0 : (unsigned long long)status.st_ino;
+}
+
 int ls_run_token_read(const char *directory, struct ls_run_token *token, struct ls_error *error)
 {
     enum { TOKEN_BYTES_MAX = 4096 };
     char path[PATH_MAX], *text = NULL;
     long long start = 0;
+    unsigned long long folder = 0;
     size_t bytes;
     *token = (struct ls_run_token){0};
     int status = token_path(path, directory, error);
     if (status || (access(path, F_OK) && errno == ENOENT))
         return status;
     status = ls_file_read(path, TOKEN_BYTES_MAX, LS_ECKPT, &text, &bytes, error);
-    if (!status && (sscanf(text, "run %32[0-9a-f] start %lld", token->run, &start) != 2 ||
-                    strlen(token->run) != sizeof token->run - 1 || start < 1))
+    if (!status &&
+        (sscanf(text, "run %32[0-9a-f] start %lld folder %llu", token->run, &start, &folder) != 3 ||
+         strlen(token->run) != sizeof token->run - 1 || start < 1))
         status = ls_error_set(error, LS_ECKPT,
                               "%s: expected \"run\" with 32 hexadecimal digits and \"start\" with "
                               "a number; remove the file if nothing else writes to this run",
                               path);
     token->start = start;
     free(text);
+    if (!status && folder != folder_of(directory)) /* a copy of that folder is another run */
+        *token = (struct ls_run_token){0};
     return status;
 }
 
@@ -48,7 +59,8 @@ int ls_run_token_write(const char *directory, const struct ls_run_token *token,
         status = ls_atomic_file_open(&file, path, NULL, error);
     if (status)
         return status;
-    ls_atomic_file_printf(&file, "run %s\nstart %lld\n", token->run, (long long)token->start);
+    ls_atomic_file_printf(&file, "run %s\nstart %lld\nfolder %llu\n", token->run,
+                          (long long)token->start, folder_of(directory));
     return ls_atomic_file_commit(&file, error);
 }
 

@@ -150,12 +150,13 @@ static int array_load(struct ls_state *state, struct ls_checkpoint *checkpoint, 
     return status;
 }
 
-/* The files of which this rank loads something. */
-static int files_mark(void *user, const struct ls_checkpoint *checkpoint, bool *needed,
+/* The files of which this rank loads something; needed NULL: reads what it loads, to verify it. */
+static int files_mark(void *user, struct ls_checkpoint *checkpoint, bool *needed,
                       struct ls_error *error)
 {
     const struct ls_state *state = user;
-    int arrays = ls_optimizer_states_most(&state->optimizer.config), status = LS_OK;
+    int arrays = ls_optimizer_states_most(&state->optimizer.config);
+    int status = recipe_check(state, checkpoint, error);
     for (int array = LS_STATE_PARAMETERS; array < arrays; array++)
         for (int i = 0; i < state->params->count && !status; i++) {
             const struct ls_stored_tensor *tensor;
@@ -167,8 +168,14 @@ static int files_mark(void *user, const struct ls_checkpoint *checkpoint, bool *
             status = slice_find(state, checkpoint, array, i, &tensor, &spec, error);
             if (status || !tensor)
                 continue;
-            for (slice_runs(state, &spec, &runs, &run); run.count > 0; ls_runs_next(&runs, &run))
-                ls_checkpoint_need(tensor, run.global, run.count, needed);
+            ls_progress();
+            for (slice_runs(state, &spec, &runs, &run); run.count > 0 && !status;
+                 ls_runs_next(&runs, &run))
+                if (needed)
+                    ls_checkpoint_need(tensor, run.global, run.count, needed);
+                else
+                    status =
+                        ls_checkpoint_read(checkpoint, tensor, run.global, run.count, NULL, error);
         }
     return status;
 }
@@ -224,7 +231,8 @@ static int state_publish(struct ls_state *state, const struct ls_checkpoint *che
 }
 
 /* Collective. *snapshot: the newest that the run's machines have together, loaded, where it is
- * newer than the checkpoint of step `than`; else NULL: why is no reason to end. */
+ * newer than the checkpoint of step `than`; else NULL. What the system refuses is no reason to end:
+ * nothing was loaded. */
 static int snapshot_load(struct ls_state *state, int64_t than, const struct ls_log *log,
                          struct ls_checkpoint **snapshot, struct ls_error *error)
 {
@@ -235,18 +243,17 @@ static int snapshot_load(struct ls_state *state, int64_t than, const struct ls_l
         return LS_OK;
     int status = ls_checkpoint_collect(snapshot, state->snapshots, than, world, files_mark, state,
                                        log, &why);
+    if (status == LS_EIO || status == LS_ENOSPC) {
+        ls_log(log, LS_LOG_WARNING, "the newest snapshot cannot be used: %s", why.text);
+        return LS_OK;
+    }
     if (!status && *snapshot)
         status = ls_checkpoint_load(snapshot, world, LS_OK, checkpoint_apply, state, log, &why);
     if (!status)
         return LS_OK;
     ls_checkpoint_close(*snapshot);
     *snapshot = NULL;
-    if (status == LS_ECOMM || status == LS_ENOMEM) {
-        ls_error_set(error, status, "%s", why.text);
-        return status;
-    }
-    ls_log(log, LS_LOG_WARNING, "the newest snapshot cannot be used: %s", why.text);
-    return LS_OK;
+    return ls_error_set(error, status, "%s", why.text);
 }
 
 /* Collective. The newest of the run, in memory or on the disk; *checkpoint is NULL where there is

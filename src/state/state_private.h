@@ -53,8 +53,8 @@ int state_about(const struct ls_state *state, const struct ls_digest *hash,
  * the state lies in a tier for. */
 int state_parts_write(struct ls_state *state, struct ls_checkpoint_writer *checkpoint, bool beside,
                       struct ls_error *error);
-/* Collective. A checkpoint of that step stands in train.out: prunes to train.keep. */
-int state_saved(struct ls_state *state, int64_t step, struct ls_error *error);
+/* Local. A checkpoint of that step stands in train.out: rank 0 prunes to train.keep. */
+void state_saved(struct ls_state *state, int64_t step);
 /* Local. Waits for the thread that still reads the state, if there is one. */
 void state_copied(struct ls_state *state);
 

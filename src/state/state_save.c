@@ -230,17 +230,17 @@ static int checkpoint_write(struct ls_state *state, const struct ls_checkpoint_s
     return ls_checkpoint_writer_commit(writer, status, error);
 }
 
-int state_saved(struct ls_state *state, int64_t step, struct ls_error *error)
+void state_saved(struct ls_state *state, int64_t step)
 {
     struct ls_comm *world = ls_state_world(state);
+    struct ls_error why = {0};
     int status = LS_OK;
     if (ls_comm_rank(world) == 0 && state->config->train.keep > 0)
         status = ls_checkpoint_prune(state->config->train.out, (int)state->config->train.keep, step,
-                                     error);
-    status = ls_comm_agree(world, status, error);
-    if (!status)
-        state->saved_step = step;
-    return status;
+                                     &why);
+    if (status) /* the checkpoint stands all the same */
+        ls_log(state->log, LS_LOG_WARNING, "older checkpoints stay: %s", why.text);
+    state->saved_step = step;
 }
 
 int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct ls_error *error)
@@ -259,5 +259,7 @@ int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct l
     if (!status)
         status = checkpoint_write(state, &about.state, error);
     free(about.recipe);
-    return status ? status : state_saved(state, state->step, error);
+    if (!status)
+        state_saved(state, state->step);
+    return status;
 }

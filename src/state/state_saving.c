@@ -4,13 +4,17 @@
 
 #include <lockstep/base/helper_thread.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 struct ls_saving {
     struct ls_state *state;
     struct state_about about;
-    char folder[PATH_MAX]; /* where the older ones go: of the first rank of a machine, else "" */
+    char folder[PATH_MAX];       /* where older ones go: of the first rank of a machine, else "" */
+    int64_t newest;              /* the step of the one that stays */
+    struct ls_progress progress; /* of the thread */
     struct ls_checkpoint_writer *memory, *disk; /* NULL once named; disk: not asked for */
     pthread_t thread;
     bool started;
@@ -34,7 +38,9 @@ static bool is_near(const struct ls_state *state)
 static void copy(struct ls_saving *saving, bool beside)
 {
     struct ls_error error = {0};
-    int status = saving->folder[0] ? ls_checkpoint_remove_older(saving->folder, &error) : LS_OK;
+    int status = saving->folder[0]
+                     ? ls_checkpoint_remove_others(saving->folder, saving->newest, &error)
+                     : LS_OK;
     if (!status)
         status = state_parts_write(saving->state, saving->memory, beside, &error);
     if (!status && saving->disk)
@@ -52,6 +58,7 @@ static void *thread_main(void *argument)
     struct ls_saving *saving = argument;
     struct ls_error error = {0};
     int status = LS_OK;
+    ls_progress_keep(&saving->progress);
     if (!saving->copied)
         copy(saving, true);
     if (!saving->store_status && saving->disk)
@@ -86,8 +93,9 @@ static int writers_open(struct ls_saving *saving, const char *folder, bool store
     return status;
 }
 
-int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder, bool stored,
-                    const struct ls_digest *hash, struct ls_error *error)
+int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder,
+                    int64_t newest, bool stored, const struct ls_digest *hash,
+                    struct ls_error *error)
 {
     struct ls_comm *world = ls_state_world(state);
     struct ls_saving *saving = calloc(1, sizeof *saving);
@@ -97,6 +105,7 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
     *out = NULL;
     if (saving) {
         saving->state = state;
+        saving->newest = newest;
         if (ls_comm_first_on_machine(world))
             snprintf(saving->folder, sizeof saving->folder, "%s", folder);
         pthread_mutex_init(&saving->lock, NULL);
@@ -115,23 +124,35 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
     if (!status && ls_helper_start(&saving->thread, thread_main, saving))
         status = ls_error_set(error, LS_ENOMEM, "no thread to save the state");
     saving->started = !status;
-    if (status && !saving->copied) { /* told when it is to be named */
-        saving->copy_status = saving->store_status = status;
-        if (error)
-            saving->copy_error = saving->store_error = *error;
-    }
-    if (status)
+    if (status) { /* told when it is to be named */
+        struct ls_error why = error ? *error : (struct ls_error){0};
+        if (!saving->copied) {
+            saving->copy_status = status;
+            saving->copy_error = why;
+        }
+        saving->store_status = saving->store_status ? saving->store_status : status;
+        saving->store_error = why;
         saving->copied = saving->done = true;
+    }
     state->saving = saving;
     *out = saving;
     return LS_OK;
 }
 
+/* While the thread gets on, so does the rank that waits for it. */
 static void wait_for(struct ls_saving *saving, const bool *what)
 {
+    double seen_s = 0;
     pthread_mutex_lock(&saving->lock);
-    while (!*what)
-        pthread_cond_wait(&saving->changed, &saving->lock);
+    while (!*what) {
+        double until_s = ls_now_s() + 0.2, whole_s = floor(until_s);
+        struct timespec until = {(time_t)whole_s, (long)(1e9 * (until_s - whole_s))};
+        pthread_cond_timedwait(&saving->changed, &saving->lock, &until);
+        double now_s = ls_progress_s(&saving->progress);
+        if (now_s != seen_s)
+            ls_progress();
+        seen_s = now_s;
+    }
     pthread_mutex_unlock(&saving->lock);
 }
 
@@ -182,7 +203,9 @@ int ls_saving_store(struct ls_saving *saving, struct ls_error *error)
     if (saving->store_status && error)
         *error = saving->store_error;
     int status = ls_checkpoint_writer_commit(disk, saving->store_status, error);
-    return status ? status : state_saved(saving->state, saving->about.state.step, error);
+    if (!status)
+        state_saved(saving->state, saving->about.state.step);
+    return status;
 }
 
 void ls_saving_cancel(struct ls_saving *saving)

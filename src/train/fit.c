@@ -49,7 +49,7 @@ static int64_t beside(const struct ls_config *config, const struct ls_layout *la
     return processes * PROCESS_BYTES + ranks * RANK_BYTES + ls_max(measures, ranks * step);
 }
 
-/* Two snapshots: the newest, and the one that is being taken. */
+/* The newest, the one that is being taken, and the one before, which is being removed or stored. */
 static int snapshots_add(const struct ls_config *config, const struct ls_layout *layout,
                          struct ls_memory_fit *fit, struct ls_error *error)
 {
@@ -59,7 +59,7 @@ static int snapshots_add(const struct ls_config *config, const struct ls_layout 
     int status = ls_state_file_bytes(config, layout, &files, error);
     double share = (double)fit->ranks * (double)layout->size[LS_AXIS_PP] / (double)layout->ranks;
     int64_t most = files.model + files.optimizer;
-    fit->snapshots = 2 * ls_min((int64_t)(share * (double)files.stage), most);
+    fit->snapshots = 3 * ls_min((int64_t)(share * (double)files.stage), most);
     fit->bytes += fit->snapshots;
     return status;
 }

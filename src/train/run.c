@@ -244,8 +244,11 @@ static int step_compute(struct run *run, struct ls_step_report *report, struct l
         status = ls_trainer_step(run->trainer, report, error);
     start_s = ls_now_s();
     run_trace_begin(&run->trace, "replay");
-    if (!status)
+    if (!status) {
         status = replay_judge(replay, &run->hash, error);
+        if (status == LS_ENUMERIC)
+            snapshots_void(&run->snapshots, run->world);
+    }
     if (!status)
         run->hashed_step = number;
     replay_free(replay);
@@ -273,6 +276,8 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     if (!status && !hashed && (due(report.step, config->log.hash_every) || saves)) {
         run_trace_begin(&run->trace, "hash");
         status = ls_trainer_hash(run->trainer, &run->hash, error);
+        if (status == LS_ENUMERIC)
+            snapshots_void(&run->snapshots, run->world);
         run_trace_end(&run->trace);
         hashed = true;
     }
@@ -312,7 +317,16 @@ static int fresh_check(const struct ls_config *config, struct ls_error *error)
     int count;
     if (strcmp(config->train.resume, "never"))
         return LS_OK;
+    struct ls_run_token token;
+    char snapshots[PATH_MAX];
     int status = ls_checkpoint_count(config->train.out, &count, error);
+    if (!status && !count && !ls_run_token_read(config->train.out, &token, NULL) &&
+        token.start > 0 && !snapshots_find(config, &token, snapshots, NULL) &&
+        !ls_checkpoint_count(snapshots, &count, NULL) && count)
+        return ls_config_reject(config, LS_ECONFIG, "train.out", error,
+                                "this run was killed and has a snapshot in %.300s; resume with "
+                                "train.resume=auto, or remove that folder",
+                                snapshots);
     if (status)
         ls_config_blame(config, "train.out", error);
     else if (count)
@@ -447,6 +461,8 @@ static int state_tell(struct run *run, struct ls_error *error)
     struct ls_state *state = &run->trainer->state;
     int status =
         run->writer ? ls_run_token_take(run->config->train.out, &run->token, error) : LS_OK;
+    if (!status && run->writer)
+        second_copy_own(run->copy, run->token.run);
     status = ls_comm_agree(run->world, status, error);
     if (!status)
         status = ls_broadcast(run->world, &run->token, sizeof run->token, LS_U8, 0, error);

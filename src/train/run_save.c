@@ -141,6 +141,8 @@ static int hash_take(struct run *run, struct ls_error *error)
     if (run->hashed_step == step)
         return LS_OK;
     int status = ls_trainer_hash(run->trainer, &run->hash, error);
+    if (status == LS_ENUMERIC)
+        snapshots_void(&run->snapshots, run->world);
     run->hashed_step = status ? -1 : step;
     return status;
 }
@@ -178,11 +180,12 @@ int run_saves(struct run *run, bool saves, bool last, bool stop, struct ls_error
     run_trace_begin(&run->trace, "snapshot");
     int status = snapshots_name(snapshots, error);
     if (!status && stores && snapshots->refused) { /* what it was for is still to be done */
-        ls_saving_cancel(snapshots->storing);
+        int64_t step = ls_saving_step(snapshots->storing);
         status = stored(run, true, error);
-        run->owed = true;
+        run->owed = run->owed || run->trainer->state.saved_step != step;
     }
-    if (!status && stop && snapshots->storing)
+    if (!status && stop && snapshots->storing &&
+        run->best_step != ls_saving_step(snapshots->storing))
         ls_saving_cancel(snapshots->storing);
     if (!status)
         status = stored(run, false, error);

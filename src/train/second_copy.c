@@ -6,9 +6,11 @@
 #include <lockstep/ckpt.h>
 #include <lockstep/ckpt/place.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A checkpoint to be copied. */
 struct job {
@@ -19,8 +21,10 @@ struct job {
 enum { OUTCOMES_MAX = 8 };
 
 struct second_copy {
-    struct ls_place *place; /* the thread's, while it runs */
+    struct ls_place *place; /* the thread's, while it runs; NULL: it could not be reached yet */
+    struct ls_place_options options;
     char where[LS_CONFIG_TEXT_BYTES];
+    char owner[LS_PLACE_OWNER_BYTES]; /* the run, whose the place is to be; "" before it is known */
     pthread_t thread;
     bool running;
     struct ls_progress progress; /* of the thread */
@@ -34,6 +38,14 @@ struct second_copy {
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+/* What cannot be looked at is not gone. */
+static bool is_gone(const char *run_directory, int64_t step)
+{
+    char directory[PATH_MAX];
+    return !ls_checkpoint_path(directory, run_directory, step, NULL) &&
+           access(directory, F_OK) != 0 && errno == ENOENT;
+}
+
 /* What the run no longer has leaves the place too, but for its newest copy. A run whose folder
  * cannot be read has lost its checkpoints, and not removed them. */
 static int copies_prune(struct ls_place *place, const struct job *job, struct ls_error *error)
@@ -46,10 +58,19 @@ static int copies_prune(struct ls_place *place, const struct job *job, struct ls
         return status;
     status = ls_place_list(place, &steps, &count, error);
     for (size_t i = 1; i < count && !status; i++)
-        if (steps[i] != job->step && !ls_checkpoint_there(job->run, steps[i]))
+        if (steps[i] != job->step && is_gone(job->run, steps[i]))
             status = ls_place_remove(place, steps[i], error);
     free(steps);
     return status;
+}
+
+static int refuse(const char *where, struct ls_error *error)
+{
+    return ls_error_set(
+        error, LS_ECONFIG,
+        "%s holds the copies of another run: name another place, or remove its file "
+        "\"owner\"",
+        where);
 }
 
 static void outcome_add(struct second_copy *copy, const struct copy_outcome *outcome)
@@ -63,12 +84,25 @@ static bool gives_up(void *user)
     return __atomic_load_n(&((struct second_copy *)user)->ends, __ATOMIC_RELAXED);
 }
 
+/* Another run may have taken the place since. One that could not be reached is tried again. */
+static int place_meet(struct second_copy *copy, struct ls_error *error)
+{
+    char owner[LS_PLACE_OWNER_BYTES];
+    int status =
+        copy->place ? LS_OK : ls_place_open(&copy->place, copy->where, &copy->options, error);
+    status = status ? status : ls_place_owner(copy->place, owner, error);
+    if (!status && !owner[0])
+        return ls_place_own(copy->place, copy->owner, error);
+    return status || !strcmp(owner, copy->owner) ? status : refuse(copy->where, error);
+}
+
 static struct copy_outcome job_do(struct second_copy *copy, const struct job *job)
 {
     struct copy_outcome outcome = {.step = job->step, .how = COPY_DONE};
     struct ls_error error = {0};
     double start_s = ls_now_s();
-    int status = ls_place_put(copy->place, job->held, &outcome.bytes, &error);
+    int status = place_meet(copy, &error);
+    status = status ? status : ls_place_put(copy->place, job->held, &outcome.bytes, &error);
     outcome.copy_s = ls_now_s() - start_s;
     if (status)
         outcome.how = COPY_FAILED;
@@ -240,9 +274,16 @@ bool second_copy_restore(struct second_copy *copy, const struct ls_config *confi
 {
     struct ls_error why = {0};
     bool fetched = false;
-    if (!newest_is_sound(config->train.out) && fetch(copy, config, -1, log, &fetched, &why))
+    if (copy->place && !newest_is_sound(config->train.out) &&
+        fetch(copy, config, -1, log, &fetched, &why))
         ls_log(log, LS_LOG_WARNING, "%s", why.text);
     return fetched;
+}
+
+void second_copy_own(struct second_copy *copy, const char *run)
+{
+    if (copy)
+        snprintf(copy->owner, sizeof copy->owner, "%s", run);
 }
 
 static int begins_anew(const struct second_copy *copy, struct ls_error *error)
@@ -257,12 +298,34 @@ static int begins_anew(const struct second_copy *copy, struct ls_error *error)
                                            "train.resume=auto, or name another place");
 }
 
+/* A run whose folder is lost gets the name by which the place knows it. */
+static int name_take(const struct second_copy *copy, const struct ls_config *config,
+                     struct ls_error *error)
+{
+    char owner[LS_PLACE_OWNER_BYTES];
+    struct ls_run_token token;
+    int count;
+    int status = ls_run_token_read(config->train.out, &token, error);
+    status = status ? status : ls_place_owner(copy->place, owner, error);
+    if (status || !owner[0] || !strcmp(owner, token.run))
+        return status;
+    status = ls_checkpoint_count(config->train.out, &count, error);
+    if (status || token.run[0] || count) /* a copied folder has no name */
+        return status ? status : refuse(copy->where, error);
+    if (strcmp(config->train.resume, "auto") || strlen(owner) != sizeof token.run - 1)
+        return LS_OK;
+    memcpy(token.run, owner, sizeof token.run);
+    token.start = 1;
+    return ls_run_token_write(config->train.out, &token, error);
+}
+
 static int look(const struct second_copy *copy, const struct ls_config *config,
                 const struct ls_log *log, struct ls_error *error)
 {
     int64_t newest = -1;
     bool fetched;
     int status = strcmp(config->train.resume, "never") ? LS_OK : begins_anew(copy, error);
+    status = status ? status : name_take(copy, config, error);
     status = status ? status : ls_place_sweep(copy->place, error);
     if (status || strcmp(config->train.resume, "auto"))
         return status;
@@ -273,7 +336,9 @@ static int look(const struct second_copy *copy, const struct ls_config *config,
 int second_copy_open(struct second_copy **out, const struct ls_config *config,
                      const struct ls_log *log, struct ls_error *error)
 {
-    enum { SLOW_S = 30 };
+    enum { SLOW_S = 30, PATIENT_S = 300 };
+    struct ls_error why = {0};
+    int there = 0;
     double timeout_s = config->comm.timeout_s;
     *out = NULL;
     if (!config->checkpoint.also[0])
@@ -284,12 +349,23 @@ int second_copy_open(struct second_copy **out, const struct ls_config *config,
     pthread_mutex_init(&copy->lock, NULL);
     ls_condition_init(&copy->changed);
     snprintf(copy->where, sizeof copy->where, "%s", config->checkpoint.also);
-    const struct ls_place_options options = {.slow_s = timeout_s > 0 ? ls_min(SLOW_S, timeout_s / 4)
-                                                                     : SLOW_S,
-                                             .ends = gives_up,
-                                             .user = copy};
-    int status = ls_place_open(&copy->place, copy->where, &options, error);
-    status = status ? status : look(copy, config, log, error);
+    copy->options = (struct ls_place_options){
+        .slow_s = timeout_s > 0 ? ls_min(SLOW_S, timeout_s / 4) : SLOW_S,
+        .patient_s = timeout_s > 0 ? ls_min(PATIENT_S, timeout_s / 2) : PATIENT_S,
+        .ends = gives_up,
+        .user = copy};
+    int status = ls_place_open(&copy->place, copy->where, &copy->options, &why);
+    status = status ? status : look(copy, config, log, &why);
+    if (status == LS_EIO && !ls_checkpoint_count(config->train.out, &there, NULL) && there > 0) {
+        ls_log(log, LS_LOG_WARNING,
+               "checkpoint.also: the run goes on, and tries again with its next checkpoint: %s",
+               why.text);
+        ls_place_close(copy->place);
+        copy->place = NULL;
+        status = LS_OK;
+    }
+    if (status && error)
+        *error = why;
     if (!status && ls_helper_start(&copy->thread, thread_main, copy))
         status = ls_error_set(error, LS_ENOMEM, "no thread to copy checkpoints");
     copy->running = !status;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- folders --------------------------------------------------------------------------------- */
@@ -54,31 +55,35 @@ static int owner_write(const char *folder, const char *out, struct ls_error *err
     return ls_atomic_file_commit(&file, error);
 }
 
-/* Whether the run that took the snapshots in folder is gone, or has begun anew. */
+/* Whether the run that took the snapshots in folder has begun anew, or is gone for a day: it may be
+ * moved, or on a file system that is not mounted. */
 static bool is_stale(const char *folder)
 {
-    char path[PATH_MAX], parent[PATH_MAX], *run = NULL;
+    enum { DAY_S = 24 * 3600 };
+    char path[PATH_MAX], *run = NULL;
     struct ls_run_token taken, now;
+    struct stat about;
     size_t bytes;
     bool stale = false;
     if (!ls_path_join(path, folder, "run", NULL) &&
         !ls_file_read(path, PATH_MAX, LS_EIO, &run, &bytes, NULL) &&
         !ls_run_token_read(folder, &taken, NULL) && !ls_run_token_read(run, &now, NULL)) {
-        ls_path_parent(run, parent);
-        stale = now.start ? strcmp(now.run, taken.run) != 0 : access(parent, F_OK) == 0;
+        bool old = !stat(folder, &about) && time(NULL) - about.st_mtime > DAY_S;
+        stale = now.start ? strcmp(now.run, taken.run) != 0 : old;
     }
     free(run);
     return stale;
 }
 
-static void stale_remove(const struct ls_config *config)
+static void stale_remove(const struct ls_config *config, const char *own)
 {
     char prefix[32], path[PATH_MAX];
     snprintf(prefix, sizeof prefix, "lockstep-%ld-", (long)geteuid());
     DIR *stream = opendir(config->snapshot.folder);
     for (struct dirent *entry; stream && (entry = readdir(stream));)
         if (!strncmp(entry->d_name, prefix, strlen(prefix)) &&
-            !ls_path_join(path, config->snapshot.folder, entry->d_name, NULL) && is_stale(path))
+            !ls_path_join(path, config->snapshot.folder, entry->d_name, NULL) &&
+            strcmp(path, own) != 0 && is_stale(path))
             folder_remove(path);
     if (stream)
         closedir(stream);
@@ -107,16 +112,19 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
     int status = LS_OK;
     *snapshots = (struct snapshots){.log = log, .first = first};
     snprintf(snapshots->folder, sizeof snapshots->folder, "%s", folder);
+    snapshots->named = trainer->state.from_snapshot ? ls_trainer_steps(trainer) : -1;
     if (first && !trainer->state.from_snapshot)
         folder_remove(folder);
     if (first)
-        stale_remove(config);
+        stale_remove(config, folder);
     if (first && config->snapshot.every > 0) {
         status = folder_make(folder, &why);
         status = status ? status : ls_run_token_write(folder, token, &why);
         status = status ? status : owner_write(folder, config->train.out, &why);
         if (!status)
             ls_checkpoint_prune(folder, 0, -1, NULL); /* what was not finished */
+        if (!status)
+            status = ls_checkpoint_remove_others(folder, snapshots->named, &why);
     }
     status = ls_comm_agree(trainer->world, status, &why);
     if (status && !sink_refused(status))
@@ -137,7 +145,7 @@ int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_dig
     snapshots->begun_s = ls_now_s();
     snapshots->stores = stored;
     int status = ls_saving_begin(&snapshots->newest, &snapshots->trainer->state, snapshots->folder,
-                                 stored, hash, &why);
+                                 snapshots->named, stored, hash, &why);
     snapshots->refused = sink_refused(status);
     if (snapshots->refused)
         ls_log(snapshots->log, LS_LOG_WARNING, "no snapshot of step %ld: %s",
@@ -156,6 +164,8 @@ int snapshots_name(struct snapshots *snapshots, struct ls_error *error)
     snapshots->newest = NULL;
     int status = ls_saving_keep(saving, &why);
     snapshots->refused = sink_refused(status);
+    if (!status)
+        snapshots->named = ls_saving_step(saving);
     if (snapshots->refused) {
         ls_log(snapshots->log, LS_LOG_WARNING, "no snapshot of step %ld: %s",
                (long)ls_saving_step(saving), why.text);
@@ -189,6 +199,13 @@ int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, doub
     snapshots->storing = NULL;
     ls_saving_free(saving);
     return status;
+}
+
+int snapshots_void(struct snapshots *snapshots, struct ls_comm *world)
+{
+    if (snapshots->first)
+        folder_remove(snapshots->folder);
+    return ls_comm_agree(world, LS_OK, NULL);
 }
 
 void snapshots_close(struct snapshots *snapshots, bool stay)

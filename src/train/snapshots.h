@@ -16,6 +16,7 @@ struct snapshots {
     const struct ls_log *log;   /* NULL but on rank 0 */
     char folder[PATH_MAX];      /* of this run, the same on each machine */
     bool first;                 /* this rank is the first of its machine */
+    int64_t named;              /* the step of the newest that has a name; -1: none has */
     struct ls_saving *newest;   /* has no name yet, or NULL */
     struct ls_saving *storing;  /* on its way to train.out, or NULL */
     bool stores;                /* the newest is to be */
@@ -41,6 +42,9 @@ int snapshots_name(struct snapshots *snapshots, struct ls_error *error);
  * written; -1: there is none. wait: for one that is under way. save_s: since it began. */
 int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, double *save_s,
                      struct ls_error *error);
+/* Collective. The state is damaged, and so may the snapshots be: they are removed on all machines.
+ */
+int snapshots_void(struct snapshots *snapshots, struct ls_comm *world);
 /* Local. stay: the run will go on from them. */
 void snapshots_close(struct snapshots *snapshots, bool stay);
 

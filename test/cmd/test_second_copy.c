@@ -68,7 +68,7 @@ static void test_a_directory_has_what_the_disk_lost(void **state)
     (void)state;
     check_loss("a", "copies-a", "rm -r checkpoints",
                "a has no sound checkpoint; that of step 8 was fetched from copies-a");
-    assert_int_equal(matches("copies-a/*"), 2); /* train.keep */
+    assert_int_equal(matches("copies-a/step-*"), 2); /* train.keep */
     assert_true(exists("copies-a/step-00000012/manifest.json"));
     check_loss("b", "copies-b", "rm -r checkpoints/step-00000008",
                "b has only older checkpoints; that of step 8 was fetched from copies-b");
@@ -94,7 +94,7 @@ static void test_a_bucket_has_what_the_disk_lost(void **state)
                "e has no sound checkpoint; that of step 8 was fetched from " BUCKET);
     assert_int_equal(s3_server_objects(server, "runs/a/step-00000012/"), 5); /* of two ranks */
     assert_int_equal(s3_server_objects(server, "runs/a/step-00000010/"), 5);
-    assert_int_equal(s3_server_objects(server, "runs/a/"), 10); /* train.keep */
+    assert_int_equal(s3_server_objects(server, "runs/a/step-"), 10); /* train.keep */
     assert_int_equal(s3_server_uploads(server), 0);
     /* The copy's newest is damaged: the one before it is taken. */
     undisturbed();
@@ -125,6 +125,16 @@ static void test_places_that_are_refused(void **state)
     expect("$L train $C train.out=g train.steps=2 checkpoint.also=s3://other/a",
            ls_exit_code(LS_EIO), "HTTP 404 NoSuchBucket");
     assert_false(exists("g/metrics.jsonl"));
+    /* Another run's, whose copies stay. */
+    expect("$L train $C train.out=first train.steps=2 checkpoint.also=owned " SAVES, 0, "");
+    expect("$L train $C train.out=second train.steps=4 " SAVES, 0, "");
+    expect(
+        "$L train $C train.out=second train.steps=6 train.resume=auto checkpoint.also=owned " SAVES,
+        2, "owned holds the copies of another run");
+    expect("cp -r first copied; $L train $C train.out=copied train.steps=6 train.resume=auto "
+           "checkpoint.also=owned " SAVES,
+           2, "owned holds the copies of another run");
+    assert_true(exists("owned/step-00000002/manifest.json"));
 }
 
 /* The bucket refuses from some request after the start on: the run is what it would have been, and
@@ -147,7 +157,7 @@ static void test_a_place_that_fails(void **state)
            "-h " SAVES,
            0, "");
     assert_int_equal(s3_server_objects(server, "runs/a-h/step-00000012/manifest.json"), 1);
-    assert_int_equal(s3_server_objects(server, "runs/a-h/"), 3);
+    assert_int_equal(s3_server_objects(server, "runs/a-h/step-"), 3);
 }
 
 /* A first copy that takes half a second: the others wait or are skipped, the last is made. */
@@ -163,7 +173,7 @@ static void test_a_place_that_is_slow(void **state)
     expect_same_run("whole", "i");
     assert_int_equal(copies("i", "done") + copies("i", "skipped"), 6);
     assert_int_equal(s3_server_objects(server, "runs/a-i/step-00000012/"), 3);
-    assert_int_equal(s3_server_objects(server, "runs/a-i/"), 3);
+    assert_int_equal(s3_server_objects(server, "runs/a-i/step-"), 3);
 }
 
 static int setup(void **state)

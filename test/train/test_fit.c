@@ -91,7 +91,7 @@ static void test_the_sum_of_all_ranks(void **state)
     assert_int_equal(ls_memory_fits(&fit), LS_FITS);
 }
 
-/* Two snapshots of the whole state, of all its ranks. */
+/* Three snapshots of the whole state, of all its ranks. */
 static void test_snapshots_count(void **state)
 {
     const char *const keys[] = {TINY "parallel.dp=2 parallel.zero=1", TINY "parallel.pp=3"};
@@ -106,7 +106,7 @@ static void test_snapshots_count(void **state)
         config.snapshot.every = 5;
         assert_int_equal(ls_memory_fit(&config, &layout, NULL, &with, &error), LS_OK);
         assert_int_equal(ls_state_file_bytes(&config, &layout, &files, &error), LS_OK);
-        assert_int_equal(with.snapshots, 2 * (files.model + files.optimizer));
+        assert_int_equal(with.snapshots, 3 * (files.model + files.optimizer));
         assert_int_equal(with.bytes, without.bytes + with.snapshots);
     }
 }

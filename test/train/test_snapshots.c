@@ -433,25 +433,55 @@ static void test_damage(void **state)
     closedir(stream);
     assert_int_equal(count, 5);
     for (int i = 0; i < count; i++)
-        for (int way = 0; way < 2; way++) {
+        for (int way = 0; way < 4; way++) {
             struct job job = {0};
+            bool disk = way < 2; /* has a checkpoint */
             char path[PATH_MAX];
             size_t bytes;
-            snprintf(line, sizeof line, "cd '%s' && rm -rf run memory && cp -a kept/* .",
+            snprintf(line, sizeof line, /* the run's folder stays: a copy is another run */
+                     "cd '%s' && rm -rf run/* memory/* && cp -a kept/run/. run && "
+                     "cp -a kept/memory/. memory",
                      directory);
             assert_int_equal(system(line), 0);
+            snprintf(line, sizeof line, "rm -r '%s'/run/checkpoints/*", directory);
+            assert_int_equal(disk ? 0 : system(line), 0);
             snprintf(path, sizeof path, "%.1500s/checkpoints/step-00000003/%.255s", snapshots(),
                      names[i]);
             char *text = scratch_read(path, &bytes);
             text[bytes / 2] = (char)(text[bytes / 2] ^ 4);
-            scratch_write(path, text, way ? bytes / 2 : bytes);
+            scratch_write(path, text, way % 2 ? bytes / 2 : bytes);
             free(text);
             expect_run(&job, 1, "snapshot.every=1");
-            if (job.hash[2][0] || !job.hash[3][0] || !strstr(job.said.text, names[i]))
+            if (!job.hash[2][0] != disk || !job.hash[3][0] || !strstr(job.said.text, names[i]))
                 fail_msg("%s: %s", path, job.said.text);
             damages++;
         }
     print_message("%d damages\n", damages);
+}
+
+/* Whoever would begin anew over a snapshot, or with another recipe, is told; it stays. */
+static void test_what_would_lose_it(void **state)
+{
+    static const struct {
+        const char *keys;
+        int status;
+        const char *words;
+    } cases[] = {{"train.resume=never", LS_ECONFIG, "has a snapshot"},
+                 {"optim.lr=0.5", LS_ECKPT, "another recipe (optim.lr"}};
+    (void)state;
+    start_over();
+    assert_true(run_killed(1, "snapshot.every=1", kill_after_5));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job job = {0};
+        struct ls_error error = {0};
+        assert_int_equal(run_once(&job, 1, cases[i].keys, &error), cases[i].status);
+        if (!strstr(error.text, cases[i].words))
+            fail_msg("%s", error.text);
+        assert_int_equal(newest_in(snapshots()), 3);
+    }
+    struct job job = {0};
+    expect_run(&job, 2, "parallel.dp=2");
+    assert_false(job.hash[3][0]);
 }
 
 /* Another run of that path does not find them, and takes away what nobody can use. */
@@ -529,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_killed_at_any_call),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_what_would_lose_it),
         cmocka_unit_test(test_a_run_that_begins_anew),
         cmocka_unit_test(test_an_earlier_start),
         cmocka_unit_test(test_a_slow_disk),

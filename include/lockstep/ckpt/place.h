@@ -33,12 +33,14 @@ extern "C" {
 #endif
 
 struct ls_place;
+enum { LS_PLACE_OWNER_BYTES = 65 };
 /* 0 stands for the default. */
 struct ls_place_options {
     const struct ls_fault *fault; /* of the calls that write files; borrowed, may be NULL */
     int tries;                    /* of a request: 6 */
     double pause_s;               /* after the first try, doubled after each: 0.5 */
-    double slow_s; /* seconds in which a request must move 1 KiB/s, or connect, at least 1: 30 */
+    double patient_s; /* that a server may be silent over the end of an upload in parts: 300 */
+    double slow_s;    /* seconds in which a request must move 1 KiB/s, or connect, at least 1: 30 */
     size_t part_bytes; /* of a file, in one request: 16 MiB, more for files of over 10,000 parts */
     /* Asked often: true ends what goes on, with LS_ESTOPPED. NULL: never. */
     bool (*ends)(void *user);
@@ -53,6 +55,10 @@ int ls_place_open(struct ls_place **out, const char *where, const struct ls_plac
                   struct ls_error *error);
 /* place may be NULL. */
 void ls_place_close(struct ls_place *place);
+/* Whose copies these are: a word of at most 64 bytes, which is "" where nobody has said so. */
+int ls_place_owner(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES],
+                   struct ls_error *error);
+int ls_place_own(struct ls_place *place, const char *owner, struct ls_error *error);
 /* (*steps)[*count] = the steps of whole copies, newest first; to be freed. */
 int ls_place_list(struct ls_place *place, int64_t **steps, size_t *count, struct ls_error *error);
 
