@@ -29,7 +29,6 @@ struct launcher {
     struct ls_lock lock;
     bool *changed;                   /* [hosts.count] */
     int64_t wanted;                  /* ranks of the given layout */
-    bool planned;                    /* even these are laid out by the planner: parallel.auto */
     int64_t ranks;                   /* of this start */
     char keys[LS_CONFIG_TEXT_BYTES]; /* and its layout; "": the given one */
     int64_t starts;
@@ -157,24 +156,13 @@ static void hosts_await(struct launcher *l, bool *over)
     *over = asked(l);
 }
 
-/* The given layout if there are ranks for it, else the planner's best on what there is. */
 static int layout_choose(struct launcher *l, struct ls_error *error)
 {
     char before[LS_CONFIG_TEXT_BYTES];
-    int64_t slots = launch_hosts_slots(&l->hosts, false), ranks = l->ranks;
-    int status = LS_OK;
+    int64_t ranks = l->ranks;
     memcpy(before, l->keys, sizeof before);
-    if (slots >= l->wanted && !l->planned) {
-        l->ranks = l->wanted;
-        l->keys[0] = '\0';
-    } else {
-        status = launch_layout_choose(l->launch, &l->hosts, ls_min(slots, l->wanted),
-                                      l->watch.peak_flops / (double)ls_max(l->watch.ranks, 1),
-                                      l->keys, &l->ranks, error);
-    }
-    if (!status && l->planned)
-        snprintf(l->keys + strlen(l->keys), sizeof l->keys - strlen(l->keys),
-                 "%sparallel.auto=false", l->keys[0] ? " " : "");
+    int status =
+        launch_layout_choose(l->launch, &l->hosts, &l->watch, l->wanted, l->keys, &l->ranks, error);
     if (status || (l->starts > 0 && ranks == l->ranks && !strcmp(before, l->keys)))
         return status;
     if (l->starts > 0 || l->keys[0]) {
@@ -255,8 +243,8 @@ static void watch(struct launcher *l)
         if (*l->launch->asked > 1)
             launch_job_kill(&l->job);
         if (!asks && !l->resized && l->watch.stepped)
-            l->resized = may_grow(l) ||
-                         launch_slow_leave(&l->hosts, l->ranks, &l->watch, l->launch, &l->events);
+            l->resized = may_grow(l) || launch_slow_leave(&l->hosts, l->ranks, l->wanted, &l->watch,
+                                                          l->launch, &l->events);
         asks = asked(l) || l->resized;
         if (asks && !told)
             told = launch_job_ask(&l->job, l->config->train.out, &l->hosts);
@@ -430,17 +418,17 @@ static int wanted_find(struct launcher *l, struct ls_error *error)
     int64_t slots = launch_hosts_slots(&l->hosts, true);
     struct ls_layout *layout = malloc(sizeof *layout);
     int status = layout ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
-    l->planned = l->config->train.auto_layout;
+    bool planned = l->config->train.auto_layout; /* even these ranks are laid out by the planner */
     snprintf(word, sizeof word, "parallel.dp=%ld", (long)slots);
-    if (!status && !l->planned && !ls_config_axis_given(l->config))
+    if (!status && !planned && !ls_config_axis_given(l->config))
         status = ls_config_set(l->config, word, error); /* as `train` does under mpirun */
-    l->wanted = l->planned ? slots : ls_config_ranks(l->config);
+    l->wanted = planned ? slots : ls_config_ranks(l->config);
     if (!status && l->launch->ranks && l->launch->ranks != l->wanted)
         status = ls_error_set(error, LS_ELAYOUT,
                               "--ranks %ld, but the layout has %s: leave out --ranks, or change "
                               "the keys of `parallel`",
                               (long)l->launch->ranks, ls_counted(l->wanted, "rank").text);
-    if (!status && !l->planned)
+    if (!status && !planned)
         status = ls_config_layout(l->config, 0, layout, error);
     free(layout);
     return status;

@@ -31,33 +31,40 @@ static double slurm_seconds(const char *text)
     return 86400 * (double)days + seconds;
 }
 
-/* Seconds until the allocation ends, by its controller, or by what it said at the beginning;
+/* When the allocation ends, by its controller; as it was known where that does not answer.
  * INFINITY: it does not end. */
-static double slurm_left(void)
+static double slurm_end(double known_s, double now_s)
 {
-    char text[256], *job = getenv("SLURM_JOB_ID"), *end = getenv("SLURM_JOB_END_TIME");
-    char *const argv[] = {"squeue", "--noheader", "--jobs", job, "--format=%L", NULL};
-    double left_s = -1;
-    if (job && !process_run(argv, NULL, text, sizeof text, COMMAND_S))
-        left_s = slurm_seconds(text);
-    else if (end && atoll(end) > 0)
-        left_s = fmax((double)(atoll(end) - (long long)time(NULL)), 0);
-    return left_s < 0 ? INFINITY : left_s;
+    char text[65536], id[64], left[64], *save = NULL, *job = getenv("SLURM_JOB_ID");
+    char *const argv[] = {"squeue", "--noheader", "--jobs", job, "--format=%A %L", NULL};
+    if (!job || process_run(argv, NULL, text, sizeof text, COMMAND_S))
+        return known_s;
+    /* Of a job array all tasks are listed. */
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        if (sscanf(line, "%63s %63s", id, left) != 2 || strcmp(id, job) != 0)
+            continue;
+        double left_s = slurm_seconds(left);
+        return left_s < 0 ? INFINITY : now_s + left_s;
+    }
+    return known_s;
 }
 
 static void look(struct launch_deadline *deadline)
 {
     double now_s = ls_now_s();
     deadline->next_s = now_s + LOOK_S;
-    deadline->until_s = deadline->given_s;
     if (deadline->slurm)
-        deadline->until_s = fmin(deadline->until_s, now_s + slurm_left());
+        deadline->end_s = slurm_end(deadline->end_s, now_s);
+    deadline->until_s = fmin(deadline->given_s, deadline->end_s);
 }
 
 void launch_deadline_open(struct launch_deadline *deadline, double seconds, bool slurm)
 {
     double now_s = ls_now_s();
+    const char *end = slurm ? getenv("SLURM_JOB_END_TIME") : NULL; /* as it was at the beginning */
+    long long end_at = end ? atoll(end) : 0, left_s = ls_max(end_at - (long long)time(NULL), 0);
     *deadline = (struct launch_deadline){.given_s = seconds > 0 ? now_s + seconds : INFINITY,
+                                         .end_s = end_at > 0 ? now_s + (double)left_s : INFINITY,
                                          .slurm = slurm};
     look(deadline);
     deadline->unknown_s = fmin((deadline->until_s - now_s) / 10, UNKNOWN_S_MAX);
@@ -69,7 +76,7 @@ bool launch_deadline_due(struct launch_deadline *deadline, const struct launch_w
     if (deadline->slurm && now_s >= deadline->next_s)
         look(deadline);
     deadline->left_s = deadline->until_s - now_s;
-    deadline->needed_s =
-        watch->save_s > 0 ? 2 * watch->save_s + watch->step_s : deadline->unknown_s;
+    deadline->needed_s = watch->eval_s + (watch->save_s > 0 ? 2 * watch->save_s + watch->step_s
+                                                            : deadline->unknown_s);
     return deadline->left_s <= deadline->needed_s;
 }

@@ -297,9 +297,13 @@ bool launch_job_ask(const struct launch_job *job, const char *run, const struct 
 static void step_cancel(const struct launch_job *job)
 {
     char steps[65536], name[64], id[64], *save = NULL, *allocation = getenv("SLURM_JOB_ID");
-    char *const list[] = {"squeue", "--noheader", "--steps", "--format=%i %j", NULL};
+    char jobs[128];
+    char *const list[] = {"squeue", "--noheader", "--steps", jobs, "--format=%i %j", NULL};
     char *const cancel[] = {"scancel", "--signal=KILL", id, NULL};
-    if (!allocation || process_run(list, NULL, steps, sizeof steps, CANCEL_S))
+    if (!allocation)
+        return;
+    snprintf(jobs, sizeof jobs, "--jobs=%s", allocation);
+    if (process_run(list, NULL, steps, sizeof steps, CANCEL_S))
         return;
     size_t length = strlen(allocation);
     for (char *line = strtok_r(steps, "\n", &save); line; line = strtok_r(NULL, "\n", &save))

@@ -79,7 +79,8 @@ static int search(const struct ls_config *start, const struct ls_cluster *cluste
     return status;
 }
 
-int launch_layout_choose(const struct ls_launch *launch, const struct launch_hosts *hosts,
+/* Among layouts on at most `slots` ranks. */
+static int planners_best(const struct ls_launch *launch, const struct launch_hosts *hosts,
                          int64_t slots, double peak_flops, char *keys, int64_t *ranks,
                          struct ls_error *error)
 {
@@ -107,5 +108,25 @@ int launch_layout_choose(const struct ls_launch *launch, const struct launch_hos
         keys_write(config, best, keys);
     free(start);
     free(best);
+    return status;
+}
+
+int launch_layout_choose(const struct ls_launch *launch, const struct launch_hosts *hosts,
+                         const struct launch_watch *watch, int64_t wanted, char *keys,
+                         int64_t *ranks, struct ls_error *error)
+{
+    bool planned = launch->config->train.auto_layout;
+    int64_t slots = launch_hosts_slots(hosts, false);
+    if (slots >= wanted && !planned) {
+        *ranks = wanted;
+        keys[0] = '\0';
+        return LS_OK;
+    }
+    int status =
+        planners_best(launch, hosts, ls_min(slots, wanted),
+                      watch->peak_flops / (double)ls_max(watch->ranks, 1), keys, ranks, error);
+    if (!status && planned)
+        snprintf(keys + strlen(keys), LS_CONFIG_TEXT_BYTES - strlen(keys), "%sparallel.auto=false",
+                 keys[0] ? " " : "");
     return status;
 }

@@ -33,6 +33,9 @@ struct launch_host {
     bool used;               /* it holds ranks of the newest start */
     double pause_s, again_s; /* of one that is down: it is tried at again_s, then pause_s later */
     double back_s;           /* when it came back */
+    /* Asked for once it was slow: on so many slots without it a start has so many ranks; 0: no
+     * layout fits on them. */
+    int64_t slots_without, ranks_without;
 };
 struct launch_hosts {
     enum launch_kind kind;
@@ -115,7 +118,7 @@ struct launch_watch {
     bool stepped;   /* this start has recorded a step */
     int64_t ranks;  /* of the newest start, and its rate; 0: not known */
     double peak_flops;
-    double save_s, step_s; /* the longest save, and the newest step; 0: not known */
+    double save_s, eval_s, step_s; /* the longest two, and the newest step; 0: not known */
     char slow_host[64];
     int64_t slow_rank;            /* of this start, that drifts; -1: none */
     double slow_above, slow_s;    /* how far above the others it is, and since when */
@@ -132,16 +135,18 @@ bool launch_watch_look(struct launch_watch *watch);
 /* ---- the deadline ---------------------------------------------------------------------------- */
 
 struct launch_deadline {
-    bool slurm;              /* the allocation ends */
-    double given_s, until_s; /* launch.deadline_s; and with the allocation's end. INFINITY: none */
+    bool slurm; /* the allocation ends */
+    /* launch.deadline_s; the allocation's end, as last known; the first of them. INFINITY: none */
+    double given_s, end_s, until_s;
     double next_s;           /* when Slurm is asked again: a limit may be changed */
     double unknown_s;        /* what a save takes while none is recorded */
     double left_s, needed_s; /* at the last look */
 };
 /* seconds: launch.deadline_s. */
 void launch_deadline_open(struct launch_deadline *deadline, double seconds, bool slurm);
-/* Whether no more time is left than two of the longest saves and a step take. While no save is
- * recorded: than a tenth of the time that there was, at most five minutes. */
+/* Whether no more time is left than two of the longest saves, a step, and the longest evaluation
+ * take: one that has begun ends before the step after which the job saves. While no save is
+ * recorded, a tenth of the time that there was, at most five minutes, stands for saves and step. */
 bool launch_deadline_due(struct launch_deadline *deadline, const struct launch_watch *watch);
 
 /* ---- what happened --------------------------------------------------------------------------- */
@@ -171,12 +176,13 @@ enum launch_cause launch_cause_of(const struct launch_job *job, const struct lau
 
 /* ---- the next layout ------------------------------------------------------------------------- */
 
-/* keys[LS_CONFIG_TEXT_BYTES] = what is to be set beside the words of the launch for the best layout
- * on at most `slots` ranks, and *ranks = its ranks. hosts: over which they lie. LS_ELAYOUT: none
- * fits. LS_ESTOPPED: the launcher was asked to end meanwhile. */
+/* The given layout if hosts that are up have its `wanted` ranks, else the planner's best on what
+ * there is: keys[LS_CONFIG_TEXT_BYTES] = what is to be set for it beside the words of the launch,
+ * and *ranks = its ranks. LS_ELAYOUT: none fits. LS_ESTOPPED: the launcher was asked to end
+ * meanwhile. */
 int launch_layout_choose(const struct ls_launch *launch, const struct launch_hosts *hosts,
-                         int64_t slots, double peak_flops, char *keys, int64_t *ranks,
-                         struct ls_error *error);
+                         const struct launch_watch *watch, int64_t wanted, char *keys,
+                         int64_t *ranks, struct ls_error *error);
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
@@ -225,9 +231,10 @@ void launch_events_close(struct launch_events *events);
 /* ---- a slow host ----------------------------------------------------------------------------- */
 
 /* Leaves the host of the slow rank, and records that, if launch.slow says so, the rank has been
- * slow for some time, and steps are faster without it: the job is to save, and to begin again on
- * those that are left. */
-bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, const struct launch_watch *watch,
-                       const struct ls_launch *launch, struct launch_events *events);
+ * slow for some time, a layout fits on the others, and steps are faster in that: the job, of
+ * `ranks`, is to save, and to begin again on those that are left. */
+bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, int64_t wanted,
+                       const struct launch_watch *watch, const struct ls_launch *launch,
+                       struct launch_events *events);
 
 #endif

@@ -3,29 +3,63 @@
 
 enum { PAUSES = 10 };
 
-/* That of the slow rank, if steps are faster without it: on spares, or on fewer ranks. *expected:
- * what a step takes then, as a share of what it takes now. NULL: it stays. */
+/* The ranks of the start that follows if the job leaves the host; 0: no layout fits. They are
+ * searched for once, and said to be none once, for as many slots. */
+static int64_t ranks_without(const struct launch_hosts *hosts, struct launch_host *host,
+                             int64_t wanted, const struct launch_watch *watch,
+                             const struct ls_launch *launch)
+{
+    char keys[LS_CONFIG_TEXT_BYTES];
+    struct ls_error why = {0};
+    host->up = false;
+    int64_t slots = launch_hosts_slots(hosts, false);
+    if (slots != host->slots_without) {
+        host->slots_without = slots;
+        int status =
+            launch_layout_choose(launch, hosts, watch, wanted, keys, &host->ranks_without, &why);
+        host->ranks_without = status ? 0 : host->ranks_without;
+        if (status && status != LS_ESTOPPED)
+            ls_log(launch->log, LS_LOG_WARNING, "host %s is slow, but stays: without it, %s",
+                   host->name, why.text);
+    }
+    host->up = true;
+    return host->ranks_without;
+}
+
+/* What a step takes on so many ranks without the slow one, as a share of what it takes now. */
+static double share(int64_t ranks, int64_t without, const struct launch_watch *watch)
+{
+    return (double)ranks / (double)ls_min(without, ranks) / (1 + watch->slow_above);
+}
+
+/* That of the slow rank, if steps are faster without it: on spares, or on fewer ranks. NULL: it
+ * stays. */
 static struct launch_host *host_slow(const struct launch_hosts *hosts, int64_t ranks,
-                                     const struct launch_watch *watch, double *expected)
+                                     int64_t wanted, const struct launch_watch *watch,
+                                     const struct ls_launch *launch, double *expected)
 {
     const double worth = 0.9; /* of what a step takes, at most: less is not worth a change */
     struct launch_host *host = launch_hosts_named(hosts, watch->slow_host);
-    int64_t left = host ? launch_hosts_slots(hosts, false) - host->slots : 0;
+    int64_t left = host && host->up ? launch_hosts_slots(hosts, false) - host->slots : 0;
+    if (left <= 0 || share(ranks, left, watch) > worth)
+        return NULL;
+    left = ranks_without(hosts, host, wanted, watch, launch);
     if (left <= 0)
         return NULL;
-    *expected = (double)ranks / (double)ls_min(left, ranks) / (1 + watch->slow_above);
+    *expected = share(ranks, left, watch);
     return *expected <= worth ? host : NULL;
 }
 
-bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, const struct launch_watch *watch,
-                       const struct ls_launch *launch, struct launch_events *events)
+bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, int64_t wanted,
+                       const struct launch_watch *watch, const struct ls_launch *launch,
+                       struct launch_events *events)
 {
     const struct ls_config_launch *keys = &launch->config->launch;
     double expected;
     if (watch->slow_rank < 0 || keys->slow <= 0 || watch->slow_above < keys->slow ||
         ls_now_s() - watch->slow_s < PAUSES * keys->pause_s)
         return false;
-    struct launch_host *host = host_slow(hosts, ranks, watch, &expected);
+    struct launch_host *host = host_slow(hosts, ranks, wanted, watch, launch, &expected);
     if (!host)
         return false;
     launch_hosts_leave(host);

@@ -16,7 +16,7 @@
 /* What the lines told so far, read from the last one backwards. */
 struct found {
     int64_t step, from, ranks;
-    double peak_flops, save_s, step_s;
+    double peak_flops, save_s, eval_s, step_s;
     char mark[512], end[32], end_text[1024];
     bool stepped, began, any, drifted;
     int64_t slow_rank; /* where it drifted; -1: no more */
@@ -35,12 +35,15 @@ static void line_take(struct found *found, const char *line, size_t length)
 {
     struct json_error_t where;
     bool event = memmem(line, length, "\"event\"", 7) != NULL;
-    if (!event && (found->stepped || !memmem(line, length, "\"loss_bits\"", 11)))
+    bool evaluation = !event && memmem(line, length, "\"eval_s\"", 8);
+    if (!event && !evaluation && (found->stepped || !memmem(line, length, "\"loss_bits\"", 11)))
         return;
     struct json_t *object = ls_json_load(line, length, 0, &where);
     const char *name = text_of(object, "event");
     int64_t step = (int64_t)json_number_value(json_object_get(object, "step"));
-    if (!*name && !found->stepped) {
+    if (evaluation) {
+        found->eval_s = fmax(found->eval_s, json_number_value(json_object_get(object, "eval_s")));
+    } else if (!*name && !found->stepped) {
         found->step = step;
         found->step_s = json_number_value(json_object_get(object, "step_s"));
         found->stepped = true;
@@ -120,6 +123,7 @@ void launch_watch_open(struct launch_watch *watch, const char *run)
 static void durations_take(struct launch_watch *watch, const struct found *found)
 {
     watch->save_s = fmax(watch->save_s, found->save_s);
+    watch->eval_s = fmax(watch->eval_s, found->eval_s);
     watch->step_s = found->stepped ? found->step_s : watch->step_s;
 }
 

@@ -176,11 +176,25 @@ static void test_hosts_come_and_go(void **state)
     assert_int_equal(launched_events(folder, "come", "done", NULL), 1);
 }
 
-/* A run of which rank 2, on host b, takes so long where others take 1 s. expected: of the second
- * start; NULL: there is none. */
-static void slow_run(const char *out, const char *hosts, double took_s, const char *expected)
+/* How often the log says that b cannot be left. */
+static int said_it_stays(const char *log)
 {
-    char text[2048];
+    static const char words[] = "host b is slow, but stays: without it, ";
+    int count = 0;
+    char *text = scratch_read(log, NULL);
+    for (const char *at = text; (at = strstr(at, words)); at++)
+        count++;
+    free(text);
+    return count;
+}
+
+/* A run of which rank 2, on host b, takes so long where others take 1 s. expected: of the second
+ * start; NULL: there is none. keys: with which no layout fits on fewer ranks; "": none. */
+static void slow_run(const char *out, const char *hosts, double took_s, const char *keys,
+                     const char *expected)
+{
+    char text[2048], log[64];
+    snprintf(log, sizeof log, "%s.log", out);
     snprintf(
         text, sizeof text,
         "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
@@ -199,10 +213,13 @@ static void slow_run(const char *out, const char *hosts, double took_s, const ch
              out);
     script_write("agent", text);
     scratch_write(scratch_path(folder, "slow"), hosts, strlen(hosts));
+    snprintf(text, sizeof text,
+             LAUNCHED_KEYS "--hosts slow parallel.dp=4 launch.pause_s=0 launch.slow=0.5 %s", keys);
     pid_t launcher =
-        launched_start(folder, "PATH=\"$PWD/bin:$PATH\" OMPI_MCA_plm_rsh_agent=./agent", out,
-                       LAUNCHED_KEYS "--hosts slow parallel.dp=4 launch.pause_s=0 launch.slow=0.5");
+        launched_start(folder, "PATH=\"$PWD/bin:$PATH\" OMPI_MCA_plm_rsh_agent=./agent", out, text);
     launched_await_step(launcher, folder, out, 1);
+    while (*keys && said_it_stays(scratch_path(folder, log)) == 0)
+        program_await_job(launcher, scratch_path(folder, log));
     if (expected)
         assert_int_equal(launched_end(launcher), 0);
     else
@@ -211,17 +228,21 @@ static void slow_run(const char *out, const char *hosts, double took_s, const ch
     assert_int_equal(launched_events(folder, out, "host_slow", "\"host\": \"b\""),
                      expected != NULL);
     assert_true(!expected || launched_events(folder, out, "start", expected) == 1);
+    assert_int_equal(said_it_stays(scratch_path(folder, log)), *keys != '\0');
 }
 
-/* A slow host is left for a spare, or for fewer ranks if that is faster; otherwise it stays. */
+/* A slow host is left for a spare, or for fewer ranks if that is faster; otherwise it stays, as
+ * where no layout fits without it. */
 static void test_a_slow_host(void **state)
 {
     (void)state;
     skip_without_mpi();
-    slow_run("spare", "a slots=2\nb slots=2\nc slots=2\n", 1.8, "a:2,c:2");
-    slow_run("fewer", "a slots=2\nb slots=2\n", 3, "\"hosts\": \"a:2\"");
-    slow_run("stays", "a slots=2\nb slots=2\n", 1.8, NULL);
-    slow_run("usual", "a slots=2\nb slots=2\nc slots=2\n", 1.4, NULL);
+    slow_run("spare", "a slots=2\nb slots=2\nc slots=2\n", 1.8, "", "a:2,c:2");
+    slow_run("fewer", "a slots=2\nb slots=2\n", 3, "", "\"hosts\": \"a:2\"");
+    slow_run("stays", "a slots=2\nb slots=2\n", 1.8, "", NULL);
+    slow_run("usual", "a slots=2\nb slots=2\nc slots=2\n", 1.4, "", NULL);
+    slow_run("large", "a slots=2\nb slots=2\n", 3,
+             "model.channels=16384 model.heads=64 model.layers=96", NULL);
 }
 
 /* A signal while it waits for hosts: that is recorded too. */
@@ -277,43 +298,82 @@ static void test_after_a_killed_launcher(void **state)
     assert_int_equal(launched_events(folder, "after", "failed", NULL), 0);
 }
 
-/* Slurm's programs, of which squeue knows when the allocation ends, or ends with a failure. */
+/* Slurm's programs, of which squeue knows when the allocation ends, or ends with a failure. The job
+ * records what is in `records`. */
 static void slurm_write(const char *left)
 {
     char text[256];
     script_write("bin/scontrol", "#!/bin/sh\necho node1\n");
     script_write("bin/sinfo", "#!/bin/sh\necho node1 idle\n");
     script_write("bin/srun", "#!/bin/sh\ncase \"$*\" in --version|--mpi=list) exit 0 ;; esac\n"
-                             "echo host node7 pid 4711 started 1 since now > slurm/lock\n"
                              "trap 'rm slurm/lock; exit 21' USR1\n[ -p never ] || mkfifo never\n"
+                             "[ ! -e records ] || cp records slurm/metrics.jsonl\n"
+                             "echo host node7 pid 4711 started 1 since now > slurm/lock\n"
                              "cat never &\nwait $!\n");
     snprintf(text, sizeof text, "#!/bin/sh\n%s\n", left);
     script_write("bin/squeue", text);
 }
 
-static void expect_slurm(const char *before, int starts)
+/* deadline: in its event; NULL: anything. */
+static void expect_slurm(const char *before, int starts, const char *deadline)
 {
     char words[PATH_MAX + 256];
     snprintf(words, sizeof words, "%s SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node1 %s", enter, before);
     program_expect_under(words, "launch " LAUNCHED_KEYS "train.out=slurm", 21,
                          "s are left, and to save may take");
     assert_int_equal(launched_events(folder, "slurm", "start", NULL), starts);
-    assert_int_equal(launched_events(folder, "slurm", "deadline", NULL), 1);
+    assert_int_equal(launched_events(folder, "slurm", "deadline", deadline), 1);
     assert_int_equal(launched_events(folder, "slurm", "stopped", NULL), 1);
     unlink(scratch_path(folder, "slurm/events.jsonl"));
 }
 
-/* The end of an allocation is asked for in each form; one that is over has no time for a start. */
+/* The end of an allocation is asked for in each form, among tasks of an array; one that is over has
+ * no time for a start. Time for an evaluation is needed too. */
 static void test_the_end_of_an_allocation(void **state)
 {
+    static const char records[] = "{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 1}\n"
+                                  "{\"step\": 1, \"loss_bits\": \"40000000\", \"step_s\": 1.0}\n"
+                                  "{\"event\": \"save\", \"step\": 1, \"save_s\": 0.5}\n"
+                                  "{\"step\": 1, \"validation_loss\": 2.0, \"eval_s\": 70.0}\n"
+                                  "{\"step\": 2, \"loss_bits\": \"40000000\", \"step_s\": 1.0}\n"
+                                  "{\"step\": 2, \"validation_loss\": 2.0, \"eval_s\": 60.0}\n";
     (void)state;
     skip_without_mpi();
-    slurm_write("echo 0-00:00:01");
-    expect_slurm("", 1);
-    slurm_write("echo 0:00");
-    expect_slurm("", 0);
+    slurm_write("printf '8 0:00\\n7 0-00:00:03\\n'");
+    expect_slurm("SLURM_JOB_END_TIME=1", 1, NULL);
+    slurm_write("printf '8 1:00:00\\n7 0:00\\n'");
+    expect_slurm("", 0, NULL);
     slurm_write("exit 1");
-    expect_slurm("SLURM_JOB_END_TIME=1", 0);
+    expect_slurm("SLURM_JOB_END_TIME=1", 0, NULL);
+    scratch_write(scratch_path(folder, "records"), records, sizeof records - 1);
+    slurm_write("echo 7 1:00");
+    expect_slurm("", 1, "\"needed\": 72");
+    unlink(scratch_path(folder, "records"));
+}
+
+/* A rank that cannot go on: the step is ended by its name, which squeue tells of this job alone. */
+static void test_the_tasks_of_a_step_that_is_killed(void **state)
+{
+    char words[PATH_MAX + 256];
+    size_t length;
+    (void)state;
+    skip_without_mpi();
+    slurm_write("case \"$*\" in\n"
+                "*--steps*--jobs=7*) echo 7.2 other; echo 7.3 $(cat step_name) ;;\n"
+                "*--steps*) echo 7.4 $(cat step_name) ;;\n*) exit 1 ;;\nesac");
+    script_write("bin/scancel", "#!/bin/sh\necho \"$@\" >> cancelled\n");
+    script_write("bin/srun", "#!/bin/sh\ncase \"$*\" in --version|--mpi=list) exit 0 ;; esac\n"
+                             "for word in \"$@\"; do\n    case $word in --job-name=*) "
+                             "echo ${word#--job-name=} > step_name ;; esac\ndone\n"
+                             "echo 'lockstep: rank 0: timed out' >&2\nsleep 60\n");
+    snprintf(words, sizeof words, "%s SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node1", enter);
+    program_expect_under(words, "launch " LAUNCHED_KEYS "train.out=killed launch.retries=0", 137,
+                         "communication, after step 0: rank 0: timed out");
+    char *cancelled = scratch_read(scratch_path(folder, "cancelled"), &length);
+    static const char expected[] = "--signal=KILL 7.3\n";
+    assert_int_equal(length, sizeof expected - 1);
+    assert_memory_equal(cancelled, expected, length);
+    free(cancelled);
 }
 
 /* A node that did not start its tasks: srun ends with 0 then, as if all had been done. */
@@ -405,6 +465,7 @@ int main(void)
         cmocka_unit_test(test_a_slow_host),
         cmocka_unit_test(test_after_a_killed_launcher),
         cmocka_unit_test(test_the_end_of_an_allocation),
+        cmocka_unit_test(test_the_tasks_of_a_step_that_is_killed),
         cmocka_unit_test(test_a_step_that_did_not_begin),
         cmocka_unit_test(test_status_of_a_run_that_starts),
         cmocka_unit_test(test_bad_input),
