@@ -309,7 +309,7 @@ static void test_flips_and_cuts(void **state)
         uint64_t key = ls_hash64(of, sizeof of, 1);
         struct harness h;
         struct ls_error error = {0};
-        int writer = (int)((key + (uint64_t)pair) % LAYOUTS), reader = (int)(key >> 32) % LAYOUTS;
+        int writer = (int)((key + (uint64_t)pair) % LAYOUTS), reader = (int)((key >> 32) % LAYOUTS);
         harness_open(&h, *state, pair, writer);
         config_set(&h, layouts[reader]);
         h.first = (uint64_t)(all * pair / pairs);
