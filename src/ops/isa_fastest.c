@@ -40,7 +40,7 @@ static double seconds_of(enum ls_isa isa, enum ls_arithmetic arithmetic, enum ls
     ls_fill(&ops, operands, 0x3c, a); /* numbers of ordinary size in each type */
     for (int run = 0; run <= RUNS; run++) {
         double begin = ls_now_s();
-        if (ls_gemm_run(&ops, &gemm, &ignored))
+        if (ls_gemm_run(&ops, &gemm, &ignored) || ls_queue_synchronise(&ops.queue, &ignored))
             break;
         double seconds = ls_now_s() - begin;
         if (run == 1 || (run > 1 && seconds < least)) /* the first one warms up */
