@@ -1,4 +1,6 @@
 /* XXH3 hashes, and digests that add up in any order; the clock. */
+#include "base/wider.h"
+
 #include <lockstep/base.h>
 
 #include <stdio.h>
@@ -30,10 +32,9 @@ static inline uint64_t mix(uint64_t x)
     return x ^ (x >> 33);
 }
 
-void ls_digest_floats(struct ls_digest *digest, const char *name, int64_t first, int64_t count,
-                      const float *values)
+WIDER static struct ls_digest floats_digest(XXH128_hash_t key, int64_t first, int64_t count,
+                                            const float *values)
 {
-    XXH128_hash_t key = XXH3_128bits(name, strlen(name));
     uint64_t low = 0, high = 0;
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits;
@@ -44,7 +45,14 @@ void ls_digest_floats(struct ls_digest *digest, const char *name, int64_t first,
         low += x;
         high += mix(x ^ key.high64);
     }
-    ls_digest_merge(digest, &(struct ls_digest){low, high});
+    return (struct ls_digest){low, high};
+}
+
+void ls_digest_floats(struct ls_digest *digest, const char *name, int64_t first, int64_t count,
+                      const float *values)
+{
+    struct ls_digest floats = floats_digest(XXH3_128bits(name, strlen(name)), first, count, values);
+    ls_digest_merge(digest, &floats);
 }
 
 void ls_digest_merge(struct ls_digest *digest, const struct ls_digest *other)

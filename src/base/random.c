@@ -1,4 +1,6 @@
 /* Philox 4x32-10, and normal numbers that are the same on every machine. */
+#include "base/wider.h"
+
 #include <lockstep/base.h>
 
 #include <math.h>
@@ -35,14 +37,6 @@ struct ls_philox_key ls_philox_key_of(uint64_t seed, const char *purpose)
  * which IEEE 754 fixes to the last bit: so a block's values depend neither on the machine nor on
  * how wide its vectors are. */
 enum { PAIRS = 16 };
-
-/* The same loops for wider vectors, chosen when the program is loaded. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define WIDER __attribute__((target_clones("default", "avx2", "arch=skylake-avx512")))
-#else
-#define WIDER
-#endif
 
 /* Words of counters pair, pair + 1, ... */
 WIDER static void philox_block(struct ls_philox_key key, uint64_t pair, uint32_t bits[4][PAIRS])

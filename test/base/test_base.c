@@ -124,8 +124,11 @@ static void test_digest_of_floats_sees_value_place_and_name(void **state)
     float values[37];
     for (int i = 0; i < 37; i++)
         values[i] = (float)(i % 5) - 2.0f;
-    struct ls_digest whole = {0}, cut = {0}, moved = {0}, changed = {0}, renamed = {0};
+    struct ls_digest whole = {0}, cut = {0}, moved = {0}, changed = {0}, renamed = {0}, each = {0};
     ls_digest_floats(&whole, "w", 100, 37, values);
+    for (int i = 0; i < 37; i++) /* no loop is wide */
+        ls_digest_floats(&each, "w", 100 + i, 1, values + i);
+    assert_memory_equal(&whole, &each, sizeof whole);
     ls_digest_floats(&cut, "w", 111, 26, values + 11);
     ls_digest_floats(&cut, "w", 100, 11, values);
     assert_memory_equal(&whole, &cut, sizeof whole);
