@@ -181,7 +181,7 @@ $(BUILD)/test/cmd/test_hang: private LDFLAGS_BASE += $(call wrap,train_late_grac
 # This one moves a run's folder under it.
 $(BUILD)/test/train/test_moved: private LDFLAGS_BASE += $(call wrap,open fopen mkdir rename renameat2 fsync)
 # This one is killed before calls, or has them fail.
-$(BUILD)/test/train/test_snapshots: private LDFLAGS_BASE += $(call wrap,open write fsync mkdir rename renameat2)
+$(BUILD)/test/train/test_snapshots: private LDFLAGS_BASE += $(call wrap,ls_device_memory open write fsync mkdir rename renameat2)
 # These hear how far works are.
 $(addprefix $(BUILD)/test/,data/test_prepare infer/test_infer infer/test_score infer/test_generate interop/test_export planner/test_search): \
 	private LDFLAGS_BASE += $(call wrap,ls_meter)

@@ -190,7 +190,8 @@ struct ls_config_log {
 };
 
 struct ls_config_snapshot {
-    int64_t every;                     /* steps; 0 = none are taken */
+    int64_t every;                     /* steps; 0 = none are taken; LS_CONFIG_AUTO */
+    double failures;                   /* an hour of one machine, for LS_CONFIG_AUTO */
     int64_t replicas;                  /* other machines that have a copy of each file */
     char folder[LS_CONFIG_TEXT_BYTES]; /* a file system in memory */
 };
@@ -242,7 +243,7 @@ bool ls_config_uses_tier(const struct ls_config *config, enum ls_tier_kind kind)
 /* ---- the table ------------------------------------------------------------------------------ */
 
 enum ls_config_type {
-    LS_CONFIG_INT,    /* int64_t */
+    LS_CONFIG_INT,    /* int64_t: a whole number, or one of words */
     LS_CONFIG_BYTES,  /* int64_t: a number of bytes, "2GiB" */
     LS_CONFIG_REAL,   /* double */
     LS_CONFIG_BOOL,   /* bool */
@@ -274,7 +275,7 @@ struct ls_config_key {
     const char *initial; /* the default, as it is written in a file */
     double min, max;     /* of numbers: bounds, inclusive unless open */
     bool min_open, max_open;
-    const struct ls_word *words; /* LS_CONFIG_WORD */
+    const struct ls_word *words; /* LS_CONFIG_WORD; LS_CONFIG_INT that may be a word too, or NULL */
     const char *help;            /* as ls_config_key_help reads it */
     size_t offset;               /* in struct ls_config */
 };

@@ -163,6 +163,9 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
 /* Collective, once. The snapshot gets its name on all machines; or what is wrong with it, such as
  * LS_ENOSPC. The one before stays until the next one begins. */
 int ls_saving_keep(struct ls_saving *saving, struct ls_error *error);
+/* Local, after keep. What it cost: seconds that this rank waited for it, and that its thread took
+ * of the rank's threads. */
+double ls_saving_cost_s(const struct ls_saving *saving);
 /* Local. Whether this rank's thread has nothing more to do. */
 bool ls_saving_done(struct ls_saving *saving);
 /* Collective, once, after keep, if it is stored: waits until it is done. The checkpoint gets its

@@ -14,6 +14,9 @@
 #define COUNT(name, part, initial, low, field, help)                                               \
     INT(name, part, initial, low, 0x1p60, field, help)
 /* Bounds inclusive; above the lower; below the upper. */
+/* A count, or a word whose value is none. */
+#define COUNT_OR(name, part, initial, low, words, field, help)                                     \
+    KEY(INT, name, part, initial, low, 0x1p60, false, false, words, field, help)
 #define REAL(name, part, initial, low, high, field, help)                                          \
     KEY(REAL, name, part, initial, low, high, false, false, NULL, field, help)
 #define REAL_ABOVE(name, part, initial, low, high, field, help)                                    \
@@ -44,6 +47,7 @@
 
 #define ARCH(arch, name) {#name, arch},
 WORDS(arches) = {LS_FAMILIES(ARCH) END};
+WORDS(automatic) = {{"auto", LS_CONFIG_AUTO}, END};
 WORDS(auto_or_bool) = {{"auto", LS_CONFIG_AUTO}, {"true", 1}, {"false", 0}, END};
 WORDS(activations) = {{"auto", LS_CONFIG_AUTO},      {"gelu_tanh", LS_ACT_GELU_TANH},
                       {"gelu_erf", LS_ACT_GELU_ERF}, {"swiglu", LS_ACT_SWIGLU},
@@ -428,9 +432,13 @@ static const struct ls_config_key table[] = {
     WORD("train.on_nonfinite", RUN, "stop", nonfinites, train.on_nonfinite,
          "if a loss or gradient is not finite: stop the run, or skip that step"),
 
-    COUNT("snapshot.every", RUN, "0", 0, snapshot.every,
-          "steps between snapshots: checkpoints in the memory of each machine, which outlive its "
-          "ranks, and from which checkpoints are written while steps go on; 0 = none"),
+    COUNT_OR("snapshot.every", RUN, "0", 0, automatic, snapshot.every,
+             "steps between snapshots: checkpoints in the memory of each machine, which outlive "
+             "its ranks, and from which checkpoints are written while steps go on; auto = as "
+             "often as their measured cost and snapshot.failures say (the default of `lockstep "
+             "launch`); 0 = none"),
+    REAL("snapshot.failures", RUN, "1.6e-4", 0, 1e3, snapshot.failures,
+         "failures an hour of one machine, for snapshot.every=auto"),
     COUNT("snapshot.replicas", RUN, "1", 0, snapshot.replicas,
           "other machines, as far as there are, that get a copy of each file of a snapshot"),
     PATH("snapshot.folder", RUN, "/dev/shm", snapshot.folder,

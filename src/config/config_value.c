@@ -158,6 +158,15 @@ static const struct {
     [LS_CONFIG_WATTS] = {LS_FIGURE_WATTS, "a power", "700 W"},
 };
 
+static bool parse_int_word(const struct ls_config_key *key, const char *text, int64_t *out)
+{
+    int value;
+    if (!key->words || !ls_word_read(key->words, text, &value))
+        return false;
+    *out = value;
+    return true;
+}
+
 static bool parse_figure(const struct ls_config_key *key, const char *text, double *out)
 {
     double value;
@@ -212,10 +221,15 @@ static bool parse_name(const struct ls_config_key *key, const char *text, char *
 
 /* ---- the whole key -------------------------------------------------------------------------- */
 
+/* "auto or a whole number of at least 0" */
 static void expected_number(const struct ls_config_key *key, char *text, size_t bytes)
 {
-    const char *what = key->type == LS_CONFIG_INT ? "a whole number" : "a number";
-    char low[32], high[32];
+    const char *kind = key->type == LS_CONFIG_INT ? "a whole number" : "a number";
+    char low[32], high[32], what[96] = "";
+    if (key->words)
+        ls_words_expected(key->words, NULL, what, sizeof what / 2);
+    size_t used = strlen(what);
+    snprintf(what + used, sizeof what - used, "%s%s", used ? " or " : "", kind);
     real_text(key->min, low, sizeof low);
     snprintf(high, sizeof high, "%.0f", key->max);
     if (key->type == LS_CONFIG_REAL)
@@ -329,7 +343,7 @@ bool ls_config_parse(const struct ls_config_key *key, void *slot, const char *te
     }
     switch (key->type) {
     case LS_CONFIG_INT:
-        good = !quoted && parse_int(key, text, slot);
+        good = (!quoted && parse_int(key, text, slot)) || parse_int_word(key, text, slot);
         break;
     case LS_CONFIG_BYTES:
         good = !quoted && parse_bytes(key, text, slot);
@@ -394,9 +408,14 @@ void ls_config_format(const struct ls_config_key *key, const void *slot, char *t
 {
     char figure[LS_FIGURE_BYTES_MAX];
     switch (key->type) {
-    case LS_CONFIG_INT:
-        snprintf(text, bytes, "%lld", (long long)*(const int64_t *)slot);
+    case LS_CONFIG_INT: {
+        int64_t value = *(const int64_t *)slot;
+        if (key->words && (double)value < key->min)
+            snprintf(text, bytes, "%s", ls_word_of(key->words, (int)value));
+        else
+            snprintf(text, bytes, "%lld", (long long)value);
         break;
+    }
     case LS_CONFIG_BYTES:
         bytes_text(*(const int64_t *)slot, text, bytes);
         break;

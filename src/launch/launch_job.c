@@ -120,6 +120,8 @@ static void line_make(struct line *line, const struct launch_start *start, const
     add(line, "train");
     for (int i = 0; i < launch->count; i++)
         add(line, launch->words[i]);
+    if (!ls_config_is_given(launch->config, "snapshot.every"))
+        add(line, "snapshot.every=auto");
     add_all(line, start->keys);
     snprintf(word, sizeof word, "train.resume=%s", start->resume);
     add(line, word);

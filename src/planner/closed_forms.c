@@ -77,22 +77,6 @@ double ls_zero_sent_elements(int stage, int64_t ranks)
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-double ls_young_interval(double checkpoint_s, double between_failures_s)
-{
-    return sqrt(2 * checkpoint_s * between_failures_s);
-}
-
-double ls_daly_interval(double checkpoint_s, double between_failures_s)
-{
-    double ratio = checkpoint_s / (2 * between_failures_s);
-    if (ratio >= 1)
-        return between_failures_s;
-    if (isinf(between_failures_s))
-        return between_failures_s;
-    return ls_young_interval(checkpoint_s, between_failures_s) * (1 + sqrt(ratio) / 3 + ratio / 9) -
-           checkpoint_s;
-}
-
 double ls_goodput(double interval_s, double checkpoint_s, double restart_s,
                   double between_failures_s)
 {

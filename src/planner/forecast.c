@@ -1,6 +1,7 @@
 /* A step's time: every distinct rank is recorded, given its times on the cluster, and carried out.
  */
 #include <lockstep/base/meter.h>
+#include <lockstep/ckpt/interval.h>
 #include <lockstep/planner/closed_forms.h>
 #include <lockstep/planner/forecast.h>
 #include <lockstep/train/recorded.h>

@@ -20,7 +20,8 @@ struct ls_saving {
     bool started;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool copied, done; /* the state is read; nothing more is written */
+    bool copied, done;          /* the state is read; nothing more is written */
+    double waited_s, copying_s; /* the rank; of a core, its thread until then */
     int copy_status, store_status;
     struct ls_error copy_error, store_error;
 };
@@ -38,6 +39,7 @@ static bool is_near(const struct ls_state *state)
 static void copy(struct ls_saving *saving, bool beside)
 {
     struct ls_error error = {0};
+    struct timespec used;
     int status = saving->folder[0]
                      ? ls_checkpoint_remove_others(saving->folder, saving->newest, &error)
                      : LS_OK;
@@ -45,7 +47,10 @@ static void copy(struct ls_saving *saving, bool beside)
         status = state_parts_write(saving->state, saving->memory, beside, &error);
     if (!status && saving->disk)
         status = ls_checkpoint_writer_take(saving->disk, saving->memory, &error);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     pthread_mutex_lock(&saving->lock);
+    if (beside) /* else the rank waited for it */
+        saving->copying_s = (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
     saving->copy_status = saving->store_status = status;
     saving->copy_error = saving->store_error = error;
     saving->copied = true;
@@ -97,6 +102,7 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
                     int64_t newest, bool stored, const struct ls_digest *hash,
                     struct ls_error *error)
 {
+    double start_s = ls_now_s();
     struct ls_comm *world = ls_state_world(state);
     struct ls_saving *saving = calloc(1, sizeof *saving);
     int status = saving ? state_about(state, hash, &saving->about, error)
@@ -135,6 +141,7 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
         saving->copied = saving->done = true;
     }
     state->saving = saving;
+    saving->waited_s = ls_now_s() - start_s;
     *out = saving;
     return LS_OK;
 }
@@ -162,7 +169,9 @@ void state_copied(struct ls_state *state)
         return;
     double start_s = ls_now_s();
     wait_for(state->saving, &state->saving->copied);
-    state->saving_wait_s += ls_now_s() - start_s;
+    double waited_s = ls_now_s() - start_s;
+    state->saving_wait_s += waited_s;
+    state->saving->waited_s += waited_s;
     state->saving = NULL;
 }
 
@@ -181,6 +190,7 @@ bool ls_saving_done(struct ls_saving *saving)
 
 int ls_saving_keep(struct ls_saving *saving, struct ls_error *error)
 {
+    double start_s = ls_now_s();
     struct ls_checkpoint_writer *memory = saving->memory;
     wait_for(saving, &saving->copied);
     if (saving->state->saving == saving)
@@ -192,7 +202,14 @@ int ls_saving_keep(struct ls_saving *saving, struct ls_error *error)
     if (!status)
         status =
             ls_checkpoint_writer_replicate(memory, saving->state->config->snapshot.replicas, error);
-    return ls_checkpoint_writer_commit(memory, status, error);
+    status = ls_checkpoint_writer_commit(memory, status, error);
+    saving->waited_s += ls_now_s() - start_s;
+    return status;
+}
+
+double ls_saving_cost_s(const struct ls_saving *saving)
+{
+    return saving->waited_s + saving->copying_s / saving->state->ops->threads;
 }
 
 int ls_saving_store(struct ls_saving *saving, struct ls_error *error)

@@ -49,18 +49,33 @@ static int64_t beside(const struct ls_config *config, const struct ls_layout *la
     return processes * PROCESS_BYTES + ranks * RANK_BYTES + ls_max(measures, ranks * step);
 }
 
-/* The newest, the one that is being taken, and the one before, which is being removed or stored. */
-static int snapshots_add(const struct ls_config *config, const struct ls_layout *layout,
-                         struct ls_memory_fit *fit, struct ls_error *error)
+/* Of a machine with that many ranks: the newest, the one that is being taken, and the one before,
+ * which is being removed or stored. */
+static int snapshots_of(const struct ls_config *config, const struct ls_layout *layout,
+                        int64_t ranks, int64_t *bytes, struct ls_error *error)
 {
     struct ls_state_files files;
-    if (config->snapshot.every == 0)
-        return LS_OK;
     int status = ls_state_file_bytes(config, layout, &files, error);
-    double share = (double)fit->ranks * (double)layout->size[LS_AXIS_PP] / (double)layout->ranks;
-    int64_t most = files.model + files.optimizer;
-    fit->snapshots = 3 * ls_min((int64_t)(share * (double)files.stage), most);
-    fit->bytes += fit->snapshots;
+    double share = (double)ranks * (double)layout->size[LS_AXIS_PP] / (double)layout->ranks;
+    if (!status)
+        *bytes = 3 * ls_min((int64_t)(share * (double)files.stage), files.model + files.optimizer);
+    return status;
+}
+
+int fit_snapshots(const struct ls_config *config, const struct ls_layout *layout,
+                  const struct ls_comm *world, struct ls_error *error)
+{
+    int64_t ranks = 0, bytes = 0, free = ls_device_memory().free;
+    for (int rank = 0; rank < ls_comm_size(world); rank++)
+        ranks += ls_comm_on_machine(world, rank);
+    int status = snapshots_of(config, layout, ranks, &bytes, error);
+    if (!status && free > 0 && bytes > free / 2)
+        status =
+            ls_error_set(error, LS_ENOSPC,
+                         "up to three would take %s, and %s of this machine's memory are free: "
+                         "snapshot.every=auto takes half of it at most. With a number of "
+                         "steps they are taken anyway",
+                         ls_bytes((double)bytes).text, ls_bytes((double)free).text);
     return status;
 }
 
@@ -82,7 +97,11 @@ int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout
         fit->rank_bytes = ls_max(fit->rank_bytes, trainers * (int64_t)plan.total);
     }
     fit->beside = beside(config, layout, world, fit->ranks);
-    return snapshots_add(config, layout, fit, error);
+    if (config->snapshot.every <= 0)
+        return LS_OK;
+    int status = snapshots_of(config, layout, fit->ranks, &fit->snapshots, error);
+    fit->bytes += fit->snapshots;
+    return status;
 }
 
 enum ls_fit ls_memory_fits(const struct ls_memory_fit *fit)

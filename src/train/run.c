@@ -113,6 +113,8 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
     enum {
         ASKED,
         MOVED,
+        SNAPSHOT,
+        SNAPSHOT_COST,
         STEP,
         DATA,
         OPTIMIZER,
@@ -127,6 +129,8 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
                         NULL);
     float sum[ALL] = {[ASKED] = run->hooks->stop && *run->hooks->stop ? 1.0f : 0.0f,
                       [MOVED] = in_place ? 0.0f : 1.0f,
+                      [SNAPSHOT] = run->writer && snapshots_due(&run->snapshots, r->step),
+                      [SNAPSHOT_COST] = (float)run->snapshots.cost_s,
                       [STEP] = (float)r->step_s,
                       [DATA] = (float)r->data_wait_s,
                       [OPTIMIZER] = (float)r->optimizer_s};
@@ -141,6 +145,8 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
     float ranks = (float)ls_comm_size(run->world);
     run->moved = sum[MOVED] > 0;
     *stop = sum[ASKED] > 0 || run->moved;
+    run->snapshot_due = sum[SNAPSHOT] > 0;
+    snapshots_weigh(&run->snapshots, sum[SNAPSHOT_COST] / ranks);
     if (!status && run->moved)
         status = run_out_follow(run, error);
     *means =

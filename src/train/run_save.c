@@ -129,11 +129,6 @@ int run_save(struct run *run, bool last, struct ls_error *error)
 
 /* ---- from snapshots -------------------------------------------------------------------------- */
 
-static bool due(int64_t step, int64_t every)
-{
-    return every > 0 && step % every == 0;
-}
-
 /* Collective. What is stored has its hash in the manifest. */
 static int hash_take(struct run *run, struct ls_error *error)
 {
@@ -159,7 +154,7 @@ static int snapshot(struct run *run, struct ls_error *error)
         run->owed = false;
         return run_save(run, false, error);
     }
-    if (!stores && !due(step, run->config->snapshot.every))
+    if (!stores && !run->snapshot_due)
         return LS_OK;
     if (stores)
         status = hash_take(run, error);

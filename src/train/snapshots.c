@@ -3,9 +3,12 @@
 
 #include "train/sink.h"
 
+#include <lockstep/ckpt/interval.h>
+
 #include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +113,7 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
     bool first = ls_comm_first_on_machine(trainer->world);
     struct ls_error why = {0};
     int status = LS_OK;
+    uint64_t machines = first;
     *snapshots = (struct snapshots){.log = log, .first = first};
     snprintf(snapshots->folder, sizeof snapshots->folder, "%s", folder);
     snapshots->named = trainer->state.from_snapshot ? ls_trainer_steps(trainer) : -1;
@@ -117,7 +121,9 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
         folder_remove(folder);
     if (first)
         stale_remove(config, folder);
-    if (first && config->snapshot.every > 0) {
+    if (first && config->snapshot.every == LS_CONFIG_AUTO)
+        status = fit_snapshots(config, &trainer->layout, trainer->world, &why);
+    if (first && config->snapshot.every != 0 && !status) {
         status = folder_make(folder, &why);
         status = status ? status : ls_run_token_write(folder, token, &why);
         status = status ? status : owner_write(folder, config->train.out, &why);
@@ -131,9 +137,42 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
         return ls_error_set(error, status, "%s", why.text);
     if (status)
         ls_log(log, LS_LOG_WARNING, "no snapshots are taken: %s", why.text);
-    else if (config->snapshot.every > 0)
+    else if (config->snapshot.every != 0)
         snapshots->trainer = trainer;
-    return LS_OK;
+    status = ls_all_reduce_u64(trainer->world, &machines, 1, error);
+    snapshots->machines = (double)machines;
+    return status;
+}
+
+/* ---- how often ------------------------------------------------------------------------------- */
+
+/* What failure rates say is a guess, and a first one: so much of the time snapshots may always
+ * take. */
+static const double SHARE_ALWAYS = 0.002;
+enum { PAUSE_S = 60 }; /* where there was no room for one */
+
+bool snapshots_due(const struct snapshots *snapshots, int64_t step)
+{
+    int64_t every = snapshots->trainer ? snapshots->trainer->config.snapshot.every : 0;
+    if (every != LS_CONFIG_AUTO)
+        return every > 0 && step % every == 0;
+    double after_s = snapshots->refused       ? fmax(snapshots->every_s, PAUSE_S)
+                     : snapshots->every_s > 0 ? snapshots->every_s
+                                              : INFINITY;
+    return snapshots->begun_s == 0 || ls_now_s() - snapshots->begun_s >= after_s;
+}
+
+void snapshots_weigh(struct snapshots *snapshots, double cost_s)
+{
+    if (!snapshots->trainer || cost_s <= 0)
+        return;
+    bool first = snapshots->every_s == 0;
+    double failures = snapshots->trainer->config.snapshot.failures * snapshots->machines;
+    double between_s = failures > 0 ? 3600 / failures : INFINITY;
+    snapshots->every_s = fmin(ls_daly_interval(cost_s, between_s), cost_s / SHARE_ALWAYS);
+    if (first && snapshots->trainer->config.snapshot.every == LS_CONFIG_AUTO)
+        ls_log(snapshots->log, LS_LOG_INFO, "a snapshot costs %.3g s: one is taken every %.3g s",
+               cost_s, snapshots->every_s);
 }
 
 /* ---- taking and storing ---------------------------------------------------------------------- */
@@ -164,8 +203,10 @@ int snapshots_name(struct snapshots *snapshots, struct ls_error *error)
     snapshots->newest = NULL;
     int status = ls_saving_keep(saving, &why);
     snapshots->refused = sink_refused(status);
-    if (!status)
+    if (!status) {
         snapshots->named = ls_saving_step(saving);
+        snapshots->cost_s = ls_saving_cost_s(saving);
+    }
     if (snapshots->refused) {
         ls_log(snapshots->log, LS_LOG_WARNING, "no snapshot of step %ld: %s",
                (long)ls_saving_step(saving), why.text);

@@ -21,7 +21,10 @@ struct snapshots {
     struct ls_saving *storing;  /* on its way to train.out, or NULL */
     bool stores;                /* the newest is to be */
     bool refused;               /* the memory had no room for the last one */
-    double begun_s, stored_s;   /* when newest and storing began */
+    double begun_s, stored_s;   /* when newest and storing began; 0: none has */
+    double cost_s;              /* of the last one that was named, on this rank; 0: none was */
+    double every_s;             /* snapshot.every=auto: between two of them; 0: not known yet */
+    double machines;
 };
 
 /* Local. Where the snapshots of a run are. */
@@ -33,6 +36,11 @@ int snapshots_find(const struct ls_config *config, const struct ls_run_token *to
 int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, const char *folder,
                    const struct ls_run_token *token, const struct ls_log *log,
                    struct ls_error *error);
+/* Local. Whether one is due after that step: by its number, or, of snapshot.every=auto, by the
+ * clock of the rank that asks, which has to be one for all. */
+bool snapshots_due(const struct snapshots *snapshots, int64_t step);
+/* Local, once a step. cost_s of the mean rank, from which follows how often they are taken. */
+void snapshots_weigh(struct snapshots *snapshots, double cost_s);
 /* Collective, after a step. The state as it is now; hash as of ls_saving_begin. */
 int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_digest *hash,
                    struct ls_error *error);

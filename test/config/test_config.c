@@ -685,6 +685,36 @@ static void test_written_configuration_reads_back(void **state)
     assert_memory_equal(&config.model, &again.model, sizeof config.model);
 }
 
+/* A number, or a word in its place. */
+static void test_a_number_or_auto(void **state)
+{
+    static const struct {
+        const char *text, *written;
+        int64_t value;
+    } cases[] = {{"auto", "auto", LS_CONFIG_AUTO},
+                 {"\"auto\"", "auto", LS_CONFIG_AUTO},
+                 {"0", "0", 0},
+                 {"7", "7", 7}};
+    static const char *const bad[] = {"-1", "often", "\"7\"", "1.5"};
+    const struct ls_config_key *key = ls_config_key_of("snapshot.every");
+    struct ls_config config;
+    struct ls_error error = {0};
+    char text[64], written[4 * LS_CONFIG_TEXT_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "snapshot: {every: %s}\n", cases[i].text);
+        if (load(&config, text, &error))
+            fail_msg("%s: %s", text, error.text);
+        assert_int_equal(config.snapshot.every, cases[i].value);
+        ls_config_value(&config, key, written, sizeof written);
+        assert_string_equal(written, cases[i].written);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(text, sizeof text, "snapshot: {every: %s}\n", bad[i]);
+        expect_refused(text, "auto or a whole number of at least 0", NULL);
+    }
+}
+
 /* ${here} is the file's folder; of alternatives the first that exists is taken, else the last. */
 static void test_paths_that_go_with_the_file(void **state)
 {
@@ -807,6 +837,7 @@ int main(void)
         cmocka_unit_test(test_configurations_of_the_tree),
         cmocka_unit_test(test_no_tokenizer_and_no_data),
         cmocka_unit_test(test_written_configuration_reads_back),
+        cmocka_unit_test(test_a_number_or_auto),
         cmocka_unit_test_setup_teardown(test_paths_that_go_with_the_file, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test(test_save_where_nothing_can_be_written),

@@ -171,10 +171,10 @@ static void mpirun_write(const char *second)
 }
 
 /* A run of that mpirun, of which a rank is killed. */
-static void twin_run(const char *out)
+static void twin_run(const char *out, const char *keys)
 {
     pid_t pids[LAUNCHED_RANKS];
-    pid_t launcher = launched_start(folder, "PATH=\"$PWD/bin:$PATH\" " RATE, out, LONG);
+    pid_t launcher = launched_start(folder, "PATH=\"$PWD/bin:$PATH\" " RATE, out, keys);
     launched_await_step(launcher, folder, out, 6);
     expect_ranks(out, pids);
     assert_int_equal(kill(pids[1], SIGKILL), 0);
@@ -202,7 +202,7 @@ static void test_other_batches_are_seen(void **state)
         free(data);
     }
     mpirun_write("set -- \"$@\" data.train=other/corpus_train");
-    twin_run("batches");
+    twin_run("batches", LONG);
     launched_steps_read(&got, folder, "batches");
     launched_reference(&expected, folder, got.last);
     assert_false(launched_steps_agree(&got, &expected));
@@ -216,7 +216,7 @@ static void test_a_new_beginning_is_seen(void **state)
     (void)state;
     mpirun_or_skip();
     mpirun_write("rm -rf anew/checkpoints/step-*");
-    twin_run("anew");
+    twin_run("anew", LONG "snapshot.every=0");
     launched_expect_same(folder, "anew");
     assert_int_equal(launched_events(folder, "anew", "going_on", "\"from\": 0,"), 1);
 }

@@ -1,5 +1,6 @@
 /* The textbook's formulas, with the figures that their sources print. test/parallel/test_schedule.c
  * has the bubbles beside those of the tables, simulated. */
+#include <lockstep/ckpt/interval.h>
 #include <lockstep/planner/closed_forms.h>
 
 #include <setjmp.h>

@@ -7,6 +7,7 @@
 #include "../support/scratch.h"
 #include "../support/wrapped.h"
 
+#include <lockstep/ckpt/interval.h>
 #include <lockstep/planner.h>
 
 #include <setjmp.h>

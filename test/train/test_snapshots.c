@@ -6,8 +6,10 @@
 #include "../support/scratch.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
+#include "train/snapshots.h"
 
 #include <lockstep/ckpt.h>
+#include <lockstep/ckpt/interval.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -83,6 +85,17 @@ int __wrap_open(const char *path, int flags, ...)
     if (flags & O_CREAT)
         FAIL_BEFORE(path);
     return __real_open(path, flags, mode);
+}
+
+static int64_t machine_free; /* what it says of its memory; 0: what there is */
+
+WRAPPED(ls_device_memory);
+struct ls_device_memory __wrap_ls_device_memory(void)
+{
+    struct ls_device_memory memory = __real_ls_device_memory();
+    if (machine_free)
+        memory.free = machine_free;
+    return memory;
 }
 
 WRAPPED(write);
@@ -552,6 +565,47 @@ static void test_a_slow_disk(void **state)
     assert_true(job.saved[3] == 1 && job.saved[6] == 1);
 }
 
+/* snapshot.every=auto: the first one after the first step, which is measured; then as Daly says, or
+ * as often as two steps of a thousand pay for. */
+static void test_as_often_as_it_pays(void **state)
+{
+    static struct ls_trainer trainer;
+    struct snapshots s = {.trainer = &trainer, .machines = 100};
+    (void)state;
+    trainer.config.snapshot.every = LS_CONFIG_AUTO;
+    trainer.config.snapshot.failures = 0.01; /* one an hour in all */
+    assert_true(snapshots_due(&s, 1));
+    s.begun_s = ls_now_s() - 1e6;
+    assert_false(snapshots_due(&s, 2)); /* its cost is not known */
+    snapshots_weigh(&s, 2);
+    assert_true(s.every_s == ls_daly_interval(2, 3600));
+    assert_true(snapshots_due(&s, 3));
+    s.begun_s = ls_now_s() + 1e6;
+    assert_false(snapshots_due(&s, 4));
+    snapshots_weigh(&s, 0.01);
+    assert_true(s.every_s == 0.01 / 0.002);
+    trainer.config.snapshot.failures = 0;
+    snapshots_weigh(&s, 2);
+    assert_true(s.every_s == 2 / 0.002);
+    trainer.config.snapshot.every = 3;
+    assert_true(snapshots_due(&s, 6) && !snapshots_due(&s, 7));
+
+    struct job job = {0};
+    start_over();
+    assert_true(run_killed(2, "parallel.dp=2 parallel.zero=2 snapshot.every=auto", kill_after_5));
+    int64_t newest = newest_in(snapshots());
+    assert_true(newest >= 1);
+    expect_run(&job, 2, "parallel.tp=2 snapshot.every=auto");
+    assert_string_equal(job.hash[newest], ""); /* not computed again */
+
+    start_over();
+    machine_free = 1;
+    expect_run(&job, 1, "snapshot.every=auto");
+    assert_non_null(strstr(job.said.text, "no snapshots are taken: up to three would take"));
+    assert_int_equal(newest_in(snapshots()), -1);
+    machine_free = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -563,6 +617,7 @@ int main(void)
         cmocka_unit_test(test_a_run_that_begins_anew),
         cmocka_unit_test(test_an_earlier_start),
         cmocka_unit_test(test_a_slow_disk),
+        cmocka_unit_test(test_as_often_as_it_pays),
     };
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
     return cmocka_run_group_tests_name("snapshots", tests, group_setup, scratch_teardown);

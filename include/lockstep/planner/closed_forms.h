@@ -84,13 +84,8 @@ double ls_zero_sent_elements(int stage, int64_t ranks);
 /* ---- failures ---------------------------------------------------------------------------------
  *
  * M mean seconds between failures (of the whole job), C seconds that a checkpoint holds the job up,
- * R seconds of a restart. */
+ * R seconds of a restart; t of lockstep/ckpt/interval.h is the best. */
 
-/* Seconds of work between checkpoints: sqrt(2 C M). */
-double ls_young_interval(double checkpoint_s, double between_failures_s);
-/* sqrt(2 C M) (1 + sqrt(C / 2 M) / 3 + (C / 2 M) / 9) - C where C < 2 M, else M. Daly equation 37.
- */
-double ls_daly_interval(double checkpoint_s, double between_failures_s);
 /* Work done, a second of time: t / (M exp(R / M) (exp((t + C) / M) - 1)) where a checkpoint is
  * taken every t seconds of work. Daly equation 20. 1 less checkpoints where nothing fails
  * (M infinite). */

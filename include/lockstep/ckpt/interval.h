@@ -1,0 +1,24 @@
+/* lockstep/ckpt/interval.h - how often to save.
+ *
+ * M mean seconds between failures (of the whole job), C seconds that a checkpoint holds the job up.
+ * Everything here is Local. Young 1974, "A First Order Approximation to the Optimum Checkpoint
+ * Interval"; Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart
+ * dumps".
+ */
+#ifndef LOCKSTEP_CKPT_INTERVAL_H
+#define LOCKSTEP_CKPT_INTERVAL_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Seconds of work between checkpoints: sqrt(2 C M). */
+double ls_young_interval(double checkpoint_s, double between_failures_s);
+/* sqrt(2 C M) (1 + sqrt(C / 2 M) / 3 + (C / 2 M) / 9) - C where C < 2 M, else M. Daly equation 37.
+ */
+double ls_daly_interval(double checkpoint_s, double between_failures_s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,20 @@
+/* The formulas of Young and Daly. */
+#include <lockstep/ckpt/interval.h>
+
+#include <math.h>
+
+double ls_young_interval(double checkpoint_s, double between_failures_s)
+{
+    return sqrt(2 * checkpoint_s * between_failures_s);
+}
+
+double ls_daly_interval(double checkpoint_s, double between_failures_s)
+{
+    double ratio = checkpoint_s / (2 * between_failures_s);
+    if (ratio >= 1)
+        return between_failures_s;
+    if (isinf(between_failures_s))
+        return between_failures_s;
+    return ls_young_interval(checkpoint_s, between_failures_s) * (1 + sqrt(ratio) / 3 + ratio / 9) -
+           checkpoint_s;
+}
