@@ -117,15 +117,6 @@ bool ls_memory_keeps_budget(const struct ls_config *config, const struct ls_memo
     return budget == 0 || fit->rank_bytes <= budget;
 }
 
-/* The lowest rank of a machine speaks for it. */
-static bool speaks(const struct ls_comm *world)
-{
-    int first = 0;
-    while (!ls_comm_on_machine(world, first))
-        first++;
-    return first == ls_comm_rank(world);
-}
-
 /* "enough would be memory.recompute=full (8.1 GiB), or ...", "" where nothing would. */
 struct changes_text {
     char text[500];
@@ -193,7 +184,7 @@ int fit_check(const struct ls_config *config, const struct ls_layout *layout,
                                                   "and batch.micro is enough; set memory.file to "
                                                   "offload to a disk, or use more machines");
     }
-    if (fits != LS_FITS && speaks(world))
+    if (fits != LS_FITS && ls_comm_first_on_machine(world))
         ls_log(log, LS_LOG_WARNING, "%s on this machine will take %s of memory, of %s %s free now",
                ranks.text, needs.text, has.text, ls_bytes((double)fit.machine.free).text);
     return LS_OK;
