@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -167,17 +166,6 @@ static int rounds_body(struct ls_comm *world, void *user, struct ls_error *error
 
 /* ---- resharding ------------------------------------------------------------------------------ */
 
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
-{
-    (void)status, (void)type, (void)place;
-    return remove(path);
-}
-
-static void tree_remove(const char *path)
-{
-    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
-
 /* From data-parallel ranks to tensor-parallel ones: rows become columns. */
 static int reshard_run(struct bench *b, double *seconds, struct ls_error *error)
 {
@@ -203,7 +191,7 @@ static int reshard_run(struct bench *b, double *seconds, struct ls_error *error)
         status = ls_state_reshard(from, to, layout, b->resharded, NULL, error);
     *seconds = ls_now_s() - begin;
     ls_checkpoint_close(from);
-    tree_remove(b->resharded);
+    ls_directory_remove(b->resharded);
     free(to);
     free(layout);
     return status;
@@ -301,6 +289,6 @@ int cmd_bench_checkpoint(const struct cmd_args *args, struct ls_error *error)
     unlink(path);
     free(layout);
     if (b.work[0])
-        tree_remove(b.work);
+        ls_directory_remove(b.work);
     return status;
 }

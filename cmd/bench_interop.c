@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,17 +130,6 @@ static int model_make(struct bench *b, struct ls_error *error)
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
-{
-    (void)status, (void)type, (void)place;
-    return remove(path);
-}
-
-static void tree_remove(const char *path)
-{
-    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
-
 static int64_t size_of(const char *folder, const char *name)
 {
     char path[PATH_MAX + 128];
@@ -207,8 +195,8 @@ static int turn(void *user, int way, double *seconds, struct ls_error *error)
                                  : copy_turn(b, way == IMPORT_COPY, error);
     *seconds = ls_now_s() - begin;
     if (way == EXPORT_COPY) {
-        tree_remove(b->run);
-        tree_remove(b->out);
+        ls_directory_remove(b->run);
+        ls_directory_remove(b->out);
     }
     return status;
 }
@@ -268,7 +256,7 @@ int cmd_bench_interop(const struct cmd_args *args, struct ls_error *error)
     if (!status)
         print(&b, &turns);
     if (b.work[0])
-        tree_remove(b.work);
+        ls_directory_remove(b.work);
     ls_ops_release(&b.ops);
     return status;
 }

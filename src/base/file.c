@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -406,4 +407,19 @@ int ls_directory_make(const char *path, const struct ls_fault *fault, struct ls_
         *end = separator;
     }
     return LS_OK;
+}
+
+static int entry_remove(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+    (void)status, (void)type, (void)place;
+    remove(path);
+    return 0;
+}
+
+bool ls_directory_remove(const char *path)
+{
+    enum { OPEN_MAX = 16 };
+    struct stat left;
+    nftw(path, entry_remove, OPEN_MAX, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    return lstat(path, &left) != 0 && errno == ENOENT;
 }

@@ -4,23 +4,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
-{
-    (void)status, (void)type, (void)place;
-    return remove(path);
-}
-
-static void tree_remove(const char *path)
-{
-    enum { OPEN_MAX_DIRECTORIES = 16 };
-    nftw(path, remove_entry, OPEN_MAX_DIRECTORIES, FTW_DEPTH | FTW_PHYS);
-}
 
 /* The folder above; "." for a bare name. */
 static void parent_of(const char *path, char parent[PATH_MAX])
@@ -60,7 +47,7 @@ int staging_open(struct staging *staging, const char *path, const struct ls_faul
         return ls_error_set(error, LS_ECONFIG, "%.300s: already exists: name another folder",
                             staging->path);
     }
-    tree_remove(staging->temporary);
+    ls_directory_remove(staging->temporary);
     int status = ls_directory_make(staging->temporary, fault, error);
     if (status)
         staging->temporary[0] = '\0';
@@ -85,7 +72,7 @@ int staging_commit(struct staging *staging, struct ls_error *error)
 void staging_close(struct staging *staging)
 {
     if (staging->temporary[0])
-        tree_remove(staging->temporary);
+        ls_directory_remove(staging->temporary);
     staging->temporary[0] = '\0';
 }
 

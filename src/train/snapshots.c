@@ -7,7 +7,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,21 +16,6 @@
 #include <unistd.h>
 
 /* ---- folders --------------------------------------------------------------------------------- */
-
-static int entry_remove(const char *path, const struct stat *status, int kind, struct FTW *at)
-{
-    (void)status;
-    (void)kind;
-    (void)at;
-    remove(path);
-    return 0;
-}
-
-static void folder_remove(const char *folder)
-{
-    enum { OPEN_MOST = 16 };
-    nftw(folder, entry_remove, OPEN_MOST, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-}
 
 int snapshots_find(const struct ls_config *config, const struct ls_run_token *token,
                    char folder[PATH_MAX], struct ls_error *error)
@@ -87,7 +71,7 @@ static void stale_remove(const struct ls_config *config, const char *own)
         if (!strncmp(entry->d_name, prefix, strlen(prefix)) &&
             !ls_path_join(path, config->snapshot.folder, entry->d_name, NULL) &&
             strcmp(path, own) != 0 && is_stale(path))
-            folder_remove(path);
+            ls_directory_remove(path);
     if (stream)
         closedir(stream);
 }
@@ -118,7 +102,7 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
     snprintf(snapshots->folder, sizeof snapshots->folder, "%s", folder);
     snapshots->named = trainer->state.from_snapshot ? ls_trainer_steps(trainer) : -1;
     if (first && !trainer->state.from_snapshot)
-        folder_remove(folder);
+        ls_directory_remove(folder);
     if (first)
         stale_remove(config, folder);
     if (first && config->snapshot.every == LS_CONFIG_AUTO)
@@ -245,7 +229,7 @@ int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, doub
 int snapshots_void(struct snapshots *snapshots, struct ls_comm *world)
 {
     if (snapshots->first)
-        folder_remove(snapshots->folder);
+        ls_directory_remove(snapshots->folder);
     return ls_comm_agree(world, LS_OK, NULL);
 }
 
@@ -254,6 +238,6 @@ void snapshots_close(struct snapshots *snapshots, bool stay)
     ls_saving_free(snapshots->newest);
     ls_saving_free(snapshots->storing);
     if (snapshots->first && !stay)
-        folder_remove(snapshots->folder);
+        ls_directory_remove(snapshots->folder);
     *snapshots = (struct snapshots){0};
 }

@@ -199,6 +199,28 @@ static void expect_unread(const char *path, size_t limit, int code, const char *
                  ls_status_name(code), words);
 }
 
+/* What links lead to stays, and so does what cannot be removed. */
+static void test_a_folder_is_removed_with_all_that_is_in_it(void **state)
+{
+    char folder[PATH_MAX], outside[PATH_MAX], itself[PATH_MAX];
+    struct ls_error error = {0};
+    snprintf(outside, sizeof outside, "%s", scratch_path(*state, "outside"));
+    snprintf(folder, sizeof folder, "%s", scratch_path(*state, "folder"));
+    snprintf(itself, sizeof itself, "%s", scratch_path(folder, "."));
+    assert_int_equal(mkdir(outside, 0700), 0);
+    scratch_write(scratch_path(outside, "file"), "x", 1);
+    for (int last = 0; last < 2; last++) {
+        assert_int_equal(ls_directory_make(scratch_path(folder, "a/b"), NULL, &error), LS_OK);
+        scratch_write(scratch_path(folder, "a/b/file"), "x", 1);
+        assert_int_equal(symlink(outside, scratch_path(folder, "a/link")), 0);
+        assert_int_equal(symlink("nowhere", scratch_path(folder, "dangling")), 0);
+        assert_int_equal(ls_directory_remove(last ? folder : itself), last);
+        assert_int_equal(scratch_count(last ? *state : folder), last);
+    }
+    assert_int_equal(scratch_count(outside), 1);
+    assert_true(ls_directory_remove(folder)); /* is gone already */
+}
+
 static void test_files_are_read_within_bounds(void **state)
 {
     static const size_t sizes[] = {0, 1, 65535, 65536, 65537, 300000};
@@ -286,6 +308,7 @@ int main(void)
         IN_SCRATCH(test_what_is_no_file_stays),
         IN_SCRATCH(test_a_failing_call_keeps_the_older_file),
         IN_SCRATCH(test_directories),
+        IN_SCRATCH(test_a_folder_is_removed_with_all_that_is_in_it),
         IN_SCRATCH(test_files_are_read_within_bounds),
         IN_SCRATCH(test_silent_pipes_end),
         IN_SCRATCH(test_names_that_are_not_there),

@@ -1,9 +1,10 @@
 /* Folders, files, and system calls that fail, for the tests of data. */
 #include "support.h"
 
+#include <lockstep/base/file.h>
+
 #include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,15 +20,9 @@ void support_folder(char folder[256])
         fail_msg("%s: %s", folder, strerror(errno));
 }
 
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
-{
-    (void)status, (void)type, (void)place;
-    return remove(path);
-}
-
 void support_remove(const char *folder)
 {
-    assert_int_equal(nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+    assert_true(ls_directory_remove(folder));
 }
 
 void support_write(const char *path, const void *bytes, size_t count)

@@ -1,6 +1,8 @@
 /* A directory of its own for each test. */
 #include "scratch.h"
 
+#include <lockstep/base/file.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -8,7 +10,6 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,15 +23,9 @@ int scratch_setup(void **state)
     return mkdtemp(directory) ? 0 : -1;
 }
 
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
-{
-    (void)status, (void)type, (void)place;
-    return remove(path);
-}
-
 int scratch_teardown(void **state)
 {
-    int failed = nftw(*state, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    int failed = ls_directory_remove(*state) ? 0 : -1;
     free(*state);
     return failed;
 }

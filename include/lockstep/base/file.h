@@ -146,6 +146,9 @@ int ls_directory_make(const char *path, const struct ls_fault *fault, struct ls_
 /* mkdir: creates path in a directory that exists; an existing path is success. For folders of a
  * run: if the run was moved, its old name is not made again (lock.h). */
 int ls_directory_add(const char *path, const struct ls_fault *fault, struct ls_error *error);
+/* rm -rf --one-file-system: removes path with all that is in it. Links are removed, and not
+ * followed. What cannot be removed stays, and the rest goes. Whether path is gone. */
+bool ls_directory_remove(const char *path);
 
 #ifdef __cplusplus
 }
