@@ -114,8 +114,6 @@ struct thread_comm {
 #define COMM_SPIN_MAX_S 50e-6
 #define COMM_SPIN_MIN_S 1e-6
 
-/* The mutex is held; until is a time of ls_now_s. */
-void comm_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, double until_s);
 /* Fails what waits for that rank in any group: it takes part no more. */
 void comm_world_leave(struct ls_world *world, int rank, int status, const struct ls_error *error);
 /* As the vtable's start, wait, test. */

@@ -5,13 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-void comm_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, double until_s)
-{
-    struct timespec until = {(time_t)until_s, (long)((until_s - (double)(time_t)until_s) * 1e9)};
-    pthread_cond_timedwait(cond, mutex, &until);
-}
 
 static struct thread_op *op_new(struct thread_group *group)
 {
@@ -301,7 +294,7 @@ static bool op_finish(struct thread_op *op, double *patience_s, const struct ls_
         else if (op->state == OP_READY || !comm)
             pthread_cond_wait(&op->changed, lock);
         else if (op_look(op, comm, wait))
-            comm_cond_wait_until(&op->changed, lock, wait->look_s);
+            ls_condition_wait_until(&op->changed, lock, wait->look_s);
         else
             came = false;
     }

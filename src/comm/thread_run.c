@@ -77,7 +77,7 @@ static void run_wait(struct world_run *run)
         if (!run->failed || world->timeout_s <= 0)
             pthread_cond_wait(&run->changed, &world->lock);
         else if (ls_now_s() < until_s)
-            comm_cond_wait_until(&run->changed, &world->lock, until_s);
+            ls_condition_wait_until(&run->changed, &world->lock, until_s);
         else
             break;
     }

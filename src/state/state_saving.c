@@ -4,10 +4,8 @@
 
 #include <lockstep/base/helper_thread.h>
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 struct ls_saving {
     struct ls_state *state;
@@ -146,20 +144,11 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
     return LS_OK;
 }
 
-/* While the thread gets on, so does the rank that waits for it. */
 static void wait_for(struct ls_saving *saving, const bool *what)
 {
-    double seen_s = 0;
     pthread_mutex_lock(&saving->lock);
-    while (!*what) {
-        double until_s = ls_now_s() + 0.2, whole_s = floor(until_s);
-        struct timespec until = {(time_t)whole_s, (long)(1e9 * (until_s - whole_s))};
-        pthread_cond_timedwait(&saving->changed, &saving->lock, &until);
-        double now_s = ls_progress_s(&saving->progress);
-        if (now_s != seen_s)
-            ls_progress();
-        seen_s = now_s;
-    }
+    while (!*what)
+        ls_helper_wait(&saving->changed, &saving->lock, &saving->progress);
     pthread_mutex_unlock(&saving->lock);
 }
 

@@ -178,23 +178,13 @@ bool second_copy_next(struct second_copy *copy, struct copy_outcome *outcome)
     return any;
 }
 
-/* While the thread gets on, so does the run. */
 void second_copy_finish(struct second_copy *copy)
 {
-    double seen_s = 0;
     if (!copy)
         return;
     pthread_mutex_lock(&copy->lock);
-    while (copy->busy || copy->next.held) {
-        double until_s = ls_now_s() + 0.2;
-        struct timespec until = {(time_t)until_s,
-                                 (long)(1e9 * (until_s - (double)(time_t)until_s))};
-        pthread_cond_timedwait(&copy->changed, &copy->lock, &until);
-        double now_s = ls_progress_s(&copy->progress);
-        if (now_s != seen_s)
-            ls_progress();
-        seen_s = now_s;
-    }
+    while (copy->busy || copy->next.held)
+        ls_helper_wait(&copy->changed, &copy->lock, &copy->progress);
     pthread_mutex_unlock(&copy->lock);
 }
 

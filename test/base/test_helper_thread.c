@@ -1,5 +1,4 @@
 /* Threads that the library starts, and conditions on its clock. */
-#include <lockstep/base.h>
 #include <lockstep/base/helper_thread.h>
 
 #include <setjmp.h>
@@ -9,7 +8,6 @@
 
 #include <cmocka.h>
 #include <signal.h>
-#include <time.h>
 
 static void *mask_main(void *mask)
 {
@@ -40,14 +38,55 @@ static void test_conditions_have_our_clock(void **state)
     pthread_cond_t condition;
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     double until_s = ls_now_s() + 0.02;
-    struct timespec until = {(time_t)until_s, (long)((until_s - (double)(time_t)until_s) * 1e9)};
     ls_condition_init(&condition);
     pthread_mutex_lock(&mutex);
-    while (pthread_cond_timedwait(&condition, &mutex, &until) == 0)
+    while (ls_condition_wait_until(&condition, &mutex, until_s) == 0)
         continue;
     pthread_mutex_unlock(&mutex);
     assert_true(ls_now_s() > until_s - 1e-6);
     pthread_cond_destroy(&condition);
+}
+
+struct helper {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct ls_progress progress;
+    bool gets_on, done;
+};
+
+static void *helper_main(void *user)
+{
+    struct helper *helper = user;
+    ls_progress_keep(&helper->progress);
+    pthread_mutex_lock(&helper->lock); /* free once the other one waits */
+    if (helper->gets_on)
+        ls_progress();
+    helper->done = true;
+    pthread_cond_broadcast(&helper->changed);
+    pthread_mutex_unlock(&helper->lock);
+    return NULL;
+}
+
+/* Who waits for a thread gets on if that does, and only then. */
+static void test_who_waits_gets_on_with_the_thread(void **state)
+{
+    (void)state;
+    for (int gets_on = 0; gets_on < 2; gets_on++) {
+        struct helper helper = {.lock = PTHREAD_MUTEX_INITIALIZER, .gets_on = gets_on};
+        struct ls_progress own = {0};
+        struct ls_progress *before = ls_progress_keep(&own);
+        pthread_t thread;
+        ls_condition_init(&helper.changed);
+        pthread_mutex_lock(&helper.lock);
+        assert_int_equal(ls_helper_start(&thread, helper_main, &helper), 0);
+        while (!helper.done)
+            ls_helper_wait(&helper.changed, &helper.lock, &helper.progress);
+        pthread_mutex_unlock(&helper.lock);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(ls_progress_s(&own) > 0, gets_on);
+        ls_progress_keep(before);
+        pthread_cond_destroy(&helper.changed);
+    }
 }
 
 int main(void)
@@ -55,6 +94,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_signals_are_blocked),
         cmocka_unit_test(test_conditions_have_our_clock),
+        cmocka_unit_test(test_who_waits_gets_on_with_the_thread),
     };
     return cmocka_run_group_tests_name("helper threads", tests, NULL, NULL);
 }
