@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../support/countdown.h"
 #include "../support/scratch.h"
 
 /* Writes bytes of 'a' + n % 26 in pieces of piece bytes. */
@@ -126,20 +126,6 @@ static void test_what_is_no_file_stays(void **state)
     assert_int_equal(scratch_count(*state), 3); /* and nothing beside them */
 }
 
-struct countdown {
-    int left;
-    char call[16];
-};
-
-static int fail_when_zero(void *user, const char *call)
-{
-    struct countdown *countdown = user;
-    if (countdown->left-- != 0)
-        return 0;
-    snprintf(countdown->call, sizeof countdown->call, "%s", call);
-    return ENOSPC;
-}
-
 static void test_a_failing_call_keeps_the_older_file(void **state)
 {
     enum { OLD = 100, NEW = 5 << 20 };
@@ -149,7 +135,7 @@ static void test_a_failing_call_keeps_the_older_file(void **state)
     for (; failed; n++) {
         struct ls_error error = {0};
         struct countdown countdown = {.left = n};
-        struct ls_fault fault = {fail_when_zero, &countdown};
+        struct ls_fault fault = {countdown_before, &countdown};
         assert_int_equal(write_pattern(path, OLD, OLD, NULL, &error), LS_OK);
         int code = write_pattern(path, NEW, 700000, &fault, &error);
         failed = countdown.call[0] != '\0';

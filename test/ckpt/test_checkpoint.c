@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "../support/checkpoints.h"
+#include "../support/countdown.h"
 #include "../support/scratch.h"
 
 enum { ROWS = 10, COLS = 100, VALUES = ROWS * COLS, RANKS = 3 };
@@ -199,20 +200,6 @@ static void test_same_step_is_replaced(void **state)
 
 /* ---- failures while writing ---- */
 
-struct countdown {
-    int left, errno_value;
-    char call[16];
-};
-
-static int fail_when_zero(void *user, const char *call)
-{
-    struct countdown *countdown = user;
-    if (countdown->left-- != 0)
-        return 0;
-    snprintf(countdown->call, sizeof countdown->call, "%s", call);
-    return countdown->errno_value;
-}
-
 /* Whichever system call of a rank fails, the one checkpoint that is there stays, and the new one is
  * whole or absent. rank -1: one rank alone. */
 static void fail_each_call(const char *run, int64_t step, int rank, int errno_value,
@@ -222,7 +209,7 @@ static void fail_each_call(const char *run, int64_t step, int rank, int errno_va
     int n = 0;
     for (bool failed = true; failed; n++) {
         struct countdown countdown = {.left = n, .errno_value = errno_value};
-        struct ls_fault fault = {fail_when_zero, &countdown};
+        struct ls_fault fault = {countdown_before, &countdown};
         struct ls_error error = {0};
         int code = rank < 0 ? save(run, step, &fault, &error)
                             : save_together(run, step, rank, &fault, &error);

@@ -1,6 +1,7 @@
 /* Copies of checkpoints in a directory and in S3: whole or absent, whatever fails, and the same
  * bits when they come back. */
 #include "../support/checkpoints.h"
+#include "../support/countdown.h"
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
 #include "ckpt/place_kind.h"
@@ -11,7 +12,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,25 +192,11 @@ static void test_bucket(void **state)
 
 /* ---- what fails ------------------------------------------------------------------------------ */
 
-struct countdown {
-    int left;
-    char call[16];
-};
-
-static int fail_when_zero(void *user, const char *call)
-{
-    struct countdown *countdown = user;
-    if (countdown->left-- != 0)
-        return 0;
-    snprintf(countdown->call, sizeof countdown->call, "%s", call);
-    return ENOSPC;
-}
-
 /* Whichever call fails, the older copy is whole, and the new one whole or absent. */
 static void test_directory_of_which_each_call_fails(void **state)
 {
     struct countdown countdown = {.left = -1};
-    const struct ls_fault fault = {fail_when_zero, &countdown};
+    const struct ls_fault fault = {countdown_before, &countdown};
     struct ls_place *place = place_open(scratch_path(*state, "copies"), &fault);
     struct ls_error error = {0};
     uint64_t bytes;

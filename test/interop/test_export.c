@@ -2,6 +2,7 @@
  * what a format cannot say is refused, and nothing is left half-written. */
 #include "../support/checkpoints.h"
 #include "../support/config_words.h"
+#include "../support/countdown.h"
 #include "../support/scratch.h"
 #include "../support/told.h"
 #include "folders.h"
@@ -12,7 +13,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -567,13 +567,6 @@ static void test_models_that_a_format_cannot_say(void **state)
 
 /* ---- nothing half-written -------------------------------------------------------------------- */
 
-static int fail_when_zero(void *user, const char *call)
-{
-    int *left = user;
-    (void)call;
-    return (*left)-- == 0 ? ENOSPC : 0;
-}
-
 static void check_faults(const char *directory, enum ls_export_format format, int failures_min)
 {
     char paths[2][PATH];
@@ -585,8 +578,8 @@ static void check_faults(const char *directory, enum ls_export_format format, in
                                        : "out.gguf");
     int before = scratch_count(directory);
     for (int n = 0; status; n++) {
-        int countdown = n;
-        struct ls_fault fault = {fail_when_zero, &countdown};
+        struct countdown countdown = {.left = n};
+        struct ls_fault fault = {countdown_before, &countdown};
         struct ls_error error = {0};
         struct ls_export_report report;
         const struct ls_export what = {.from = paths[0],

@@ -1,6 +1,7 @@
 /* Models of transformers become runs: logits, every bit of every type, what is refused and how it
  * is said, and nothing half-written. */
 #include "../support/checkpoints.h"
+#include "../support/countdown.h"
 #include "../support/scratch.h"
 #include "folders.h"
 
@@ -12,7 +13,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -578,13 +578,6 @@ static void test_unknown_keys_are_warnings(void **state)
 
 /* ---- nothing half-written -------------------------------------------------------------------- */
 
-static int fail_when_zero(void *user, const char *call)
-{
-    int *left = user;
-    (void)call;
-    return (*left)-- == 0 ? ENOSPC : 0;
-}
-
 static void test_every_call_that_fails(void **state)
 {
     char folder[4096], run[4096];
@@ -593,8 +586,8 @@ static void test_every_call_that_fails(void **state)
     snprintf(run, sizeof run, "%s", scratch_path(*state, "run"));
     int failures = 0, status = LS_ENOSPC;
     for (int n = 0; status; n++) {
-        int countdown = n;
-        struct ls_fault fault = {fail_when_zero, &countdown};
+        struct countdown countdown = {.left = n};
+        struct ls_fault fault = {countdown_before, &countdown};
         struct ls_error error = {0};
         struct ls_import_report report;
         const struct ls_import what = {.from = folder, .run = run, .fault = &fault};

@@ -1,6 +1,7 @@
 /* A checkpoint in the files of another layout: those are, to the byte, the ones that its ranks
  * would have written; the state and its hash stay, and training goes on from it. */
 #include "../support/checkpoints.h"
+#include "../support/countdown.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "trained.h"
@@ -15,7 +16,6 @@
 
 #include <cmocka.h>
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,12 +167,6 @@ static void expect_refused(const char *from, const char *keys, const char *run, 
         fail_msg("%s: expected %d, %s, found %d: %s", keys, code, words, status, error.text);
 }
 
-static int fail_at_zero(void *user, const char *call)
-{
-    (void)call;
-    return (*(int *)user)-- == 0 ? ENOSPC : 0;
-}
-
 /* Refused, or failed at any call: nothing is left. */
 static void test_refusals_and_faults(void **state)
 {
@@ -198,8 +192,8 @@ static void test_refusals_and_faults(void **state)
     assert_int_equal(scratch_count(*state), entries);
     int status = LS_ENOSPC, n;
     for (n = 0; status; n++) {
-        int left = n;
-        const struct ls_fault fault = {fail_at_zero, &left};
+        struct countdown countdown = {.left = n};
+        const struct ls_fault fault = {countdown_before, &countdown};
         struct ls_error error = {0};
         status = reshard(run, "parallel.dp=2", made, &fault, &error);
         bool there = scratch_count(*state) != entries;
