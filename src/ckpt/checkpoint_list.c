@@ -222,25 +222,39 @@ int ckpt_remove_checkpoint(const char *directory, struct ls_error *error)
     return ckpt_remove_directory(leftover, error);
 }
 
-int ls_checkpoint_remove_others(const char *run_directory, int64_t step, struct ls_error *error)
+/* Removes all but the newest keep checkpoints that are whole, and those of two steps. */
+static int others_remove(const char *run_directory, int keep, int64_t saved, int64_t best,
+                         struct ls_error *error)
 {
     struct dirent **entries;
     char parent[PATH_MAX], directory[PATH_MAX];
     int count;
     int status = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
-    for (int i = 0; !status && i < count; i++) {
+    for (int i = 0, kept = 0; !status && i < count; i++) {
+        struct ckpt_opened *opened = NULL;
+        int64_t step = ckpt_step_of(entries[i]->d_name);
         status = ls_path_join(directory, parent, entries[i]->d_name, error);
-        if (!status && ckpt_step_of(entries[i]->d_name) != step)
+        if (!status && kept >= keep && step != saved && step != best)
             status = ckpt_remove_checkpoint(directory, error);
+        else if (!status && kept < keep)
+            kept += ckpt_describe(&opened, directory, NULL, 0, NULL) == LS_OK;
+        ckpt_opened_free(opened);
     }
     list_free(entries, count);
     return status;
+}
+
+int ls_checkpoint_remove_others(const char *run_directory, int64_t step, struct ls_error *error)
+{
+    return others_remove(run_directory, 0, step, step, error);
 }
 
 int ls_checkpoint_prune(const char *run_directory, int keep, int64_t saved, struct ls_error *error)
 {
     struct dirent **entries;
     char parent[PATH_MAX], directory[PATH_MAX];
+    struct ls_checkpoint_best best;
+    bool has_best;
     int count;
     int status = list(&entries, &count, parent, run_directory, is_leftover_entry, error);
     for (int i = 0; !status && i < count; i++) {
@@ -250,22 +264,7 @@ int ls_checkpoint_prune(const char *run_directory, int keep, int64_t saved, stru
     list_free(entries, count);
     if (status || keep <= 0)
         return status;
-    struct ls_checkpoint_best best;
-    bool has_best;
     status = ls_checkpoint_best_read(run_directory, &best, &has_best, error);
-    status =
-        status ? status : list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
-    for (int i = 0, kept = 0; !status && i < count; i++) {
-        struct ckpt_opened *opened = NULL;
-        int64_t step = ckpt_step_of(entries[i]->d_name);
-        bool stays = step == saved || (has_best && best.step == step);
-        status = ls_path_join(directory, parent, entries[i]->d_name, error);
-        if (!status && kept >= keep && !stays)
-            status = ckpt_remove_checkpoint(directory, error);
-        else if (!status && ckpt_describe(&opened, directory, NULL, 0, NULL) == LS_OK)
-            kept++;
-        ckpt_opened_free(opened);
-    }
-    list_free(entries, count);
-    return status;
+    return status ? status
+                  : others_remove(run_directory, keep, saved, has_best ? best.step : saved, error);
 }
