@@ -41,13 +41,6 @@ int ls_jsonl_end(struct ls_jsonl *jsonl, struct ls_error *error);
 /* Closes and frees; jsonl may be NULL. */
 int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error);
 
-/* Cuts path at the first line whose integer field key is above value, so that a run resumed from
- * an older checkpoint writes each step once. Lines are in the order of that field; lines without it
- * stay where they are. An absent file is success. LS_EDATA names the line that is no JSON object.
- */
-int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
-                            struct ls_error *error);
-
 /* One number of each record over another: the loss over the step. */
 struct ls_series {
     double *x, *y; /* count each; NaN where the file has null */
@@ -68,10 +61,17 @@ struct ls_record;
 bool ls_record_number(const struct ls_record *record, const char *key, double *value);
 /* NULL where it has no such string; borrowed. */
 const char *ls_record_text(const struct ls_record *record, const char *key);
+typedef void ls_record_visitor(void *user, const struct ls_record *record);
 /* Calls visit for each record of path, in the file's order. *torn: the last line is not whole and
  * was left out. LS_EDATA names the line that is no JSON object, after those before it. */
-int ls_jsonl_each(const char *path, void (*visit)(void *user, const struct ls_record *record),
-                  void *user, bool *torn, struct ls_error *error);
+int ls_jsonl_each(const char *path, ls_record_visitor *visit, void *user, bool *torn,
+                  struct ls_error *error);
+/* Cuts path at the first line whose integer field key is above value, so that a run resumed from
+ * an older checkpoint writes each step once, and calls visit for each record that stays. Lines are
+ * in the order of that field; lines without it stay where they are. An absent file is success.
+ * LS_EDATA names the line that is no JSON object. */
+int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
+                            ls_record_visitor *visit, void *user, struct ls_error *error);
 
 /* ---- TensorBoard ---------------------------------------------------------------------------- */
 

@@ -181,41 +181,21 @@ static int walk(const char *path, int (*visit)(void *user, const json_t *record)
     return status;
 }
 
-struct bound {
-    const char *key;
-    int64_t value;
-};
-
-static int is_after(void *user, const json_t *record)
-{
-    const struct bound *bound = user;
-    const json_t *field = json_object_get(record, bound->key);
-    return json_is_integer(field) && json_integer_value(field) > bound->value;
-}
-
-int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
-                            struct ls_error *error)
-{
-    int64_t end;
-    bool torn;
-    if (access(path, F_OK) != 0 && errno == ENOENT)
-        return LS_OK;
-    int status = walk(path, is_after, &(struct bound){key, value}, &end, &torn, error);
-    if (!status && truncate(path, end))
-        status = ls_error_errno(error, errno, "%s: cannot truncate", path);
-    return status;
-}
-
 struct shower {
-    void (*visit)(void *user, const struct ls_record *record);
+    ls_record_visitor *visit;
     void *user;
+    const char *key; /* NULL: all are shown */
+    int64_t most;    /* of key: what is above ends the walk */
 };
 
 static int show_one(void *user, const json_t *record)
 {
     const struct shower *shower = user;
-    shower->visit(shower->user, (const struct ls_record *)record);
-    return 0;
+    const json_t *field = shower->key ? json_object_get(record, shower->key) : NULL;
+    bool ends = json_is_integer(field) && json_integer_value(field) > shower->most;
+    if (!ends)
+        shower->visit(shower->user, (const struct ls_record *)record);
+    return ends;
 }
 
 bool ls_record_number(const struct ls_record *record, const char *key, double *value)
@@ -230,11 +210,25 @@ const char *ls_record_text(const struct ls_record *record, const char *key)
     return json_string_value(json_object_get((const json_t *)record, key));
 }
 
-int ls_jsonl_each(const char *path, void (*visit)(void *user, const struct ls_record *record),
-                  void *user, bool *torn, struct ls_error *error)
+int ls_jsonl_each(const char *path, ls_record_visitor *visit, void *user, bool *torn,
+                  struct ls_error *error)
 {
     int64_t end;
-    return walk(path, show_one, &(struct shower){visit, user}, &end, torn, error);
+    return walk(path, show_one, &(struct shower){visit, user, NULL, 0}, &end, torn, error);
+}
+
+int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
+                            ls_record_visitor *visit, void *user, struct ls_error *error)
+{
+    int64_t end;
+    bool torn;
+    if (access(path, F_OK) != 0 && errno == ENOENT)
+        return LS_OK;
+    struct shower shower = {visit, user, key, value};
+    int status = walk(path, show_one, &shower, &end, &torn, error);
+    if (!status && truncate(path, end))
+        status = ls_error_errno(error, errno, "%s: cannot truncate", path);
+    return status;
 }
 
 /* ---- series ---- */

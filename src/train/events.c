@@ -4,11 +4,9 @@
 #include <lockstep/base/words.h>
 #include <lockstep/trace.h>
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 double events_time_s(void)
 {
@@ -104,34 +102,22 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     return status;
 }
 
-struct recalling {
-    const char *of;
-    double flops;
-};
-
-static void peak_visit(void *user, const struct ls_record *record)
+void events_peak_name(struct ls_trainer *trainer)
 {
-    struct recalling *recalling = user;
-    const char *of = ls_record_text(record, "peak_of");
-    double flops;
-    if (of && !strcmp(of, recalling->of) && ls_record_number(record, "peak_flops", &flops))
-        recalling->flops = flops;
-}
-
-int events_peak_recall(struct ls_trainer *trainer, double *flops, struct ls_error *error)
-{
-    char path[PATH_MAX], processor[128] = "unknown processor";
-    bool torn;
-    struct recalling recalling = {.of = trainer->peak_of};
+    char processor[128] = "unknown processor";
     ls_device_processor(processor, sizeof processor);
     snprintf(trainer->peak_of, sizeof trainer->peak_of, "%s of %s on %s, %d cores",
              ls_counted(trainer->layout.ranks * trainer->ops.threads, "thread").text,
              ls_dtype_name(trainer->numerics.act), processor, ls_device_cores_online());
-    snprintf(path, sizeof path, "%s/metrics.jsonl", trainer->config.train.out);
-    int status =
-        access(path, F_OK) ? LS_OK : ls_jsonl_each(path, peak_visit, &recalling, &torn, error);
-    *flops = recalling.flops > 0 ? recalling.flops : 0;
-    return status;
+}
+
+void events_peak_see(const struct ls_trainer *trainer, double *flops,
+                     const struct ls_record *record)
+{
+    const char *of = ls_record_text(record, "peak_of");
+    double found;
+    if (of && !strcmp(of, trainer->peak_of) && ls_record_number(record, "peak_flops", &found))
+        *flops = found > 0 ? found : 0;
 }
 
 int events_saved(struct events *events, int64_t step, double save_s, struct ls_error *error)

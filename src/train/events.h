@@ -6,6 +6,7 @@
 
 #include "train/trainer.h"
 
+#include <lockstep/trace.h>
 #include <lockstep/train/drift.h>
 
 struct events {
@@ -25,9 +26,11 @@ void events_init(struct events *events, const struct ls_log *caller);
  * layout, the machine and the plan (NULL: there is none); then the warnings from before. */
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
                 const struct ls_run_plan *plan, bool resumed, struct ls_error *error);
-/* Sets trainer->peak_of to what a measurement of its peak would be of; *flops is what an earlier
- * start in train.out measured of the same, 0 where none did. */
-int events_peak_recall(struct ls_trainer *trainer, double *flops, struct ls_error *error);
+/* Sets trainer->peak_of to what a measurement of its peak would be of. */
+void events_peak_name(struct ls_trainer *trainer);
+/* *flops = what the record, of an earlier start, says that it measured of the same, if it does. */
+void events_peak_see(const struct ls_trainer *trainer, double *flops,
+                     const struct ls_record *record);
 /* "save" of a step's state, which took save_s: beside the steps that followed it, if it is an
  * earlier one. */
 int events_saved(struct events *events, int64_t step, double save_s, struct ls_error *error);

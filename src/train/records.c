@@ -31,24 +31,23 @@ static int records_set_aside(const char *metrics, const struct ls_log *log, stru
     return LS_OK;
 }
 
-/* The chain goes on from what is left of it. */
-static void chain_visit(void *user, const struct ls_record *record)
+/* What goes on from the records that stay: the chain, the best evaluation, the measured peak. */
+static void record_visit(void *user, const struct ls_record *record)
 {
     struct records *records = user;
     const char *chain = ls_record_text(record, "chain");
     if (ls_record_text(record, "loss_bits"))
         snprintf(records->chain, sizeof records->chain, "%s", chain ? chain : "");
+    best_records_see(&records->best, records->trainer->config.train.out, record);
+    events_peak_see(records->trainer, &records->peak_flops, record);
 }
 
 static int metrics_open(struct records *records, const char *path, int64_t steps,
                         struct ls_error *error)
 {
-    bool torn;
     /* A resumed run writes each step once. */
-    int status = ls_jsonl_truncate_after(path, "step", steps, error);
-    if (!status)
-        status = ls_jsonl_open(&records->metrics, path, error);
-    return status ? status : ls_jsonl_each(path, chain_visit, records, &torn, error);
+    int status = ls_jsonl_truncate_after(path, "step", steps, record_visit, records, error);
+    return status ? status : ls_jsonl_open(&records->metrics, path, error);
 }
 
 int records_open(struct records *records, const struct ls_trainer *trainer,
@@ -59,6 +58,7 @@ int records_open(struct records *records, const struct ls_trainer *trainer,
     char path[LS_CONFIG_TEXT_BYTES + 64];
     records->trainer = trainer;
     records->log = log;
+    records->best = BEST_RECORDS_NONE;
     metrics_prom_open(&records->prom, &trainer->config, trainer->plan.total);
     snprintf(path, sizeof path, "%s/metrics.jsonl", out);
     int status = resumed ? LS_OK : records_set_aside(path, log, error);

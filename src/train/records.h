@@ -4,6 +4,7 @@
 #ifndef TRAIN_RECORDS_H
 #define TRAIN_RECORDS_H
 
+#include "train/best_records.h"
 #include "train/metrics_prom.h"
 #include "train/sink.h"
 #include "train/trainer.h"
@@ -18,9 +19,12 @@ struct records {
     struct ls_tensorboard *board; /* NULL: none were asked for */
     struct metrics_prom prom;
     struct sink metrics_sink, board_sink, prom_sink;
+    struct best_records best; /* as they were when they were opened */
+    double peak_flops;        /* that an earlier start measured, of trainer->peak_of; 0: none did */
 };
 /* Opens the files in train.out. Of a run that goes on (resumed) records behind the step it goes on
- * from are cut off; one that begins anew keeps an older run's aside. */
+ * from are cut off, and the others read, once: 10^6 of them take seconds. One that begins anew
+ * keeps an older run's aside. */
 int records_open(struct records *records, const struct ls_trainer *trainer,
                  const struct ls_log *log, bool resumed, struct ls_error *error);
 /* Says how many records are missing at the end, if any. */

@@ -48,10 +48,10 @@ static int best_open(struct run *run, struct ls_error *error)
 {
     struct ls_checkpoint_best named;
     bool found;
-    int status = best_records_read(run->config->train.out, &run->best, error);
-    if (status || !run->config->train.keep_best)
-        return status;
-    status = ls_checkpoint_best_read(run->config->train.out, &named, &found, error);
+    run->best = run->records.best;
+    if (!run->config->train.keep_best)
+        return LS_OK;
+    int status = ls_checkpoint_best_read(run->config->train.out, &named, &found, error);
     if (!status && run->best.best.step < 0 && found)
         run->best.best = named;
     else if (!status && run->best.best.step >= 0 && (!found || named.step != run->best.best.step))
@@ -401,26 +401,21 @@ static int plan_open(struct run *run, struct ls_error *error)
 static int peak_measure(struct run *run, struct ls_error *error)
 {
     struct ls_trainer *t = run->trainer;
-    uint64_t flops = 0;
-    double recalled = 0;
-    int status = run->writer ? events_peak_recall(t, &recalled, error) : LS_OK;
-    status = ls_comm_agree(run->world, status, error);
-    flops = (uint64_t)recalled;
-    if (!status)
-        status = ls_all_reduce_u64(run->world, &flops, 1, error);
+    uint64_t flops = (uint64_t)run->records.peak_flops;
+    int status = ls_all_reduce_u64(run->world, &flops, 1, error);
     t->peak_flops = (double)flops;
     return status || flops ? status : ls_trainer_measure_peak(t, error);
 }
 
-/* Measured, or what the environment says. */
-static int peak_take(struct run *run, struct ls_error *error)
+/* What the environment says; otherwise it is measured later. */
+static int peak_given(struct run *run, struct ls_error *error)
 {
     struct ls_trainer *t = run->trainer;
     const char *given = getenv("LOCKSTEP_PEAK_FLOPS");
-    if (!given || !*given)
-        return peak_measure(run, error);
     int status = LS_OK;
-    if (!ls_figure_read(LS_FIGURE_FLOPS, given, &t->peak_flops) || t->peak_flops <= 0)
+    if (!given || !*given)
+        events_peak_name(t);
+    else if (!ls_figure_read(LS_FIGURE_FLOPS, given, &t->peak_flops) || t->peak_flops <= 0)
         status = ls_error_set(error, LS_ECONFIG,
                               "LOCKSTEP_PEAK_FLOPS = %s: expected the rate of this machine in "
                               "FLOP/s, as in 2e11 or 200G; unset it to have the rate measured",
@@ -431,14 +426,20 @@ static int peak_take(struct run *run, struct ls_error *error)
 /* Local, on rank 0. */
 static int writer_open(struct run *run, bool resumed, struct ls_error *error)
 {
-    struct ls_params whole;
     int status = run_folder_stays(&run->lock, run->config, error);
     if (!status)
         status = folder_fill(run, resumed, error);
     if (!status)
         status = records_open(&run->records, run->trainer, &run->events.log, resumed, error);
-    if (!status)
-        status = plan_open(run, error);
+    int moved = run_folder_stays(&run->lock, run->config, error);
+    return moved ? moved : status;
+}
+
+/* Local, on rank 0. */
+static int writer_begin(struct run *run, bool resumed, struct ls_error *error)
+{
+    struct ls_params whole;
+    int status = plan_open(run, error);
     if (!status)
         status = events_open(&run->events, run->records.metrics, run->trainer,
                              run->drift.planned ? &run->drift.plan : NULL, resumed, error);
@@ -508,7 +509,7 @@ static int run_open(struct run *run, bool *resumed, struct ls_error *error)
         status = ls_comm_agree(run->world, replay_admit(run->config, &run->trainer->layout, error),
                                error);
     if (!status)
-        status = peak_take(run, error);
+        status = peak_given(run, error);
     if (!status)
         status = state_tell(run, error);
     if (!status)
@@ -521,6 +522,12 @@ static int run_open(struct run *run, bool *resumed, struct ls_error *error)
     if (status) /* a checkpoint may be missing because it was moved */
         return run->writer && run_folder_stays(&run->lock, run->config, error) ? LS_EIO : status;
     status = run->writer ? writer_open(run, *resumed, error) : LS_OK;
+    status = ls_comm_agree(run->world, status, error);
+    if (!status && run->trainer->peak_flops == 0)
+        status = peak_measure(run, error);
+    if (status)
+        return status;
+    status = run->writer ? writer_begin(run, *resumed, error) : LS_OK;
     return ls_comm_agree(run->world, status, error);
 }
 

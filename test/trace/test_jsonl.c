@@ -143,11 +143,19 @@ static void test_torn_line_is_cut_at_open(void **state)
     assert_text(path, "{}\n");
 }
 
+static void count_record(void *user, const struct ls_record *record)
+{
+    (void)record;
+    ++*(int *)user;
+}
+
 static void test_truncate_after_a_step(void **state)
 {
     const char *path = scratch_path(*state, "resume.jsonl");
     struct ls_error error = {0};
-    assert_int_equal(ls_jsonl_truncate_after(path, "step", 3, &error), LS_OK); /* absent */
+    int stay = 0;
+    assert_int_equal(ls_jsonl_truncate_after(path, "step", 3, count_record, &stay, &error),
+                     LS_OK); /* absent */
     struct ls_jsonl *jsonl = open_good(path);
     ls_jsonl_begin(jsonl);
     ls_jsonl_string(jsonl, "note", "no step");
@@ -157,17 +165,21 @@ static void test_truncate_after_a_step(void **state)
     ls_jsonl_close(jsonl, NULL);
     const char *three = "{\"note\": \"no step\"}\n{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n";
     for (int again = 0; again < 2; again++) {
-        assert_int_equal(ls_jsonl_truncate_after(path, "step", 3, &error), LS_OK);
+        assert_int_equal(ls_jsonl_truncate_after(path, "step", 3, count_record, &stay, &error),
+                         LS_OK);
         assert_text(path, three);
+        assert_int_equal(stay, 4 + 4 * again);
     }
     jsonl = open_good(path);
     put_step(jsonl, 4);
     ls_jsonl_close(jsonl, NULL);
-    assert_int_equal(ls_jsonl_truncate_after(path, "step", 0, &error), LS_OK);
+    assert_int_equal(ls_jsonl_truncate_after(path, "step", 0, count_record, &stay, &error), LS_OK);
     assert_text(path, "{\"note\": \"no step\"}\n");
+    assert_int_equal(stay, 9);
 
     scratch_write(path, "{}\n[]\n", 6);
-    assert_int_equal(ls_jsonl_truncate_after(path, "step", 3, &error), LS_EDATA);
+    assert_int_equal(ls_jsonl_truncate_after(path, "step", 3, count_record, &stay, &error),
+                     LS_EDATA);
     assert_non_null(strstr(error.text, "resume.jsonl:2: expected one JSON object"));
 }
 
