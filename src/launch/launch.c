@@ -4,6 +4,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
 #include <lockstep/ckpt.h>
+#include <lockstep/train.h>
 
 #include <math.h>
 #include <signal.h>
@@ -133,13 +134,14 @@ static bool asked(struct launcher *l)
 
 /* ---- one start of the job -------------------------------------------------------------------- */
 
-/* A run that has a checkpoint goes on from it; a first start does as it is told. */
+/* A run that has a checkpoint or a snapshot goes on from it; a first start does as it is told. */
 static const char *resume_of(const struct launcher *l)
 {
     int count = 0;
     const char *given = l->config->train.resume;
     bool other = strcmp(given, "never") != 0 && strcmp(given, "auto") != 0;
-    if (other && !ls_checkpoint_count(l->config->train.out, &count, NULL) && count == 0)
+    if (other && !ls_checkpoint_count(l->config->train.out, &count, NULL) && count == 0 &&
+        !ls_run_has_snapshot(l->config))
         return given;
     return "auto";
 }

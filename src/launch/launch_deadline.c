@@ -9,7 +9,7 @@
 
 enum { COMMAND_S = 10, LOOK_S = 300, UNKNOWN_S_MAX = 300 };
 
-/* "1-02:03:04", "02:03:04" or "03:04"; negative: no such time, as of a job without a limit. */
+/* "1-02:03:04", "02:03:04" or "03:04"; negative: no such time, as "UNLIMITED" or "INVALID". */
 static double slurm_seconds(const char *text)
 {
     long part[4] = {0}, parts = 0;
@@ -25,6 +25,8 @@ static double slurm_seconds(const char *text)
         if (*end != ':')
             break;
     }
+    if (*end)
+        return -1;
     double seconds = 0;
     for (int i = 0; i < parts; i++)
         seconds = 60 * seconds + (double)part[i];

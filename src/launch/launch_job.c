@@ -61,7 +61,7 @@ static void add_number(struct line *line, const char *option, int64_t number)
 
 /* Open MPI waits two seconds between SIGTERM and SIGKILL: a job of which a rank is dead has nothing
  * to save. It starts nothing as root, and no more ranks than cores, unless it is told to. */
-static void add_mpirun(struct line *line, const struct launch_start *start)
+static void add_mpirun(struct line *line, const struct launch_start *start, const char *segments)
 {
     char hosts[LAUNCH_HOSTS_TEXT];
     bool here = start->hosts->kind == LAUNCH_HERE;
@@ -71,6 +71,10 @@ static void add_mpirun(struct line *line, const struct launch_start *start)
         add_all(line, "--mca odls_base_sigkill_timeout 0 --oversubscribe");
         if (geteuid() == 0)
             add(line, "--allow-run-as-root");
+        if (segments[0]) {
+            add_all(line, "--mca btl_vader_backing_directory");
+            add(line, segments);
+        }
         if (!here && getenv("LOCKSTEP_PEAK_FLOPS"))
             add_all(line, "-x LOCKSTEP_PEAK_FLOPS");
     }
@@ -108,14 +112,15 @@ static void add_srun(struct line *line, const struct launch_start *start, const 
     add_number(line, "-n", start->ranks);
 }
 
-static void line_make(struct line *line, const struct launch_start *start, const char *step)
+static void line_make(struct line *line, const struct launch_start *start,
+                      const struct launch_job *job)
 {
     const struct ls_launch *launch = start->launch;
     char word[LS_CONFIG_TEXT_BYTES + 32];
     if (start->hosts->kind == LAUNCH_SLURM)
-        add_srun(line, start, step);
+        add_srun(line, start, job->step);
     else
-        add_mpirun(line, start);
+        add_mpirun(line, start, job->segments);
     add(line, launch->program);
     add(line, "train");
     for (int i = 0; i < launch->count; i++)
@@ -185,7 +190,9 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
         snprintf(job->step, sizeof job->step, "lockstep-%ld-%d", (long)getpid(), ++number);
     if (!line)
         return ls_error_set(error, LS_ENOMEM, "no memory for a command line");
-    line_make(line, start, job->step);
+    if (start->hosts->kind == LAUNCH_HERE && start->hosts->open_mpi)
+        launch_segments_open(start->launch->config->train.out, job->segments);
+    line_make(line, start, job);
     if (line->cut) {
         free(line);
         return ls_error_set(error, LS_ENOTSUP,
@@ -264,6 +271,7 @@ bool launch_job_look(struct launch_job *job)
     if (waitpid(job->pid, &status, WNOHANG) == job->pid) {
         job->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         job->left = process_sweep();
+        launch_segments_remove(job->segments);
         while (said_pass(job))
             continue;
         if (job->stderr_fd >= 0)

@@ -71,6 +71,15 @@ struct launch_host *launch_hosts_named(const struct launch_hosts *hosts, const c
  * may have another name for it. (If none is like it, on that of rank 0, which is the first.) */
 int launch_hosts_run(const struct launch_hosts *hosts, const char *name, const char *words);
 
+/* ---- memory that ranks share ----------------------------------------------------------------- */
+
+enum { LAUNCH_SEGMENTS_BYTES = 96 };
+/* Makes an empty folder in /dev/shm for those of the run's ranks on this machine; "": Open MPI's
+ * own place is taken, because the user names one, or there is none. */
+void launch_segments_open(const char *run, char folder[LAUNCH_SEGMENTS_BYTES]);
+/* With what ranks left in it. Nothing if it is not there. */
+void launch_segments_remove(const char *folder);
+
 /* ---- the job --------------------------------------------------------------------------------- */
 
 struct launch_job {
@@ -83,6 +92,7 @@ struct launch_job {
     int code;         /* once it has ended: 128 + n for a signal */
     int left;         /* and processes of it that do not end */
     char step[64];    /* Slurm's name of it; "": it is no step of Slurm */
+    char segments[LAUNCH_SEGMENTS_BYTES];
     bool killed;
 };
 struct launch_start {

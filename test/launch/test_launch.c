@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -59,6 +60,24 @@ static void await_no_ranks(const char *out)
     pid_t pids[LAUNCHED_RANKS];
     while (launched_ranks(out, pids))
         await_pause();
+}
+
+/* Shared memory of ranks in the folder that the launcher gives to this run; -1: there is none. */
+static int segments_of(const char *out)
+{
+    char path[PATH_MAX];
+    struct stat of;
+    int count = 0;
+    assert_int_equal(stat(scratch_path(folder, out), &of), 0);
+    snprintf(path, sizeof path, "/dev/shm/lockstep-launch-%ld-%llx-%llx", (long)geteuid(),
+             (unsigned long long)of.st_dev, (unsigned long long)of.st_ino);
+    DIR *stream = opendir(path);
+    if (!stream)
+        return -1;
+    for (struct dirent *entry; (entry = readdir(stream));)
+        count += entry->d_name[0] != '.';
+    closedir(stream);
+    return count;
 }
 
 /* launch.prom has what events.jsonl has. */
@@ -110,6 +129,7 @@ static void test_each_rank_killed(void **state)
         expect_ranks("killed", pids);
         assert_int_equal(kill(pids[rank], SIGKILL), 0);
         launched_await_event(launcher, folder, "killed", "going_on", i + 1);
+        assert_int_equal(segments_of("killed"), LAUNCHED_RANKS); /* none of those that died */
         launched_steps_read(&after, folder, "killed");
         assert_true(launched_steps_agree(&before, &after)); /* none with other bits */
         launched_steps_release(&before);
@@ -117,6 +137,7 @@ static void test_each_rank_killed(void **state)
     }
     launched_stop(launcher, folder, "killed");
     await_no_ranks("killed");
+    assert_int_equal(segments_of("killed"), -1);
     int64_t last = launched_expect_same(folder, "killed");
     assert_true(last > step);
     assert_int_equal(launched_events(folder, "killed", "start", NULL), kills + 1);
@@ -236,6 +257,7 @@ static void test_a_killed_launcher(void **state)
     await_no_ranks("orphans");
     launcher = launched_start(folder, RATE, "orphans", LONG);
     launched_await_step(launcher, folder, "orphans", 10);
+    assert_int_equal(segments_of("orphans"), LAUNCHED_RANKS);
     snprintf(enter, sizeof enter, "cd '%s';", folder);
     program_expect_under(enter, "launch " LONG "train.out=orphans", ls_exit_code(LS_EBUSY),
                          "orphans/launch/lock is held by process ");

@@ -351,6 +351,57 @@ static void test_the_end_of_an_allocation(void **state)
     unlink(scratch_path(folder, "records"));
 }
 
+/* An allocation without a limit, or of which Slurm knows none, asks for no end, whatever the
+ * environment said. What is no time at all is none either. */
+static void test_an_allocation_without_an_end(void **state)
+{
+    static const char *const lefts[] = {"UNLIMITED", "INVALID", "NOT_SET", "0:00x"};
+    char words[PATH_MAX + 256], line[64];
+    (void)state;
+    skip_without_mpi();
+    for (size_t i = 0; i < sizeof lefts / sizeof *lefts; i++) {
+        snprintf(line, sizeof line, "echo 7 %s", lefts[i]);
+        slurm_write(line);
+        script_write("bin/srun", "#!/bin/sh\nexit 0\n");
+        snprintf(words, sizeof words,
+                 "%s SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node1 SLURM_JOB_END_TIME=1", enter);
+        program_expect_under(words, "launch " LAUNCHED_KEYS "train.out=endless", 0, "");
+        assert_int_equal(launched_events(folder, "endless", "deadline", NULL), 0);
+        assert_int_equal(launched_events(folder, "endless", "done", NULL), (int)i + 1);
+    }
+}
+
+/* A job that was told to begin with another run's checkpoint, and is killed with a snapshot but no
+ * checkpoint of its own, goes on from the snapshot; without one it begins as it was told. */
+static void test_a_snapshot_is_gone_on_from(void **state)
+{
+    char command[PATH_MAX + 512];
+    (void)state;
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "for word in \"$@\"; do last=$word; done\necho \"$last\" >> resumed\n"
+                 "[ ! -e shot ] || exit 0\ntouch shot\n"
+                 "printf 'run %032d start 1 folder %d\\n' 7 $(stat -c %i shots) > shots/start\n"
+                 "[ -e bare ] || mkdir -p memory/lockstep-$(id -u)-$(printf %016d 0)-$(uname -n)/"
+                 "checkpoints/step-00000001\n"
+                 "exit 1\n");
+    for (int bare = 0; bare < 2; bare++) {
+        snprintf(command, sizeof command,
+                 "cd '%s' && rm -rf shots shot memory resumed bare && mkdir memory && %s", folder,
+                 bare ? "touch bare" : ":");
+        assert_int_equal(system(command), 0);
+        program_expect_under(enter,
+                             "launch " LAUNCHED_KEYS "train.out=shots train.resume=other/step-1 "
+                             "snapshot.every=1 snapshot.folder=memory",
+                             0, "");
+        char *resumed = scratch_read(scratch_path(folder, "resumed"), NULL);
+        assert_string_equal(resumed, bare ? "train.resume=other/step-1\ntrain.resume=other/step-1\n"
+                                          : "train.resume=other/step-1\ntrain.resume=auto\n");
+        free(resumed);
+    }
+}
+
 /* A rank that cannot go on: the step is ended by its name, which squeue tells of this job alone. */
 static void test_the_tasks_of_a_step_that_is_killed(void **state)
 {
@@ -465,6 +516,8 @@ int main(void)
         cmocka_unit_test(test_a_slow_host),
         cmocka_unit_test(test_after_a_killed_launcher),
         cmocka_unit_test(test_the_end_of_an_allocation),
+        cmocka_unit_test(test_an_allocation_without_an_end),
+        cmocka_unit_test(test_a_snapshot_is_gone_on_from),
         cmocka_unit_test(test_the_tasks_of_a_step_that_is_killed),
         cmocka_unit_test(test_a_step_that_did_not_begin),
         cmocka_unit_test(test_status_of_a_run_that_starts),
