@@ -181,7 +181,7 @@ $(BUILD)/test/cmd/test_hang: private LDFLAGS_BASE += $(call wrap,train_late_grac
 # This one moves a run's folder under it.
 $(BUILD)/test/train/test_moved: private LDFLAGS_BASE += $(call wrap,open fopen mkdir rename renameat2 fsync)
 # This one is killed before calls, or has them fail.
-$(BUILD)/test/train/test_snapshots: private LDFLAGS_BASE += $(call wrap,ls_device_memory open write fsync mkdir rename renameat2)
+$(BUILD)/test/train/test_snapshots: private LDFLAGS_BASE += $(call wrap,ls_device_memory ls_saving_begin open write fsync mkdir rename renameat2)
 # These are broken twins of a recovery, and of the order in which a checkpoint is made durable.
 $(BUILD)/test/train/test_recovery_twins: private LDFLAGS_BASE += $(call wrap,ls_state_publish ckpt_token_check \
 	ckpt_files_move ls_comm_on_machine ls_comm_first_on_machine)

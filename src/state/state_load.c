@@ -216,13 +216,13 @@ static int state_publish(struct ls_state *state, const struct ls_checkpoint *che
     struct ls_digest digest;
     char hex[33];
     int status = ls_state_publish(state, error);
-    if (status || !checkpoint->state.hash[0]) /* of a snapshot: its pieces were verified */
-        return status;
-    status = ls_state_hash(state, &digest, error);
+    if (!status)
+        status = ls_state_hash(state, &digest, error);
     if (status)
         return status;
     ls_digest_hex(&digest, hex);
-    if (!checkpoint->state.fresh && strcmp(hex, checkpoint->state.hash))
+    if (!checkpoint->state.fresh && checkpoint->state.hash[0] &&
+        strcmp(hex, checkpoint->state.hash))
         return ls_error_set(error, LS_ECKPT,
                             "%.300s: the state's hash is %s, but %s was saved; the files are "
                             "damaged or were written by another version",
@@ -295,21 +295,51 @@ static int named_load(struct ls_state *state, const struct ls_log *log,
     return status;
 }
 
+/* Collective. *checkpoint is NULL where there is none. */
+static int resume(struct ls_state *state, const struct ls_log *log,
+                  struct ls_checkpoint **checkpoint, struct ls_error *error)
+{
+    int status = !strcmp(state->config->train.resume, "auto")
+                     ? newest_load(state, log, checkpoint, error)
+                     : named_load(state, log, checkpoint, error);
+    if (status || !*checkpoint)
+        return status;
+    counters_take(state, &(*checkpoint)->state);
+    return ls_comm_agree(ls_state_world(state), state_publish(state, *checkpoint, error), error);
+}
+
+/* Collective. The newest snapshot is not what was hashed: a bit flipped before it was copied, so
+ * its pieces are whole. The checkpoint on the disk takes its place. */
+static int resume_without(struct ls_state *state, const struct ls_log *log,
+                          struct ls_checkpoint **checkpoint, struct ls_error *error)
+{
+    const char *snapshots = state->snapshots;
+    struct ls_error why = error ? *error : (struct ls_error){0};
+    ls_log(log, LS_LOG_WARNING, "the newest snapshot is left out: %s", why.text);
+    ls_checkpoint_close(*checkpoint);
+    *checkpoint = NULL;
+    state->snapshots = NULL;
+    state->from_snapshot = false;
+    int status = resume(state, log, checkpoint, error);
+    state->snapshots = snapshots;
+    return status || *checkpoint
+               ? status
+               : ls_error_set(error, LS_ECKPT,
+                              "%.900s. There is no checkpoint on the disk: begin "
+                              "anew with train.resume=never and another train.out",
+                              why.text);
+}
+
 int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error)
 {
-    const char *from = state->config->train.resume;
     struct ls_checkpoint *checkpoint = NULL;
     const struct ls_log *log = ls_comm_rank(ls_state_world(state)) == 0 ? state->log : NULL;
     *resumed = false;
-    if (!strcmp(from, "never"))
+    if (!strcmp(state->config->train.resume, "never"))
         return LS_OK;
-    int status = !strcmp(from, "auto") ? newest_load(state, log, &checkpoint, error)
-                                       : named_load(state, log, &checkpoint, error);
-    if (!status && checkpoint)
-        counters_take(state, &checkpoint->state);
-    if (!status && checkpoint)
-        status =
-            ls_comm_agree(ls_state_world(state), state_publish(state, checkpoint, error), error);
+    int status = resume(state, log, &checkpoint, error);
+    if (status == LS_ECKPT && state->from_snapshot)
+        status = resume_without(state, log, &checkpoint, error);
     *resumed = checkpoint != NULL && !status;
     if (*resumed)
         ls_log(log, LS_LOG_INFO, "going on from %s (step %ld)", checkpoint->directory,

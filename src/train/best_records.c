@@ -14,8 +14,7 @@ bool best_records_take(struct best_records *records, const struct ls_checkpoint_
     return true;
 }
 
-void best_records_see(struct best_records *records, const char *out,
-                      const struct ls_record *record)
+void best_records_see(struct best_records *records, const char *out, const struct ls_record *record)
 {
     double step, loss, sequences;
     if (!ls_record_number(record, "step", &step))

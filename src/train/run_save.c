@@ -129,7 +129,7 @@ int run_save(struct run *run, bool last, struct ls_error *error)
 
 /* ---- from snapshots -------------------------------------------------------------------------- */
 
-/* Collective. What is stored has its hash in the manifest. */
+/* Collective. It goes into the manifest. */
 static int hash_take(struct run *run, struct ls_error *error)
 {
     int64_t step = ls_trainer_steps(run->trainer);
@@ -148,19 +148,15 @@ static int snapshot(struct run *run, struct ls_error *error)
 {
     struct snapshots *snapshots = &run->snapshots;
     bool stores = run->owed && !snapshots->storing;
-    int64_t step = ls_trainer_steps(run->trainer);
-    int status = LS_OK;
     if (run->owed && snapshots->refused) {
         run->owed = false;
         return run_save(run, false, error);
     }
     if (!stores && !run->snapshot_due)
         return LS_OK;
-    if (stores)
-        status = hash_take(run, error);
+    int status = hash_take(run, error);
     if (!status)
-        status =
-            snapshots_take(snapshots, stores, run->hashed_step == step ? &run->hash : NULL, error);
+        status = snapshots_take(snapshots, stores, &run->hash, error);
     run->owed = run->owed && (!stores || snapshots->refused);
     return status;
 }

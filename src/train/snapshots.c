@@ -148,8 +148,6 @@ bool snapshots_due(const struct snapshots *snapshots, int64_t step)
 
 void snapshots_weigh(struct snapshots *snapshots, double cost_s)
 {
-    if (!snapshots->trainer || cost_s <= 0)
-        return;
     bool first = snapshots->every_s == 0;
     double failures = snapshots->trainer->config.snapshot.failures * snapshots->machines;
     double between_s = failures > 0 ? 3600 / failures : INFINITY;

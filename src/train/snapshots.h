@@ -39,7 +39,7 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
 /* Local. Whether one is due after that step: by its number, or, of snapshot.every=auto, by the
  * clock of the rank that asks, which has to be one for all. */
 bool snapshots_due(const struct snapshots *snapshots, int64_t step);
-/* Local, once a step. cost_s of the mean rank, from which follows how often they are taken. */
+/* Local, once one was named. Its cost, of the mean rank, says how often they are taken. */
 void snapshots_weigh(struct snapshots *snapshots, double cost_s);
 /* Collective, after a step. The state as it is now; hash as of ls_saving_begin. */
 int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_digest *hash,

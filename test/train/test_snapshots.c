@@ -10,6 +10,7 @@
 
 #include <lockstep/ckpt.h>
 #include <lockstep/ckpt/interval.h>
+#include <lockstep/state.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -85,6 +86,18 @@ int __wrap_open(const char *path, int flags, ...)
     if (flags & O_CREAT)
         FAIL_BEFORE(path);
     return __real_open(path, flags, mode);
+}
+
+static int64_t flipped_step; /* whose hash is another than its snapshot's */
+
+WRAPPED(ls_saving_begin);
+int __wrap_ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder,
+                           int64_t newest, bool stored, const struct ls_digest *hash,
+                           struct ls_error *error)
+{
+    struct ls_digest other = *hash;
+    other.low ^= flipped_step && state->step == flipped_step;
+    return __real_ls_saving_begin(out, state, folder, newest, stored, &other, error);
 }
 
 static int64_t machine_free; /* what it says of its memory; 0: what there is */
@@ -565,6 +578,35 @@ static void test_a_slow_disk(void **state)
     assert_true(job.saved[3] == 1 && job.saved[6] == 1);
 }
 
+/* A bit flips between the hash and the copy: the pieces are whole, and are not what was hashed. */
+static void test_not_what_was_hashed(void **state)
+{
+    (void)state;
+    for (int disk = 1; disk >= 0; disk--) {
+        struct job first = {0}, job = {0};
+        struct ls_error error = {0};
+        start_over();
+        steps = 2;
+        assert_int_equal(run_once(&first, 1, "", &error), LS_OK);
+        steps = STEPS;
+        flipped_step = 3;
+        assert_true(run_killed(2, "parallel.dp=2 parallel.zero=1 snapshot.every=1", kill_after_5));
+        flipped_step = 0;
+        assert_int_equal(newest_in(snapshots()), 3);
+        if (disk) {
+            expect_run(&job, 2, "parallel.tp=2 snapshot.every=1");
+            assert_string_not_equal(job.hash[3], ""); /* computed again */
+            assert_non_null(strstr(job.said.text, "the newest snapshot is left out"));
+            continue;
+        }
+        char line[PATH_MAX + 64];
+        snprintf(line, sizeof line, "rm -r '%s'/run/checkpoints", directory);
+        assert_int_equal(system(line), 0);
+        assert_int_equal(run_once(&job, 1, "", &error), LS_ECKPT);
+        assert_non_null(strstr(error.text, "There is no checkpoint on the disk"));
+    }
+}
+
 /* snapshot.every=auto: the first one after the first step, which is measured; then as Daly says, or
  * as often as two steps of a thousand pay for. */
 static void test_as_often_as_it_pays(void **state)
@@ -617,6 +659,7 @@ int main(void)
         cmocka_unit_test(test_a_run_that_begins_anew),
         cmocka_unit_test(test_an_earlier_start),
         cmocka_unit_test(test_a_slow_disk),
+        cmocka_unit_test(test_not_what_was_hashed),
         cmocka_unit_test(test_as_often_as_it_pays),
     };
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
