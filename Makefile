@@ -193,6 +193,8 @@ $(addprefix $(BUILD)/test/,data/test_prepare infer/test_infer infer/test_score i
 $(BUILD)/test/base/test_meter $(BUILD)/test/comm/test_inquire: private LDFLAGS_BASE += $(call wrap,ls_now_s)
 # This one has a rank that computes wrongly, and a replay that is not compared.
 $(BUILD)/test/train/test_step_replay: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_trainer_hash)
+# This one flips a bit of what a rank holds.
+$(BUILD)/test/train/test_memory_flips: private LDFLAGS_BASE += $(call wrap,ls_trainer_new replay_due ls_trainer_step)
 # This one compares nothing: an audit's twin.
 $(BUILD)/test/cmd/test_audit: private LDFLAGS_BASE += $(call wrap,ls_rerun_check)
 # These count calls.
@@ -248,7 +250,7 @@ DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-all check-built check-module check-pages nightly soak faults-kills tested run-tested demo interop invariance exhaustive faults faults-files what-fits tidy fuzz bench bench-peers bench-plan bench-layouts bench-checkpoint coverage install \
+.PHONY: deps check check-all check-built check-module check-pages nightly soak faults-kills tested run-tested demo interop invariance exhaustive faults faults-files faults-memory what-fits tidy fuzz bench bench-peers bench-plan bench-layouts bench-checkpoint coverage install \
 	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
@@ -303,10 +305,14 @@ invariance: $(BUILD)/test/invariance/test_invariance
 exhaustive: $(BUILD)/test/invariance/test_exhaustive
 	$< 1
 
-# COUNT bits of a checkpoint's files flipped and COUNT / 10 files cut short, one at a time.
-faults: faults-files faults-kills
+# COUNT bits of a checkpoint's files flipped and COUNT / 10 files cut short, one at a time; COUNT bits
+# of what live ranks hold.
+faults: faults-files faults-memory faults-kills
+faults_count = $(if $(filter command,$(firstword $(origin COUNT))),$(COUNT),$(1))
 faults-files: $(BUILD)/test/state/test_file_faults
-	$< $(if $(filter command,$(firstword $(origin COUNT))),$(COUNT),10000) $(SEED)
+	$< $(call faults_count,10000) $(SEED)
+faults-memory: $(BUILD)/test/train/test_memory_flips
+	$< $(call faults_count,1000) $(SEED)
 
 what-fits: all
 	@LOCKSTEP=$(BUILD)/lockstep tools/what-fits.py --device $(DEVICE)

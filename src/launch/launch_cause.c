@@ -109,8 +109,8 @@ enum launch_cause launch_cause_of(const struct launch_job *job, const struct lau
     /* Ranks of the start before may still hold the run on a host that is cut off. */
     if (job->code == ls_exit_code(LS_EBUSY) && !first)
         cause = LAUNCH_OTHER;
-    /* Copies that differ are a faulty machine; another one, or another try, may do. */
-    if (cause == LAUNCH_NONFINITE && told(job, watch, " differs from rank "))
+    /* Copies, or repeated steps, that differ are a faulty machine; another try may do. */
+    if (cause == LAUNCH_NONFINITE && told(job, watch, " is faulty"))
         cause = LAUNCH_MISMATCH;
     if (job->doomed_s > 0 && cause == LAUNCH_CAUSES)
         cause = LAUNCH_COMMUNICATION;

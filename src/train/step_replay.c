@@ -9,6 +9,7 @@ struct replay {
     struct ls_trainer *first, *second;
     struct ls_comm *world;  /* the first's */
     struct ls_comm *turned; /* the second's: the same ranks, in other places */
+    bool changed;           /* what this rank holds is not what it held after the step before */
 };
 
 bool replay_due(const struct ls_config *config, int64_t step)
@@ -108,48 +109,7 @@ static int state_turn(struct replay *r, struct ls_error *error)
     return ls_state_publish(to, error);
 }
 
-int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error *error)
-{
-    struct ls_comm *world = trainer->world;
-    int ranks = ls_comm_size(world), rank = ls_comm_rank(world);
-    struct replay *r = calloc(1, sizeof *r);
-    struct ls_config *config = malloc(sizeof *config);
-    *out = r;
-    int status = r && config ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a replay");
-    status = ls_comm_agree(world, status, error);
-    if (status)
-        goto end;
-    r->first = trainer;
-    r->world = world;
-    *config = trainer->config;
-    config->check.replay = 0; /* its memory alone */
-    config->log.trace = config->log.profile = false;
-    /* Its state comes from the first, and what it offloads must not lie in the place of that. */
-    snprintf(config->train.resume, sizeof config->train.resume, "never");
-    config->model_keys.from[0] = config->lora.from[0] = '\0';
-    if (config->memory.file[0])
-        snprintf(config->memory.file, sizeof config->memory.file, "%.*s/replay",
-                 (int)sizeof config->memory.file - 8, trainer->config.memory.file);
-    status = ls_comm_split(world, 0, (rank + 1) % ranks, &r->turned, error);
-    if (!status)
-        status = trainer_new(config, &trainer->layout, r->turned, NULL, &r->second, error);
-    if (!status)
-        status = state_turn(r, error);
-end:
-    free(config);
-    return status;
-}
-
-void replay_free(struct replay *replay)
-{
-    if (!replay)
-        return;
-    ls_trainer_free(replay->second);
-    ls_comm_free(replay->turned);
-    free(replay);
-}
-
-/* ---- the verdict ----------------------------------------------------------------------------- */
+/* ---- what a rank holds ----------------------------------------------------------------------- */
 
 struct digesting {
     struct ls_state *state;
@@ -176,6 +136,64 @@ static int held_digest(struct ls_state *state, struct ls_digest *digest, struct 
     return status;
 }
 
+/* Between two steps that are replayed nothing may change: the second trainer begins with what the
+ * first one has, so no replay would show it. */
+static int held_look(struct replay *r, struct ls_error *error)
+{
+    struct ls_trainer *first = r->first;
+    struct ls_digest now = first->held;
+    int status = ls_state_settle(&first->state, error);
+    if (!status && first->held_step > 0 && first->held_step == first->state.step)
+        status = held_digest(&first->state, &now, error);
+    r->changed = now.low != first->held.low || now.high != first->held.high;
+    return status;
+}
+
+int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error *error)
+{
+    struct ls_comm *world = trainer->world;
+    int ranks = ls_comm_size(world), rank = ls_comm_rank(world);
+    struct replay *r = calloc(1, sizeof *r);
+    struct ls_config *config = malloc(sizeof *config);
+    *out = r;
+    int status = r && config ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a replay");
+    status = ls_comm_agree(world, status, error);
+    if (status)
+        goto end;
+    r->first = trainer;
+    r->world = world;
+    *config = trainer->config;
+    config->check.replay = 0; /* its memory alone */
+    config->log.trace = config->log.profile = false;
+    /* Its state comes from the first, and what it offloads must not lie in the place of that. */
+    snprintf(config->train.resume, sizeof config->train.resume, "never");
+    config->model_keys.from[0] = config->lora.from[0] = '\0';
+    if (config->memory.file[0])
+        snprintf(config->memory.file, sizeof config->memory.file, "%.*s/replay",
+                 (int)sizeof config->memory.file - 8, trainer->config.memory.file);
+    status = ls_comm_split(world, 0, (rank + 1) % ranks, &r->turned, error);
+    if (!status)
+        status = trainer_new(config, &trainer->layout, r->turned, NULL, &r->second, error);
+    if (!status)
+        status = ls_comm_agree(world, held_look(r, error), error);
+    if (!status)
+        status = state_turn(r, error);
+end:
+    free(config);
+    return status;
+}
+
+void replay_free(struct replay *replay)
+{
+    if (!replay)
+        return;
+    ls_trainer_free(replay->second);
+    ls_comm_free(replay->turned);
+    free(replay);
+}
+
+/* ---- the verdict ----------------------------------------------------------------------------- */
+
 /* Whose fault explains all differences: place i was computed by rank i, and again by the rank
  * before it, so a faulty rank is seen in its own place and in the next. Returns how many ranks
  * there are; found holds two of them. */
@@ -192,19 +210,25 @@ static int suspects(const bool *differs, int ranks, int found[2])
     return count;
 }
 
+/* What a person is told of the way back. */
+static void newest_tell(const struct ls_state *state, char text[64])
+{
+    snprintf(text, 64, "there is no checkpoint");
+    if (state->saved_step >= 0)
+        snprintf(text, 64, "the newest checkpoint is of step %ld", (long)state->saved_step);
+}
+
 static int difference_refuse(const struct replay *r, const bool *differs, int ranks,
                              struct ls_error *error)
 {
     const struct ls_state *state = &r->first->state;
     int found[2], count = suspects(differs, ranks, found);
-    char who[100] = "of one of the ranks", newest[64] = "there is no checkpoint";
+    char who[100] = "of one of the ranks", newest[64];
     if (count == 1)
         snprintf(who, sizeof who, "of rank %d", found[0]);
     else if (count == 2)
         snprintf(who, sizeof who, "of rank %d or rank %d", found[0], found[1]);
-    if (state->saved_step >= 0)
-        snprintf(newest, sizeof newest, "the newest checkpoint is of step %ld",
-                 (long)state->saved_step);
+    newest_tell(state, newest);
     return ls_error_set(error, LS_ENUMERIC,
                         "step %ld was computed twice, each part by two ranks, and the results "
                         "differ: memory or arithmetic %s is faulty. Go on on other hardware (%s)",
@@ -241,11 +265,29 @@ static int difference_tell(struct replay *r, struct ls_error *error)
     return status;
 }
 
+/* Local. What this rank held between two steps. */
+static int change_refuse(const struct replay *r, struct ls_error *error)
+{
+    char newest[64];
+    if (!r->changed)
+        return LS_OK;
+    newest_tell(&r->first->state, newest);
+    return ls_error_set(error, LS_ENUMERIC,
+                        "what rank %d holds changed between steps %ld and %ld: its memory is "
+                        "faulty. Go on on other hardware (%s)",
+                        ls_comm_rank(r->world), (long)r->first->held_step,
+                        (long)r->first->state.step, newest);
+}
+
 int replay_judge(struct replay *replay, struct ls_digest *hash, struct ls_error *error)
 {
     struct ls_step_report report;
     struct ls_digest again;
-    int status = ls_trainer_step(replay->second, &report, error);
+    struct ls_trainer *first = replay->first;
+    int status = ls_comm_agree(replay->world, change_refuse(replay, error), error);
+    if (status)
+        return status;
+    status = ls_trainer_step(replay->second, &report, error);
     if (status == LS_ENUMERIC)
         ls_error_suffix(error, "; the step was computed a second time, and the first time it was "
                                "finite: memory or arithmetic of a rank is faulty");
@@ -253,7 +295,10 @@ int replay_judge(struct replay *replay, struct ls_digest *hash, struct ls_error 
         status = ls_trainer_hash(replay->first, hash, error);
     if (!status)
         status = ls_trainer_hash(replay->second, &again, error);
-    if (status || (hash->low == again.low && hash->high == again.high))
+    if (!status && (hash->low != again.low || hash->high != again.high))
+        status = difference_tell(replay, error);
+    if (status)
         return status;
-    return difference_tell(replay, error);
+    first->held_step = first->state.step;
+    return ls_comm_agree(replay->world, held_digest(&first->state, &first->held, error), error);
 }

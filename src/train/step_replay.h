@@ -17,8 +17,8 @@ struct replay;
  * last one that of rank 0), and the state of this one. It takes as much memory as the first. */
 int replay_new(struct ls_trainer *trainer, struct replay **out, struct ls_error *error);
 /* Collective. Behind the trainer's step: the same step again. *hash is that of the state.
- * LS_ENUMERIC where it differs, with the ranks that computed the part that does, if there is one.
- */
+ * LS_ENUMERIC where it differs, with the ranks that computed the part that does, if there is one;
+ * or where what a rank held changed between two steps that were replayed. */
 int replay_judge(struct replay *replay, struct ls_digest *hash, struct ls_error *error);
 /* replay may be NULL. */
 void replay_free(struct replay *replay);
