@@ -326,18 +326,26 @@ double ls_now_s(void);
  * bytes on the disk, a tensor read. Who waits for its rank (lockstep/comm.h) then knows that it is
  * slow and not stuck. All Local; they cost what ls_now_s does. */
 
-/* When a thread last got on, readable by other threads and processes. Fields are private. */
+/* When a thread last got on, and how far it is with what it reads, readable by other threads and
+ * processes. Fields are private. */
 struct ls_progress {
-    uint64_t word;
+    uint64_t word, reads_since, read_bytes;
 };
 /* The calling thread gets on. Does nothing where nobody asked (ls_progress_keep). */
 void ls_progress(void);
+/* The calling thread begins to read something large, has read so much more of it, or is done: one
+ * that waits for its rank in vain says how much that was. The second is ls_progress too. */
+void ls_progress_reads(bool begins);
+void ls_progress_read(size_t bytes);
 /* Where the calling thread's progress is kept from here on (borrowed; NULL: nowhere). Returns where
  * it was. Communicators of a world do this for the thread that makes them. */
 struct ls_progress *ls_progress_keep(struct ls_progress *where);
 /* A time of ls_now_s; 0 in zeroed memory. */
 void ls_progress_set(struct ls_progress *where, double time_s);
 double ls_progress_s(const struct ls_progress *of);
+/* Since when it reads, a time of ls_now_s, and how much it has read; 0: it does not read. */
+double ls_progress_reading(const struct ls_progress *of, uint64_t *bytes);
+void ls_progress_reading_set(struct ls_progress *where, double since_s, uint64_t bytes);
 
 #ifdef __cplusplus
 }

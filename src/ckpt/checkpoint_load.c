@@ -45,7 +45,10 @@ int ls_checkpoint_load(struct ls_checkpoint **checkpoint, struct ls_comm *comm, 
             status = step_agree(*checkpoint, comm, error);
         if (status || !*checkpoint)
             return status;
-        status = agree(comm, load(user, *checkpoint, &why), &why);
+        ls_progress_reads(true);
+        status = load(user, *checkpoint, &why);
+        ls_progress_reads(false);
+        status = agree(comm, status, &why);
         if (!status)
             return LS_OK;
         int64_t damaged = (*checkpoint)->damaged;

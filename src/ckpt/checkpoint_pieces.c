@@ -18,9 +18,9 @@ static int digest_of(const unsigned char *data, size_t bytes, char text[33], str
         return ls_error_set(error, LS_ENOMEM, "no memory for a digest");
     XXH3_128bits_reset(state);
     for (size_t at = 0; at < bytes; at += PORTION_BYTES) {
-        XXH3_128bits_update(state, data + at,
-                            bytes - at < PORTION_BYTES ? bytes - at : PORTION_BYTES);
-        ls_progress();
+        size_t portion = bytes - at < PORTION_BYTES ? bytes - at : PORTION_BYTES;
+        XXH3_128bits_update(state, data + at, portion);
+        ls_progress_read(portion);
     }
     XXH128_hash_t hash = XXH3_128bits_digest(state);
     ckpt_digest_hex(hash.high64, hash.low64, text);

@@ -1,6 +1,8 @@
 /* Writing and reading of flight records, and what is told of a rank that is late. */
 #include "comm/inquire.h"
 
+#include <lockstep/base/words.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -260,6 +262,18 @@ static void where_text(struct flight_record *record, double now_s, char *text, s
                  entry_text(&last).text, now_s - last.changed_s);
 }
 
+/* Behind the text: how far a rank is that reads a checkpoint, or how far it came. */
+static void reading_text(const struct flight_record *record, double now_s, char *text, size_t bytes)
+{
+    uint64_t read;
+    double since_s = ls_progress_reading(&record->progress, &read), took_s = now_s - since_s;
+    size_t length = strlen(text);
+    if (since_s > 0 && took_s > 0)
+        snprintf(text + length, bytes - length,
+                 "; it reads a checkpoint, %s so far in %.2f s, %s a second",
+                 ls_bytes((double)read).text, took_s, ls_bytes((double)read / took_s).text);
+}
+
 /* Whether the record shows that its rank belongs to the entry's group and has not come to it. */
 static bool is_missing(struct flight_record *record, const struct flight_entry *at)
 {
@@ -331,6 +345,7 @@ static void rank_text(const struct ls_comm *comm, int rank, double now_s, char *
         return;
     }
     where_text(record, now_s, text + length, bytes - (size_t)length);
+    reading_text(record, now_s, text, bytes);
 }
 
 /* Who is late may itself wait: follows that to its end, or around a circle back to who asks. */

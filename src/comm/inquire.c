@@ -30,14 +30,14 @@ struct query {
     double sent_s; /* on the clock of who asks */
 };
 
-/* Times of the entries, and progress_s, are seconds ago. */
+/* Times of the entries, and progress_s, are seconds ago; reads_s too, 0 if it does not read. */
 struct answer {
     unsigned char token[INQUIRE_TOKEN];
     uint32_t kind;
     int32_t rank;
     double sent_s; /* of the query */
-    double progress_s;
-    uint64_t count;
+    double progress_s, reads_s;
+    uint64_t count, read_bytes;
     int32_t pid, process, entries, awaits; /* awaits: the rank that it waits for, or -1 */
     struct flight_picked entry[ENTRIES];
 };
@@ -120,6 +120,8 @@ static void answer_send(const struct inquirer *q, const struct query *query,
     double now_s = ls_now_s();
     memcpy(answer.token, q->token, sizeof answer.token);
     answer.progress_s = now_s - ls_progress_s(&record->progress);
+    double reads_since_s = ls_progress_reading(&record->progress, &answer.read_bytes);
+    answer.reads_s = reads_since_s > 0 ? now_s - reads_since_s : 0;
     answer.count = atomic_load(&record->count);
     answer.pid = atomic_load(&record->pid);
     answer.process = (int32_t)flight_process_of(record);
@@ -137,7 +139,7 @@ static bool answer_valid(const struct inquirer *q, struct answer *answer)
     bool valid = answer->entries >= 0 && answer->entries <= ENTRIES &&
                  answer->process >= FLIGHT_RUNS && answer->process <= FLIGHT_ENDED &&
                  answer->awaits >= -1 && answer->awaits < q->board->count &&
-                 answer->progress_s >= 0;
+                 answer->progress_s >= 0 && answer->reads_s >= 0;
     for (int i = 0; valid && i < answer->entries; i++)
         valid = answer->entry[i].index < answer->count &&
                 flight_entry_valid(&answer->entry[i].entry, q->board->count);
@@ -164,6 +166,9 @@ static void answer_take(struct inquirer *q, struct answer *answer)
     atomic_store(&copy->told, 1 + answer->process);
     atomic_store(&copy->count, answer->count);
     ls_progress_set(&copy->progress, answer->sent_s - answer->progress_s);
+    ls_progress_reading_set(&copy->progress,
+                            answer->reads_s > 0 ? answer->sent_s - answer->reads_s : 0,
+                            answer->read_bytes);
 }
 
 static void message_take(struct inquirer *q)

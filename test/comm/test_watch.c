@@ -147,7 +147,9 @@ static int body_gets_stuck(struct ls_comm *world, void *user, struct ls_error *e
     ls_comm_set_timeout(world, turned_timeout_s);
     int status = ls_barrier_at(world, (struct ls_call_site){"first.c", 1}, error);
     if (rank == 2) {
+        ls_progress_reads(true);
         work_and_say_so(8, rank);
+        ls_progress_read(3 << 20);
         atomic_store(&stuck, true);
         turned_stay(rank, to_tell);
         return status;
@@ -159,7 +161,8 @@ static int body_gets_stuck(struct ls_comm *world, void *user, struct ls_error *e
         return ls_error_set(error, LS_ENUMERIC, "rank %d did not wait: %s", rank, got.text);
     status = rank ? EXPECT(status, &got, error, "timed out after ", "late is rank 2:")
                   : EXPECT(status, &got, error, "timed out after ",
-                           "late is rank 1:", "in the end for rank 2 of the world");
+                           "late is rank 1:", "in the end for rank 2 of the world",
+                           "it reads a checkpoint, 3.0 MiB so far in ");
     turned_stay(rank, to_tell);
     return status;
 }

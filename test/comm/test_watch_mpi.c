@@ -67,8 +67,11 @@ static int misbehave(struct ls_comm *group, const char *mode, const uint64_t pid
         raise(SIGKILL);
     if (rank == 1 && strcmp(mode, "others") == 0)
         stop_others(pids);
-    if (rank == 1 && strcmp(mode, "slow") == 0)
+    if (rank == 1 && strcmp(mode, "slow") == 0) {
+        ls_progress_reads(true);
+        ls_progress_read(5 << 20);
         turned_stay(1, RANKS - 1);
+    }
     for (int i = 0; rank == 1 && strcmp(mode, "gets on") == 0 && i < 30; i++) {
         ls_progress();
         turn_and_await(turned_step_s);
@@ -173,7 +176,8 @@ static void test_a_slow_process_is_named(void **state)
 {
     (void)state;
     EXPECT("slow", 0, "rank 0 says", "rank 2 says", late,
-           "late is rank 1: it has left #0 of tp: barrier (first.c:1), for");
+           "late is rank 1: it has left #0 of tp: barrier (first.c:1), for",
+           "; it reads a checkpoint, 5.0 MiB so far in ");
 }
 
 static void expect_none_late(const char *mode)
