@@ -7,8 +7,8 @@
 Trains a small model on 4 MPI ranks of this machine by `lockstep launch`. With --minutes (60) there
 is a fault in each minute, at a drawn moment of it; with --kills there are N kill -9 one after the
 other: most as soon as the job has a new step again and a drawn part of a second has gone by, a
-quarter without waiting for that, and so in the recovery from the one before. Faults, shuffled by
-the seed:
+quarter without waiting for that, and so in the recovery from the one before. With --kills each step
+has a snapshot, so that many kills come while one is taken. Faults, shuffled by the seed:
 
     rank      kill -9 of a rank            mpirun    kill -9 of mpirun
     two       of two ranks at once         launcher  kill -9 of the launcher, then started again
@@ -25,8 +25,11 @@ Then the job is asked to end, and two ranks compute the same steps undisturbed. 
 Goodput is the share of the time that was spent on steps that count: the sum of step_s over
 metrics.jsonl, in which each step is once, as it was computed last, over the time from the begin of
 the first step to the end of the last one. A step counts for at most twice the median, so that one
-during which a rank was stopped does not count for the pause. What was computed again, starts, saves
-and pauses are the rest.
+during which a rank was stopped does not count for the pause. Where the rest went is printed: of each
+fault how long it took until it was seen, until the launcher had started the job again, until the run
+began, until it was at a step, and the steps computed again; slow steps, which other programs on the
+machine cause too; and snapshots. All ranks are on one host, so "all" is what the loss of a host's
+ranks is; two hosts are in test/hosts/test_launch_hosts.c.
 
 The exit code is 1 if a verdict is not met. Twins that must not meet theirs: --twin batches (a
 recovery that goes on with other batches), --twin slow (starts take 9 s longer), --twin orphan (a
@@ -36,6 +39,7 @@ undisturbed run.
 
 import argparse
 import collections
+import glob
 import json
 import os
 import random
@@ -49,16 +53,23 @@ import time
 
 from launched import LOCKSTEP, RANKS, Job
 
-KEYS = ["data.train=corpus_train", "model.preset=gpt2-tiny", "batch.global=64",
-        "train.steps=10000000", "train.save_every=20", "optim.decay_steps=1000",
-        "parallel.threads=1", "log.progress=off", "log.tensorboard=false", "log.drift_every=0",
+KEYS = ["data.train=corpus_train", "model.preset=gpt2-tiny", "train.steps=10000000",
+        "optim.decay_steps=1000", "parallel.threads=1", "log.progress=off", "log.tensorboard=false", "log.drift_every=0",
         "comm.timeout_s=3", "launch.pause_s=1", "launch.retries=1000"]
 LAYOUT = ["parallel.dp=2", "parallel.tp=2"]
+SOAK_KEYS = ["batch.global=256", "train.save_every=100", "snapshot.every=5"]
+KILLS_KEYS = ["batch.global=64", "train.save_every=20", "snapshot.every=1"]
 GOODPUT, STUCK_S, PAUSE_S = 0.95, 120, 0.01
 SOAK = ["rank", "two", "mpirun", "launcher", "pause", "freeze"]
 KILLS = ["rank", "rank", "rank", "two", "all", "mpirun", "launcher"]
 # What an mpirun of a twin does before every start but the first.
 TWINS = {"batches": 'set -- "$@" data.train=other/corpus_train', "slow": "sleep 9", "orphan": ""}
+
+
+# What the time goes to from a fault on, each until the next thing is recorded.
+PHASES = {"fault": "until it is seen", "failed": "the launcher, until it starts the job again",
+          "start": "mpirun and ranks, until a run begins", "begun": "until its first step begins",
+          "again": "steps computed again"}
 
 
 class Records:
@@ -67,6 +78,7 @@ class Records:
     def __init__(self, path):
         self.path, self.inode, self.offset = path, 0, 0
         self.seen, self.newest, self.other = {}, 0, []
+        self.marks = {}  # (time, "begun"): None, and (time, "step"): its record
 
     def look(self):
         try:
@@ -83,8 +95,11 @@ class Records:
         for line in text[:whole].splitlines():
             if b'"loss_bits"' in line:
                 self.step(json.loads(line))
+            elif b'"event": "start"' in line or b'"event": "resume"' in line:
+                self.marks[json.loads(line)["time"], "begun"] = None
 
     def step(self, record):
+        self.marks[record["time"], "step"] = record
         step, bits = record["step"], {k: record[k] for k in ("loss_bits", "hash") if k in record}
         before = self.seen.setdefault(step, bits)
         if any(before.get(key, value) != value for key, value in bits.items()):
@@ -97,7 +112,8 @@ class Soak:
     def __init__(self, job, draw):
         self.job, self.draw = job, draw
         self.records = Records(os.path.join(job.out, "metrics.jsonl"))
-        self.faults, self.deck = collections.Counter(), []
+        self.faults, self.deck, self.marks = collections.Counter(), [], []
+        self.hit, self.reached = collections.Counter(), -1  # what was hit; the step of the last fault
 
     def wait(self, until, what):
         """Watches the job until that is true."""
@@ -131,11 +147,26 @@ class Soak:
         count = {"two": 2, "all": RANKS}.get(kind, 1)
         return self.draw.sample(sorted(ranks), count) if len(ranks) >= count else []
 
+    def under_way(self):
+        """What the job is at."""
+        self.records.look()
+        if self.records.newest <= self.reached:
+            return "recovery"
+        with open(os.path.join(self.job.out, "start"), encoding="utf-8") as file:
+            run = file.read().split()[1][:16]
+        folders = [self.job.out, *glob.glob(f"/dev/shm/lockstep-{os.geteuid()}-{run}-*")]
+        written = [name for folder in folders for name in glob.glob(f"{folder}/checkpoints/*.tmp")]
+        return "step" if not written else \
+            "step that writes a checkpoint" if self.job.out in written[0] else "snapshot"
+
     def fault(self, kinds):
         if not self.deck:
             self.deck = self.draw.sample(kinds, len(kinds))
         kind, found = self.deck.pop(), []
         self.wait(lambda: found.extend(self.victims(kind)) or found, f"processes for {kind}")
+        self.hit[self.under_way()] += 1
+        self.reached = self.records.newest if kind != "pause" else self.reached
+        self.marks.append((time.time(), "fault", kind))
         for pid in found:
             try:
                 os.kill(pid, signal.SIGSTOP if kind in ("pause", "freeze") else signal.SIGKILL)
@@ -160,14 +191,16 @@ class Soak:
         self.rest(begin + 60 * minutes - time.time())
 
     def kills(self, count):
+        begin = time.time()
         for number in range(count):
             waits = self.draw.random() < 0.75
             if waits:
                 self.new_step()
-            self.rest(self.draw.uniform(0, 0.5 if waits else 1.5))
+            self.rest(self.draw.uniform(0, 0.2 if waits else 0.9))
             self.fault(KILLS)
             if (number + 1) % 50 == 0:
-                print(f"kill {number + 1}: step {self.records.newest}", flush=True)
+                print(f"kill {number + 1}: step {self.records.newest}, "
+                      f"{(time.time() - begin) / (number + 1):.2f} s each", flush=True)
 
 
 def twin_make(folder, twin):
@@ -202,6 +235,39 @@ def undisturbed(job, keys, last):
     return [r for r in job.records("metrics.jsonl", out) if "loss_bits" in r]
 
 
+def spent(marks):
+    """Seconds of each phase, fault by fault: [(kind, {phase: seconds})]. A fault that comes before
+    the one before is got over begins anew."""
+    faults, phase, since, furthest = [], None, 0, 0
+    for at, what, of in sorted(marks, key=lambda mark: mark[0]):
+        first = at - of["step_s"] if what == "step" else at
+        if phase:
+            took = faults[-1][1]
+            took[phase] = took.get(phase, 0) + max(first - since, 0)
+            if what == "step" and of["step"] <= furthest:
+                took["again"] = took.get("again", 0) + of["step_s"]
+        if what == "fault":
+            faults.append((of, {}))
+        if what == "step":
+            furthest, over = max(furthest, of["step"]), of["step"] > furthest
+            phase = None if over else phase and "again"
+        elif phase or what == "fault":
+            phase = what
+        since = at
+    return faults
+
+
+def spent_print(faults, wall):
+    """Where the time of faults went, and what one of each kind took."""
+    for phase, what in PHASES.items():
+        took = sorted(of.get(phase, 0) for _, of in faults) or [0]
+        print(f"    {sum(took):8.1f} s {100 * sum(took) / wall:5.1f} %  median "
+              f"{statistics.median(took):5.2f}  most {took[-1]:6.2f}  {what}")
+    for kind in sorted({kind for kind, _ in faults}):
+        took = [sum(of.values()) for k, of in faults if k == kind]
+        print(f"    {kind}: {len(took)} took {statistics.mean(took):.2f} s each")
+
+
 def report(soak, records, events, begin):
     """Prints what there was; returns the goodput and a line of it all."""
     steps = [r for r in records if "loss_bits" in r]
@@ -213,11 +279,20 @@ def report(soak, records, events, begin):
     took = sorted(e["seconds"] for e in again) or [0]
     print(f"{steps[-1]['step']} steps of {median:.3f} s in {wall:.0f} s, "
           f"{time.time() - begin:.0f} s with the first start and the end")
-    print(f"faults {dict(soak.faults)}; failures seen {dict(failed)}")
+    print(f"faults {dict(soak.faults)}, in a {dict(soak.hit)}; failures seen {dict(failed)}")
     print(f"from the failure to the first new step: median {statistics.median(took):.2f} s, most "
           f"{took[-1]:.2f} s; {sum(e['again'] for e in again)} steps computed again")
-    print(f"saves {sum(r['save_s'] for r in records if r.get('event') == 'save'):.1f} s, "
-          f"recoveries {sum(took):.1f} s, all of {wall - goodput * wall:.1f} s that do not count")
+    faults = spent([*soak.marks, *((*mark, of) for mark, of in soak.records.marks.items()),
+                    *((e["time"], e["event"], None) for e in events
+                      if e["event"] in ("failed", "start"))])
+    lost = sum(sum(of.values()) for _, of in faults)
+    slow = sum(max(r["step_s"] - 2 * median, 0) for r in steps)
+    snapshots = sum(r.get("snapshot_s", 0) for r in steps)
+    rest = wall * (1 - goodput) - lost - slow - snapshots
+    print(f"of {wall * (1 - goodput):.1f} s that do not count: faults {lost:.1f} s, slow steps above "
+          f"twice the median {slow:.1f} s, snapshots {snapshots:.1f} s, records and saves "
+          f"{rest:.1f} s; a fault took {lost / max(len(faults), 1):.2f} s:")
+    spent_print(faults, wall)
     return goodput, (f"{steps[-1]['step']} steps, {sum(soak.faults.values())} faults, goodput "
                      f"{100 * goodput:.1f} %")
 
@@ -242,7 +317,8 @@ def main():
     parser.add_argument("--twin", choices=sorted(TWINS))
     parser.add_argument("keys", nargs="*")
     given = parser.parse_args()
-    keys, begin = [*KEYS, *given.keys], time.time()
+    keys = [*KEYS, *(KILLS_KEYS if given.kills else SOAK_KEYS), *given.keys]
+    begin = time.time()
     with tempfile.TemporaryDirectory() as folder:
         job = Job(folder, [*keys, *LAYOUT], twin_make(folder, given.twin))
         other_corpus(folder)

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRY_S_MAX = 30, WAIT_MS = 50, BUSY_S = 30, BUSY_PAUSE_S = 10 };
+enum { TRY_S_MAX = 30, WAIT_MS = 50, LOST_MS = 5, BUSY_S = 30, BUSY_PAUSE_S = 10 };
 
 struct launcher {
     const struct ls_launch *launch;
@@ -320,6 +320,17 @@ static bool busy_await(struct launcher *l)
     return true;
 }
 
+/* Ranks of a launcher that was killed end by themselves: those of this host are waited for before
+ * the first start, which they would make fail. */
+static void lost_await(struct launcher *l)
+{
+    char who[256];
+    double until_s = ls_now_s() + BUSY_S;
+    while (*ls_lock_former(&l->lock) && ls_now_s() < until_s && !asked(l) &&
+           ls_lock_look(l->config->train.out, who, sizeof who) == LS_LOCK_HELD)
+        nanosleep(&(struct timespec){.tv_nsec = LOST_MS * 1000000L}, NULL);
+}
+
 /* What the end of a start means. *over: the launcher's too, with *code. */
 static void judge(struct launcher *l, int64_t before, bool *over, int *code)
 {
@@ -354,6 +365,7 @@ static int run(struct launcher *l, int *code, struct ls_error *error)
 {
     bool over = false;
     int status = LS_OK;
+    lost_await(l);
     while (!over && !status) {
         struct ls_error why = {0};
         if (launch_hosts_slots(&l->hosts, false) < l->wanted &&

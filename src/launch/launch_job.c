@@ -71,6 +71,8 @@ static void add_mpirun(struct line *line, const struct launch_start *start, cons
         add_all(line, "--mca odls_base_sigkill_timeout 0 --oversubscribe");
         if (geteuid() == 0)
             add(line, "--allow-run-as-root");
+        if (here && !getenv("OMPI_MCA_pml")) /* the one of a machine alone: no search for others */
+            add_all(line, "--mca pml ob1");
         if (segments[0]) {
             add_all(line, "--mca btl_vader_backing_directory");
             add(line, segments);

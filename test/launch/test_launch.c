@@ -244,20 +244,24 @@ static void test_a_new_beginning_is_seen(void **state)
 
 /* ---- the launcher ---------------------------------------------------------------------------- */
 
-/* No process of the job outlives it, and the next one goes on. */
+/* No process of the job outlives it; the next one waits for their end, and goes on in one start. */
 static void test_a_killed_launcher(void **state)
 {
     char enter[PATH_MAX];
+    pid_t pids[LAUNCHED_RANKS];
     (void)state;
     mpirun_or_skip();
     pid_t launcher = launched_start(folder, RATE, "orphans", LONG);
     launched_await_step(launcher, folder, "orphans", 6);
     assert_int_equal(kill(launcher, SIGKILL), 0);
     launched_end(launcher);
-    await_no_ranks("orphans");
-    int64_t last = launched_await_step(launcher, folder, "orphans", 6);
     launcher = launched_start(folder, RATE, "orphans", LONG);
+    launched_await_event(launcher, folder, "orphans", "start", 2); /* the ranks before are gone */
+    int64_t last = launched_await_step(launcher, folder, "orphans", 6);
     launched_await_step(launcher, folder, "orphans", last + 1);
+    expect_ranks("orphans", pids);
+    assert_int_equal(launched_events(folder, "orphans", "start", NULL), 2);
+    assert_int_equal(launched_events(folder, "orphans", "failed", NULL), 0);
     assert_int_equal(segments_of("orphans"), LAUNCHED_RANKS);
     snprintf(enter, sizeof enter, "cd '%s';", folder);
     program_expect_under(enter, "launch " LONG "train.out=orphans", ls_exit_code(LS_EBUSY),

@@ -307,6 +307,29 @@ static void test_after_a_killed_launcher(void **state)
     assert_int_equal(launched_events(folder, "after", "failed", NULL), 0);
 }
 
+/* On one machine mpirun neither searches for networks nor leaves shared memory behind, unless the
+ * user has a wish. */
+static void test_what_mpirun_is_told(void **state)
+{
+    static const char *const words[] = {"--mca pml ob1 ",
+                                        "--mca btl_vader_backing_directory /dev/shm/lockstep-"};
+    (void)state;
+    skip_without_mpi();
+    script_write("bin/mpirun",
+                 "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+                 "echo \"$*\" > told\n");
+    for (int wish = 0; wish < 2; wish++) {
+        char before[PATH_MAX + 256];
+        snprintf(before, sizeof before, "%s %s", enter,
+                 wish ? "OMPI_MCA_pml=cm OMPI_MCA_btl_vader_backing_directory=/tmp" : "");
+        program_expect_under(before, "launch " LAUNCHED_KEYS "train.out=told_run", 0, "");
+        char *told = scratch_read(scratch_path(folder, "told"), NULL);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(strstr(told, words[i]) != NULL, !wish);
+        free(told);
+    }
+}
+
 /* Slurm's programs, of which squeue knows when the allocation ends, or ends with a failure. The job
  * records what is in `records`. */
 static void slurm_write(const char *left)
@@ -525,6 +548,7 @@ int main(void)
         cmocka_unit_test(test_a_slow_host),
         cmocka_unit_test(test_after_a_killed_launcher),
         cmocka_unit_test(test_the_end_of_an_allocation),
+        cmocka_unit_test(test_what_mpirun_is_told),
         cmocka_unit_test(test_an_allocation_without_an_end),
         cmocka_unit_test(test_a_snapshot_is_gone_on_from),
         cmocka_unit_test(test_the_tasks_of_a_step_that_is_killed),
