@@ -98,11 +98,12 @@ struct ls_model_config {
 };
 
 /* The part of the recipe that fixes the order of sums (ARCHITECTURE.md: the law of sums). */
+enum { LS_SEQ_TILES_MAX = 1 << 15 };
 struct ls_numerics {
     enum ls_dtype act; /* LS_F32, LS_BF16 or LS_F16: what forward and backward compute in */
     int64_t tp_tiles;  /* S2: divides heads, kv_heads * head_dim, ffn and vocab_padded; kv_heads
                         * is a multiple or a divisor of it */
-    int64_t seq_tiles; /* S4: tiles of a sequence's tokens. Above 1:
+    int64_t seq_tiles; /* S4: tiles of a sequence's tokens, at most LS_SEQ_TILES_MAX. Above 1:
                         * leaf_sequences is 1, T a multiple of 2 S LS_ATTENTION_BLOCK */
     int64_t leaf_sequences; /* S3 */
     bool fast;              /* lifts S2 to S4: bits depend on the micro-batching */

@@ -88,6 +88,26 @@ static int resolve_heads(struct ls_config *config, struct ls_error *error)
     return LS_OK;
 }
 
+/* A row that is normed as a whole is all channels of a token, or all of its queries. */
+static int check_norms(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_config_model *model = &config->model_keys;
+    enum ls_arch arch = (enum ls_arch)model->arch;
+    long long width = model->heads * model->head_dim;
+    const char *step;
+    bool biased;
+    for (int i = 0; (step = ls_family_step(arch, i, &biased)); i++)
+        if (!strcmp(step, "norm of q and k") && width > LS_NORM_CHANNELS_MAX)
+            return REJECT("model.heads",
+                          "model.arch = %s norms all heads together, and they would be %lld wide: "
+                          "expected at most %lld heads of model.head_dim = %lld, since a norm is "
+                          "at most %d wide",
+                          ls_arch_name(arch), width,
+                          (long long)(LS_NORM_CHANNELS_MAX / model->head_dim),
+                          (long long)model->head_dim, LS_NORM_CHANNELS_MAX);
+    return LS_OK;
+}
+
 static int resolve_vocab(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)
 {
     struct ls_config_model *model = &config->model_keys;
@@ -233,6 +253,8 @@ static int resolve_model(struct ls_config *config, int64_t tokenizer_vocab, stru
         status = require_shape(config, error);
     if (!status)
         status = resolve_heads(config, error);
+    if (!status)
+        status = check_norms(config, error);
     if (!status)
         status = resolve_family(config, error);
     if (!status)

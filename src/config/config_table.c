@@ -114,7 +114,7 @@ static const struct ls_config_key table[] = {
     INT("model.vocab_multiple", RECIPE, "128", 1, 65536, model_keys.vocab_multiple,
         "the vocabulary is padded up to a multiple of this"),
     INT("model.layers", RECIPE, "0", 0, 4096, model_keys.layers, "Transformer blocks"),
-    INT("model.channels", RECIPE, "0", 0, 1048576, model_keys.channels,
+    INT("model.channels", RECIPE, "0", 0, LS_NORM_CHANNELS_MAX, model_keys.channels,
         "width of the residual stream"),
     INT("model.heads", RECIPE, "0", 0, 4096, model_keys.heads, "query heads"),
     INT("model.kv_heads", RECIPE, "0", 0, 4096, model_keys.kv_heads,
@@ -265,7 +265,7 @@ static const struct ls_config_key table[] = {
         "by any power of two: it divides heads, ffn, the padded vocabulary and kv_heads * "
         "head_dim, and is a multiple or a divisor of kv_heads; 0 = the largest such power of "
         "two up to 8"),
-    INT("numerics.seq_tiles", RECIPE, "1", 1, 0x1p20, numerics.seq_tiles,
+    INT("numerics.seq_tiles", RECIPE, "1", 1, LS_SEQ_TILES_MAX, numerics.seq_tiles,
         "tiles into which a sequence is cut for the sums over its tokens, so that parallel.cp "
         "may be this number divided by any power of two; above 1 data.sequence must be a "
         "multiple of 128 times this"),

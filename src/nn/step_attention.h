@@ -11,7 +11,7 @@
 
 /* What it works in where a sequence's keys, values and their gradients do not simply lie in its
  * queries' rows. A pair is the sums of d_k and of d_v, [2, rows, GD]. */
-enum { ATTENTION_LEVELS_MAX = 16 };
+enum { ATTENTION_LEVELS_MAX = __builtin_ctz(LS_SEQ_TILES_MAX) + 1 };
 struct attention_buffers {
     int64_t span;            /* rows of a pair: T, or a half chunk where keys go round a ring */
     void *natural, *staging; /* [T, 2GD] keys and values of one sequence */

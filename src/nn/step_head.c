@@ -10,7 +10,7 @@
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-enum { PARTIALS_MAX = 8 };
+enum { PARTIALS_MAX = __builtin_ctz(LS_SEQ_TILES_MAX) };
 struct head_buffers {
     struct exchange gather, reduce;
     void *logits;                 /* [group_units * unit rows, V] */

@@ -58,6 +58,11 @@ static int check_batch(const struct ls_layout_keys *keys, const struct ls_layout
     int64_t leaf = layout->numerics.leaf_sequences;
     struct ls_dp_share share;
     struct ls_error why = {0};
+    if (micro > INT32_MAX / layout->sequence)
+        return plan_refuse(error, "batch.micro", micro,
+                           "expected at most %ld sequences of %ld tokens: a micro-batch has at "
+                           "most %d tokens",
+                           (long)(INT32_MAX / layout->sequence), (long)layout->sequence, INT32_MAX);
     if (!layout->numerics.fast && micro < leaf && micro * layout->sequence % CHAIN_TOKENS)
         return plan_refuse(error, "batch.micro", micro,
                            "a micro-batch that is a part of a leaf must have a multiple of %d "

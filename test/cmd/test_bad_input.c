@@ -335,7 +335,7 @@ static void test_layout_keys_as_given(void **state)
         {RUN "parallel.threads=4096",
          layout,
          {"command line: parallel.threads = 4096: this machine has", "expected at most"}},
-        {RUN "model.channels=524288 model.heads=4096 model.layers=100",
+        {RUN "model.channels=32768 model.heads=4096 model.layers=100 model.ffn=4194304",
          layout,
          {"of memory, and it has", "memory.overcommit=true"}},
         {"eval told --threads 4096", 2, {"--threads = 4096: expected a whole number from 1 to"}},

@@ -132,6 +132,18 @@ static void test_proves(void **state)
                           (size_t)1 << 30);
 }
 
+/* Buffers for every level of the largest tree over tiles of a sequence. */
+static void test_has_room_for_the_most_tiles(void **state)
+{
+    (void)state;
+    program_expect("plan memory configs/gpt2-tiny.yaml batch.global=16 batch.micro=4 "
+                   "model.vocab=1073741824 model.context=4194304 numerics.seq_tiles=32768 "
+                   "numerics.leaf_sequences=1",
+                   0, "would take 5.5 TiB of memory");
+    program_expect(TINY "numerics.seq_tiles=65536", ls_exit_code(LS_ECONFIG),
+                   "numerics.seq_tiles = 65536: expected a whole number from 1 to 32768");
+}
+
 static void test_refuses(void **state)
 {
     int code = ls_exit_code(LS_ELAYOUT);
@@ -140,6 +152,8 @@ static void test_refuses(void **state)
                    "the nearest that works is parallel.tp = ");
     program_expect(TINY "parallel.pp=5", code, "the nearest that works is parallel.pp = 4");
     program_expect(TINY "parallel.cp=2", code, "numerics.seq_tiles = 1");
+    program_expect(TINY "batch.global=134217728 batch.micro=67108864", code,
+                   "batch.micro = 67108864: expected at most 33554431 sequences of 64 tokens");
     program_expect(TINY "parallel.pp=2 parallel.split=0-3", code, "parallel.split = 0-3");
     program_expect(TINY "parallel.schedule=csv", ls_exit_code(LS_ECONFIG),
                    "parallel.schedule_file");
@@ -176,6 +190,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_draws_the_schedule, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_pictures_of_the_docs, scratch_setup, scratch_teardown),
         cmocka_unit_test(test_proves),
+        cmocka_unit_test(test_has_room_for_the_most_tiles),
         cmocka_unit_test_setup_teardown(test_refuses, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

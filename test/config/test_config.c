@@ -533,6 +533,9 @@ static void test_what_is_trained(void **state)
     assert_true(config.model.lora.alpha == 4);
 }
 
+#define WIDE                                                                                       \
+    "model: {layers: 1, channels: 64, heads: 256, head_dim: 256, context: 64, vocab: 300}\n"
+
 static void test_contradictions_are_refused(void **state)
 {
     (void)state;
@@ -543,6 +546,12 @@ static void test_contradictions_are_refused(void **state)
     expect_refused(TINY "model.kv_heads: 3\n", "divisor of model.heads = 4", NULL);
     expect_refused("model: {preset: gpt2-124m, heads: 1}\n", "at least 3 heads", NULL);
     expect_refused("model: {preset: llama-tiny, head_dim: 15}\n", "multiple of 8", NULL);
+    expect_refused(TINY "model.channels: 32769\n", "model.channels = 32769", "from 0 to 32768",
+                   NULL);
+    expect_refused(WIDE "model.arch: olmo2\n", "model.heads = 256", "65536 wide",
+                   "at most 128 heads of model.head_dim = 256", NULL);
+    struct ls_config config;
+    expect_good(&config, WIDE "model.arch: llama\n"); /* norms no heads together */
     expect_refused(TINY "model.vocab: 100\n", "the tokenizer's 257", NULL);
     expect_refused(TINY "model.activation: swiglu\n", "gelu_tanh or gelu_erf", NULL);
     expect_refused("model: {preset: llama-tiny, bias: true}\n", "no biases", NULL);

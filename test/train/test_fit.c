@@ -18,8 +18,8 @@
 #define TINY                                                                                       \
     "model.vocab=50 model.layers=3 model.channels=32 model.heads=4 model.context=32 "              \
     "batch.global=8 parallel.threads=1 "
-/* Petabytes of parameters: more than any address space. */
-#define HUGE TINY "model.layers=200 model.channels=1048576 model.heads=4096 "
+/* More than any address space. */
+#define HUGE TINY "model.layers=200 model.channels=32768 model.heads=4096 model.ffn=4194304 "
 
 static struct ls_config config_of(const char *directory, const char *keys)
 {
