@@ -78,6 +78,14 @@ static double transfer_s(void *user, const struct ls_recorded_transfer *transfer
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+double ls_forecast_capacity(const struct ls_cluster *cluster, const struct ls_config *config,
+                            int64_t accelerators)
+{
+    double has = cluster->accelerator.memory_bytes * (double)accelerators;
+    double budget = (double)config->memory.device_budget;
+    return budget > 0 ? fmin(has, budget) : has;
+}
+
 /* Ranks, memory, and whether it fits. */
 static int memory_set(const struct ls_forecast_ask *ask, struct ls_forecast *f,
                       struct ls_error *error)
@@ -87,7 +95,7 @@ static int memory_set(const struct ls_forecast_ask *ask, struct ls_forecast *f,
     int status = LS_OK;
     f->ranks = layout->ranks;
     f->accelerators = ls_forecast_accelerators(cluster, ask->config, layout);
-    f->capacity_bytes = cluster->accelerator.memory_bytes * f->accelerators;
+    f->capacity_bytes = ls_forecast_capacity(cluster, ask->config, f->accelerators);
     f->device_bytes = 0;
     for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
         if (ask->first_misfit && f->device_bytes > f->capacity_bytes)

@@ -245,8 +245,8 @@ static int by_estimate(const void *a, const void *b)
 
 static bool is_too_large(const struct searching *s, const struct candidate *c)
 {
-    double capacity = s->options->cluster->accelerator.memory_bytes * (double)ls_max(c->threads, 1);
-    return c->least_bytes > capacity;
+    return c->least_bytes >
+           ls_forecast_capacity(s->options->cluster, s->options->config, ls_max(c->threads, 1));
 }
 
 static bool is_worth_it(const struct searching *s, const struct candidate *c, enum wish wish)
@@ -335,7 +335,8 @@ static int word_set(struct ls_config *config, const char *text, size_t length,
     return ls_config_set(config, word, error);
 }
 
-/* Keys of the layout become their defaults, but those of the command line. */
+/* Keys of the layout become their defaults, but those of the command line, and the budget, which is
+ * a limit and not a choice. */
 static int layout_forget(struct ls_config *config, struct ls_error *error)
 {
     size_t count;
@@ -345,6 +346,7 @@ static int layout_forget(struct ls_config *config, struct ls_error *error)
         return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
     *before = *config;
     ls_config_layout_reset(config);
+    config->memory.device_budget = before->memory.device_budget;
     int status = LS_OK;
     for (size_t i = 0; i < count && !status; i++) {
         char word[5 * LS_CONFIG_TEXT_BYTES];
@@ -519,9 +521,13 @@ static int refuse(struct searching *s, int64_t accelerators, struct ls_error *er
         snprintf(more, sizeof more, ", or use %ld accelerators", (long)search->least_accelerators);
     return ls_error_set(error, LS_ELAYOUT,
                         "no layout fits: the one that takes least needs %s of a rank, which has "
-                        "%s (%s); give accelerators more memory%s",
+                        "%s (%s); %s%s",
                         ls_bytes(search->least_bytes).text, ls_bytes(search->capacity_bytes).text,
-                        search->least_keys, more);
+                        search->least_keys,
+                        s->options->config->memory.device_budget > 0
+                            ? "raise memory.device_budget, or give accelerators more memory"
+                            : "give accelerators more memory",
+                        more);
 }
 
 /* For cost, halves of the accelerators too, in one order: what is cheapest comes first. */

@@ -414,6 +414,35 @@ static void test_longer_steps_go_on_in_a_line(void **state)
     assert_in_range(again, 0, cases / 16);
 }
 
+/* A budget does what accelerators of that much memory do, also if a file gives it. */
+static void test_a_budget_is_a_limit_of_memory(void **state)
+{
+    (void)state;
+    drawn = 5;
+    struct ls_cluster cluster = cluster_draw();
+    struct ls_config config = recipe_draw();
+    struct ls_error error = {0};
+    struct ls_search free_search, small, budget;
+    struct ls_search_options options = {.config = &config, .cluster = &cluster, .top = 3};
+    cluster.accelerator.memory_bytes = 1e12;
+    assert_int_equal(ls_search_run(&options, &free_search, &error), LS_OK);
+    config.memory.device_budget = (int64_t)free_search.plans[0].forecast.device_bytes - 1;
+    assert_int_equal(ls_search_run(&options, &budget, &error), LS_OK);
+    cluster.accelerator.memory_bytes = (double)config.memory.device_budget;
+    config.memory.device_budget = 0;
+    assert_int_equal(ls_search_run(&options, &small, &error), LS_OK);
+    assert_int_equal(budget.count, small.count);
+    for (int i = 0; i < budget.count; i++) {
+        const struct ls_forecast *f = &budget.plans[i].forecast;
+        assert_true(f->device_bytes < free_search.plans[0].forecast.device_bytes);
+        assert_true(f->device_bytes == small.plans[i].forecast.device_bytes);
+        assert_true(f->step_s == small.plans[i].forecast.step_s);
+    }
+    ls_search_release(&free_search);
+    ls_search_release(&small);
+    ls_search_release(&budget);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static bool all_pinned(const char *key)
@@ -436,6 +465,12 @@ static void test_what_is_refused(void **state)
     assert_true(search.least_bytes > 1000 && search.capacity_bytes == 1000);
     ls_search_release(&search);
     cluster.accelerator.memory_bytes = 1e12;
+    config.memory.device_budget = 1000;
+    assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
+    assert_non_null(strstr(error.text, "raise memory.device_budget"));
+    assert_true(search.capacity_bytes == 1000);
+    ls_search_release(&search);
+    config.memory.device_budget = 0;
     options.accelerators = 1 + cluster.hosts * cluster.accelerators;
     assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
     assert_non_null(strstr(error.text, "the cluster has"));
@@ -458,6 +493,7 @@ int main(void)
         cmocka_unit_test(test_a_search_ends_in_time),
         cmocka_unit_test(test_better_is_never_worse),
         cmocka_unit_test(test_longer_steps_go_on_in_a_line),
+        cmocka_unit_test(test_a_budget_is_a_limit_of_memory),
         cmocka_unit_test(test_what_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,7 @@ struct ls_forecast {
     double mfu, hfu;
     double device_bytes; /* of the rank that takes most */
     double tier_bytes[LS_TIER_KINDS];
-    double capacity_bytes; /* of a rank's accelerators */
+    double capacity_bytes; /* by ls_forecast_capacity */
     bool fits;
     /* Of all; 0: not known. By ls_forecast_run, as what follows. */
     double power_w, price_per_hour;
@@ -72,6 +72,9 @@ struct ls_forecast {
  * is by the number of ranks; else 1. */
 int ls_forecast_accelerators(const struct ls_cluster *cluster, const struct ls_config *config,
                              const struct ls_layout *layout);
+/* What a rank may take of the memory of so many accelerators: all, or memory.device_budget. */
+double ls_forecast_capacity(const struct ls_cluster *cluster, const struct ls_config *config,
+                            int64_t accelerators);
 /* LS_ELAYOUT where the cluster has fewer accelerators than the layout asks for. LS_ENOMEM. What
  * does not fit into memory is forecast all the same (fits is false). LS_ESTOPPED at until_s. */
 int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *forecast,
