@@ -44,7 +44,9 @@ static void tensors_print(const struct ls_checkpoint *checkpoint, enum ls_checkp
         for (int dim = 0; dim < list[i].dims; dim++)
             used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%lld", dim ? ", " : "",
                                      (long long)list[i].shape[dim]);
-        cmd_print("  %-4s  [%s]  %s\n", ls_dtype_name(list[i].dtype), shape, list[i].name);
+        bool same = !strcmp(list[i].name, list[i].fqn);
+        cmd_print("  %-4s  [%s]  %s%s%s%s\n", ls_dtype_name(list[i].dtype), shape, list[i].name,
+                  same ? "" : " (", same ? "" : list[i].fqn, same ? "" : ")");
     }
 }
 

@@ -222,7 +222,11 @@ OPTIONS(diff_options) = {
     {"--no-rerun", NULL, "compare only the records, and repeat nothing"},
     END};
 OPTIONS(ckpt_inspect_options) = {
-    STEP, {"--tensors", NULL, "list every tensor with its type and its shape"}, END};
+    STEP,
+    {"--tensors", NULL,
+     "list every tensor with its type, its shape and, if it has another one, its "
+     "name in the files"},
+    END};
 OPTIONS(ckpt_average_options) = {
     {"--weights", "LIST", "the weight of each checkpoint, such as 3,1 (default: 1 each)"},
     {"--out", "RUN", "make this run directory, which must not exist"},

@@ -24,7 +24,7 @@ class Checkpoint:
         rest = {key: value for key, value in self.manifest.items() if key != "manifest_xxh3_128"}
         text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         expect(self.manifest["format"] == "lockstep checkpoint", "another format")
-        expect(self.manifest["version"] == 2, "another version")
+        expect(self.manifest["version"] in (2, 3), "another version")
         expect(digest(text.encode()) == self.manifest["manifest_xxh3_128"], "manifest damaged")
         self.headers = {}
 
@@ -40,13 +40,14 @@ class Checkpoint:
 
     def tensor(self, part, name):
         about = self.manifest[part][name]
+        fqn = about.get("fqn", name)  # its name in the files
         whole, missing = numpy.empty(about["shape"], TYPES[about["dtype"]]), math.prod(about["shape"])
         for piece in about["pieces"]:
-            begin, end = self.header(piece["file"])[name]["data_offsets"]
+            begin, end = self.header(piece["file"])[fqn]["data_offsets"]
             with (self.folder / piece["file"]).open("rb") as file:
                 file.seek(self.manifest["files"][piece["file"]]["header_bytes"] + begin)
                 data = file.read(end - begin)
-            expect(digest(data) == piece["xxh3_128"], f"{piece['file']}: {name} damaged")
+            expect(digest(data) == piece["xxh3_128"], f"{piece['file']}: {fqn} damaged")
             box = tuple(slice(o, o + n) for o, n in zip(piece["offsets"], piece["shape"]))
             whole[box] = numpy.frombuffer(data, whole.dtype).reshape(piece["shape"])
             missing -= math.prod(piece["shape"])

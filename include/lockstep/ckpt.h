@@ -119,13 +119,14 @@ int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries,
 
 /* A checkpoint is the directory RUN/checkpoints/step-%08d/ with
  *   shard-RRRRR-model-00001-of-00001.safetensors      what rank RRRRR - 1 wrote of the parameters,
- *                                                     F32, by their logical names
+ *                                                     F32
  *   shard-RRRRR-optimizer-00001-of-00001.safetensors  and of optimizer states:
  *                                                     "exp_avg.<parameter>", ...
  *   manifest.json                                     the fields below; the tensors, and of which
  *                                                     pieces each consists; sizes and digests
  * It is written as step-%08d.tmp/, made durable, and renamed: a directory of the final name is
- * complete. Version 1 had model.safetensors, optimizer.safetensors and state.json; it is read. */
+ * complete. Version 2 had no other names in its files than in its manifest, version 1 had
+ * model.safetensors, optimizer.safetensors and state.json; both are read. */
 struct ls_checkpoint_state {
     bool fresh; /* weights that come from elsewhere, of step 0: there is no optimizer state, and of
                  * the recipe only the model counts */
@@ -146,6 +147,7 @@ enum ls_checkpoint_part { LS_CKPT_MODEL, LS_CKPT_OPTIMIZER };
  * the tensor, whose shape is whole. */
 struct ls_tensor_box {
     int64_t whole[LS_TENSOR_DIMS_MAX], offset[LS_TENSOR_DIMS_MAX];
+    const char *name; /* of the tensor, if the entry's is only its name in the files; or NULL */
 };
 
 /* Which start of a run this is: RUN/start. A process of an earlier start, which a host that was cut
@@ -213,7 +215,7 @@ void ls_checkpoint_writer_drop(struct ls_checkpoint_writer *writer);
 
 /* A tensor of a checkpoint, in one piece or in many. The checkpoint's. */
 struct ls_stored_tensor {
-    const char *name;
+    const char *name, *fqn; /* fqn: its name in the files */
     enum ls_dtype dtype;
     int dims;
     int64_t shape[LS_TENSOR_DIMS_MAX]; /* of the whole */

@@ -66,7 +66,7 @@ static int piece_touch(struct ckpt_opened *opened, const struct ls_stored_tensor
     int status = ckpt_file_touch(file, error);
     if (status)
         return status;
-    status = ls_safetensors_require(file->map, tensor->name, tensor->dtype, tensor->dims,
+    status = ls_safetensors_require(file->map, tensor->fqn, tensor->dtype, tensor->dims,
                                     piece->shape, &view, error);
     if (status) {
         ls_error_prefix(error, "%s", file->path);
@@ -77,7 +77,7 @@ static int piece_touch(struct ckpt_opened *opened, const struct ls_stored_tensor
         return ls_error_set(error, LS_ECKPT,
                             "%s: tensor %.200s: the digest is %s, expected %.40s: the file is "
                             "damaged",
-                            file->path, tensor->name, digest, piece->digest);
+                            file->path, tensor->fqn, digest, piece->digest);
     piece->data = status ? NULL : view->data;
     return status;
 }

@@ -40,10 +40,10 @@ static int check_object(json_t *object, const struct ckpt_version *of, const cha
         status = ls_error_set(error, LS_ECKPT, "%s: the format is \"%.40s\", expected \"%s\"", path,
                               format, CKPT_FORMAT_NAME);
     status = status ? status : get_int(object, path, "version", &version, error);
-    if (!status && version != of->version)
+    if (!status && (version < of->oldest || version > of->version))
         status = ls_error_set(error, LS_ECKPT,
-                              "%s: version %lld, this program reads %d; use the program that wrote "
-                              "it",
+                              "%s: version %lld, this program reads up to %d; use the program that "
+                              "wrote it",
                               path, (long long)version, of->version);
     status = status ? status : get_string(object, path, of->digest, &written, error);
     if (status)
@@ -193,17 +193,18 @@ static int read_tensor(const struct ckpt_opened *opened, struct ls_stored_tensor
 {
     const char *dtype_name = json_string_value(json_object_get(object, "dtype"));
     const struct ckpt_dtype *dtype = dtype_name ? ckpt_dtype_named(dtype_name) : NULL;
+    const json_t *fqn = json_object_get(object, "fqn");
     const json_t *pieces = json_object_get(object, "pieces");
     size_t count = json_array_size(pieces), elements = 1, covered = 0;
-    *tensor = (struct ls_stored_tensor){.name = name};
-    bool good = dtype && dtype->known &&
+    *tensor = (struct ls_stored_tensor){.name = name, .fqn = fqn ? json_string_value(fqn) : name};
+    bool good = dtype && dtype->known && tensor->fqn &&
                 get_counts(json_object_get(object, "shape"), &tensor->dims, tensor->shape);
     for (int i = 0; i < tensor->dims && good; i++)
         good = ls_size_mul(elements, (size_t)tensor->shape[i], &elements) && elements < INT64_MAX;
     if (!good)
         return ls_error_set(error, LS_ECKPT,
-                            "%s: tensor %.200s: expected a dtype such as F32 and a shape of at "
-                            "most %d dims",
+                            "%s: tensor %.200s: expected a dtype such as F32, a shape of at most "
+                            "%d dims and, if there is an fqn, a name",
                             path, name, LS_TENSOR_DIMS_MAX);
     tensor->dtype = dtype->dtype;
     tensor->pieces = calloc(count + 1, sizeof *tensor->pieces);
@@ -280,7 +281,12 @@ static int map_tensors(struct ckpt_opened *opened, int part, struct ls_error *er
     for (size_t i = 0; i < count && !status; i++) {
         const struct ls_tensor_view *view = ls_safetensors_at(file->map, i);
         struct ckpt_piece *piece = calloc(1, sizeof *piece);
-        list[i] = (struct ls_stored_tensor){view->name, view->dtype, view->dims, {0}, 1, piece};
+        list[i] = (struct ls_stored_tensor){.name = view->name,
+                                            .fqn = view->name,
+                                            .dtype = view->dtype,
+                                            .dims = view->dims,
+                                            .count = 1,
+                                            .pieces = piece};
         opened->tensor_count[part]++;
         if (!piece || !view->dtype_known)
             return ls_error_set(error, piece ? LS_ECKPT : LS_ENOMEM, "%s: tensor %.200s: %s",

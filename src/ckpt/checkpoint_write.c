@@ -206,13 +206,17 @@ static int tensor_add(json_t *tensors, const char *name, json_t *tensor)
 static int piece_report(struct ls_checkpoint_writer *writer, size_t i)
 {
     const struct ls_tensor_entry *entry = &writer->now.entries[i];
+    const char *name = writer->now.boxes ? writer->now.boxes[i].name : NULL;
     json_t *tensor =
         json_pack("{s:s, s:o, s:[{s:s, s:o, s:o, s:s}]}", "dtype", ls_dtype_name(entry->dtype),
                   "shape", counts(entry->dims, whole_of(writer, i)), "pieces", "file",
                   writer->now.name, "offsets", counts(entry->dims, offset_of(writer, i)), "shape",
                   counts(entry->dims, entry->shape), "xxh3_128", writer->now.digests.tensors[i]);
-    int failed = tensor_add(json_object_get(writer->report, ckpt_part_names[writer->now.part]),
-                            entry->name, tensor);
+    int failed = 0;
+    if (name && strcmp(name, entry->name))
+        failed = json_object_set_new(tensor, "fqn", json_string(entry->name));
+    failed |= tensor_add(json_object_get(writer->report, ckpt_part_names[writer->now.part]),
+                         name ? name : entry->name, tensor);
     json_decref(tensor);
     return failed;
 }

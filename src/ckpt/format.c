@@ -23,9 +23,9 @@ static const struct ckpt_dtype dtypes[] = {
     {"U64", 64, true, LS_U64},
 };
 
-const struct ckpt_version ckpt_versions[] = {{2, "manifest.json", "manifest_xxh3_128"},
-                                             {1, "state.json", "state_xxh3_128"},
-                                             {0, NULL, NULL}};
+const struct ckpt_version ckpt_versions[] = {{2, 3, "manifest.json", "manifest_xxh3_128"},
+                                             {1, 1, "state.json", "state_xxh3_128"},
+                                             {0, 0, NULL, NULL}};
 const char *const ckpt_part_names[CKPT_PARTS] = {"model", "optimizer"};
 
 const struct ckpt_dtype *ckpt_dtype_named(const char *name)

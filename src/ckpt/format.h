@@ -51,7 +51,7 @@ enum { CKPT_PARTS = 2, CKPT_MANIFEST_BYTES_MAX = 1 << 30 };
 #define CKPT_STEP_FORMAT "step-%08lld" /* a checkpoint's name */
 /* What describes a checkpoint, and the field that is the digest of the rest. */
 struct ckpt_version {
-    int version;
+    int oldest, version; /* those that are read */
     const char *file, *digest;
 };
 extern const struct ckpt_version

@@ -16,7 +16,7 @@ static void part_write(struct ls_checkpoint_writer *writer, enum ls_checkpoint_p
 {
     static const float values[64];
     const struct ls_tensor_entry entry = {name, LS_F32, 2, {4, 8}, values};
-    const struct ls_tensor_box box = {{4, 8}, {0, 0}};
+    const struct ls_tensor_box box = {{4, 8}, {0, 0}, "weight"};
     struct ls_safetensors_writer *file;
     LS_ASSERT(!ls_checkpoint_writer_begin(writer, part, &entry, &box, 1, &file, NULL));
     LS_ASSERT(!ls_safetensors_writer_append(file, values, 32 * sizeof *values, NULL));

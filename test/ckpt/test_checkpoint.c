@@ -25,6 +25,9 @@ enum { ROWS = 10, COLS = 100, VALUES = ROWS * COLS, RANKS = 3 };
 #define MODEL     "wte.weight"
 #define OPTIMIZER "exp_avg.wte.weight"
 static const char *const names[] = {MODEL, OPTIMIZER};
+/* In the files of several ranks. */
+#define FQN "model.embed_tokens.weight"
+static const char *const fqns[] = {FQN, OPTIMIZER};
 
 /* Element i of the table or of its moment, at a step. */
 static float value_of(int part, int64_t step, int64_t i)
@@ -80,7 +83,9 @@ static int save_body(struct ls_comm *comm, void *user, struct ls_error *error)
                     value_of(p, saving->step, (box->row + r) * COLS + box->col + c);
         entries[p] =
             (struct ls_tensor_entry){names[p], LS_F32, 2, {box->rows, box->cols}, values[p]};
-        at[p] = (struct ls_tensor_box){{ROWS, COLS}, {box->row, box->col}};
+        if (comm)
+            entries[p].name = fqns[p];
+        at[p] = (struct ls_tensor_box){{ROWS, COLS}, {box->row, box->col}, names[p]};
         parts[p] = (struct checkpoint_tensors){&entries[p], comm ? &at[p] : NULL, box->rows > 0};
     }
     int status = checkpoint_write(saving->run, &state, comm, parts,
@@ -657,9 +662,9 @@ static void test_newer_version_is_refused(void **state)
     save_good(*state, 10);
     const char *path = scratch_path(*state, "checkpoints/step-00000010/manifest.json");
     char *text = scratch_read(path, NULL);
-    char *version = strstr(text, "\"version\": 2");
+    char *version = strstr(text, "\"version\": 3");
     assert_non_null(version);
-    version[strlen("\"version\": ")] = '3';
+    version[strlen("\"version\": ")] = '4';
     scratch_write(path, text, strlen(text));
     free(text);
     struct ls_error error = {0};
@@ -667,7 +672,54 @@ static void test_newer_version_is_refused(void **state)
     assert_int_equal(
         ls_checkpoint_open(&checkpoint, scratch_path(*state, "checkpoints/step-00000010"), &error),
         LS_ECKPT);
-    assert_non_null(strstr(error.text, "version 3, this program reads 2"));
+    assert_non_null(strstr(error.text, "version 4, this program reads up to 3"));
+}
+
+static void version_set(json_t *manifest, void *user)
+{
+    json_object_set_new(manifest, "version", json_integer(*(int *)user));
+}
+
+/* Version 2 is 3 without names in the files. */
+static void test_version_2_is_read(void **state)
+{
+    struct ls_error error;
+    int version = 2;
+    const char *directory = scratch_path(*state, "checkpoints/step-00000010");
+    save_good(*state, 10);
+    manifest_edit(directory, version_set, &version);
+    if (try(directory, &error))
+        fail_msg("%s", error.text);
+    version = 1; /* which has no manifest */
+    manifest_edit(directory, version_set, &version);
+    assert_int_equal(try(directory, &error), LS_ECKPT);
+    assert_non_null(strstr(error.text, "version 1, this program reads up to 3"));
+}
+
+static void fqn_set(json_t *manifest, void *user)
+{
+    json_t *tensor = json_object_get(json_object_get(manifest, "model"), MODEL);
+    assert_string_equal(json_string_value(json_object_get(tensor, "fqn")), FQN);
+    assert_null(
+        json_object_get(json_object_get(json_object_get(manifest, "optimizer"), OPTIMIZER), "fqn"));
+    json_object_set_new(tensor, "fqn", json_loads(user, JSON_DECODE_ANY, NULL));
+}
+
+static void test_names_in_the_files(void **state)
+{
+    static char *const values[] = {"7", "null", "\"\"", "\"" MODEL "\""};
+    static const char *const expected[] = {"if there is an fqn", "if there is an fqn", "is missing",
+                                           MODEL " is missing"};
+    char directory[PATH_MAX];
+    struct ls_error error;
+    snprintf(directory, sizeof directory, "%s/checkpoints/step-00000010", (const char *)*state);
+    for (int i = 0; i < 4; i++) {
+        save_good_together(*state, 10);
+        assert_int_equal(try(directory, &error), LS_OK);
+        manifest_edit(directory, fqn_set, values[i]);
+        if (try(directory, &error) != LS_ECKPT || !strstr(error.text, expected[i]))
+            fail_msg("%s: \"%s\"", values[i], error.text);
+    }
 }
 
 static void test_prune_keeps_the_newest_whole_ones(void **state)
@@ -713,6 +765,8 @@ int main(void)
         IN_SCRATCH(test_all_damaged_is_an_error),
         IN_SCRATCH(test_a_refusal_is_no_damage),
         IN_SCRATCH(test_newer_version_is_refused),
+        IN_SCRATCH(test_version_2_is_read),
+        IN_SCRATCH(test_names_in_the_files),
         IN_SCRATCH(test_prune_keeps_the_newest_whole_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
