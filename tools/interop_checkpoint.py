@@ -4,8 +4,9 @@
     make interop [PYTHON=/path/to/venv/bin/python]
     tools/interop_checkpoint.py --lockstep build/lockstep --library build/liblockstep.so
 
-Needs torch, numpy and xxhash. A small Llama whose rows the ranks do not divide is trained for two
-steps by 4 ranks in several layouts. Every tensor of its last checkpoint is read
+Needs torch, safetensors, numpy and xxhash. A small Llama whose rows the ranks do not divide is
+trained for two steps by 4 ranks in several layouts, and a small model of every family in one. Every
+tensor of the last checkpoint is read
 
     by Lockstep        ls_checkpoint_read of the library
     by Python          tools/read_checkpoint.py, which was written from doc/checkpoint-format.md
@@ -13,7 +14,9 @@ steps by 4 ranks in several layouts. Every tensor of its last checkpoint is read
                        folder as it is
     consolidated       by PyTorch's consolidate_safetensors_files, into one file
 
-and must have the same bits each time, and in each layout. It ends with 1 where something is off.
+and must have the same bits each time, and in each layout. If tensors have the names of transformers
+in the files, PyTorch reads by these names what `lockstep export` writes. It ends with 1 where
+something is off.
 """
 import argparse
 import ctypes
@@ -30,20 +33,23 @@ from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate
 
 import read_checkpoint
 
-KEYS = ("model.arch=llama model.tied=true model.vocab_multiple=8 model.layers=2 model.channels=32 "
-        "model.heads=4 model.kv_heads=2 model.ffn=56 model.context=64 data.sequence=64 "
+KEYS = ("model.vocab=264 model.vocab_multiple=8 model.context=64 data.sequence=64 "
         "numerics.tp_tiles=4 batch.global=8 train.steps=2 log.tensorboard=false "
         "parallel.threads=1 numerics.precision=fp32").split()
+LLAMA = ("model.arch=llama model.tied=true model.layers=2 model.channels=32 model.heads=4 "
+         "model.kv_heads=2 model.ffn=56")
 LAYOUTS = ["parallel.dp=1", "parallel.dp_shard=2 parallel.tp=2 parallel.zero=3",
            "parallel.dp=4", "parallel.dp_shard=4 parallel.zero=1",
            "parallel.dp_replicate=2 parallel.tp=2", "parallel.pp=2 parallel.tp=2",
            "parallel.dp_shard=2 parallel.tp=2 parallel.zero=3 optim.moments=bf16"]
+OWN_NAMES = "gpt2", "phi3"  # their tensors are not those of transformers
+FAMILIES = *OWN_NAMES, "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "olmo2"
 PARTS = "model", "optimizer"
 
 
 class Stored(ctypes.Structure):
     """struct ls_stored_tensor"""
-    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("dims", ctypes.c_int),
+    _fields_ = [("name", ctypes.c_char_p), ("fqn", ctypes.c_char_p), ("dtype", ctypes.c_int), ("dims", ctypes.c_int),
                 ("shape", ctypes.c_int64 * 8), ("count", ctypes.c_size_t),
                 ("pieces", ctypes.c_void_p)]
 
@@ -86,6 +92,13 @@ def by_python(folder):
             for name in checkpoint.manifest[part]}
 
 
+def names_in_files(folder):
+    """By the manifest's names."""
+    manifest = read_checkpoint.Checkpoint(folder).manifest
+    return {name: about.get("fqn", name) for part in PARTS
+            for name, about in manifest[part].items()}
+
+
 def by_pytorch(folder):
     reader = dcp.HuggingFaceStorageReader(str(folder))
     metadata = reader.read_metadata().state_dict_metadata
@@ -97,9 +110,13 @@ def by_pytorch(folder):
 
 def consolidated(folder, out):
     out.mkdir()
-    names = {name for part in PARTS for name in read_checkpoint.Checkpoint(folder).manifest[part]}
+    names = names_in_files(folder).values()
     consolidate_safetensors_files(str(folder), str(out), dict.fromkeys(names, 1))
-    return {name: bits(tensor) for path in out.glob("*.safetensors")
+    return loaded(out)
+
+
+def loaded(folder):
+    return {name: bits(tensor) for path in folder.glob("*.safetensors")
             for name, tensor in safetensors.torch.load_file(path).items()}
 
 
@@ -113,40 +130,68 @@ def differences(want, got, what):
     return len(wrong)
 
 
+class Comparison:
+    """Runs in `place`, and how many tensors were off."""
+    def __init__(self, place, lockstep, library):
+        self.place, self.lockstep, self.library, self.wrong = place, lockstep, library, 0
+        numpy.arange(4000, dtype="<u2").__mod__(97).tofile(place / "tokens.bin")
+
+    def command(self, *words):
+        subprocess.run([self.lockstep, *words], check=True, stdout=subprocess.DEVNULL)
+
+    def compare(self, name, label, keys, first=None):
+        """Trains, and compares all readers; returns the tensors."""
+        run, before = self.place / name, self.wrong
+        self.command("train", *KEYS, *keys.split(), f"data.train=u16:{self.place}/tokens.bin",
+                     "data.tokenizer=byte", f"train.out={run}")
+        folder = run / "checkpoints" / "step-00000002"
+        ours, fqns = by_lockstep(self.library, folder), names_in_files(folder)
+        there = {fqns[name]: values for name, values in ours.items()}
+        theirs = by_pytorch(folder)
+        self.wrong += differences(ours, by_python(folder), f"{label}: by Python")
+        self.wrong += differences(there, theirs, f"{label}: by PyTorch")
+        self.wrong += differences(there, consolidated(folder, self.place / f"{name}-one"),
+                                  f"{label}: consolidated")
+        if first:
+            self.wrong += differences(first, ours, f"{label}: beside one rank")
+        renamed = sum(name != fqn for name, fqn in fqns.items())
+        if renamed:
+            self.command("export", run, "--dtype", "fp32", "--out", self.place / f"{name}-out")
+            model = {name: values for name, values in theirs.items() if name in fqns.values()
+                     and name not in fqns}
+            self.wrong += differences(loaded(self.place / f"{name}-out"), model,
+                                      f"{label}: beside an export")
+        if bool(renamed) == (name in OWN_NAMES):
+            print(f"{label}: {renamed} tensors have names of transformers in the files")
+            self.wrong += 1
+        files = len(list(folder.glob("*.safetensors")))
+        print(f"{label}: {len(ours)} tensors in {files} files, {renamed} of them by the names of "
+              f"transformers: {'alike' if self.wrong == before else 'off'}")
+        return ours
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--lockstep", required=True)
     parser.add_argument("--library", required=True)
     arguments = parser.parse_args()
-    library, wrong, first = pathlib.Path(arguments.library).resolve(), 0, None
+    library, first = pathlib.Path(arguments.library).resolve(), None
     with tempfile.TemporaryDirectory() as name:
-        place = pathlib.Path(name)
-        numpy.arange(4000, dtype="<u2").__mod__(97).tofile(place / "tokens.bin")
+        to = Comparison(pathlib.Path(name), arguments.lockstep, library)
         for number, layout in enumerate(LAYOUTS):
-            run = place / f"run{number}"
-            words = [f"data.train=u16:{place}/tokens.bin", "data.tokenizer=byte", f"train.out={run}"]
-            subprocess.run([arguments.lockstep, "train", *KEYS, *layout.split(), *words],
-                           check=True, stdout=subprocess.DEVNULL)
-            folder = run / "checkpoints" / "step-00000002"
-            ours = by_lockstep(library, folder)
-            first = first or ours
-            before = wrong
-            wrong += differences(ours, by_python(folder), f"{layout}: by Python")
-            wrong += differences(ours, by_pytorch(folder), f"{layout}: by PyTorch")
-            wrong += differences(ours, consolidated(folder, place / f"one{number}"),
-                                 f"{layout}: consolidated")
-            if "moments" not in layout:
-                wrong += differences(first, ours, f"{layout}: beside one rank")
-            files = len(list(folder.glob("*.safetensors")))
-            print(f"{layout}: {len(ours)} tensors in {files} files: "
-                  f"{'alike' if wrong == before else 'off'}")
+            bf16 = "moments" in layout
+            tensors = to.compare(f"run{number}", layout, f"{LLAMA} {layout}",
+                                 None if bf16 else first)
+            first = first or tensors
+        for family in FAMILIES:
+            to.compare(family, family, f"model.preset={family}-tiny {LAYOUTS[1]}")
         # The twin: a bit that was flipped is seen by whoever compares.
         broken = {name: values.copy() for name, values in first.items()}
         next(iter(broken.values())).reshape(-1).view("<u4")[3] ^= 1
         print("twin follows:")
         if differences(first, broken, "twin") != 1:
             sys.exit("the twin passes")
-    sys.exit(1 if wrong else 0)
+    sys.exit(1 if to.wrong else 0)
 
 
 if __name__ == "__main__":

@@ -256,6 +256,11 @@ struct ls_elsewhere {
 /* Local. param: of params. False where the family's files have no such parameter. */
 bool ls_param_elsewhere(const struct ls_params *params, const struct ls_model_config *config,
                         const struct ls_param *param, struct ls_elsewhere *out);
+/* Local. The name of a parameter in the files of a checkpoint: the one in Hugging Face's files
+ * where each parameter of the model is a tensor there by itself, of the same shape and order of
+ * elements (a vocabulary without padding, no adapters); otherwise its own. */
+void ls_param_fqn(const struct ls_params *params, const struct ls_model_config *config,
+                  const struct ls_param *param, char fqn[LS_PARAM_NAME_MAX + 1]);
 /* The same of an adapter, in PEFT's files behind "base_model.model.":
  * "model.layers.0.self_attn.q_proj.lora_A.weight". False if it is not an adapter. */
 bool ls_param_adapter(const struct ls_params *params, const struct ls_model_config *config,

@@ -22,7 +22,9 @@ struct importing {
     struct ls_ops ops;
     struct staging staging;
     struct ls_tensor_entry *entries; /* [params.count] */
-    struct pump pump;                /* its blocks take PIECE float32 */
+    struct ls_tensor_box *boxes;
+    char (*fqns)[LS_PARAM_NAME_MAX + 1];
+    struct pump pump; /* its blocks take PIECE float32 */
 };
 /* Small, so that what is read is still in the cache when it is written. */
 enum { PIECE = 512 << 10 };
@@ -31,16 +33,22 @@ enum { PIECE = 512 << 10 };
 
 static int entries_make(struct importing *im, struct ls_error *error)
 {
-    im->entries = calloc((size_t)im->params->count, sizeof *im->entries);
-    if (!im->entries)
+    size_t count = (size_t)im->params->count;
+    im->entries = calloc(count, sizeof *im->entries);
+    im->boxes = calloc(count, sizeof *im->boxes);
+    im->fqns = calloc(count, sizeof *im->fqns);
+    if (!im->entries || !im->boxes || !im->fqns)
         return ls_error_set(error, LS_ENOMEM, "no memory to import a model");
     for (int i = 0; i < im->params->count; i++) {
         const struct ls_param *param = &im->params->list[i];
         struct ls_tensor_entry *entry = &im->entries[i];
-        *entry = (struct ls_tensor_entry){.name = param->name, .dtype = LS_F32};
+        ls_param_fqn(im->params, &im->config.model, param, im->fqns[i]);
+        *entry = (struct ls_tensor_entry){.name = im->fqns[i], .dtype = LS_F32};
         if (param->matrix)
             entry->shape[entry->dims++] = param->global_rows;
         entry->shape[entry->dims++] = param->global_cols;
+        memcpy(im->boxes[i].whole, entry->shape, sizeof entry->shape);
+        im->boxes[i].name = param->name;
     }
     return LS_OK;
 }
@@ -103,8 +111,8 @@ static int weights_write(struct importing *im, struct ls_checkpoint_writer *chec
     if (!order)
         return ls_error_set(error, LS_ENOMEM, "no memory to import a model");
     ls_safetensors_order(im->entries, count, order);
-    int status = ls_checkpoint_writer_begin(checkpoint, LS_CKPT_MODEL, im->entries, NULL, count,
-                                            &writer, error);
+    int status = ls_checkpoint_writer_begin(checkpoint, LS_CKPT_MODEL, im->entries, im->boxes,
+                                            count, &writer, error);
     for (size_t i = 0; i < count && !status; i++) {
         status = tensor_write(im, writer, &im->params->list[order[i] - im->entries], error);
         ls_meter("tensors", (int64_t)i + 1, (int64_t)count);
@@ -263,6 +271,8 @@ static void importing_free(struct importing *im)
     free(im->sources);
     free(im->sums);
     free(im->entries);
+    free(im->boxes);
+    free(im->fqns);
     pump_close(&im->pump);
     free(im);
 }

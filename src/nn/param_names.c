@@ -107,3 +107,30 @@ bool ls_param_elsewhere(const struct ls_params *params, const struct ls_model_co
     }
     return true;
 }
+
+/* Is each parameter of the layer a tensor there, and no part of one? */
+static bool layer_is_alike(const struct ls_model_config *config, int64_t layer)
+{
+    const struct program *program = program_of(config, layer);
+    for (const struct parameter *p = program->parameters; p->role; p++) {
+        if (!parameter_present(p, config))
+            continue;
+        if (!p->elsewhere)
+            return false;
+        for (const struct parameter *q = program->parameters; q < p; q++)
+            if (parameter_present(q, config) && !strcmp(q->elsewhere, p->elsewhere))
+                return false;
+    }
+    return !program->elsewhere_transposed;
+}
+
+void ls_param_fqn(const struct ls_params *params, const struct ls_model_config *config,
+                  const struct ls_param *param, char fqn[LS_PARAM_NAME_MAX + 1])
+{
+    struct ls_elsewhere there;
+    bool alike = config->vocab == config->vocab_padded && config->lora.rank == 0 &&
+                 layer_is_alike(config, 0) && layer_is_alike(config, 1) &&
+                 layer_is_alike(config, config->layers + 1);
+    bool found = alike && ls_param_elsewhere(params, config, param, &there);
+    memcpy(fqn, found ? there.name : param->name, LS_PARAM_NAME_MAX + 1);
+}

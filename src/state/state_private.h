@@ -13,6 +13,7 @@ void state_prefix(const struct ls_optim_config *optim, const struct ls_param *pa
                   char prefix[STATE_PREFIX_BYTES]);
 /* The state of a rank, as arithmetic needs it. */
 struct state_of_rank {
+    const struct ls_model_config *model;
     const struct ls_params *params;
     const struct ls_optim_config *optim;
     int64_t rank;
@@ -21,12 +22,14 @@ struct state_of_rank {
  * the rank's slice of that parameter's array. */
 struct state_listing {
     struct ls_tensor_entry *entries; /* [count] */
-    struct ls_tensor_box *boxes;
+    struct ls_tensor_box *boxes;     /* with the tensors' names */
     struct state_share {
         int param, array;
         int64_t first, count;
     } * shares;
-    char (*names)[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
+    struct state_name {
+        char name[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES], fqn[LS_PARAM_NAME_MAX + 1];
+    } * names;
     size_t count;
 };
 /* Local. Release it in any case. */

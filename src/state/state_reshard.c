@@ -50,17 +50,18 @@ static int run_copy(struct copying *c, const struct ls_stored_tensor *tensor,
 }
 
 static int share_copy(struct copying *c, enum ls_checkpoint_part part,
-                      const struct ls_tensor_entry *entry, const struct state_share *share,
-                      struct ls_error *error)
+                      const struct state_listing *list, size_t i, struct ls_error *error)
 {
+    const struct state_share *share = &list->shares[i];
     const struct ls_dtensor_spec *spec = &c->params.list[share->param].spec;
     const struct ls_stored_tensor *tensor;
     int64_t end = share->first + share->count;
     size_t used = 0;
     struct ls_runs runs;
     struct ls_run run;
-    int status = ls_checkpoint_require(c->of->from, part, entry->name, entry->dtype, spec->dims,
-                                       spec->shape, &tensor, error);
+    int status =
+        ls_checkpoint_require(c->of->from, part, list->boxes[i].name, list->entries[i].dtype,
+                              spec->dims, spec->shape, &tensor, error);
     if (status) {
         ls_error_prefix(error, "%.300s", c->of->from->directory);
         return status;
@@ -84,7 +85,7 @@ static int share_copy(struct copying *c, enum ls_checkpoint_part part,
 static int part_copy(struct copying *c, struct ls_checkpoint_writer *checkpoint,
                      enum ls_checkpoint_part part, struct ls_error *error)
 {
-    const struct state_of_rank of = {&c->params, &c->of->optim, c->rank};
+    const struct state_of_rank of = {&c->of->layout->model, &c->params, &c->of->optim, c->rank};
     const struct ls_tensor_entry *next;
     struct state_listing list;
     int status = state_listing_init(&list, &of, part, error);
@@ -93,7 +94,7 @@ static int part_copy(struct copying *c, struct ls_checkpoint_writer *checkpoint,
         status = ls_checkpoint_writer_begin(checkpoint, part, list.entries, list.boxes, list.count,
                                             &c->to, error);
     while (!status && begun && (next = ls_safetensors_writer_next(c->to)))
-        status = share_copy(c, part, next, &list.shares[next - list.entries], error);
+        status = share_copy(c, part, &list, (size_t)(next - list.entries), error);
     if (!status && begun)
         status = ls_checkpoint_writer_end(checkpoint, error);
     state_listing_release(&list);

@@ -75,19 +75,23 @@ static void entry_add(struct state_listing *list, const struct state_of_rank *of
     const struct ls_dtensor_spec *spec = &param->spec;
     struct ls_tensor_entry *entry = &list->entries[list->count];
     struct ls_tensor_box *box = &list->boxes[list->count];
-    char *name = list->names[list->count], prefix[STATE_PREFIX_BYTES];
+    struct state_name *name = &list->names[list->count];
+    char prefix[STATE_PREFIX_BYTES];
     int64_t rank = of->rank % ls_mesh_ranks(&spec->mesh); /* pp is the outermost axis */
     int64_t elements = ls_dtensor_local_shape(spec, rank, entry->shape), row;
     ls_dtensor_offset(spec, rank, box->offset);
     LS_ASSERT(is_box(spec, rank, box->offset, entry->shape));
     row = elements / entry->shape[0];
     state_prefix(of->optim, param, array, prefix);
-    snprintf(name, sizeof list->names[0], "%s%s", prefix, param->name);
+    snprintf(name->name, sizeof name->name, "%s%s", prefix, param->name);
+    if (array == LS_STATE_PARAMETERS)
+        ls_param_fqn(of->params, of->model, param, name->fqn);
     for (int dim = 0; dim < spec->dims; dim++)
         box->whole[dim] = spec->shape[dim];
     box->offset[0] += rows->first;
+    box->name = name->name;
     entry->shape[0] = rows->count;
-    entry->name = name;
+    entry->name = name->fqn[0] ? name->fqn : name->name;
     entry->dtype = ls_state_type_of(of->optim, array);
     entry->dims = spec->dims;
     list->shares[list->count++] =
@@ -147,7 +151,8 @@ static int piece_append(void *user, const struct ls_slice_piece *piece, struct l
 static int part_write(struct ls_state *state, struct ls_checkpoint_writer *checkpoint,
                       enum ls_checkpoint_part part, bool beside, struct ls_error *error)
 {
-    const struct state_of_rank of = {state->params, &state->optimizer.config, state->rank};
+    const struct state_of_rank of = {&state->layout->model, state->params, &state->optimizer.config,
+                                     state->rank};
     struct state_listing list;
     struct ls_safetensors_writer *writer = NULL;
     const struct ls_tensor_entry *next;

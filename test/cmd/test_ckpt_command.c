@@ -135,6 +135,9 @@ static void test_inspect(void **state)
     assert_non_null(strstr(output, "  F32   [32, 32]  "));
     assert_non_null(strstr(output, "exp_avg"));
     expect("$L ckpt inspect one/checkpoints/step-00000004", 0, "step          4: ");
+    expect("$L train $C model.arch=llama model.vocab_multiple=1 train.steps=0 train.out=llama "
+           "eval.every=0 && $L ckpt inspect llama --tensors",
+           0, "h.0.attn.q.weight (model.layers.0.self_attn.q_proj.weight)\n");
     free(metrics);
 }
 
