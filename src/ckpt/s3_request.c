@@ -13,14 +13,28 @@
 
 /* ---- one try --------------------------------------------------------------------------------- */
 
+/* Of an answer that is none of success this much is kept, which says why. */
+enum { REFUSAL_BYTES = 4096 };
+
+struct trying {
+    const struct s3 *s3;
+    struct s3_request *request;
+    curl_off_t moved;
+};
+
 static size_t take_body(char *data, size_t size, size_t count, void *user)
 {
-    struct s3_request *request = user;
+    const struct trying *trying = user;
+    struct s3_request *request = trying->request;
     size_t bytes = size * count;
-    if (bytes > request->limit - request->bytes)
+    curl_easy_getinfo(trying->s3->curl, CURLINFO_RESPONSE_CODE, &request->code);
+    bool refusal = request->code >= 300;
+    size_t room = (refusal ? REFUSAL_BYTES : request->limit) - request->bytes;
+    size_t kept = ls_min(bytes, room);
+    if (kept < bytes && !refusal)
         return 0;
-    memcpy(request->text + request->bytes, data, bytes);
-    request->bytes += bytes;
+    memcpy(request->text + request->bytes, data, kept);
+    request->bytes += kept;
     request->text[request->bytes] = '\0';
     ls_progress();
     return bytes;
@@ -29,7 +43,7 @@ static size_t take_body(char *data, size_t size, size_t count, void *user)
 static size_t take_header(char *data, size_t size, size_t count, void *user)
 {
     static const char name[] = "etag:";
-    struct s3_request *request = user;
+    struct s3_request *request = ((const struct trying *)user)->request;
     size_t bytes = size * count, at = sizeof name - 1;
     request->ended = data[0] == '\r' || data[0] == '\n';
     if (bytes < at || strncasecmp(data, name, at))
@@ -43,21 +57,16 @@ static size_t take_header(char *data, size_t size, size_t count, void *user)
     return bytes;
 }
 
-struct moving {
-    const struct ls_place_options *options;
-    curl_off_t bytes;
-};
-
 static int on_progress(void *user, curl_off_t down_all, curl_off_t down, curl_off_t up_all,
                        curl_off_t up)
 {
-    struct moving *moving = user;
+    struct trying *trying = user;
     (void)down_all;
     (void)up_all;
-    if (down + up != moving->bytes)
+    if (down + up != trying->moved)
         ls_progress();
-    moving->bytes = down + up;
-    return place_ends(moving->options);
+    trying->moved = down + up;
+    return place_ends(trying->s3->options);
 }
 
 static bool header_add(struct curl_slist **list, const char *format, const char *value)
@@ -105,7 +114,7 @@ static CURLcode try_once(struct s3 *s3, struct s3_request *request, char why[CUR
     CURL *curl = s3->curl;
     struct curl_slist *headers = NULL;
     curl_off_t length = -1;
-    struct moving moving = {.options = s3->options};
+    struct trying trying = {.s3 = s3, .request = request};
     char url[4096];
     long slow_s = (long)ceil(s3->options->slow_s);
     long patient_s = (long)ceil(s3->options->patient_s);
@@ -143,12 +152,12 @@ static CURLcode try_once(struct s3 *s3, struct s3_request *request, char why[CUR
     else
         curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, request);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, &trying);
     curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
-    curl_easy_setopt(curl, CURLOPT_HEADERDATA, request);
+    curl_easy_setopt(curl, CURLOPT_HEADERDATA, &trying);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &moving);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &trying);
     why[0] = '\0';
     CURLcode result = curl_easy_perform(curl);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &request->code);
@@ -218,7 +227,7 @@ int s3_request(struct s3 *s3, struct s3_request *request, struct ls_error *error
     char why[CURL_ERROR_SIZE];
     double pause_s = s3->options->pause_s;
     free(request->text);
-    request->text = malloc(request->limit + 1);
+    request->text = malloc(ls_max(request->limit, (size_t)REFUSAL_BYTES) + 1);
     if (!request->text)
         return ls_error_set(error, LS_ENOMEM, "no memory for an answer of %s", s3->url);
     for (int tries = 1;; tries++) {

@@ -24,7 +24,7 @@ struct s3_request {
     const void *body;   /* of PUT and POST */
     size_t body_bytes;
     uint64_t range_first, range_bytes; /* of GET; 0 bytes: all */
-    size_t limit;                      /* of the answer, in bytes */
+    size_t limit;                      /* of an answer of success, in bytes */
     bool patient;                      /* the server may work long before it answers */
     bool absent_is_fine;               /* 404 is success: code says so */
     int tries;                         /* it took */

@@ -207,11 +207,14 @@ static void text_answer(struct answer *answer, int code, const char *text)
     answer->body = bytes_copy(text, strlen(text));
 }
 
+/* At more length than whoever asked may have room for. */
 static void refuse(struct answer *answer, int http, const char *code)
 {
-    char text[256];
-    snprintf(text, sizeof text, "<Error><Code>%s</Code><Message>for a test</Message></Error>",
-             code);
+    enum { LENGTH = 100000 };
+    char text[LENGTH + 256];
+    snprintf(text, sizeof text,
+             "<Error><Code>%s</Code><Message>for a test</Message><HostId>%0*d</HostId></Error>",
+             code, LENGTH, 0);
     text_answer(answer, http, text);
 }
 
