@@ -28,6 +28,14 @@ const struct ckpt_version ckpt_versions[] = {{2, 3, "manifest.json", "manifest_x
                                              {0, 0, NULL, NULL}};
 const char *const ckpt_part_names[CKPT_PARTS] = {"model", "optimizer"};
 
+bool ckpt_describes(const char *name)
+{
+    const struct ckpt_version *v = ckpt_versions;
+    while (v->file && strcmp(v->file, name))
+        v++;
+    return v->file;
+}
+
 const struct ckpt_dtype *ckpt_dtype_named(const char *name)
 {
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)

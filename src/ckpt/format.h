@@ -56,6 +56,8 @@ struct ckpt_version {
 };
 extern const struct ckpt_version
     ckpt_versions[]; /* the one that is written first; file NULL ends */
+/* Whether a file of that name describes a checkpoint. */
+bool ckpt_describes(const char *name);
 /* "model", "optimizer", by enum ls_checkpoint_part. */
 extern const char *const ckpt_part_names[CKPT_PARTS];
 

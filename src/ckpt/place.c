@@ -37,18 +37,10 @@ static int held_file_open(struct ls_held *held, int directory, const char *name,
     return LS_OK;
 }
 
-static bool describes(const char *name)
-{
-    bool found = false;
-    for (const struct ckpt_version *v = ckpt_versions; v->file; v++)
-        found |= !strcmp(name, v->file);
-    return found;
-}
-
 static int last_described(const void *a, const void *b)
 {
     const struct held_file *x = a, *y = b;
-    int order = describes(x->name) - describes(y->name);
+    int order = ckpt_describes(x->name) - ckpt_describes(y->name);
     return order ? order : strcmp(x->name, y->name);
 }
 
@@ -73,7 +65,7 @@ int ls_held_open(struct ls_held **out, const char *directory, struct ls_error *e
     if (!status && held->count > 0)
         qsort(held->files, held->count, sizeof *held->files, last_described);
     if (!status &&
-        (held->step < 0 || !held->count || !describes(held->files[held->count - 1].name)))
+        (held->step < 0 || !held->count || !ckpt_describes(held->files[held->count - 1].name)))
         status = ls_error_set(error, LS_ECKPT, "%s is no complete checkpoint", directory);
     if (status) {
         ls_held_close(held);

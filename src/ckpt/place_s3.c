@@ -152,7 +152,7 @@ static int step_visit(void *user, const char *name, uint64_t size, struct ls_err
     const char *file;
     int64_t step = step_and_file(name, &file);
     (void)size;
-    return step < 0 || strcmp(file, ckpt_versions[0].file) ? LS_OK : steps_add(user, step, error);
+    return step < 0 || !ckpt_describes(file) ? LS_OK : steps_add(user, step, error);
 }
 
 static int list(struct ls_place *place, struct steps_found *found, struct ls_error *error)
@@ -414,11 +414,10 @@ static int take_away(struct ls_place *place, int64_t step, struct ls_error *erro
     char key[KEY_BYTES];
     struct objects objects;
     int status = objects_list(place->s3, step, &objects, error);
-    for (int manifest = 1; manifest >= 0; manifest--)
+    for (int describes = 1; describes >= 0; describes--)
         for (size_t i = 0; i < objects.count && !status; i++) {
-            bool is = !strcmp(objects.list[i].name, ckpt_versions[0].file);
             key_make(place->s3, step, objects.list[i].name, key);
-            if (is == manifest)
+            if (ckpt_describes(objects.list[i].name) == describes)
                 status = object_delete(place->s3, key, error);
         }
     objects_release(&objects);

@@ -163,11 +163,28 @@ static void check_held(struct ls_place *place, const char *run)
     expect_back(place, run, 4);
 }
 
+/* One of version 1 is a copy as others are. */
+static void check_version_1(struct ls_place *place, const char *run)
+{
+    struct ls_error error = {0};
+    char old[PATH_MAX];
+    snprintf(old, sizeof old, "%s", scratch_path(run, "old"));
+    checkpoint_make(run, 6);
+    old_checkpoint_copy(step_path(run, 6), old);
+    put_good(place, old, 6);
+    assert_int_equal(strncmp(steps_of(place), "6 ", 2), 0);
+    assert_int_equal(ls_place_sweep(place, &error), LS_OK);
+    expect_back(place, old, 6);
+    put_good(place, run, 6); /* in its place */
+    expect_back(place, run, 6);
+}
+
 static void test_directory(void **state)
 {
     struct ls_place *place = place_open(scratch_path(*state, "copies"), NULL);
     check_place(place, *state);
     check_held(place, *state);
+    check_version_1(place, *state);
     ls_place_close(place);
 }
 
@@ -177,6 +194,8 @@ static void test_bucket(void **state)
     s3_server_expect_beside(server, FILES - 1);
     check_place(place, *state);
     check_held(place, *state);
+    check_version_1(place, *state);
+    assert_int_equal(s3_server_objects(server, "runs/a/step-00000006/"), FILES);
     ls_place_close(place);
     /* A prefix is not that of another run whose name begins so; none is a place, too. */
     place = place_open("s3://bucket/runs", NULL);
