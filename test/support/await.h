@@ -13,6 +13,13 @@ static inline void await_pause(void)
     nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
 
+/* Between looks that cost a process each. */
+static inline void await_rest(void)
+{
+    for (int i = 0; i < 50; i++)
+        await_pause();
+}
+
 /* Until the process, which was told to, has stopped; false if it has ended. */
 static inline bool await_stopped(pid_t pid)
 {
