@@ -60,6 +60,7 @@ void ls_mpi_abort(int exit_code)
 #include <lockstep/base/helper_thread.h>
 
 #include <errno.h>
+#include <math.h>
 #include <sched.h>
 #include <string.h>
 #include <time.h>
@@ -73,7 +74,7 @@ static struct {
     bool timed_out; /* some rank did not come: what needs all of them would hang */
     struct mpi_board board;
     uint64_t worlds;   /* made so far */
-    bool shares_cores; /* more ranks than cores on this machine */
+    bool shares_cores; /* more ranks than cores on this machine, as far as they may use them */
     struct mpi_comm *comms;
     pthread_cond_t wake; /* for the progress thread */
     pthread_t thread;
@@ -81,6 +82,9 @@ static struct {
 } engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- progress ------------------------------------------------------------------------------- */
+
+/* Between two polls of what does not move. */
+enum { PAUSE_NS_MIN = 20 * 1000, PAUSE_NS_MAX = 500 * 1000 };
 
 static bool engine_pending(void)
 {
@@ -101,7 +105,6 @@ static bool engine_advance(void)
 
 static void *progress_main(void *unused)
 {
-    enum { PAUSE_NS_MIN = 20 * 1000, PAUSE_NS_MAX = 500 * 1000 };
     long pause_ns = PAUSE_NS_MIN;
     (void)unused;
     pthread_mutex_lock(&engine.lock);
@@ -138,13 +141,14 @@ static void progress_start(void)
 }
 
 /* Patience of a waiting caller: it polls as MPI's own calls do while an answer may come soon, then
- * sleeps between polls. Where ranks share cores it leaves its core to them from the first. */
+ * sleeps between polls, the longer the longer it has waited. Where ranks share cores, those that it
+ * waits for need its core: it leaves it to them from the first, and sleeps soon. */
 static void pause_after(double waited_s)
 {
-    static const double poll_s = 0.1;
-    enum { SLEEP_NS = 50 * 1000 };
+    const double poll_s = engine.shares_cores ? 0.01 : 0.1;
     if (waited_s > poll_s)
-        nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = (long)fmin(waited_s * 1e9 / 128, PAUSE_NS_MAX)},
+                  NULL);
     else if (engine.shares_cores)
         sched_yield();
 }

@@ -97,7 +97,7 @@ struct mpi_board {
     bool shared; /* the records lie in the window */
 };
 /* Collective over all processes; the records of ranks elsewhere stay NULL. *shares_cores: more
- * ranks than cores on this machine. */
+ * ranks on this machine than cores that they may use. */
 int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_error *error);
 /* Collective over all processes. */
 void comm_mpi_board_free(struct mpi_board *board);

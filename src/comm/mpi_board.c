@@ -4,6 +4,7 @@
 #include "comm/inquire.h"
 #include "comm/mpi.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -77,6 +78,16 @@ static void machines_meet(struct flight_board *board, int rank)
     }
 }
 
+/* How many cores the processes of this machine may use together. */
+static int cores_of(MPI_Comm machine)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set))
+        CPU_ZERO(&set);
+    MPI_Allreduce(MPI_IN_PLACE, &set, sizeof set, MPI_BYTE, MPI_BOR, machine);
+    return ls_min(CPU_COUNT(&set), (int)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
 int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_error *error)
 {
     MPI_Comm machine = MPI_COMM_NULL;
@@ -89,7 +100,7 @@ int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_er
     if (known)
         MPI_Comm_size(machine, &ranks);
     board->base.machine_ranks = ranks;
-    *shares_cores = !known || ranks > sysconf(_SC_NPROCESSORS_ONLN);
+    *shares_cores = !known || ranks > cores_of(machine);
     bool made = known && window_new(board, machine) && board->base.records &&
                 records_find(board, machine, ranks);
     if (!made && (!board->base.records || !record_alone(board, rank)))
