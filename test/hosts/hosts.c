@@ -26,6 +26,8 @@
 #include <unistd.h>
 
 #define NETWORK "10.77.0"
+/* What a host runs has one core: ranks that wait leave it to each other. */
+#define ENTER "taskset -c %d nsenter -t %ld -n -u env OMPI_MCA_mpi_yield_when_idle=1 "
 
 char *hosts_directory, hosts_name[HOSTS][32];
 static pid_t holders[HOSTS];
@@ -75,19 +77,30 @@ static void link_await(void)
             await_pause();
 }
 
+/* One of those that this program may use. */
+static int core_of(int host)
+{
+    cpu_set_t may;
+    assert_int_equal(sched_getaffinity(0, sizeof may, &may), 0);
+    int left = host % CPU_COUNT(&may), core = 0;
+    while (!CPU_ISSET(core, &may) || left-- > 0)
+        core++;
+    return core;
+}
+
 /* What stands in for ssh: `agent <host> <words>`. Like ssh it comes to the other host by the cable,
  * and waits for a host that was lost. */
 static void agent_write(const char *path)
 {
     char text[1024];
-    int length =
-        snprintf(text, sizeof text,
-                 "#!/bin/sh\ncase $1 in\n%s) holder=%ld ;;\n%s) holder=%ld ;;\n"
-                 "*) exit 255 ;;\nesac\nshift\n"
-                 "nsenter -t $holder -n ip -o link show cable | grep -q 'state UP' || exit 255\n"
-                 "nsenter -t $holder -n -u sh -c \"$*\"\ncode=$?\n"
-                 "[ ! -p \"$0.silent\" ] || read -r word < \"$0.silent\"\nexit $code\n",
-                 hosts_name[0], (long)holders[0], hosts_name[1], (long)holders[1]);
+    int length = snprintf(
+        text, sizeof text,
+        "#!/bin/sh\ncase $1 in\n%s) holder=%ld core=%d ;;\n%s) holder=%ld core=%d ;;\n"
+        "*) exit 255 ;;\nesac\nshift\n"
+        "nsenter -t $holder -n ip -o link show cable | grep -q 'state UP' || exit 255\n"
+        "taskset -c $core nsenter -t $holder -n -u sh -c \"$*\"\ncode=$?\n"
+        "[ ! -p \"$0.silent\" ] || read -r word < \"$0.silent\"\nexit $code\n",
+        hosts_name[0], (long)holders[0], core_of(0), hosts_name[1], (long)holders[1], core_of(1));
     scratch_write(path, text, (size_t)length);
     assert_int_equal(chmod(path, 0755), 0);
 }
@@ -102,8 +115,8 @@ static const char *hosts_up(void)
 #endif
     if (system("mpirun --version 2>/dev/null | grep -q 'Open MPI'") != 0)
         return "no mpirun of Open MPI (Debian: openmpi-bin)";
-    if (system("command -v ip nsenter >/dev/null") != 0)
-        return "no ip or nsenter (Debian: iproute2, util-linux)";
+    if (system("command -v ip nsenter taskset >/dev/null") != 0)
+        return "no ip, nsenter or taskset (Debian: iproute2, util-linux)";
     for (int i = 0; i < HOSTS; i++)
         if (!(holders[i] = holder_start(i)))
             return "this process may not make network namespaces (root with CAP_SYS_ADMIN may)";
@@ -188,13 +201,13 @@ pid_t hosts_start(const char *directory, int each, const char *out, const char *
 {
     char line[4 * PATH_MAX];
     snprintf(line, sizeof line,
-             "cd '%s' && exec nsenter -t %ld -n -u env OMP_WAIT_POLICY=passive "
+             "cd '%s' && exec " ENTER "OMP_WAIT_POLICY=passive "
              "ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 "
              "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe "
              "--mca plm_rsh_agent '%s/agent' --mca oob_tcp_if_include " NETWORK ".0/24 "
              "--mca btl_tcp_if_include " NETWORK ".0/24 --host %s:%d,%s:%d -n %d %s > %s.log 2>&1",
-             directory, (long)holders[0], directory, hosts_name[0], each, hosts_name[1], each,
-             HOSTS * each, command, out);
+             directory, core_of(0), (long)holders[0], directory, hosts_name[0], each, hosts_name[1],
+             each, HOSTS * each, command, out);
     return program_start(line);
 }
 
@@ -208,11 +221,11 @@ pid_t hosts_launch(const char *directory, int first, int each, const char *out,
     scratch_write(scratch_path(directory, "hosts"), list, (size_t)length);
     snprintf(
         line, sizeof line,
-        "cd '%s' && exec nsenter -t %ld -n -u env OMP_WAIT_POLICY=passive "
+        "cd '%s' && exec " ENTER "OMP_WAIT_POLICY=passive "
         "ASAN_OPTIONS=detect_leaks=0 LOCKSTEP_PEAK_FLOPS=1e12 OMPI_MCA_plm_rsh_agent='%s/agent' "
         "OMPI_MCA_oob_tcp_if_include=" NETWORK ".0/24 OMPI_MCA_btl_tcp_if_include=" NETWORK
         ".0/24 '%s' launch --hosts hosts train.out=%s %s > %s.log 2>&1",
-        directory, (long)holders[0], directory, program, out, arguments, out);
+        directory, core_of(0), (long)holders[0], directory, program, out, arguments, out);
     return program_start(line);
 }
 
