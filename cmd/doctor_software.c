@@ -68,8 +68,11 @@ void doctor_libraries(struct doctor *doctor)
     doctor_row("zstd", "%s (compressed corpora)", ZSTD_versionString());
     doctor_row("zlib", "%s (compressed corpora)", zlibVersion());
     const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
-    doctor_row("libcurl", "%s, %s (copies of checkpoints in S3)", curl->version,
-               curl->ssl_version ? curl->ssl_version : "without TLS");
+    if (curl)
+        doctor_row("libcurl", "%s, %s (copies of checkpoints in S3)", curl->version,
+                   curl->ssl_version ? curl->ssl_version : "without TLS");
+    else
+        doctor_row("libcurl", "missing: no copies of checkpoints in S3; install libcurl3-gnutls");
     show_io_uring();
 }
 

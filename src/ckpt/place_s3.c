@@ -598,9 +598,12 @@ int place_s3_open(struct ls_place *place, struct ls_error *error)
 {
     char bucket[64];
     struct s3 *s3 = calloc(1, sizeof *s3);
-    if (!s3 || curl_global_init(CURL_GLOBAL_DEFAULT)) {
-        free(s3);
+    if (!s3)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory for libcurl", place->where);
+    if (curl_global_init(CURL_GLOBAL_DEFAULT)) {
+        free(s3);
+        return ls_error_set(error, LS_ENOTSUP,
+                            "%s: libcurl cannot be loaded: install libcurl3-gnutls", place->where);
     }
     place->s3 = s3;
     place->kind = &s3_kind;

@@ -124,6 +124,10 @@ static void test_places_that_are_refused(void **state)
            "S3 needs credentials: set AWS_ACCESS_KEY_ID");
     expect("$L train $C train.out=g train.steps=2 checkpoint.also=s3://other/a",
            ls_exit_code(LS_EIO), "HTTP 404 NoSuchBucket");
+    expect("mkdir none && touch none/libcurl-gnutls.so.4 none/libcurl.so.4 && LD_LIBRARY_PATH=none "
+           "$L train $C train.out=g train.steps=2 checkpoint.also=" BUCKET,
+           ls_exit_code(LS_ENOTSUP), "libcurl cannot be loaded: install libcurl3-gnutls");
+    expect("LD_LIBRARY_PATH=none $L doctor", 0, "missing: no copies of checkpoints in S3");
     assert_false(exists("g/metrics.jsonl"));
     /* Another run's, whose copies stay. */
     expect("$L train $C train.out=first train.steps=2 checkpoint.also=owned " SAVES, 0, "");

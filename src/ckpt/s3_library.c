@@ -1,0 +1,111 @@
+/* libcurl, loaded when a process first calls it: it brings 25 libraries, half the time that a start
+ * of the program takes, and places in S3 alone need it. What we call of it is defined here, by its
+ * own names, for this library alone; curl_global_init fails where libcurl is missing, and
+ * curl_version_info gives NULL. Nothing else is called then. */
+#define CURL_DISABLE_TYPECHECK
+#include <curl/curl.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+
+#undef curl_easy_getinfo
+#undef curl_easy_setopt
+
+static void *library;
+
+static void library_load(void)
+{
+    static const char *const names[] = {"libcurl-gnutls.so.4", "libcurl.so.4"};
+    for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
+        library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
+}
+
+static void *find(const char *name)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, library_load);
+    return library ? dlsym(library, name) : NULL;
+}
+
+#define REAL(name) ((__typeof__(&(name)))find(#name))
+#define HIDDEN     __attribute__((visibility("hidden")))
+
+HIDDEN CURLcode curl_global_init(long flags)
+{
+    return find("curl_global_init") ? REAL(curl_global_init)(flags) : CURLE_FAILED_INIT;
+}
+
+HIDDEN curl_version_info_data *curl_version_info(CURLversion version)
+{
+    return find("curl_version_info") ? REAL(curl_version_info)(version) : NULL;
+}
+
+HIDDEN void curl_global_cleanup(void)
+{
+    REAL(curl_global_cleanup)();
+}
+
+HIDDEN CURL *curl_easy_init(void)
+{
+    return REAL(curl_easy_init)();
+}
+
+HIDDEN void curl_easy_cleanup(CURL *curl)
+{
+    REAL(curl_easy_cleanup)(curl);
+}
+
+HIDDEN void curl_easy_reset(CURL *curl)
+{
+    REAL(curl_easy_reset)(curl);
+}
+
+/* Each argument behind the option is one word: a pointer, a long or a curl_off_t. */
+HIDDEN CURLcode curl_easy_setopt(CURL *curl, CURLoption option, ...)
+{
+    va_list rest;
+    va_start(rest, option);
+    void *word = va_arg(rest, void *);
+    va_end(rest);
+    return REAL(curl_easy_setopt)(curl, option, word);
+}
+
+HIDDEN CURLcode curl_easy_getinfo(CURL *curl, CURLINFO info, ...)
+{
+    va_list rest;
+    va_start(rest, info);
+    void *value = va_arg(rest, void *);
+    va_end(rest);
+    return REAL(curl_easy_getinfo)(curl, info, value);
+}
+
+HIDDEN CURLcode curl_easy_perform(CURL *curl)
+{
+    return REAL(curl_easy_perform)(curl);
+}
+
+HIDDEN const char *curl_easy_strerror(CURLcode code)
+{
+    return REAL(curl_easy_strerror)(code);
+}
+
+HIDDEN char *curl_easy_escape(CURL *curl, const char *text, int length)
+{
+    return REAL(curl_easy_escape)(curl, text, length);
+}
+
+HIDDEN void curl_free(void *memory)
+{
+    REAL(curl_free)(memory);
+}
+
+HIDDEN struct curl_slist *curl_slist_append(struct curl_slist *list, const char *line)
+{
+    return REAL(curl_slist_append)(list, line);
+}
+
+HIDDEN void curl_slist_free_all(struct curl_slist *list)
+{
+    REAL(curl_slist_free_all)(list);
+}
