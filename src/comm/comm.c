@@ -1,5 +1,5 @@
 /* The face of every transport: arguments are checked here, requests and statistics kept. */
-#include "comm/flight.h"
+#include "comm/inquire.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +79,18 @@ bool ls_comm_first_on_machine(const struct ls_comm *comm)
     while (lower < comm->rank && !ls_comm_on_machine(comm, comm->world_ranks[lower]))
         lower++;
     return lower == comm->rank;
+}
+const char *ls_comm_host(const struct ls_comm *comm, int world_rank)
+{
+    return comm->board->inquirer ? inquire_host(comm->board->inquirer, world_rank) : "";
+}
+struct ls_rank_text ls_comm_rank_text(const struct ls_comm *comm, int world_rank)
+{
+    struct ls_rank_text out;
+    const char *host = ls_comm_host(comm, world_rank);
+    snprintf(out.text, sizeof out.text, "rank %d%s%.64s", world_rank, *host ? " on host " : "",
+             host);
+    return out;
 }
 enum ls_transport ls_comm_transport(const struct ls_comm *comm)
 {

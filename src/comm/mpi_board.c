@@ -85,7 +85,8 @@ static int cores_of(MPI_Comm machine)
     if (sched_getaffinity(0, sizeof set, &set))
         CPU_ZERO(&set);
     MPI_Allreduce(MPI_IN_PLACE, &set, sizeof set, MPI_BYTE, MPI_BOR, machine);
-    return ls_min(CPU_COUNT(&set), (int)sysconf(_SC_NPROCESSORS_ONLN));
+    int allowed = CPU_COUNT(&set), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return allowed > 0 && allowed < online ? allowed : online; /* 0: too many for a set */
 }
 
 int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_error *error)

@@ -357,6 +357,8 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
             snprintf(text, sizeof text, "nothing was recorded, and a host does not answer");
         failed(l, cause, text, before, over);
         event_hosts(l);
+        if (cause == LAUNCH_MISMATCH && !*over)
+            launch_suspect_leave(&l->hosts, text, l->wanted, &l->watch, l->launch, &l->events);
     }
     *over |= asked(l); /* there is nothing more to save than what is saved */
 }

@@ -238,7 +238,7 @@ struct ls_jsonl *launch_events_begin(struct launch_events *events, const char *e
 void launch_events_end(struct launch_events *events);
 void launch_events_close(struct launch_events *events);
 
-/* ---- a slow host ----------------------------------------------------------------------------- */
+/* ---- a host that is left --------------------------------------------------------------------- */
 
 /* Leaves the host of the slow rank, and records that, if launch.slow says so, the rank has been
  * slow for some time, a layout fits on the others, and steps are faster in that: the job, of
@@ -246,5 +246,10 @@ void launch_events_close(struct launch_events *events);
 bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, int64_t wanted,
                        const struct launch_watch *watch, const struct ls_launch *launch,
                        struct launch_events *events);
+/* Leaves the host whose rank computed or kept something wrongly, as text says, and records that, if
+ * it says which and a layout fits on the others. */
+void launch_suspect_leave(struct launch_hosts *hosts, const char *text, int64_t wanted,
+                          const struct launch_watch *watch, const struct ls_launch *launch,
+                          struct launch_events *events);
 
 #endif

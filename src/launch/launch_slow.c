@@ -1,12 +1,15 @@
-/* A host that the job is better off without. */
+/* Hosts that the job is better off without: one that is slow, and one that computes wrongly. */
 #include "launch/launch_private.h"
+
+#include <stdio.h>
+#include <string.h>
 
 enum { PAUSES = 10 };
 
-/* The ranks of the start that follows if the job leaves the host; 0: no layout fits. They are
- * searched for once, and said to be none once, for as many slots. */
+/* The ranks of the start that follows if the job leaves the host, which is `what`; 0: no layout
+ * fits. They are searched for once, and said to be none once, for as many slots. */
 static int64_t ranks_without(const struct launch_hosts *hosts, struct launch_host *host,
-                             int64_t wanted, const struct launch_watch *watch,
+                             const char *what, int64_t wanted, const struct launch_watch *watch,
                              const struct ls_launch *launch)
 {
     char keys[LS_CONFIG_TEXT_BYTES];
@@ -19,8 +22,8 @@ static int64_t ranks_without(const struct launch_hosts *hosts, struct launch_hos
             launch_layout_choose(launch, hosts, watch, wanted, keys, &host->ranks_without, &why);
         host->ranks_without = status ? 0 : host->ranks_without;
         if (status && status != LS_ESTOPPED)
-            ls_log(launch->log, LS_LOG_WARNING, "host %s is slow, but stays: without it, %s",
-                   host->name, why.text);
+            ls_log(launch->log, LS_LOG_WARNING, "host %s is %s, but stays: without it, %s",
+                   host->name, what, why.text);
     }
     host->up = true;
     return host->ranks_without;
@@ -43,7 +46,7 @@ static struct launch_host *host_slow(const struct launch_hosts *hosts, int64_t r
     int64_t left = host && host->up ? launch_hosts_slots(hosts, false) - host->slots : 0;
     if (left <= 0 || share(ranks, left, watch) > worth)
         return NULL;
-    left = ranks_without(hosts, host, wanted, watch, launch);
+    left = ranks_without(hosts, host, "slow", wanted, watch, launch);
     if (left <= 0)
         return NULL;
     *expected = share(ranks, left, watch);
@@ -76,4 +79,31 @@ bool launch_slow_leave(struct launch_hosts *hosts, int64_t ranks, int64_t wanted
            host->name, (long)watch->slow_rank, 100 * watch->slow_above, watch->step_s,
            watch->step_s * expected);
     return true;
+}
+
+/* "of rank 2 on host node1 is faulty": that one. */
+static struct launch_host *host_named(const struct launch_hosts *hosts, const char *text)
+{
+    char name[65], word[8];
+    for (const char *at = strstr(text, " of rank "); at; at = strstr(at + 1, " of rank "))
+        if (sscanf(at, " of rank %*d on host %64s is %7s", name, word) == 2 &&
+            !strncmp(word, "faulty", strlen("faulty")))
+            return launch_hosts_named(hosts, name);
+    return NULL;
+}
+
+void launch_suspect_leave(struct launch_hosts *hosts, const char *text, int64_t wanted,
+                          const struct launch_watch *watch, const struct ls_launch *launch,
+                          struct launch_events *events)
+{
+    struct launch_host *host = host_named(hosts, text);
+    bool others = host && host->up && launch_hosts_slots(hosts, false) > host->slots;
+    if (!others || ranks_without(hosts, host, "suspect", wanted, watch, launch) <= 0)
+        return;
+    launch_hosts_leave(host);
+    struct ls_jsonl *m = launch_events_begin(events, "host_suspect", watch->step);
+    ls_jsonl_string(m, "host", host->name);
+    launch_events_end(events);
+    ls_log(launch->log, LS_LOG_WARNING, "host %s is left: its memory or arithmetic is faulty",
+           host->name);
 }

@@ -105,24 +105,45 @@ struct comparison {
     bool holds; /* this rank takes part */
 };
 
+static bool is_same(const struct claim *a, const struct claim *b)
+{
+    return a->low == b->low && a->high == b->high;
+}
+
+/* The claim of more than half of those that take part; NULL: there is none. */
+static const struct claim *majority(const struct claim *claims, int count)
+{
+    for (int i = 0; i < count; i++) {
+        int same = 0, all = 0;
+        for (int j = 0; j < count; j++) {
+            same += claims[j].holds && is_same(&claims[i], &claims[j]);
+            all += claims[j].holds != 0;
+        }
+        if (claims[i].holds && 2 * same > all)
+            return &claims[i];
+    }
+    return NULL;
+}
+
+/* Of two that differ, the one in a majority is right. */
 static int claims_check(const struct ls_state *state, const struct claim *claims, int count,
                         struct ls_error *error)
 {
-    const struct claim *first = NULL;
-    for (int i = 0; i < count; i++) {
-        const struct claim *claim = &claims[i];
-        if (!claim->holds)
-            continue;
-        if (!first)
-            first = claim;
-        if (claim->low != first->low || claim->high != first->high)
-            return ls_error_set(error, LS_ENUMERIC,
-                                "after step %ld the state of rank %d differs from rank %d's: "
-                                "memory or arithmetic of one of them is faulty. Go on from the "
-                                "newest checkpoint on other hardware",
-                                (long)state->step, (int)claim->world_rank, (int)first->world_rank);
-    }
-    return LS_OK;
+    const struct claim *most = majority(claims, count), *right = most, *other = NULL;
+    for (int i = 0; i < count; i++)
+        if (claims[i].holds && !right)
+            right = &claims[i];
+        else if (claims[i].holds && !other && !is_same(&claims[i], right))
+            other = &claims[i];
+    if (!other)
+        return LS_OK;
+    return ls_error_set(
+        error, LS_ENUMERIC,
+        "after step %ld the state of rank %d differs from rank %d's: memory or arithmetic of %s is "
+        "faulty. Go on from the newest checkpoint on other hardware",
+        (long)state->step, (int)other->world_rank, (int)right->world_rank,
+        most ? ls_comm_rank_text(ls_state_world(state), (int)other->world_rank).text
+             : "one of them");
 }
 
 /* Collective over the comparison's group, also after a difference elsewhere (status). */

@@ -223,9 +223,9 @@ static int difference_refuse(const struct replay *r, const bool *differs, int ra
 {
     const struct ls_state *state = &r->first->state;
     int found[2], count = suspects(differs, ranks, found);
-    char who[100] = "of one of the ranks", newest[64];
+    char who[120] = "of one of the ranks", newest[64];
     if (count == 1)
-        snprintf(who, sizeof who, "of rank %d", found[0]);
+        snprintf(who, sizeof who, "of %s", ls_comm_rank_text(r->world, found[0]).text);
     else if (count == 2)
         snprintf(who, sizeof who, "of rank %d or rank %d", found[0], found[1]);
     newest_tell(state, newest);
@@ -268,15 +268,16 @@ static int difference_tell(struct replay *r, struct ls_error *error)
 /* Local. What this rank held between two steps. */
 static int change_refuse(const struct replay *r, struct ls_error *error)
 {
+    int rank = ls_comm_rank(r->world);
     char newest[64];
     if (!r->changed)
         return LS_OK;
     newest_tell(&r->first->state, newest);
     return ls_error_set(error, LS_ENUMERIC,
-                        "what rank %d holds changed between steps %ld and %ld: its memory is "
+                        "what rank %d holds changed between steps %ld and %ld: memory of %s is "
                         "faulty. Go on on other hardware (%s)",
-                        ls_comm_rank(r->world), (long)r->first->held_step,
-                        (long)r->first->state.step, newest);
+                        rank, (long)r->first->held_step, (long)r->first->state.step,
+                        ls_comm_rank_text(r->world, rank).text, newest);
 }
 
 int replay_judge(struct replay *replay, struct ls_digest *hash, struct ls_error *error)

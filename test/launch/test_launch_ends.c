@@ -254,6 +254,39 @@ static void test_a_slow_host(void **state)
              "model.channels=16384 model.heads=64 model.layers=96", NULL);
 }
 
+/* A rank that computed wrongly names its host, which is left if a layout fits on the others. */
+static void test_a_suspect_host(void **state)
+{
+    static const struct {
+        const char *out, *rank, *expected;
+    } cases[] = {{"wrong", "rank 2 on host b.cluster", "a:2,c:2"},
+                 {"either", "one of them", "a:2,b:2"}};
+    (void)state;
+    skip_without_mpi();
+    scratch_write(scratch_path(folder, "three"), "a slots=2\nb slots=2\nc slots=2\n", 30);
+    script_write("agent", "#!/bin/sh\n");
+    for (int i = 0; i < 2; i++) {
+        const char *out = cases[i].out;
+        char text[1024];
+        snprintf(
+            text, sizeof text,
+            "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+            "[ ! -e %s/begun ] || exit 0\nmkdir -p %s\ntouch %s/begun\n"
+            "echo 'lockstep train: after step 3 the state of rank 2 differs from rank 0: memory "
+            "or arithmetic of %s is faulty. Go on' >&2\nexit %d\n",
+            out, out, out, cases[i].rank, ls_exit_code(LS_ENUMERIC));
+        script_write("bin/mpirun", text);
+        snprintf(text, sizeof text, LAUNCHED_KEYS "--hosts three parallel.dp=4 launch.pause_s=0");
+        pid_t launcher = launched_start(
+            folder, "PATH=\"$PWD/bin:$PATH\" OMPI_MCA_plm_rsh_agent=./agent", out, text);
+        assert_int_equal(launched_end(launcher), 0);
+        assert_int_equal(launched_events(folder, out, "failed", "\"kind\": \"mismatch\""), 1);
+        assert_int_equal(launched_events(folder, out, "host_suspect", "\"host\": \"b\""), i == 0);
+        assert_int_equal(launched_events(folder, out, "start", NULL), 2);
+        assert_int_equal(launched_events(folder, out, "start", cases[i].expected), i == 0 ? 1 : 2);
+    }
+}
+
 /* A signal while it waits for hosts: that is recorded too. */
 static void test_asked_while_no_host_answers(void **state)
 {
@@ -546,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_asked_while_no_host_answers),
         cmocka_unit_test(test_a_host_with_two_names),
         cmocka_unit_test(test_a_slow_host),
+        cmocka_unit_test(test_a_suspect_host),
         cmocka_unit_test(test_after_a_killed_launcher),
         cmocka_unit_test(test_the_end_of_an_allocation),
         cmocka_unit_test(test_what_mpirun_is_told),

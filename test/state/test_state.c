@@ -459,31 +459,35 @@ static void test_damage_is_found_where_ranks_hold_the_same(void **state)
         keys_t keys;
         int rank, state;
         const char *name;
-        int other; /* the rank it is compared with; -1: nobody holds it too */
+        int other;  /* the rank it is compared with; -1: nobody holds it too */
+        bool named; /* most hold something else */
     } cases[] = {
-        {{"parallel.dp=2"}, 1, LS_STATE_PARAMETERS, "h.0.attn.q.weight", 0},
-        {{"parallel.dp=4"}, 2, 0, "h.1.mlp.down.weight", 0},
-        {{"parallel.dp=2"}, 1, 0, NULL, 0}, /* the position */
-        {{"parallel.cp=2"}, 1, LS_STATE_PARAMETERS, "norm_f.weight", 0},
+        {{"parallel.dp=2"}, 1, LS_STATE_PARAMETERS, "h.0.attn.q.weight", 0, false},
+        {{"parallel.dp=4"}, 2, 0, "h.1.mlp.down.weight", 0, true},
+        {{"parallel.dp=4"}, 0, 1, "h.1.mlp.down.weight", 1, true},
+        {{"parallel.dp=2"}, 1, 0, NULL, 0, false}, /* the position */
+        {{"parallel.cp=2"}, 1, LS_STATE_PARAMETERS, "norm_f.weight", 0, false},
         {{"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=1"},
          3,
          1,
          "h.1.mlp.down.weight",
-         1},
-        {{"parallel.tp=2"}, 1, LS_STATE_PARAMETERS, "h.0.norm_1.weight", 0},
-        {{"parallel.tp=4"}, 3, LS_STATE_PARAMETERS, "norm_f.weight", 0},
-        {{"parallel.tp=4"}, 3, LS_STATE_PARAMETERS, "h.1.attn.k.weight", 2},
-        {{"parallel.tp=4"}, 1, 1, "h.0.attn.v.weight", 0},
-        {{"parallel.pp=2"}, 1, LS_STATE_PARAMETERS, "wte.weight", 0},
+         1,
+         false},
+        {{"parallel.tp=2"}, 1, LS_STATE_PARAMETERS, "h.0.norm_1.weight", 0, false},
+        {{"parallel.tp=4"}, 3, LS_STATE_PARAMETERS, "norm_f.weight", 0, true},
+        {{"parallel.tp=4"}, 3, LS_STATE_PARAMETERS, "h.1.attn.k.weight", 2, false},
+        {{"parallel.tp=4"}, 1, 1, "h.0.attn.v.weight", 0, false},
+        {{"parallel.pp=2"}, 1, LS_STATE_PARAMETERS, "wte.weight", 0, false},
         {{"parallel.pp=2", "parallel.dp_shard=2", "parallel.tp=2", "parallel.zero=3"},
          6,
          1,
          "wte.weight",
-         2},
-        {{NULL}, 0, LS_STATE_PARAMETERS, "wte.weight", -1},
-        {{"parallel.tp=2"}, 1, LS_STATE_PARAMETERS, "h.0.attn.q.weight", -1},
-        {{"parallel.pp=2"}, 1, LS_STATE_PARAMETERS, "norm_f.weight", -1},
-        {{"parallel.dp_shard=4", "parallel.zero=1"}, 2, 0, "wte.weight", -1},
+         2,
+         false},
+        {{NULL}, 0, LS_STATE_PARAMETERS, "wte.weight", -1, false},
+        {{"parallel.tp=2"}, 1, LS_STATE_PARAMETERS, "h.0.attn.q.weight", -1, false},
+        {{"parallel.pp=2"}, 1, LS_STATE_PARAMETERS, "norm_f.weight", -1, false},
+        {{"parallel.dp_shard=4", "parallel.zero=1"}, 2, 0, "wte.weight", -1, false},
     };
     struct task sound = {
         .config = config_make(*state, "run", "fp32", layouts[0]), .act = act_damage, .rank = -1};
@@ -495,7 +499,7 @@ static void test_damage_is_found_where_ranks_hold_the_same(void **state)
                             .state = cases[i].state,
                             .name = cases[i].name};
         struct ls_error error;
-        char want[ROOM], what[2 * ROOM];
+        char want[ROOM], what[2 * ROOM], who[32] = "one of them";
         int status = task_try(&task, &error);
         snprintf(what, sizeof what, "%s, %s of rank %d", layout_text(cases[i].keys),
                  cases[i].name ? cases[i].name : "position", cases[i].rank);
@@ -504,8 +508,12 @@ static void test_damage_is_found_where_ranks_hold_the_same(void **state)
                 fail_msg("%s: %d, hash %s, without damage %s", what, status, task.hash, sound.hash);
             continue;
         }
-        snprintf(want, sizeof want, "the state of rank %d differs from rank %d's", cases[i].rank,
-                 cases[i].other);
+        if (cases[i].named)
+            snprintf(who, sizeof who, "rank %d", cases[i].rank);
+        snprintf(
+            want, sizeof want,
+            "the state of rank %d differs from rank %d's: memory or arithmetic of %s is faulty",
+            cases[i].rank, cases[i].other, who);
         if (status != LS_ENUMERIC || !strstr(error.text, want))
             fail_msg("%s: %d \"%s\", expected \"%s\"", what, status, error.text, want);
     }
