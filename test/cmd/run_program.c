@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -128,7 +129,18 @@ static void proc_read(const char *pid, const char *name, char *text, size_t byte
         text[i] = text[i] ? text[i] : '\n';
 }
 
-int program_ranks(const char *const *words, int word_count, pid_t *pids, int ranks)
+/* Another test of the same name may run beside this one. */
+static bool runs_in(const char *pid, const char *folder)
+{
+    char path[300];
+    struct stat at, of;
+    snprintf(path, sizeof path, "/proc/%s/cwd", pid);
+    return !folder || (!stat(path, &at) && !stat(folder, &of) && at.st_dev == of.st_dev &&
+                       at.st_ino == of.st_ino);
+}
+
+int program_ranks(const char *folder, const char *const *words, int word_count, pid_t *pids,
+                  int ranks)
 {
     static char text[1 << 17];
     int found = 0;
@@ -144,7 +156,7 @@ int program_ranks(const char *const *words, int word_count, pid_t *pids, int ran
             snprintf(line, sizeof line, "\n%s\n", words[i]);
             all = all && strstr(text, line);
         }
-        if (!all)
+        if (!all || !runs_in(entry->d_name, folder))
             continue;
         proc_read(entry->d_name, "environ", text, sizeof text);
         const char *rank = strstr(text, "\nOMPI_COMM_WORLD_RANK=");

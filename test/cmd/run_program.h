@@ -24,9 +24,11 @@ pid_t program_start(const char *line);
 
 /* Makes a small corpus in the folder: text.txt, and corpus_train and corpus_valid of its bytes. */
 void program_corpus(const char *folder);
-/* Processes of MPI jobs whose command line has all the words, by rank; 0 for those that are not
- * there. Launchers and shells hold the words too, but no rank. Returns how many there are. */
-int program_ranks(const char *const *words, int word_count, pid_t *pids, int ranks);
+/* Processes of MPI jobs that run in the folder (NULL: in any) and whose command line has all the
+ * words, by rank; 0 for those that are not there. Launchers and shells hold the words too, but no
+ * rank. Returns how many there are. */
+int program_ranks(const char *folder, const char *const *words, int word_count, pid_t *pids,
+                  int ranks);
 /* A pause while a job that prints to the file log goes on; fails the test if it has ended. */
 void program_await_job(pid_t launcher, const char *log);
 

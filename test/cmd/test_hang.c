@@ -89,7 +89,7 @@ static int job_find(const char *out, pid_t pids[RANKS])
     char word[64];
     const char *words[] = {word};
     snprintf(word, sizeof word, "train.out=%s", out);
-    return program_ranks(words, 1, pids, RANKS);
+    return program_ranks(folder, words, 1, pids, RANKS);
 }
 
 /* Starts the job in a session of its own and returns the launcher. */

@@ -194,7 +194,7 @@ static int job_find(const char *directory, const char *out, pid_t pids[HOSTS_RAN
     char word[PATH_MAX];
     const char *words[] = {"train", word};
     snprintf(word, sizeof word, "train.out=%s/%s", directory, out);
-    return program_ranks(words, 2, pids, HOSTS_RANKS_MAX);
+    return program_ranks(NULL, words, 2, pids, HOSTS_RANKS_MAX);
 }
 
 pid_t hosts_start(const char *directory, int each, const char *out, const char *command)

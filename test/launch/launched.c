@@ -73,12 +73,12 @@ void launched_await_event(pid_t launcher, const char *folder, const char *out, c
         program_await_job(launcher, file_of(folder, out, ".log"));
 }
 
-int launched_ranks(const char *out, pid_t pids[LAUNCHED_RANKS])
+int launched_ranks(const char *folder, const char *out, pid_t pids[LAUNCHED_RANKS])
 {
     char word[64];
     const char *words[] = {"train", word};
     snprintf(word, sizeof word, "train.out=%s", out);
-    return program_ranks(words, 2, pids, LAUNCHED_RANKS);
+    return program_ranks(folder, words, 2, pids, LAUNCHED_RANKS);
 }
 
 int launched_end(pid_t launcher)

@@ -25,7 +25,7 @@ void launched_await_event(pid_t launcher, const char *folder, const char *out, c
 /* How many events of that name there are; with `words` in their lines (may be NULL). */
 int launched_events(const char *folder, const char *out, const char *event, const char *words);
 /* The ranks of the run; returns how many there are. */
-int launched_ranks(const char *out, pid_t pids[LAUNCHED_RANKS]);
+int launched_ranks(const char *folder, const char *out, pid_t pids[LAUNCHED_RANKS]);
 /* Its end: the exit code. */
 int launched_end(pid_t launcher);
 /* Asks the launcher to end, and expects exit code 21. */

@@ -43,7 +43,7 @@ static int setup(void **state)
 
 static void expect_ranks(const char *out, int ranks, pid_t pids[LAUNCHED_RANKS])
 {
-    int found = launched_ranks(out, pids);
+    int found = launched_ranks(folder, out, pids);
     if (found != ranks)
         fail_msg("%s has %d ranks, not %d", out, found, ranks);
 }
@@ -59,7 +59,7 @@ static void expect_status(const char *out, const char *words)
 static void await_no_ranks(const char *out)
 {
     pid_t pids[LAUNCHED_RANKS];
-    while (launched_ranks(out, pids))
+    while (launched_ranks(folder, out, pids))
         await_pause();
 }
 
