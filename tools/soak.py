@@ -7,8 +7,8 @@
 Trains a small model on 4 MPI ranks of this machine by `lockstep launch`. With --minutes (60) there
 is a fault in each minute, at a drawn moment of it; with --kills there are N kill -9 one after the
 other: most as soon as the job has a new step again and a drawn part of a second has gone by, a
-quarter without waiting for that, and so in the recovery from the one before. With --kills each step
-has a snapshot, so that many kills come while one is taken. Faults, shuffled by the seed:
+quarter without waiting for that, and so in the recovery from the one before. With --kills every third
+step has a snapshot, so that many kills come while one is taken. Faults, shuffled by the seed:
 
     rank      kill -9 of a rank            mpirun    kill -9 of mpirun
     two       of two ranks at once         launcher  kill -9 of the launcher, then started again
@@ -58,7 +58,7 @@ KEYS = ["data.train=corpus_train", "model.preset=gpt2-tiny", "train.steps=100000
         "comm.timeout_s=3", "launch.pause_s=1", "launch.retries=1000"]
 LAYOUT = ["parallel.dp=2", "parallel.tp=2"]
 SOAK_KEYS = ["batch.global=256", "train.save_every=100", "snapshot.every=5"]
-KILLS_KEYS = ["batch.global=64", "train.save_every=20", "snapshot.every=1"]
+KILLS_KEYS = ["batch.global=64", "train.save_every=20", "snapshot.every=3"]
 GOODPUT, STUCK_S, PAUSE_S = 0.95, 120, 0.01
 SOAK = ["rank", "two", "mpirun", "launcher", "pause", "freeze"]
 KILLS = ["rank", "rank", "rank", "two", "all", "mpirun", "launcher"]
