@@ -426,7 +426,8 @@ static void test_the_best_after_a_kill(void **state)
         "for r in killed cut; do grep -o '\"validation_loss\": [^,]*' $r/metrics.jsonl > $r.said; "
         "done && cmp killed.said cut.said && grep -c . cut.said",
         0, "4\n");
-    /* A run that goes on from another's checkpoint has not computed its step, and evaluates none. */
+    /* A run that goes on from another's checkpoint has not computed its step, and evaluates none.
+     */
     expect("$L train " WILD "train.out=heir train.steps=12 train.extend=1 eval.every=3 "
            "train.resume=killed/checkpoints/step-00000012 && "
            "! grep -q '\"step\": 12, .*validation' heir/metrics.jsonl && "
