@@ -69,6 +69,8 @@ static void json_print(const struct ls_layout *layout, const struct ls_forecast 
                    {"checkpoint_write_s", f->run.save.write_s},
                    {"checkpoint_every_s", f->run.save_every_s},
                    {"checkpoint_best_every_s", f->run.best_every_s},
+                   {"snapshot_s", f->run.snapshot.seconds},
+                   {"snapshot_every_s", f->run.snapshot_every_s},
                    {"goodput", f->run.goodput},
                    {"days", f->run.days}};
     printf("{\"ranks\": %ld, \"accelerators\": %ld, \"micro_batches\": %ld, \"leaves\": %ld",

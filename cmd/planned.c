@@ -188,28 +188,48 @@ static void samples_print(const struct ls_search_options *options, const struct 
         printf(", %s, hidden behind the step before\n", seconds(f->samples.seconds).text);
 }
 
+static void snapshot_print(const struct ls_search_options *options, const struct ls_forecast *f)
+{
+    const struct ls_snapshot_cost *cost = &f->run.snapshot;
+    printf("\na snapshot: steps wait %s for it: the state's hash %s", seconds(cost->seconds).text,
+           seconds(f->run.save.hash_s).text);
+    if (cost->send_s > 0)
+        printf(", then %s for copies on %s", seconds(cost->send_s).text,
+               ls_counted(options->config->snapshot.replicas, "other host").text);
+    printf("; %s to copy a rank's share beside the next step\n  every %s (%s)",
+           seconds(cost->copy_s).text, seconds(f->run.snapshot_every_s).text,
+           options->config->snapshot.every > 0 ? "snapshot.every"
+                                               : "auto: Daly 2006, or 0.2 % of the time");
+}
+
 static void save_print(const struct ls_search_options *options, const struct ls_forecast *f)
 {
     const struct ls_save_cost *save = &f->run.save;
     bool disk = options->cluster->disk_write_bytes_per_s > 0;
-    printf("a checkpoint: %s, written by all ranks in %s: the state's hash %s, then ",
-           ls_bytes(save->bytes).text, seconds(save->seconds).text, seconds(save->hash_s).text);
+    printf("a checkpoint: %s, written by all ranks in %s%s: the state's hash %s, then ",
+           ls_bytes(save->bytes).text, seconds(save->seconds).text,
+           options->config->snapshot.every ? ", all but the hash beside steps" : "",
+           seconds(save->hash_s).text);
     if (disk)
         printf("the longer of %s to copy a rank's share and %s of a host's disks\n",
                seconds(save->copy_s).text, seconds(save->write_s).text);
     else
         printf("%s to copy a rank's share; the cluster names no disk (disk.write)\n",
                seconds(save->copy_s).text);
-    if (f->run.save_every_s == 0) {
-        printf("  at the end alone: train.save_every is 0, and no failures are known\n");
-        return;
-    }
     int64_t every = options->config->train.save_every;
-    printf("  every %s (%s)", seconds(f->run.save_every_s).text,
-           every > 0 ? "train.save_every" : "the best: Daly 2006");
-    if (every > 0 && f->run.best_every_s > 0)
-        printf("; best would be every %s (Daly 2006)", seconds(f->run.best_every_s).text);
-    printf("; goodput %.1f %%\n", 100 * f->run.goodput);
+    if (f->run.save_every_s == 0) {
+        printf("  at the end alone: train.save_every is 0, and no failures are known");
+    } else {
+        printf("  every %s (%s)", seconds(f->run.save_every_s).text,
+               every > 0 ? "train.save_every" : "the best: Daly 2006");
+        if (every > 0 && f->run.best_every_s > 0)
+            printf("; best would be every %s (Daly 2006)", seconds(f->run.best_every_s).text);
+    }
+    if (options->config->snapshot.every)
+        snapshot_print(options, f);
+    if (f->run.save_every_s > 0 || options->config->snapshot.every)
+        printf("; goodput %.2f %%", 100 * f->run.goodput);
+    printf("\n");
 }
 
 static void training_print(const struct ls_search_options *options, const struct ls_forecast *f)

@@ -18,3 +18,9 @@ double ls_daly_interval(double checkpoint_s, double between_failures_s)
     return ls_young_interval(checkpoint_s, between_failures_s) * (1 + sqrt(ratio) / 3 + ratio / 9) -
            checkpoint_s;
 }
+
+double ls_snapshot_interval(double snapshot_s, double between_failures_s)
+{
+    static const double share_always = 0.002;
+    return fmin(ls_daly_interval(snapshot_s, between_failures_s), snapshot_s / share_always);
+}

@@ -324,6 +324,21 @@ double ls_forecast_parameters(const struct ls_config *config)
     return sum;
 }
 
+/* How often snapshots are taken; false: a failure loses more than what came after the last one. */
+static bool snapshots_set(const struct ls_forecast_ask *ask, double mtbf_s, struct ls_forecast *f)
+{
+    int64_t every = ask->config->snapshot.every;
+    bool one_host = (double)f->ranks * f->accelerators <= (double)ask->cluster->accelerators;
+    if (every == 0)
+        return false;
+    f->run.snapshot = ls_cost_snapshot(ask->cluster, ask->config, ask->layout, f->accelerators,
+                                       &f->run.save, f->step_s);
+    f->run.snapshot_every_s = every > 0 ? (double)every * f->step_s
+                                        : ls_snapshot_interval(f->run.snapshot.seconds, mtbf_s);
+    f->run.snapshot_every_s = fmax(f->run.snapshot_every_s, f->step_s);
+    return one_host || f->run.snapshot.send_s > 0;
+}
+
 /* Checkpoints, failures and restarts. */
 static void goodput_set(const struct ls_forecast_ask *ask, double failures_per_hour,
                         struct ls_forecast *f)
@@ -336,8 +351,12 @@ static void goodput_set(const struct ls_forecast_ask *ask, double failures_per_h
     f->run.save_every_s = ask->config->train.save_every > 0
                               ? (double)ask->config->train.save_every * f->step_s
                               : f->run.best_every_s;
-    f->run.goodput = ls_goodput(f->run.save_every_s > 0 ? f->run.save_every_s : INFINITY, save_s,
-                                ask->cluster->restart_s, mtbf_s);
+    double every_s = f->run.save_every_s > 0 ? f->run.save_every_s : INFINITY, held_s = save_s;
+    if (snapshots_set(ask, mtbf_s, f)) {
+        held_s = f->run.snapshot.seconds;
+        every_s = f->run.snapshot_every_s;
+    }
+    f->run.goodput = ls_goodput(every_s, held_s, ask->cluster->restart_s, mtbf_s);
 }
 
 int ls_forecast_run(const struct ls_forecast_ask *ask, struct ls_forecast *f,

@@ -76,6 +76,7 @@ int ls_cost_save(const struct ls_cluster *cluster, const struct ls_config *confi
     double own = save->bytes / (double)ls_group_size(layout, LS_GROUP_OWNERS);
     double elements = own / (double)ls_dtype_bytes(LS_F32);
     double share = (double)files.stage / (double)(layout->ranks / layout->size[LS_AXIS_PP]);
+    save->share = share;
     save->hash_s = pass_s(cluster, accelerators, LS_WORK_SQUARES, LS_F32, elements, own);
     save->copy_s = 2 * pass_s(cluster, 1, LS_WORK_COPY, LS_U8, share, 2 * share); /* one thread */
     if (cluster->disk_write_bytes_per_s > 0)
@@ -83,4 +84,23 @@ int ls_cost_save(const struct ls_cluster *cluster, const struct ls_config *confi
                         cluster->disk_write_bytes_per_s;
     save->seconds = save->hash_s + fmax(save->copy_s, save->write_s);
     return LS_OK;
+}
+
+struct ls_snapshot_cost ls_cost_snapshot(const struct ls_cluster *cluster,
+                                         const struct ls_config *config,
+                                         const struct ls_layout *layout, int accelerators,
+                                         const struct ls_save_cost *save, double step_s)
+{
+    int64_t host = ranks_of_host(cluster, layout, accelerators);
+    int64_t replicas = ls_min(config->snapshot.replicas, (layout->ranks - 1) / host);
+    double host_s = ls_cost_tier(cluster, LS_TIER_HOST, true, save->share / accelerators);
+    struct ls_snapshot_cost cost = {.copy_s =
+                                        isinf(host_s) ? save->copy_s : fmax(save->copy_s, host_s)};
+    if (replicas > 0) {
+        struct ls_cost_group group = ls_cost_group_of(cluster, accelerators, 0, 2, host);
+        group.shift = (double)(host * accelerators);
+        cost.send_s = ls_cost_move(cluster, &group, LS_COMM_SEND, (double)replicas * save->share);
+    }
+    cost.seconds = save->hash_s + cost.send_s + fmax(cost.copy_s - step_s, 0);
+    return cost;
 }

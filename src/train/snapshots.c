@@ -130,9 +130,6 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
 
 /* ---- how often ------------------------------------------------------------------------------- */
 
-/* What failure rates say is a guess, and a first one: so much of the time snapshots may always
- * take. */
-static const double SHARE_ALWAYS = 0.002;
 enum { PAUSE_S = 60 }; /* where there was no room for one */
 
 bool snapshots_due(const struct snapshots *snapshots, int64_t step)
@@ -151,7 +148,7 @@ void snapshots_weigh(struct snapshots *snapshots, double cost_s)
     bool first = snapshots->every_s == 0;
     double failures = snapshots->trainer->config.snapshot.failures * snapshots->machines;
     double between_s = failures > 0 ? 3600 / failures : INFINITY;
-    snapshots->every_s = fmin(ls_daly_interval(cost_s, between_s), cost_s / SHARE_ALWAYS);
+    snapshots->every_s = ls_snapshot_interval(cost_s, between_s);
     if (first && snapshots->trainer->config.snapshot.every == LS_CONFIG_AUTO)
         ls_log(snapshots->log, LS_LOG_INFO, "a snapshot costs %.3g s: one is taken every %.3g s",
                cost_s, snapshots->every_s);

@@ -459,6 +459,39 @@ static void test_the_interval_is_the_runs_or_the_best(void **state)
     ls_cluster_release(&lasting);
 }
 
+/* Goodput with snapshots is that of what steps wait for, at their interval; copies on other hosts
+ * are sent by all ranks of a host at once. Without them a lost host goes back to a checkpoint. */
+static void test_snapshots(void **state)
+{
+    static const char keys[] = SMALL "parallel.dp_shard=4 parallel.zero=1 train.save_every=50 ";
+    struct ls_config often = config_of_words("%ssnapshot.every=2", keys);
+    struct ls_config automatic = config_of_words("%ssnapshot.every=auto", keys);
+    struct ls_config alone = config_of_words("%ssnapshot.every=2 snapshot.replicas=0", keys);
+    struct ls_config none = config_of_words("%s", keys);
+    struct ls_cluster one = cluster_of("disk.write", "100 kB/s"),
+                      two = cluster_of("disk.write", "100 kB/s");
+    double mtbf_s = 3600 / (0.001 * 4);
+    (void)state;
+    assert_int_equal(ls_cluster_set(&two, "accelerators", "2", NULL), LS_OK);
+    struct ls_forecast f = forecast_of(&often, &one), g = forecast_of(&automatic, &one);
+    const struct ls_snapshot_cost *cost = &f.run.snapshot;
+    assert_true(cost->send_s == 0 && cost->copy_s == f.run.save.copy_s);
+    assert_true(cost->seconds == f.run.save.hash_s + fmax(cost->copy_s - f.step_s, 0));
+    assert_true(f.run.snapshot_every_s == 2 * f.step_s);
+    assert_true(f.run.goodput == ls_goodput(2 * f.step_s, cost->seconds, 300, mtbf_s));
+    assert_true(g.run.snapshot_every_s ==
+                fmax(ls_snapshot_interval(g.run.snapshot.seconds, mtbf_s), g.step_s));
+    assert_true(f.run.goodput > forecast_of(&none, &one).run.goodput);
+
+    struct ls_forecast copied = forecast_of(&often, &two), lost = forecast_of(&alone, &two);
+    assert_true(copied.run.snapshot.send_s > 0 && lost.run.snapshot.send_s == 0);
+    assert_true(copied.run.snapshot.seconds > lost.run.snapshot.seconds);
+    assert_true(lost.run.goodput == forecast_of(&none, &two).run.goodput);
+    assert_true(copied.run.goodput > lost.run.goodput);
+    ls_cluster_release(&one);
+    ls_cluster_release(&two);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -473,6 +506,7 @@ int main(void)
         cmocka_unit_test(test_a_slower_disk_is_never_faster),
         cmocka_unit_test(test_hosts_write_together),
         cmocka_unit_test(test_the_interval_is_the_runs_or_the_best),
+        cmocka_unit_test(test_snapshots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

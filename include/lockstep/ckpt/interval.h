@@ -17,6 +17,9 @@ double ls_young_interval(double checkpoint_s, double between_failures_s);
 /* sqrt(2 C M) (1 + sqrt(C / 2 M) / 3 + (C / 2 M) / 9) - C where C < 2 M, else M. Daly equation 37.
  */
 double ls_daly_interval(double checkpoint_s, double between_failures_s);
+/* Seconds between snapshots (snapshot.every=auto) that cost so much: Daly's interval; or what two
+ * thousandths of the time pay for, where that is shorter, since rates of failures are guesses. */
+double ls_snapshot_interval(double snapshot_s, double between_failures_s);
 
 #ifdef __cplusplus
 }

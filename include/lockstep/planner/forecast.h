@@ -64,7 +64,11 @@ struct ls_forecast {
         struct ls_save_cost save;
         double save_every_s; /* of train.save_every, else best_every_s; 0: at the end alone */
         double best_every_s; /* Daly 2006; 0 where nothing fails */
-        double goodput; /* work done, a second of time: of checkpoints, failures and restarts */
+        struct ls_snapshot_cost snapshot; /* zeros: none are taken, as below */
+        double snapshot_every_s;
+        /* Work done, a second of time: of checkpoints or snapshots, failures and restarts. A
+         * failure may take a host: without copies on others the job goes back to a checkpoint. */
+        double goodput;
     } run;
 };
 

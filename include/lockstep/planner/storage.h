@@ -7,10 +7,13 @@
  * host with most reads for one step, at the rate of its disks: one pass over a corpus that no
  * memory keeps.
  *
- * Checkpoints. They hold the job up, as ls_state_save takes them: every rank reads its part of the
- * state for the state's hash, as long as the exact norm takes over as many elements; then each
- * reads its share for the digests and hands it to the disks of its host, which write meanwhile.
- * Counted is the pipeline stage that has most of the state.
+ * Checkpoints. Without snapshots they hold the job up, as ls_state_save takes them: every rank
+ * reads its part of the state for the state's hash, as long as the exact norm takes over as many
+ * elements; then each reads its share for the digests and hands it to the disks of its host, which
+ * write meanwhile. Counted is the pipeline stage that has most of the state.
+ *
+ * Snapshots. Steps wait for the state's hash and for the copies on other hosts; threads copy beside
+ * the next step, which waits for what is longer than itself.
  */
 #ifndef LOCKSTEP_PLANNER_STORAGE_H
 #define LOCKSTEP_PLANNER_STORAGE_H
@@ -33,11 +36,22 @@ struct ls_samples_cost ls_cost_samples(const struct ls_cluster *cluster,
 
 struct ls_save_cost {
     double bytes;   /* of all tensors */
+    double share;   /* of them, a rank's */
     double hash_s;  /* of the state */
     double copy_s;  /* of a rank's share, with its digests, to the system */
     double write_s; /* by the disks of a host, of its ranks' shares; 0 if the cluster names none */
     double seconds; /* hash_s, and the longer of the other two */
 };
+struct ls_snapshot_cost {
+    double copy_s;  /* of a rank's share, to the memory of its host */
+    double send_s;  /* of that to as many hosts as snapshot.replicas says, all ranks at once */
+    double seconds; /* that a step waits: hash_s, send_s, and copy_s without a step */
+};
+/* Of what save was found to take, beside steps of step_s. */
+struct ls_snapshot_cost ls_cost_snapshot(const struct ls_cluster *cluster,
+                                         const struct ls_config *config,
+                                         const struct ls_layout *layout, int accelerators,
+                                         const struct ls_save_cost *save, double step_s);
 /* LS_ENOMEM. */
 int ls_cost_save(const struct ls_cluster *cluster, const struct ls_config *config,
                  const struct ls_layout *layout, int accelerators, struct ls_save_cost *save,
