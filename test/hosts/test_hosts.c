@@ -22,9 +22,9 @@
 
 #define RECIPE                                                                                     \
     "model.preset=gpt2-tiny batch.global=8 parallel.threads=1 log.tensorboard=false "              \
-    "comm.timeout_s=3 optim.decay_steps=1000 "
+    "optim.decay_steps=1000 "
 #define SHORT RECIPE "train.steps=3 train.save_every=0 log.progress=plain "
-#define LONG  RECIPE "train.steps=1000000 train.save_every=0 log.progress=off "
+#define LONG  RECIPE "comm.timeout_s=3 train.steps=1000000 train.save_every=0 log.progress=off "
 
 /* The last hash that the text tells. */
 static void hash_find(const char *text, char hash[33])
