@@ -321,6 +321,7 @@ tidy:
 	@tools/tidy.py
 	@tools/run-tests.py --self-test
 	@tools/check-docs.py --self-test
+	@tools/soak.py --self-test
 	@tools/check-docs.py
 	@tools/picture-one-hash.py --check
 

@@ -3,6 +3,7 @@
 
     tools/soak.py [--minutes M] [--seed S] [--twin NAME] [KEY=VALUE...]
     tools/soak.py --kills N [--seed S] [--twin NAME] [KEY=VALUE...]
+    tools/soak.py --self-test      of where the time went
 
 Trains a small model on 4 MPI ranks of this machine by `lockstep launch`. With --minutes (60) there
 is a fault in each minute, at a drawn moment of it; with --kills there are N kill -9 one after the
@@ -257,6 +258,23 @@ def spent(marks):
     return faults
 
 
+def self_test():
+    """A rank that dies in step 8, with 7 saved; a launcher that dies before the job is back; and a
+    pause, during which the job goes on: steps of one second."""
+    def steps(*of):
+        return [(at, "step", {"step": step, "step_s": 1.0}) for at, step in of]
+
+    marks = [*steps((1, 7), (2, 8)), (2.5, "fault", "rank"), (3.5, "failed", None),
+             (3.75, "start", None), (5.75, "begun", None), *steps((7, 8), (8, 9)),
+             (8.5, "fault", "two"), (9, "failed", None), (9.5, "start", None),
+             (10, "fault", "launcher"), (12, "start", None), (13, "begun", None),
+             *steps((14, 10)), (14.5, "fault", "pause"), *steps((15, 11), (16, 12))]
+    assert spent(marks[::-1]) == [
+        ("rank", {"fault": 1.0, "failed": 0.25, "start": 2.0, "begun": 0.25, "again": 1.0}),
+        ("two", {"fault": 0.5, "failed": 0.5, "start": 0.5}),
+        ("launcher", {"fault": 2.0, "start": 1.0, "begun": 0}), ("pause", {"fault": 0})], spent(marks)
+
+
 def spent_print(faults, wall):
     """Where the time of faults went, and what one of each kind took."""
     for phase, what in PHASES.items():
@@ -314,9 +332,13 @@ def main():
     parser.add_argument("--minutes", type=int, default=60)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--self-test", action="store_true")
     parser.add_argument("--twin", choices=sorted(TWINS))
     parser.add_argument("keys", nargs="*")
     given = parser.parse_args()
+    self_test()
+    if given.self_test:
+        return
     keys = [*KEYS, *(KILLS_KEYS if given.kills else SOAK_KEYS), *given.keys]
     begin = time.time()
     with tempfile.TemporaryDirectory() as folder:
