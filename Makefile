@@ -224,9 +224,11 @@ ISA_TESTS = $(filter $(addprefix $(BUILD)/test/,ops/test_embedding ops/test_norm
 	ops/test_position ops/test_loss ops/test_update ops/test_stochastic optim/% nn/% \
 	parallel/test_tensor_parallel parallel/test_zero%),$(TESTS))
 
-.PHONY: tests examples
+.PHONY: tests examples objects
 tests: $(TESTS)
 examples: $(EXAMPLES)
+# What tests and examples consist of, for a compiler whose warnings alone are looked at.
+objects: $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(wildcard test/*/fuzz_*.c),$(wildcard test/*/*.c examples/*.c)))
 
 # ---- what users call -------------------------------------------------------------------------------
 
