@@ -34,6 +34,8 @@ static unsigned long long process_start(long pid)
     fclose(file);
     text[length] = '\0';
     char *after = strrchr(text, ')'); /* the name before it may hold anything */
+    if (after && (!strncmp(after, ") Z", 3) || !strncmp(after, ") X", 3)))
+        return 0; /* it has ended, and nobody has asked how */
     if (after)
         sscanf(after + 1,
                " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "

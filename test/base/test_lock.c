@@ -218,6 +218,17 @@ static void test_without_locks_the_file_is_read(void **state)
     assert_int_equal(ls_lock_take(&lock, *state, &without, &error), LS_OK);
     assert_non_null(strstr(ls_lock_former(&lock), host));
     ls_lock_release(&lock);
+    /* One that has ended, and whose parent has not asked how. */
+    pid_t child = fork();
+    if (child == 0)
+        _exit(ls_lock_take(&lock, *state, &without, NULL));
+    siginfo_t ended;
+    assert_int_equal(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT), 0);
+    assert_int_equal(ended.si_status, LS_OK);
+    assert_int_equal(ls_lock_look(*state, text, sizeof text), LS_LOCK_LEFT);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(ls_lock_take(&lock, *state, &without, &error), LS_OK);
+    ls_lock_release(&lock);
     /* Of another host nothing is known: the file to remove is named. */
     write_text(path, "host elsewhere\npid 17\nstarted 9\nsince 2026-01-01T00:00:00Z\n");
     assert_int_equal(ls_lock_take(&lock, *state, &without, &error), LS_EBUSY);
