@@ -2,10 +2,10 @@
 #include "cmd.h"
 #include "doctor.h"
 
+#include <lockstep/ckpt/place.h>
 #include <lockstep/device/tier.h>
 #include <lockstep/ops.h>
 
-#include <curl/curl.h>
 #include <hwloc.h>
 #include <isa-l.h>
 #include <jansson.h>
@@ -67,10 +67,9 @@ void doctor_libraries(struct doctor *doctor)
                ISAL_PATCH_VERSION);
     doctor_row("zstd", "%s (compressed corpora)", ZSTD_versionString());
     doctor_row("zlib", "%s (compressed corpora)", zlibVersion());
-    const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
-    if (curl)
-        doctor_row("libcurl", "%s, %s (copies of checkpoints in S3)", curl->version,
-                   curl->ssl_version ? curl->ssl_version : "without TLS");
+    char curl[128];
+    if (ls_place_library(curl, sizeof curl))
+        doctor_row("libcurl", "%s (copies of checkpoints in S3)", curl);
     else
         doctor_row("libcurl", "missing: no copies of checkpoints in S3; install libcurl3-gnutls");
     show_io_uring();

@@ -1,16 +1,15 @@
 /* libcurl, loaded when a process first calls it: it brings 25 libraries, half the time that a start
- * of the program takes, and places in S3 alone need it. What we call of it is defined here, by its
- * own names, for this library alone; curl_global_init fails where libcurl is missing, and
- * curl_version_info gives NULL. Nothing else is called then. */
-#define CURL_DISABLE_TYPECHECK
-#include <curl/curl.h>
+ * of the program takes, and places in S3 alone need it. What we call of it is defined here, for
+ * this library alone; curl_global_init fails where libcurl is missing, and curl_version_info gives
+ * NULL. Nothing else is called then. */
+#include "ckpt/s3_library.h"
+
+#include <lockstep/ckpt/place.h>
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
-
-#undef curl_easy_getinfo
-#undef curl_easy_setopt
+#include <stdio.h>
 
 static void *library;
 
@@ -39,6 +38,15 @@ HIDDEN CURLcode curl_global_init(long flags)
 HIDDEN curl_version_info_data *curl_version_info(CURLversion version)
 {
     return find("curl_version_info") ? REAL(curl_version_info)(version) : NULL;
+}
+
+bool ls_place_library(char *text, size_t bytes)
+{
+    const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
+    if (curl)
+        snprintf(text, bytes, "%s, %s", curl->version,
+                 curl->ssl_version ? curl->ssl_version : "without TLS");
+    return curl;
 }
 
 HIDDEN void curl_global_cleanup(void)

@@ -2,9 +2,9 @@
 #ifndef CKPT_S3_REQUEST_H
 #define CKPT_S3_REQUEST_H
 
-#include <lockstep/ckpt/place.h>
+#include "ckpt/s3_library.h"
 
-#include <curl/curl.h>
+#include <lockstep/ckpt/place.h>
 
 /* A bucket, and who asks. */
 struct s3 {

@@ -83,6 +83,8 @@ int ls_place_get(struct ls_place *place, int64_t step, const char *run_directory
 int ls_place_sweep(struct ls_place *place, struct ls_error *error);
 /* Removes a copy, manifest first; one that is not there is success. */
 int ls_place_remove(struct ls_place *place, int64_t step, struct ls_error *error);
+/* "7.88.1, GnuTLS/3.7.9": of the libcurl that places in S3 use; false: it cannot be loaded. */
+bool ls_place_library(char *text, size_t bytes);
 
 #ifdef __cplusplus
 }
