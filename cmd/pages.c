@@ -266,7 +266,7 @@ static const struct cmd_page pages[] = {
     {"launch", "[CONFIG.yaml] [key=value]...", "train over MPI, and go on when ranks or hosts fail",
      "Starts `lockstep train` with these words under mpirun, or under srun inside a Slurm "
      "allocation, and watches it. If a rank dies or freezes, or a host does not answer, it starts "
-     "the job again from the newest checkpoint: in the same layout if there are ranks for it, "
+     "the job again from the newest snapshot or checkpoint: in the same layout if there are ranks, "
      "otherwise in the best one for those that are left. When a host comes back, it returns to the "
      "larger layout. The bits are those of a run that lost nothing.\n\nA full disk, a loss that is "
      "not finite, and a wrong configuration end the job at once. A failure that repeats without "
@@ -301,8 +301,8 @@ static const struct cmd_page pages[] = {
      "layout that may be among the best is simulated: the trainer itself records each rank's "
      "operations, and the cluster's rates time them. No layout changes a bit of the result, so "
      "you can take the fastest one.\n\nLayout keys on the command line are fixed; those in the "
-     "file are ignored. doc/planning.md explains the figures.\n\n`lockstep plan memory` shows "
-     "what each rank keeps in memory, and when it keeps most.",
+     "file are ignored, but memory.device_budget. doc/planning.md explains the figures.\n\n"
+     "`lockstep plan memory` shows what each rank keeps in memory, and when it keeps most.",
      plan_options,
      "lockstep plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --tokens 15e12\n"
      "lockstep plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators 64 "

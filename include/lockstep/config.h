@@ -149,11 +149,12 @@ struct ls_config_memory {
 
 struct ls_config_train {
     int64_t steps, extend; /* extend: after those, at the rate that the schedule ends with */
-    char out[LS_CONFIG_TEXT_BYTES];    /* the run's directory */
-    char resume[LS_CONFIG_TEXT_BYTES]; /* "never", "auto" or the path of a checkpoint */
-    char frozen[LS_CONFIG_TEXT_BYTES]; /* patterns of parameters' names */
-    char plan[LS_CONFIG_TEXT_BYTES];   /* a cluster file; "": there is no plan */
-    bool auto_layout;                  /* parallel.auto: the program plans the layout */
+    char out[LS_CONFIG_TEXT_BYTES];         /* the run's directory */
+    char resume[LS_CONFIG_TEXT_BYTES];      /* "never", "auto" or the path of a checkpoint */
+    char resume_else[LS_CONFIG_TEXT_BYTES]; /* of auto: a checkpoint's path, or "" */
+    char frozen[LS_CONFIG_TEXT_BYTES];      /* patterns of parameters' names */
+    char plan[LS_CONFIG_TEXT_BYTES];        /* a cluster file; "": there is no plan */
+    bool auto_layout;                       /* parallel.auto: the program plans the layout */
     int64_t save_every, keep;
     bool save_first, keep_best;
     enum ls_config_nonfinite on_nonfinite;
@@ -330,6 +331,9 @@ void ls_config_name_out(struct ls_config *config);
 int ls_config_require(const struct ls_config *config, const char *name, struct ls_error *error);
 /* Whether a file, the command line or a model gave the key of that name, which there is. */
 bool ls_config_is_given(const struct ls_config *config, const char *name);
+/* The checkpoint that the run begins from if it has none of its own, or in any case:
+ * train.resume_else, or train.resume where that is a path; NULL: none. */
+const char *ls_config_resume_path(const struct ls_config *config);
 /* "run.yaml:3:7", "command line" or "default": where the key of that name got its value. */
 void ls_config_where(const struct ls_config *config, const char *name, char *text, size_t bytes);
 /* LS_ECONFIG (or another code) about a key, in the form of all configuration errors:

@@ -74,12 +74,12 @@ static void checkpoint_visit(void *user, const char *directory,
 static int beginning_choose(struct ls_audit *audit, struct ls_error *error)
 {
     const struct ls_run_record *run = &audit->run;
-    const char *resume = run->config.train.resume;
+    const char *resume = ls_config_resume_path(&run->config);
     struct beginning b = {.audit = audit};
     int status = ls_checkpoint_list(run->directory, checkpoint_visit, &b, error);
     if (status || b.found || !run->resumed)
         return status;
-    if (strcmp(resume, "auto") != 0 && strcmp(resume, "never") != 0)
+    if (resume)
         status = ls_checkpoint_visit(resume, checkpoint_visit, &b, error);
     if (status || b.found)
         return status;

@@ -25,6 +25,14 @@ bool ls_config_is_given(const struct ls_config *config, const char *name)
     return config->origin[config_index(name)].line != 0;
 }
 
+const char *ls_config_resume_path(const struct ls_config *config)
+{
+    const struct ls_config_train *train = &config->train;
+    if (!strcmp(train->resume, "auto"))
+        return train->resume_else[0] ? train->resume_else : NULL;
+    return strcmp(train->resume, "never") ? train->resume : NULL;
+}
+
 void ls_config_where(const struct ls_config *config, const char *name, char *text, size_t bytes)
 {
     int index = config_index(name);

@@ -134,18 +134,6 @@ static bool asked(struct launcher *l)
 
 /* ---- one start of the job -------------------------------------------------------------------- */
 
-/* A run that has a checkpoint or a snapshot goes on from it; a first start does as it is told. */
-static const char *resume_of(const struct launcher *l)
-{
-    int count = 0;
-    const char *given = l->config->train.resume;
-    bool other = strcmp(given, "never") != 0 && strcmp(given, "auto") != 0;
-    if (other && !ls_checkpoint_count(l->config->train.out, &count, NULL) && count == 0 &&
-        !ls_run_has_snapshot(l->config))
-        return given;
-    return "auto";
-}
-
 /* Waits until there are more slots than are too few: *over, it was asked to end meanwhile. */
 static void hosts_await(struct launcher *l, bool *over)
 {
@@ -177,11 +165,8 @@ static int layout_choose(struct launcher *l, struct ls_error *error)
 
 static int start(struct launcher *l, struct ls_error *error)
 {
-    struct launch_start how = {.launch = l->launch,
-                               .hosts = &l->hosts,
-                               .ranks = l->ranks,
-                               .keys = l->keys,
-                               .resume = resume_of(l)};
+    struct launch_start how = {
+        .launch = l->launch, .hosts = &l->hosts, .ranks = l->ranks, .keys = l->keys};
     launch_watch_begin(&l->watch);
     l->reached = ls_max(l->reached, l->watch.step);
     l->resized = l->cut_off = false;
@@ -296,10 +281,13 @@ static void failed(struct launcher *l, enum launch_cause cause, const char *text
     event_gave_up(l, cause, text);
     if (cause < LAUNCH_DISK)
         ls_log(l->launch->log, LS_LOG_ERROR,
-               "the job failed %ld times in a row without getting further than step %ld "
+               "the job failed %s in a row without getting further than step %ld "
                "(launch.retries = %ld): mend the cause, then start again; it goes on from %s",
-               (long)l->failures, (long)l->reached, (long)l->config->launch.retries,
-               saved < 0 ? "the beginning" : "the newest checkpoint");
+               ls_counted(l->failures, "time").text, (long)l->reached,
+               (long)l->config->launch.retries,
+               ls_run_has_snapshot(l->config) ? "the newest snapshot or checkpoint"
+               : saved < 0                    ? "the beginning"
+                                              : "the newest checkpoint");
 }
 
 /* Ranks of an earlier start, on a host that is cut off, hold the run until they give up themselves.

@@ -9,13 +9,16 @@
 
 enum { COMMAND_S = 10, LOOK_S = 300, UNKNOWN_S_MAX = 300 };
 
-/* "1-02:03:04", "02:03:04" or "03:04"; negative: no such time, as "UNLIMITED" or "INVALID". */
+/* "1-02:03:04", "02:03:04" or "03:04"; 0 of "INVALID", which Slurm says of less than none;
+ * negative: no such time, as "UNLIMITED". */
 static double slurm_seconds(const char *text)
 {
     long part[4] = {0}, parts = 0;
     const char *dash = strchr(text, '-');
     char *end = NULL;
     long days = dash ? strtol(text, &end, 10) : 0;
+    if (!strcmp(text, "INVALID"))
+        return 0;
     if (dash && end != dash)
         return -1;
     for (const char *at = dash ? dash + 1 : text; parts < 4; at = end + 1) {

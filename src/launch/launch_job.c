@@ -130,8 +130,13 @@ static void line_make(struct line *line, const struct launch_start *start,
     if (!ls_config_is_given(launch->config, "snapshot.every"))
         add(line, "snapshot.every=auto");
     add_all(line, start->keys);
-    snprintf(word, sizeof word, "train.resume=%s", start->resume);
-    add(line, word);
+    const char *first = ls_config_resume_path(launch->config);
+    if (first &&
+        strcmp(launch->config->train.resume, "auto")) { /* for a run with none of its own */
+        snprintf(word, sizeof word, "train.resume_else=%s", first);
+        add(line, word);
+    }
+    add(line, "train.resume=auto");
 }
 
 /* ---- its beginning --------------------------------------------------------------------------- */

@@ -100,7 +100,6 @@ struct launch_start {
     const struct launch_hosts *hosts;
     int64_t ranks;
     const char *keys; /* of the layout, with spaces between them; "": the given one */
-    const char *resume;
 };
 /* Whether there is an mpirun (or srun) to start with. LS_ENOTSUP. */
 int launch_job_check(struct launch_hosts *hosts, struct ls_error *error);

@@ -4,6 +4,7 @@
 #include <lockstep/ckpt/interval.h>
 #include <lockstep/planner/closed_forms.h>
 #include <lockstep/planner/forecast.h>
+#include <lockstep/train/fit.h>
 #include <lockstep/train/recorded.h>
 
 #include <math.h>
@@ -108,6 +109,10 @@ static int memory_set(const struct ls_forecast_ask *ask, struct ls_forecast *f,
         for (int tier = 0; tier < LS_TIER_KINDS; tier++)
             f->tier_bytes[tier] = fmax(f->tier_bytes[tier], (double)plan.tiers[tier]);
     }
+    int trainers = ls_memory_trainers(ask->config);
+    f->device_bytes *= trainers;
+    for (int tier = 0; tier < LS_TIER_KINDS; tier++)
+        f->tier_bytes[tier] *= trainers;
     double on_host = fmax(1, floor((double)cluster->accelerators / f->accelerators));
     double host = on_host * f->tier_bytes[LS_TIER_HOST];
     double disk = on_host * f->tier_bytes[LS_TIER_FILE];

@@ -4,6 +4,7 @@
 
 #include <lockstep/base/meter.h>
 #include <lockstep/planner/run_plan.h>
+#include <lockstep/train/fit.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -245,7 +246,7 @@ static int by_estimate(const void *a, const void *b)
 
 static bool is_too_large(const struct searching *s, const struct candidate *c)
 {
-    return c->least_bytes >
+    return ls_memory_trainers(s->options->config) * c->least_bytes >
            ls_forecast_capacity(s->options->cluster, s->options->config, ls_max(c->threads, 1));
 }
 

@@ -199,11 +199,15 @@ static int checkpoint_apply(void *user, struct ls_checkpoint *checkpoint, struct
 /* Once every rank has loaded its part: until then an older checkpoint may take its place. */
 static void counters_take(struct ls_state *state, const struct ls_checkpoint_state *from)
 {
+    const struct ls_loss_scale_config scaling = ls_config_loss_scale(state->config);
     state->step = from->step;
     if (!state->from_snapshot)
         state->saved_step = from->step;
-    if (from->fresh) /* all but the weights is as it began */
+    if (from->fresh) { /* all but the weights is as it began */
+        state->samples = 0;
+        state->loss_scale = ls_loss_scale_begin(&scaling);
         return;
+    }
     state->samples = from->samples;
     state->loss_scale = (struct ls_loss_scale){
         .scale = from->loss_scale, .good_steps = from->good_steps, .hysteresis = from->hysteresis};
@@ -281,17 +285,17 @@ static int newest_load(struct ls_state *state, const struct ls_log *log,
     return ls_checkpoint_load(checkpoint, world, found, checkpoint_apply, state, log, error);
 }
 
-/* Collective. The one that train.resume names. */
-static int named_load(struct ls_state *state, const struct ls_log *log,
+/* Collective. The one that the key names. */
+static int named_load(struct ls_state *state, const char *key, const struct ls_log *log,
                       struct ls_checkpoint **checkpoint, struct ls_error *error)
 {
-    int found = ls_checkpoint_open(checkpoint, state->config->train.resume, error);
+    int found = ls_checkpoint_open(checkpoint, ls_config_resume_path(state->config), error);
     if (found)
-        ls_config_blame(state->config, "train.resume", error);
+        ls_config_blame(state->config, key, error);
     int status = ls_checkpoint_load(checkpoint, ls_state_world(state), found, checkpoint_apply,
                                     state, log, error);
     if (status && !found && !*checkpoint) /* damage that a read found */
-        ls_config_blame(state->config, "train.resume", error);
+        ls_config_blame(state->config, key, error);
     return status;
 }
 
@@ -299,9 +303,11 @@ static int named_load(struct ls_state *state, const struct ls_log *log,
 static int resume(struct ls_state *state, const struct ls_log *log,
                   struct ls_checkpoint **checkpoint, struct ls_error *error)
 {
-    int status = !strcmp(state->config->train.resume, "auto")
-                     ? newest_load(state, log, checkpoint, error)
-                     : named_load(state, log, checkpoint, error);
+    bool own = !strcmp(state->config->train.resume, "auto");
+    int status = own ? newest_load(state, log, checkpoint, error)
+                     : named_load(state, "train.resume", log, checkpoint, error);
+    if (own && !status && !*checkpoint && ls_config_resume_path(state->config))
+        status = named_load(state, "train.resume_else", log, checkpoint, error);
     if (status || !*checkpoint)
         return status;
     counters_take(state, &(*checkpoint)->state);
@@ -322,11 +328,17 @@ static int resume_without(struct ls_state *state, const struct ls_log *log,
     state->from_snapshot = false;
     int status = resume(state, log, checkpoint, error);
     state->snapshots = snapshots;
-    return status || *checkpoint
+    if (status || *checkpoint)
+        return status;
+    /* The weights are those of the snapshot: the next start begins anew. */
+    if (ls_comm_first_on_machine(ls_state_world(state)))
+        ls_directory_remove(snapshots);
+    status = ls_comm_agree(ls_state_world(state), LS_OK, error);
+    return status
                ? status
-               : ls_error_set(error, LS_ECKPT,
-                              "%.900s. There is no checkpoint on the disk: begin "
-                              "anew with train.resume=never and another train.out",
+               : ls_error_set(error, LS_ENUMERIC,
+                              "%.900s. Memory of a rank is faulty. There is no checkpoint on the "
+                              "disk, and the snapshot is removed: train.resume=auto begins anew",
                               why.text);
 }
 

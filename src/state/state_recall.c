@@ -51,12 +51,15 @@ static int recall_start(const struct ls_config *config)
 static int recall(const struct ls_config *config)
 {
     struct recall recall = {config->model.vocab, LS_CONFIG_AUTO};
-    if (strcmp(config->train.resume, "auto")) {
-        ls_checkpoint_visit(config->train.resume, recall_state, &recall, NULL);
-        return recall.arithmetic;
-    }
-    ls_checkpoint_list(config->train.out, recall_state, &recall, NULL);
-    return recall.arithmetic == LS_CONFIG_AUTO ? recall_start(config) : recall.arithmetic;
+    const char *path = ls_config_resume_path(config);
+    bool own = !strcmp(config->train.resume, "auto");
+    if (own)
+        ls_checkpoint_list(config->train.out, recall_state, &recall, NULL);
+    if (own && recall.arithmetic == LS_CONFIG_AUTO)
+        recall.arithmetic = recall_start(config);
+    if (path && recall.arithmetic == LS_CONFIG_AUTO)
+        ls_checkpoint_visit(path, recall_state, &recall, NULL);
+    return recall.arithmetic;
 }
 
 int ls_state_recall(struct ls_config *config, struct ls_comm *world, struct ls_error *error)

@@ -6,6 +6,7 @@
 #include <lockstep/train/fit.h>
 
 #include <stdio.h>
+#include <sys/statvfs.h>
 
 /* Ranks of a pipeline rank on this machine. */
 static int64_t ranks_here(const struct ls_layout *layout, const struct ls_comm *world, int64_t pp)
@@ -62,27 +63,57 @@ static int snapshots_of(const struct ls_config *config, const struct ls_layout *
     return status;
 }
 
-int fit_snapshots(const struct ls_config *config, const struct ls_layout *layout,
-                  const struct ls_comm *world, struct ls_error *error)
+/* snapshot.every=auto leaves half of what the ranks do not plan to take to others. */
+static int half_left(const struct ls_memory_fit *fit, int64_t bytes, int64_t more,
+                     struct ls_error *error)
 {
-    int64_t ranks = 0, bytes = 0, free = ls_device_memory().free;
-    for (int rank = 0; rank < ls_comm_size(world); rank++)
-        ranks += ls_comm_on_machine(world, rank);
-    int status = snapshots_of(config, layout, ranks, &bytes, error);
-    if (!status && free > 0 && bytes > free / 2)
-        status =
-            ls_error_set(error, LS_ENOSPC,
-                         "up to three would take %s, and %s of this machine's memory are free: "
-                         "snapshot.every=auto takes half of it at most. With a number of "
-                         "steps they are taken anyway",
-                         ls_bytes((double)bytes).text, ls_bytes((double)free).text);
-    return status;
+    int64_t left = ls_max(fit->machine.total - fit->bytes, 0) / 2;
+    if (fit->machine.total > 0 && bytes > left)
+        return ls_error_set(error, LS_ENOSPC,
+                            "up to three would take %s, and snapshot.every=auto takes half of what "
+                            "the ranks leave of this machine's memory, %s. With a number of steps "
+                            "they are taken anyway",
+                            ls_bytes((double)bytes).text, ls_bytes((double)left).text);
+    if (fit->machine.free > 0 && more > fit->machine.free)
+        return ls_error_set(error, LS_ENOSPC,
+                            "they would take %s, and %s of this machine's memory are free",
+                            ls_bytes((double)more).text, ls_bytes((double)fit->machine.free).text);
+    return LS_OK;
+}
+
+int fit_snapshots(const struct ls_config *config, const struct ls_layout *layout,
+                  const struct ls_comm *world, bool holds, struct ls_error *error)
+{
+    bool automatic = config->snapshot.every == LS_CONFIG_AUTO;
+    struct ls_memory_fit fit;
+    struct statvfs room;
+    int64_t bytes = 0;
+    int status = ls_memory_fit(config, layout, world, &fit, error);
+    if (!status)
+        status = snapshots_of(config, layout, fit.ranks, &bytes, error);
+    int64_t more = holds ? bytes / 3 * 2 : bytes;
+    if (!status && automatic)
+        status = half_left(&fit, bytes, more, error);
+    /* MPI's own memory may lie there too, and ends a rank where it finds no room. Who makes the
+     * folder says what is wrong with it. */
+    if (status || statvfs(config->snapshot.folder, &room))
+        return status;
+    int64_t there = (int64_t)(room.f_bavail * room.f_frsize), least = automatic ? 2 * more : more;
+    return there >= least ? LS_OK
+                          : ls_error_set(error, LS_ENOSPC, "%.300s has %s free, and %s has to be",
+                                         config->snapshot.folder, ls_bytes((double)there).text,
+                                         ls_bytes((double)least).text);
+}
+
+int ls_memory_trainers(const struct ls_config *config)
+{
+    return config->check.replay > 0 ? 2 : 1;
 }
 
 int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout,
                   const struct ls_comm *world, struct ls_memory_fit *fit, struct ls_error *error)
 {
-    const int64_t trainers = config->check.replay > 0 ? 2 : 1;
+    const int64_t trainers = ls_memory_trainers(config);
     *fit = (struct ls_memory_fit){.machine = ls_device_memory()};
     for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
         struct ls_memory_plan plan;

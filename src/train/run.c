@@ -329,16 +329,12 @@ static int fresh_check(const struct ls_config *config, struct ls_error *error)
     int count;
     if (strcmp(config->train.resume, "never"))
         return LS_OK;
-    struct ls_run_token token;
-    char snapshots[PATH_MAX];
     int status = ls_checkpoint_count(config->train.out, &count, error);
-    if (!status && !count && !ls_run_token_read(config->train.out, &token, NULL) &&
-        token.start > 0 && !snapshots_find(config, &token, snapshots, NULL) &&
-        !ls_checkpoint_count(snapshots, &count, NULL) && count)
+    if (!status && !count && ls_run_has_snapshot(config))
         return ls_config_reject(config, LS_ECONFIG, "train.out", error,
                                 "this run was killed and has a snapshot in %.300s; resume with "
-                                "train.resume=auto, or remove that folder",
-                                snapshots);
+                                "train.resume=auto, or name another directory",
+                                config->snapshot.folder);
     if (status)
         ls_config_blame(config, "train.out", error);
     else if (count)
@@ -426,7 +422,12 @@ static int peak_given(struct run *run, struct ls_error *error)
                               "LOCKSTEP_PEAK_FLOPS = %s: expected the rate of this machine in "
                               "FLOP/s, as in 2e11 or 200G; unset it to have the rate measured",
                               given);
-    return ls_comm_agree(t->world, status, error);
+    status = ls_comm_agree(t->world, status, error);
+    int64_t flops = (int64_t)t->peak_flops; /* it may be set for some ranks alone */
+    if (!status)
+        status = ls_all_reduce_max(t->world, &flops, error);
+    t->peak_flops = (double)flops;
+    return status;
 }
 
 /* Local, on rank 0. */

@@ -42,6 +42,26 @@ static int owner_write(const char *folder, const char *out, struct ls_error *err
     return ls_atomic_file_commit(&file, error);
 }
 
+/* When a snapshot was last taken there, or it was made. */
+static time_t changed_at(const char *folder)
+{
+    char path[PATH_MAX];
+    struct stat about;
+    if (!ls_path_join(path, folder, "checkpoints", NULL) && !stat(path, &about))
+        return about.st_mtime;
+    return stat(folder, &about) ? time(NULL) : about.st_mtime;
+}
+
+static int folder_own(const char *folder, struct ls_error *error)
+{
+    struct stat status;
+    if (lstat(folder, &status))
+        return ls_error_errno(error, errno, "%s: cannot look at it", folder);
+    if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+        return ls_error_set(error, LS_EIO, "%s: it is not a folder of this user", folder);
+    return LS_OK;
+}
+
 /* Whether the run that took the snapshots in folder has begun anew, or is gone for a day: it may be
  * moved, or on a file system that is not mounted. */
 static bool is_stale(const char *folder)
@@ -49,13 +69,12 @@ static bool is_stale(const char *folder)
     enum { DAY_S = 24 * 3600 };
     char path[PATH_MAX], *run = NULL;
     struct ls_run_token taken, now;
-    struct stat about;
     size_t bytes;
     bool stale = false;
     if (!ls_path_join(path, folder, "run", NULL) &&
         !ls_file_read(path, PATH_MAX, LS_EIO, &run, &bytes, NULL) &&
         !ls_run_token_read(folder, &taken, NULL) && !ls_run_token_read(run, &now, NULL)) {
-        bool old = !stat(folder, &about) && time(NULL) - about.st_mtime > DAY_S;
+        bool old = time(NULL) - changed_at(folder) > DAY_S;
         stale = now.start ? strcmp(now.run, taken.run) != 0 : old;
     }
     free(run);
@@ -70,7 +89,7 @@ static void stale_remove(const struct ls_config *config, const char *own)
     for (struct dirent *entry; stream && (entry = readdir(stream));)
         if (!strncmp(entry->d_name, prefix, strlen(prefix)) &&
             !ls_path_join(path, config->snapshot.folder, entry->d_name, NULL) &&
-            strcmp(path, own) != 0 && is_stale(path))
+            strcmp(path, own) != 0 && !folder_own(path, NULL) && is_stale(path))
             ls_directory_remove(path);
     if (stream)
         closedir(stream);
@@ -79,14 +98,9 @@ static void stale_remove(const struct ls_config *config, const char *own)
 /* Nobody else may read it, or have made it. */
 static int folder_make(const char *folder, struct ls_error *error)
 {
-    struct stat status;
     if (mkdir(folder, S_IRWXU) && errno != EEXIST)
         return ls_error_errno(error, errno, "%s: cannot create", folder);
-    if (lstat(folder, &status))
-        return ls_error_errno(error, errno, "%s: cannot look at it", folder);
-    if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid())
-        return ls_error_set(error, LS_EIO, "%s: it is not a folder of this user", folder);
-    return LS_OK;
+    return folder_own(folder, error);
 }
 
 int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, const char *folder,
@@ -105,8 +119,9 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
         ls_directory_remove(folder);
     if (first)
         stale_remove(config, folder);
-    if (first && config->snapshot.every == LS_CONFIG_AUTO)
-        status = fit_snapshots(config, &trainer->layout, trainer->world, &why);
+    if (first && config->snapshot.every != 0)
+        status = fit_snapshots(config, &trainer->layout, trainer->world,
+                               trainer->state.from_snapshot, &why);
     if (first && config->snapshot.every != 0 && !status) {
         status = folder_make(folder, &why);
         status = status ? status : ls_run_token_write(folder, token, &why);
@@ -130,28 +145,35 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
 
 /* ---- how often ------------------------------------------------------------------------------- */
 
-enum { PAUSE_S = 60 }; /* where there was no room for one */
-
 bool snapshots_due(const struct snapshots *snapshots, int64_t step)
 {
     int64_t every = snapshots->trainer ? snapshots->trainer->config.snapshot.every : 0;
     if (every != LS_CONFIG_AUTO)
         return every > 0 && step % every == 0;
-    double after_s = snapshots->refused       ? fmax(snapshots->every_s, PAUSE_S)
-                     : snapshots->every_s > 0 ? snapshots->every_s
-                                              : INFINITY;
-    return snapshots->begun_s == 0 || ls_now_s() - snapshots->begun_s >= after_s;
+    if (snapshots->begun_s == 0) /* then its cost is known */
+        return true;
+    return !snapshots->refused && snapshots->every_s > 0 &&
+           ls_now_s() - snapshots->begun_s >= snapshots->every_s;
 }
 
+/* One that was held up costs more than the next will: of the last two the cheaper one counts, and
+ * the second follows the first at once. */
 void snapshots_weigh(struct snapshots *snapshots, double cost_s)
 {
-    bool first = snapshots->every_s == 0;
-    double failures = snapshots->trainer->config.snapshot.failures * snapshots->machines;
-    double between_s = failures > 0 ? 3600 / failures : INFINITY;
-    snapshots->every_s = ls_snapshot_interval(cost_s, between_s);
-    if (first && snapshots->trainer->config.snapshot.every == LS_CONFIG_AUTO)
+    const struct ls_config *config = &snapshots->trainer->config;
+    double failures = config->snapshot.failures * snapshots->machines;
+    double between_s = failures > 0 ? 3600 / failures : INFINITY, before_s = snapshots->before_s;
+    if (cost_s == before_s) /* no other was taken */
+        return;
+    snapshots->before_s = cost_s;
+    if (before_s == 0) {
+        snapshots->every_s = cost_s;
+        return;
+    }
+    snapshots->every_s = ls_snapshot_interval(fmin(cost_s, before_s), between_s);
+    if (snapshots->weighed++ == 0 && config->snapshot.every == LS_CONFIG_AUTO)
         ls_log(snapshots->log, LS_LOG_INFO, "a snapshot costs %.3g s: one is taken every %.3g s",
-               cost_s, snapshots->every_s);
+               fmin(cost_s, before_s), snapshots->every_s);
 }
 
 /* ---- taking and storing ---------------------------------------------------------------------- */

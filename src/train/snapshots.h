@@ -24,6 +24,8 @@ struct snapshots {
     double begun_s, stored_s;   /* when newest and storing began; 0: none has */
     double cost_s;              /* of the last one that was named, on this rank; 0: none was */
     double every_s;             /* snapshot.every=auto: between two of them; 0: not known yet */
+    double before_s;            /* what snapshots_weigh was told last; 0: nothing */
+    int64_t weighed;            /* how often it was told of two */
     double machines;
 };
 

@@ -189,11 +189,11 @@ static int source_open(struct ls_trainer *t, struct ls_model_source **source,
 {
     const struct ls_config_train *train = &t->config.train;
     int count = 0;
-    int64_t resumes = strcmp(train->resume, "never") && strcmp(train->resume, "auto");
+    int64_t resumes = ls_config_resume_path(&t->config) != NULL;
     *source = NULL;
     if (!t->config.model_keys.from[0] || t->ops.idle)
         return LS_OK;
-    if (!strcmp(train->resume, "auto") && ls_comm_rank(t->world) == 0)
+    if (!resumes && !strcmp(train->resume, "auto") && ls_comm_rank(t->world) == 0)
         resumes = ls_checkpoint_count(train->out, &count, NULL) == LS_OK && count > 0;
     int status = ls_all_reduce_max(t->world, &resumes, error);
     if (status || resumes)

@@ -74,10 +74,10 @@ int memory_measure(const struct ls_config *config, const struct ls_layout *layou
 void memory_measure_release(struct measured_memory *measured);
 
 /* Refuses more memory than this machine has (LS_ELAYOUT). Nothing is taken yet. */
-/* Local. For snapshot.every=auto: LS_ENOSPC where this machine has no room for those of its ranks.
- */
+/* Local. LS_ENOSPC where this machine has no room for the snapshots of its ranks. holds: one is
+ * there already. */
 int fit_snapshots(const struct ls_config *config, const struct ls_layout *layout,
-                  const struct ls_comm *world, struct ls_error *error);
+                  const struct ls_comm *world, bool holds, struct ls_error *error);
 int fit_check(const struct ls_config *config, const struct ls_layout *layout,
               const struct ls_comm *world, const struct ls_log *log, struct ls_error *error);
 

@@ -348,6 +348,24 @@ static void test_a_start_without_a_checkpoint_keeps_its_arithmetic(void **state)
     expect_arithmetic("killed", "fma");
 }
 
+/* A run begins from another's checkpoint once, and then goes on from its own. */
+static void test_it_begins_from_another(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=origin train.steps=6 train.save_every=2 train.keep=9", 0, "hash");
+    expect("$L train $C train.out=warm train.resume=auto train.save_every=4 train.steps=4 "
+           "train.resume_else=origin/checkpoints/step-00000002",
+           0, "going on from origin/checkpoints/step-00000002");
+    expect("$L train $C train.out=warm train.resume=auto train.save_every=4 train.steps=6 "
+           "train.resume_else=origin/checkpoints/step-00000002",
+           0, "going on from warm/checkpoints/step-00000004");
+    expect("grep -h '\"step\": 6' origin/metrics.jsonl warm/metrics.jsonl | grep -o 'hash[^,]*' | "
+           "uniq | wc -l | grep -x 1",
+           0, "1");
+    expect("$L train $C train.out=cold train.resume=auto train.resume_else=nowhere", 16,
+           "train.resume_else");
+}
+
 static void test_the_fall_back_is_a_warning(void **state)
 {
     (void)state;
@@ -449,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_the_arithmetic_is_kept),
         cmocka_unit_test(test_pairs_are_kept),
         cmocka_unit_test(test_a_start_without_a_checkpoint_keeps_its_arithmetic),
+        cmocka_unit_test(test_it_begins_from_another),
         cmocka_unit_test(test_the_fall_back_is_a_warning),
         cmocka_unit_test(test_a_place_that_cannot_be_written),
         cmocka_unit_test(test_a_full_disk),

@@ -24,7 +24,7 @@ static void test_a_host_that_is_cut_off(void **state)
     hosts_or_skip();
     pid_t launcher = hosts_launch(hosts_directory, 0, 2, "cut",
                                   LONG "parallel.dp=2 parallel.tp=2 train.save_every=0 "
-                                       "snapshot.every=1 snapshot.folder=. ");
+                                       "snapshot.every=1 ");
     launched_await_step(launcher, hosts_directory, "cut", 6);
     int before = launched_events(hosts_directory, "cut", "going_on", NULL); /* of late ranks */
     int anew = launched_events(hosts_directory, "cut", "going_on", "\"from\": 0,");

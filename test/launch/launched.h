@@ -10,7 +10,8 @@
 /* The recipe; the learning rate, and so the bits, do not depend on the steps. */
 #define LAUNCHED_KEYS                                                                              \
     "data.train=corpus_train model.preset=gpt2-tiny batch.global=8 parallel.threads=1 "            \
-    "optim.decay_steps=1000 log.tensorboard=false log.progress=off log.drift_every=0 "
+    "optim.decay_steps=1000 log.tensorboard=false log.progress=off log.drift_every=0 "             \
+    "snapshot.folder=. "
 enum { LAUNCHED_RANKS = 4 };
 
 /* Starts `before lockstep launch arguments` in the folder, in a session of its own; the run goes to

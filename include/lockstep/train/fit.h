@@ -29,6 +29,8 @@ struct ls_memory_fit {
     int64_t rank_bytes; /* that the rank takes of its device which takes most */
     struct ls_device_memory machine;
 };
+/* A replayed step has a trainer of its own (check.replay): how many there are at once. */
+int ls_memory_trainers(const struct ls_config *config);
 /* Beside the plans a process takes its libraries and a rank its tables. Before the first step a
  * process takes the operands with which it measures the machine's peak (ls_gemm_peak_bytes), and
  * gives them back. From the first step on a rank takes what ops work in (ls_ops_workspace_bytes), a
