@@ -441,6 +441,7 @@ static void test_a_budget_is_a_limit_of_memory(void **state)
     ls_search_release(&free_search);
     ls_search_release(&small);
     ls_search_release(&budget);
+    ls_cluster_release(&cluster);
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
