@@ -154,9 +154,9 @@ int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct l
  *     ls_saving_begin;  the next step;  ls_saving_keep;  where stored, some steps on
  * ls_saving_store; ls_saving_free */
 struct ls_saving;
-/* Collective. folder exists on each machine, a file system in memory. hash: what
- * ls_state_hash gave of this very state. Of the snapshots in folder only that of step `newest`
- * stays. One after the other: the state's former saving is kept. */
+/* Collective. folder exists on each machine, a file system in memory. hash as of ls_state_save;
+ * NULL: the thread makes its digests, and it is not stored. Of the snapshots in folder only that of
+ * step `newest` stays. One after the other: the state's former saving is kept. */
 int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder,
                     int64_t newest, bool stored, const struct ls_digest *hash,
                     struct ls_error *error);

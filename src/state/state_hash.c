@@ -3,15 +3,6 @@
 
 #include <stdlib.h>
 
-/* Digests of this rank's slices. */
-struct held {
-    struct ls_digest owned[LS_SETS_MAX]; /* by set: what this rank answers for */
-    struct ls_digest all[LS_SETS_MAX];   /* everything: equal on the ranks of group copies */
-    struct ls_digest alike;              /* what all ranks of group tp hold */
-    struct ls_digest sharers; /* the key/value heads that the ranks of group sharers share */
-    struct ls_digest tied;    /* the table that first and last stage hold */
-};
-
 /* Whether all ranks of that axis hold the same of param. */
 static bool alike_over(const struct ls_param *param, const char *axis)
 {
@@ -20,6 +11,7 @@ static bool alike_over(const struct ls_param *param, const char *axis)
 
 struct digesting {
     struct ls_state *state;
+    bool beside;
     int i, array;
     char prefix[STATE_PREFIX_BYTES];
     struct ls_digest digest;
@@ -28,20 +20,21 @@ struct digesting {
 static int piece_digest(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
 {
     struct digesting *d = user;
-    int status = ls_queue_synchronise(&d->state->ops->queue, error);
+    struct ls_ops alone = {.threads = 1};
+    int status = d->beside ? LS_OK : ls_queue_synchronise(&d->state->ops->queue, error);
     if (status)
         return status;
-    ls_param_digest(&d->state->params->list[d->i], d->state->ops, d->prefix,
+    ls_param_digest(&d->state->params->list[d->i], d->beside ? &alone : d->state->ops, d->prefix,
                     d->state->slices[d->i].part->first + piece->from, piece->count,
                     ls_state_type(d->state, d->array), piece->values, &d->digest);
     ls_progress();
     return LS_OK;
 }
 
-static int slice_digest(struct ls_state *state, int i, int array, struct ls_digest *digest,
-                        struct ls_error *error)
+static int slice_digest(struct ls_state *state, bool beside, int i, int array,
+                        struct ls_digest *digest, struct ls_error *error)
 {
-    struct digesting digesting = {.state = state, .i = i, .array = array};
+    struct digesting digesting = {.state = state, .beside = beside, .i = i, .array = array};
     state_prefix(&state->optimizer.config, &state->params->list[i], array, digesting.prefix);
     int status = ls_slice_visit_array(&state->optimizer, &state->slices[i], array + 1, LS_READS,
                                       piece_digest, &digesting, error);
@@ -49,11 +42,11 @@ static int slice_digest(struct ls_state *state, int i, int array, struct ls_dige
     return status;
 }
 
-/* Of all arrays. */
-static int digest_held(struct ls_state *state, struct held *held, struct ls_error *error)
+int state_digest(struct ls_state *state, bool beside, struct state_held *held,
+                 struct ls_error *error)
 {
-    *held = (struct held){0};
-    int status = ls_queue_synchronise(&state->ops->queue, error);
+    *held = (struct state_held){0};
+    int status = beside ? LS_OK : ls_queue_synchronise(&state->ops->queue, error);
     if (status)
         return status;
     for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&state->optimizer.config); s++) {
@@ -63,7 +56,7 @@ static int digest_held(struct ls_state *state, struct held *held, struct ls_erro
             struct ls_digest digest;
             if (s >= ls_state_arrays(state, param))
                 continue;
-            status = slice_digest(state, i, s, &digest, error);
+            status = slice_digest(state, beside, i, s, &digest, error);
             if (status)
                 return status;
             ls_digest_merge(&held->all[set], &digest);
@@ -126,8 +119,8 @@ static const struct claim *majority(const struct claim *claims, int count)
 }
 
 /* Of two that differ, the one in a majority is right. */
-static int claims_check(const struct ls_state *state, const struct claim *claims, int count,
-                        struct ls_error *error)
+static int claims_check(const struct ls_state *state, int64_t step, const struct claim *claims,
+                        int count, struct ls_error *error)
 {
     const struct claim *most = majority(claims, count), *right = most, *other = NULL;
     for (int i = 0; i < count; i++)
@@ -141,14 +134,14 @@ static int claims_check(const struct ls_state *state, const struct claim *claims
         error, LS_ENUMERIC,
         "after step %ld the state of rank %d differs from rank %d's: memory or arithmetic of %s is "
         "faulty. Go on from the newest checkpoint on other hardware",
-        (long)state->step, (int)other->world_rank, (int)right->world_rank,
+        (long)step, (int)other->world_rank, (int)right->world_rank,
         most ? ls_comm_rank_text(ls_state_world(state), (int)other->world_rank).text
              : "one of them");
 }
 
 /* Collective over the comparison's group, also after a difference elsewhere (status). */
-static int compare(const struct ls_state *state, const struct comparison *c, struct claim *claims,
-                   int status, struct ls_error *error)
+static int compare(const struct ls_state *state, int64_t step, const struct comparison *c,
+                   struct claim *claims, int status, struct ls_error *error)
 {
     int ranks = ls_comm_size(c->comm);
     if (ranks == 1 || (status && status != LS_ENUMERIC))
@@ -159,35 +152,34 @@ static int compare(const struct ls_state *state, const struct comparison *c, str
         ls_all_gather(c->comm, &mine, claims, sizeof mine / sizeof(uint64_t), LS_U64, error);
     if (failed)
         return failed;
-    return status ? status : claims_check(state, claims, ranks, error);
+    return status ? status : claims_check(state, step, claims, ranks, error);
 }
 
-int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_error *error)
+int state_hash_agree(const struct ls_state *state, int64_t step, const struct state_held *held,
+                     int status, struct ls_digest *digest, struct ls_error *error)
 {
     struct ls_comm *const *g = state->groups;
-    struct held held;
     int ranks = ls_comm_size(ls_state_world(state));
-    int status = digest_held(state, &held, error);
     struct claim *claims = calloc((size_t)ranks, sizeof *claims);
     if (!claims && !status)
         status = ls_error_set(error, LS_ENOMEM, "no memory for %d digests", ranks);
     status = ls_comm_agree(ls_state_world(state), status, error);
     for (int set = 0; set < state->layout->set_count; set++) {
-        const struct comparison copies = {g[ls_set_group(set, LS_GROUP_COPIES)], &held.all[set],
+        const struct comparison copies = {g[ls_set_group(set, LS_GROUP_COPIES)], &held->all[set],
                                           true};
-        status = compare(state, &copies, claims, status, error);
+        status = compare(state, step, &copies, claims, status, error);
     }
     const struct comparison list[] = {
-        {g[LS_GROUP_TP], &held.alike, true},
-        {g[LS_GROUP_SHARERS], &held.sharers, true},
-        {g[LS_GROUP_PP], &held.tied, state->params->shared_param >= 0},
+        {g[LS_GROUP_TP], &held->alike, true},
+        {g[LS_GROUP_SHARERS], &held->sharers, true},
+        {g[LS_GROUP_PP], &held->tied, state->params->shared_param >= 0},
     };
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
-        status = compare(state, &list[i], claims, status, error);
+        status = compare(state, step, &list[i], claims, status, error);
     free(claims);
     *digest = (struct ls_digest){0, 0};
     for (int set = 0; set < state->layout->set_count; set++) {
-        uint64_t sum[2] = {held.owned[set].low, held.owned[set].high};
+        uint64_t sum[2] = {held->owned[set].low, held->owned[set].high};
         if (status && status != LS_ENUMERIC)
             break;
         int failed = ls_all_reduce_u64(g[ls_set_group(set, LS_GROUP_OWNERS)], sum, 2, error);
@@ -195,4 +187,11 @@ int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_er
         ls_digest_merge(digest, &(struct ls_digest){sum[0], sum[1]});
     }
     return ls_comm_agree(ls_state_world(state), status, error);
+}
+
+int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_error *error)
+{
+    struct state_held held;
+    int status = state_digest(state, false, &held, error);
+    return state_hash_agree(state, state->step, &held, status, digest, error);
 }

@@ -52,6 +52,21 @@ struct state_about {
 /* Local. hash NULL: not known. */
 int state_about(const struct ls_state *state, const struct ls_digest *hash,
                 struct state_about *about, struct ls_error *error);
+/* Digests of this rank's slices. */
+struct state_held {
+    struct ls_digest owned[LS_SETS_MAX]; /* by set: what this rank answers for */
+    struct ls_digest all[LS_SETS_MAX];   /* everything: equal on the ranks of group copies */
+    struct ls_digest alike;              /* what all ranks of group tp hold */
+    struct ls_digest sharers; /* the key/value heads that the ranks of group sharers share */
+    struct ls_digest tied;    /* the table that first and last stage hold */
+};
+/* Local. Of all arrays. `beside`: as below. */
+int state_digest(struct ls_state *state, bool beside, struct state_held *held,
+                 struct ls_error *error);
+/* Collective. The hash of ls_state_hash from what each rank had after that step, if status is good
+ * on all. */
+int state_hash_agree(const struct ls_state *state, int64_t step, const struct state_held *held,
+                     int status, struct ls_digest *digest, struct ls_error *error);
 /* Local. This rank's share of all parts. `beside`: by a thread beside the rank's, which nothing of
  * the state lies in a tier for. */
 int state_parts_write(struct ls_state *state, struct ls_checkpoint_writer *checkpoint, bool beside,

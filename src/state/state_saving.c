@@ -13,6 +13,8 @@ struct ls_saving {
     char folder[PATH_MAX];       /* where older ones go: of the first rank of a machine, else "" */
     int64_t newest;              /* the step of the one that stays */
     struct ls_progress progress; /* of the thread */
+    struct state_held held;      /* of which the hash is made when it gets its name, */
+    bool hashed;                 /* if that was not given */
     struct ls_checkpoint_writer *memory, *disk; /* NULL once named; disk: not asked for */
     pthread_t thread;
     bool started;
@@ -41,6 +43,8 @@ static void copy(struct ls_saving *saving, bool beside)
     int status = saving->folder[0]
                      ? ls_checkpoint_remove_others(saving->folder, saving->newest, &error)
                      : LS_OK;
+    if (!status && !saving->hashed)
+        status = state_digest(saving->state, beside, &saving->held, &error);
     if (!status)
         status = state_parts_write(saving->state, saving->memory, beside, &error);
     if (!status && saving->disk)
@@ -105,11 +109,12 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
     struct ls_saving *saving = calloc(1, sizeof *saving);
     int status = saving ? state_about(state, hash, &saving->about, error)
                         : ls_error_set(error, LS_ENOMEM, "no memory to save the state");
-    LS_ASSERT(!state->saving && hash);
+    LS_ASSERT(!state->saving && (hash || !stored));
     *out = NULL;
     if (saving) {
         saving->state = state;
         saving->newest = newest;
+        saving->hashed = hash != NULL;
         if (ls_comm_first_on_machine(world))
             snprintf(saving->folder, sizeof saving->folder, "%s", folder);
         pthread_mutex_init(&saving->lock, NULL);
@@ -177,6 +182,17 @@ bool ls_saving_done(struct ls_saving *saving)
     return done;
 }
 
+/* Collective. The manifest is not written yet. */
+static int hash_make(struct ls_saving *saving, struct ls_error *error)
+{
+    struct ls_digest hash;
+    int status = state_hash_agree(saving->state, saving->about.state.step, &saving->held, LS_OK,
+                                  &hash, error);
+    if (!status)
+        ls_digest_hex(&hash, saving->about.hash);
+    return status;
+}
+
 int ls_saving_keep(struct ls_saving *saving, struct ls_error *error)
 {
     double start_s = ls_now_s();
@@ -188,6 +204,8 @@ int ls_saving_keep(struct ls_saving *saving, struct ls_error *error)
     if (saving->copy_status && error)
         *error = saving->copy_error;
     int status = ls_comm_agree(ls_state_world(saving->state), saving->copy_status, error);
+    if (!status && !saving->hashed)
+        status = hash_make(saving, error);
     if (!status)
         status =
             ls_checkpoint_writer_replicate(memory, saving->state->config->snapshot.replicas, error);

@@ -130,7 +130,7 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
     float sum[ALL] = {[ASKED] = run->hooks->stop && *run->hooks->stop ? 1.0f : 0.0f,
                       [MOVED] = in_place ? 0.0f : 1.0f,
                       [SNAPSHOT] = run->writer && snapshots_due(&run->snapshots, r->step),
-                      [SNAPSHOT_COST] = (float)(run->snapshots.cost_s + run->snapshot_hash_s),
+                      [SNAPSHOT_COST] = (float)run->snapshots.cost_s,
                       [STEP] = (float)r->step_s,
                       [DATA] = (float)r->data_wait_s,
                       [OPTIMIZER] = (float)r->optimizer_s};
@@ -280,16 +280,12 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     bool last = report.step >= ls_config_steps(config) || *stop;
     bool saves = due(report.step, config->train.save_every) || last;
     bool hashed = run->hashed_step == report.step;
-    bool asked = due(report.step, config->log.hash_every) || saves;
-    double start_s = ls_now_s(), hash_s = 0;
-    if (!status && !hashed && (asked || run->snapshot_due)) {
+    if (!status && !hashed && (due(report.step, config->log.hash_every) || saves)) {
         run_trace_begin(&run->trace, "hash");
         status = ls_trainer_hash(run->trainer, &run->hash, error);
         if (status == LS_ENUMERIC)
             snapshots_void(&run->snapshots, run->world);
         run_trace_end(&run->trace);
-        if (!asked)
-            hash_s = run->snapshot_hash_s = ls_now_s() - start_s;
         hashed = true;
     }
     if (status)
@@ -313,7 +309,6 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     /* Saved first: who asked for the end may not wait for more than that. */
     if (!status)
         status = run_saves(run, saves, last, *stop, error);
-    run->snapshot_s += hash_s;
     if (!status && evaluates(config, report.step))
         status = evaluate(run, error);
     if (!status && due(report.step, config->sample.every))

@@ -34,8 +34,7 @@ struct run {
     struct ls_run_token token;
     char snapshots_folder[PATH_MAX];
     struct snapshots snapshots;
-    double snapshot_s;      /* that they took between two steps */
-    double snapshot_hash_s; /* that the hash for the last one took; 0: another asked for it */
+    double snapshot_s; /* that they took between two steps */
     bool snapshot_due;
     bool owed;                      /* a checkpoint is due, and not begun */
     int64_t best_step;              /* whose checkpoint is on its way, and is the best; -1: none */

@@ -129,7 +129,7 @@ int run_save(struct run *run, bool last, struct ls_error *error)
 
 /* ---- from snapshots -------------------------------------------------------------------------- */
 
-/* Collective. It goes into the manifest. */
+/* Collective. What is stored has it when it begins. */
 static int hash_take(struct run *run, struct ls_error *error)
 {
     int64_t step = ls_trainer_steps(run->trainer);
@@ -154,9 +154,10 @@ static int snapshot(struct run *run, struct ls_error *error)
     }
     if (!stores && !run->snapshot_due)
         return LS_OK;
-    int status = hash_take(run, error);
+    int status = stores ? hash_take(run, error) : LS_OK;
+    bool hashed = run->hashed_step == ls_trainer_steps(run->trainer);
     if (!status)
-        status = snapshots_take(snapshots, stores, &run->hash, error);
+        status = snapshots_take(snapshots, stores, hashed ? &run->hash : NULL, error);
     run->owed = run->owed && (!stores || snapshots->refused);
     return status;
 }
@@ -170,6 +171,8 @@ int run_saves(struct run *run, bool saves, bool last, bool stop, struct ls_error
     double start_s = ls_now_s();
     run_trace_begin(&run->trace, "snapshot");
     int status = snapshots_name(snapshots, error);
+    if (status == LS_ENUMERIC)
+        snapshots_void(snapshots, run->world);
     if (!status && stores && snapshots->refused) { /* what it was for is still to be done */
         int64_t step = ls_saving_step(snapshots->storing);
         status = stored(run, true, error);

@@ -95,9 +95,9 @@ int __wrap_ls_saving_begin(struct ls_saving **out, struct ls_state *state, const
                            int64_t newest, bool stored, const struct ls_digest *hash,
                            struct ls_error *error)
 {
-    struct ls_digest other = *hash;
+    struct ls_digest other = hash ? *hash : (struct ls_digest){0, 0};
     other.low ^= flipped_step && state->step == flipped_step;
-    return __real_ls_saving_begin(out, state, folder, newest, stored, &other, error);
+    return __real_ls_saving_begin(out, state, folder, newest, stored, hash ? &other : NULL, error);
 }
 
 static int64_t machine_free; /* what it says of its memory; 0: what there is */
@@ -578,6 +578,34 @@ static void test_a_slow_disk(void **state)
     assert_true(job.saved[3] == 1 && job.saved[6] == 1);
 }
 
+/* The hash that threads make beside the step is the one that ranks make when they stop for it. */
+static void test_its_hash(void **state)
+{
+    static const struct {
+        int ranks;
+        const char *keys;
+    } layouts[] = {{1, ""},
+                   {2, "parallel.dp=2 parallel.zero=0"},
+                   {2, "parallel.dp=2 parallel.zero=2"},
+                   {2, "parallel.tp=2"}};
+    struct job reference = {0};
+    (void)state;
+    start_over();
+    expect_run(&reference, 1, "");
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        struct ls_checkpoint *checkpoint = NULL;
+        struct ls_error error = {0};
+        char keys[128];
+        start_over();
+        snprintf(keys, sizeof keys, "%s snapshot.every=1 log.hash_every=0", layouts[i].keys);
+        assert_true(run_killed(layouts[i].ranks, keys, kill_after_5));
+        assert_int_equal(ls_checkpoint_find_latest(&checkpoint, snapshots(), NULL, &error), LS_OK);
+        assert_int_equal(checkpoint->state.step, 3);
+        assert_string_equal(checkpoint->state.hash, reference.hash[3]);
+        ls_checkpoint_close(checkpoint);
+    }
+}
+
 /* A bit flips between the hash and the copy: the pieces are whole, and are not what was hashed. */
 static void test_not_what_was_hashed(void **state)
 {
@@ -670,6 +698,7 @@ int main(void)
         cmocka_unit_test(test_a_run_that_begins_anew),
         cmocka_unit_test(test_an_earlier_start),
         cmocka_unit_test(test_a_slow_disk),
+        cmocka_unit_test(test_its_hash),
         cmocka_unit_test(test_not_what_was_hashed),
         cmocka_unit_test(test_as_often_as_it_pays),
     };
