@@ -55,6 +55,12 @@ static void state_print(const struct ls_run_status *s, double now)
     putchar('\n');
 }
 
+static void newest_print(int64_t step, double time, double now)
+{
+    printf("of step %ld", (long)step);
+    age_print(", ", time, now);
+}
+
 int cmd_status(const struct cmd_args *args, struct ls_error *error)
 {
     static struct ls_run_status s;
@@ -76,9 +82,11 @@ int cmd_status(const struct cmd_args *args, struct ls_error *error)
     if (s.saved < 0)
         printf("none");
     else
-        printf("of step %ld", (long)s.saved);
-    if (s.saved >= 0)
-        age_print(", ", s.saved_time, now);
+        newest_print(s.saved, s.saved_time, now);
+    if (s.snapshot >= 0) {
+        printf("\nsnapshot    ");
+        newest_print(s.snapshot, s.snapshot_time, now);
+    }
     cmd_print("\nlayout      %s: %s\n", ls_counted(s.ranks, "rank").text, s.layout);
     failures_print(&s);
     return LS_OK;

@@ -68,6 +68,8 @@ struct ls_run_status {
     double loss, step_time; /* of the last step; when it was recorded; NaN: there is none */
     int64_t saved;          /* step of the newest checkpoint, -1: none */
     double saved_time;      /* when it was written */
+    int64_t snapshot;       /* the same of the newest snapshot on this machine */
+    double snapshot_time;
     char layout[LS_CONFIG_TEXT_BYTES];
     int64_t ranks;
     struct {

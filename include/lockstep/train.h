@@ -18,6 +18,7 @@
 #ifndef LOCKSTEP_TRAIN_H
 #define LOCKSTEP_TRAIN_H
 
+#include <lockstep/base/file.h>
 #include <lockstep/comm.h>
 #include <lockstep/config.h>
 #include <lockstep/data.h>
@@ -174,9 +175,9 @@ struct ls_run_hooks {
 int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
            const struct ls_run_hooks *hooks, struct ls_error *error);
 
-/* Local. Whether this machine has a snapshot of the run in config's train.out: a start with
- * train.resume=auto goes on from it. */
-bool ls_run_has_snapshot(const struct ls_config *config);
+/* Local. Whether this machine has snapshots of the run in config's train.out: a start with
+ * train.resume=auto goes on from the newest. They are in folder/checkpoints. */
+bool ls_run_has_snapshot(const struct ls_config *config, char folder[PATH_MAX]);
 
 /* Local. After LS_ECOMM and before the communicators are freed: what became of the ranks goes to
  * directory/log/. rank-%05d.txt is why this rank failed; operations-%05d.txt, by one rank for all

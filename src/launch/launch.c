@@ -259,6 +259,7 @@ static int64_t newest_saved(const struct launcher *l)
 static void failed(struct launcher *l, enum launch_cause cause, const char *text, int64_t before,
                    bool *over)
 {
+    char folder[PATH_MAX];
     int64_t saved = newest_saved(l);
     bool further = l->reached > before || saved > l->saved;
     l->saved = ls_max(l->saved, saved);
@@ -285,9 +286,9 @@ static void failed(struct launcher *l, enum launch_cause cause, const char *text
                "(launch.retries = %ld): mend the cause, then start again; it goes on from %s",
                ls_counted(l->failures, "time").text, (long)l->reached,
                (long)l->config->launch.retries,
-               ls_run_has_snapshot(l->config) ? "the newest snapshot or checkpoint"
-               : saved < 0                    ? "the beginning"
-                                              : "the newest checkpoint");
+               ls_run_has_snapshot(l->config, folder) ? "the newest snapshot or checkpoint"
+               : saved < 0                            ? "the beginning"
+                                                      : "the newest checkpoint");
 }
 
 /* Ranks of an earlier start, on a host that is cut off, hold the run until they give up themselves.

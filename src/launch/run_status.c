@@ -3,6 +3,7 @@
 
 #include <lockstep/ckpt.h>
 #include <lockstep/config/inputs.h>
+#include <lockstep/train.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -178,12 +179,14 @@ int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_
     struct reading reading = {.status = status};
     struct ls_config *config = malloc(sizeof *config);
     struct ls_tokenizer *tokenizer = NULL;
-    struct stat folder;
-    *status = (struct ls_run_status){.loss = NAN, .step_time = NAN, .heard = NAN, .saved = -1};
+    struct stat about;
+    char folder[PATH_MAX];
+    *status = (struct ls_run_status){
+        .loss = NAN, .step_time = NAN, .heard = NAN, .saved = -1, .snapshot = -1};
     if (!config)
         return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
     int code = LS_OK;
-    if (stat(run, &folder) || !S_ISDIR(folder.st_mode)) {
+    if (stat(run, &about) || !S_ISDIR(about.st_mode)) {
         char hint[PATH_MAX];
         ls_path_hint(run, NULL, hint, sizeof hint);
         code = ls_error_set(error, LS_EIO, "%s is no run's folder%s", run, hint);
@@ -200,6 +203,9 @@ int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_
     if (!code && !begins) {
         status->steps = ls_config_steps(config);
         status->saved = launch_newest(run, &status->saved_time);
+        snprintf(config->train.out, sizeof config->train.out, "%s", run);
+        if (ls_run_has_snapshot(config, folder))
+            status->snapshot = launch_newest(folder, &status->snapshot_time);
         status->state = state_of(run, &reading);
     }
     free(config);

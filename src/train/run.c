@@ -321,15 +321,16 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
 /* A run is never started over an older one by accident. */
 static int fresh_check(const struct ls_config *config, struct ls_error *error)
 {
+    char folder[PATH_MAX];
     int count;
     if (strcmp(config->train.resume, "never"))
         return LS_OK;
     int status = ls_checkpoint_count(config->train.out, &count, error);
-    if (!status && !count && ls_run_has_snapshot(config))
+    if (!status && !count && ls_run_has_snapshot(config, folder))
         return ls_config_reject(config, LS_ECONFIG, "train.out", error,
                                 "this run was killed and has a snapshot in %.300s; resume with "
                                 "train.resume=auto, or name another directory",
-                                config->snapshot.folder);
+                                folder);
     if (status)
         ls_config_blame(config, "train.out", error);
     else if (count)

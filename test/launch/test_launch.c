@@ -264,7 +264,8 @@ static void test_a_killed_launcher(void **state)
     launcher = launched_start(folder, RATE, "orphans", LONG);
     launched_await_event(launcher, folder, "orphans", "start", 2); /* the ranks before are gone */
     int64_t last = launched_await_step(launcher, folder, "orphans", 6);
-    launched_await_step(launcher, folder, "orphans", last + 1);
+    launched_await_step(launcher, folder, "orphans",
+                        last + 3); /* the first snapshot has its name */
     expect_ranks("orphans", 2, pids);
     assert_int_equal(launched_events(folder, "orphans", "start", NULL), 2);
     assert_int_equal(launched_events(folder, "orphans", "failed", NULL), 0);
@@ -273,6 +274,7 @@ static void test_a_killed_launcher(void **state)
     program_expect_under(enter, "launch " LONG "train.out=orphans", ls_exit_code(LS_EBUSY),
                          "orphans/launch/lock is held by process ");
     expect_status("orphans", "state       running: process ");
+    expect_status("orphans", "snapshot    of step ");
     launched_stop(launcher, folder, "orphans");
     launched_expect_same(folder, "orphans");
 }
