@@ -10,6 +10,7 @@
 
 #include <lockstep/ckpt.h>
 #include <lockstep/ckpt/interval.h>
+#include <lockstep/interop.h>
 #include <lockstep/state.h>
 
 #include <dirent.h>
@@ -638,6 +639,46 @@ static void test_not_what_was_hashed(void **state)
     }
 }
 
+static void shell_in(const char *commands)
+{
+    char line[2 * PATH_MAX];
+    snprintf(line, sizeof line, "cd '%s' && %s", directory, commands);
+    assert_int_equal(system(line), 0);
+}
+
+/* The same where imported weights take the snapshot's place: all else is as at the beginning. */
+static void test_imported_weights_take_its_place(void **state)
+{
+    static const char keys[] = "numerics.precision=fp16 snapshot.every=1";
+    struct job first = {0}, whole = {0}, job = {0};
+    struct ls_error error = {0};
+    struct ls_import_report report;
+    char from[PATH_MAX], to[PATH_MAX];
+    (void)state;
+    start_over();
+    steps = 2;
+    assert_int_equal(run_once(&first, 1, "numerics.precision=fp16", &error), LS_OK);
+    steps = STEPS;
+    snprintf(from, sizeof from, "%s/run", directory);
+    snprintf(to, sizeof to, "%s/imported", directory);
+    const struct ls_import what = {.from = from, .run = to};
+    if (ls_import(&what, &report, &error))
+        fail_msg("%s", error.text);
+    shell_in("rm -rf run && cp -r imported run");
+    if (run_once(&whole, 1, "numerics.precision=fp16", &error))
+        fail_msg("%s", error.text);
+    shell_in("rm -rf run && mv imported run");
+    flipped_step = 3;
+    assert_true(
+        run_killed(2, "parallel.dp=2 numerics.precision=fp16 snapshot.every=1", kill_after_5));
+    flipped_step = 0;
+    if (run_once(&job, 1, keys, &error))
+        fail_msg("%s", error.text);
+    assert_non_null(strstr(job.said.text, "the newest snapshot is left out"));
+    for (int step = 1; step <= STEPS; step++)
+        assert_string_equal(job.hash[step], whole.hash[step]);
+}
+
 /* snapshot.every=auto: the first one after the first step, which is measured; then as Daly says, or
  * as often as two steps of a thousand pay for. */
 static void test_as_often_as_it_pays(void **state)
@@ -700,6 +741,7 @@ int main(void)
         cmocka_unit_test(test_a_slow_disk),
         cmocka_unit_test(test_its_hash),
         cmocka_unit_test(test_not_what_was_hashed),
+        cmocka_unit_test(test_imported_weights_take_its_place),
         cmocka_unit_test(test_as_often_as_it_pays),
     };
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
