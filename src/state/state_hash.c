@@ -42,8 +42,22 @@ static int slice_digest(struct ls_state *state, bool beside, int i, int array,
     return status;
 }
 
-int state_digest(struct ls_state *state, bool beside, struct state_held *held,
-                 struct ls_error *error)
+struct ls_digest state_position(const struct ls_state *state)
+{
+    struct ls_digest position = {0, 0};
+    int64_t place[2] = {state->step, state->samples};
+    ls_digest_piece(&position, "position", 0, 0, place, sizeof place);
+    if (state->config->numerics.precision == LS_F16) {
+        const struct ls_loss_scale *scale = &state->loss_scale;
+        int64_t counters[2] = {scale->good_steps, scale->hysteresis};
+        ls_digest_piece(&position, "loss_scale", 0, 0, &scale->scale, sizeof scale->scale);
+        ls_digest_piece(&position, "loss_scale", 1, 0, counters, sizeof counters);
+    }
+    return position;
+}
+
+int state_digest(struct ls_state *state, bool beside, const struct ls_digest *position,
+                 struct state_held *held, struct ls_error *error)
 {
     *held = (struct state_held){0};
     int status = beside ? LS_OK : ls_queue_synchronise(&state->ops->queue, error);
@@ -70,18 +84,9 @@ int state_digest(struct ls_state *state, bool beside, struct state_held *held,
                 ls_digest_merge(&held->tied, &digest);
         }
     }
-    struct ls_digest position = {0, 0};
-    int64_t place[2] = {state->step, state->samples};
-    ls_digest_piece(&position, "position", 0, 0, place, sizeof place);
-    if (state->config->numerics.precision == LS_F16) {
-        const struct ls_loss_scale *scale = &state->loss_scale;
-        int64_t counters[2] = {scale->good_steps, scale->hysteresis};
-        ls_digest_piece(&position, "loss_scale", 0, 0, &scale->scale, sizeof scale->scale);
-        ls_digest_piece(&position, "loss_scale", 1, 0, counters, sizeof counters);
-    }
-    ls_digest_merge(&held->all[0], &position);
+    ls_digest_merge(&held->all[0], position);
     if (ls_comm_rank(state->groups[LS_GROUP_OWNERS]) == 0)
-        ls_digest_merge(&held->owned[0], &position);
+        ls_digest_merge(&held->owned[0], position);
     return LS_OK;
 }
 
@@ -192,6 +197,7 @@ int state_hash_agree(const struct ls_state *state, int64_t step, const struct st
 int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_error *error)
 {
     struct state_held held;
-    int status = state_digest(state, false, &held, error);
+    const struct ls_digest position = state_position(state);
+    int status = state_digest(state, false, &position, &held, error);
     return state_hash_agree(state, state->step, &held, status, digest, error);
 }

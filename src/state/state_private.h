@@ -60,9 +60,11 @@ struct state_held {
     struct ls_digest sharers; /* the key/value heads that the ranks of group sharers share */
     struct ls_digest tied;    /* the table that first and last stage hold */
 };
-/* Local. Of all arrays. `beside`: as below. */
-int state_digest(struct ls_state *state, bool beside, struct state_held *held,
-                 struct ls_error *error);
+/* Local. Of the counters and the loss scale: a step changes them before the arrays. */
+struct ls_digest state_position(const struct ls_state *state);
+/* Local. Of all arrays, and that. `beside`: as below. */
+int state_digest(struct ls_state *state, bool beside, const struct ls_digest *position,
+                 struct state_held *held, struct ls_error *error);
 /* Collective. The hash of ls_state_hash from what each rank had after that step, if status is good
  * on all. */
 int state_hash_agree(const struct ls_state *state, int64_t step, const struct state_held *held,

@@ -13,6 +13,7 @@ struct ls_saving {
     char folder[PATH_MAX];       /* where older ones go: of the first rank of a machine, else "" */
     int64_t newest;              /* the step of the one that stays */
     struct ls_progress progress; /* of the thread */
+    struct ls_digest position;   /* of the state */
     struct state_held held;      /* of which the hash is made when it gets its name, */
     bool hashed;                 /* if that was not given */
     struct ls_checkpoint_writer *memory, *disk; /* NULL once named; disk: not asked for */
@@ -44,7 +45,7 @@ static void copy(struct ls_saving *saving, bool beside)
                      ? ls_checkpoint_remove_others(saving->folder, saving->newest, &error)
                      : LS_OK;
     if (!status && !saving->hashed)
-        status = state_digest(saving->state, beside, &saving->held, &error);
+        status = state_digest(saving->state, beside, &saving->position, &saving->held, &error);
     if (!status)
         status = state_parts_write(saving->state, saving->memory, beside, &error);
     if (!status && saving->disk)
@@ -115,6 +116,7 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
         saving->state = state;
         saving->newest = newest;
         saving->hashed = hash != NULL;
+        saving->position = state_position(state);
         if (ls_comm_first_on_machine(world))
             snprintf(saving->folder, sizeof saving->folder, "%s", folder);
         pthread_mutex_init(&saving->lock, NULL);
