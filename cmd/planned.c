@@ -191,13 +191,12 @@ static void samples_print(const struct ls_search_options *options, const struct 
 static void snapshot_print(const struct ls_search_options *options, const struct ls_forecast *f)
 {
     const struct ls_snapshot_cost *cost = &f->run.snapshot;
-    printf("\na snapshot: steps wait %s for it: the state's hash %s", seconds(cost->seconds).text,
-           seconds(f->run.save.hash_s).text);
+    printf("\na snapshot: steps wait %s for it", seconds(cost->seconds).text);
     if (cost->send_s > 0)
-        printf(", then %s for copies on %s", seconds(cost->send_s).text,
+        printf(", %s of it for copies on %s", seconds(cost->send_s).text,
                ls_counted(options->config->snapshot.replicas, "other host").text);
-    printf("; %s to copy a rank's share beside the next step\n  every %s (%s)",
-           seconds(cost->copy_s).text, seconds(f->run.snapshot_every_s).text,
+    printf("; %s to hash and copy a rank's share beside the next step\n  every %s (%s)",
+           seconds(f->run.save.hash_s + cost->copy_s).text, seconds(f->run.snapshot_every_s).text,
            options->config->snapshot.every > 0 ? "snapshot.every"
                                                : "auto: Daly 2006, or 0.2 % of the time");
 }

@@ -338,8 +338,10 @@ static bool snapshots_set(const struct ls_forecast_ask *ask, double mtbf_s, stru
         return false;
     f->run.snapshot = ls_cost_snapshot(ask->cluster, ask->config, ask->layout, f->accelerators,
                                        &f->run.save, f->step_s);
-    f->run.snapshot_every_s = every > 0 ? (double)every * f->step_s
-                                        : ls_snapshot_interval(f->run.snapshot.seconds, mtbf_s);
+    /* As the run weighs it: what steps wait, and what threads take. */
+    double cost_s = f->run.snapshot.seconds + f->run.save.hash_s + f->run.snapshot.copy_s;
+    f->run.snapshot_every_s =
+        every > 0 ? (double)every * f->step_s : ls_snapshot_interval(cost_s, mtbf_s);
     f->run.snapshot_every_s = fmax(f->run.snapshot_every_s, f->step_s);
     return one_host || f->run.snapshot.send_s > 0;
 }

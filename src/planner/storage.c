@@ -101,6 +101,6 @@ struct ls_snapshot_cost ls_cost_snapshot(const struct ls_cluster *cluster,
         group.shift = (double)(host * accelerators);
         cost.send_s = ls_cost_move(cluster, &group, LS_COMM_SEND, (double)replicas * save->share);
     }
-    cost.seconds = save->hash_s + cost.send_s + fmax(cost.copy_s - step_s, 0);
+    cost.seconds = cost.send_s + fmax(save->hash_s + cost.copy_s - step_s, 0);
     return cost;
 }

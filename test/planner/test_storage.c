@@ -476,11 +476,13 @@ static void test_snapshots(void **state)
     struct ls_forecast f = forecast_of(&often, &one), g = forecast_of(&automatic, &one);
     const struct ls_snapshot_cost *cost = &f.run.snapshot;
     assert_true(cost->send_s == 0 && cost->copy_s == f.run.save.copy_s);
-    assert_true(cost->seconds == f.run.save.hash_s + fmax(cost->copy_s - f.step_s, 0));
+    assert_true(cost->seconds == fmax(f.run.save.hash_s + cost->copy_s - f.step_s, 0));
     assert_true(f.run.snapshot_every_s == 2 * f.step_s);
     assert_true(f.run.goodput == ls_goodput(2 * f.step_s, cost->seconds, 300, mtbf_s));
+    cost = &g.run.snapshot;
     assert_true(g.run.snapshot_every_s ==
-                fmax(ls_snapshot_interval(g.run.snapshot.seconds, mtbf_s), g.step_s));
+                fmax(ls_snapshot_interval(cost->seconds + g.run.save.hash_s + cost->copy_s, mtbf_s),
+                     g.step_s));
     assert_true(f.run.goodput > forecast_of(&none, &one).run.goodput);
 
     struct ls_forecast copied = forecast_of(&often, &two), lost = forecast_of(&alone, &two);

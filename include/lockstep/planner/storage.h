@@ -12,8 +12,8 @@
  * elements; then each reads its share for the digests and hands it to the disks of its host, which
  * write meanwhile. Counted is the pipeline stage that has most of the state.
  *
- * Snapshots. Steps wait for the state's hash and for the copies on other hosts; threads copy beside
- * the next step, which waits for what is longer than itself.
+ * Snapshots. Steps wait for the copies on other hosts; threads hash and copy beside the next step,
+ * which waits for what is longer than itself.
  */
 #ifndef LOCKSTEP_PLANNER_STORAGE_H
 #define LOCKSTEP_PLANNER_STORAGE_H
@@ -45,7 +45,7 @@ struct ls_save_cost {
 struct ls_snapshot_cost {
     double copy_s;  /* of a rank's share, to the memory of its host */
     double send_s;  /* of that to as many hosts as snapshot.replicas says, all ranks at once */
-    double seconds; /* that a step waits: hash_s, send_s, and copy_s without a step */
+    double seconds; /* that a step waits: send_s, and what a step does not hide of the rest */
 };
 /* Of what save was found to take, beside steps of step_s. */
 struct ls_snapshot_cost ls_cost_snapshot(const struct ls_cluster *cluster,
