@@ -398,12 +398,11 @@ void ls_trainer_free(struct ls_trainer *t)
     free(t->segments);
     free(t->losses);
     free(t->runs);
-    /* Transfers of a failed step may still use its memory: their groups go first. */
-    if (t->failed)
-        ls_groups_close(t->groups);
+    /* Transfers that nobody waited for still use the memory, of this rank and of others: their
+     * groups go first. */
+    ls_groups_close(t->groups);
     ls_state_release(&t->state);
     memory_release(&t->memory);
-    ls_groups_close(t->groups);
     part_release(&t->part);
     ls_ops_release(&t->ops);
     ls_params_release(&t->params);
