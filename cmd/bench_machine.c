@@ -74,7 +74,7 @@ static int check_run(struct bench *bench, struct ls_error *error)
     char path[BENCH_PATH_BYTES] = "";
     memcpy(words + 1, bench->args->word, (size_t)bench->args->words * sizeof *words);
     int status = ranks_config(&config, defaults, words, bench->args->words + 1, error);
-    if (!status && !config.data.train[0])
+    if (!status && !ls_config_has_data(&config))
         status = bench_tokens(&config, path, error);
     for (int i = 0; i < bench->thread_counts && !status; i++) {
         struct ls_measure_check check;

@@ -229,7 +229,7 @@ int cmd_bench_step(const struct cmd_args *args, struct ls_error *error)
     char path[BENCH_PATH_BYTES] = "";
     bench = (struct bench){.begin_s = ls_now_s(), .config = &config};
     int status = ranks_config(&config, defaults, args->word, args->words, error);
-    if (!status && !config.data.train[0])
+    if (!status && !ls_config_has_data(&config))
         status = bench_tokens(&config, path, error);
     cmd_progress_begin();
     if (!status)

@@ -125,6 +125,8 @@ static void print_bits(const struct audit *a, const struct ls_rerun_check *check
                proof->grad_norm);
     if (check->hash)
         printf("hash %s recorded, %s computed; ", recorded->hash, hash);
+    if (check->ledger)
+        printf("ledger of samples %s recorded, %s computed; ", recorded->ledger, proof->ledger);
 }
 
 /* Why a step differs: it is computed in the run's own layout too, and again here with the digests
@@ -181,6 +183,8 @@ static int verdict_print(const struct audit *a, const struct ls_audit_verdict *v
     printf("%s, ", ls_counted(check->losses, "loss").text);
     printf("%s, %s", ls_counted(check->norms, "gradient norm").text,
            ls_counted(check->hashes, "hash").text);
+    if (check->ledgers)
+        printf(", %s of samples", ls_counted(check->ledgers, "ledger").text);
     if (check->hashed)
         printf("; hash at step %ld: %s", (long)check->hashed,
                ls_run_record_at(&audit->run, check->hashed)->hash);

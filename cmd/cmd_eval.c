@@ -43,7 +43,6 @@ static int agreed(const struct evaluating *e, int status, struct ls_error *error
 /* Samples of whole documents: the one that was read last. */
 struct packed {
     const struct ls_token_store *store;
-    struct ls_sample_order order;
     int64_t tokens, vocabulary;
     int32_t *ids; /* [2, tokens]: inputs, targets */
 };
@@ -56,7 +55,7 @@ static int packed_open(struct packed *p, const struct ls_token_store *store, int
     if (!p->ids)
         return ls_error_set(error, LS_ENOMEM, "no memory for a sequence of %ld tokens",
                             (long)tokens);
-    return ls_token_store_samples(store, tokens, &p->order.samples, error);
+    return LS_OK;
 }
 
 /* Target i of all samples; -1: it does not count, or is padding. Asked for in ascending order. */
@@ -65,8 +64,8 @@ static int packed_target(struct packed *p, int64_t i, int32_t *id, struct ls_err
     int32_t *targets = p->ids + p->tokens;
     int status = LS_OK;
     if (i % p->tokens == 0)
-        status = ls_samples_read(p->store, &p->order, (struct ls_sample_run){i / p->tokens, 1},
-                                 p->tokens, p->vocabulary, p->ids, targets, error);
+        status = ls_sample_read(p->store, i / p->tokens, p->tokens, p->vocabulary, p->ids, targets,
+                                error);
     *id = targets[i % p->tokens];
     return status;
 }

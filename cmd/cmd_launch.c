@@ -101,7 +101,7 @@ int cmd_launch(const struct cmd_args *args, struct ls_error *error)
     if (!status)
         status = ranks_config(&config, NULL, args->word, args->words, error);
     if (!status)
-        status = ls_config_require(&config, "data.train", error);
+        status = ls_config_require_data(&config, error);
     if (!status && readlink("/proc/self/exe", program, sizeof program - 1) <= 0)
         status = ls_error_set(error, LS_EIO, "/proc/self/exe cannot be read: is /proc mounted?");
     if (status)

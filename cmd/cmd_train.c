@@ -7,6 +7,7 @@
 #include <lockstep/base/words.h>
 #include <lockstep/config/inputs.h>
 
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -253,29 +254,44 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
     return status;
 }
 
-/* The samples that data.train has. */
+/* Who gives how much of each stage of a blend. */
+static void blend_print(const struct ls_training_data *data)
+{
+    for (int i = 0; i < ls_blend_stages(data->blend) && data->count > 1; i++) {
+        struct ls_blend_stage stage = ls_blend_stage(data->blend, i);
+        printf("# from sample %" PRId64 " on, of each %" PRId64 ":", stage.first, stage.period);
+        const char *between = "";
+        for (int s = 0; s < data->count; s++)
+            if (stage.parts[s] > 0) {
+                printf("%s %" PRId64 " of %s", between, stage.parts[s], data->sources[s].name);
+                between = ",";
+            }
+        puts(stage.rounded ? " (weights rounded)" : "");
+    }
+}
+
+/* The samples of what is trained on. */
 static void samples_print(const struct ls_config *config, const struct ls_error *missing)
 {
-    struct ls_token_store *store = NULL;
+    struct ls_training_data data = {0};
     struct ls_error error = *missing;
-    int64_t samples = 0;
-    if (!config->data.train[0] && !missing->code) {
+    if (!ls_config_has_data(config) && !missing->code) {
         puts("# data.train is not set: its samples are not counted");
         return;
     }
-    int status = missing->code;
-    if (!status)
-        status = ls_token_store_open(config->data.train, &store, &error);
-    if (!status)
-        status = ls_config_pack(config, store, &error);
-    if (!status)
-        status = ls_token_store_samples(store, config->data.sequence, &samples, &error);
-    ls_token_store_close(store);
-    if (status)
-        printf("# data.train cannot be read, its samples are not counted: %s\n", error.text);
-    else
-        printf("# %s of %s; a step takes %ld of them\n", ls_counted(samples, "sample").text,
-               ls_counted(config->data.sequence, "token").text, (long)config->batch.global);
+    if (missing->code || ls_training_data_open(config, &data, &error)) {
+        printf("# %s cannot be read, its samples are not counted: %s\n",
+               config->data.blend[0] ? "data.blend" : "data.train", error.text);
+        return;
+    }
+    for (int i = 0; i < data.count; i++)
+        printf("# %s of %s%s%s; a step takes %ld%s\n",
+               ls_counted(data.sources[i].samples, "sample").text,
+               ls_counted(config->data.sequence, "token").text, data.count > 1 ? " in " : "",
+               data.count > 1 ? data.sources[i].name : "", (long)config->batch.global,
+               data.count > 1 ? " of all" : " of them");
+    blend_print(&data);
+    ls_training_data_close(&data);
 }
 
 /* One rank's memory by kind. */
@@ -333,7 +349,7 @@ int cmd_train(const struct cmd_args *args, struct ls_error *error)
                             "model.preset=gpt2-124m data.train=PREFIX");
     int status = ranks_config(&config, NULL, args->word, args->words, error);
     if (!status)
-        status = ls_config_require(&config, "data.train", error);
+        status = ls_config_require_data(&config, error);
     if (!status)
         status = planned_auto(&config, config.log.progress != LS_CONFIG_OFF, error);
     if (status)

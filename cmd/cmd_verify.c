@@ -228,7 +228,7 @@ static int prepare(struct verify *v, const struct cmd_args *args, struct ls_erro
 {
     int status = ranks_config(&v->config, NULL, args->word, args->words, error);
     if (!status)
-        status = ls_config_require(&v->config, "data.train", error);
+        status = ls_config_require_data(&v->config, error);
     if (!status && v->config.numerics.mode == LS_CONFIG_FAST)
         status = ls_config_reject(&v->config, LS_ECONFIG, "numerics.mode", error,
                                   "in this mode the bits depend on the layout, so verify has "

@@ -28,6 +28,7 @@ struct ls_proof {
     uint32_t loss_bits;
     struct ls_digest hash; /* of the state */
     double grad_norm;
+    char ledger[33]; /* which samples the step took, on rank 0 */
 };
 /* Collective. Trains from the start to `steps` and fills proof [steps] (on every rank). Writes
  * nothing. */
@@ -126,6 +127,7 @@ struct ls_recorded_step {
     uint32_t loss_bits;
     double grad_norm;
     char hash[33];         /* of the state after the step: of metrics.jsonl, or a checkpoint */
+    char ledger[33];       /* of the samples of the step; "": not recorded */
     bool saved;            /* there is a checkpoint */
     char saved_hash[33];   /* of the checkpoint */
     char fingerprint[256]; /* of the checkpoint */
@@ -145,7 +147,7 @@ struct ls_run_record {
     int64_t count;
     struct ls_chain_found chain;
     bool resumed;  /* its first records go on from a checkpoint */
-    char data[33]; /* ls_token_store_digest of data.train; "": not recorded */
+    char data[33]; /* ls_training_data_digest; "": not recorded */
 };
 /* Zero the record first. run_directory may be one of its checkpoints (ls_checkpoint_run). LS_EIO,
  * LS_EDATA, LS_ECONFIG name the file. Release it in any case. */
@@ -185,10 +187,10 @@ void ls_rerun_free(struct ls_rerun *rerun); /* NULL is allowed */
 const struct ls_proof *ls_rerun_proof(const struct ls_rerun *rerun, int64_t step);
 /* A rerun of a run beside what the run recorded. */
 struct ls_rerun_check {
-    int64_t losses, norms, hashes; /* compared */
-    int64_t hashed;                /* the last step whose hash was, 0: none */
-    int64_t step;                  /* the first that differs, 0: none */
-    bool loss, norm, hash;         /* in what it differs */
+    int64_t losses, norms, hashes, ledgers; /* compared */
+    int64_t hashed;                         /* the last step whose hash was, 0: none */
+    int64_t step;                           /* the first that differs, 0: none */
+    bool loss, norm, hash, ledger;          /* in what it differs */
 };
 /* Compares the bits of steps from to to, as far as they were recorded and computed. */
 void ls_rerun_check(const struct ls_rerun *rerun, const struct ls_run_record *record, int64_t from,

@@ -40,7 +40,10 @@ extern "C" {
 #endif
 
 enum {
-    LS_CONFIG_TEXT_BYTES = LS_LAYOUT_TEXT_BYTES, /* a text value with its terminator */
+    LS_CONFIG_TEXT_BYTES = LS_LAYOUT_TEXT_BYTES,   /* a text value with its terminator */
+    LS_CONFIG_BLEND_BYTES = 16 << 10,              /* that of data.blend */
+    LS_CONFIG_VALUE_BYTES = LS_CONFIG_BLEND_BYTES, /* holds any value as it is written in a file */
+    LS_CONFIG_SOURCES_MAX = 256,
     LS_CONFIG_KEYS_MAX = 192,
     LS_CONFIG_AUTO = -1, /* "auto" of an enumerated key */
 };
@@ -80,6 +83,8 @@ struct ls_config_lora {
 
 struct ls_config_data {
     char train[LS_CONFIG_TEXT_BYTES];     /* prefix of .bin/.idx, or an llm.c token file */
+    char blend[LS_CONFIG_BLEND_BYTES];    /* ls_config_sources reads it; "" for none */
+    bool blend_changed;                   /* go on with another blend than the checkpoint's */
     char valid[LS_CONFIG_TEXT_BYTES];     /* the same, "" for none */
     char tokenizer[LS_CONFIG_TEXT_BYTES]; /* "" = found beside the data */
     int64_t sequence;                     /* tokens of a sequence */
@@ -252,6 +257,7 @@ enum ls_config_type {
     LS_CONFIG_STRING, /* char[LS_CONFIG_TEXT_BYTES] */
     LS_CONFIG_PATH,   /* the same: a path */
     LS_CONFIG_PATHS,  /* the same: a path, or a list of paths with commas between */
+    LS_CONFIG_BLEND,  /* char[LS_CONFIG_BLEND_BYTES]: a list of sources with weights */
     /* Of other tables, such as a cluster's: */
     LS_CONFIG_NAME, /* char[max]: printable ASCII */
     LS_CONFIG_PAIR, /* int64_t[2]: [128, 256] */
@@ -346,6 +352,27 @@ int ls_config_reject(const struct ls_config *config, int code, const char *name,
  * instance: "run.yaml:3:10: data.train = \"runs/code\": ...". Returns error's code. */
 int ls_config_blame(const struct ls_config *config, const char *name, struct ls_error *error);
 
+/* What is trained on: the entries of data.blend, as given, or data.train as the only one, of weight
+ * 1; none where neither is set. An entry holds until the next one of the same source (the same
+ * text) begins; weight 0 ends it. *out: to be freed. */
+struct ls_config_source {
+    char source[LS_CONFIG_TEXT_BYTES];
+    double weight, epochs; /* epochs 0: no limit */
+    int64_t from_step;     /* steps before it */
+};
+int ls_config_sources(const struct ls_config *config, struct ls_config_source **out, int *count,
+                      struct ls_error *error);
+/* Whether `then` and `now` train on the same samples up to the end of step `step`: entries that
+ * begin later may differ, and data.train is a blend of one. */
+bool ls_config_blend_goes_on(const struct ls_config *now, const struct ls_config *then,
+                             int64_t step);
+/* LS_ECONFIG where neither data.train nor data.blend is set. */
+int ls_config_require_data(const struct ls_config *config, struct ls_error *error);
+static inline bool ls_config_has_data(const struct ls_config *config)
+{
+    return config->data.train[0] || config->data.blend[0];
+}
+
 /* ---- the layout ----------------------------------------------------------------------------- */
 
 /* The recipe's order of sums as layers take it. Resolved configurations only, here and below. */
@@ -403,7 +430,7 @@ int ls_config_save(const struct ls_config *config, const char *path, struct ls_e
  * absolute where they lead out of it. */
 int ls_config_save_portable(const struct ls_config *config, const char *path,
                             struct ls_error *error);
-/* One key's value as it is written in a file. bytes >= 4 * LS_CONFIG_TEXT_BYTES holds any. */
+/* One key's value as it is written in a file. bytes >= LS_CONFIG_VALUE_BYTES holds any. */
 void ls_config_value(const struct ls_config *config, const struct ls_config_key *key, char *text,
                      size_t bytes);
 
@@ -424,6 +451,8 @@ static inline int64_t ls_config_steps(const struct ls_config *config)
  * path in a list with commas, the folders (and what says how to read it) are left out. */
 void ls_config_compared_value(const struct ls_config *config, const struct ls_config_key *key,
                               char *text, size_t bytes);
+/* A store as records and texts name it: the value of data.train as it is compared, in place. */
+void ls_config_source_name(char source[LS_CONFIG_TEXT_BYTES]);
 /* Digest of the recipe's keys as resolved (of data.train, the file's name without its folder). */
 void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *digest);
 /* Lists the recipe keys whose values differ, "key: <a's> here, <b's> there", separated by "; ", cut

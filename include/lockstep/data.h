@@ -5,7 +5,8 @@
  *   struct ls_tokenizer      bytes to ids and back: `byte`, or byte-pair encoding from files
  *   ls_data_prepare          corpora to Megatron stores, with a train / validation split
  *   struct ls_token_store    read-only view of Megatron .bin/.idx, llm.c and nanoGPT token files
- *   struct ls_sample_order   which sample comes when: a keyed permutation, no state
+ *   struct ls_sample_order   which sample of a store comes when: a keyed permutation, no state
+ *   struct ls_blend          which sample of which store comes when (lockstep/data/blend.h)
  *   struct ls_loader         a prefetch thread that fills batches ahead of the step
  *   struct ls_distributed_sampler   PyTorch's DistributedSampler
  *
@@ -13,10 +14,13 @@
  *
  *     struct ls_token_store *store;
  *     ls_token_store_open("corpus_train", &store, &error);
+ *     ls_token_store_samples(store, 1024, &samples, &error);
+ *     struct ls_blend *blend;
+ *     ls_blend_of_one(samples, 1, true, &blend, &error);  // seed 1, shuffled
  *     struct ls_loader *loader;
- *     ls_loader_new(&(struct ls_loader_config){.store = store, .sequence_tokens = 1024,
- *                   .vocabulary = 50257, .seed = 1, .shuffle = true, .sequences_max = 8,
- *                   .depth = 2}, &loader, &error);
+ *     ls_loader_new(&(struct ls_loader_config){.blend = blend, .stores = &store,
+ *                   .sequence_tokens = 1024, .vocabulary = 50257, .sequences_max = 8, .depth = 2},
+ *                   &loader, &error);
  *     ls_loader_post(loader, 0, 8);                        // samples 0 to 7 of the run
  *     for (int64_t step = 0; step < steps; step++) {
  *         ls_loader_post(loader, (step + 1) * 8, 8);       // read the next ones meanwhile
@@ -24,6 +28,7 @@
  *         ...                                              // inputs[8][1024], targets[8][1024]
  *     }
  *     ls_loader_free(loader);
+ *     ls_blend_free(blend);
  *     ls_token_store_close(store);
  *
  * Everything here is Local: no function communicates. Which samples a rank reads is the caller's
@@ -34,6 +39,7 @@
 
 #include <lockstep/base.h>
 #include <lockstep/chat.h>
+#include <lockstep/data/blend.h>
 #include <lockstep/data/choices.h>
 
 #ifdef __cplusplus
@@ -317,25 +323,22 @@ int64_t ls_sample_at(const struct ls_sample_order *order, int64_t number);
 
 /* ---- loading -------------------------------------------------------------------------------- */
 
-/* Global sample numbers [first, first + count). */
+/* inputs[T] and targets[T] of one sample of a store, now, on the calling thread. A target that does
+ * not count (ls_token_store_mask), or is padding, is -1; such an input is 0. 0 <= sample <
+ * ls_token_store_samples. */
+int ls_sample_read(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
+                   int64_t vocabulary, int32_t *inputs, int32_t *targets, struct ls_error *error);
+/* How many of its targets count. */
+int64_t ls_sample_counted(const struct ls_token_store *store, int64_t sample,
+                          int64_t sequence_tokens);
+/* starts[T] of a packed sample: where in it the document begins that holds an input; padding is one
+ * more. */
+void ls_sample_starts(const struct ls_token_store *store, int64_t sample, int32_t *starts);
+
+/* Numbers [first, first + count) of a run's samples. */
 struct ls_sample_run {
     int64_t first, count;
 };
-/* inputs[count, T] and targets[count, T] of a run's samples, now, on the calling thread. A target
- * that does not count (ls_token_store_mask), or is padding, is -1; such an input is 0. */
-int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_order *order,
-                    struct ls_sample_run run, int64_t sequence_tokens, int64_t vocabulary,
-                    int32_t *inputs, int32_t *targets, struct ls_error *error);
-
-/* How many targets of a run's samples count. */
-int64_t ls_samples_counted(const struct ls_token_store *store, const struct ls_sample_order *order,
-                           struct ls_sample_run run, int64_t sequence_tokens);
-
-/* starts[count, T] of packed samples: where in its sample the document begins that holds an input;
- * padding is one more. */
-void ls_samples_starts(const struct ls_token_store *store, const struct ls_sample_order *order,
-                       struct ls_sample_run run, int64_t sequence_tokens, int32_t *starts);
-
 /* A part of a sequence: tokens [first, first + count). */
 struct ls_token_segment {
     int64_t first, count;
@@ -344,11 +347,10 @@ struct ls_token_segment {
 /* Reads batches ahead on a thread of its own. One caller at a time. */
 struct ls_loader;
 struct ls_loader_config {
-    const struct ls_token_store *store; /* borrowed */
-    int64_t sequence_tokens;            /* T */
+    const struct ls_blend *blend;               /* which sample a number is; borrowed */
+    const struct ls_token_store *const *stores; /* of each of its sources; borrowed */
+    int64_t sequence_tokens;                    /* T */
     int64_t vocabulary;
-    uint64_t seed;
-    bool shuffle;
     int64_t sequences_max; /* largest count of a request */
     /* The parts of each sequence that are handed out, one behind the other; segment_count 0: all of
      * it. Borrowed. */
@@ -361,7 +363,7 @@ int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
                   struct ls_error *error);
 /* Stops the thread; requests not taken are dropped. */
 void ls_loader_free(struct ls_loader *loader);
-/* Queues global sample numbers [first, first + count), 0 <= count <= sequences_max. Never blocks.
+/* Queues samples [first, first + count) of the run, 0 <= count <= sequences_max. Never blocks.
  * LS_EINVAL where depth requests were posted and not yet taken, or an argument is out of range. */
 int ls_loader_post(struct ls_loader *loader, int64_t first, int64_t count);
 /* The same for `count` runs, one behind the other: at most sequences_max of them, with at most as
@@ -375,15 +377,13 @@ int ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *ru
  * what reading the request reported, otherwise. */
 int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
                    double *wait_s, struct ls_error *error);
-/* Of the request that was taken last: how many targets of its whole batch count. Every rank counts
- * for itself, in the store's mask, so that none has to ask the others. */
-int64_t ls_loader_counted(const struct ls_loader *loader);
+/* Of the request that was taken last: how many targets of its whole batch count, of each source:
+ * [sources], valid as long as its inputs. Every rank counts for itself, in the stores' masks, so
+ * that none has to ask the others. */
+const int64_t *ls_loader_counted(const struct ls_loader *loader);
 /* Of the same request: starts[count, T] of whole sequences, whatever segments are handed out; NULL
  * where samples are not packed. Valid as long as its inputs. */
 const int32_t *ls_loader_starts(const struct ls_loader *loader);
-/* Samples of one epoch. */
-int64_t ls_loader_samples(const struct ls_loader *loader);
-
 /* Local. out[i] = the segments of sequence i, one behind the other: in [count, tokens], out [count,
  * their sum]. */
 void ls_segments_copy(const struct ls_token_segment *segments, int segment_count, int64_t count,

@@ -48,12 +48,16 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error);
 
 struct ls_step_report {
     int64_t step;            /* counted from 1 */
-    int64_t samples, tokens; /* consumed since the start of the run */
+    int64_t samples, tokens; /* consumed since the start of the run, this step's included */
+    int64_t sequences;       /* of this step's batch */
     float loss;              /* mean over the batch's tokens that count, nats */
     int64_t counted;         /* how many those are, where not all do; else 0 */
-    uint32_t loss_bits;      /* the same, as stored */
-    double grad_norm;        /* before clipping, without the loss scale */
-    double loss_scale;       /* that the gradient was computed with; 1 where none is used */
+    /* [sources] the same of each source's part of the batch, NAN where it has none; NULL where
+     * there is one source. Valid until the next step. */
+    const float *source_losses;
+    uint32_t loss_bits; /* the same, as stored */
+    double grad_norm;   /* before clipping, without the loss scale */
+    double loss_scale;  /* that the gradient was computed with; 1 where none is used */
     float lr;
     bool skipped; /* not finite; with fp16 the loss scale may be too large, else
                    * train.on_nonfinite is skip */
@@ -74,7 +78,8 @@ struct ls_step_report {
      * and seconds that it waited for them, in whatever it did. So 1 - wait / busy was hidden. */
     double offload_bytes, offload_busy_s, offload_wait_s;
     bool hashed;
-    char hash[33]; /* of the state after this step, where hashed */
+    char hash[33];   /* of the state after this step, where hashed */
+    char ledger[33]; /* of rank 0: which samples the step took (ls_blend_ledger); else "" */
 };
 
 /* Collective over world, which is borrowed and must have as many ranks as the layout. config is

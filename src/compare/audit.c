@@ -189,21 +189,22 @@ static int layout_choose(struct ls_audit *audit, const struct ls_audit_request *
 static int data_check(const struct ls_audit *audit, struct ls_error *error)
 {
     const struct ls_config *config = &audit->config;
-    struct ls_token_store *store;
+    const char *key = config->data.blend[0] ? "data.blend" : "data.train";
+    struct ls_training_data data;
     char digest[33];
-    int status = ls_config_tokens(config, "data.train", &store, error);
+    int status = ls_training_data_open(config, &data, error);
     if (status) {
-        ls_error_suffix(error, "; if the run's data lie elsewhere now, give data.train=PATH");
+        ls_error_suffix(error, "; if the run's data lie elsewhere now, give %s=PATH", key);
         return status;
     }
-    ls_token_store_digest(store, digest);
+    ls_training_data_digest(&data, digest);
     if (audit->run.data[0] && strcmp(digest, audit->run.data) != 0)
-        status = ls_config_reject(config, LS_EDATA, "data.train", error,
+        status = ls_config_reject(config, LS_EDATA, key, error,
                                   "these are not the tokens that the run was trained on: their "
-                                  "digest is %s, and the run recorded %s. Give data.train=PATH "
-                                  "where those are",
-                                  digest, audit->run.data);
-    ls_token_store_close(store);
+                                  "digest is %s, and the run recorded %s. Give %s=PATH where "
+                                  "those are",
+                                  digest, audit->run.data, key);
+    ls_training_data_close(&data);
     return status;
 }
 

@@ -75,6 +75,7 @@ static int step_run(struct ls_trainer *t, struct ls_comm *world, struct ls_rerun
         return status;
     proof.loss_bits = report.loss_bits;
     proof.grad_norm = report.grad_norm;
+    memcpy(proof.ledger, report.ledger, sizeof proof.ledger);
     if (ls_comm_rank(world) == 0)
         status = step_note(rerun, t, &proof, error);
     return ls_comm_agree(world, status, error);
@@ -179,6 +180,7 @@ void ls_rerun_check(const struct ls_rerun *rerun, const struct ls_run_record *re
         check->losses += recorded->has_loss;
         check->norms += recorded->has_norm;
         check->hashes += recorded->has_hash;
+        check->ledgers += recorded->ledger[0] != 0;
         check->hashed = recorded->has_hash ? recorded->step : check->hashed;
         if (check->step)
             continue;
@@ -186,7 +188,8 @@ void ls_rerun_check(const struct ls_rerun *rerun, const struct ls_run_record *re
         check->norm = recorded->has_norm &&
                       memcmp(&recorded->grad_norm, &proof->grad_norm, sizeof proof->grad_norm) != 0;
         check->hash = recorded->has_hash && strcmp(recorded->hash, hash) != 0;
-        if (check->loss || check->norm || check->hash)
+        check->ledger = recorded->ledger[0] && strcmp(recorded->ledger, proof->ledger) != 0;
+        if (check->loss || check->norm || check->hash || check->ledger)
             check->step = recorded->step;
     }
 }

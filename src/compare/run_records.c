@@ -53,7 +53,7 @@ static void chain_follow(struct collector *c, const struct ls_recorded_step *rec
 {
     struct ls_chain_found *found = &c->record->chain;
     const struct ls_chain_link link = {recorded->step, recorded->loss_bits, recorded->grad_norm,
-                                       recorded->hash};
+                                       recorded->hash, recorded->ledger};
     const long step = (long)recorded->step, last = (long)c->last;
     if (!chain && found->records == 0) {
         found->unchained++;
@@ -114,6 +114,8 @@ static void metrics_visit(void *user, const struct ls_record *record)
     added->has_norm = isfinite(added->grad_norm);
     added->has_hash = hash != NULL;
     snprintf(added->hash, sizeof added->hash, "%s", hash ? hash : "");
+    const char *ledger = ls_record_text(record, "ledger");
+    snprintf(added->ledger, sizeof added->ledger, "%s", ledger ? ledger : "");
     if (loss_bits)
         chain_follow(user, added, ls_record_text(record, "chain"));
 }
@@ -152,6 +154,8 @@ static void steps_merge(struct ls_run_record *record)
         }
         if (from->has_loss)
             to->loss_bits = from->loss_bits;
+        if (from->has_loss)
+            memcpy(to->ledger, from->ledger, sizeof to->ledger);
         if (from->has_norm)
             to->grad_norm = from->grad_norm;
         if (from->has_hash && (from->has_loss || !to->has_hash))

@@ -83,6 +83,11 @@ int ls_config_require(const struct ls_config *config, const char *name, struct l
                         config->path[0] ? config->path : "command line", name, help);
 }
 
+int ls_config_require_data(const struct ls_config *config, struct ls_error *error)
+{
+    return config->data.blend[0] ? LS_OK : ls_config_require(config, "data.train", error);
+}
+
 int ls_config_set(struct ls_config *config, const char *assignment, struct ls_error *error)
 {
     const char *equals = strchr(assignment, '=');

@@ -1,25 +1,17 @@
 /* The tokens and the tokenizer that a configuration names. */
 #include <lockstep/config/inputs.h>
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-int ls_config_tokens(const struct ls_config *config, const char *key, struct ls_token_store **out,
-                     struct ls_error *error)
+int ls_config_valid(const struct ls_config *config, struct ls_token_store **out,
+                    struct ls_error *error)
 {
-    bool train = strcmp(key, "data.train") == 0;
-    const char *stores = train ? config->data.train : config->data.valid;
-    char all[2 * sizeof config->data.train + 2];
-    snprintf(all, sizeof all, "%s%s%s", config->data.train, config->data.valid[0] ? "," : "",
-             config->data.valid);
-    *out = NULL;
-    int status = ls_tokenizer_stores_check(NULL, all, error);
-    if (!status)
-        status = ls_token_store_open(stores, out, error);
+    int status = ls_token_store_open(config->data.valid, out, error);
     if (!status)
         status = ls_config_pack(config, *out, error);
     if (status) {
-        ls_config_blame(config, key, error);
+        ls_config_blame(config, "data.valid", error);
         ls_token_store_close(*out);
         *out = NULL;
     }
@@ -43,18 +35,23 @@ int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **ou
             ls_config_blame(config, "data.tokenizer", error);
         return status;
     }
-    if (!config->data.train[0])
-        return LS_OK;
+    struct ls_config_source *entries;
+    int count, status = ls_config_sources(config, &entries, &count, error);
+    if (status || count == 0)
+        return status;
     /* Foreign stores come without one: then nothing is decoded. */
     struct ls_error absent = {0};
-    int status = ls_tokenizer_new_for_store(config->data.train, out, &absent);
+    const char *key = config->data.blend[0] ? "data.blend" : "data.train";
+    status = ls_tokenizer_new_for_store(entries[0].source, out, &absent);
     if (status == LS_EIO) {
         struct ls_token_store *store;
-        status = ls_config_tokens(config, "data.train", &store, error);
+        status = ls_token_store_open(entries[0].source, &store, error);
         ls_token_store_close(store);
     } else if (status && error) {
         *error = absent;
-        ls_config_blame(config, "data.train", error);
     }
+    free(entries);
+    if (status)
+        ls_config_blame(config, key, error);
     return status;
 }

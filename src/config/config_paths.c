@@ -211,6 +211,13 @@ static void portable(const char *folder, const char *value, bool list,
         snprintf(out, LS_CONFIG_TEXT_BYTES, "%s", absolute);
 }
 
+static void source_portable(void *user, char *source)
+{
+    char given[LS_CONFIG_TEXT_BYTES];
+    snprintf(given, sizeof given, "%s", source);
+    portable(user, given, true, source);
+}
+
 int ls_config_save_portable(const struct ls_config *config, const char *path,
                             struct ls_error *error)
 {
@@ -223,6 +230,10 @@ int ls_config_save_portable(const struct ls_config *config, const char *path,
         const char *value = config_slot_const(config, key);
         if (config_is_path(key) && *value && !config_path_word(value))
             portable(real, value, key->type == LS_CONFIG_PATHS, config_slot(&written, key));
+        if (key->type == LS_CONFIG_BLEND && *value &&
+            !config_blend_map(config_slot(&written, key), source_portable, real))
+            return ls_error_set(error, LS_ECONFIG, "data.blend: too long to be written to %.200s",
+                                path);
     }
     return ls_config_save(&written, path, error);
 }

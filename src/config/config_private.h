@@ -2,6 +2,7 @@
 #ifndef CONFIG_CONFIG_PRIVATE_H
 #define CONFIG_CONFIG_PRIVATE_H
 
+#include <lockstep/base/yaml.h>
 #include <lockstep/config.h>
 
 /* Index in the table, -1 where no key has this name. */
@@ -23,6 +24,14 @@ bool config_is_initial(const struct ls_config *config, const struct ls_config_ke
 /* Resolves ${here} and the alternatives of a path, or of a list of them, that the file gave (see
  * config_paths.c); false where the result is too long. */
 bool config_here(const char *file, bool list, char value[LS_CONFIG_TEXT_BYTES]);
+/* data.blend (config_blend.c). Of a text, as the command line has it: false, and why. Of a YAML
+ * list, whose start is the current event, in a file. And each source changed in place: false where
+ * the result is too long. */
+bool config_blend_parse(const char *text, char slot[LS_CONFIG_BLEND_BYTES], char *why,
+                        size_t bytes);
+int config_blend_read(struct ls_yaml *yaml, const char *file, char slot[LS_CONFIG_BLEND_BYTES]);
+bool config_blend_map(char blend[LS_CONFIG_BLEND_BYTES], void (*map)(void *user, char *source),
+                      void *user);
 /* Whether a key that takes a path was given one of the words that may stand in its place. */
 bool config_path_word(const char *value);
 /* Bytes of text, from its start, that are well-formed UTF-8 without a zero byte. */

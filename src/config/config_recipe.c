@@ -3,15 +3,9 @@
 
 #include <string.h>
 
-void ls_config_compared_value(const struct ls_config *config, const struct ls_config_key *key,
-                              char *text, size_t bytes)
+/* Of each path in a list, the last component. */
+static void paths_cut(char *names, bool list)
 {
-    char names[LS_CONFIG_TEXT_BYTES];
-    if (!config_is_path(key)) {
-        ls_config_value(config, key, text, bytes);
-        return;
-    }
-    snprintf(names, sizeof names, "%s", (const char *)config_slot_const(config, key));
     char *kept = names, *name = names; /* name: where the last component of a path will begin */
     for (const char *p = names; *p; p++) {
         bool bare = *p == ':' && kept - name == 3 && !strncmp(name, "u16", 3);
@@ -20,18 +14,46 @@ void ls_config_compared_value(const struct ls_config *config, const struct ls_co
             continue;
         }
         *kept++ = *p;
-        if (*p == ',' && key->type == LS_CONFIG_PATHS)
+        if (*p == ',' && list)
             name = kept;
     }
     *kept = '\0';
-    config_quote(names, text, bytes);
+}
+
+void ls_config_source_name(char source[LS_CONFIG_TEXT_BYTES])
+{
+    paths_cut(source, true);
+}
+
+static void source_cut(void *user, char *source)
+{
+    (void)user;
+    ls_config_source_name(source);
+}
+
+void ls_config_compared_value(const struct ls_config *config, const struct ls_config_key *key,
+                              char *text, size_t bytes)
+{
+    char names[LS_CONFIG_BLEND_BYTES];
+    snprintf(names, sizeof names, "%s",
+             config_is_path(key) || key->type == LS_CONFIG_BLEND
+                 ? (const char *)config_slot_const(config, key)
+                 : "");
+    if (config_is_path(key)) {
+        paths_cut(names, key->type == LS_CONFIG_PATHS);
+        config_quote(names, text, bytes);
+    } else if (*names && config_blend_map(names, source_cut, NULL)) {
+        snprintf(text, bytes, "%s", names);
+    } else {
+        ls_config_value(config, key, text, bytes);
+    }
 }
 
 void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *digest)
 {
     *digest = (struct ls_digest){0, 0};
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
-        char value[4 * LS_CONFIG_TEXT_BYTES];
+        char value[LS_CONFIG_VALUE_BYTES];
         if (key->part != LS_CONFIG_RECIPE)
             continue;
         ls_config_compared_value(config, key, value, sizeof value);
@@ -47,7 +69,7 @@ int ls_config_recipe_diff(const struct ls_config *a, const struct ls_config *b, 
     if (bytes)
         text[0] = '\0';
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
-        char here[4 * LS_CONFIG_TEXT_BYTES], there[4 * LS_CONFIG_TEXT_BYTES];
+        char here[LS_CONFIG_VALUE_BYTES], there[LS_CONFIG_VALUE_BYTES];
         if (key->part != LS_CONFIG_RECIPE)
             continue;
         ls_config_compared_value(a, key, here, sizeof here);

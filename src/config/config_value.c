@@ -273,6 +273,9 @@ void ls_config_expected(const struct ls_config_key *key, char *text, size_t byte
     case LS_CONFIG_PATHS:
         snprintf(text, bytes, "UTF-8 text of at most %d bytes", LS_CONFIG_TEXT_BYTES - 1);
         break;
+    case LS_CONFIG_BLEND:
+        snprintf(text, bytes, "a list of stores with weights");
+        break;
     case LS_CONFIG_NAME:
         snprintf(text, bytes, "1 to %.0f printable ASCII characters", key->max - 1);
         break;
@@ -341,6 +344,8 @@ bool ls_config_parse(const struct ls_config_key *key, void *slot, const char *te
         snprintf(why, bytes, "auto, never or the path of a checkpoint");
         return false;
     }
+    if (key->type == LS_CONFIG_BLEND)
+        return config_blend_parse(text, slot, why, bytes);
     switch (key->type) {
     case LS_CONFIG_INT:
         good = (!quoted && parse_int(key, text, slot)) || parse_int_word(key, text, slot);
@@ -434,6 +439,9 @@ void ls_config_format(const struct ls_config_key *key, const void *slot, char *t
     case LS_CONFIG_NAME:
         config_quote(slot, text, bytes);
         break;
+    case LS_CONFIG_BLEND:
+        snprintf(text, bytes, "%s", *(const char *)slot ? (const char *)slot : "[]");
+        break;
     case LS_CONFIG_PAIR:
         snprintf(text, bytes, "[%lld, %lld]", (long long)((const int64_t *)slot)[0],
                  (long long)((const int64_t *)slot)[1]);
@@ -469,7 +477,7 @@ bool config_is_initial(const struct ls_config *config, const struct ls_config_ke
 {
     struct ls_config initial;
     char why[256], a[64], b[64];
-    if (config_is_text(key))
+    if (config_is_text(key) || key->type == LS_CONFIG_BLEND)
         return strcmp(config_slot_const(config, key), key->initial) == 0;
     LS_ASSERT(config_parse(&initial, key, key->initial, false, why, sizeof why));
     ls_config_value(config, key, a, sizeof a);

@@ -89,7 +89,7 @@ static int read_scalar(struct reader *reader, struct ls_yaml_place key_at, const
     }
     bool null =
         plain && (strcmp(text, "") == 0 || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
-    if (null && config_is_text(key))
+    if (null && (config_is_text(key) || key->type == LS_CONFIG_BLEND))
         text[0] = '\0';
     if (!config_parse(reader->config, key, text, !plain, why, sizeof why)) {
         snprintf(what, sizeof what, "%s = %.200s: expected %s", name, *text ? text : "(nothing)",
@@ -106,18 +106,34 @@ static int read_scalar(struct reader *reader, struct ls_yaml_place key_at, const
     return LS_OK;
 }
 
+static int read_blend(struct reader *reader, struct ls_yaml_place key_at, int index)
+{
+    const struct ls_config_key *key = &ls_config_keys(NULL)[index];
+    struct ls_yaml_place at = ls_yaml_at(&reader->yaml);
+    int status = ls_yaml_once(&reader->yaml, &reader->seen[index], key_at, key->name);
+    if (!status)
+        status = config_blend_read(&reader->yaml, reader->config->path,
+                                   config_slot(reader->config, key));
+    reader->config->origin[index] = (struct ls_config_origin){at.line, at.column};
+    return status;
+}
+
 static int read_value(void *user, struct ls_yaml_place at, const char *name, const char *key)
 {
     struct reader *reader = user;
     (void)key;
     int group = group_index(name);
     char prefix[LS_YAML_NAME_BYTES + 2];
+    int index = config_index(name);
     if (reader->yaml.event->type == FYET_SCALAR)
         return read_scalar(reader, at, name);
+    if (reader->yaml.event->type == FYET_SEQUENCE_START && index >= 0 &&
+        ls_config_keys(NULL)[index].type == LS_CONFIG_BLEND)
+        return read_blend(reader, at, index);
     if (reader->yaml.event->type != FYET_MAPPING_START || group < 0)
-        return config_index(name) < 0 ? unknown_group(reader, at, name)
-                                      : fail(reader, ls_yaml_at(&reader->yaml),
-                                             "expected one value, not a list or a map");
+        return index < 0 ? unknown_group(reader, at, name)
+                         : fail(reader, ls_yaml_at(&reader->yaml),
+                                "expected one value, not a list or a map");
     snprintf(prefix, sizeof prefix, "%s.", name);
     int status = ls_yaml_once(&reader->yaml, &reader->seen_group[group], at, name);
     return status ? status : ls_yaml_map(&reader->yaml, prefix, read_value, reader);

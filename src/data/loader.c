@@ -7,11 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- one sample ------------------------------------------------------------------------------ */
+
 /* Inputs and targets overlap in all but one token, so the store is read once. */
-static int read_sample(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
-                       int64_t vocabulary, int32_t *inputs, int32_t *targets,
-                       struct ls_error *error)
+int ls_sample_read(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
+                   int64_t vocabulary, int32_t *inputs, int32_t *targets, struct ls_error *error)
 {
+    if (sample < 0 || sequence_tokens < 1 || sample > INT64_MAX / sequence_tokens - 1)
+        return ls_error_set(error, LS_EINVAL, "sample %lld of %lld tokens: cannot be read",
+                            (long long)sample, (long long)sequence_tokens);
     int64_t first = sample * sequence_tokens;
     if (ls_token_store_packed(store))
         return data_packing_read(data_store_packing(store), store, sample, vocabulary, inputs,
@@ -27,41 +31,17 @@ static int read_sample(const struct ls_token_store *store, int64_t sample, int64
     return status;
 }
 
-int64_t ls_samples_counted(const struct ls_token_store *store, const struct ls_sample_order *order,
-                           struct ls_sample_run run, int64_t sequence_tokens)
+int64_t ls_sample_counted(const struct ls_token_store *store, int64_t sample,
+                          int64_t sequence_tokens)
 {
     const struct data_packing *packing = data_store_packing(store);
-    int64_t counted = 0;
-    for (int64_t i = 0; i < run.count; i++) {
-        int64_t sample = ls_sample_at(order, run.first + i);
-        counted +=
-            packing ? data_packing_counted(packing, store, sample)
-                    : ls_token_store_counted(store, sample * sequence_tokens + 1, sequence_tokens);
-    }
-    return counted;
+    return packing ? data_packing_counted(packing, store, sample)
+                   : ls_token_store_counted(store, sample * sequence_tokens + 1, sequence_tokens);
 }
 
-void ls_samples_starts(const struct ls_token_store *store, const struct ls_sample_order *order,
-                       struct ls_sample_run run, int64_t sequence_tokens, int32_t *starts)
+void ls_sample_starts(const struct ls_token_store *store, int64_t sample, int32_t *starts)
 {
-    for (int64_t i = 0; i < run.count; i++)
-        data_packing_starts(data_store_packing(store), ls_sample_at(order, run.first + i),
-                            starts + i * sequence_tokens);
-}
-
-int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_order *order,
-                    struct ls_sample_run run, int64_t sequence_tokens, int64_t vocabulary,
-                    int32_t *inputs, int32_t *targets, struct ls_error *error)
-{
-    if (run.first < 0 || run.count < 0 || run.first > INT64_MAX - run.count || sequence_tokens < 1)
-        return ls_error_set(error, LS_EINVAL,
-                            "from sample %lld, %lld samples of %lld tokens: cannot be read",
-                            (long long)run.first, (long long)run.count, (long long)sequence_tokens);
-    int status = LS_OK;
-    for (int64_t i = 0; i < run.count && !status; i++)
-        status = read_sample(store, ls_sample_at(order, run.first + i), sequence_tokens, vocabulary,
-                             inputs + i * sequence_tokens, targets + i * sequence_tokens, error);
-    return status;
+    data_packing_starts(data_store_packing(store), sample, starts);
 }
 
 /* ---- loader --------------------------------------------------------------------------------- */
@@ -71,7 +51,7 @@ struct slot {
     struct ls_sample_run *runs; /* [sequences_max], of which run_count are asked for */
     int64_t run_count;
     struct ls_sample_run batch; /* that they are of */
-    int64_t counted;            /* of its targets */
+    int64_t *counted;           /* [sources] of its targets */
     int32_t *inputs, *targets;
     int32_t *starts; /* [sequences_max, sequence_tokens] of packed samples */
     int status;
@@ -84,10 +64,10 @@ struct slot {
  * There is one slot more than depth: the one that the caller still reads. */
 struct ls_loader {
     struct ls_loader_config config;
-    struct ls_sample_order order;
     int32_t *tokens;            /* all slots' memory */
     int32_t *starts;            /* and that of packed samples */
     struct ls_sample_run *runs; /* all slots' */
+    int64_t *counted;           /* all slots' */
     int32_t *whole; /* [2, sequence_tokens] one sequence before it is cut into segments */
     int64_t row;    /* tokens handed out of a sequence */
     struct slot *slots;
@@ -111,46 +91,57 @@ void ls_segments_copy(const struct ls_token_segment *segments, int segment_count
         }
 }
 
-/* The samples of a run, as rows from inputs and targets on. */
-static int fill_run(struct ls_loader *loader, struct ls_sample_run run, int32_t *inputs,
-                    int32_t *targets, struct ls_error *error)
+/* Sample `number` of the run, into row `at` of the slot. */
+static int fill_row(struct ls_loader *loader, struct slot *slot, int64_t at, int64_t number)
 {
     const struct ls_loader_config *config = &loader->config;
     int64_t tokens = config->sequence_tokens;
-    if (config->segment_count == 0)
-        return ls_samples_read(config->store, &loader->order, run, tokens, config->vocabulary,
-                               inputs, targets, error);
-    int status = LS_OK;
-    for (int64_t i = 0; i < run.count && !status; i++) {
-        int32_t *whole_targets = loader->whole + tokens;
-        const struct ls_sample_run one = {run.first + i, 1};
-        status = ls_samples_read(config->store, &loader->order, one, tokens, config->vocabulary,
-                                 loader->whole, whole_targets, error);
-        ls_segments_copy(config->segments, config->segment_count, 1, tokens, loader->whole,
-                         inputs + i * loader->row);
-        ls_segments_copy(config->segments, config->segment_count, 1, tokens, whole_targets,
-                         targets + i * loader->row);
+    int32_t *inputs = slot->inputs + at * loader->row, *targets = slot->targets + at * loader->row;
+    bool cut = config->segment_count > 0;
+    struct ls_blend_place place = ls_blend_at(config->blend, number);
+    const struct ls_token_store *store = config->stores[place.source];
+    int status = ls_sample_read(store, place.sample, tokens, config->vocabulary,
+                                cut ? loader->whole : inputs,
+                                cut ? loader->whole + tokens : targets, &slot->error);
+    if (!status && cut) {
+        ls_segments_copy(config->segments, config->segment_count, 1, tokens, loader->whole, inputs);
+        ls_segments_copy(config->segments, config->segment_count, 1, tokens, loader->whole + tokens,
+                         targets);
     }
+    if (!status && slot->starts)
+        ls_sample_starts(store, place.sample, slot->starts + at * tokens);
     return status;
+}
+
+/* The blend may end before a batch that is read ahead; it is an error for who takes that. */
+static int check_end(const struct ls_loader *loader, struct slot *slot)
+{
+    int64_t end = ls_blend_end(loader->config.blend);
+    int64_t wanted = slot->batch.first + slot->batch.count;
+    for (int64_t i = 0; i < slot->run_count; i++)
+        wanted = ls_max(wanted, slot->runs[i].first + slot->runs[i].count);
+    if (wanted <= end)
+        return LS_OK;
+    return ls_error_set(&slot->error, LS_EDATA,
+                        "the data ends: its sources have %lld samples in all their epochs, and the "
+                        "step needs %lld. Give a source more epochs, or take fewer steps",
+                        (long long)end, (long long)wanted);
 }
 
 static void fill(struct ls_loader *loader, struct slot *slot)
 {
+    const struct ls_loader_config *config = &loader->config;
     int64_t at = 0;
-    slot->status = LS_OK;
-    for (int64_t i = 0; i < slot->run_count && !slot->status; i++) {
-        slot->status =
-            fill_run(loader, slot->runs[i], slot->inputs + at, slot->targets + at, &slot->error);
-        at += slot->runs[i].count * loader->row;
+    slot->status = check_end(loader, slot);
+    for (int64_t i = 0; i < slot->run_count && !slot->status; i++)
+        for (int64_t k = 0; k < slot->runs[i].count && !slot->status; k++)
+            slot->status = fill_row(loader, slot, at++, slot->runs[i].first + k);
+    memset(slot->counted, 0, (size_t)ls_blend_sources(config->blend) * sizeof *slot->counted);
+    for (int64_t k = 0; k < slot->batch.count && !slot->status; k++) {
+        struct ls_blend_place place = ls_blend_at(config->blend, slot->batch.first + k);
+        slot->counted[place.source] +=
+            ls_sample_counted(config->stores[place.source], place.sample, config->sequence_tokens);
     }
-    for (int64_t i = 0, first = 0; slot->starts && i < slot->run_count; i++) {
-        ls_samples_starts(loader->config.store, &loader->order, slot->runs[i],
-                          loader->config.sequence_tokens,
-                          slot->starts + first * loader->config.sequence_tokens);
-        first += slot->runs[i].count;
-    }
-    slot->counted = ls_samples_counted(loader->config.store, &loader->order, slot->batch,
-                                       loader->config.sequence_tokens);
 }
 
 static void *prefetch(void *user)
@@ -200,17 +191,20 @@ static int take_memory(struct ls_loader *loader, struct ls_error *error)
     loader->tokens = malloc(all);
     loader->runs = malloc(runs);
     loader->whole = calloc(2 * (size_t)config->sequence_tokens, sizeof *loader->whole);
-    if (!loader->slots || !loader->tokens || !loader->runs || !loader->whole)
+    size_t sources = (size_t)ls_blend_sources(config->blend);
+    loader->counted = calloc(slots * sources, sizeof *loader->counted);
+    if (!loader->slots || !loader->tokens || !loader->runs || !loader->whole || !loader->counted)
         return ls_error_set(error, LS_ENOMEM, "no memory for the loader's %zu bytes", all + runs);
     memset(loader->tokens, 0, all);
     size_t whole = (size_t)(config->sequences_max * config->sequence_tokens);
-    if (ls_token_store_packed(config->store)) {
+    if (ls_token_store_packed(config->stores[0])) {
         loader->starts = calloc(slots * whole, sizeof *loader->starts);
         if (!loader->starts)
             return ls_error_set(error, LS_ENOMEM, "no memory for the starts of documents");
     }
     for (size_t i = 0; i < slots; i++) {
         loader->slots[i].starts = loader->starts ? loader->starts + i * whole : NULL;
+        loader->slots[i].counted = loader->counted + i * sources;
         loader->slots[i].runs = loader->runs + i * (size_t)config->sequences_max;
         loader->slots[i].inputs = loader->tokens + 2 * i * batch;
         loader->slots[i].targets = loader->slots[i].inputs + batch;
@@ -226,18 +220,13 @@ int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
         return ls_error_set(error, LS_EINVAL,
                             "loader: sequences_max %lld, depth %d; expected at least 1 of each",
                             (long long)config->sequences_max, config->depth);
-    int64_t samples;
-    int status = ls_token_store_samples(config->store, config->sequence_tokens, &samples, error);
-    if (status)
-        return status;
     struct ls_loader *loader = calloc(1, sizeof *loader);
     if (!loader)
         return ls_error_set(error, LS_ENOMEM, "no memory for the loader");
     loader->config = *config;
-    loader->order = (struct ls_sample_order){samples, config->seed, config->shuffle};
     pthread_mutex_init(&loader->mutex, NULL);
     pthread_cond_init(&loader->changed, NULL);
-    status = take_memory(loader, error);
+    int status = take_memory(loader, error);
     if (!status)
         status = start_thread(loader, error);
     if (status) {
@@ -264,6 +253,7 @@ void ls_loader_free(struct ls_loader *loader)
     free(loader->tokens);
     free(loader->starts);
     free(loader->runs);
+    free(loader->counted);
     free(loader->whole);
     free(loader->slots);
     free(loader);
@@ -335,12 +325,7 @@ int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32
     return LS_OK;
 }
 
-int64_t ls_loader_samples(const struct ls_loader *loader)
-{
-    return loader->order.samples;
-}
-
-int64_t ls_loader_counted(const struct ls_loader *loader)
+const int64_t *ls_loader_counted(const struct ls_loader *loader)
 {
     LS_ASSERT(loader->taken > 0);
     return loader->slots[(loader->taken - 1) % loader->slots_count].counted;

@@ -81,19 +81,19 @@ static int samples_read(struct evaluation *e, int64_t first, int64_t count, int6
     int status = ls_token_store_samples(e->store, tokens, &samples, error);
     if (status)
         return status;
-    struct ls_sample_order order = {.samples = samples};
-    status = ls_samples_read(e->store, &order, (struct ls_sample_run){first, padded}, tokens,
-                             layout->model.vocab, e->ids, e->targets, error);
+    for (int64_t i = 0; i < padded && !status; i++) {
+        int64_t sample = (first + i) % samples;
+        status = ls_sample_read(e->store, sample, tokens, layout->model.vocab, e->ids + i * tokens,
+                                e->targets + i * tokens, error);
+        if (!status && ls_token_store_packed(e->store))
+            ls_sample_starts(e->store, sample, e->starts + i * tokens);
+        e->tokens += i < count ? (uint64_t)ls_sample_counted(e->store, sample, tokens) : 0;
+    }
     if (status)
         return status;
-    if (ls_token_store_packed(e->store))
-        ls_samples_starts(e->store, &order, (struct ls_sample_run){first, padded}, tokens,
-                          e->starts);
     for (int64_t i = count * tokens; i < padded * tokens; i++)
         e->targets[i] = -1;
     e->sequences += (uint64_t)count;
-    e->tokens += (uint64_t)ls_samples_counted(e->store, &order,
-                                              (struct ls_sample_run){first, count}, tokens);
     return bytes_add(e, e->targets, count * tokens, error);
 }
 

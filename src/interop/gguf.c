@@ -158,7 +158,7 @@ static void keys_put(struct gguf_metadata *metadata, const struct exporting *ex,
 {
     const char *architecture = ls_family_of(ex->config.model.arch)->gguf.architecture;
     for (; rows && rows->name; rows++) {
-        char name[96], ours[64], text[4 * LS_CONFIG_TEXT_BYTES];
+        char name[96], ours[64], text[LS_CONFIG_VALUE_BYTES];
         snprintf(name, sizeof name, "%s.%s", architecture, rows->name);
         snprintf(ours, sizeof ours, "model.%s", rows->key);
         const struct ls_config_key *key = ls_config_key_of(ours);

@@ -207,7 +207,7 @@ static const char *value_of(const struct ls_config *config, const struct ls_conf
 
 int interop_key_set(struct interop_keys *keys, const char *key, const char *value, const char *said)
 {
-    enum { BYTES = 4 * LS_CONFIG_TEXT_BYTES };
+    enum { BYTES = LS_CONFIG_VALUE_BYTES };
     char assignment[256], theirs[BYTES], given[BYTES];
     struct ls_error why = {0};
     bool whole = strchr(key, '.');
@@ -345,7 +345,7 @@ static bool is_whole(const struct ls_hf_key *row)
 /* The value of our key as JSON; NULL where there is none. */
 static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_key *row)
 {
-    char name[64], text[4 * LS_CONFIG_TEXT_BYTES], word[64];
+    char name[64], text[LS_CONFIG_VALUE_BYTES], word[64];
     snprintf(name, sizeof name, "model.%s", row->key);
     const struct ls_config_key *key = ls_config_key_of(name);
     value_of(config, key, text, sizeof text);
@@ -393,7 +393,7 @@ static int export_check(const struct ls_config *config, const json_t *descriptio
 {
     static const char free_keys[] = "model.preset|model.from|model.vocab_multiple|model.dropout|"
                                     "model.seed|model.init_std";
-    enum { BYTES = 4 * LS_CONFIG_TEXT_BYTES };
+    enum { BYTES = LS_CONFIG_VALUE_BYTES };
     char ours[BYTES], theirs[BYTES];
     size_t count;
     const struct ls_config_key *all = ls_config_keys(&count);

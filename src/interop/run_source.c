@@ -70,7 +70,7 @@ static int run_configure(const struct ls_model_source *source, struct interop_ke
     keys->name = f->run;
     keys->arch = f->config.model.arch;
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name && !status; key++) {
-        char value[4 * LS_CONFIG_TEXT_BYTES];
+        char value[LS_CONFIG_VALUE_BYTES];
         const char *leaf = key->name + prefix, *const *other = others;
         if (strncmp(key->name, "model.", prefix))
             continue;

@@ -38,9 +38,21 @@ static int recipe_check(const struct ls_state *state, const struct ls_checkpoint
     int64_t planned = other.optim.decay_steps;
     if (checkpoint->state.step == 0)
         other.optim.decay_steps = state->config->optim.decay_steps;
+    bool goes_on = ls_config_blend_goes_on(state->config, &other, checkpoint->state.step);
+    if (goes_on || state->config->data.blend_changed) {
+        memcpy(other.data.blend, state->config->data.blend, sizeof other.data.blend);
+        memcpy(other.data.train, state->config->data.train, sizeof other.data.train);
+    }
     int count = ls_config_recipe_diff(state->config, &other, differences, sizeof differences);
     if (count == 0)
         return LS_OK;
+    if (count == 1 && !strncmp(differences, "data.blend:", strlen("data.blend:")))
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s: it was trained on other samples (%s). Only entries whose "
+                            "from_step is %ld or more may change: give the new weights from there "
+                            "on, or data.blend_changed=true, which reads samples again or leaves "
+                            "some out",
+                            checkpoint->directory, differences, (long)checkpoint->state.step);
     if (count > 1 || planned == state->config->optim.decay_steps)
         return ls_error_set(error, LS_ECKPT,
                             "%.300s: it belongs to another recipe (%s). Use that recipe, another "

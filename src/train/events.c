@@ -88,8 +88,8 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     ls_jsonl_string(m, "fingerprint", fingerprint);
     if (*trainer->peak_of)
         ls_jsonl_string(m, "peak_of", trainer->peak_of);
-    if (trainer->store) {
-        ls_token_store_digest(trainer->store, digest);
+    if (trainer->data.count > 0) {
+        ls_training_data_digest(&trainer->data, digest);
         ls_jsonl_string(m, "data", digest);
     }
     if (trainer->peak_flops > 0)

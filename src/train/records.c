@@ -4,6 +4,7 @@
 #include "train/events.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -144,7 +145,7 @@ static int chained_end(struct records *records, const struct ls_step_report *r,
 {
     char chain[LS_CHAIN_BYTES];
     const struct ls_chain_link link = {r->step, r->loss_bits, r->grad_norm,
-                                       r->hashed ? r->hash : ""};
+                                       r->hashed ? r->hash : "", r->ledger};
     memcpy(chain, records->chain, sizeof chain);
     ls_chain_add(chain, &link);
     ls_jsonl_string(records->metrics, "chain", chain);
@@ -152,6 +153,27 @@ static int chained_end(struct records *records, const struct ls_step_report *r,
     if (!status)
         memcpy(records->chain, chain, sizeof chain);
     return records_judge(records, status, error);
+}
+
+/* The loss of each source that the batch has something of, "loss/NAME": into the step's record, or
+ * into the TensorBoard events. */
+static int source_losses_record(struct records *records, const struct ls_step_report *r, bool board,
+                                struct ls_error *error)
+{
+    const struct ls_training_data *data = &records->trainer->data;
+    char key[LS_CONFIG_TEXT_BYTES + 8];
+    int status = LS_OK;
+    for (int i = 0; r->source_losses && i < data->count && !status; i++) {
+        const struct ls_scalar scalar = {key, r->source_losses[i]};
+        snprintf(key, sizeof key, "loss/%s", data->sources[i].name);
+        if (isnan(scalar.value))
+            continue;
+        if (board)
+            status = scalars_record(records, r->step, &scalar, 1, error);
+        else
+            ls_jsonl_float(records->metrics, key, scalar.value);
+    }
+    return status;
 }
 
 int records_step(struct records *records, const struct ls_step_report *r,
@@ -189,7 +211,11 @@ int records_step(struct records *records, const struct ls_step_report *r,
         ls_jsonl_int(m, "skipped", 1);
     if (r->hashed)
         ls_jsonl_string(m, "hash", r->hash);
+    ls_jsonl_string(m, "ledger", r->ledger);
+    source_losses_record(records, r, false, error);
     int status = chained_end(records, r, error);
+    if (!status)
+        status = source_losses_record(records, r, true, error);
     if (status)
         return status;
     const struct ls_scalar scalars[] = {

@@ -10,6 +10,7 @@ struct train_batch {
     double loss_scale;
     struct ls_dp_share share;        /* of its leaves */
     int64_t counted;                 /* targets of the whole batch that count */
+    const int64_t *source_counted;   /* [sources] the same; NULL: nothing is read */
     const int32_t *inputs, *targets; /* [share.count * share.leaf, tokens held here] */
     const int32_t *starts;           /* [share.count * share.leaf, T]; NULL: no documents */
 };

@@ -91,7 +91,7 @@ static int batch_admit(const struct ls_trainer *t, const struct train_batch *bat
                      "data.sequence, or shorter prompts",
                      (long long)batch->step, (long long)t->state.samples,
                      (long long)(t->state.samples + sequences_of(batch) - 1));
-    ls_config_blame(&t->config, "data.train", error);
+    ls_config_blame(&t->config, t->config.data.blend[0] ? "data.blend" : "data.train", error);
     return status;
 }
 
@@ -103,6 +103,7 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
     batch->share = share_of(t, t->state.samples);
     batch->counted = sequences_of(batch) * t->config.data.sequence;
     batch->starts = NULL;
+    batch->source_counted = NULL;
     if (t->ops.idle) { /* nobody reads them */
         batch->inputs = batch->targets = (const int32_t *)t->memory.arena.base;
         return ls_comm_agree(t->world, LS_OK, error);
@@ -116,7 +117,10 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
         status = ls_loader_take(t->loader, &batch->inputs, &batch->targets, wait_s, error);
     ls_trace_end(t->trace);
     if (!status) {
-        batch->counted = ls_loader_counted(t->loader);
+        batch->source_counted = ls_loader_counted(t->loader);
+        batch->counted = 0;
+        for (int i = 0; i < t->sources; i++)
+            batch->counted += batch->source_counted[i];
         batch->starts = ls_loader_starts(t->loader);
         status = batch_admit(t, batch, error);
     }
@@ -141,14 +145,26 @@ static int64_t place_of(const struct ls_dp_share *share, const struct ls_dp_cut 
     return leaf * share->leaf + i % share->leaf;
 }
 
+/* Of the batch's losses those of one source, in their order: the tree over them. */
+static float source_loss(struct ls_trainer *t, const struct train_batch *batch, int source,
+                         float *scratch)
+{
+    int64_t all = sequences_of(batch), count = 0;
+    for (int64_t i = 0; i < all; i++)
+        if (ls_blend_at(t->data.blend, t->state.samples + i).source == source)
+            scratch[count++] = t->losses[i];
+    return count > 0 ? ls_tree_sum(scratch, count) : 0;
+}
+
 /* The batch's mean loss: the tree over its sequences. A sequence's parts meet over cp, sequences
- * over dp; the last stage then tells the others. */
+ * over dp; the last stage then tells the others. With several sources so does each one's sum. */
 static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, float *loss,
                        struct ls_error *error)
 {
     const struct ls_dp_share *share = &batch->share;
     int64_t own = share->count * share->leaf, all = sequences_of(batch);
-    float sum = 0, *gathered = t->losses + all;
+    float *sums = t->loss_sums, *gathered = t->losses + all;
+    bool parted = t->sources > 1 && t->data.blend;
     int status = LS_OK;
     loss_label(t, "loss");
     if (t->part.head) {
@@ -159,13 +175,17 @@ static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, fl
             struct ls_dp_cut cut = {share->cut.ranks, i / own, share->cut.in_turn};
             t->losses[place_of(share, &cut, i % own)] = gathered[i];
         }
-        sum = ls_tree_sum(t->losses, all);
+        sums[0] = ls_tree_sum(t->losses, all);
+        for (int i = 0; i < t->sources && parted; i++)
+            sums[1 + i] = source_loss(t, batch, i, gathered);
     }
     if (!status)
-        status = ls_broadcast(t->groups[LS_GROUP_PP], &sum, 1, LS_F32,
-                              ls_layout_head_rank(&t->layout), error);
+        status = ls_broadcast(t->groups[LS_GROUP_PP], sums, t->sources > 1 ? 1 + t->sources : 1,
+                              LS_F32, ls_layout_head_rank(&t->layout), error);
     loss_label(t, NULL);
-    *loss = (float)((double)sum / (double)batch->counted);
+    *loss = (float)((double)sums[0] / (double)batch->counted);
+    for (int i = 0; i < t->sources && parted; i++) /* NAN: nothing of it counts */
+        sums[1 + i] = (float)((double)sums[1 + i] / (double)batch->source_counted[i]);
     return status;
 }
 
@@ -352,6 +372,15 @@ static double peak_share(struct ls_trainer *t, double flops_per_s)
     return flops_per_s / t->peak_flops;
 }
 
+static void ledger_write(const struct ls_trainer *t, struct ls_step_report *report)
+{
+    struct ls_digest digest = {0, 0};
+    if (!t->data.blend || ls_comm_rank(t->world) != 0)
+        return;
+    ls_blend_ledger(t->data.blend, report->samples - report->sequences, report->sequences, &digest);
+    ls_digest_hex(&digest, report->ledger);
+}
+
 static void report_finish(struct ls_trainer *t, const struct train_batch *batch,
                           const struct gradient *gradient, double start_s,
                           struct ls_step_report *report)
@@ -360,7 +389,10 @@ static void report_finish(struct ls_trainer *t, const struct train_batch *batch,
     report->loss = gradient->loss;
     report->grad_norm = gradient->norm;
     report->loss_scale = gradient->scale;
+    report->source_losses = t->sources > 1 && t->data.blend ? t->loss_sums + 1 : NULL;
     report->samples = t->state.samples;
+    report->sequences = sequences_of(batch);
+    ledger_write(t, report);
     report->counted = batch->counted < (int64_t)tokens ? batch->counted : 0;
     report->tokens = t->state.samples * t->config.data.sequence;
     waits_add(t, 1, report->wait_s);

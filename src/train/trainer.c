@@ -18,21 +18,9 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error)
         status = ls_config_tokenizer(config, &tokenizer, error);
     if (status)
         return status;
-    bool known = tokenizer != NULL;
-    int64_t vocabulary = known ? ls_tokenizer_vocabulary(tokenizer) : 0;
+    int64_t vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : 0;
     ls_tokenizer_free(tokenizer);
-    status = ls_config_resolve(config, vocabulary, error);
-    /* Where the data is missing, so is its tokenizer: the data is what the user has to look at. */
-    struct ls_token_store *store = NULL;
-    struct ls_error missing = {0};
-    if (status && !known && config->data.train[0] &&
-        ls_config_tokens(config, "data.train", &store, &missing)) {
-        if (error)
-            *error = missing;
-        status = missing.code;
-    }
-    ls_token_store_close(store);
-    return status;
+    return ls_config_resolve(config, vocabulary, error);
 }
 
 /* All threads of the run compute at once. Rank threads of one process are measured as one product
@@ -68,21 +56,14 @@ int ls_trainer_measure_peak(struct ls_trainer *t, struct ls_error *error)
 static int data_open(struct ls_trainer *t, struct ls_error *error)
 {
     const struct ls_config *config = &t->config;
-    int status = ls_config_require(config, "data.train", error);
-    if (!status)
-        status = ls_config_tokens(config, "data.train", &t->store, error);
+    int status = ls_training_data_open(config, &t->data, error);
     if (!status && config->data.valid[0])
-        status = ls_config_tokens(config, "data.valid", &t->valid_store, error);
+        status = ls_config_valid(config, &t->valid_store, error);
     if (!status)
         status = ls_config_tokenizer(config, &t->tokenizer, error);
     if (status)
         return status;
     int64_t tokens = config->data.sequence, samples;
-    status = ls_token_store_samples(t->store, tokens, &samples, error);
-    if (status) {
-        ls_config_blame(config, "data.train", error);
-        return status;
-    }
     if (t->valid_store)
         status = ls_token_store_samples(t->valid_store, tokens, &samples, error);
     if (status) {
@@ -95,11 +76,11 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
         return status;
     struct ls_dp_share share;
     ls_layout_share(&t->layout, t->layout.ramp.full, t->coordinates, &share);
-    struct ls_loader_config loader = {.store = t->store,
+    struct ls_loader_config loader = {.blend = t->data.blend,
+                                      .stores =
+                                          (const struct ls_token_store *const *)t->data.stores,
                                       .sequence_tokens = tokens,
                                       .vocabulary = config->model.vocab,
-                                      .seed = (uint64_t)config->data.seed,
-                                      .shuffle = config->data.shuffle,
                                       .sequences_max = share.count * share.leaf,
                                       .segments = t->segments,
                                       .segment_count = t->segment_count,
@@ -154,7 +135,9 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
     ls_layout_share(&t->layout, t->layout.ramp.full, t->coordinates, &share);
     t->losses = calloc((size_t)(2 * share.leaves * share.leaf), sizeof *t->losses);
     t->runs = calloc((size_t)share.micro_batches, sizeof *t->runs);
-    if (!t->losses || !t->runs)
+    t->sources = ls_config_source_count(&t->config);
+    t->loss_sums = calloc((size_t)t->sources + 1, sizeof *t->loss_sums);
+    if (!t->losses || !t->runs || !t->loss_sums)
         return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses");
     return LS_OK;
 }
@@ -393,10 +376,11 @@ void ls_trainer_free(struct ls_trainer *t)
     ls_loader_free(t->loader);
     ls_tokenizer_free(t->tokenizer);
     ls_token_store_close(t->valid_store);
-    ls_token_store_close(t->store);
+    ls_training_data_close(&t->data);
     digests_release(t->digests);
     free(t->segments);
     free(t->losses);
+    free(t->loss_sums);
     free(t->runs);
     /* Transfers that nobody waited for still use the memory, of this rank and of others: their
      * groups go first. */

@@ -98,12 +98,15 @@ struct ls_trainer {
     struct ls_loss_scale_config loss_scale; /* how the state's changes */
     struct ls_tp tp;
     struct ls_cp cp;
-    struct ls_token_store *store, *valid_store;
+    struct ls_training_data data;
+    struct ls_token_store *valid_store;
     struct ls_tokenizer *tokenizer; /* NULL where none is known */
     struct ls_loader *loader;
     struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
     int segment_count;
     float *losses;              /* [2, sequences of the batch]: this rank's first, then all */
+    int sources;                /* that are trained on */
+    float *loss_sums;           /* [1 + sources]: of a batch, and of each source's part of it */
     struct ls_sample_run *runs; /* [micro-batches of a step]: what is asked of the loader */
     struct ls_runner *runner;   /* evaluations and samples */
     struct ls_trace *trace;

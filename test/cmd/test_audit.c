@@ -111,6 +111,11 @@ static void alter_norm(json_t *records)
     json_object_set_new(record, "grad_norm", json_real(norm * (1 + 0x1p-52)));
 }
 
+static void alter_ledger(json_t *records)
+{
+    digit_alter(record_of(records, 5), "ledger");
+}
+
 static void alter_hash(json_t *records)
 {
     digit_alter(record_of(records, 6), "hash");
@@ -169,7 +174,8 @@ static void chain_again(json_t *records)
             continue;
         const struct ls_chain_link link = {
             json_integer_value(json_object_get(record, "step")), (uint32_t)strtoul(bits, NULL, 16),
-            json_number_value(json_object_get(record, "grad_norm")), hash ? hash : ""};
+            json_number_value(json_object_get(record, "grad_norm")), hash ? hash : "",
+            json_string_value(json_object_get(record, "ledger"))};
         ls_chain_add(chain, &link);
         json_object_set_new(record, "chain", json_string(chain));
     }
@@ -184,6 +190,12 @@ static void alter_loss_and_chain(json_t *records)
 static void alter_norm_and_chain(json_t *records)
 {
     alter_norm(records);
+    chain_again(records);
+}
+
+static void alter_ledger_and_chain(json_t *records)
+{
+    alter_ledger(records);
     chain_again(records);
 }
 
@@ -217,6 +229,7 @@ static const struct altered {
     {"a loss bit", alter_loss, 5, 5, false},
     {"a bit of a gradient norm", alter_norm, 5, 5, false},
     {"a hash", alter_hash, 6, 6, false},
+    {"the ledger of the samples", alter_ledger, 5, 5, false},
     {"a chain", alter_chain, 5, 0, false},
     {"a chain removed", drop_chain, 5, 0, false},
     {"a hash removed", drop_hash, 4, 0, false},
@@ -226,6 +239,7 @@ static const struct altered {
     {"two records swapped", swap_records, 6, 0, false},
     {"a loss bit, the chain computed again", alter_loss_and_chain, 0, 5, false},
     {"a norm, the chain computed again", alter_norm_and_chain, 0, 5, false},
+    {"a ledger, the chain computed again", alter_ledger_and_chain, 0, 5, false},
     {"a hash, the chain computed again", alter_hash_and_chain, 0, 6, false},
     {"the hash of a checkpoint, the chain computed again", alter_start_and_chain, 0, 0, true},
 };
@@ -345,7 +359,8 @@ static void test_equal_in_drawn_layouts(void **state)
         ls_config_layout_text(&drawn, &one, keys, sizeof keys);
         snprintf(line, sizeof line, "$L audit one --steps 1..8 %s", keys);
         expect(line, 0,
-               "steps 1 to 8: equal; compared: 8 losses, 8 gradient norms, 5 hashes; hash at step "
+               "steps 1 to 8: equal; compared: 8 losses, 8 gradient norms, 5 hashes, 8 ledgers of "
+               "samples; hash at step "
                "8: ");
         assert_non_null(strstr(output, "the chain of 8 records is whole"));
         assert_non_null(strstr(output, "computing steps 1 to 8 again from the start, with "));
@@ -357,7 +372,9 @@ static void test_equal_in_drawn_layouts(void **state)
 static void test_defaults(void **state)
 {
     (void)state;
-    expect("$L audit one", 0, "steps 7 to 8: equal; compared: 2 losses, 2 gradient norms, 1 hash;");
+    expect("$L audit one", 0,
+           "steps 7 to 8: equal; compared: 2 losses, 2 gradient norms, 1 hash, 2 ledgers of "
+           "samples;");
     assert_non_null(strstr(output, "from the checkpoint of step 6"));
     char *with = strstr(output, "again");
     assert_non_null(with);

@@ -28,31 +28,46 @@ static struct ls_token_store *make_store(int bad_at)
     return store;
 }
 
-static struct ls_loader *make_loader(const struct ls_token_store *store)
+static struct ls_blend *shuffled, *in_order; /* all samples of the store */
+
+static struct ls_loader *make_loader(struct ls_token_store *const *store)
 {
     struct ls_error error = {0};
     struct ls_loader *loader;
-    struct ls_loader_config config = {.store = store,
+    struct ls_loader_config config = {.blend = shuffled,
+                                      .stores = (const struct ls_token_store *const *)store,
                                       .sequence_tokens = T,
                                       .vocabulary = VOCABULARY,
-                                      .seed = 5,
-                                      .shuffle = true,
                                       .sequences_max = MAX,
                                       .depth = DEPTH};
     assert_ok(ls_loader_new(&config, &loader, &error), error);
     return loader;
 }
 
+/* What the loader has to give for one number of the run. */
+static void read_at(const struct ls_token_store *store, const struct ls_blend *blend,
+                    int64_t number, int32_t *inputs, int32_t *targets)
+{
+    struct ls_error error = {0};
+    int64_t sample = ls_blend_at(blend, number).sample;
+    assert_ok(ls_sample_read(store, sample, T, VOCABULARY, inputs, targets, &error), error);
+}
+
 static int setup(void **state)
 {
     (void)state;
+    struct ls_error error = {0};
     support_folder(folder);
+    assert_ok(ls_blend_of_one((TOKENS - 1) / T, 5, true, &shuffled, &error), error);
+    assert_ok(ls_blend_of_one((TOKENS - 1) / T, 0, false, &in_order, &error), error);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
+    ls_blend_free(shuffled);
+    ls_blend_free(in_order);
     support_remove(folder);
     return 0;
 }
@@ -62,9 +77,7 @@ static void test_loader_gives_what_was_posted(void **state)
 {
     (void)state;
     struct ls_token_store *store = make_store(-1);
-    struct ls_loader *loader = make_loader(store);
-    struct ls_sample_order order = {ls_loader_samples(loader), 5, true};
-    assert_int_equal(order.samples, 100);
+    struct ls_loader *loader = make_loader(&store);
     struct ls_error error = {0};
     int32_t inputs[MAX * T], targets[MAX * T];
     long allocations = support_allocations();
@@ -76,9 +89,8 @@ static void test_loader_gives_what_was_posted(void **state)
         assert_ok(ls_loader_take(loader, &taken_inputs, &taken_targets, &wait_s, &error), error);
         assert_true(wait_s >= 0 && wait_s < 10);
         int64_t count = step % (MAX + 1);
-        assert_ok(ls_samples_read(store, &order, (struct ls_sample_run){3 * step, count}, T,
-                                  VOCABULARY, inputs, targets, &error),
-                  error);
+        for (int64_t i = 0; i < count; i++)
+            read_at(store, shuffled, 3 * step + i, inputs + i * T, targets + i * T);
         assert_memory_equal(taken_inputs, inputs, (size_t)count * T * sizeof *inputs);
         assert_memory_equal(taken_targets, targets, (size_t)count * T * sizeof *targets);
         for (int64_t i = 0; i < count * T; i++)
@@ -97,7 +109,8 @@ static void test_runs_and_segments(void **state)
     struct ls_token_store *store = make_store(-1);
     struct ls_token_segment parts[] = {{T / 2, T - T / 2 - 1}, {0, 2}};
     int64_t row = parts[0].count + parts[1].count;
-    struct ls_loader_config config = {.store = store,
+    struct ls_loader_config config = {.blend = in_order,
+                                      .stores = (const struct ls_token_store *const *)&store,
                                       .sequence_tokens = T,
                                       .vocabulary = VOCABULARY,
                                       .sequences_max = 4,
@@ -116,13 +129,10 @@ static void test_runs_and_segments(void **state)
     assert_int_equal(ls_loader_post_runs(loader, runs, 3, runs[0]), LS_OK);
     const int32_t *inputs, *targets;
     assert_ok(ls_loader_take(loader, &inputs, &targets, NULL, &error), error);
-    struct ls_sample_order order = {ls_loader_samples(loader), 0, false};
     const int64_t samples[] = {3, 4, 10, 7};
     for (int i = 0; i < 4; i++) {
         int32_t in[T], out[T];
-        assert_ok(ls_samples_read(store, &order, (struct ls_sample_run){samples[i], 1}, T,
-                                  VOCABULARY, in, out, &error),
-                  error);
+        read_at(store, in_order, samples[i], in, out);
         const int32_t *got = inputs + i * row, *got_targets = targets + i * row;
         assert_memory_equal(got, in + parts[0].first, (size_t)parts[0].count * sizeof *in);
         assert_memory_equal(got + parts[0].count, in, 2 * sizeof *in);
@@ -137,7 +147,7 @@ static void test_taken_batch_is_not_overwritten(void **state)
 {
     (void)state;
     struct ls_token_store *store = make_store(-1);
-    struct ls_loader *loader = make_loader(store);
+    struct ls_loader *loader = make_loader(&store);
     struct ls_error error = {0};
     const int32_t *inputs, *targets;
     int32_t copy[MAX * T];
@@ -159,7 +169,7 @@ static void test_limits(void **state)
 {
     (void)state;
     struct ls_token_store *store = make_store(-1);
-    struct ls_loader *loader = make_loader(store);
+    struct ls_loader *loader = make_loader(&store);
     struct ls_error error = {0};
     const int32_t *inputs, *targets;
     assert_int_equal(ls_loader_take(loader, &inputs, &targets, NULL, &error), LS_EINVAL);
@@ -176,12 +186,11 @@ static void test_limits(void **state)
     assert_int_equal(ls_loader_post(loader, INT64_MAX, 1), LS_EINVAL);
     ls_loader_free(loader); /* with requests still queued */
 
-    struct ls_loader_config config = {
-        .store = store, .sequence_tokens = 1001, .vocabulary = 997, .sequences_max = 1, .depth = 1};
-    assert_int_equal(ls_loader_new(&config, &loader, &error), LS_EDATA);
-    assert_text_contains(error.text, "sequence longer than the corpus");
-    config.sequence_tokens = 10;
-    config.depth = 0;
+    struct ls_loader_config config = {.blend = in_order,
+                                      .stores = (const struct ls_token_store *const *)&store,
+                                      .sequence_tokens = T,
+                                      .vocabulary = 997,
+                                      .sequences_max = 1};
     assert_int_equal(ls_loader_new(&config, &loader, &error), LS_EINVAL);
     config.depth = 1;
     config.sequences_max = 0;
@@ -196,7 +205,7 @@ static void test_bad_token_is_reported_where_it_is_taken(void **state)
 {
     (void)state;
     struct ls_token_store *store = make_store(555);
-    struct ls_loader *loader = make_loader(store);
+    struct ls_loader *loader = make_loader(&store);
     struct ls_error error = {0};
     const int32_t *inputs, *targets;
     int failures = 0;
@@ -214,14 +223,67 @@ static void test_bad_token_is_reported_where_it_is_taken(void **state)
     ls_token_store_close(store);
 }
 
+/* Two sources by weight, of which one ends: each sample is its source's, targets are counted by
+ * source, and what is read ahead behind the end is an error only for who takes it. */
+static void test_a_blend_is_loaded(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    const struct ls_blend_source sources[] = {{"a", 100, 0.25}, {"b", 100, 0.5}};
+    const struct ls_blend_entry entries[] = {{0, 1, 0, INT64_MAX}, {1, 2, 0, INT64_MAX}};
+    struct ls_blend *blend;
+    assert_ok(
+        ls_blend_new(&(struct ls_blend_config){sources, 2, entries, 2, 7, true}, &blend, &error),
+        error);
+    assert_int_equal(ls_blend_end(blend), 75);
+    struct ls_token_store *stores[] = {make_store(-1), make_store(-1)};
+    struct ls_loader *loader;
+    struct ls_loader_config config = {.blend = blend,
+                                      .stores = (const struct ls_token_store *const *)stores,
+                                      .sequence_tokens = T,
+                                      .vocabulary = VOCABULARY,
+                                      .sequences_max = 5,
+                                      .depth = 2};
+    assert_ok(ls_loader_new(&config, &loader, &error), error);
+    for (int64_t first = 0; first < 80; first += 5) {
+        const int32_t *inputs, *targets;
+        int64_t counted[2] = {0};
+        assert_int_equal(ls_loader_post(loader, first, 5), LS_OK);
+        int status = ls_loader_take(loader, &inputs, &targets, NULL, &error);
+        if (first >= 75) {
+            assert_int_equal(status, LS_EDATA);
+            assert_text_contains(error.text, "the data ends: its sources have 75 samples");
+            break;
+        }
+        assert_ok(status, error);
+        for (int64_t i = 0; i < 5; i++) {
+            int32_t in[T], out[T];
+            int source = ls_blend_at(blend, first + i).source;
+            read_at(stores[source], blend, first + i, in, out);
+            assert_memory_equal(inputs + i * T, in, sizeof in);
+            assert_memory_equal(targets + i * T, out, sizeof out);
+            counted[source] += T;
+        }
+        assert_memory_equal(ls_loader_counted(loader), counted, sizeof counted);
+    }
+    ls_loader_free(loader);
+    ls_blend_free(blend);
+    ls_token_store_close(stores[0]);
+    ls_token_store_close(stores[1]);
+}
+
 static void test_every_allocation_may_fail(void **state)
 {
     (void)state;
     if (!support_counts_allocations())
         skip();
     struct ls_token_store *store = make_store(-1);
-    struct ls_loader_config config = {
-        .store = store, .sequence_tokens = 10, .vocabulary = 997, .sequences_max = 2, .depth = 2};
+    struct ls_loader_config config = {.blend = in_order,
+                                      .stores = (const struct ls_token_store *const *)&store,
+                                      .sequence_tokens = T,
+                                      .vocabulary = 997,
+                                      .sequences_max = 2,
+                                      .depth = 2};
     int failed = 0;
     for (long n = 0; n < 8; n++) {
         struct ls_loader *loader = NULL;
@@ -247,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_taken_batch_is_not_overwritten),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_bad_token_is_reported_where_it_is_taken),
+        cmocka_unit_test(test_a_blend_is_loaded),
         cmocka_unit_test(test_every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

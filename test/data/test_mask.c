@@ -394,33 +394,35 @@ static void test_targets_of_samples(void **state)
     struct ls_sample_order order = {.samples = (STREAM - 1) / T, .seed = 4, .shuffle = true};
     for (int64_t number = 0; number < 2 * order.samples; number++) {
         int64_t first = ls_sample_at(&order, number) * T, counted = 0;
-        struct ls_sample_run run = {number, 1};
-        assert_ok(ls_samples_read(store, &order, run, T, 257, inputs, targets, &error), error);
+        assert_ok(ls_sample_read(store, first / T, T, 257, inputs, targets, &error), error);
         for (int i = 0; i < T; i++) {
             assert_int_equal(inputs[i], all[first + i]);
             assert_int_equal(targets[i], masked[first + i + 1]);
             counted += targets[i] >= 0;
         }
-        assert_int_equal(ls_samples_counted(store, &order, run, T), counted);
+        assert_int_equal(ls_sample_counted(store, first / T, T), counted);
     }
     /* The loader counts the batch, not what this rank reads of it. */
     struct ls_loader *loader;
     const int32_t *got, *got_targets;
-    assert_ok(ls_loader_new(&(struct ls_loader_config){.store = store,
-                                                       .sequence_tokens = T,
-                                                       .vocabulary = 257,
-                                                       .sequences_max = 2,
-                                                       .depth = 1},
-                            &loader, &error),
-              error);
+    struct ls_blend *blend;
+    assert_ok(ls_blend_of_one((STREAM - 1) / T, 0, false, &blend, &error), error);
+    struct ls_loader_config config = {.blend = blend,
+                                      .stores = (const struct ls_token_store *const *)&store,
+                                      .sequence_tokens = T,
+                                      .vocabulary = 257,
+                                      .sequences_max = 2,
+                                      .depth = 1};
+    assert_ok(ls_loader_new(&config, &loader, &error), error);
     struct ls_sample_run own = {1, 2}, batch = {0, 6};
     assert_int_equal(ls_loader_post_runs(loader, &own, 1, (struct ls_sample_run){-1, 6}),
                      LS_EINVAL);
     assert_int_equal(ls_loader_post_runs(loader, &own, 1, batch), LS_OK);
     assert_ok(ls_loader_take(loader, &got, &got_targets, NULL, &error), error);
     assert_memory_equal(got_targets, masked + T + 1, 2 * T * sizeof *masked);
-    assert_int_equal(ls_loader_counted(loader), ls_token_store_counted(store, 1, 6 * T));
+    assert_int_equal(ls_loader_counted(loader)[0], ls_token_store_counted(store, 1, 6 * T));
     ls_loader_free(loader);
+    ls_blend_free(blend);
     ls_token_store_close(store);
 }
 

@@ -64,12 +64,10 @@ static void check_sample(const struct ls_token_store *store, int64_t sample, con
                          const int32_t *masked, struct reader *at)
 {
     struct ls_error error = {0};
-    struct ls_sample_order order = {.samples = sample + 1};
-    struct ls_sample_run run = {sample, 1};
     int32_t inputs[T], targets[T], starts[T];
     int64_t used = 0, counted = 0;
-    assert_ok(ls_samples_read(store, &order, run, T, 257, inputs, targets, &error), error);
-    ls_samples_starts(store, &order, run, T, starts);
+    assert_ok(ls_sample_read(store, sample, T, 257, inputs, targets, &error), error);
+    ls_sample_starts(store, sample, starts);
     while (at->document < DOCUMENTS) {
         int64_t left = begins[at->document + 1] - 1 - at->token, here = ls_min(left, T);
         if (used + here > T)
@@ -91,7 +89,7 @@ static void check_sample(const struct ls_token_store *store, int64_t sample, con
         assert_int_equal(targets[i], -1);
         assert_int_equal(starts[i], used);
     }
-    assert_int_equal(ls_samples_counted(store, &order, run, T), counted);
+    assert_int_equal(ls_sample_counted(store, sample, T), counted);
 }
 
 static void test_documents_are_packed(void **state)
@@ -129,18 +127,18 @@ static void test_loader(void **state)
     struct ls_token_store *store = store_open(spec, &samples);
     struct ls_token_segment part = {T / 2, T / 4};
     struct ls_loader *loader;
-    struct ls_loader_config config = {.store = store,
+    struct ls_blend *blend;
+    assert_ok(ls_blend_of_one(samples, 3, true, &blend, &error), error);
+    struct ls_loader_config config = {.blend = blend,
+                                      .stores = (const struct ls_token_store *const *)&store,
                                       .sequence_tokens = T,
                                       .vocabulary = 257,
-                                      .seed = 3,
-                                      .shuffle = true,
                                       .sequences_max = 4,
                                       .segments = &part,
                                       .segment_count = 1,
                                       .depth = 1};
     assert_ok(ls_loader_new(&config, &loader, &error), error);
     struct ls_sample_run runs[] = {{5, 1}, {9, 2}}, batch = {4, 8};
-    struct ls_sample_order order = {samples, 3, true};
     assert_int_equal(ls_loader_post_runs(loader, runs, 2, batch), LS_OK);
     const int32_t *inputs, *targets;
     assert_ok(ls_loader_take(loader, &inputs, &targets, NULL, &error), error);
@@ -148,15 +146,19 @@ static void test_loader(void **state)
     const int64_t numbers[] = {5, 9, 10};
     for (int i = 0; i < 3; i++) {
         int32_t in[T], out[T], starts[T];
-        struct ls_sample_run one = {numbers[i], 1};
-        assert_ok(ls_samples_read(store, &order, one, T, 257, in, out, &error), error);
-        ls_samples_starts(store, &order, one, T, starts);
+        int64_t sample = ls_blend_at(blend, numbers[i]).sample;
+        assert_ok(ls_sample_read(store, sample, T, 257, in, out, &error), error);
+        ls_sample_starts(store, sample, starts);
         assert_memory_equal(got + i * T, starts, sizeof starts);
         assert_memory_equal(inputs + i * T / 4, in + T / 2, T / 4 * sizeof *in);
         assert_memory_equal(targets + i * T / 4, out + T / 2, T / 4 * sizeof *in);
     }
-    assert_int_equal(ls_loader_counted(loader), ls_samples_counted(store, &order, batch, T));
+    int64_t counted = 0;
+    for (int64_t i = 0; i < batch.count; i++)
+        counted += ls_sample_counted(store, ls_blend_at(blend, batch.first + i).sample, T);
+    assert_int_equal(ls_loader_counted(loader)[0], counted);
     ls_loader_free(loader);
+    ls_blend_free(blend);
     ls_token_store_close(store);
 }
 

@@ -16,14 +16,39 @@
 extern "C" {
 #endif
 
-/* The tokens that the key of that name tells of: "data.train" or "data.valid", packed as
- * data.packing says. Errors say where the key was given. */
-int ls_config_tokens(const struct ls_config *config, const char *key, struct ls_token_store **out,
-                     struct ls_error *error);
+/* The tokens of data.valid, packed as data.packing says. Errors say where the key was given. */
+int ls_config_valid(const struct ls_config *config, struct ls_token_store **out,
+                    struct ls_error *error);
+/* What a run is trained on: the stores of data.train or data.blend, each packed as data.packing
+ * says, and which sample of which comes when. */
+struct ls_training_source {
+    char name[LS_CONFIG_TEXT_BYTES]; /* without folders, as records have it */
+    int64_t samples;                 /* of an epoch */
+    double epochs;                   /* 0: no limit */
+};
+struct ls_training_data {
+    int count; /* sources */
+    struct ls_training_source *sources;
+    struct ls_token_store **stores;
+    struct ls_blend *blend;
+};
+/* Of a resolved configuration. LS_ECONFIG where weights sum up to 0, or the data ends before the
+ * last step; errors say where the key was given. */
+int ls_training_data_open(const struct ls_config *config, struct ls_training_data *data,
+                          struct ls_error *error);
+/* Also after a failure. */
+void ls_training_data_close(struct ls_training_data *data);
+/* What tells the data from others: ls_token_store_digest of one source, and a digest of those of
+ * several. */
+void ls_training_data_digest(const struct ls_training_data *data, char text[33]);
+/* Sources that the configuration names, at least 1. */
+int ls_config_source_count(const struct ls_config *config);
+
 /* Samples of the store hold what data.packing says; of data.train and data.valid they do. */
 int ls_config_pack(const struct ls_config *config, struct ls_token_store *store,
                    struct ls_error *error);
-/* The tokenizer of data.tokenizer or of data.train; *out NULL (and LS_OK) where the data has none.
+/* The tokenizer of data.tokenizer, or of the first store that is trained on; *out NULL (and LS_OK)
+ * where the data has none.
  */
 int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **out,
                         struct ls_error *error);

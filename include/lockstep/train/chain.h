@@ -20,13 +20,14 @@ extern "C" {
 struct ls_chain_link {
     int64_t step;
     uint32_t loss_bits;
-    double grad_norm; /* which one, does not matter if it is not finite */
-    const char *hash; /* of the state; "" if the record has none */
+    double grad_norm;   /* which one, does not matter if it is not finite */
+    const char *hash;   /* of the state; "" if the record has none */
+    const char *ledger; /* of the samples; "" in records of earlier versions */
 };
 enum { LS_CHAIN_BYTES = 33 };
 /* chain is that of the record before, "" at the first one, and becomes that of link: the XXH3-128,
  * in 32 hexadecimal digits, of the text "<chain before> <step> <loss bits, 8 digits> <bits of the
- * gradient norm, 16 digits, or null> <hash>". */
+ * gradient norm, 16 digits, or null> <hash>" and, where there is one, " <ledger>". */
 void ls_chain_add(char chain[LS_CHAIN_BYTES], const struct ls_chain_link *link);
 
 #ifdef __cplusplus

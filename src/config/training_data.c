@@ -1,0 +1,214 @@
+/* What a run is trained on: the stores of data.train or data.blend, and which sample comes when. */
+#include <lockstep/config/inputs.h>
+
+#include <lockstep/base/words.h>
+#include <lockstep/parallel.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sources --------------------------------------------------------------------------------- */
+
+/* The index of an entry's source among the texts before it; count: it is a new one. */
+static int source_index(const struct ls_config_source *entries, const int *firsts, int count,
+                        int entry)
+{
+    int i = 0;
+    while (i < count && strcmp(entries[firsts[i]].source, entries[entry].source) != 0)
+        i++;
+    return i;
+}
+
+int ls_config_source_count(const struct ls_config *config)
+{
+    struct ls_config_source *entries;
+    int firsts[LS_CONFIG_SOURCES_MAX], count, sources = 0;
+    if (ls_config_sources(config, &entries, &count, NULL))
+        return 1;
+    for (int i = 0; i < count; i++) {
+        int at = source_index(entries, firsts, sources, i);
+        firsts[at] = i;
+        sources += at == sources;
+    }
+    free(entries);
+    return ls_max(sources, 1);
+}
+
+static int store_open(const struct ls_config *config, const char *spec, struct ls_token_store **out,
+                      struct ls_error *error)
+{
+    int status = ls_token_store_open(spec, out, error);
+    if (!status)
+        status = ls_config_pack(config, *out, error);
+    return status;
+}
+
+/* The tokenizers of all stores are one. */
+static int stores_check(const struct ls_config *config, const struct ls_config_source *entries,
+                        int count, struct ls_error *error)
+{
+    size_t bytes = (size_t)(count + 1) * (LS_CONFIG_TEXT_BYTES + 1), used = 0;
+    char *all = malloc(bytes);
+    if (!all)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the names of stores");
+    for (int i = 0; i < count; i++)
+        used += (size_t)snprintf(all + used, bytes - used, "%s%s", i ? "," : "", entries[i].source);
+    snprintf(all + used, bytes - used, "%s%s", config->data.valid[0] ? "," : "",
+             config->data.valid);
+    int status = ls_tokenizer_stores_check(NULL, all, error);
+    free(all);
+    return status;
+}
+
+static int sources_open(struct ls_training_data *data, const struct ls_config *config,
+                        const struct ls_config_source *entries, int count, struct ls_error *error)
+{
+    int firsts[LS_CONFIG_SOURCES_MAX], status = LS_OK;
+    data->stores = calloc((size_t)count, sizeof *data->stores);
+    data->sources = calloc((size_t)count, sizeof *data->sources);
+    if (!data->stores || !data->sources)
+        return ls_error_set(error, LS_ENOMEM, "no memory for %d sources", count);
+    for (int i = 0; i < count && !status; i++) {
+        int at = source_index(entries, firsts, data->count, i);
+        struct ls_training_source *source = &data->sources[at];
+        if (at == data->count) {
+            firsts[data->count++] = i;
+            memcpy(source->name, entries[i].source, sizeof source->name);
+            ls_config_source_name(source->name);
+            status = store_open(config, entries[i].source, &data->stores[at], error);
+            if (!status)
+                status = ls_token_store_samples(data->stores[at], config->data.sequence,
+                                                &source->samples, error);
+        }
+        if (!status && source->epochs > 0 && entries[i].epochs > 0 &&
+            source->epochs != entries[i].epochs)
+            status = ls_error_set(error, LS_ECONFIG,
+                                  "%.200s has epochs %g and, in another entry, %g: expected one "
+                                  "number for all of its entries",
+                                  source->name, source->epochs, entries[i].epochs);
+        source->epochs = fmax(source->epochs, entries[i].epochs);
+    }
+    return status;
+}
+
+/* ---- the blend ------------------------------------------------------------------------------- */
+
+/* Samples that the steps before this one take. */
+static int64_t samples_before(const struct ls_config *config, int64_t steps)
+{
+    const struct ls_config_batch *batch = &config->batch;
+    int64_t leaf = config->numerics.leaf_sequences, samples = 0, step = 0, all;
+    const struct ls_ramp ramp = {batch->global / leaf, batch->rampup_start / leaf,
+                                 batch->rampup_increment / leaf, batch->rampup_samples};
+    int64_t size;
+    for (; step < steps && (size = ls_ramp_at(&ramp, samples)) < ramp.full; step++)
+        samples += size * leaf;
+    if (__builtin_mul_overflow(steps - step, batch->global, &all) ||
+        __builtin_add_overflow(all, samples, &all))
+        return INT64_MAX;
+    return all;
+}
+
+/* Each entry ends where the next one of its source begins; those of weight 0 only end others. */
+static int blend_make(struct ls_training_data *data, const struct ls_config *config,
+                      const struct ls_config_source *entries, int count, struct ls_error *error)
+{
+    struct ls_blend_entry made[LS_CONFIG_SOURCES_MAX];
+    struct ls_blend_source sources[LS_CONFIG_SOURCES_MAX];
+    int firsts[LS_CONFIG_SOURCES_MAX], known = 0, kept = 0;
+    for (int i = 0; i < data->count; i++)
+        sources[i] = (struct ls_blend_source){data->sources[i].name, data->sources[i].samples,
+                                              data->sources[i].epochs};
+    for (int i = 0; i < count; i++) {
+        int at = source_index(entries, firsts, known, i);
+        firsts[at] = at == known ? i : firsts[at];
+        known += at == known;
+        int64_t end = INT64_MAX;
+        for (int k = 0; k < count; k++) {
+            if (k == i || strcmp(entries[k].source, entries[i].source) != 0)
+                continue;
+            if (entries[k].from_step == entries[i].from_step)
+                return ls_error_set(error, LS_ECONFIG,
+                                    "%.200s has two entries from step %lld on: expected one",
+                                    data->sources[at].name, (long long)entries[i].from_step);
+            if (entries[k].from_step > entries[i].from_step)
+                end = ls_min(end, samples_before(config, entries[k].from_step));
+        }
+        if (entries[i].weight > 0)
+            made[kept++] = (struct ls_blend_entry){
+                at, entries[i].weight, samples_before(config, entries[i].from_step), end};
+    }
+    if (kept == 0)
+        return ls_error_set(error, LS_ECONFIG, "the weights sum up to 0");
+    const struct ls_blend_config blend = {
+        sources, data->count, made, kept, (uint64_t)config->data.seed, config->data.shuffle};
+    return ls_blend_new(&blend, &data->blend, error);
+}
+
+/* Whether there are samples for all steps. */
+static int end_check(const struct ls_training_data *data, const struct ls_config *config,
+                     struct ls_error *error)
+{
+    int64_t steps = ls_config_steps(config), wanted = samples_before(config, steps);
+    int64_t end = ls_blend_end(data->blend), last = 0;
+    if (end >= wanted)
+        return LS_OK;
+    while (samples_before(config, last + 1) <= end)
+        last++;
+    return ls_error_set(error, LS_ECONFIG,
+                        "the data ends behind step %lld: all sources have had their epochs, or "
+                        "none has a weight, after %s, and train.steps is %lld. Give a source more "
+                        "epochs or a weight there, or take fewer steps",
+                        (long long)last, ls_counted(end, "sample").text, (long long)steps);
+}
+
+int ls_training_data_open(const struct ls_config *config, struct ls_training_data *data,
+                          struct ls_error *error)
+{
+    struct ls_config_source *entries = NULL;
+    int count = 0;
+    *data = (struct ls_training_data){0};
+    int status = ls_config_require_data(config, error);
+    if (status)
+        return status;
+    status = ls_config_sources(config, &entries, &count, error);
+    if (!status)
+        status = stores_check(config, entries, count, error);
+    if (!status)
+        status = sources_open(data, config, entries, count, error);
+    if (!status)
+        status = blend_make(data, config, entries, count, error);
+    if (!status && config->data.blend[0])
+        status = end_check(data, config, error);
+    free(entries);
+    if (status) {
+        ls_config_blame(config, config->data.blend[0] ? "data.blend" : "data.train", error);
+        ls_training_data_close(data);
+    }
+    return status;
+}
+
+void ls_training_data_close(struct ls_training_data *data)
+{
+    for (int i = 0; i < data->count; i++)
+        ls_token_store_close(data->stores[i]);
+    ls_blend_free(data->blend);
+    free(data->stores);
+    free(data->sources);
+    *data = (struct ls_training_data){0};
+}
+
+void ls_training_data_digest(const struct ls_training_data *data, char text[33])
+{
+    struct ls_digest digest = {0, 0};
+    ls_token_store_digest(data->stores[0], text);
+    if (data->count == 1)
+        return;
+    for (int i = 0; i < data->count; i++) {
+        ls_token_store_digest(data->stores[i], text);
+        ls_digest_piece(&digest, data->sources[i].name, i, 0, text, 32);
+    }
+    ls_digest_hex(&digest, text);
+}

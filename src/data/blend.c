@@ -1,0 +1,437 @@
+/* Sources mixed by weight: stages, and in each a period that repeats. */
+#include <lockstep/data.h>
+#include <lockstep/data/blend.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct source {
+    char *name;
+    struct ls_sample_order order;
+    int64_t limit; /* samples that it has in all its epochs; INT64_MAX: no limit */
+};
+/* Samples [first, end) of the run. */
+struct stage {
+    int64_t first, end, period;
+    int64_t *parts;   /* [sources] of a period */
+    int64_t *before;  /* [sources] samples that each had before the stage */
+    uint16_t *source; /* [period] whose a sample is */
+    int32_t *rank;    /* [period] how many that source had before in the period */
+    bool rounded;
+};
+struct ls_blend {
+    struct source *sources;
+    int source_count;
+    struct stage *stages;
+    int64_t stage_count, stage_room;
+};
+
+/* ---- weights to whole numbers ---------------------------------------------------------------- */
+
+/* The weights times a power of ten, where that gives whole numbers: those that were written with
+ * so many digits. */
+static bool parts_exact(const double *weights, int count, int64_t *parts)
+{
+    enum { DIGITS = 15 };
+    double scale = 1;
+    for (int digits = 0; digits <= DIGITS; digits++, scale *= 10) {
+        int whole = 0;
+        for (int i = 0; i < count; i++) {
+            double part = nearbyint(weights[i] * scale);
+            if (part > 0x1p53 || part / scale != weights[i])
+                break;
+            parts[i] = (int64_t)part;
+            whole++;
+        }
+        if (whole == count)
+            return true;
+    }
+    return false;
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static int64_t parts_reduce(int64_t *parts, int count)
+{
+    int64_t common = 0, sum = 0;
+    for (int i = 0; i < count; i++)
+        common = gcd(parts[i], common);
+    for (int i = 0; i < count; i++)
+        sum += parts[i] /= common;
+    return sum;
+}
+
+/* Shares of LS_BLEND_PERIOD_MAX: rounded down, and what is left goes to the largest rests. */
+static int64_t parts_round(const double *weights, int count, int64_t *parts)
+{
+    double all = 0;
+    int64_t sum = 0;
+    for (int i = 0; i < count; i++)
+        all += weights[i];
+    for (int i = 0; i < count; i++)
+        sum += parts[i] =
+            weights[i] > 0 ? ls_max(1, (int64_t)(weights[i] / all * LS_BLEND_PERIOD_MAX)) : 0;
+    while (sum < LS_BLEND_PERIOD_MAX) {
+        int most = 0;
+        double rest_most = -INFINITY;
+        for (int i = 0; i < count; i++) {
+            double rest = weights[i] / all * LS_BLEND_PERIOD_MAX - (double)parts[i];
+            if (rest > rest_most) {
+                most = i;
+                rest_most = rest;
+            }
+        }
+        parts[most]++;
+        sum++;
+    }
+    return sum;
+}
+
+/* weights[i] 0: the source takes no part. */
+static void stage_weigh(struct stage *stage, const double *weights, int count)
+{
+    bool exact = parts_exact(weights, count, stage->parts);
+    stage->period = exact ? parts_reduce(stage->parts, count) : 0;
+    stage->rounded = !exact || stage->period > LS_BLEND_PERIOD_MAX;
+    if (stage->rounded) {
+        parts_round(weights, count, stage->parts);
+        stage->period = parts_reduce(stage->parts, count);
+    }
+}
+
+/* ---- the period ------------------------------------------------------------------------------ */
+
+/* A source's next sample in the period: from which number on it may come, and by which it is due.
+ */
+struct due {
+    int64_t count, released, deadline;
+};
+static void due_next(struct due *due, int64_t part, int64_t period)
+{
+    due->released = due->count < part ? due->count * period / part : period;
+    due->deadline = due->count < part ? ls_ceil_div((due->count + 1) * period, part) : INT64_MAX;
+}
+
+/* Numbers are of the period, from 0; earliest deadline first. There always is a sample, and none is
+ * late: the theorem in the header. */
+static void period_fill(struct stage *stage, struct due *due, int count)
+{
+    for (int i = 0; i < count; i++) {
+        due[i].count = 0;
+        due_next(&due[i], stage->parts[i], stage->period);
+    }
+    for (int64_t number = 0; number < stage->period; number++) {
+        int first = -1;
+        for (int i = 0; i < count; i++)
+            if (due[i].released <= number && (first < 0 || due[i].deadline < due[first].deadline))
+                first = i;
+        LS_ASSERT(first >= 0 && due[first].deadline > number);
+        stage->source[number] = (uint16_t)first;
+        stage->rank[number] = (int32_t)due[first].count++;
+        due_next(&due[first], stage->parts[first], stage->period);
+    }
+}
+
+/* How many of the first `count` samples of a period are of a source. */
+static int64_t period_before(const struct stage *stage, int64_t count, int source)
+{
+    while (count > 0 && stage->source[count - 1] != source)
+        count--;
+    return count > 0 ? stage->rank[count - 1] + 1 : 0;
+}
+
+static int64_t stage_before(const struct stage *stage, int64_t number, int source)
+{
+    int64_t count = number - stage->first;
+    return stage->before[source] + count / stage->period * stage->parts[source] +
+           period_before(stage, count % stage->period, source);
+}
+
+/* The number behind the sample of a source that is its `count`-th in the stage, from 1. */
+static int64_t stage_number_behind(const struct stage *stage, int source, int64_t count)
+{
+    int64_t periods = (count - 1) / stage->parts[source], behind;
+    int64_t rank = (count - 1) % stage->parts[source], at = 0;
+    while (stage->source[at] != source || stage->rank[at] != rank)
+        at++;
+    if (__builtin_mul_overflow(periods, stage->period, &behind) ||
+        __builtin_add_overflow(behind, stage->first + at + 1, &behind))
+        return INT64_MAX;
+    return behind;
+}
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+static void stage_release(struct stage *stage)
+{
+    free(stage->parts);
+    free(stage->before);
+    free(stage->source);
+    free(stage->rank);
+}
+
+static int stage_memory(struct stage *stage, int sources, struct ls_error *error)
+{
+    stage->parts = calloc((size_t)sources, sizeof *stage->parts);
+    stage->before = calloc((size_t)sources, sizeof *stage->before);
+    return stage->parts && stage->before
+               ? LS_OK
+               : ls_error_set(error, LS_ENOMEM, "no memory for a blend of %d sources", sources);
+}
+
+static int period_make(struct stage *stage, int sources, struct ls_error *error)
+{
+    struct due *due = calloc((size_t)sources, sizeof *due);
+    stage->source = malloc((size_t)stage->period * sizeof *stage->source);
+    stage->rank = malloc((size_t)stage->period * sizeof *stage->rank);
+    bool good = due && stage->source && stage->rank;
+    if (good)
+        period_fill(stage, due, sources);
+    free(due);
+    return good ? LS_OK
+                : ls_error_set(error, LS_ENOMEM, "no memory for a blend of period %lld",
+                               (long long)stage->period);
+}
+
+/* The weight of each source from sample `first` on, and how long nothing is said of a change. */
+static int weights_at(const struct ls_blend_config *config, const struct ls_blend *blend,
+                      int64_t first, const int64_t *before, double *weights, int64_t *end,
+                      struct ls_error *error)
+{
+    memset(weights, 0, (size_t)config->source_count * sizeof *weights);
+    *end = INT64_MAX;
+    for (int i = 0; i < config->entry_count; i++) {
+        const struct ls_blend_entry *entry = &config->entries[i];
+        if (entry->first > first)
+            *end = ls_min(*end, entry->first);
+        if (entry->first > first || entry->end <= first)
+            continue;
+        *end = ls_min(*end, entry->end);
+        if (weights[entry->source] > 0)
+            return ls_error_set(error, LS_EINVAL, "%.300s: two of its weights hold at sample %lld",
+                                config->sources[entry->source].name, (long long)first);
+        if (before[entry->source] < blend->sources[entry->source].limit)
+            weights[entry->source] = entry->weight;
+    }
+    return LS_OK;
+}
+
+static bool any(const double *weights, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (weights[i] > 0)
+            return true;
+    return false;
+}
+
+/* The stage ends earlier where a source has had its epochs. */
+static void stage_end_epochs(const struct ls_blend *blend, struct stage *stage)
+{
+    for (int i = 0; i < blend->source_count; i++)
+        if (stage->parts[i] > 0 && blend->sources[i].limit < INT64_MAX)
+            stage->end =
+                ls_min(stage->end,
+                       stage_number_behind(stage, i, blend->sources[i].limit - stage->before[i]));
+}
+
+/* One stage more, from where the last one ended; *going is false where none is left. */
+static int stage_add(struct ls_blend *blend, const struct ls_blend_config *config, double *weights,
+                     bool *going, struct ls_error *error)
+{
+    const struct stage *last =
+        blend->stage_count > 0 ? &blend->stages[blend->stage_count - 1] : NULL;
+    struct stage stage = {.first = last ? last->end : 0};
+    int status = stage_memory(&stage, blend->source_count, error);
+    for (int i = 0; i < blend->source_count && !status && last; i++)
+        stage.before[i] = stage_before(last, last->end, i);
+    if (!status)
+        status = weights_at(config, blend, stage.first, stage.before, weights, &stage.end, error);
+    *going = !status && any(weights, blend->source_count);
+    if (*going) {
+        stage_weigh(&stage, weights, blend->source_count);
+        status = period_make(&stage, blend->source_count, error);
+    }
+    if (*going && !status) {
+        stage_end_epochs(blend, &stage);
+        if (!ls_list_grow(&blend->stages, blend->stage_count, &blend->stage_room, sizeof stage))
+            status = ls_error_set(error, LS_ENOMEM, "no memory for the stages of a blend");
+    }
+    if (*going && !status)
+        blend->stages[blend->stage_count++] = stage;
+    else
+        stage_release(&stage);
+    *going = *going && !status && stage.end < INT64_MAX;
+    return status;
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static int sources_take(struct ls_blend *blend, const struct ls_blend_config *config,
+                        struct ls_error *error)
+{
+    for (int i = 0; i < config->source_count; i++) {
+        const struct ls_blend_source *source = &config->sources[i];
+        double limit = floor(source->epochs * (double)source->samples);
+        if (source->samples < 1 || !(source->epochs >= 0) || (source->epochs > 0 && limit < 1))
+            return ls_error_set(error, LS_EINVAL,
+                                "%.300s: %g epochs of %lld samples; expected 1 sample or more",
+                                source->name, source->epochs, (long long)source->samples);
+        blend->sources[i] = (struct source){
+            strdup(source->name),
+            {source->samples, config->seed, config->shuffle},
+            source->epochs > 0 && limit < 0x1p62 ? (int64_t)limit : INT64_MAX,
+        };
+        if (!blend->sources[i].name)
+            return ls_error_set(error, LS_ENOMEM, "no memory for the sources of a blend");
+    }
+    return LS_OK;
+}
+
+static int entries_check(const struct ls_blend_config *config, struct ls_error *error)
+{
+    if (config->source_count < 1 || config->source_count > LS_BLEND_SOURCES_MAX)
+        return ls_error_set(error, LS_EINVAL, "a blend of %d sources; expected 1 to %d",
+                            config->source_count, LS_BLEND_SOURCES_MAX);
+    for (int i = 0; i < config->entry_count; i++) {
+        const struct ls_blend_entry *entry = &config->entries[i];
+        LS_ASSERT(entry->source >= 0 && entry->source < config->source_count);
+        const char *name = config->sources[entry->source].name;
+        if (!(entry->weight > 0 && isfinite(entry->weight)))
+            return ls_error_set(error, LS_EINVAL, "%.300s: weight %g; expected a number above 0",
+                                name, entry->weight);
+        if (entry->first < 0 || entry->end <= entry->first)
+            return ls_error_set(error, LS_EINVAL, "%.300s: from sample %lld to %lld there is none",
+                                name, (long long)entry->first, (long long)entry->end);
+    }
+    return LS_OK;
+}
+
+int ls_blend_new(const struct ls_blend_config *config, struct ls_blend **out,
+                 struct ls_error *error)
+{
+    *out = NULL;
+    int status = entries_check(config, error);
+    if (status)
+        return status;
+    size_t count = (size_t)config->source_count;
+    struct ls_blend *blend = calloc(1, sizeof *blend);
+    double *weights = calloc(count, sizeof *weights);
+    if (blend)
+        blend->sources = calloc(count, sizeof *blend->sources);
+    if (!blend || !weights || !blend->sources) {
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a blend of %zu sources", count);
+    } else {
+        blend->source_count = config->source_count;
+        status = sources_take(blend, config, error);
+    }
+    for (bool going = true; going && !status;)
+        status = stage_add(blend, config, weights, &going, error);
+    if (!status && blend->stage_count == 0)
+        status = ls_error_set(error, LS_EINVAL, "no source of the blend has a weight at sample 0");
+    free(weights);
+    if (status) {
+        ls_blend_free(blend);
+        return status;
+    }
+    *out = blend;
+    return LS_OK;
+}
+
+int ls_blend_of_one(int64_t samples, uint64_t seed, bool shuffle, struct ls_blend **out,
+                    struct ls_error *error)
+{
+    const struct ls_blend_source source = {.name = "", .samples = samples};
+    const struct ls_blend_entry entry = {.weight = 1, .end = INT64_MAX};
+    return ls_blend_new(&(struct ls_blend_config){&source, 1, &entry, 1, seed, shuffle}, out,
+                        error);
+}
+
+void ls_blend_free(struct ls_blend *blend)
+{
+    if (!blend)
+        return;
+    for (int64_t i = 0; i < blend->stage_count; i++)
+        stage_release(&blend->stages[i]);
+    for (int i = 0; blend->sources && i < blend->source_count; i++)
+        free(blend->sources[i].name);
+    free(blend->stages);
+    free(blend->sources);
+    free(blend);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+int64_t ls_blend_end(const struct ls_blend *blend)
+{
+    return blend->stages[blend->stage_count - 1].end;
+}
+
+/* The last stage that begins at or before number. */
+static const struct stage *stage_of(const struct ls_blend *blend, int64_t number)
+{
+    int64_t low = 0, high = blend->stage_count - 1;
+    while (low < high) {
+        int64_t middle = high - (high - low) / 2;
+        if (blend->stages[middle].first <= number)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return &blend->stages[low];
+}
+
+struct ls_blend_place ls_blend_at(const struct ls_blend *blend, int64_t number)
+{
+    const struct stage *stage = stage_of(blend, number);
+    LS_ASSERT(number >= 0 && number < stage->end);
+    int64_t at = (number - stage->first) % stage->period;
+    int source = stage->source[at];
+    int64_t position = stage->before[source] +
+                       (number - stage->first) / stage->period * stage->parts[source] +
+                       stage->rank[at];
+    const struct ls_sample_order *order = &blend->sources[source].order;
+    return (struct ls_blend_place){source, position / order->samples,
+                                   ls_sample_at(order, position)};
+}
+
+int64_t ls_blend_before(const struct ls_blend *blend, int64_t number, int source)
+{
+    return stage_before(stage_of(blend, number), number, source);
+}
+
+int ls_blend_stages(const struct ls_blend *blend)
+{
+    return (int)blend->stage_count;
+}
+
+struct ls_blend_stage ls_blend_stage(const struct ls_blend *blend, int index)
+{
+    LS_ASSERT(index >= 0 && index < blend->stage_count);
+    const struct stage *stage = &blend->stages[index];
+    return (struct ls_blend_stage){stage->first, stage->period, stage->parts, stage->rounded};
+}
+
+int ls_blend_sources(const struct ls_blend *blend)
+{
+    return blend->source_count;
+}
+
+void ls_blend_ledger(const struct ls_blend *blend, int64_t first, int64_t count,
+                     struct ls_digest *digest)
+{
+    for (int64_t number = first; number < first + count; number++) {
+        struct ls_blend_place place = ls_blend_at(blend, number);
+        const struct source *source = &blend->sources[place.source];
+        ls_digest_piece(digest, source->name, source->order.samples, number, &place.sample,
+                        sizeof place.sample);
+    }
+}
