@@ -162,6 +162,7 @@ extern const struct ls_log cmd_warnings;
     COMMAND(ckpt_verify, "ckpt verify", CMD_WORDS_MAX)                                             \
     COMMAND(convert, "convert", CMD_WORDS_MAX)                                                     \
     COMMAND(data_inspect, "data inspect", 1)                                                       \
+    COMMAND(data_order, "data order", CMD_WORDS_MAX)                                               \
     COMMAND(data_prepare, "data prepare", CMD_WORDS_MAX)                                           \
     COMMAND(diff, "diff", 2)                                                                       \
     COMMAND(doctor, "doctor", 0)                                                                   \

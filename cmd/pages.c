@@ -122,6 +122,9 @@ OPTIONS(prepare_options) = {
 OPTIONS(inspect_options) = {{"--tokens", "N", "show the first N tokens (default: 64)"},
                             {"--decode", "SPEC", "show them as text, decoded by this tokenizer"},
                             END};
+OPTIONS(order_options) = {{"--from", "STEP", "begin with this step (default: 1)"},
+                          {"--steps", "N", "show so many steps (default: 1)"},
+                          END};
 OPTIONS(layout_options) = {
     {"--check", NULL, "prove that all ranks' collectives and messages match, and show only that"},
     {"--svg", "FILE", "draw the pipeline's schedule, ranks over time, as an SVG picture"},
@@ -460,7 +463,7 @@ static const struct cmd_page pages[] = {
      "lockstep export runs/qwen --format gguf --dtype fp16 --out qwen.gguf\n"
      "lockstep export runs/qwen --format gguf --quantize int8 --out qwen-q8.gguf\n"
      "lockstep export runs/gpt2 --step best --format llmc --out gpt2.bin\n"},
-    {"data", "prepare|inspect ...", "turn text into tokens, and look at token files",
+    {"data", "prepare|inspect|order ...", "turn text into tokens, and look at token files",
      "`lockstep data prepare` makes a token store from text; `lockstep data inspect` shows what a "
      "token file holds.",
      none, NULL},
@@ -477,6 +480,14 @@ static const struct cmd_page pages[] = {
      "lockstep data prepare --input web.jsonl.zst --output web --tokenizer gpt2/ --workers 8\n"
      "lockstep data prepare --input examples.jsonl --pairs --output tuned --tokenizer gpt2/\n"
      "lockstep data prepare --input talks.jsonl --chat --output tuned --tokenizer qwen2.5/\n"},
+    {"data order", "RUN.yaml [KEY=VALUE...]", "show which samples the steps of a run take",
+     "Prints a line for each sample of a step: the step, the number of the sample in the run, its "
+     "source (data.train, or one of data.blend), the epoch of the source and the sample in it. "
+     "Samples of T tokens are numbered from the beginning of their store. The order follows from "
+     "the configuration alone: no layout and no resume changes it.",
+     order_options,
+     "lockstep data order runs/demo/config.yaml\n"
+     "lockstep data order blend.yaml --from 1000 --steps 2\n"},
     {"data inspect", "PATH", "show what a token file holds",
      "PATH is the prefix of a .bin/.idx pair, an llm.c token file, u16:FILE for bare uint16 tokens "
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "

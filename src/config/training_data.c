@@ -95,8 +95,7 @@ static int sources_open(struct ls_training_data *data, const struct ls_config *c
 
 /* ---- the blend ------------------------------------------------------------------------------- */
 
-/* Samples that the steps before this one take. */
-static int64_t samples_before(const struct ls_config *config, int64_t steps)
+int64_t ls_config_samples(const struct ls_config *config, int64_t steps)
 {
     const struct ls_config_batch *batch = &config->batch;
     int64_t leaf = config->numerics.leaf_sequences, samples = 0, step = 0, all;
@@ -134,28 +133,31 @@ static int blend_make(struct ls_training_data *data, const struct ls_config *con
                                     "%.200s has two entries from step %lld on: expected one",
                                     data->sources[at].name, (long long)entries[i].from_step);
             if (entries[k].from_step > entries[i].from_step)
-                end = ls_min(end, samples_before(config, entries[k].from_step));
+                end = ls_min(end, ls_config_samples(config, entries[k].from_step));
         }
         if (entries[i].weight > 0)
             made[kept++] = (struct ls_blend_entry){
-                at, entries[i].weight, samples_before(config, entries[i].from_step), end};
+                at, entries[i].weight, ls_config_samples(config, entries[i].from_step), end};
     }
     if (kept == 0)
         return ls_error_set(error, LS_ECONFIG, "the weights sum up to 0");
     const struct ls_blend_config blend = {
         sources, data->count, made, kept, (uint64_t)config->data.seed, config->data.shuffle};
-    return ls_blend_new(&blend, &data->blend, error);
+    int status = ls_blend_new(&blend, &data->blend, error);
+    if (status == LS_EINVAL && error) /* the user's numbers */
+        status = error->code = LS_ECONFIG;
+    return status;
 }
 
 /* Whether there are samples for all steps. */
 static int end_check(const struct ls_training_data *data, const struct ls_config *config,
                      struct ls_error *error)
 {
-    int64_t steps = ls_config_steps(config), wanted = samples_before(config, steps);
+    int64_t steps = ls_config_steps(config), wanted = ls_config_samples(config, steps);
     int64_t end = ls_blend_end(data->blend), last = 0;
     if (end >= wanted)
         return LS_OK;
-    while (samples_before(config, last + 1) <= end)
+    while (ls_config_samples(config, last + 1) <= end)
         last++;
     return ls_error_set(error, LS_ECONFIG,
                         "the data ends behind step %lld: all sources have had their epochs, or "

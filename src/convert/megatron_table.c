@@ -322,7 +322,7 @@ const struct ls_convert_rule convert_megatron_rules[] = {
          "--min-offloaded-tensor-size|--mlp-chunks-for-*",
          SPEED),
     /* data */
-    READ("--data-path|--train-data-path", "data.train", ""),
+    READ("--data-path|--train-data-path", "data.train,data.blend", ""),
     READ("--split", "data.train", "all of it is trained on, as here"),
     READ("--valid-data-path", "data.valid", ""),
     DROP("--test-data-path", "`lockstep eval` takes any data"),

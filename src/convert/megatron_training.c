@@ -269,25 +269,37 @@ static void training(struct convert *c, struct megatron *m)
 
 /* ---- data, checkpoints, evaluation ---------------------------------------------------------- */
 
-/* One prefix. Several have weights there, which no list has here. */
-static void translate_corpus(struct convert *c, const char *theirs, const char *ours)
+/* A prefix; several, which are one stream in the proportion of their sizes, there too; or weights
+ * and prefixes in turn. weighed: the key of those, NULL: there is none. */
+static void translate_corpus(struct convert *c, const char *theirs, const char *ours,
+                             const char *weighed)
 {
     const struct convert_entry *entry = convert_find(c, theirs);
-    char first[512], second[512];
-    double weight;
+    char word[512], list[LS_CONFIG_BLEND_BYTES] = "";
+    double weight = 0;
+    size_t used = 0;
+    int count = 0;
     if (!entry)
         return;
-    bool one = convert_element(entry, 0, first, sizeof first) &&
-               !convert_element(entry, 1, second, sizeof second);
-    bool weighed =
-        convert_number(first, &weight) && !one && !convert_element(entry, 2, (char[8]){0}, 8);
-    if (one || weighed)
-        convert_keep(c, ours, theirs, "%s", one ? first : second);
-    else
-        convert_lose(c, theirs, "data.*blend*|data.*weights*|data.train: *weight*",
-                     "a blend of corpora by weights is not here; a list with commas in %s takes "
-                     "each once in an epoch",
+    bool weights = convert_element(entry, 1, word, sizeof word) &&
+                   convert_element(entry, 0, word, sizeof word) && convert_number(word, &weight);
+    for (; used < sizeof list && convert_element(entry, count, word, sizeof word); count++)
+        if (!weights || count % 2 || weighed)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                     !used     ? ""
+                                     : weights ? " "
+                                               : ",",
+                                     word);
+    if (used >= sizeof list)
+        convert_fail(c, theirs, "more than %zu bytes: put the stores into one folder", sizeof list);
+    else if (weights && (count % 2 || (!weighed && count > 2)))
+        convert_lose(c, theirs, "data.valid_blend|data.valid: *weight*",
+                     count % 2 ? "a weight without its prefix"
+                               : "%s is evaluated as one stream, without weights",
                      ours);
+    else
+        convert_keep(c, weights && count > 2 ? weighed : ours, theirs, "%s",
+                     weights && weighed && count == 2 ? strchr(list, ' ') + 1 : list);
 }
 
 /* The share of documents that is trained on there is cut off when tokens are made here. */
@@ -336,11 +348,12 @@ static void data(struct convert *c, const struct megatron *m)
 {
     const char *vocab = convert_word(c, "--vocab-file", NULL);
     const char *merges = convert_word(c, "--merge-file", NULL);
-    translate_corpus(c, "--data-path", "data.train");
-    translate_corpus(c, "--train-data-path", "data.train");
-    translate_corpus(c, "--valid-data-path", "data.valid");
+    translate_corpus(c, "--data-path", "data.train", "data.blend");
+    translate_corpus(c, "--train-data-path", "data.train", "data.blend");
+    translate_corpus(c, "--valid-data-path", "data.valid", NULL);
     translate_split(c);
-    if (convert_find(c, "--mock-data") && !convert_has(c, "data.train"))
+    if (convert_find(c, "--mock-data") && !convert_has(c, "data.train") &&
+        !convert_has(c, "data.blend"))
         convert_lose(c, "--mock-data", "data.*mock*|data.*synthetic*|data.train: *random*",
                      "there is always real data: give data.train=PREFIX");
     if (vocab && merges)
