@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-enum { CURVES_MAX = 2 * LS_REPORT_RUNS_MAX };
+enum { CURVES_MAX = REPORT_SOURCES, PANELS = 4 };
+_Static_assert(CURVES_MAX >= 2 * LS_REPORT_RUNS_MAX, "two curves of each run");
 
 /* ---- curves ---------------------------------------------------------------------------------- */
 
@@ -101,20 +102,15 @@ static int drawing_make(const struct report *report, const struct panel *panel, 
 }
 
 /* Once for wide pages and once for narrow ones. A panel without a finite point is left out. */
-static int chart(struct report *report, const char *alt, const struct panel *panels, int count)
+static int chart_print(struct report *report, const char *alt, const struct panel *panels,
+                       const struct drawing *drawings, int count)
 {
-    enum { PANELS = 4 };
     static const struct {
         const char *classes;
         int width, share;
     } sizes[] = {{"wide", 860, 100}, {"narrow", 320, 75}};
-    struct drawing *drawings = calloc(PANELS, sizeof *drawings);
     struct ls_error nothing = {0};
-    int status =
-        drawings ? LS_OK
-                 : ls_error_set(report->error, LS_ENOMEM, "no memory for the curves of a report");
-    for (int p = 0; p < count && !status; p++)
-        status = drawing_make(report, &panels[p], p == 0, &drawings[p]);
+    int status = LS_OK;
     for (int s = 0; s < 2 && !status; s++) {
         struct ls_panel shown[PANELS];
         for (int p = 0; p < count; p++)
@@ -137,9 +133,49 @@ static int chart(struct report *report, const char *alt, const struct panel *pan
         fputs("</figure>\n", report->file);
         status = status == LS_EDATA ? LS_OK : status;
     }
+    return status;
+}
+
+static int chart(struct report *report, const char *alt, const struct panel *panels, int count)
+{
+    struct drawing *drawings = calloc(PANELS, sizeof *drawings);
+    int status =
+        drawings ? LS_OK
+                 : ls_error_set(report->error, LS_ENOMEM, "no memory for the curves of a report");
+    for (int p = 0; p < count && !status; p++)
+        status = drawing_make(report, &panels[p], p == 0, &drawings[p]);
+    if (!status)
+        status = chart_print(report, alt, panels, drawings, count);
     for (int p = 0; p < PANELS && drawings; p++)
         drawing_release(&drawings[p]);
     free(drawings);
+    return status;
+}
+
+/* The loss of each source of one run. */
+static int sources_chart(struct report *report, const struct report_run *run)
+{
+    const struct panel panel = {.label = "loss by source (nats per token)", .height = 240};
+    struct drawing *drawing = calloc(1, sizeof *drawing);
+    int status = LS_OK;
+    if (!drawing)
+        return ls_error_set(report->error, LS_ENOMEM, "no memory for the curves of a report");
+    ls_html_print(report->file, "h3", NULL, "%s%sLoss by source", run->label,
+                  *run->label ? ": " : "");
+    for (int i = 0; i < run->source_count; i++) {
+        size_t field = offsetof(struct report_point, source) + (size_t)i * sizeof(double);
+        curve_add(report, drawing, run, run->sources[i], series_of(run, field), i, false, true);
+        if (!drawing->curve[i].series.x)
+            status = ls_error_set(report->error, LS_ENOMEM, "no memory for the curves of a report");
+    }
+    if (!status)
+        status =
+            chart_print(report, "Curves of the loss of each source, by step", &panel, drawing, 1);
+    if (run->source_all > run->source_count)
+        ls_html_print(report->file, "p", "note", "The first %d of %d sources are drawn.",
+                      run->source_count, run->source_all);
+    drawing_release(drawing);
+    free(drawing);
     return status;
 }
 
@@ -151,7 +187,12 @@ int report_curves(struct report *report)
          offsetof(struct report_point, grad_norm), 120, true, false},
         {"learning rate", "learning rate", offsetof(struct report_point, lr), 80, false, false},
     };
-    return chart(report, "Curves of loss, gradient norm and learning rate by step", panels, 3);
+    int status =
+        chart(report, "Curves of loss, gradient norm and learning rate by step", panels, 3);
+    for (int r = 0; r < report->count && !status; r++)
+        if (report->runs[r].source_count > 0)
+            status = sources_chart(report, &report->runs[r]);
+    return status;
 }
 
 /* ---- throughput ------------------------------------------------------------------------------ */

@@ -26,12 +26,16 @@ _Static_assert((int)PARTS <= (int)LS_HTML_PARTS, "a colour for each part");
 /* "computing", "waiting on tp" */
 const char *report_part_name(enum report_part part);
 
+/* Of data.blend so many sources are drawn, the first ones. */
+enum { REPORT_SOURCES = 8 };
+
 /* A step, or the mean of `count` neighbours. What was not recorded is NaN. */
 struct report_point {
     int64_t step; /* the last of them */
     int64_t count;
     double loss, grad_norm, lr, step_s, tokens_per_s, peak_share;
     double part[PART_STEP];
+    double source[REPORT_SOURCES]; /* loss of each */
 };
 
 struct report_eval {
@@ -81,6 +85,8 @@ struct report_run {
     bool configured; /* config.yaml was read; with `laid_out`, resolved too */
     struct ls_config config;
     bool laid_out;
+    char sources[REPORT_SOURCES][LS_CONFIG_TEXT_BYTES]; /* their names in records */
+    int source_count, source_all;                       /* 0: there is one alone */
     struct ls_layout layout;
     char config_problem[1024], layout_problem[1024], metrics_problem[1024],
         checkpoints_problem[1024], launch_problem[1024];

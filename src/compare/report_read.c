@@ -3,6 +3,7 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
+#include <lockstep/config/inputs.h>
 
 #include <errno.h>
 #include <math.h>
@@ -68,6 +69,11 @@ static void point_merge(struct report_point *to, const struct report_point *from
         *a[i] += (*b[i] - *a[i]) * share;
     for (int i = 0; i < PART_STEP; i++)
         to->part[i] += (from->part[i] - to->part[i]) * share;
+    for (int i = 0; i < REPORT_SOURCES; i++) /* a batch may have nothing of a source */
+        to->source[i] = isnan(to->source[i]) ? from->source[i]
+                        : isnan(from->source[i])
+                            ? to->source[i]
+                            : to->source[i] + (from->source[i] - to->source[i]) * share;
     to->step = from->step;
     to->count += from->count;
 }
@@ -174,6 +180,11 @@ static void step_read(struct reading *reading, const struct ls_record *record)
                                  .tokens_per_s = number(record, "tokens_per_s"),
                                  .peak_share = number(record, "peak_share")};
     parts_read(run, record, &point);
+    for (int i = 0; i < REPORT_SOURCES; i++) {
+        char key[LS_CONFIG_TEXT_BYTES + 8];
+        snprintf(key, sizeof key, "loss/%s", i < run->source_count ? run->sources[i] : "");
+        point.source[i] = number(record, key);
+    }
     run->steps++;
     run->tokens = (int64_t)positive(number(record, "tokens"));
     run->not_finite += !isfinite(point.loss);
@@ -354,6 +365,26 @@ static int launch_read(struct report_run *run, struct ls_error *error)
 
 /* ---- the rest of the directory --------------------------------------------------------------- */
 
+/* The sources of a blend, each once. */
+static void sources_read(struct report_run *run)
+{
+    struct ls_config_source *entries;
+    int count;
+    if (!run->configured || ls_config_sources(&run->config, &entries, &count, NULL))
+        return;
+    for (int i = 0; i < count; i++) {
+        int at = 0;
+        ls_config_source_name(entries[i].source);
+        while (at < run->source_count && strcmp(run->sources[at], entries[i].source) != 0)
+            at++;
+        if (at == run->source_count && at < REPORT_SOURCES)
+            memcpy(run->sources[run->source_count++], entries[i].source, sizeof run->sources[0]);
+    }
+    run->source_all = ls_config_source_count(&run->config);
+    run->source_count = run->source_all > 1 ? run->source_count : 0;
+    free(entries);
+}
+
 static void config_read(struct report_run *run)
 {
     char path[PATH_MAX + 32];
@@ -429,6 +460,7 @@ int report_run_read(struct report_run *run, const char *directory, struct ls_err
                             directory);
     run->lock = ls_lock_look(run->directory, run->holder, sizeof run->holder);
     config_read(run);
+    sources_read(run);
     status = metrics_read(run, error);
     if (!status)
         status = launch_read(run, error);

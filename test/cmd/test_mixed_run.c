@@ -70,6 +70,8 @@ static void test_one_hash_in_every_layout(void **state)
     }
     expect("grep -c loss/late.bin one/metrics.jsonl", 0, "6\n");
     expect("$L audit one --steps 1..12", 0, "12 ledgers of samples");
+    expect("$L report one --output page.html && grep -c 'late.bin: [0-9.]* at step 12' page.html",
+           0, "2\n");
 }
 
 /* The twin of the above: a source by another name, and one sample more of the other. */
