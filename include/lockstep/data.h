@@ -4,6 +4,7 @@
  *
  *   struct ls_tokenizer      bytes to ids and back: `byte`, or byte-pair encoding from files
  *   ls_data_prepare          corpora to Megatron stores, with a train / validation split
+ *   struct ls_sums           digests of a store's files (lockstep/data/sums.h)
  *   struct ls_token_store    read-only view of Megatron .bin/.idx, llm.c and nanoGPT token files
  *   struct ls_sample_order   which sample of a store comes when: a keyed permutation, no state
  *   struct ls_blend          which sample of which store comes when (lockstep/data/blend.h)
@@ -235,7 +236,8 @@ struct ls_prepare_report {
 };
 /* Writes PREFIX_train.bin/.idx and, when validation > 0, PREFIX_valid.bin/.idx (Megatron's indexed
  * dataset, uint16 below 65500 ids and int32 from there), one sequence a document, of examples
- * PREFIX_train.mask and PREFIX_valid.mask, and PREFIX.tokenizer, a line with the tokenizer's spec.
+ * PREFIX_train.mask and PREFIX_valid.mask, of each store PREFIX_train.sums (lockstep/data/sums.h),
+ * and PREFIX.tokenizer, a line with the tokenizer's spec.
  * Streams: memory does not grow with the corpus but for 12 bytes a document. Everything is written
  * under temporary names, synced, and only then renamed, .bin before .idx; on failure (LS_ENOSPC
  * where the disk is full) nothing is left and nothing that was there is touched. Empty documents

@@ -4,6 +4,7 @@
 #define DATA_DATA_PRIVATE_H
 
 #include <lockstep/data.h>
+#include <lockstep/data/sums.h>
 
 #include <string.h>
 
@@ -158,12 +159,30 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
 /* The parts of the document that was read last, where the records are examples. Borrowed. */
 const struct data_spans *data_corpus_spans(const struct data_corpus *corpus);
 
+/* ---- digests of a store's files, being made (sums.c) ----------------------------------------- */
+
+/* *out is to be freed with ls_sums_free whatever this returns. */
+int data_sums_new(struct ls_sums **out, struct ls_error *error);
+/* The bytes that follow are of this file, from its first one on. */
+void data_sums_begin(struct ls_sums *sums, enum ls_sums_file file);
+int data_sums_add(struct ls_sums *sums, const void *bytes, size_t count, struct ls_error *error);
+/* The file is cut to `bytes`: returns where its last block begins, from which on its bytes have to
+ * be added again. */
+int64_t data_sums_cut(struct ls_sums *sums, int64_t bytes);
+/* The file is whole. */
+int data_sums_end(struct ls_sums *sums, struct ls_error *error);
+/* Appends what PREFIX.sums holds. */
+int data_sums_text(const struct ls_sums *sums, struct ls_text *text, struct ls_error *error);
+
 /* ---- writing Megatron stores (writer.c) ----------------------------------------------------- */
 
 /* Files under temporary names until data_writer_publish. ls_atomic_file would rename one file as
  * soon as it is on disk; here several must be on disk before the first gets its name. */
 struct data_writer {
-    char *bin, *idx, *mask, *bin_temporary, *idx_temporary, *mask_temporary;
+    char *bin, *idx, *mask, *sums;
+    char *bin_temporary, *idx_temporary, *mask_temporary, *sums_temporary;
+    struct ls_sums *digests;
+    bool digested;       /* what is being written is a file with digests */
     const char *current; /* the temporary file being written */
     int fd;              /* of it; -1: none */
     enum ls_dtype dtype;
@@ -203,7 +222,7 @@ int64_t data_writer_document_first(const struct data_writer *writer, int64_t doc
 /* Back to the first `tokens` tokens, of which the first `documents` documents remain ended. */
 int data_writer_truncate(struct data_writer *writer, int64_t tokens, int64_t documents,
                          struct ls_error *error);
-/* Writes the index, and the mask if there is one, and brings all to disk. */
+/* Writes the index, the mask if there is one, and the digests, and brings all to disk. */
 int data_writer_finish(struct data_writer *writer, struct ls_error *error);
 /* Renames them to their final names, .idx last. An older index of that name must be gone. */
 int data_writer_publish(struct data_writer *writer, struct ls_error *error);

@@ -508,6 +508,8 @@ static int publish(struct prepare *prepare, struct ls_error *error)
     unlink(prepare->validation.idx);
     unlink(prepare->train.mask);
     unlink(prepare->validation.mask);
+    unlink(prepare->train.sums);
+    unlink(prepare->validation.sums);
     if (prepare->share == 0)
         unlink(prepare->validation.bin);
     int status = publish_skipped(prepare, error);
@@ -568,6 +570,7 @@ static int spare_inputs(const struct prepare *prepare, const struct data_corpus 
     const char *const outputs[] = {prepare->train.bin,      prepare->train.idx,
                                    prepare->validation.bin, prepare->validation.idx,
                                    prepare->train.mask,     prepare->validation.mask,
+                                   prepare->train.sums,     prepare->validation.sums,
                                    prepare->tokenizer_path, skipped};
     for (size_t i = 0; i < sizeof outputs / sizeof *outputs && !status; i++)
         status = data_corpus_spare(corpus, outputs[i], error);

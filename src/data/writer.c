@@ -37,8 +37,9 @@ static int flush(struct data_writer *writer, struct ls_error *error)
     int failure = data_write_all(writer->fd, writer->buffer, writer->buffered);
     if (failure)
         return ls_error_errno(error, failure, "%s: cannot be written", writer->current);
+    size_t count = writer->buffered;
     writer->buffered = 0;
-    return LS_OK;
+    return writer->digested ? data_sums_add(writer->digests, writer->buffer, count, error) : LS_OK;
 }
 
 static int put(struct data_writer *writer, const void *bytes, size_t count, struct ls_error *error)
@@ -59,9 +60,14 @@ static int put(struct data_writer *writer, const void *bytes, size_t count, stru
     return LS_OK;
 }
 
-static int begin_file(struct data_writer *writer, const char *path, struct ls_error *error)
+/* file: LS_SUMS_FILES of the list of digests itself. */
+static int begin_file(struct data_writer *writer, const char *path, enum ls_sums_file file,
+                      struct ls_error *error)
 {
     writer->current = path;
+    writer->digested = file < LS_SUMS_FILES;
+    if (writer->digested)
+        data_sums_begin(writer->digests, file);
     writer->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     return writer->fd < 0 ? ls_error_errno(error, errno, "%s: cannot be written", path) : LS_OK;
 }
@@ -76,7 +82,7 @@ static int end_file(struct data_writer *writer, struct ls_error *error)
         failure = errno;
     if (!status && failure)
         status = ls_error_errno(error, failure, "%s: cannot be written", writer->current);
-    return status;
+    return status || !writer->digested ? status : data_sums_end(writer->digests, error);
 }
 
 int data_names_init(const char *prefix, const char *suffix, char **name, char **temporary,
@@ -112,6 +118,10 @@ int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dty
         status = data_names_init(prefix, ".idx", &writer->idx, &writer->idx_temporary, error);
     if (!status)
         status = data_names_init(prefix, ".mask", &writer->mask, &writer->mask_temporary, error);
+    if (!status)
+        status = data_names_init(prefix, ".sums", &writer->sums, &writer->sums_temporary, error);
+    if (!status)
+        status = data_sums_new(&writer->digests, error);
     writer->buffer = malloc(BUFFER_BYTES);
     if (!status && !writer->buffer)
         status = ls_error_set(error, LS_ENOMEM, "no memory to write %s.bin", prefix);
@@ -120,7 +130,7 @@ int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dty
 
 int data_writer_begin(struct data_writer *writer, struct ls_error *error)
 {
-    return begin_file(writer, writer->bin_temporary, error);
+    return begin_file(writer, writer->bin_temporary, LS_SUMS_BIN, error);
 }
 
 void data_writer_release(struct data_writer *writer)
@@ -133,12 +143,17 @@ void data_writer_release(struct data_writer *writer)
         unlink(writer->idx_temporary);
     if (writer->mask_temporary)
         unlink(writer->mask_temporary);
+    if (writer->sums_temporary)
+        unlink(writer->sums_temporary);
     free(writer->bin);
     free(writer->idx);
     free(writer->mask);
+    free(writer->sums);
     free(writer->bin_temporary);
     free(writer->idx_temporary);
     free(writer->mask_temporary);
+    free(writer->sums_temporary);
+    ls_sums_free(writer->digests);
     free(writer->buffer);
     free(writer->flips);
     ls_token_list_release(&writer->lengths);
@@ -300,6 +315,27 @@ int64_t data_writer_document_first(const struct data_writer *writer, int64_t doc
     return first;
 }
 
+/* The file was cut to `bytes`, which may be within a block. Writing goes on from there. */
+static int digest_tail(struct data_writer *writer, int64_t bytes, struct ls_error *error)
+{
+    int64_t at = data_sums_cut(writer->digests, bytes);
+    int status = LS_OK;
+    while (at < bytes && !status) {
+        size_t want = (size_t)ls_min(bytes - at, BUFFER_BYTES);
+        ssize_t got = pread(writer->fd, writer->buffer, want, at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return ls_error_errno(error, got < 0 ? errno : EIO, "%s: cannot be read back",
+                                  writer->bin_temporary);
+        status = data_sums_add(writer->digests, writer->buffer, (size_t)got, error);
+        at += got;
+    }
+    if (!status && lseek(writer->fd, bytes, SEEK_SET) < 0)
+        status = ls_error_errno(error, errno, "%s: cannot be cut", writer->bin_temporary);
+    return status;
+}
+
 int data_writer_truncate(struct data_writer *writer, int64_t tokens, int64_t documents,
                          struct ls_error *error)
 {
@@ -311,9 +347,9 @@ int data_writer_truncate(struct data_writer *writer, int64_t tokens, int64_t doc
     writer->documents_count = documents;
     writer->tokens = tokens;
     off_t bytes = (off_t)(tokens * (int64_t)ls_dtype_bytes(writer->dtype));
-    if (ftruncate(writer->fd, bytes) != 0 || lseek(writer->fd, bytes, SEEK_SET) < 0)
+    if (ftruncate(writer->fd, bytes) != 0)
         return ls_error_errno(error, errno, "%s: cannot be cut", writer->bin_temporary);
-    return LS_OK;
+    return digest_tail(writer, bytes, error);
 }
 
 /* ---- the index ------------------------------------------------------------------------------ */
@@ -345,21 +381,35 @@ static int put_index(struct data_writer *writer, struct ls_error *error)
     return status;
 }
 
+static int put_sums(struct data_writer *writer, struct ls_error *error)
+{
+    struct ls_text text = {0};
+    int status = data_sums_text(writer->digests, &text, error);
+    if (!status)
+        status = put(writer, text.bytes, text.count, error);
+    ls_text_release(&text);
+    return status;
+}
+
+static int write_file(struct data_writer *writer, const char *path, enum ls_sums_file file,
+                      int (*fill)(struct data_writer *, struct ls_error *), struct ls_error *error)
+{
+    int status = begin_file(writer, path, file, error);
+    if (!status)
+        status = fill(writer, error);
+    return status ? status : end_file(writer, error);
+}
+
 int data_writer_finish(struct data_writer *writer, struct ls_error *error)
 {
     int status = end_file(writer, error);
     if (!status)
-        status = begin_file(writer, writer->idx_temporary, error);
+        status = write_file(writer, writer->idx_temporary, LS_SUMS_IDX, put_index, error);
+    if (!status && writer->masked)
+        status = write_file(writer, writer->mask_temporary, LS_SUMS_MASK, put_mask, error);
     if (!status)
-        status = put_index(writer, error);
-    if (!status)
-        status = end_file(writer, error);
-    if (status || !writer->masked)
-        return status;
-    status = begin_file(writer, writer->mask_temporary, error);
-    if (!status)
-        status = put_mask(writer, error);
-    return status ? status : end_file(writer, error);
+        status = write_file(writer, writer->sums_temporary, LS_SUMS_FILES, put_sums, error);
+    return status;
 }
 
 int data_rename(const char *from, const char *to, struct ls_error *error)
@@ -374,5 +424,7 @@ int data_writer_publish(struct data_writer *writer, struct ls_error *error)
     int status = data_rename(writer->bin_temporary, writer->bin, error);
     if (!status && writer->masked)
         status = data_rename(writer->mask_temporary, writer->mask, error);
+    if (!status)
+        status = data_rename(writer->sums_temporary, writer->sums, error);
     return status ? status : data_rename(writer->idx_temporary, writer->idx, error);
 }

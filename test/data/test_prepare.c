@@ -115,7 +115,7 @@ static void test_texts_are_documents(void **state)
     assert_train(&config, "secondfirst\n\xff\x80");
     char names[2048];
     support_list(path_of("out"), names);
-    assert_string_equal(names, "c.tokenizer c_train.bin c_train.idx ");
+    assert_string_equal(names, "c.tokenizer c_train.bin c_train.idx c_train.sums ");
     struct ls_text spec = support_read(path_of("out/c.tokenizer"));
     assert_memory_equal(spec.bytes, "byte\n", 5);
     assert_int_equal(spec.count, 5 + 32 + 1); /* a line more, the digest */
@@ -652,7 +652,7 @@ static void test_full_disk(void **state)
 static void test_an_output_is_no_input(void **state)
 {
     (void)state;
-    static const char *const endings[] = {"_train.bin", "_train.idx", "_valid.bin",
+    static const char *const endings[] = {"_train.bin", "_train.idx", "_train.sums", "_valid.bin",
                                           "_valid.idx", ".tokenizer", ".skipped.txt"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         char at[320], link[320], inside[320], names[2048], only[32];
