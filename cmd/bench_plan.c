@@ -4,6 +4,7 @@
 #include "lines.h"
 #include "rank_start.h"
 
+#include <lockstep/base/json.h>
 #include <lockstep/base/median.h>
 #include <lockstep/planner.h>
 #include <lockstep/train/recorded.h>
@@ -158,7 +159,7 @@ static void report_print(struct bench *bench)
     double measured = ls_median(bench->step_s, bench->steps);
     ls_config_layout_text(&bench->config, NULL, keys, sizeof keys);
     printf("{\"ranks\": %ld, \"layout\": ", (long)f->ranks);
-    cmd_json_string(stdout, keys, strlen(keys));
+    ls_json_string(stdout, keys, strlen(keys));
     printf(", \"planned_s\": %.6f, \"measured_s\": %.6f, \"error\": %.4f, \"compute_s\": %.6f",
            f->step_s, measured, f->step_s / measured - 1, f->compute_s);
     for (int a = 0; a < LS_ACCOUNTS; a++)

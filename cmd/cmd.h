@@ -29,6 +29,8 @@ struct cmd_page {
 
 /* All pages; *count of them. */
 const struct cmd_page *cmd_pages(size_t *count);
+/* Those of pages_data.c; the last has a NULL name. */
+extern const struct cmd_page cmd_data_pages[];
 /* The page of that name ("data prepare" or "data-prepare"), NULL if there is none. */
 const struct cmd_page *cmd_page_of(const char *name);
 /* The names, for suggestions; names holds CMD_PAGES_MAX. Returns how many. */
@@ -117,6 +119,9 @@ int cmd_progress_read(bool *shown, struct ls_error *error);
 /* Standard error shows how far the command is from here on (lockstep/base/meter.h), and names it.
  * Nothing is shown with LOCKSTEP_PROGRESS=off. */
 void cmd_progress_begin(void);
+/* From here on SIGINT and SIGTERM make it nonzero, for the library to see; a second one ends the
+ * program. */
+const volatile int *cmd_stop_begin(void);
 /* Columns of the terminal now: it may have been resized since the last line. */
 int cmd_terminal_columns(int fd);
 /* Whether a line can be updated in place there. */
@@ -161,9 +166,14 @@ extern const struct ls_log cmd_warnings;
     COMMAND(ckpt_reshard, "ckpt reshard", CMD_WORDS_MAX)                                           \
     COMMAND(ckpt_verify, "ckpt verify", CMD_WORDS_MAX)                                             \
     COMMAND(convert, "convert", CMD_WORDS_MAX)                                                     \
+    COMMAND(data_detokenize, "data detokenize", 1)                                                 \
     COMMAND(data_inspect, "data inspect", 1)                                                       \
+    COMMAND(data_merge, "data merge", CMD_WORDS_MAX)                                               \
     COMMAND(data_order, "data order", CMD_WORDS_MAX)                                               \
     COMMAND(data_prepare, "data prepare", CMD_WORDS_MAX)                                           \
+    COMMAND(data_split, "data split", 1)                                                           \
+    COMMAND(data_stats, "data stats", CMD_WORDS_MAX)                                               \
+    COMMAND(data_verify, "data verify", CMD_WORDS_MAX)                                             \
     COMMAND(diff, "diff", 2)                                                                       \
     COMMAND(doctor, "doctor", 0)                                                                   \
     COMMAND(eval, "eval", CMD_WORDS_MAX)                                                           \

@@ -2,7 +2,9 @@
 #include "cmd.h"
 #include "conversation.h"
 #include "lines.h"
+#include "stores.h"
 
+#include <lockstep/base/json.h>
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 #include <lockstep/data.h>
@@ -10,21 +12,12 @@
 
 #include <inttypes.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 /* ---- prepare -------------------------------------------------------------------------------- */
-
-static volatile int stop_requested;
-
-static void request_stop(int signal_number)
-{
-    (void)signal_number;
-    stop_requested = 1;
-}
 
 static void print_split(const char *output, const char *name, const struct ls_prepare_split *split)
 {
@@ -97,8 +90,7 @@ static int read_config(const struct cmd_args *args, struct ls_prepare_config *co
                                          .json_key = cmd_args_value(args, "--json-keys"),
                                          .records = records_of(args),
                                          .around = !cmd_args_given(args, "--no-special-tokens"),
-                                         .append_eod = !cmd_args_given(args, "--no-append-eod"),
-                                         .stop = &stop_requested};
+                                         .append_eod = !cmd_args_given(args, "--no-append-eod")};
     if (!config->append_eod && cmd_args_given(args, "--append-eod"))
         return ls_error_set(error, LS_ECONFIG,
                             "--append-eod and --no-append-eod contradict each other");
@@ -121,7 +113,6 @@ static int read_config(const struct cmd_args *args, struct ls_prepare_config *co
 
 int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
 {
-    struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESETHAND};
     struct ls_prepare_config config;
     struct ls_prepare_report report;
     int64_t skipped = 0;
@@ -130,8 +121,7 @@ int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
     if (!status)
         status = open_chat(args, &config, &chat, error);
     if (!status) {
-        sigaction(SIGINT, &action, NULL);
-        sigaction(SIGTERM, &action, NULL);
+        config.stop = cmd_stop_begin();
         config.skipped = print_skipped;
         config.user = &skipped;
         cmd_progress_begin();
@@ -179,7 +169,7 @@ static int print_first(const struct ls_token_store *store, int64_t count,
         status = ls_decode(tokenizer, ids, count, &text, error);
         if (!status) {
             printf("  decoded     ");
-            cmd_json_string(stdout, text.bytes, text.count);
+            ls_json_string(stdout, text.bytes, text.count);
             putchar('\n');
         }
     }
@@ -244,32 +234,23 @@ static int inspect_store(const char *spec, int64_t tokens, const char *decode,
     return status;
 }
 
-static bool has_index(const char *prefix, const char *suffix, char path[PATH_MAX])
-{
-    char index[PATH_MAX + 8];
-    snprintf(path, PATH_MAX, "%s%s", prefix, suffix);
-    snprintf(index, sizeof index, "%s.idx", path);
-    return access(index, F_OK) == 0;
-}
+/* What inspect is told beside the stores. */
+struct inspection {
+    int64_t tokens;
+    const char *decode;
+};
 
-static int inspect(const char *spec, int64_t tokens, const char *decode, struct ls_error *error)
+static int inspect_one(void *user, const char *store, struct ls_error *error)
 {
-    char path[PATH_MAX];
-    /* What prepare was told as --output names two stores. */
-    if (has_index(spec, "", path) || !has_index(spec, "_train", path))
-        return inspect_store(spec, tokens, decode, error);
-    int status = inspect_store(path, tokens, decode, error);
-    if (!status && has_index(spec, "_valid", path))
-        status = inspect_store(path, tokens, decode, error);
-    return status;
+    const struct inspection *inspection = user;
+    return inspect_store(store, inspection->tokens, inspection->decode, error);
 }
 
 int cmd_data_inspect(const struct cmd_args *args, struct ls_error *error)
 {
-    int64_t tokens = 64;
-    int status = cmd_args_int(args, "--tokens", 0, 1 << 24, &tokens, error);
+    struct inspection inspection = {64, cmd_args_value(args, "--decode")};
+    int status = cmd_args_int(args, "--tokens", 0, 1 << 24, &inspection.tokens, error);
     if (!status && args->words < 1)
         status = ls_error_set(error, LS_ECONFIG, "PATH is missing: the token store to look at");
-    return status ? status
-                  : inspect(args->word[0], tokens, cmd_args_value(args, "--decode"), error);
+    return status ? status : stores_each(args->word[0], inspect_one, &inspection, error);
 }

@@ -3,6 +3,8 @@
 
 #include "lines.h"
 
+#include <lockstep/base/json.h>
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +34,7 @@ int conversation_add(struct conversation *c, const char *role, const char *text,
                      struct ls_error *error)
 {
     fprintf(c->messages, "%s{\"role\":\"%s\",\"content\":", c->bytes ? "," : "", role);
-    cmd_json_string(c->messages, text, bytes);
+    ls_json_string(c->messages, text, bytes);
     fputc('}', c->messages);
     return fflush(c->messages) ? no_memory(error) : LS_OK;
 }

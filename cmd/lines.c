@@ -1,6 +1,7 @@
 /* JSON lines, member by member. */
 #include "lines.h"
 
+#include <lockstep/base/json.h>
 #include <lockstep/base/meter.h>
 
 #include <errno.h>
@@ -71,27 +72,6 @@ void cmd_lines_abort(struct cmd_lines *lines)
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-void cmd_json_string(FILE *line, const char *bytes, size_t count)
-{
-    fputc('"', line);
-    for (size_t i = 0, length; i < count; i += length) {
-        unsigned char c = (unsigned char)bytes[i];
-        length = ls_utf8_character(bytes + i, count - i);
-        if (length == 0)
-            fputs("\xef\xbf\xbd", line); /* U+FFFD */
-        else if (c == '"' || c == '\\')
-            fprintf(line, "\\%c", c);
-        else if (c == '\n')
-            fputs("\\n", line);
-        else if (c < 0x20)
-            fprintf(line, "\\u%04x", c);
-        else
-            fwrite(bytes + i, 1, length, line);
-        length = length ? length : 1;
-    }
-    fputc('"', line);
-}
-
 static FILE *member(struct cmd_lines *lines, const char *key)
 {
     if (ftell(lines->line) > 1)
@@ -125,7 +105,7 @@ void cmd_lines_double(struct cmd_lines *lines, const char *key, double value)
 
 void cmd_lines_text(struct cmd_lines *lines, const char *key, const char *bytes, size_t count)
 {
-    cmd_json_string(member(lines, key), bytes, count);
+    ls_json_string(member(lines, key), bytes, count);
 }
 
 void cmd_lines_ids(struct cmd_lines *lines, const char *key, const int32_t *ids, int64_t count)

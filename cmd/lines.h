@@ -31,8 +31,6 @@ void cmd_lines_ids(struct cmd_lines *lines, const char *key, const int32_t *ids,
  * [0, first) are null, as is what is not finite among the first. */
 void cmd_lines_logprobs(struct cmd_lines *lines, const float *logprobs, int64_t first,
                         int64_t count);
-/* A JSON string of bytes; what is not UTF-8 becomes U+FFFD. */
-void cmd_json_string(FILE *file, const char *bytes, size_t count);
 int cmd_lines_end(struct cmd_lines *lines, struct ls_error *error);
 /* Members "id", "text", "logprob" and "bits" of a token; known: it has a log-probability. tokenizer
  * NULL: without "text". */

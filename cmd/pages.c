@@ -463,9 +463,12 @@ static const struct cmd_page pages[] = {
      "lockstep export runs/qwen --format gguf --dtype fp16 --out qwen.gguf\n"
      "lockstep export runs/qwen --format gguf --quantize int8 --out qwen-q8.gguf\n"
      "lockstep export runs/gpt2 --step best --format llmc --out gpt2.bin\n"},
-    {"data", "prepare|inspect|order ...", "turn text into tokens, and look at token files",
-     "`lockstep data prepare` makes a token store from text; `lockstep data inspect` shows what a "
-     "token file holds.",
+    {"data", "prepare|inspect|order|dedup|filter|split|merge|detokenize|verify|stats ...",
+     "turn text into tokens, and work on corpora and token files",
+     "`lockstep data prepare` makes a token store from text; `data inspect` shows what a token "
+     "file holds. `data dedup` and `data filter` make a corpus cleaner, `data split` and `data "
+     "merge` cut and join, `data detokenize` makes text of tokens, `data verify` checks a store "
+     "and `data stats` measures it.",
      none, NULL},
     {"data prepare", "--input PATH... --output PREFIX --tokenizer SPEC", "turn text into tokens",
      "Reads text files (one document each), JSONL files (one document per line) and folders of "
@@ -634,13 +637,26 @@ static const struct cmd_page pages[] = {
      "lockstep help train\nlockstep help --man train | man -l -\n"},
 };
 
-enum { PAGE_COUNT = sizeof pages / sizeof pages[0] };
-_Static_assert(sizeof pages / sizeof pages[0] <= (size_t)CMD_PAGES_MAX, "CMD_PAGES_MAX holds all");
+static void page_add(struct cmd_page *all, size_t *count, const struct cmd_page *page)
+{
+    LS_ASSERT(*count < CMD_PAGES_MAX);
+    all[(*count)++] = *page;
+}
 
+/* The pages above, with those of pages_data.c behind "data inspect". */
 const struct cmd_page *cmd_pages(size_t *count)
 {
-    *count = PAGE_COUNT;
-    return pages;
+    static struct cmd_page all[CMD_PAGES_MAX];
+    static size_t made;
+    bool first = made == 0;
+    for (size_t i = 0; first && i < sizeof pages / sizeof *pages; i++) {
+        bool data = strcmp(pages[i].name, "data inspect") == 0;
+        page_add(all, &made, &pages[i]);
+        for (const struct cmd_page *page = cmd_data_pages; data && page->name; page++)
+            page_add(all, &made, page);
+    }
+    *count = made;
+    return all;
 }
 
 /* Man pages have a dash where the command line has a space. */
@@ -655,17 +671,21 @@ static bool is_name(const char *name, const char *given)
 
 const struct cmd_page *cmd_page_of(const char *name)
 {
-    for (int i = 0; i < PAGE_COUNT; i++)
-        if (is_name(pages[i].name, name))
-            return &pages[i];
+    size_t count;
+    const struct cmd_page *all = cmd_pages(&count);
+    for (size_t i = 0; i < count; i++)
+        if (is_name(all[i].name, name))
+            return &all[i];
     return NULL;
 }
 
 size_t cmd_page_names(const char **names)
 {
-    for (int i = 0; i < PAGE_COUNT; i++)
-        names[i] = pages[i].name;
-    return PAGE_COUNT;
+    size_t count;
+    const struct cmd_page *all = cmd_pages(&count);
+    for (size_t i = 0; i < count; i++)
+        names[i] = all[i].name;
+    return count;
 }
 
 const struct cmd_exit_code *cmd_exit_codes(void)

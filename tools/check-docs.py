@@ -33,7 +33,8 @@ class Documents:
         self.findings = []
         self.files = tracked(root, "*.md")
         self.keys, self.groups = read_keys(self.read("doc/configuration.md"))
-        self.options = read_pages(self.read("cmd/pages.c"))
+        self.options = (read_pages(self.read("cmd/pages.c")) |
+                        read_pages(self.read("cmd/pages_data.c")))
         self.targets = set(re.findall(r"^([a-z][\w-]*):", self.read("Makefile"), re.MULTILINE))
         self.public = self.read_all("include/lockstep/**/*.h")
         self.tests = self.read_all("test/**/*.c")

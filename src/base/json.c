@@ -78,3 +78,39 @@ int ls_json_read(const char *path, int code, json_t **out, struct ls_error *erro
     free(text);
     return status;
 }
+
+/* Bytes from the start that a JSON string holds as they are. */
+static size_t plain_bytes(const char *bytes, size_t count)
+{
+    size_t length = 0;
+    for (size_t more = 1; length < count && more > 0; length += more) {
+        unsigned char c = (unsigned char)bytes[length];
+        if (c < 0x80)
+            more = c >= 0x20 && c != '"' && c != '\\' ? 1 : 0;
+        else
+            more = ls_utf8_character(bytes + length, count - length);
+    }
+    return length;
+}
+
+void ls_json_string(FILE *file, const char *bytes, size_t count)
+{
+    fputc('"', file);
+    for (size_t i = 0; i < count;) {
+        size_t plain = plain_bytes(bytes + i, count - i);
+        fwrite(bytes + i, 1, plain, file);
+        i += plain;
+        if (i == count)
+            break;
+        unsigned char c = (unsigned char)bytes[i++];
+        if (c >= 0x80)
+            fputs("\xef\xbf\xbd", file); /* U+FFFD */
+        else if (c == '"' || c == '\\')
+            fprintf(file, "\\%c", c);
+        else if (c == '\n')
+            fputs("\\n", file);
+        else
+            fprintf(file, "\\u%04x", c);
+    }
+    fputc('"', file);
+}

@@ -3,6 +3,7 @@
 #ifndef DATA_DATA_PRIVATE_H
 #define DATA_DATA_PRIVATE_H
 
+#include <lockstep/base/file.h>
 #include <lockstep/data.h>
 #include <lockstep/data/sums.h>
 
@@ -20,6 +21,8 @@ int data_text_put(struct ls_text *text, const void *bytes, size_t count, struct 
 
 /* The last place in text[bytes] where it may be cut in two without a change of its ids; 0: none. */
 size_t data_last_cut(const struct ls_tokenizer *tokenizer, const unsigned char *text, size_t bytes);
+/* Whether a tokenizer is recorded beside the store. */
+bool data_tokenizer_recorded(const char *store);
 /* True where the bytes of token id end a line. */
 bool data_token_ends_line(const struct ls_tokenizer *tokenizer, int64_t id);
 
@@ -234,5 +237,63 @@ int data_names_init(const char *prefix, const char *suffix, char **name, char **
 int data_rename(const char *from, const char *to, struct ls_error *error);
 /* All of bytes[count] to fd. 0 or errno. */
 int data_write_all(int fd, const void *bytes, size_t count);
+/* What PREFIX.tokenizer holds, brought to disk as path. */
+int data_tokenizer_write(const struct ls_tokenizer *tokenizer, const char *path,
+                         struct ls_error *error);
+
+/* ---- documents of a store that is there (stored.c) ------------------------------------------- */
+
+struct data_stored {
+    const char *name; /* borrowed */
+    struct ls_token_store *store;
+    struct ls_token_file file;      /* its only one */
+    struct ls_tokenizer *tokenizer; /* NULL: none is known */
+    int64_t vocabulary;             /* that of the tokenizer, or all of int32 */
+    struct ls_mapping idx;
+    struct data_idx what;
+    int64_t document, sequence, token; /* the next ones */
+    int32_t *ids;                      /* data_stored_ids */
+    int64_t ids_room;
+};
+/* spec: a tokenizer, or NULL for the recorded one. data_stored_release takes it whatever this
+ * returns. data_stored_index makes its documents known: LS_EDATA where the format has none. */
+int data_stored_open(struct data_stored *stored, const char *name, const char *spec,
+                     struct ls_error *error);
+int data_stored_index(struct data_stored *stored, struct ls_error *error);
+void data_stored_release(struct data_stored *stored);
+/* Tokens [first, first + count) are the next document; false behind the last one. Those without
+ * tokens are passed over. */
+bool data_stored_next(struct data_stored *stored, int64_t *first, int64_t *count);
+/* *ids = tokens [first, first + count), valid until the next call. */
+int data_stored_ids(struct data_stored *stored, int64_t first, int64_t count, const int32_t **ids,
+                    struct ls_error *error);
+/* *out becomes the text of a document, without what was put around it. Needs a tokenizer. */
+int data_stored_text(struct data_stored *stored, int64_t first, int64_t count, struct ls_text *out,
+                     struct ls_error *error);
+/* Appends the line {"KEY": "TEXT"}. */
+int data_jsonl_put(struct ls_atomic_file *file, const char *key, const struct ls_text *text,
+                   struct ls_error *error);
+/* LS_ESTOPPED if *stop; the meter shows how much of all tokens is done. */
+int data_tool_step(const volatile int *stop, int64_t done, int64_t all, struct ls_error *error);
+
+/* ---- stores made of others (store_output.c) -------------------------------------------------- */
+
+/* PREFIX.* under temporary names. */
+struct data_output {
+    struct data_writer writer;
+    const struct ls_tokenizer *tokenizer; /* NULL: none is recorded */
+    char *tokenizer_path, *tokenizer_temporary;
+};
+/* LS_EINVAL if a file of the output is one of the stores that are read. Release it whatever this
+ * returns; it takes {.writer = {.fd = -1}} too. */
+int data_output_init(struct data_output *output, const char *prefix, enum ls_dtype dtype,
+                     const struct ls_tokenizer *tokenizer, const char *const *stores, int count,
+                     struct ls_error *error);
+/* Appends a document with its mask, if the output is to have one. */
+int data_output_copy(struct data_output *output, struct data_stored *from, int64_t first,
+                     int64_t count, bool masked, struct ls_error *error);
+int data_output_finish(struct data_output *output, struct ls_error *error);
+int data_output_publish(struct data_output *output, struct ls_error *error);
+void data_output_release(struct data_output *output);
 
 #endif

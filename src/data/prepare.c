@@ -9,7 +9,6 @@
 #include <lockstep/base/file.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -483,23 +482,6 @@ static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
 
 /* ---- bringing it to disk -------------------------------------------------------------------- */
 
-static int write_tokenizer_file(struct prepare *prepare, struct ls_error *error)
-{
-    const char *path = prepare->tokenizer_temporary;
-    char *line, digest[33];
-    ls_tokenizer_digest(prepare->tokenizer, digest);
-    if (asprintf(&line, "%s\n%s\n", ls_tokenizer_spec(prepare->tokenizer), digest) < 0)
-        return ls_error_set(error, LS_ENOMEM, "no memory to write %s", path);
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int failure = fd < 0 ? errno : data_write_all(fd, line, strlen(line));
-    if (fd >= 0 && !failure && fsync(fd) != 0)
-        failure = errno;
-    if (fd >= 0)
-        close(fd);
-    free(line);
-    return failure ? ls_error_errno(error, failure, "%s: cannot be written", path) : LS_OK;
-}
-
 /* All is on disk under temporary names. Without its old index no old store can be mistaken for the
  * new one while names change. */
 static int publish(struct prepare *prepare, struct ls_error *error)
@@ -539,7 +521,7 @@ static int finish(struct prepare *prepare, struct ls_error *error)
     if (!status && prepare->share > 0)
         status = data_writer_finish(&prepare->validation, error);
     if (!status)
-        status = write_tokenizer_file(prepare, error);
+        status = data_tokenizer_write(prepare->tokenizer, prepare->tokenizer_temporary, error);
     return status ? status : publish(prepare, error);
 }
 

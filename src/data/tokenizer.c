@@ -441,6 +441,14 @@ static int recorded_read(const char *store, struct recorded *recorded, struct ls
     return LS_OK;
 }
 
+bool data_tokenizer_recorded(const char *store)
+{
+    struct recorded recorded;
+    bool found = recorded_read(store, &recorded, NULL) == LS_OK;
+    free(recorded.spec);
+    return found;
+}
+
 int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out, struct ls_error *error)
 {
     struct recorded recorded;

@@ -419,6 +419,23 @@ int data_rename(const char *from, const char *to, struct ls_error *error)
                : ls_error_errno(error, errno, "%s cannot be renamed to %s", from, to);
 }
 
+int data_tokenizer_write(const struct ls_tokenizer *tokenizer, const char *path,
+                         struct ls_error *error)
+{
+    char *line, digest[33];
+    ls_tokenizer_digest(tokenizer, digest);
+    if (asprintf(&line, "%s\n%s\n", ls_tokenizer_spec(tokenizer), digest) < 0)
+        return ls_error_set(error, LS_ENOMEM, "no memory to write %s", path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int failure = fd < 0 ? errno : data_write_all(fd, line, strlen(line));
+    if (fd >= 0 && !failure && fsync(fd) != 0)
+        failure = errno;
+    if (fd >= 0)
+        close(fd);
+    free(line);
+    return failure ? ls_error_errno(error, failure, "%s: cannot be written", path) : LS_OK;
+}
+
 int data_writer_publish(struct data_writer *writer, struct ls_error *error)
 {
     int status = data_rename(writer->bin_temporary, writer->bin, error);

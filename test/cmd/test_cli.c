@@ -57,6 +57,16 @@ static void test_what_is_unknown_is_named_with_the_nearest(void **state)
     program_expect("help --list=3", 2, "--list takes no value");
     program_expect("help a b c", 2, "c is one argument too many");
     program_expect("doctor now", 2, "now is one argument too many: expected none");
+    program_expect("data", 2, "Usage: lockstep data");
+    program_expect("data verfy x", 2, "did you mean data verify?");
+    program_expect("data verify", 2, "STORE is missing");
+    program_expect("data stats", 2, "STORE is missing");
+    program_expect("data merge --output x", 2, "STORE is missing");
+    program_expect("data merge x", 2, "--output PREFIX is missing");
+    program_expect("data detokenize x", 2, "--output FILE is missing");
+    program_expect("data split x --output y", 2, "--parts N is missing");
+    program_expect("data split x --output y --parts 0", 2, "--parts: 0: expected the number");
+    program_expect("data verify /nowhere/x", ls_exit_code(LS_EIO), "FAILED   /nowhere/x: neither");
 }
 
 static void test_every_page_has_help_and_a_man_page(void **state)

@@ -11,6 +11,8 @@
 
 #include <lockstep/base.h>
 
+#include <stdio.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -29,6 +31,9 @@ int ls_json_parse(const char *name, const char *text, size_t bytes, int code, st
  * library is read here. */
 struct json_t *ls_json_load(const char *text, size_t bytes, size_t flags,
                             struct json_error_t *where);
+
+/* Writes a string with its quotes; what is not UTF-8 becomes U+FFFD. Bytes may be 0. */
+void ls_json_string(FILE *file, const char *bytes, size_t count);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,211 @@
+/* lockstep data split, merge, detokenize, verify, stats: parsing and printing only. */
+#include "cmd.h"
+#include "stores.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/base/meter.h>
+#include <lockstep/base/words.h>
+#include <lockstep/data/store_tools.h>
+
+#include <string.h>
+
+static int required(const struct cmd_args *args, const char *option, const char *what,
+                    const char **value, struct ls_error *error)
+{
+    *value = cmd_args_value(args, option);
+    if (args->words < 1)
+        return ls_error_set(error, LS_ECONFIG, "STORE is missing: the token store to read");
+    return *value ? LS_OK
+                  : ls_error_set(error, LS_ECONFIG, "%s %s is missing (--help shows the options)",
+                                 option, what);
+}
+
+static void print_part(const char *name, const struct ls_store_part *part)
+{
+    cmd_print("%s  %s, %s", name, ls_counted(part->documents, "document").text,
+              ls_counted(part->tokens, "token").text);
+    if (part->counted < part->tokens)
+        cmd_print(", %lld of them count", (long long)part->counted);
+    cmd_print("\n");
+}
+
+int cmd_data_merge(const struct cmd_args *args, struct ls_error *error)
+{
+    struct ls_store_part part;
+    const char *output;
+    int status = required(args, "--output", "PREFIX", &output, error);
+    if (status)
+        return status;
+    cmd_progress_begin();
+    status = ls_store_merge(args->word, args->words, output, cmd_stop_begin(), &part, error);
+    ls_meter_clear();
+    if (!status)
+        print_part(output, &part);
+    return status;
+}
+
+int cmd_data_split(const struct cmd_args *args, struct ls_error *error)
+{
+    struct ls_store_part parts[LS_PARTS_MAX];
+    struct ls_shares shares;
+    const char *output, *text;
+    int status = required(args, "--output", "PREFIX", &output, error);
+    if (!status)
+        status = required(args, "--parts", "N", &text, error);
+    if (!status && ls_shares_parse(text, &shares, error))
+        status = ls_error_prefix(error, "--parts");
+    if (status)
+        return status;
+    cmd_progress_begin();
+    status = ls_store_split(args->word[0], &shares, output, cmd_stop_begin(), parts, error);
+    ls_meter_clear();
+    for (int i = 0; i < shares.count && !status; i++) {
+        char name[PATH_MAX];
+        snprintf(name, sizeof name, "%s_%d", output, i);
+        print_part(name, &parts[i]);
+    }
+    return status;
+}
+
+int cmd_data_detokenize(const struct cmd_args *args, struct ls_error *error)
+{
+    struct ls_detokenize_report report;
+    const char *output;
+    int status = required(args, "--output", "FILE", &output, error);
+    if (status)
+        return status;
+    cmd_progress_begin();
+    status =
+        ls_store_detokenize(args->word[0], cmd_args_value(args, "--tokenizer"), output,
+                            cmd_args_value(args, "--json-keys"), cmd_stop_begin(), &report, error);
+    ls_meter_clear();
+    if (!status && strcmp(output, "-") != 0)
+        cmd_print("%s  %s, %s, %s of text\n", output, ls_counted(report.documents, "document").text,
+                  ls_counted(report.tokens, "token").text,
+                  ls_counted(report.text_bytes, "byte").text);
+    return status;
+}
+
+/* ---- verify ---------------------------------------------------------------------------------- */
+
+struct verification {
+    const char *tokenizer;
+    const volatile int *stop;
+    int first; /* status of the first store that is not as it was; LS_OK: all are */
+};
+
+static void print_check(const char *store, const struct ls_store_check *check)
+{
+    cmd_print("whole    %s: ", store);
+    if (check->documents > 0)
+        cmd_print("%s, ", ls_counted(check->documents, "document").text);
+    cmd_print("%s", ls_counted(check->tokens, "token").text);
+    if (check->counted < check->tokens)
+        cmd_print(" (%lld count)", (long long)check->counted);
+    if (check->vocabulary > 0)
+        cmd_print(", ids below %lld", (long long)check->vocabulary);
+    else
+        cmd_print(", no tokenizer recorded");
+    if (check->blocks > 0)
+        cmd_print(", digests of %s\n", ls_counted(check->blocks, "block").text);
+    else
+        cmd_print(", no digests\n");
+}
+
+static int verify_one(void *user, const char *store, struct ls_error *error)
+{
+    struct verification *v = user;
+    struct ls_store_check check;
+    struct ls_error found = {0};
+    int status = ls_store_verify(store, v->tokenizer, v->stop, &check, &found);
+    ls_meter_clear();
+    if (status == LS_ESTOPPED || status == LS_ENOMEM)
+        return ls_error_set(error, status, "%s", found.text);
+    if (status)
+        cmd_print("%s  %s: %s\n", status == LS_EDATA ? "DAMAGED" : "FAILED ", store, found.text);
+    else
+        print_check(store, &check);
+    v->first = v->first ? v->first : status;
+    return LS_OK;
+}
+
+int cmd_data_verify(const struct cmd_args *args, struct ls_error *error)
+{
+    struct verification v = {.tokenizer = cmd_args_value(args, "--tokenizer")};
+    int status = LS_OK;
+    if (args->words < 1)
+        return ls_error_set(error, LS_ECONFIG, "STORE is missing: the token store to check");
+    cmd_progress_begin();
+    v.stop = cmd_stop_begin();
+    for (int i = 0; i < args->words && !status; i++)
+        status = stores_each(args->word[i], verify_one, &v, error);
+    return status ? status : v.first ? ls_exit_code(v.first) : LS_OK;
+}
+
+/* ---- stats ----------------------------------------------------------------------------------- */
+
+struct statistics {
+    const char *tokenizer, *svg;
+    const volatile int *stop;
+    int drawn;
+};
+struct picture {
+    const struct ls_store_stats *stats;
+    const char *title;
+};
+
+static int draw(const void *context, FILE *file, struct ls_error *error)
+{
+    const struct picture *picture = context;
+    return ls_store_stats_draw(picture->stats, picture->title, file, error);
+}
+
+static void print_stats(const char *store, const struct ls_store_stats *stats)
+{
+    double tokens = (double)stats->tokens, documents = (double)stats->documents;
+    cmd_print("%s\n", store);
+    printf("  documents        %lld\n", (long long)stats->documents);
+    printf("  tokens           %lld\n", (long long)stats->tokens);
+    if (stats->counted < stats->tokens)
+        printf("  that count       %lld\n", (long long)stats->counted);
+    printf("  tokens/document  %.1f (%lld to %lld)\n", tokens / documents,
+           (long long)stats->shortest, (long long)stats->longest);
+    printf("  quantiles       ");
+    for (int i = 0; i < LS_STATS_QUANTILES; i++)
+        printf(" %.0f%%: %lld", 100 * ls_stats_share[i], (long long)stats->quantile[i]);
+    putchar('\n');
+    if (stats->text_bytes > 0)
+        printf("  tokens/byte      %.4f (%lld bytes of text)\n", tokens / (double)stats->text_bytes,
+               (long long)stats->text_bytes);
+}
+
+static int stats_one(void *user, const char *store, struct ls_error *error)
+{
+    struct statistics *s = user;
+    struct ls_store_stats stats;
+    int status = ls_store_stats(store, s->tokenizer, s->stop, &stats, error);
+    ls_meter_clear();
+    if (!status && s->svg && s->drawn++ > 0)
+        status = ls_error_set(error, LS_ECONFIG,
+                              "--svg draws one store: name PREFIX_train or "
+                              "PREFIX_valid");
+    if (!status)
+        print_stats(store, &stats);
+    if (!status && s->svg)
+        status = ls_file_write(s->svg, draw, &(struct picture){&stats, store}, error);
+    return status;
+}
+
+int cmd_data_stats(const struct cmd_args *args, struct ls_error *error)
+{
+    struct statistics s = {.tokenizer = cmd_args_value(args, "--tokenizer"),
+                           .svg = cmd_args_value(args, "--svg")};
+    int status = LS_OK;
+    if (args->words < 1)
+        return ls_error_set(error, LS_ECONFIG, "STORE is missing: the token store to measure");
+    cmd_progress_begin();
+    s.stop = cmd_stop_begin();
+    for (int i = 0; i < args->words && !status; i++)
+        status = stores_each(args->word[i], stats_one, &s, error);
+    return status;
+}

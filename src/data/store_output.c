@@ -1,0 +1,131 @@
+/* A store made of the documents of others, written aside until it is whole. */
+#include "data/data_private.h"
+
+#include <lockstep/base/file.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { COPY_TOKENS = 1 << 14 };
+
+/* Publishing replaces or removes path: it must be no file of the store. */
+static int spare(const char *store, const char *path, struct ls_error *error)
+{
+    struct stat output, input;
+    static const char *const suffixes[] = {".bin", ".idx", ".mask", ".sums", ".tokenizer"};
+    int stem = (int)strnlen(store, PATH_MAX);
+    if (ls_path_ends(store, ".bin") || ls_path_ends(store, ".idx"))
+        stem -= 4;
+    if (stat(path, &output) != 0)
+        return LS_OK;
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        char name[PATH_MAX + 16];
+        snprintf(name, sizeof name, "%.*s%s", stem, store, suffixes[i]);
+        if (stat(name, &input) == 0 && input.st_dev == output.st_dev &&
+            input.st_ino == output.st_ino)
+            return ls_error_set(error, LS_EINVAL,
+                                "store %.400s is the output %.400s, which would replace it; "
+                                "nothing was written: choose another output",
+                                name, path);
+    }
+    return LS_OK;
+}
+
+int data_output_init(struct data_output *output, const char *prefix, enum ls_dtype dtype,
+                     const struct ls_tokenizer *tokenizer, const char *const *stores, int count,
+                     struct ls_error *error)
+{
+    *output = (struct data_output){.tokenizer = tokenizer};
+    int status = data_writer_init(&output->writer, prefix, dtype, error);
+    if (!status)
+        status = data_names_init(prefix, ".tokenizer", &output->tokenizer_path,
+                                 &output->tokenizer_temporary, error);
+    const struct data_writer *writer = &output->writer;
+    const char *const paths[] = {writer->bin, writer->idx, writer->mask, writer->sums,
+                                 output->tokenizer_path};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        for (int j = 0; j < count && !status; j++)
+            status = spare(stores[j], paths[i], error);
+    return status ? status : data_writer_begin(&output->writer, error);
+}
+
+/* Tokens that all count, or all do not. */
+static int64_t run_length(const int32_t *targets, int64_t count)
+{
+    int64_t length = 1;
+    while (length < count && targets[length] == targets[0])
+        length++;
+    return length;
+}
+
+static int copy_marked(struct data_output *output, const struct data_stored *from, int64_t first,
+                       const int32_t *ids, int64_t count, struct ls_error *error)
+{
+    int32_t targets[COPY_TOKENS] = {0};
+    int status = LS_OK;
+    ls_token_store_mask(from->store, first, count, targets);
+    for (int64_t at = 0, run = 0; at < count && !status; at += run) {
+        run = run_length(targets + at, count - at);
+        status = data_writer_mark(&output->writer, targets[at] == 0, error);
+        if (!status)
+            status = data_writer_append(&output->writer, ids + at, run, error);
+    }
+    return status;
+}
+
+int data_output_copy(struct data_output *output, struct data_stored *from, int64_t first,
+                     int64_t count, bool masked, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int64_t at = 0, here = 0; at < count && !status; at += here) {
+        const int32_t *ids;
+        here = ls_min(count - at, COPY_TOKENS);
+        status = data_stored_ids(from, first + at, here, &ids, error);
+        if (!status && masked)
+            status = copy_marked(output, from, first + at, ids, here, error);
+        else if (!status)
+            status = data_writer_append(&output->writer, ids, here, error);
+    }
+    return status ? status : data_writer_end_document(&output->writer, error);
+}
+
+int data_output_finish(struct data_output *output, struct ls_error *error)
+{
+    int status = data_writer_finish(&output->writer, error);
+    if (!status && output->tokenizer)
+        status = data_tokenizer_write(output->tokenizer, output->tokenizer_temporary, error);
+    return status;
+}
+
+/* Without its old index no old store can be mistaken for the new one while names change. */
+int data_output_publish(struct data_output *output, struct ls_error *error)
+{
+    char folder[PATH_MAX];
+    unlink(output->writer.idx);
+    unlink(output->writer.mask);
+    unlink(output->writer.sums);
+    int status = LS_OK;
+    if (output->tokenizer)
+        status = data_rename(output->tokenizer_temporary, output->tokenizer_path, error);
+    else
+        unlink(output->tokenizer_path);
+    if (!status)
+        status = data_writer_publish(&output->writer, error);
+    ls_path_parent(output->tokenizer_path, folder);
+    ls_directory_sync(folder, NULL, NULL);
+    return status;
+}
+
+void data_output_release(struct data_output *output)
+{
+    data_writer_release(&output->writer);
+    if (output->tokenizer_temporary)
+        unlink(output->tokenizer_temporary);
+    free(output->tokenizer_temporary);
+    free(output->tokenizer_path);
+    *output = (struct data_output){.writer = {.fd = -1}};
+}

@@ -1,0 +1,107 @@
+/* Whether a store is what was prepared: index, mask, tokenizer, ids, digests. */
+#include "data/data_private.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/base/meter.h>
+#include <lockstep/data/store_tools.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { READ_TOKENS = 1 << 16 };
+
+static int check_ids(struct data_stored *stored, const volatile int *stop, struct ls_error *error)
+{
+    const int32_t *ids;
+    int64_t all = stored->file.tokens;
+    int status = LS_OK;
+    for (int64_t at = 0, here = 0; at < all && !status; at += here) {
+        here = ls_min(READ_TOKENS, all - at);
+        status = data_stored_ids(stored, at, here, &ids, error);
+        if (!status)
+            status = data_tool_step(stop, at + here, all, error);
+    }
+    return status;
+}
+
+static int check_blocks(const struct ls_sums *sums, enum ls_sums_file file,
+                        const struct ls_mapping *map, const char *path, const volatile int *stop,
+                        struct ls_error *error)
+{
+    int64_t blocks = ls_sums_blocks(sums, file);
+    if ((int64_t)map->count != ls_sums_bytes(sums, file))
+        return ls_error_set(error, LS_EDATA,
+                            "%s: %zu bytes; when it was prepared it had %lld. Copy the store "
+                            "again, or prepare the data again",
+                            path, map->count, (long long)ls_sums_bytes(sums, file));
+    int status = LS_OK;
+    for (int64_t i = 0; i < blocks && !status; i++) {
+        status = ls_sums_check(sums, file, i, map->bytes + i * LS_SUMS_BLOCK_BYTES,
+                               ls_sums_block_bytes(sums, file, i), error);
+        ls_meter("blocks", i + 1, blocks);
+        if (!status && stop && *stop)
+            status = ls_error_set(error, LS_ESTOPPED, "stopped by a signal");
+    }
+    return status;
+}
+
+/* One file of the store: it is there if it was there when the digests were made. */
+static int check_file(const struct ls_sums *sums, enum ls_sums_file file, const char *bin,
+                      const volatile int *stop, struct ls_error *error)
+{
+    char path[PATH_MAX + 8];
+    struct ls_mapping map;
+    snprintf(path, sizeof path, "%.*s%s", (int)strlen(bin) - 4, bin, ls_sums_suffix(file));
+    if (ls_sums_bytes(sums, file) < 0)
+        return LS_OK;
+    int status = ls_file_map(path, LS_EDATA, &map, error);
+    if (!status)
+        status = check_blocks(sums, file, &map, path, stop, error);
+    ls_file_unmap(&map);
+    return status;
+}
+
+static int check_digests(const struct data_stored *stored, const volatile int *stop,
+                         struct ls_store_check *out, struct ls_error *error)
+{
+    struct ls_sums *sums = NULL;
+    const char *bin = stored->file.path;
+    int status = LS_OK;
+    if (stored->file.kind == LS_TOKENS_MEGATRON)
+        status = ls_sums_open(bin, &sums, error);
+    bool masked = sums && ls_sums_bytes(sums, LS_SUMS_MASK) >= 0;
+    if (sums && stored->file.masked != masked)
+        status = ls_error_set(error, LS_EDATA,
+                              "%.*s.mask: the store had %s mask when it was prepared. %s the mask, "
+                              "or prepare the data again",
+                              (int)strlen(bin) - 4, bin, masked ? "a" : "no",
+                              masked ? "Restore" : "Remove");
+    for (int file = 0; sums && file < LS_SUMS_FILES && !status; file++) {
+        status = check_file(sums, file, bin, stop, error);
+        out->blocks += ls_sums_blocks(sums, file);
+    }
+    ls_sums_free(sums);
+    return status;
+}
+
+int ls_store_verify(const char *store, const char *tokenizer, const volatile int *stop,
+                    struct ls_store_check *out, struct ls_error *error)
+{
+    struct data_stored stored;
+    *out = (struct ls_store_check){0};
+    int status = data_stored_open(&stored, store, tokenizer, error);
+    if (!status) {
+        *out = (struct ls_store_check){
+            .tokens = stored.file.tokens,
+            .documents = stored.file.documents,
+            .counted = stored.file.counted,
+            .vocabulary = stored.tokenizer ? stored.vocabulary : 0,
+        };
+        status = check_digests(&stored, stop, out, error);
+    }
+    if (!status)
+        status = check_ids(&stored, stop, error);
+    data_stored_release(&stored);
+    return status;
+}
