@@ -175,11 +175,13 @@ enum ls_checkpoint_place {
  *
  * Collective over comm; NULL: one rank alone. The state's strings, rank 0's count, are borrowed
  * until commit. A leftover of an interrupted write of the same step is removed. run_directory
- * exists. After a failure, which all ranks have, *out is NULL. fault, each rank's own, may be NULL.
+ * exists. spare: the step of a checkpoint there that is not wanted any more, and that nobody reads:
+ * its files are written over, so that a file system in memory takes no new pages; -1: there is
+ * none. After a failure, which all ranks have, *out is NULL. fault, each rank's own, may be NULL.
  * Commit is LS_EBUSY where state->start is not 0, and not that of run_directory's ls_run_token. */
 struct ls_checkpoint_writer;
 int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run_directory,
-                              const struct ls_checkpoint_state *state,
+                              const struct ls_checkpoint_state *state, int64_t spare,
                               enum ls_checkpoint_place place, struct ls_comm *comm,
                               const struct ls_fault *fault, struct ls_error *error);
 /* Local. *tensors takes the data of this rank's part through ls_safetensors_writer_next and

@@ -156,9 +156,10 @@ int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct l
 struct ls_saving;
 /* Collective. folder exists on each machine, a file system in memory. hash as of ls_state_save;
  * NULL: the thread makes its digests, and it is not stored. Of the snapshots in folder only that of
- * step `newest` stays. One after the other: the state's former saving is kept. */
+ * step `newest` stays; that of step `spare` (-1: none), which nobody reads, is written over. One
+ * after the other: the state's former saving is kept. */
 int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder,
-                    int64_t newest, bool stored, const struct ls_digest *hash,
+                    int64_t newest, int64_t spare, bool stored, const struct ls_digest *hash,
                     struct ls_error *error);
 /* Collective, once. The snapshot gets its name on all machines; or what is wrong with it, such as
  * LS_ENOSPC. The one before stays until the next one begins. */

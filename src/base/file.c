@@ -150,6 +150,15 @@ int ls_path_inside(char out[PATH_MAX], const char *folder, const char *name, str
                         out, file);
 }
 
+void ls_atomic_file_reuse(const char *path)
+{
+    struct ls_atomic_file file = {.fd = -1};
+    struct stat about;
+    if (!names_choose(&file, path, NULL) && file.temporary[0] && !lstat(file.path, &about) &&
+        S_ISREG(about.st_mode) && about.st_nlink == 1)
+        rename(file.path, file.temporary);
+}
+
 int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const struct ls_fault *fault,
                         struct ls_error *error)
 {
@@ -164,7 +173,7 @@ int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const str
     int failure = ls_fault_check(fault, "open");
     if (!failure) {
         file->fd = special ? special_open(file->path)
-                           : open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+                           : open(file->temporary, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
         failure = file->fd < 0 ? errno : 0;
     }
     if (!failure)
@@ -255,11 +264,23 @@ static void file_settle(struct ls_atomic_file *file)
     }
 }
 
+/* What an older file had behind the end of this one goes. */
+static int file_cut(const struct ls_atomic_file *file)
+{
+    struct stat about;
+    if (fstat(file->fd, &about))
+        return errno;
+    bool longer = (uint64_t)about.st_size > file->on_disk;
+    return longer && ftruncate(file->fd, (off_t)file->on_disk) ? errno : 0;
+}
+
 /* fsync, close and rename, each only where the ones before went well. */
 static int file_publish(struct ls_atomic_file *file)
 {
     bool special = !file->temporary[0];
     int failure = special ? 0 : ls_fault_check(file->fault, "fsync");
+    if (!failure && !special)
+        failure = file_cut(file);
     if (!failure && !special)
         file_settle(file);
     if (!failure && !special && fsync(file->fd))

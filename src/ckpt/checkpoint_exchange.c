@@ -53,6 +53,7 @@ static int file_receive(const char *path, const struct ckpt_move *move, struct l
     unsigned char *room = malloc(PORTION_BYTES);
     if (!room)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to receive it", path);
+    ls_atomic_file_reuse(path);
     int status = ls_atomic_file_open(&file, path, NULL, error), failed = LS_OK;
     for (int64_t at = 0; at < move->size && !failed; at += PORTION_BYTES) {
         int64_t count = ls_min(PORTION_BYTES, move->size - at);

@@ -82,15 +82,28 @@ static int paths_set(struct ls_checkpoint_writer *writer, const char *run_direct
     return status ? status : ls_path_join(writer->temporary, writer->parent, name, error);
 }
 
-static int folder_make(const struct ls_checkpoint_writer *writer, struct ls_error *error)
+/* The folder of the checkpoint `spare`, with its files, becomes the temporary one. Whether it did:
+ * a process of an earlier start takes none away. */
+static bool spare_take(const struct ls_checkpoint_writer *writer, int64_t spare)
+{
+    char path[PATH_MAX];
+    return spare >= 0 && !ls_checkpoint_path(path, writer->run, spare, NULL) &&
+           !ckpt_token_check(writer->run, writer->state->start, NULL) &&
+           !ls_fault_check(writer->fault, "rename") && !rename(path, writer->temporary);
+}
+
+static int folder_make(const struct ls_checkpoint_writer *writer, int64_t spare,
+                       struct ls_error *error)
 {
     int status = ckpt_remove_directory(writer->temporary, error);
     status = status ? status : ls_directory_add(writer->parent, writer->fault, error);
-    return status ? status : ls_directory_add(writer->temporary, writer->fault, error);
+    if (status || spare_take(writer, spare))
+        return status;
+    return ls_directory_add(writer->temporary, writer->fault, error);
 }
 
 int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run_directory,
-                              const struct ls_checkpoint_state *state,
+                              const struct ls_checkpoint_state *state, int64_t spare,
                               enum ls_checkpoint_place place, struct ls_comm *comm,
                               const struct ls_fault *fault, struct ls_error *error)
 {
@@ -111,7 +124,7 @@ int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run
             ls_error_set(error, LS_ENOMEM, "%s: no memory for a checkpoint writer", run_directory);
     status = status ? status : paths_set(writer, run_directory, error);
     if (!status && writer->leads)
-        status = folder_make(writer, error);
+        status = folder_make(writer, spare, error);
     status = agree(writer ? writer : &lost, status, error);
     if (status) {
         if (writer && writer->leads)
@@ -184,9 +197,11 @@ int ls_checkpoint_writer_begin(struct ls_checkpoint_writer *writer, enum ls_chec
                      : ls_error_set(error, LS_ENOMEM, "no memory for the %zu tensors of %s", count,
                                     writer->now.name);
     const struct ls_metadata metadata[] = {{"DCP_SHARDING_INFO", sharding}, {"DCP_VERSION", "1.0"}};
-    if (!status)
+    if (!status) {
+        ls_atomic_file_reuse(path);
         status = ls_safetensors_writer_open(tensors, path, entries, count, metadata, 2,
                                             writer->fault, error);
+    }
     free(sharding);
     if (!status)
         ls_safetensors_writer_hash(*tensors, &writer->now.digests);

@@ -139,8 +139,8 @@ static int checkpoint_write(struct importing *im, struct ls_error *error)
                                               .recipe = text,
                                               .fingerprint = fingerprint,
                                               .hash = ""};
-    status = ls_checkpoint_writer_open(&writer, im->staging.temporary, &state, LS_CKPT_SHARED, NULL,
-                                       im->import->fault, error);
+    status = ls_checkpoint_writer_open(&writer, im->staging.temporary, &state, -1, LS_CKPT_SHARED,
+                                       NULL, im->import->fault, error);
     if (!status)
         status = ls_checkpoint_writer_commit(writer, weights_write(im, writer, error), error);
     free(text);

@@ -109,7 +109,7 @@ static int rank_body(struct ls_comm *comm, void *user, struct ls_error *error)
     struct ls_checkpoint_writer *writer;
     bool held[LS_LAYOUT_LAYERS_MAX + 2];
     int64_t at[LS_AXES];
-    int status = ls_checkpoint_writer_open(&writer, of->run, of->state, LS_CKPT_SHARED, comm,
+    int status = ls_checkpoint_writer_open(&writer, of->run, of->state, -1, LS_CKPT_SHARED, comm,
                                            c.rank == 0 ? of->fault : NULL, error);
     if (status) {
         free(c.piece);

@@ -225,8 +225,8 @@ static int checkpoint_write(struct ls_state *state, const struct ls_checkpoint_s
                             struct ls_error *error)
 {
     struct ls_checkpoint_writer *writer;
-    int status = ls_checkpoint_writer_open(&writer, state->config->train.out, about, LS_CKPT_SHARED,
-                                           ls_state_world(state), NULL, error);
+    int status = ls_checkpoint_writer_open(&writer, state->config->train.out, about, -1,
+                                           LS_CKPT_SHARED, ls_state_world(state), NULL, error);
     if (status)
         return status;
     status = ls_queue_synchronise(&state->ops->queue, error);

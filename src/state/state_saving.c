@@ -83,17 +83,18 @@ static void *thread_main(void *argument)
 }
 
 /* Collective. Opens both writers, or none. */
-static int writers_open(struct ls_saving *saving, const char *folder, bool stored,
+static int writers_open(struct ls_saving *saving, const char *folder, int64_t spare, bool stored,
                         struct ls_error *error)
 {
     const struct ls_state *state = saving->state;
     struct ls_comm *world = ls_state_world(state);
-    int status = ls_checkpoint_writer_open(&saving->memory, folder, &saving->about.state,
+    int status = ls_checkpoint_writer_open(&saving->memory, folder, &saving->about.state, spare,
                                            LS_CKPT_EACH_MACHINE, world, NULL, error);
     if (status || !stored)
         return status;
-    status = ls_checkpoint_writer_open(&saving->disk, state->config->train.out,
-                                       &saving->about.state, LS_CKPT_SHARED, world, NULL, error);
+    status =
+        ls_checkpoint_writer_open(&saving->disk, state->config->train.out, &saving->about.state, -1,
+                                  LS_CKPT_SHARED, world, NULL, error);
     if (status) {
         ls_checkpoint_writer_commit(saving->memory, status, NULL);
         saving->memory = NULL;
@@ -102,7 +103,7 @@ static int writers_open(struct ls_saving *saving, const char *folder, bool store
 }
 
 int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder,
-                    int64_t newest, bool stored, const struct ls_digest *hash,
+                    int64_t newest, int64_t spare, bool stored, const struct ls_digest *hash,
                     struct ls_error *error)
 {
     double start_s = ls_now_s();
@@ -124,7 +125,7 @@ int ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *
     }
     status = ls_comm_agree(world, status, error);
     if (!status)
-        status = writers_open(saving, folder, stored, error);
+        status = writers_open(saving, folder, spare, stored, error);
     if (status) {
         ls_saving_free(saving);
         return status;

@@ -92,17 +92,12 @@ static int sample(struct run *run, struct ls_error *error)
     return status;
 }
 
-static bool due(int64_t step, int64_t every)
-{
-    return every > 0 && step % every == 0;
-}
-
 /* Whether an evaluation follows the step: every so many, and the last one. */
 static bool evaluates(const struct ls_config *config, int64_t step)
 {
     bool final = step >= ls_config_steps(config);
     return config->data.valid[0] && config->eval.every > 0 &&
-           (final || due(step, config->eval.every));
+           (final || train_due(step, config->eval.every));
 }
 
 /* What ranks tell each other after a step: whether a signal came or train.out was moved, and where
@@ -278,9 +273,9 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     struct step_means means;
     status = step_agree(run, &report, stop, &means, error);
     bool last = report.step >= ls_config_steps(config) || *stop;
-    bool saves = due(report.step, config->train.save_every) || last;
+    bool saves = train_due(report.step, config->train.save_every) || last;
     bool hashed = run->hashed_step == report.step;
-    if (!status && !hashed && (due(report.step, config->log.hash_every) || saves)) {
+    if (!status && !hashed && (train_due(report.step, config->log.hash_every) || saves)) {
         run_trace_begin(&run->trace, "hash");
         status = ls_trainer_hash(run->trainer, &run->hash, error);
         if (status == LS_ENUMERIC)
@@ -311,7 +306,7 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
         status = run_saves(run, saves, last, *stop, error);
     if (!status && evaluates(config, report.step))
         status = evaluate(run, error);
-    if (!status && due(report.step, config->sample.every))
+    if (!status && train_due(report.step, config->sample.every))
         status = sample(run, error);
     return status;
 }

@@ -68,6 +68,7 @@ static int save_here(struct run *run, bool *moved, struct ls_error *error)
 static int saved(struct run *run, int64_t step, double save_s, struct ls_error *error)
 {
     int local = LS_OK;
+    snapshots_outdated(&run->snapshots);
     if (run->writer) {
         local =
             records_judge(&run->records, events_saved(&run->events, step, save_s, error), error);

@@ -112,7 +112,7 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
     struct ls_error why = {0};
     int status = LS_OK;
     uint64_t machines = first;
-    *snapshots = (struct snapshots){.log = log, .first = first};
+    *snapshots = (struct snapshots){.log = log, .first = first, .spare = -1};
     snprintf(snapshots->folder, sizeof snapshots->folder, "%s", folder);
     snapshots->named = trainer->state.from_snapshot ? ls_trainer_steps(trainer) : -1;
     if (first && !trainer->state.from_snapshot)
@@ -134,7 +134,11 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
     status = ls_comm_agree(trainer->world, status, &why);
     if (status && !sink_refused(status))
         return ls_error_set(error, status, "%s", why.text);
-    if (status)
+    if (status && snapshots->named >= 0)
+        ls_log(log, LS_LOG_WARNING,
+               "no snapshots are taken: %s. That of step %ld stays until a checkpoint is saved",
+               why.text, (long)snapshots->named);
+    else if (status)
         ls_log(log, LS_LOG_WARNING, "no snapshots are taken: %s", why.text);
     else if (config->snapshot.every != 0)
         snapshots->trainer = trainer;
@@ -149,7 +153,7 @@ bool snapshots_due(const struct snapshots *snapshots, int64_t step)
 {
     int64_t every = snapshots->trainer ? snapshots->trainer->config.snapshot.every : 0;
     if (every != LS_CONFIG_AUTO)
-        return every > 0 && step % every == 0;
+        return train_due(step, every);
     if (snapshots->begun_s == 0) /* then its cost is known */
         return true;
     return !snapshots->refused && snapshots->every_s > 0 &&
@@ -178,6 +182,15 @@ void snapshots_weigh(struct snapshots *snapshots, double cost_s)
 
 /* ---- taking and storing ---------------------------------------------------------------------- */
 
+/* Of the one before the newest, unless a checkpoint is still being copied from it. */
+static int64_t spare_take(struct snapshots *snapshots)
+{
+    int64_t spare = snapshots->spare;
+    snapshots->spare = -1; /* it goes in any case */
+    bool read = snapshots->storing && ls_saving_step(snapshots->storing) == spare;
+    return read ? -1 : spare;
+}
+
 int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_digest *hash,
                    struct ls_error *error)
 {
@@ -185,7 +198,7 @@ int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_dig
     snapshots->begun_s = ls_now_s();
     snapshots->stores = stored;
     int status = ls_saving_begin(&snapshots->newest, &snapshots->trainer->state, snapshots->folder,
-                                 snapshots->named, stored, hash, &why);
+                                 snapshots->named, spare_take(snapshots), stored, hash, &why);
     snapshots->refused = sink_refused(status);
     if (snapshots->refused)
         ls_log(snapshots->log, LS_LOG_WARNING, "no snapshot of step %ld: %s",
@@ -205,6 +218,7 @@ int snapshots_name(struct snapshots *snapshots, struct ls_error *error)
     int status = ls_saving_keep(saving, &why);
     snapshots->refused = sink_refused(status);
     if (!status) {
+        snapshots->spare = snapshots->named;
         snapshots->named = ls_saving_step(saving);
         snapshots->cost_s = ls_saving_cost_s(saving);
     }
@@ -241,6 +255,15 @@ int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, doub
     snapshots->storing = NULL;
     ls_saving_free(saving);
     return status;
+}
+
+void snapshots_outdated(struct snapshots *snapshots)
+{
+    if (snapshots->trainer || snapshots->named < 0)
+        return;
+    snapshots->named = -1;
+    if (snapshots->first)
+        ls_directory_remove(snapshots->folder);
 }
 
 int snapshots_void(struct snapshots *snapshots, struct ls_comm *world)

@@ -17,6 +17,7 @@ struct snapshots {
     char folder[PATH_MAX];      /* of this run, the same on each machine */
     bool first;                 /* this rank is the first of its machine */
     int64_t named;              /* the step of the newest that has a name; -1: none has */
+    int64_t spare;              /* of the one before, whose files the next one may take; or -1 */
     struct ls_saving *newest;   /* has no name yet, or NULL */
     struct ls_saving *storing;  /* on its way to train.out, or NULL */
     bool stores;                /* the newest is to be */
@@ -52,6 +53,9 @@ int snapshots_name(struct snapshots *snapshots, struct ls_error *error);
  * written; -1: there is none. wait: for one that is under way. save_s: since it began. */
 int snapshots_stored(struct snapshots *snapshots, bool wait, int64_t *step, double *save_s,
                      struct ls_error *error);
+/* Local. A checkpoint of train.out is complete: if no snapshots are taken, that which the run went
+ * on from is removed. */
+void snapshots_outdated(struct snapshots *snapshots);
 /* Collective. The state is damaged, and so may the snapshots be: they are removed on all machines.
  */
 int snapshots_void(struct snapshots *snapshots, struct ls_comm *world);

@@ -74,12 +74,18 @@ int memory_measure(const struct ls_config *config, const struct ls_layout *layou
 void memory_measure_release(struct measured_memory *measured);
 
 /* Refuses more memory than this machine has (LS_ELAYOUT). Nothing is taken yet. */
+int fit_check(const struct ls_config *config, const struct ls_layout *layout,
+              const struct ls_comm *world, const struct ls_log *log, struct ls_error *error);
 /* Local. LS_ENOSPC where this machine has no room for the snapshots of its ranks. holds: one is
  * there already. */
 int fit_snapshots(const struct ls_config *config, const struct ls_layout *layout,
                   const struct ls_comm *world, bool holds, struct ls_error *error);
-int fit_check(const struct ls_config *config, const struct ls_layout *layout,
-              const struct ls_comm *world, const struct ls_log *log, struct ls_error *error);
+
+/* Whether what is done after every so many steps (0: never) follows that one. */
+static inline bool train_due(int64_t step, int64_t every)
+{
+    return every > 0 && step % every == 0;
+}
 
 struct ls_trainer {
     struct ls_config config;

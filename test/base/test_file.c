@@ -76,6 +76,35 @@ static void test_abort_and_empty(void **state)
     assert_pattern(path, 0);
 }
 
+/* Its bytes are written over, and what they were is not there before the end; a file that has
+ * another name is not touched. */
+static void test_an_unwanted_file_is_written_over(void **state)
+{
+    enum { LONG = 5 << 20, SHORT = 3 << 20 };
+    char path[PATH_MAX], other[PATH_MAX];
+    struct ls_error error = {0};
+    struct stat before, after;
+    snprintf(path, sizeof path, "%s", scratch_path(*state, "file"));
+    snprintf(other, sizeof other, "%s", scratch_path(*state, "other"));
+    for (int named_twice = 0; named_twice < 2; named_twice++) {
+        assert_int_equal(write_pattern(path, LONG, 1 << 20, NULL, &error), LS_OK);
+        int held = open(path, O_RDONLY); /* so that no other file gets its number */
+        assert_true(held >= 0 && !fstat(held, &before));
+        assert_int_equal(named_twice ? link(path, other) : 0, 0);
+        ls_atomic_file_reuse(path);
+        assert_int_equal(access(path, F_OK), named_twice ? 0 : -1);
+        assert_int_equal(write_pattern(path, SHORT, 1000, NULL, &error), LS_OK);
+        assert_pattern(path, SHORT);
+        assert_int_equal(stat(path, &after), 0);
+        assert_int_equal(after.st_ino == before.st_ino, !named_twice);
+        close(held);
+    }
+    assert_pattern(other, LONG);
+    assert_int_equal(unlink(other), 0);
+    ls_atomic_file_reuse(other);
+    assert_int_equal(scratch_count(*state), 1);
+}
+
 static int put_word(const void *word, FILE *file, struct ls_error *error)
 {
     (void)error;
@@ -291,6 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_SCRATCH(test_pieces_of_every_size),
         IN_SCRATCH(test_abort_and_empty),
+        IN_SCRATCH(test_an_unwanted_file_is_written_over),
         IN_SCRATCH(test_what_is_no_file_stays),
         IN_SCRATCH(test_a_failing_call_keeps_the_older_file),
         IN_SCRATCH(test_directories),

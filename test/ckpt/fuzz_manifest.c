@@ -34,7 +34,8 @@ static void checkpoint_make(void)
     struct ls_checkpoint_writer *writer;
     snprintf(run, sizeof run, "/tmp/fuzz-manifest-XXXXXX");
     LS_ASSERT(mkdtemp(run));
-    LS_ASSERT(!ls_checkpoint_writer_open(&writer, run, &state, LS_CKPT_SHARED, NULL, NULL, NULL));
+    LS_ASSERT(
+        !ls_checkpoint_writer_open(&writer, run, &state, -1, LS_CKPT_SHARED, NULL, NULL, NULL));
     part_write(writer, LS_CKPT_MODEL, "w");
     part_write(writer, LS_CKPT_OPTIMIZER, "exp_avg.w");
     LS_ASSERT(!ls_checkpoint_writer_commit(writer, LS_OK, NULL));

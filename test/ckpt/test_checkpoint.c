@@ -328,7 +328,8 @@ static void test_parts_must_be_complete(void **state)
     const struct ls_tensor_entry model = {MODEL, LS_F32, 2, {ROWS, COLS}, values};
     const struct checkpoint_tensors parts[2] = {{&model, NULL, 1}, {NULL, NULL, 0}};
     assert_int_equal(
-        ls_checkpoint_writer_open(&writer, *state, &of, LS_CKPT_SHARED, NULL, NULL, &error), LS_OK);
+        ls_checkpoint_writer_open(&writer, *state, &of, -1, LS_CKPT_SHARED, NULL, NULL, &error),
+        LS_OK);
     assert_int_equal(
         ls_checkpoint_writer_begin(writer, LS_CKPT_MODEL, &model, NULL, 1, &tensors, &error),
         LS_OK);

@@ -392,8 +392,8 @@ static void expect_slurm(const char *before, int starts, const char *deadline)
     unlink(scratch_path(folder, "slurm/events.jsonl"));
 }
 
-/* The end of an allocation is asked for in each form, among tasks of an array; one that is over has
- * no time for a start. Time for an evaluation is needed too. */
+/* The end of an allocation is asked for in each form, among tasks of an array; one that is over, of
+ * which Slurm may say INVALID, has no time for a start. Time for an evaluation is needed too. */
 static void test_the_end_of_an_allocation(void **state)
 {
     static const char records[] = "{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 1}\n"
@@ -407,6 +407,8 @@ static void test_the_end_of_an_allocation(void **state)
     slurm_write("printf '8 0:00\\n7 0-00:00:03\\n'");
     expect_slurm("SLURM_JOB_END_TIME=1", 1, NULL);
     slurm_write("printf '8 1:00:00\\n7 0:00\\n'");
+    expect_slurm("", 0, NULL);
+    slurm_write("echo 7 INVALID");
     expect_slurm("", 0, NULL);
     slurm_write("exit 1");
     expect_slurm("SLURM_JOB_END_TIME=1", 0, NULL);

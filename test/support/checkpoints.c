@@ -42,7 +42,8 @@ int checkpoint_write(const char *run, const struct ls_checkpoint_state *about, s
                      struct ls_error *error)
 {
     struct ls_checkpoint_writer *writer;
-    int status = ls_checkpoint_writer_open(&writer, run, about, LS_CKPT_SHARED, comm, fault, error);
+    int status =
+        ls_checkpoint_writer_open(&writer, run, about, -1, LS_CKPT_SHARED, comm, fault, error);
     if (status)
         return status;
     for (int part = 0; part < 2 && !status; part++)

@@ -28,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -89,16 +90,22 @@ int __wrap_open(const char *path, int flags, ...)
     return __real_open(path, flags, mode);
 }
 
+static enum { HONEST, OVER_THE_NEWEST, OVER_WHAT_IS_STORED } twin; /* which files are taken */
 static int64_t flipped_step; /* whose hash is another than its snapshot's */
 
 WRAPPED(ls_saving_begin);
 int __wrap_ls_saving_begin(struct ls_saving **out, struct ls_state *state, const char *folder,
-                           int64_t newest, bool stored, const struct ls_digest *hash,
+                           int64_t newest, int64_t spare, bool stored, const struct ls_digest *hash,
                            struct ls_error *error)
 {
     struct ls_digest other = hash ? *hash : (struct ls_digest){0, 0};
     other.low ^= flipped_step && state->step == flipped_step;
-    return __real_ls_saving_begin(out, state, folder, newest, stored, hash ? &other : NULL, error);
+    if (twin == OVER_THE_NEWEST)
+        spare = newest;
+    if (twin == OVER_WHAT_IS_STORED)
+        spare = state->step - 2;
+    return __real_ls_saving_begin(out, state, folder, newest, spare, stored, hash ? &other : NULL,
+                                  error);
 }
 
 static int64_t machine_free; /* what it says of its memory; 0: what there is */
@@ -145,12 +152,18 @@ int __wrap_rename(const char *from, const char *to)
     return __real_rename(from, to);
 }
 
+static int64_t *named; /* the newest step that got a name, in a process that is killed too */
+
 WRAPPED(renameat2);
 int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
                      unsigned flags)
 {
     FAIL_BEFORE(from);
-    return __real_renameat2(from_folder, from, to_folder, to, flags);
+    const char *step = strstr(to, "/checkpoints/step-");
+    int status = __real_renameat2(from_folder, from, to_folder, to, flags);
+    if (!status && step)
+        *named = strtol(step + strlen("/checkpoints/step-"), NULL, 10);
+    return status;
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */
@@ -311,6 +324,9 @@ static int group_setup(void **state)
     if (tokens_setup(state))
         return -1;
     directory = *state;
+    named = mmap(NULL, sizeof *named, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (named == MAP_FAILED)
+        return -1;
     start_over();
     if (run_once(&job, 1, "", &error))
         return -1;
@@ -360,8 +376,8 @@ static void test_the_bits_are_the_same(void **state)
     }
 }
 
-/* Killed before each call in the run's folder and in memory. Returns how often a snapshot was newer
- * than the disk. */
+/* Killed before each call in the run's folder and in memory: what had a name is whole, and the run
+ * goes on from it. Returns how often a snapshot was newer than the disk. */
 static int killed_at_every_call(int ranks, const char *keys, int stride)
 {
     char all[256];
@@ -373,11 +389,15 @@ static int killed_at_every_call(int ranks, const char *keys, int stride)
         snprintf(watched, sizeof watched, "%s", directory);
         strikes_at = number;
         strike = 0;
+        *named = -1;
         if (!run_killed(ranks, all, NULL))
             break;
         kills++;
         watched[0] = '\0';
         int64_t in_memory = newest_in(snapshots()), on_disk = newest_in(path_in("run"));
+        if (in_memory < *named && on_disk < *named)
+            fail_msg("killed before call %d: step %ld had a name, and is lost", number,
+                     (long)*named);
         expect_run(&job, 2, "parallel.dp=2 parallel.zero=2 snapshot.every=1");
         int64_t from = in_memory > on_disk ? in_memory : on_disk;
         if (from > 0 && job.hash[from][0])
@@ -399,6 +419,129 @@ static void test_killed_at_any_call(void **state)
                                check_every(97, 67));
     assert_true(on > 0);
 }
+
+static bool there[STEPS + 1]; /* after the step, before what is saved then */
+
+static void see_folder(void *user, const struct ls_step_report *report)
+{
+    (void)user;
+    there[report->step] = *snapshots();
+}
+
+/* A start that has no room for snapshots keeps the one that it goes on from until a checkpoint is
+ * saved. */
+static void test_no_room_for_more(void **state)
+{
+    struct job job = {.stepped = see_folder};
+    (void)state;
+    start_over();
+    assert_true(run_killed(1, "snapshot.every=1", kill_after_5));
+    machine_free = 1;
+    expect_run(&job, 1, "snapshot.every=auto train.save_every=5");
+    machine_free = 0;
+    assert_non_null(strstr(job.said.text, "That of step 3 stays until a checkpoint is saved"));
+    assert_true(there[4] && there[5] && !there[6]);
+}
+
+/* ---- files of the one before the newest ------------------------------------------------------ */
+
+static int held[STEPS + 1]; /* a file of each snapshot, open: no other file gets its number */
+
+static void file_hold(void *user, const struct ls_step_report *report)
+{
+    char path[2 * PATH_MAX];
+    (void)user;
+    if (report->step < 3) /* then the first one has its name */
+        return;
+    snprintf(path, sizeof path, "%s/checkpoints/step-%08ld/shard-00001-model-00001-of-00001%s",
+             snapshots(), (long)report->step - 2, ".safetensors");
+    held[report->step - 2] = open(path, O_RDONLY);
+    assert_true(held[report->step - 2] >= 0);
+}
+
+/* Each snapshot is written over the one before the last: a machine's memory gives no new pages. */
+static void test_its_files_are_taken_again(void **state)
+{
+    struct job job = {.stepped = file_hold};
+    struct stat file[STEPS - 1];
+    (void)state;
+    start_over();
+    expect_run(&job, 1, "snapshot.every=1");
+    for (int step = 1; step <= STEPS - 2; step++) {
+        assert_int_equal(fstat(held[step], &file[step]), 0);
+        if (step > 1)
+            assert_true(file[step].st_ino != file[step - 1].st_ino);
+        if (step > 2)
+            assert_true(file[step].st_ino == file[step - 2].st_ino);
+    }
+    for (int step = 1; step <= STEPS - 2; step++)
+        close(held[step]);
+}
+
+static void kill_at_6(void *user, const struct ls_step_report *report)
+{
+    (void)user;
+    if (report->step == 6)
+        raise(SIGKILL);
+}
+
+/* The twin writes over the newest: while it does there is none. */
+static void test_over_the_newest_is_caught(void **state)
+{
+    (void)state;
+    for (twin = HONEST; twin <= OVER_THE_NEWEST; twin++) {
+        start_over();
+        assert_true(run_killed(1, "snapshot.every=1", kill_at_6));
+        assert_int_equal(newest_in(snapshots()), twin == HONEST ? 4 : -1);
+    }
+    twin = HONEST;
+}
+
+static void hold_from_2_to_6(void *user, const struct ls_step_report *report)
+{
+    (void)user;
+    if (report->step == 2) {
+        pthread_mutex_lock(&gate);
+        holds = true;
+    }
+    if (report->step == 6) { /* the snapshot of step 5 is copied */
+        sem_wait(&arrived);
+        holds = false;
+        pthread_mutex_unlock(&gate);
+    }
+}
+
+static bool is_whole(const char *run, const char *step)
+{
+    struct ls_checkpoint *checkpoint;
+    struct ls_error error = {0};
+    if (ls_checkpoint_choose(&checkpoint, run, step, NULL, &error))
+        fail_msg("%s", error.text);
+    int status = ls_checkpoint_verify(checkpoint, LS_CKPT_MODEL, &error);
+    status = status ? status : ls_checkpoint_verify(checkpoint, LS_CKPT_OPTIMIZER, &error);
+    ls_checkpoint_close(checkpoint);
+    assert_true(status == LS_OK || status == LS_ECKPT);
+    return !status;
+}
+
+/* A checkpoint is copied from the snapshot of step 3 while that of step 5 is taken; the twin takes
+ * its files. */
+static void test_over_what_is_stored_is_caught(void **state)
+{
+    (void)state;
+    for (int honest = 0; honest < 2; honest++) {
+        struct job job = {.stepped = hold_from_2_to_6};
+        sem_init(&arrived, 0, 0);
+        start_over();
+        twin = honest ? HONEST : OVER_WHAT_IS_STORED;
+        expect_run(&job, 1, "snapshot.every=1 train.save_every=3");
+        twin = HONEST;
+        assert_true(job.saved[3] == 1);
+        assert_int_equal(is_whole(path_in("run"), "3"), honest);
+    }
+}
+
+/* ---- what fails ------------------------------------------------------------------------------ */
 
 /* A call fails, in memory or on the disk: the run says so, and ends with the same bits. */
 static void fails_at_every_call(const char *below, int errors, int stride)
@@ -739,7 +882,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_bits_are_the_same),
         cmocka_unit_test(test_killed_at_any_call),
+        cmocka_unit_test(test_its_files_are_taken_again),
+        cmocka_unit_test(test_over_the_newest_is_caught),
+        cmocka_unit_test(test_over_what_is_stored_is_caught),
         cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_no_room_for_more),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_what_would_lose_it),
         cmocka_unit_test(test_a_run_that_begins_anew),

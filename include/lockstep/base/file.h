@@ -52,11 +52,15 @@ struct ls_atomic_file {
     char path[PATH_MAX], temporary[PATH_MAX];
 };
 
-/* Creates "<path>.tmp-<pid>" beside path (an older one is replaced). fault may be NULL and is
+/* Creates "<path>.tmp-<pid>" beside path (an older one is written over). fault may be NULL and is
  * borrowed. On failure the file needs no abort. Errors: LS_EIO, LS_ENOSPC, LS_ENOMEM, and LS_EINVAL
  * for a path that is too long. */
 int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const struct ls_fault *fault,
                         struct ls_error *error);
+/* The file at path, which nobody reads any more, loses its name: this process's next
+ * ls_atomic_file_open of path writes over its bytes. A file system in memory then takes no new
+ * pages. A file that is not there, or has another name too, stays as it is. */
+void ls_atomic_file_reuse(const char *path);
 /* Appends. Large pieces go to the system straight from data; O(1) memory. Returns the code of the
  * first failure so far. */
 int ls_atomic_file_write(struct ls_atomic_file *file, const void *data, size_t bytes);
