@@ -4,10 +4,13 @@
 #include "planned_run.h"
 #include "rank_start.h"
 
+#include <lockstep/base/heartbeat.h>
 #include <lockstep/base/words.h>
 #include <lockstep/config/inputs.h>
+#include <lockstep/launch.h>
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -212,6 +215,7 @@ static void on_log(void *user, enum ls_log_level level, const char *line)
 struct job {
     const struct ls_config *config;
     struct progress progress;
+    struct ls_heartbeat *heart; /* until the ranks know each other; or NULL */
 };
 
 /* Processes that a launcher started, for a configuration that says nothing of a layout, are data
@@ -228,9 +232,24 @@ static int processes_spread(struct ls_config *config, struct ls_comm *world, str
     return ranks > 1 ? ls_config_set(config, word, error) : LS_OK;
 }
 
+/* While MPI starts, a rank that is stopped holds up all others: the launcher finds it by these. */
+static struct ls_heartbeat *heartbeat_start(const struct ls_config *config)
+{
+    const double most_s = 1;
+    char path[PATH_MAX], folder[PATH_MAX];
+    struct ls_heartbeat *heart = NULL;
+    int rank = ls_mpi_launched_rank();
+    double interval_s = fmin(config->comm.timeout_s / 8, most_s);
+    if (rank >= 0 && interval_s > 0 && !ls_launch_sign_path(folder, config->train.out, -1, NULL) &&
+        !access(folder, W_OK) && !ls_launch_sign_path(path, config->train.out, rank, NULL))
+        ls_heartbeat_start(&heart, path, interval_s, NULL);
+    return heart;
+}
+
 static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct job *job = user;
+    ls_heartbeat_stop(__atomic_exchange_n(&job->heart, NULL, __ATOMIC_RELAXED));
     struct ls_log log = {.level_max = job->config->log.level, .write = on_log};
     struct ls_run_hooks hooks = {.user = &job->progress,
                                  .started = on_started,
@@ -361,7 +380,9 @@ int cmd_train(const struct cmd_args *args, struct ls_error *error)
     bool renews = cmd_terminal_renews(STDOUT_FILENO);
     job.progress.live = renews && (shown == LS_CONFIG_LIVE || shown == LS_CONFIG_AUTO);
     signals_catch();
+    job.heart = heartbeat_start(&config);
     status = ranks_run(&config, rank_body, &job, error);
+    ls_heartbeat_stop(job.heart);
     line_end(&job.progress);
     ranks_end(status, error);
     planned_run_close(&job.progress.planned);

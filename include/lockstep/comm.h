@@ -89,6 +89,8 @@ int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error);
 int64_t ls_comm_mpi_sum_bytes(int ranks);
 /* True where this process was started by an MPI launcher or srun (doc/mpi.md). */
 bool ls_mpi_launched(void);
+/* This process's rank as the launcher says, before MPI begins; -1 where it does not say. */
+int ls_mpi_launched_rank(void);
 /* How many ranks are on this machine as the launcher says, before MPI begins: of several hosts of
  * an srun the most that one has. 0 where it does not say. */
 int ls_mpi_machine_ranks(void);

@@ -20,6 +20,8 @@
 #include <lockstep/base.h>
 #include <lockstep/config.h>
 
+#include <limits.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -42,6 +44,11 @@ struct ls_launch {
  * (no mpirun), LS_EBUSY (another launcher has this run), LS_EIO, LS_ENOMEM. This process must have
  * no other children, and gets those that its children leave behind. */
 int ls_launch(const struct ls_launch *launch, int *code, struct ls_error *error);
+
+/* Where a rank of a launched job shows life until it is heard otherwise (base/heartbeat.h): in
+ * RUN/starting, which is there from the start of the job until that is recorded. rank -1: that
+ * folder. LS_EINVAL where the path is too long. */
+int ls_launch_sign_path(char path[PATH_MAX], const char *run, int64_t rank, struct ls_error *error);
 
 /* ---- where a run stands ---------------------------------------------------------------------- */
 

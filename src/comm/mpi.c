@@ -16,6 +16,16 @@ bool ls_mpi_launched(void)
            set_above("PMI_SIZE", 0) || (getenv("SLURM_PROCID") && set_above("SLURM_NTASKS", 1));
 }
 
+int ls_mpi_launched_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (set_above(names[i], -1))
+            return (int)strtol(getenv(names[i]), NULL, 10);
+    return -1;
+}
+
 int ls_mpi_machine_ranks(void)
 {
     /* Open MPI; MPICH and Intel MPI. */

@@ -24,6 +24,8 @@ struct launcher {
     struct launch_events events;
     struct launch_watch watch;
     struct launch_job job;
+    struct launch_starting *starting; /* NULL once the job has recorded its start */
+    char frozen[512];                 /* a rank that it was ended for while MPI started; "": none */
     struct launch_prom prom;
     struct launch_deadline deadline;
     bool due; /* it is time to save and end */
@@ -163,6 +165,12 @@ static int layout_choose(struct launcher *l, struct ls_error *error)
     return LS_OK;
 }
 
+static void starting_end(struct launcher *l)
+{
+    launch_starting_close(l->starting);
+    l->starting = NULL;
+}
+
 static int start(struct launcher *l, struct ls_error *error)
 {
     struct launch_start how = {
@@ -170,13 +178,18 @@ static int start(struct launcher *l, struct ls_error *error)
     launch_watch_begin(&l->watch);
     l->reached = ls_max(l->reached, l->watch.step);
     l->resized = l->cut_off = false;
+    l->frozen[0] = '\0';
     launch_hosts_use(&l->hosts, l->ranks);
     l->heard_s = ls_now_s();
     event_layout(l, "start");
     l->prom.ranks = l->ranks;
     l->prom.starts = ++l->starts;
     launch_prom_write(&l->prom, true);
-    return launch_job_start(&l->job, &how, error);
+    l->starting = launch_starting_open(l->config->train.out, l->ranks);
+    int status = launch_job_start(&l->job, &how, error);
+    if (status)
+        starting_end(l);
+    return status;
 }
 
 static bool slots_are_down(const struct launcher *l)
@@ -209,6 +222,16 @@ static void silence_judge(struct launcher *l, bool heard)
         launch_job_kill(&l->job);
 }
 
+/* Until a start is recorded, ranks that wait in MPI for one that is stopped cannot say so. */
+static void start_judge(struct launcher *l)
+{
+    if (l->watch.started)
+        starting_end(l);
+    if (!l->frozen[0] &&
+        launch_starting_frozen(l->starting, l->config->comm.timeout_s, l->frozen, sizeof l->frozen))
+        launch_job_kill(&l->job);
+}
+
 static void reached_take(struct launcher *l)
 {
     if (l->watch.stepped && l->watch.step > l->reached)
@@ -222,6 +245,7 @@ static void watch(struct launcher *l)
     bool asks = false, told = false;
     while (launch_job_look(&l->job)) {
         silence_judge(l, launch_watch_look(&l->watch));
+        start_judge(l);
         reached_take(l);
         launch_prom_write(&l->prom, false);
         l->busy_s = l->watch.started ? 0 : l->busy_s;
@@ -237,6 +261,7 @@ static void watch(struct launcher *l)
             told = launch_job_ask(&l->job, l->config->train.out, &l->hosts);
     }
     launch_watch_look(&l->watch);
+    starting_end(l);
     reached_take(l);
     l->prom.stands = true;
     if (l->job.left)
@@ -326,6 +351,10 @@ static void judge(struct launcher *l, int64_t before, bool *over, int *code)
     char text[1024];
     bool first = l->starts == 1 && !*ls_lock_former(&l->lock); /* no launcher was killed before */
     enum launch_cause cause = launch_cause_of(&l->job, &l->watch, first, text, sizeof text);
+    if (l->frozen[0]) {
+        cause = LAUNCH_LATE;
+        snprintf(text, sizeof text, "%s", l->frozen);
+    }
     *code = l->job.code ? l->job.code : cause != LAUNCH_DONE;
     *over = true;
     if (cause == LAUNCH_STOPPED && l->resized && !asked(l)) {

@@ -115,6 +115,17 @@ bool launch_job_ask(const struct launch_job *job, const char *run,
 /* Ends it at once, and a step of Slurm on all of its nodes. */
 void launch_job_kill(struct launch_job *job);
 
+/* ---- ranks while MPI starts ------------------------------------------------------------------ */
+
+/* Makes the folder of ls_launch_sign_path. NULL: that cannot be, and nobody shows life. */
+struct launch_starting *launch_starting_open(const char *run, int64_t ranks);
+/* Looks now and then. Whether a rank has shown no life for so long while others have: which, and
+ * where. starting NULL: never. */
+bool launch_starting_frozen(struct launch_starting *starting, double patience_s, char *text,
+                            size_t bytes);
+/* Removes the folder. NULL is allowed. */
+void launch_starting_close(struct launch_starting *starting);
+
 /* ---- the run's records ----------------------------------------------------------------------- */
 
 struct launch_watch {

@@ -177,6 +177,41 @@ static void test_a_frozen_rank(void **state)
     assert_true(launched_events(folder, "frozen", "failed", "\"kind\": \"late\"") > 0);
 }
 
+/* Open MPI starts each rank by this program, in the folder of the test. Rank 1 is stopped before it
+ * begins, in the second start after it has shown life. */
+static const char agent[] =
+    "#!/bin/sh\n"
+    "if [ $OMPI_COMM_WORLD_RANK = 1 ] && [ ! -e second ]; then\n"
+    "  [ ! -e first ] || touch second\n"
+    "  touch first\n"
+    "  [ ! -e second ] || echo host here process $$ beat 1 > stuck/starting/rank-00001\n"
+    "  kill -STOP $$\n"
+    "fi\n"
+    "exec \"$@\"\n";
+
+/* Nobody is in a collective yet, so no rank can say who is late. */
+static void test_a_rank_that_is_stopped_while_mpi_starts(void **state)
+{
+    (void)state;
+    mpirun_or_skip();
+    if (system("mpirun --version | grep -q 'Open MPI'")) {
+        print_message("SKIPPED: a rank that is stopped while MPI starts: needs Open MPI\n");
+        skip();
+    }
+    scratch_write(scratch_path(folder, "agent"), agent, sizeof agent - 1);
+    assert_int_equal(chmod(scratch_path(folder, "agent"), 0755), 0);
+    pid_t launcher = launched_start(folder, RATE " OMPI_MCA_orte_fork_agent=\"$PWD/agent\"",
+                                    "stuck", LONG "comm.timeout_s=3 launch.retries=100");
+    launched_await_event(launcher, folder, "stuck", "going_on", 1);
+    assert_int_equal(access(scratch_path(folder, "stuck/starting"), F_OK), -1);
+    launched_stop(launcher, folder, "stuck");
+    await_no_ranks("stuck");
+    launched_expect_same(folder, "stuck");
+    assert_true(launched_events(folder, "stuck", "failed", "\"kind\": \"late\"") >= 2);
+    assert_int_equal(launched_events(folder, "stuck", "failed", "rank 1 has not begun"), 1);
+    assert_int_equal(launched_events(folder, "stuck", "failed", "rank 1 on here (process "), 1);
+}
+
 /* ---- what must be seen ----------------------------------------------------------------------- */
 
 /* An mpirun that does `second` before every start but the first. */
@@ -314,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_rank_killed),
         cmocka_unit_test(test_a_frozen_rank),
+        cmocka_unit_test(test_a_rank_that_is_stopped_while_mpi_starts),
         cmocka_unit_test(test_other_batches_are_seen),
         cmocka_unit_test(test_a_new_beginning_is_seen),
         cmocka_unit_test(test_a_killed_launcher),

@@ -1,0 +1,100 @@
+/* Ranks while MPI starts, of which nothing is recorded yet: each shows life in a file of its own,
+ * and one that is stopped, or does not begin, is found by the others' signs. */
+#include "launch/launch_private.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/base/heartbeat.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LOOKS = 8, LOOK_S_MAX = 1 }; /* within the patience */
+
+struct launch_starting {
+    char folder[PATH_MAX];
+    double next_s;            /* when the files are read again */
+    double first_s, newest_s; /* when a beat of any rank was seen; 0: none was */
+    int64_t ranks;
+    struct sign {
+        struct ls_heartbeat_seen last;
+        double at_s; /* when it was seen; 0: never */
+    } sign[];        /* [ranks] */
+};
+
+int ls_launch_sign_path(char path[PATH_MAX], const char *run, int64_t rank, struct ls_error *error)
+{
+    char name[64] = "starting";
+    if (rank >= 0)
+        snprintf(name, sizeof name, "starting/rank-%05lld", (long long)rank);
+    return ls_path_join(path, run, name, error);
+}
+
+struct launch_starting *launch_starting_open(const char *run, int64_t ranks)
+{
+    struct launch_starting *starting =
+        calloc(1, sizeof *starting + (size_t)ranks * sizeof starting->sign[0]);
+    if (!starting || ls_launch_sign_path(starting->folder, run, -1, NULL)) {
+        free(starting);
+        return NULL;
+    }
+    starting->ranks = ranks;
+    ls_directory_remove(starting->folder); /* of a launcher that was killed */
+    if (!ls_directory_add(starting->folder, NULL, NULL))
+        return starting;
+    free(starting);
+    return NULL;
+}
+
+void launch_starting_close(struct launch_starting *starting)
+{
+    if (starting)
+        ls_directory_remove(starting->folder);
+    free(starting);
+}
+
+/* A beat counts from when it is seen: clocks of hosts differ. */
+static void sign_look(struct launch_starting *starting, int64_t rank, double now_s)
+{
+    struct sign *sign = &starting->sign[rank];
+    struct ls_heartbeat_seen seen;
+    char path[PATH_MAX], run[PATH_MAX];
+    ls_path_parent(starting->folder, run);
+    if (sign->last.over || ls_launch_sign_path(path, run, rank, NULL) ||
+        !ls_heartbeat_read(path, &seen))
+        return;
+    if (seen.beats != sign->last.beats || seen.pid != sign->last.pid)
+        sign->at_s = starting->newest_s = now_s;
+    sign->last = seen;
+    if (starting->first_s == 0)
+        starting->first_s = now_s;
+}
+
+bool launch_starting_frozen(struct launch_starting *starting, double patience_s, char *text,
+                            size_t bytes)
+{
+    double now_s = ls_now_s();
+    if (!starting || patience_s <= 0 || now_s < starting->next_s)
+        return false;
+    starting->next_s = now_s + fmin(patience_s / LOOKS, LOOK_S_MAX);
+    for (int64_t rank = 0; rank < starting->ranks; rank++)
+        sign_look(starting, rank, now_s);
+    for (int64_t rank = 0; rank < starting->ranks; rank++) {
+        const struct sign *sign = &starting->sign[rank];
+        double silent_s = starting->newest_s - (sign->at_s > 0 ? sign->at_s : starting->first_s);
+        if (sign->last.over || silent_s < patience_s)
+            continue;
+        if (sign->at_s > 0)
+            snprintf(text, bytes,
+                     "rank %ld on %s (process %ld) has shown no life for %.2f s while MPI starts, "
+                     "and others have: it is stopped, or its host hangs",
+                     (long)rank, sign->last.host, sign->last.pid, silent_s);
+        else
+            snprintf(text, bytes,
+                     "rank %ld has not begun, and others wait for it since %.2f s in the start of "
+                     "MPI",
+                     (long)rank, silent_s);
+        return true;
+    }
+    return false;
+}
