@@ -497,16 +497,27 @@ static const struct cmd_page pages[] = {
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
     {"bench",
-     "attention|checkpoint|gemm|comm|int8|interop|machine|ops|pipeline|step|sums|tier|tokenizer "
+     "attention|checkpoint|data|gemm|comm|int8|interop|machine|ops|pipeline|step|sums|tier|"
+     "tokenizer "
      "...",
      "measure this machine",
      "`lockstep bench gemm`: matrix products; `bench int8`: those with weights of int8; `bench "
      "attention`: attention; `bench comm`: collectives; `bench ops`: the other kernels; `bench "
      "machine`: all of it, for the planner; `bench pipeline`: schedules; `bench step`: whole "
      "training steps; `bench checkpoint`: saving and loading; `bench sums`: ways to add leaves; "
-     "`bench tier`: memory tiers; `bench tokenizer`: text to tokens; `bench interop`: import and "
+     "`bench tier`: memory tiers; `bench tokenizer`: text to tokens; `bench data`: loading "
+     "samples; `bench interop`: import and "
      "export. Each compares with the machine's own limit, measured in the same run.",
      none, NULL},
+    {"bench data",
+     "data=STORE | blend=\"0.7 A 0.3 B\" [sequence=T] [batch=N] [batches=N] [from=SAMPLE]",
+     "measure loading samples",
+     "Prints the time from nothing to the first batch at a sample of the run, and how many samples "
+     "a second the loader gives from the page cache, beside plain reads of as many bytes at the "
+     "same places.",
+     none,
+     "lockstep bench data data=runs/corpus_train sequence=64\n"
+     "lockstep bench data blend=\"0.7 runs/web_train 0.3 runs/code_train\" from=1000000000\n"},
     {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32|int8] [isa=NAME] [arithmetic=NAME]",
      "measure matrix products",
      "Prints the rate of the products of a GPT-2 124M step, and its share of the rate of one "
