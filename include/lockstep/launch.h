@@ -12,7 +12,7 @@
  *
  * RUN/events.jsonl is its record: one JSON object a line with "time" (seconds since 1970), "event"
  * and "step" (the newest that is recorded). Events: start, failed, host_lost, host_back,
- * host_slow, layout, going_on, deadline, stopped, done, gave_up.
+ * host_slow, host_suspect, layout, going_on, not_repeated, deadline, stopped, done, gave_up.
  */
 #ifndef LOCKSTEP_LAUNCH_H
 #define LOCKSTEP_LAUNCH_H

@@ -37,6 +37,7 @@ struct launcher {
     int64_t starts;
     int64_t too_few;        /* slots: on so many no layout fits, and hosts may come back */
     int64_t reached, saved; /* the furthest step, and checkpoint, of all starts so far */
+    int64_t doubted;        /* the step before the newest one that was not finite; -1: none was */
     int64_t failures;       /* in a row, without getting further */
     double busy_s;          /* since when ranks of an earlier start hold the run; 0: none do */
     bool resized;           /* this start was asked to end, for a larger layout */
@@ -100,9 +101,26 @@ static void event_gave_up(struct launcher *l, enum launch_cause cause, const cha
     l->ended = true;
 }
 
+/* A step that was not finite is now: its bits would repeat. */
+static void event_not_repeated(struct launcher *l)
+{
+    char text[160];
+    snprintf(text, sizeof text,
+             "step %ld was not finite, and is when it is computed again: memory or arithmetic of "
+             "a rank is faulty",
+             (long)l->doubted + 1);
+    struct ls_jsonl *m = event(l, "not_repeated");
+    ls_jsonl_string(m, "text", text);
+    launch_events_end(&l->events);
+    ls_log(l->launch->log, LS_LOG_WARNING, "%s", text);
+    l->doubted = -1;
+}
+
 /* The first step is there that was not there before the failure. */
 static void event_going_on(struct launcher *l)
 {
+    if (l->doubted >= 0 && l->watch.step > l->doubted)
+        event_not_repeated(l);
     double took_s = ls_now_s() - l->fault_s;
     struct ls_jsonl *m = event(l, "going_on");
     ls_jsonl_int(m, "from", l->watch.from);
@@ -279,6 +297,17 @@ static int64_t newest_saved(const struct launcher *l)
     return launch_newest(l->config->train.out, &time);
 }
 
+/* A step that is not finite is so whenever it is computed, unless a machine is faulty: it is
+ * computed once more. */
+static bool doubt(struct launcher *l, enum launch_cause cause)
+{
+    if (cause != LAUNCH_NONFINITE)
+        return false;
+    bool again = l->config->numerics.mode != LS_CONFIG_FAST && l->doubted != l->reached;
+    l->doubted = l->reached;
+    return again;
+}
+
 /* The job failed: *over, and so does the launcher. before: the furthest step when it was started.
  */
 static void failed(struct launcher *l, enum launch_cause cause, const char *text, int64_t before,
@@ -289,7 +318,8 @@ static void failed(struct launcher *l, enum launch_cause cause, const char *text
     bool further = l->reached > before || saved > l->saved;
     l->saved = ls_max(l->saved, saved);
     l->failures = further ? 1 : l->failures + 1;
-    *over = cause >= LAUNCH_DISK || l->failures > l->config->launch.retries;
+    bool doubted = doubt(l, cause);
+    *over = (cause >= LAUNCH_DISK && !doubted) || l->failures > l->config->launch.retries;
     l->fault_s = l->fault_s > 0 ? l->fault_s : ls_now_s();
     l->fault_step = ls_max(l->fault_step, l->reached);
     l->prom.failures[cause]++;
@@ -302,6 +332,9 @@ static void failed(struct launcher *l, enum launch_cause cause, const char *text
     launch_events_end(&l->events);
     ls_log(l->launch->log, LS_LOG_WARNING, "%s, after step %ld: %s", launch_cause_name(cause),
            (long)l->reached, text);
+    if (doubted && !*over)
+        ls_log(l->launch->log, LS_LOG_INFO,
+               "the step is computed again: if it is finite then, a machine is faulty");
     if (!*over)
         return;
     event_gave_up(l, cause, text);
@@ -482,6 +515,7 @@ static int folder_open(struct launcher *l, struct ls_error *error)
     launch_prom_open(&l->prom, l->launch);
     launch_deadline_open(&l->deadline, l->config->launch.deadline_s, l->hosts.kind == LAUNCH_SLURM);
     l->saved = newest_saved(l);
+    l->doubted = -1;
     return status;
 }
 

@@ -181,7 +181,7 @@ enum launch_cause {
     LAUNCH_COMMUNICATION,
     LAUNCH_MEMORY,
     LAUNCH_OTHER,
-    /* These end the job at once: */
+    /* These end the job at once, the second of them if it is so again: */
     LAUNCH_DISK,
     LAUNCH_NONFINITE,
     LAUNCH_CHECKPOINT,

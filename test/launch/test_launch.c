@@ -214,8 +214,8 @@ static void test_a_rank_that_is_stopped_while_mpi_starts(void **state)
 
 /* ---- what must be seen ----------------------------------------------------------------------- */
 
-/* An mpirun that does `second` before every start but the first. */
-static void mpirun_write(const char *second)
+/* An mpirun that does `first` before the first start, and `second` before every other one. */
+static void mpirun_write(const char *first, const char *second)
 {
     char text[2048], real[PATH_MAX] = "";
     FILE *which = popen("command -v mpirun", "r");
@@ -225,8 +225,8 @@ static void mpirun_write(const char *second)
     mkdir(scratch_path(folder, "bin"), 0755);
     snprintf(text, sizeof text,
              "#!/bin/sh\ncase \"$*\" in *--version*) exec '%s' --version ;; esac\n"
-             "if [ -e begun ]; then\n%s\nfi\ntouch begun\nexec '%s' \"$@\"\n",
-             real, second, real);
+             "if [ -e begun ]; then\n%s\nelse\n%s\nfi\ntouch begun\nexec '%s' \"$@\"\n",
+             real, second, first, real);
     scratch_write(scratch_path(folder, "bin/mpirun"), text, strlen(text));
     assert_int_equal(chmod(scratch_path(folder, "bin/mpirun"), 0755), 0);
     unlink(scratch_path(folder, "begun"));
@@ -263,7 +263,7 @@ static void test_other_batches_are_seen(void **state)
         scratch_write(scratch_path(folder, other), data, bytes);
         free(data);
     }
-    mpirun_write("set -- \"$@\" data.train=other/corpus_train");
+    mpirun_write(":", "set -- \"$@\" data.train=other/corpus_train");
     twin_run("batches", LONG);
     launched_steps_read(&got, folder, "batches");
     launched_reference(&expected, folder, got.last);
@@ -277,10 +277,36 @@ static void test_a_new_beginning_is_seen(void **state)
 {
     (void)state;
     mpirun_or_skip();
-    mpirun_write("rm -rf anew/checkpoints/step-*");
+    mpirun_write(":", "rm -rf anew/checkpoints/step-*");
     twin_run("anew", LONG "snapshot.every=0");
     launched_expect_same(folder, "anew");
     assert_int_equal(launched_events(folder, "anew", "going_on", "\"from\": 0,"), 1);
+}
+
+/* A step that is not finite in the first start alone is a machine's fault; one that is so again
+ * ends the job. */
+static void test_a_step_that_is_not_finite(void **state)
+{
+    static const char diverges[] = "set -- \"$@\" optim.lr=1000 optim.clip=0";
+    (void)state;
+    mpirun_or_skip();
+    for (int once = 0; once < 2; once++) {
+        const char *out = once ? "flip" : "diverged";
+        mpirun_write(diverges, once ? ":" : diverges);
+        pid_t launcher = launched_start(folder, "PATH=\"$PWD/bin:$PATH\" " RATE, out,
+                                        LONG "snapshot.every=0 train.save_every=1000");
+        if (once) {
+            launched_await_event(launcher, folder, out, "going_on", 1);
+            launched_stop(launcher, folder, out);
+            launched_expect_same(folder, out);
+        } else {
+            assert_int_equal(launched_end(launcher), ls_exit_code(LS_ENUMERIC));
+        }
+        assert_int_equal(launched_events(folder, out, "start", NULL), 2);
+        assert_int_equal(launched_events(folder, out, "failed", "\"kind\": \"nonfinite\""),
+                         2 - once);
+        assert_int_equal(launched_events(folder, out, "not_repeated", "is faulty"), once);
+    }
 }
 
 /* ---- the launcher ---------------------------------------------------------------------------- */
@@ -352,6 +378,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_that_is_stopped_while_mpi_starts),
         cmocka_unit_test(test_other_batches_are_seen),
         cmocka_unit_test(test_a_new_beginning_is_seen),
+        cmocka_unit_test(test_a_step_that_is_not_finite),
         cmocka_unit_test(test_a_killed_launcher),
         cmocka_unit_test(test_a_deadline),
         cmocka_unit_test(test_a_second_signal),

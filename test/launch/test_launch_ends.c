@@ -71,7 +71,7 @@ static void test_what_an_end_means(void **state)
     } ends[] = {
         {16, "lockstep train: out: full of errors", "disk", "out: full of errors", 1},
         {17, "lockstep train: no space left", "disk", "no space left", 1},
-        {20, "lockstep train: step 3 is not finite", "nonfinite", "step 3 is not finite", 1},
+        {20, "lockstep train: step 3 is not finite", "nonfinite", "step 3 is not finite", 2},
         {20,
          "lockstep train: after step 3 the state of rank 1 differs from rank 0's: memory or "
          "arithmetic of one of them is faulty",
