@@ -174,6 +174,7 @@ extern const struct ls_log cmd_warnings;
     COMMAND(data_prepare, "data prepare", CMD_WORDS_MAX)                                           \
     COMMAND(data_split, "data split", 1)                                                           \
     COMMAND(data_stats, "data stats", CMD_WORDS_MAX)                                               \
+    COMMAND(data_train_tokenizer, "data train-tokenizer", CMD_WORDS_MAX)                           \
     COMMAND(data_verify, "data verify", CMD_WORDS_MAX)                                             \
     COMMAND(diff, "diff", 2)                                                                       \
     COMMAND(doctor, "doctor", 0)                                                                   \

@@ -463,12 +463,13 @@ static const struct cmd_page pages[] = {
      "lockstep export runs/qwen --format gguf --dtype fp16 --out qwen.gguf\n"
      "lockstep export runs/qwen --format gguf --quantize int8 --out qwen-q8.gguf\n"
      "lockstep export runs/gpt2 --step best --format llmc --out gpt2.bin\n"},
-    {"data", "prepare|inspect|order|dedup|filter|split|merge|detokenize|verify|stats ...",
+    {"data",
+     "prepare|inspect|train-tokenizer|order|dedup|filter|split|merge|detokenize|verify|stats ...",
      "turn text into tokens, and work on corpora and token files",
      "`lockstep data prepare` makes a token store from text; `data inspect` shows what a token "
      "file holds. `data dedup` and `data filter` make a corpus cleaner, `data split` and `data "
      "merge` cut and join, `data detokenize` makes text of tokens, `data verify` checks a store "
-     "and `data stats` measures it.",
+     "and `data stats` measures it. `data train-tokenizer` makes a tokenizer of text.",
      none, NULL},
     {"data prepare", "--input PATH... --output PREFIX --tokenizer SPEC", "turn text into tokens",
      "Reads text files (one document each), JSONL files (one document per line) and folders of "

@@ -25,6 +25,19 @@ OPTIONS(stats_options) = {
     {"--svg", "FILE", "draw the lengths of the documents of one store as a histogram"},
     TOKENIZER,
     END};
+OPTIONS(train_tokenizer_options) = {
+    {"--input", "PATH...", "text, JSONL (.gz and .zst too), or folders of them"},
+    {"--vocab", "N", "ids in all: special tokens, the 256 bytes, and merges"},
+    {"--output", "DIR", "write tokenizer.json and tokenizer_config.json into this folder"},
+    {"--pattern", "NAME",
+     "split text as this tokenizer does: gpt2 (the default), llama3, qwen, o200k_base or tekken"},
+    {"--special", "TOKEN[,TOKEN...]",
+     "special tokens, which get the first ids (default: <|endoftext|>). <|endoftext|> or "
+     "<|end_of_text|> ends a document; otherwise the first one does"},
+    {"--min-frequency", "N", "merge no pair that occurs less often (default: 2)"},
+    {"--json-keys", "KEY", "the key of a JSONL object that holds its text (default: text)"},
+    {"--workers", "N", "count words with N threads (default: all cores)"},
+    END};
 OPTIONS(verify_options) = {TOKENIZER, END};
 
 const struct cmd_page cmd_data_pages[] = {
@@ -50,5 +63,16 @@ const struct cmd_page cmd_data_pages[] = {
      "Prints documents, tokens, quantiles of the lengths of documents and, if the tokenizer is "
      "known, tokens per byte of text.",
      stats_options, "lockstep data stats corpus_train --svg lengths.svg\n"},
+    {"data train-tokenizer", "--input PATH... --vocab N --output DIR",
+     "make a tokenizer from text: byte-level BPE",
+     "Splits text into words, counts them, and merges the most frequent pair of neighbours into a "
+     "token, until the vocabulary has N ids. Of pairs that occur equally often, the one with the "
+     "least ids comes first. The output does not depend on --workers.\n\nDIR is made if it is not "
+     "there, and is then a --tokenizer of `lockstep data prepare`. The packages `tokenizers` and "
+     "`transformers` read it too.",
+     train_tokenizer_options,
+     "lockstep data train-tokenizer --input web/ --vocab 32768 --output tokenizer\n"
+     "lockstep data train-tokenizer --input web.jsonl.zst --vocab 65536 --pattern llama3 "
+     "--special '<|endoftext|>,<|im_start|>,<|im_end|>' --output tokenizer\n"},
     {0},
 };

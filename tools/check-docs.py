@@ -76,7 +76,7 @@ def read_pages(text):
         for name, body in re.findall(r"OPTIONS\((\w+)\) = \{(.*?END)\}", text, re.DOTALL)
     }
     table = text[text.find("pages[] = {"):]
-    page = r'^    \{"([a-z ]+)",.*?\b(\w+_options|none),'
+    page = r'^    \{"([a-z -]+)",.*?\b(\w+_options|none),'
     pages = re.findall(page, table, re.DOTALL | re.MULTILINE)
     return {name: lists.get(options, set()) for name, options in pages}
 
@@ -159,7 +159,7 @@ def check_keys(documents, path, number, code):
 
 
 def check_command(documents, path, number, code):
-    for match in re.finditer(r"(?:^|[\s/])lockstep ((?:[a-z]+\b ?){1,2})([^|;&#]*)", code):
+    for match in re.finditer(r"(?:^|[\s/])lockstep ((?:[a-z]+(?:-[a-z]+)*\b ?){1,2})([^|;&#]*)", code):
         words = match.group(1).split()
         name = " ".join(words) if " ".join(words) in documents.options else words[0]
         if name not in documents.options:

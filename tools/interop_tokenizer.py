@@ -5,7 +5,8 @@
     tools/interop_tokenizer.py build/liblockstep.so [--texts N] [--seed S] [--classes]
 
 Small tokenizers of every family (tokenizer_families.py) are trained on the pages of doc/; the texts that
-are compared are parts of them and random ones. --classes prints what classes of characters hold, as a table
+are compared are parts of them and random ones. Our trainer and that of `tokenizers` must make the same
+merges of the pages. --classes prints what classes of characters hold, as a table
 of test/data/test_tokenizer.c has it, and compares nothing. Exit code 1, with the first differences, where one differs."""
 import argparse
 import ctypes
@@ -19,7 +20,7 @@ import tempfile
 import time
 import unicodedata
 
-from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import golden_tokenizer
 import tokenizer_families
@@ -135,6 +136,55 @@ def check_ranks(library, pattern, folder, tokens, texts):
     ours.encode, encode = lambda text, special: encode(text, False), ours.encode
     return compare("tiktoken " + pattern, ours, lambda text, special: reference.encode_ordinary(text),
                    reference.decode, texts)
+
+
+class Training(ctypes.Structure):
+    """struct ls_train_tokenizer_config"""
+    _fields_ = [("inputs", ctypes.POINTER(ctypes.c_char_p)), ("inputs_count", ctypes.c_int),
+                ("json_key", ctypes.c_char_p), ("output", ctypes.c_char_p), ("vocabulary", ctypes.c_int64),
+                ("pattern", ctypes.c_char_p), ("special", ctypes.POINTER(ctypes.c_char_p)),
+                ("special_count", ctypes.c_int), ("frequency_min", ctypes.c_int64),
+                ("workers", ctypes.c_int), ("stop", ctypes.c_void_p)]
+
+
+SPECIAL = ["<|endoftext|>", "<pad>"]
+
+
+def train_theirs(pre_tokenizer, corpus, vocabulary, frequency_min):
+    """What the package's trainer makes of the documents."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(
+        vocab_size=vocabulary, min_frequency=frequency_min, special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    return json.loads(tokenizer.to_str())["model"]
+
+
+def check_training(library, pattern, folder, corpus, texts):
+    """Our trainer beside the package's: the vocabulary, the merges, and what each makes of texts."""
+    path, output = os.path.join(folder, "corpus.jsonl"), os.path.join(folder, "trained_" + pattern)
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps({"text": text}) + "\n" for text in corpus)
+    wrong = 0
+    for vocabulary, frequency_min in ((300, 1), (4000, 2), (100000, 3)):
+        config = Training((ctypes.c_char_p * 1)(path.encode()), 1, None, output.encode(), vocabulary,
+                          pattern.encode(), (ctypes.c_char_p * 2)(*(s.encode() for s in SPECIAL)), 2,
+                          frequency_min, 3, None)
+        error = ctypes.create_string_buffer(65536)
+        if library.ls_train_tokenizer(ctypes.byref(config), ctypes.create_string_buffer(256), error):
+            raise SystemExit(f"{pattern}: {error.raw[:2000]}")
+        reference = Tokenizer.from_file(os.path.join(output, "tokenizer.json"))
+        found = json.loads(reference.to_str())["model"]
+        expected = train_theirs(reference.pre_tokenizer, corpus, vocabulary, frequency_min)
+        wrong += found["vocab"] != expected["vocab"] or found["merges"] != expected["merges"]
+
+        def theirs(text, special):
+            reference.encode_special_tokens = not special
+            return reference.encode(text, add_special_tokens=special).ids
+
+        wrong += compare("trained " + pattern, Ours(library, output), theirs,
+                         lambda ids: reference.decode(ids, skip_special_tokens=False), texts)
+    return wrong
 
 
 SIGNS = ("? * + ?? *? +? ?+ *+ ++ {2} {1,2} {,2} {2,} {0} {1} {0,2} {2}? {1,2}? {2,}? {2}+ {1,2}+ {,2}? {,2}+ "
@@ -318,6 +368,10 @@ def main():
         for pattern in ("r50k_base", "cl100k_base", "o200k_base", "llama3", "qwen"):
             differ = check_ranks(library, pattern, folder, tokens, texts)
             print(f"tiktoken {pattern}: {len(texts)} encodings, {differ} differ")
+            wrong += differ
+        for pattern in ("gpt2", "llama3", "qwen", "o200k_base", "tekken"):
+            differ = check_training(library, pattern, folder, corpus.split("\n\n"), texts[::10])
+            print(f"trained {pattern}: three vocabularies, {differ} differ")
             wrong += differ
     print(f"seed {options.seed}: {'all equal' if wrong == 0 else f'{wrong} differ'}")
     sys.exit(1 if wrong else 0)

@@ -79,7 +79,8 @@ static void test_every_page_has_help_and_a_man_page(void **state)
     for (char *name = strtok_r(names, "\n", &save); name; name = strtok_r(NULL, "\n", &save)) {
         char arguments[128], words[128], spaced[64];
         snprintf(spaced, sizeof spaced, "%s", name);
-        for (char *dash = spaced; (dash = strchr(dash, '-'));)
+        char *dash = strchr(spaced, '-'); /* behind the family: train-tokenizer has another */
+        if (dash)
             *dash = ' ';
         snprintf(words, sizeof words, "Usage: lockstep %s", spaced);
         snprintf(arguments, sizeof arguments, "%s --help", spaced);
@@ -99,7 +100,7 @@ static void test_every_page_has_a_command(void **state)
 {
     (void)state;
     static char names[PROGRAM_OUTPUT_BYTES], output[PROGRAM_OUTPUT_BYTES];
-    assert_int_equal(program_run("", "help --list | tr - ' '", names), 0);
+    assert_int_equal(program_run("", "help --list | sed 's/-/ /'", names), 0);
     char *save = NULL;
     for (char *name = strtok_r(names, "\n", &save); name; name = strtok_r(NULL, "\n", &save)) {
         char arguments[128];
