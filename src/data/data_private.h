@@ -119,6 +119,11 @@ int data_source_read(struct data_source *source, void *buffer, size_t bytes, siz
  * json.loads takes it; half a surrogate pair becomes U+FFFD. LS_EDATA where the record is bad. */
 int data_record_text(char *line, size_t length, const char *key, struct ls_text *out,
                      struct ls_error *error);
+/* Its two ways: of a record that is plain, in one pass (record_plain.c), false for another one, and
+ * then out is as it was; and of any. */
+bool data_record_plain(const char *line, size_t length, const char *key, struct ls_text *out);
+int data_record_any(char *line, size_t length, const char *key, struct ls_text *out,
+                    struct ls_error *error);
 /* The parts of examples: text [previous end, end) counts as targets or does not; with ends_document
  * the next part begins another example. */
 struct data_spans {

@@ -189,6 +189,14 @@ static int parse(char *line, size_t length, json_t **record, struct ls_error *er
 int data_record_text(char *line, size_t length, const char *key, struct ls_text *out,
                      struct ls_error *error)
 {
+    return data_record_plain(line, length, key, out)
+               ? LS_OK
+               : data_record_any(line, length, key, out, error);
+}
+
+int data_record_any(char *line, size_t length, const char *key, struct ls_text *out,
+                    struct ls_error *error)
+{
     const char *text = NULL;
     size_t bytes = 0;
     json_t *record;

@@ -128,8 +128,32 @@ static const char script[] =
     "    except Exception:\n"
     "        print('-')\n";
 
+static int plain, not_plain; /* records that one pass read, and that it left to the parser */
+
+/* What one pass reads, the parser of any record reads too, as the same text. */
+static void both_ways(const char *record)
+{
+    char *line = strdup(record);
+    struct ls_text one = {0}, other = {0};
+    struct ls_error error = {0};
+    if (!data_record_plain(line, strlen(line), "text", &one)) {
+        not_plain++;
+        assert_int_equal(one.count, 0);
+    } else {
+        plain++;
+        if (data_record_any(line, strlen(line), "text", &other, &error))
+            fail_msg("%s: taken in one pass, though: %s", record, error.text);
+        if (one.count != other.count || (one.count && memcmp(one.bytes, other.bytes, one.count)))
+            fail_msg("%s: two texts", record);
+    }
+    ls_text_release(&one);
+    ls_text_release(&other);
+    free(line);
+}
+
 static void ours(const char *record, char *out, size_t bytes)
 {
+    both_ways(record);
     char *line = strdup(record);
     struct ls_text text = {0};
     struct ls_error error = {0};
@@ -202,6 +226,7 @@ static void test_any_bytes_end(void **state)
             free(line);
         }
     }
+    assert_true(plain > 1000 && not_plain > 1000);
 }
 
 static void expect_refused(const char *record, const char *words)

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static char folder[256];
 
@@ -399,9 +401,45 @@ static void test_digests(void **state)
     }
 }
 
+/* 10^12 tokens, in a file with a hole: opening them and reading any takes no memory to speak of. */
+static void test_a_trillion_tokens(void **state)
+{
+    (void)state;
+    enum { SEQUENCE = 4096 };
+    const int64_t tokens = 1000000000000;
+    char spec[700];
+    struct ls_error error = {0};
+    struct ls_blend *blend;
+    struct rusage usage;
+    int64_t samples;
+    support_write(path_of("huge.bin"), "", 0);
+    if (truncate(path_of("huge.bin"), 2 * tokens)) {
+        print_message("skipped: this file system has no such large files\n");
+        skip();
+    }
+    snprintf(spec, sizeof spec, "u16:%s", path_of("huge.bin"));
+    struct ls_token_store *store = open_store(spec);
+    assert_int_equal(ls_token_store_tokens(store), tokens);
+    assert_ok(ls_token_store_samples(store, SEQUENCE, &samples, &error), error);
+    assert_ok(ls_blend_of_one(samples, 1, true, &blend, &error), error);
+    for (int64_t number = 1000000000; number < 1000000100; number++) {
+        int32_t inputs[SEQUENCE], targets[SEQUENCE];
+        struct ls_blend_place place = ls_blend_at(blend, number);
+        assert_int_equal(place.epoch, number / samples);
+        assert_ok(ls_sample_read(store, place.sample, SEQUENCE, 2, inputs, targets, &error), error);
+        assert_int_equal(inputs[SEQUENCE - 1], 0);
+    }
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    assert_in_range(usage.ru_maxrss, 0, 512 << 10); /* KiB */
+    ls_blend_free(blend);
+    ls_token_store_close(store);
+    unlink(path_of("huge.bin"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_trillion_tokens),
         cmocka_unit_test(test_megatron),
         cmocka_unit_test(test_every_integer_dtype),
         cmocka_unit_test(test_llmc_raw_and_lists),
