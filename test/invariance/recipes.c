@@ -88,8 +88,9 @@ const char *const recipe_names[RECIPES] = {
     "llama bf16 moments", "llama muon",  "qwen2 bf16", "qwen3 fp32", "olmo2 bf16",
     "mistral fp16",       "gemma2 fp32", "phi3 lora",  "qwen3 lora", "llama frozen"};
 
-/* Those of which some tokens count. */
-static const bool on_examples[RECIPES] = {[2] = true, [3] = true, [11] = true, [13] = true};
+/* Those of which some tokens count, and those that mix both kinds of tokens. */
+static const bool on_examples[RECIPES] = {[3] = true, [11] = true, [13] = true};
+static const bool on_blends[RECIPES] = {[2] = true, [8] = true};
 
 static void set(struct ls_config *config, const char *assignment)
 {
@@ -147,9 +148,14 @@ void recipe_config(int recipe, const char *folder, struct ls_config *config)
         set(config, recipe_keys[recipe][i]);
     for (int i = 0; i < 5 && shorter_keys[recipe][i] && !check_all(); i++)
         set(config, shorter_keys[recipe][i]);
-    snprintf(key, sizeof key,
-             on_examples[recipe] ? "data.train=%s/examples_train" : "data.train=u16:%s/tokens.bin",
-             folder);
+    if (on_blends[recipe])
+        snprintf(key, sizeof key, "data.blend=0.6 u16:%.250s/tokens.bin 0.4 %.250s/examples_train",
+                 folder, folder);
+    else
+        snprintf(key, sizeof key,
+                 on_examples[recipe] ? "data.train=%s/examples_train"
+                                     : "data.train=u16:%s/tokens.bin",
+                 folder);
     set(config, key);
     snprintf(key, sizeof key, "train.out=%s/none", folder);
     set(config, key);

@@ -159,7 +159,7 @@ static int half_body(struct ls_comm *world, void *user, struct ls_error *error)
         if (ls_comm_rank(world) == 0)
             half->proof[report.step - 1] =
 
-                (struct ls_proof){report.loss_bits, hash, report.grad_norm};
+                (struct ls_proof){report.loss_bits, hash, report.grad_norm, ""};
     }
     if (!status)
         status = ls_trainer_save(t, error);
