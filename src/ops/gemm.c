@@ -10,9 +10,9 @@ static int check_sizes(const struct ls_gemm *gemm, struct ls_error *error)
     if (gemm->sections < 1 || gemm->sections > LS_GEMM_SECTIONS_MAX)
         return ls_error_set(error, LS_EINVAL, "ls_gemm: sections is %d: expected 1 to %d",
                             gemm->sections, LS_GEMM_SECTIONS_MAX);
-    if (gemm->tiles < 1 || gemm->tiles > GEMM_TILES_MAX)
+    if (gemm->tiles < 1 || gemm->tiles > LS_GEMM_TILES_MAX)
         return ls_error_set(error, LS_EINVAL, "ls_gemm: tiles is %lld: expected 1 to %d",
-                            (long long)gemm->tiles, GEMM_TILES_MAX);
+                            (long long)gemm->tiles, LS_GEMM_TILES_MAX);
     if (gemm->leaves < 0 || (gemm->leaves && gemm->tiles % gemm->leaves != 0))
         return ls_error_set(error, LS_EINVAL,
                             "ls_gemm: leaves is %lld: expected a divisor of tiles, %lld",

@@ -114,7 +114,7 @@ void gemm_run_int8(struct ls_ops *ops, const struct ls_gemm *gemm);
  * leaf grows, a binary counter of its subtrees: when the leaf's tile i is complete, as many as i
  * has low one bits are merged with it, the latest first, which is the tree of ls_tree_split. More
  * tiles than this are refused: no model cuts a contraction so fine. */
-enum { GEMM_TILES_MAX = 1 << 16, GEMM_LEVELS_MAX = 18 };
+enum { GEMM_LEVELS_MAX = 18 }; /* of LS_GEMM_TILES_MAX */
 static inline int64_t gemm_leaf_tiles(const struct ls_gemm *gemm)
 {
     return gemm->tiles / (gemm->leaves ? gemm->leaves : 1);

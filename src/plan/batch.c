@@ -69,6 +69,14 @@ static int check_batch(const struct ls_layout_keys *keys, const struct ls_layout
                            "tokens, not %ld sequences of %ld",
                            CHAIN_TOKENS, (long)micro, (long)layout->sequence);
     int status = ls_dp_share_init(&share, &cut, leaves, leaf, micro, error ? &why : NULL);
+    int64_t tiles = ls_max(layout->numerics.seq_tiles / layout->size[LS_AXIS_CP], 1);
+    if (!status && !layout->numerics.fast &&
+        share.micro / ls_min(share.micro, leaf) > LS_GEMM_TILES_MAX / tiles)
+        return plan_refuse(error, "batch.micro", micro,
+                           "expected at most %ld leaves: a weight gradient is summed in at most %d "
+                           "tiles, and each leaf of numerics.leaf_sequences = %ld has %ld",
+                           (long)(LS_GEMM_TILES_MAX / tiles), LS_GEMM_TILES_MAX, (long)leaf,
+                           (long)tiles);
     if (!status)
         return plan_schedule_takes(layout, file, share.micro_batches, error);
     return error ? refuse_dp(keys, layout, leaves, why.text, error) : status;

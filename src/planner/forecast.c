@@ -216,19 +216,6 @@ static int step_simulate(const struct ls_forecast_ask *ask, struct step_times *t
     return status;
 }
 
-/* The same layout with a step of fewer micro-batches; false where the recipe does not admit it. */
-static bool step_shorten(const struct ls_forecast_ask *ask, int64_t micro_batches,
-                         struct ls_config *config, struct ls_layout *layout)
-{
-    int64_t dp = ask->layout->size[LS_AXIS_DP_REPLICATE] * ask->layout->size[LS_AXIS_DP_SHARD];
-    *config = *ask->config;
-    config->batch.global = micro_batches * dp * ask->layout->micro_sequences;
-    config->batch.micro = ask->layout->micro_sequences;
-    config->batch.rampup_start = config->batch.rampup_increment = config->batch.rampup_samples = 0;
-    return config->batch.global % config->numerics.leaf_sequences == 0 &&
-           !ls_config_layout(config, 0, layout, NULL) && layout->micro_batches == micro_batches;
-}
-
 /* What a step may grow less than its slowest rank: rounding. */
 #define SLACK 1e-3
 
@@ -265,9 +252,11 @@ static int step_extend(const struct ls_forecast_ask *ask, struct step_times *tim
     part.layout = layout;
     int status = config && layout ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a plan");
     *extended = false;
-    if (!status && m > next + pp && step_shorten(ask, some, config, layout)) {
+    if (!status && m > next + pp &&
+        ls_step_shorten(ask->config, ask->layout, some, config, layout)) {
         status = step_simulate(&part, &few, error);
-        while (!status && !*extended && step_shorten(ask, next, config, layout)) {
+        while (!status && !*extended &&
+               ls_step_shorten(ask->config, ask->layout, next, config, layout)) {
             status = step_simulate(&part, &more, error);
             if (status)
                 break;

@@ -5,6 +5,7 @@
 
 #include <lockstep/base/meter.h>
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Steps of so many leaves each. */
@@ -110,8 +111,22 @@ int ls_rehearse_steps(const struct ls_config *config, const struct ls_layout *la
     return status;
 }
 
-int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
-                    int64_t bytes[LS_ACCOUNTS], struct ls_error *error)
+bool ls_step_shorten(const struct ls_config *config, const struct ls_layout *layout,
+                     int64_t micro_batches, struct ls_config *shorter, struct ls_layout *out)
+{
+    int64_t dp = layout->size[LS_AXIS_DP_REPLICATE] * layout->size[LS_AXIS_DP_SHARD];
+    *shorter = *config;
+    shorter->batch.global = micro_batches * dp * layout->micro_sequences;
+    shorter->batch.micro = layout->micro_sequences;
+    shorter->batch.rampup_start = shorter->batch.rampup_increment = shorter->batch.rampup_samples =
+        0;
+    return shorter->batch.global % config->numerics.leaf_sequences == 0 &&
+           !ls_config_layout(shorter, 0, out, NULL) && out->micro_batches == micro_batches;
+}
+
+/* Of a full step, all of which is recorded. */
+static int bytes_record(const struct ls_config *config, const struct ls_layout *layout,
+                        int64_t rank, int64_t bytes[LS_ACCOUNTS], struct ls_error *error)
 {
     struct ls_recording recording;
     const int64_t leaves[] = {layout->ramp.full, layout->ramp.full};
@@ -127,6 +142,67 @@ int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layo
     }
     ls_recording_release(&recording);
     return status;
+}
+
+/* Of steps that are one, two and three parts: each some micro-batches for each stage, and whole
+ * leaves of each rank. */
+enum { PARTS = 3, PART_TURNS = 8 };
+static int64_t part_of(const struct ls_layout *layout)
+{
+    int64_t leaf = layout->numerics.leaf_sequences, micro = layout->micro_sequences;
+    int64_t whole = leaf % micro == 0 ? leaf / micro : leaf;
+    return ls_round_up(PART_TURNS * layout->size[LS_AXIS_PP], whole);
+}
+
+/* The line through them. False where they are on none. */
+static bool bytes_extend(int64_t part[PARTS][LS_ACCOUNTS], double further,
+                         int64_t bytes[LS_ACCOUNTS])
+{
+    for (int a = 0; a < LS_ACCOUNTS; a++) {
+        int64_t more = part[2][a] - part[1][a];
+        double whole = (double)part[2][a] + further * (double)more;
+        if (more != part[1][a] - part[0][a] || whole != floor(whole))
+            return false;
+        bytes[a] = (int64_t)whole;
+    }
+    return true;
+}
+
+/* A step of very many micro-batches goes on as a shorter one does. */
+static int bytes_shorten(const struct ls_config *config, const struct ls_layout *layout,
+                         int64_t rank, int64_t bytes[LS_ACCOUNTS], bool *extended,
+                         struct ls_error *error)
+{
+    const int64_t turn = part_of(layout), m = layout->micro_batches;
+    int64_t dp = layout->size[LS_AXIS_DP_REPLICATE] * layout->size[LS_AXIS_DP_SHARD];
+    int64_t part[PARTS][LS_ACCOUNTS];
+    struct ls_config *shorter = malloc(sizeof *shorter);
+    struct ls_layout *out = malloc(sizeof *out);
+    int status = shorter && out ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    bool even = config->batch.global == m * dp * layout->micro_sequences, admitted = even;
+    *extended = false;
+    for (int i = 0; i < PARTS && !status && admitted; i++) {
+        admitted = ls_step_shorten(config, layout, (i + 1) * turn, shorter, out);
+        if (admitted)
+            status = bytes_record(shorter, out, rank, part[i], error);
+    }
+    if (!status && admitted)
+        *extended = bytes_extend(part, (double)(m - PARTS * turn) / (double)turn, bytes);
+    free(shorter);
+    free(out);
+    return status;
+}
+
+int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
+                    int64_t bytes[LS_ACCOUNTS], struct ls_error *error)
+{
+    enum { WORTH = 2 }; /* times what the parts take */
+    int64_t parts = part_of(layout) * PARTS * (PARTS + 1) / 2;
+    bool extended = false;
+    int status = LS_OK;
+    if (layout->micro_batches > WORTH * parts)
+        status = bytes_shorten(config, layout, rank, bytes, &extended, error);
+    return status || extended ? status : bytes_record(config, layout, rank, bytes, error);
 }
 
 /* ---- where matrices meet --------------------------------------------------------------------- */

@@ -136,10 +136,10 @@ static void test_proves(void **state)
 static void test_has_room_for_the_most_tiles(void **state)
 {
     (void)state;
-    program_expect("plan memory configs/gpt2-tiny.yaml batch.global=16 batch.micro=4 "
+    program_expect("plan memory configs/gpt2-tiny.yaml batch.global=16 batch.micro=2 "
                    "model.vocab=1073741824 model.context=4194304 numerics.seq_tiles=32768 "
                    "numerics.leaf_sequences=1",
-                   0, "would take 5.5 TiB of memory");
+                   0, "would take 5.4 TiB of memory");
     program_expect(TINY "numerics.seq_tiles=65536", ls_exit_code(LS_ECONFIG),
                    "numerics.seq_tiles = 65536: expected a whole number from 1 to 32768");
 }
@@ -154,6 +154,9 @@ static void test_refuses(void **state)
     program_expect(TINY "parallel.cp=2", code, "numerics.seq_tiles = 1");
     program_expect(TINY "batch.global=134217728 batch.micro=67108864", code,
                    "batch.micro = 67108864: expected at most 33554431 sequences of 64 tokens");
+    program_expect("layout configs/gpt2-tiny.yaml model.vocab=257 model.context=256 "
+                   "batch.global=65536 batch.micro=65536 numerics.seq_tiles=2",
+                   code, "command line: batch.micro = 65536: expected at most 32768 leaves");
     program_expect(TINY "parallel.pp=2 parallel.split=0-3", code, "parallel.split = 0-3");
     program_expect(TINY "parallel.schedule=csv", ls_exit_code(LS_ECONFIG),
                    "parallel.schedule_file");

@@ -296,6 +296,14 @@ static void test_refused_dp(void **state)
     refused(KEYS(GPT2, "parallel.dp=8", "numerics.leaf_sequences=4"), 0,
             "command line: parallel.dp = 8: it does not divide a batch of 4 leaves of 4 sequences",
             "a smaller numerics.leaf_sequences makes more", NULL);
+    /* More leaves than a product has tiles. */
+    const char *many = "batch.global=131072", *one = "numerics.leaf_sequences=1";
+    admitted(KEYS("model.preset=gpt2-tiny", many, "batch.micro=65536", one));
+    refused(KEYS("model.preset=gpt2-tiny", many, "batch.micro=131072", one), 0,
+            "command line: batch.micro = 131072: expected at most 65536 leaves", NULL);
+    refused(KEYS("model.preset=gpt2-tiny", many, "batch.micro=65536", one, "numerics.seq_tiles=2",
+                 "model.context=256"),
+            0, "command line: batch.micro = 65536: expected at most 32768 leaves", "has 2", NULL);
     /* A part of a leaf. */
     refused(KEYS(GPT2, "numerics.leaf_sequences=4", "data.sequence=24", "batch.micro=3"), 0,
             "batch.micro = 3", "a multiple of 32 tokens", NULL);

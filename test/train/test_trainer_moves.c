@@ -111,9 +111,11 @@ static bool has_ended(const struct ls_request *request)
 }
 
 /* As a rank that is alone is told of its commands. */
+static int64_t commands; /* that were looked at */
 WRAPPED(ls_comm_command);
 bool __wrap_ls_comm_command(const struct ls_command *command, struct ls_comm_told *out)
 {
+    commands++;
     if (!__real_ls_comm_command(command, out))
         return false;
     if (ls_comm_transport(out->request.comm) != LS_TRANSPORT_ALONE ||
@@ -541,6 +543,65 @@ static void test_matrices_meet_as_was_rehearsed(void **state)
     assert_true(moves > 0);
 }
 
+/* Bytes of a full step, each of whose operations is added. */
+static int bytes_of_all(const struct ls_config *config, const struct ls_layout *layout,
+                        int64_t rank, int64_t bytes[LS_ACCOUNTS], struct ls_error *error)
+{
+    struct ls_recording recording;
+    const int64_t leaves[] = {layout->ramp.full, layout->ramp.full};
+    int64_t begins[2] = {0};
+    ls_recording_init(&recording);
+    int status = ls_record_steps(config, layout, rank, 2, leaves, &recording, begins, error);
+    memset(bytes, 0, LS_ACCOUNTS * sizeof *bytes);
+    for (int64_t i = begins[1]; i < recording.count && !status; i++) {
+        const struct ls_recorded *move = &recording.list[i];
+        bytes[ls_account_of(layout, (enum ls_layout_group)move->group)] +=
+            ls_move_bytes(layout, rank, move);
+    }
+    ls_recording_release(&recording);
+    return status;
+}
+
+/* The bytes of a step of many micro-batches, of which shorter ones are recorded, are those of all
+ * of its operations. */
+static void test_bytes_of_many_micro_batches(void **state)
+{
+    static const char *const many[] = {
+        GPT2 "parallel.dp=2 parallel.zero=3 parallel.pp=2 batch.micro=1 "
+             "numerics.leaf_sequences=1 batch.global=1000",
+        GPT2 "parallel.dp=2 parallel.zero=2 parallel.tp=2 batch.micro=1 "
+             "numerics.leaf_sequences=4 batch.global=600",
+        GPT2 "parallel.dp=2 parallel.zero=1 batch.micro=6 numerics.leaf_sequences=3 "
+             "batch.global=4212",
+        GPT2 "parallel.pp=2 batch.micro=2 parallel.schedule=interleaved numerics.leaf_sequences=1 "
+             "batch.global=600",
+        LLAMA "parallel.cp=2 numerics.seq_tiles=2 batch.micro=1 batch.global=300"};
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
+        struct ls_config config = config_of(*state, many[i]);
+        static struct ls_layout layout;
+        struct ls_error error = {0};
+        int64_t bytes[LS_ACCOUNTS] = {0}, all[LS_ACCOUNTS] = {0}, before = commands;
+        int64_t rank = 0, sum = 0;
+        int status = ls_config_layout(&config, 0, &layout, &error);
+        rank = layout.ranks - 1;
+        status = status ? status : ls_record_bytes(&config, &layout, rank, bytes, &error);
+        int64_t took = commands - before;
+        status = status ? status : bytes_of_all(&config, &layout, rank, all, &error);
+        if (status)
+            fail_msg("%s\n%s", many[i], error.text);
+        if (2 * took > commands - before)
+            fail_msg("%s: %ld commands, of %ld in all", many[i], (long)took,
+                     (long)(commands - before));
+        for (int a = 0; a < LS_ACCOUNTS; a++) {
+            if (bytes[a] != all[a])
+                fail_msg("%s\naccount %d: %ld bytes, expected %ld", many[i], a, (long)bytes[a],
+                         (long)all[a]);
+            sum += bytes[a];
+        }
+        assert_true(sum > 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -553,6 +614,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_ranks_that_are_alike_do_the_same, tokens_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_matrices_meet_as_was_rehearsed, tokens_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_bytes_of_many_micro_batches, tokens_setup,
                                         scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

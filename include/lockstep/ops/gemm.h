@@ -28,7 +28,7 @@
 #ifndef LOCKSTEP_OPS_GEMM_H
 #define LOCKSTEP_OPS_GEMM_H
 
-enum { LS_GEMM_SECTIONS_MAX = 3 };
+enum { LS_GEMM_SECTIONS_MAX = 3, LS_GEMM_TILES_MAX = 1 << 16 };
 
 /* What a sum is added to. */
 enum ls_onto {
@@ -41,7 +41,7 @@ struct ls_gemm {
     int64_t m, n;
     int sections;                    /* >= 1 */
     int64_t k[LS_GEMM_SECTIONS_MAX]; /* length of each section; tiles divides each */
-    int64_t tiles;                   /* >= 1 */
+    int64_t tiles;                   /* 1 to LS_GEMM_TILES_MAX */
     int64_t leaves;                  /* divides tiles; 0 means 1 */
     bool a_transposed;               /* false: A is [m, k], true: A is stored [k, m] */
     bool b_transposed;               /* false: B is [k, n], true: B is stored [n, k] */

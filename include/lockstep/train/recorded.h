@@ -42,7 +42,12 @@ int ls_rehearse_steps(const struct ls_config *config, const struct ls_layout *la
                       struct ls_comm *world, const struct ls_queue_watch *watch, int steps,
                       double *step_s, struct ls_error *error);
 
-/* Bytes that rank sends in a full step, between the first and the last, by account. */
+/* The same layout with a step of fewer micro-batches. False where the recipe does not admit it. */
+bool ls_step_shorten(const struct ls_config *config, const struct ls_layout *layout,
+                     int64_t micro_batches, struct ls_config *shorter, struct ls_layout *out);
+/* Bytes that rank sends in a full step, between the first and the last, by account. Of a step of
+ * very many micro-batches three shorter ones are recorded, and the line through them is followed to
+ * the whole one, if they are on a line to the byte. */
 int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
                     int64_t bytes[LS_ACCOUNTS], struct ls_error *error);
 
