@@ -381,8 +381,10 @@ int cmd_train(const struct cmd_args *args, struct ls_error *error)
     job.progress.live = renews && (shown == LS_CONFIG_LIVE || shown == LS_CONFIG_AUTO);
     signals_catch();
     job.heart = heartbeat_start(&config);
+    ls_launch_segments_enter(config.train.out);
     status = ranks_run(&config, rank_body, &job, error);
     ls_heartbeat_stop(job.heart);
+    ls_launch_segments_leave();
     line_end(&job.progress);
     ranks_end(status, error);
     planned_run_close(&job.progress.planned);

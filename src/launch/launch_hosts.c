@@ -161,6 +161,14 @@ void launch_hosts_use(struct launch_hosts *hosts, int64_t ranks)
     }
 }
 
+bool launch_hosts_here_alone(const struct launch_hosts *hosts)
+{
+    bool alone = hosts->kind != LAUNCH_SLURM;
+    for (int i = 0; i < hosts->count; i++)
+        alone &= !hosts->list[i].used || hosts->list[i].here;
+    return alone;
+}
+
 bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes)
 {
     size_t used = 0;

@@ -64,14 +64,14 @@ static void add_number(struct line *line, const char *option, int64_t number)
 static void add_mpirun(struct line *line, const struct launch_start *start, const char *segments)
 {
     char hosts[LAUNCH_HOSTS_TEXT];
-    bool here = start->hosts->kind == LAUNCH_HERE;
+    bool here = start->hosts->kind == LAUNCH_HERE, alone = launch_hosts_here_alone(start->hosts);
     line->cut |= !launch_hosts_text(start->hosts, start->ranks, hosts, sizeof hosts);
     add(line, "mpirun");
     if (start->hosts->open_mpi) {
         add_all(line, "--mca odls_base_sigkill_timeout 0 --oversubscribe");
         if (geteuid() == 0)
             add(line, "--allow-run-as-root");
-        if (here && !getenv("OMPI_MCA_pml")) /* the one of a machine alone: no search for others */
+        if (alone && !getenv("OMPI_MCA_pml")) /* the one of a machine alone: no search for others */
             add_all(line, "--mca pml ob1");
         if (segments[0]) {
             add_all(line, "--mca btl_vader_backing_directory");
@@ -197,8 +197,9 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
         snprintf(job->step, sizeof job->step, "lockstep-%ld-%d", (long)getpid(), ++number);
     if (!line)
         return ls_error_set(error, LS_ENOMEM, "no memory for a command line");
-    if (start->hosts->kind == LAUNCH_HERE && start->hosts->open_mpi)
-        launch_segments_open(start->launch->config->train.out, job->segments);
+    if (start->hosts->open_mpi)
+        launch_segments_open(start->launch->config->train.out,
+                             launch_hosts_here_alone(start->hosts), job->segments);
     line_make(line, start, job);
     if (line->cut) {
         free(line);

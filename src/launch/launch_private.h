@@ -62,6 +62,8 @@ void launch_hosts_leave(struct launch_host *host);
 int launch_hosts_slots(const struct launch_hosts *hosts, bool all);
 /* The first hosts that are up with `ranks` slots together hold the ranks of a start. */
 void launch_hosts_use(struct launch_hosts *hosts, int64_t ranks);
+/* Whether those are this machine alone. */
+bool launch_hosts_here_alone(const struct launch_hosts *hosts);
 /* "a:2,b:1": those hosts. False: it is longer than a
  * word of a command may be. */
 bool launch_hosts_text(const struct launch_hosts *hosts, int64_t ranks, char *text, size_t bytes);
@@ -73,10 +75,12 @@ int launch_hosts_run(const struct launch_hosts *hosts, const char *name, const c
 
 /* ---- memory that ranks share ----------------------------------------------------------------- */
 
-enum { LAUNCH_SEGMENTS_BYTES = 96 };
-/* Makes an empty folder in /dev/shm for those of the run's ranks on this machine; "": Open MPI's
- * own place is taken, because the user names one, or there is none. */
-void launch_segments_open(const char *run, char folder[LAUNCH_SEGMENTS_BYTES]);
+enum { LAUNCH_SEGMENTS_BYTES = 128 };
+/* The folder in /dev/shm for those of the run's ranks. here: all are on this machine, where it is
+ * made, and is empty. Otherwise it is another one of each start, and each machine's ranks make it
+ * (ls_launch_segments_enter). "": Open MPI's own place is taken, because the user names one, or
+ * there is none. */
+void launch_segments_open(const char *run, bool here, char folder[LAUNCH_SEGMENTS_BYTES]);
 /* With what ranks left in it. Nothing if it is not there. */
 void launch_segments_remove(const char *folder);
 

@@ -361,6 +361,28 @@ static void test_what_mpirun_is_told(void **state)
             assert_int_equal(strstr(told, words[i]) != NULL, !wish);
         free(told);
     }
+    /* This machine alone is that too where a file says so. Of several each start has a folder. */
+    script_write("agent", "#!/bin/sh\n");
+    for (int several = 0; several < 2; several++) {
+        static const char *const hosts[] = {"localhost slots=2\n", "localhost\nb\n"};
+        char before[PATH_MAX + 256];
+        scratch_write(scratch_path(folder, "hosts"), hosts[several], strlen(hosts[several]));
+        snprintf(before, sizeof before, "%s OMPI_MCA_plm_rsh_agent=./agent", enter);
+        program_expect_under(before,
+                             "launch --hosts hosts " LAUNCHED_KEYS "train.out=told_run "
+                             "parallel.dp=2",
+                             0, "");
+        char *told = scratch_read(scratch_path(folder, "told"), NULL);
+        assert_int_equal(strstr(told, words[0]) != NULL, !several);
+        const char *name = strstr(told, words[1]);
+        assert_non_null(name);
+        name += strlen(words[1]);
+        int dashes = 0;
+        for (size_t i = 0; i < strcspn(name, " "); i++)
+            dashes += name[i] == '-';
+        assert_int_equal(dashes, several ? 5 : 3); /* launch-UID-DEVICE-FOLDER-PID-START */
+        free(told);
+    }
 }
 
 /* Slurm's programs, of which squeue knows when the allocation ends, or ends with a failure. The job
