@@ -167,7 +167,9 @@ extern const struct ls_log cmd_warnings;
     COMMAND(ckpt_reshard, "ckpt reshard", CMD_WORDS_MAX)                                           \
     COMMAND(ckpt_verify, "ckpt verify", CMD_WORDS_MAX)                                             \
     COMMAND(convert, "convert", CMD_WORDS_MAX)                                                     \
+    COMMAND(data_dedup, "data dedup", CMD_WORDS_MAX)                                               \
     COMMAND(data_detokenize, "data detokenize", 1)                                                 \
+    COMMAND(data_filter, "data filter", CMD_WORDS_MAX)                                             \
     COMMAND(data_inspect, "data inspect", 1)                                                       \
     COMMAND(data_merge, "data merge", CMD_WORDS_MAX)                                               \
     COMMAND(data_order, "data order", CMD_WORDS_MAX)                                               \

@@ -5,7 +5,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
-#include <lockstep/data/store_tools.h>
+#include <lockstep/data/corpus_tools.h>
 
 #include <string.h>
 
@@ -44,6 +44,29 @@ int cmd_data_merge(const struct cmd_args *args, struct ls_error *error)
     return status;
 }
 
+static bool is_jsonl(const char *path)
+{
+    return ls_path_ends(path, ".jsonl") || ls_path_ends(path, ".jsonl.gz") ||
+           ls_path_ends(path, ".jsonl.zst");
+}
+
+static int split_corpus(const char *input, const struct ls_shares *shares, const char *output,
+                        struct ls_error *error)
+{
+    int64_t documents[LS_PARTS_MAX];
+    struct ls_corpus_report report;
+    const struct ls_corpus_config config = {.inputs = &input,
+                                            .inputs_count = 1,
+                                            .output = output,
+                                            .workers = 1,
+                                            .stop = cmd_stop_begin()};
+    int status = ls_corpus_split(&config, shares, documents, &report, error);
+    ls_meter_clear();
+    for (int i = 0; i < shares->count && !status; i++)
+        cmd_print("%s_%d.jsonl  %s\n", output, i, ls_counted(documents[i], "document").text);
+    return status;
+}
+
 int cmd_data_split(const struct cmd_args *args, struct ls_error *error)
 {
     struct ls_store_part parts[LS_PARTS_MAX];
@@ -57,6 +80,8 @@ int cmd_data_split(const struct cmd_args *args, struct ls_error *error)
     if (status)
         return status;
     cmd_progress_begin();
+    if (is_jsonl(args->word[0]))
+        return split_corpus(args->word[0], &shares, output, error);
     status = ls_store_split(args->word[0], &shares, output, cmd_stop_begin(), parts, error);
     ls_meter_clear();
     for (int i = 0; i < shares.count && !status; i++) {

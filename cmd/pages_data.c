@@ -11,6 +11,57 @@
         "--tokenizer", "SPEC", "the tokenizer of a store that has none recorded beside it"         \
     }
 
+#define INPUT                                                                                      \
+    {                                                                                              \
+        "--input", "PATH...", "text, JSONL (.gz and .zst too), or folders of them"                 \
+    }
+#define OUTPUT                                                                                     \
+    {                                                                                              \
+        "--output", "FILE|FOLDER/",                                                                \
+            "a JSONL file (- is standard output), or a folder of parts, with which a stopped "     \
+            "job goes on"                                                                          \
+    }
+#define JSON_KEYS                                                                                  \
+    {                                                                                              \
+        "--json-keys", "KEY", "the key of a JSONL object that holds its text (default: text)"      \
+    }
+#define PART_DOCUMENTS                                                                             \
+    {                                                                                              \
+        "--part-documents", "N", "documents of the input in a part of a folder (default: 100000)"  \
+    }
+#define ON_ERROR                                                                                   \
+    {                                                                                              \
+        "--on-error", "stop|skip", "stop at a bad JSONL record (the default), or skip it"          \
+    }
+#define WORKERS                                                                                    \
+    {                                                                                              \
+        "--workers", "N", "judge documents with N threads (default: all cores)"                    \
+    }
+OPTIONS(dedup_options) = {
+    INPUT,
+    OUTPUT,
+    JSON_KEYS,
+    PART_DOCUMENTS,
+    ON_ERROR,
+    WORKERS,
+    {"--near", "SIMILARITY", "drop near duplicates too, of this Jaccard similarity, such as 0.8"},
+    {"--hashes", "N", "hash functions of MinHash (default: 128)"},
+    {"--shingle", "N", "words of a shingle (default: 5)"},
+    {"--pairs", "FILE", "write a JSON line for each document that was dropped, with the one kept"},
+    END};
+OPTIONS(filter_options) = {
+    INPUT,
+    OUTPUT,
+    JSON_KEYS,
+    PART_DOCUMENTS,
+    ON_ERROR,
+    WORKERS,
+    {"--rules", "RULES",
+     "groups (any, gopher, repetition, c4, length) and rules (NAME or NAME=BOUND), with commas; "
+     "default: any"},
+    {"--explain", "FILE", "write a JSON line for each document that was dropped, with its rules"},
+    {"--list", NULL, "print the rules, with their groups and bounds"},
+    END};
 OPTIONS(detokenize_options) = {{"--output", "FILE", "where the JSONL goes (- is standard output)"},
                                TOKENIZER,
                                {"--json-keys", "KEY", "the key of the text (default: text)"},
@@ -18,7 +69,7 @@ OPTIONS(detokenize_options) = {{"--output", "FILE", "where the JSONL goes (- is 
 OPTIONS(merge_options) = {{"--output", "PREFIX", "write PREFIX.bin, .idx and what belongs to them"},
                           END};
 OPTIONS(split_options) = {
-    {"--output", "PREFIX", "write the stores PREFIX_0, PREFIX_1 and so on"},
+    {"--output", "PREFIX", "write PREFIX_0, PREFIX_1 and so on; of JSONL, PREFIX_0.jsonl ..."},
     {"--parts", "N|WEIGHTS", "N equal parts, or a weight for each, such as 0.9,0.1"},
     END};
 OPTIONS(stats_options) = {
@@ -41,7 +92,22 @@ OPTIONS(train_tokenizer_options) = {
 OPTIONS(verify_options) = {TOKENIZER, END};
 
 const struct cmd_page cmd_data_pages[] = {
-    {"data split", "STORE --parts N|WEIGHTS --output PREFIX", "cut a token store into parts",
+    {"data dedup", "--input PATH... --output FILE|FOLDER/", "drop documents that repeat another",
+     "Keeps the first of the documents with equal texts. With --near, a document goes too if the "
+     "similarity of its shingles (runs of words) to an earlier one that was kept is at least this, "
+     "as MinHash estimates it. JSONL lines that remain are written as they stand, in their order.",
+     dedup_options,
+     "lockstep data dedup --input web/ --output unique.jsonl\n"
+     "lockstep data dedup --input web/ --output unique/ --near 0.8 --workers 8\n"},
+    {"data filter", "--input PATH... --output FILE|FOLDER/", "drop documents by rules of quality",
+     "Drops documents that fail a rule of Gopher, of C4 or of your own bounds, and prints how many "
+     "each rule dropped. The default is the rules of Gopher that do not depend on the language. "
+     "Lines are never cut out of a document.",
+     filter_options,
+     "lockstep data filter --input web.jsonl --output good.jsonl --explain dropped.jsonl\n"
+     "lockstep data filter --input web/ --output good/ --rules gopher,c4,words-min=20\n"},
+    {"data split", "STORE|FILE.jsonl --parts N|WEIGHTS --output PREFIX",
+     "cut a token store, or JSONL, into parts",
      "Document i goes to the part that lags most behind its share, so the parts are spread evenly "
      "over the store and depend on nothing but its order. Masks and the tokenizer's name are kept.",
      split_options, "lockstep data split corpus_train --parts 0.99,0.01 --output corpus\n"},

@@ -71,8 +71,10 @@ def read_keys(text):
 
 def read_pages(text):
     """The options of each sub-command: {"data prepare": {"--input", ...}}."""
+    shared = dict(re.findall(r'#define (\w+) *\\\n *\{ *\\\n *"(--[\w-]+)"', text))
     lists = {
-        name: set(re.findall(r'"(--[\w-]+)"', body))
+        name: set(re.findall(r'"(--[\w-]+)"', body)) |
+        {shared[word] for word in re.findall(r"\b[A-Z_]+\b", body) if word in shared}
         for name, body in re.findall(r"OPTIONS\((\w+)\) = \{(.*?END)\}", text, re.DOTALL)
     }
     table = text[text.find("pages[] = {"):]

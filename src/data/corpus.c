@@ -30,6 +30,8 @@ struct data_corpus {
     bool lines_end;          /* the source has no more */
     struct data_spans spans; /* of the record */
     long long line_number;
+    size_t document_path;    /* of the document that was read last */
+    struct ls_text document; /* its record, if lines are kept */
 };
 
 /* ---- which files ---------------------------------------------------------------------------- */
@@ -146,6 +148,7 @@ void data_corpus_close(struct data_corpus *corpus)
         free(corpus->paths[i]);
     free(corpus->paths);
     ls_text_release(&corpus->lines);
+    ls_text_release(&corpus->document);
     free(corpus->spans.list);
     free(corpus);
 }
@@ -266,10 +269,25 @@ static bool blank(const char *line, size_t length)
     return true;
 }
 
+/* Reading a record changes its line. */
+static int keep_line(struct data_corpus *corpus, const char *line, size_t length,
+                     struct ls_error *error)
+{
+    corpus->document.count = 0;
+    if (!corpus->config.keep_lines)
+        return LS_OK;
+    while (length > 0 && line[length - 1] == '\r')
+        length--;
+    return data_text_put(&corpus->document, line, length, error);
+}
+
 static int read_record(struct data_corpus *corpus, char *line, size_t length, struct ls_text *out,
                        struct ls_error *error)
 {
     const struct data_corpus_config *config = &corpus->config;
+    int status = keep_line(corpus, line, length, error);
+    if (status)
+        return status;
     if (config->records == LS_RECORDS_CHAT)
         return data_record_chat(line, length, config->chat, out, &corpus->spans, error);
     if (config->records == LS_RECORDS_PAIRS)
@@ -359,10 +377,12 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
             corpus->lines.count = corpus->lines_at = 0;
             corpus->lines_end = false;
             corpus->line_number = 0;
+            corpus->document.count = 0;
             status = corpus->is_jsonl ? skip_mark(corpus, error) : LS_OK;
             if (status)
                 return status;
         }
+        corpus->document_path = corpus->at;
         int status = corpus->is_jsonl ? read_jsonl(corpus, out, part, error)
                                       : read_text(corpus, want, out, part, error);
         if (status)
@@ -380,4 +400,24 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
 const struct data_spans *data_corpus_spans(const struct data_corpus *corpus)
 {
     return &corpus->spans;
+}
+
+size_t data_corpus_paths(const struct data_corpus *corpus)
+{
+    return corpus->paths_count;
+}
+
+const char *data_corpus_path(const struct data_corpus *corpus, size_t index)
+{
+    return corpus->paths[index];
+}
+
+struct data_place data_corpus_place(const struct data_corpus *corpus)
+{
+    return (struct data_place){corpus->document_path, corpus->is_jsonl ? corpus->line_number : 0};
+}
+
+const struct ls_text *data_corpus_line(const struct data_corpus *corpus)
+{
+    return &corpus->document;
 }

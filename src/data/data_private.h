@@ -154,6 +154,7 @@ struct data_corpus_config {
      * over. NULL: it ends the reading. */
     int (*bad)(void *user, const struct ls_error *why, struct ls_error *error);
     void *user;
+    bool keep_lines; /* for data_corpus_line */
 };
 int data_corpus_open(const struct data_corpus_config *config, struct data_corpus **out,
                      struct ls_error *error);
@@ -164,6 +165,17 @@ int data_corpus_spare(const struct data_corpus *corpus, const char *path, struct
  * after. DATA_CORPUS_END appends nothing. */
 int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *out,
                      enum data_part *part, struct ls_error *error);
+/* The files that are read, in order. */
+size_t data_corpus_paths(const struct data_corpus *corpus);
+const char *data_corpus_path(const struct data_corpus *corpus, size_t index);
+/* Where the document stands that was read last. */
+struct data_place {
+    size_t path;
+    int64_t line; /* 0: the whole file */
+};
+struct data_place data_corpus_place(const struct data_corpus *corpus);
+/* Its record as it stands in the file, if lines are kept; empty if it is a whole file. Borrowed. */
+const struct ls_text *data_corpus_line(const struct data_corpus *corpus);
 /* The parts of the document that was read last, where the records are examples. Borrowed. */
 const struct data_spans *data_corpus_spans(const struct data_corpus *corpus);
 

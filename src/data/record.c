@@ -173,7 +173,8 @@ static int parse(char *line, size_t length, json_t **record, struct ls_error *er
     json_error_t where;
     soften(line, line + length, true);
     *record = ls_json_load(line, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
-    if (!*record && json_error_code(&where) == json_error_out_of_memory)
+    /* Where jansson has no memory to begin with, it says nothing at all. */
+    if (!*record && (!*where.text || json_error_code(&where) == json_error_out_of_memory))
         return ls_error_set(error, LS_ENOMEM, "no memory for a record");
     if (!*record)
         return ls_error_set(error, LS_EDATA, "column %d: %s: expected one JSON object a line",

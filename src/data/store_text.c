@@ -2,7 +2,6 @@
 #include "data/data_private.h"
 
 #include <lockstep/base/file.h>
-#include <lockstep/base/json.h>
 #include <lockstep/data/store_tools.h>
 
 #include <stdlib.h>
@@ -36,35 +35,6 @@ int data_stored_text(struct data_stored *stored, int64_t first, int64_t count, s
     }
     out->count = 0;
     return ls_decode(tokenizer, ids, count, out, error);
-}
-
-struct line {
-    const char *key;
-    const struct ls_text *text;
-};
-
-static int write_line(const void *context, FILE *file, struct ls_error *error)
-{
-    const struct line *line = context;
-    (void)error;
-    fputc('{', file);
-    ls_json_string(file, line->key, strlen(line->key));
-    fputs(": ", file);
-    ls_json_string(file, line->text->bytes, line->text->count);
-    fputs("}\n", file);
-    return LS_OK;
-}
-
-int data_jsonl_put(struct ls_atomic_file *file, const char *key, const struct ls_text *text,
-                   struct ls_error *error)
-{
-    char *bytes;
-    size_t count;
-    int status = ls_text_write(write_line, &(struct line){key, text}, &bytes, &count, error);
-    if (!status && ls_atomic_file_write(file, bytes, count))
-        status = ls_error_set(error, file->error.code, "%s", file->error.text);
-    free(bytes);
-    return status;
 }
 
 static int write_documents(struct data_stored *stored, struct ls_atomic_file *file, const char *key,

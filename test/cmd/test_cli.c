@@ -66,6 +66,13 @@ static void test_what_is_unknown_is_named_with_the_nearest(void **state)
     program_expect("data detokenize x", 2, "--output FILE is missing");
     program_expect("data split x --output y", 2, "--parts N is missing");
     program_expect("data split x --output y --parts 0", 2, "--parts: 0: expected the number");
+    program_expect("data dedup --output x", 2, "--input PATH... is missing");
+    program_expect("data filter --input x", 2, "--output FILE is missing");
+    program_expect("data dedup --input x --output y --near 2", 2, "--near = 2: expected");
+    program_expect("data dedup --input x --output y --hashes 64", 2, "need --near SIMILARITY");
+    program_expect("data filter --input x --output y --rules gophr", 2, "did you mean gopher?");
+    program_expect("data filter --list", 0, "duplicate-5-grams-max");
+    program_expect("data filter --input doc --output /dev/full", ls_exit_code(LS_ENOSPC), "full");
     program_expect("data verify /nowhere/x", ls_exit_code(LS_EIO), "FAILED   /nowhere/x: neither");
 }
 

@@ -1,0 +1,156 @@
+/* lockstep data dedup, filter: parsing and printing only. */
+#include "cmd.h"
+
+#include <lockstep/base/meter.h>
+#include <lockstep/base/words.h>
+#include <lockstep/data/corpus_tools.h>
+#include <lockstep/device.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* The first bad records that are passed over; user counts them. */
+static void print_skipped(void *user, const char *why)
+{
+    enum { SHOWN = 10 };
+    int64_t *count = user;
+    ls_meter_clear();
+    if ((*count)++ < SHOWN)
+        fprintf(stderr, "lockstep %s: skipped %s\n", cmd_name(), why);
+    else if (*count == SHOWN + 1)
+        fprintf(stderr, "lockstep %s: skipped more, not shown here\n", cmd_name());
+}
+
+static int read_config(const struct cmd_args *args, struct ls_corpus_config *config,
+                       int64_t *skipped, struct ls_error *error)
+{
+    static const struct ls_word on_errors[] = {{"stop", 0}, {"skip", 1}, {0}};
+    int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
+    int skips = 0;
+    *config = (struct ls_corpus_config){.inputs = args->word,
+                                        .inputs_count = args->words,
+                                        .output = cmd_args_value(args, "--output"),
+                                        .json_key = cmd_args_value(args, "--json-keys"),
+                                        .part_documents = LS_PART_DOCUMENTS,
+                                        .skipped = print_skipped,
+                                        .user = skipped};
+    if (!config->inputs_count || !config->output)
+        return ls_error_set(error, LS_ECONFIG, "%s is missing (--help shows the options)",
+                            !config->inputs_count ? "--input PATH..." : "--output FILE");
+    int status = cmd_args_word(args, "--on-error", on_errors, &skips, error);
+    config->skip_bad = skips;
+    if (!status)
+        status = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
+    if (!status)
+        status = cmd_args_int(args, "--part-documents", 1, INT64_C(1) << 40,
+                              &config->part_documents, error);
+    config->workers = (int)workers;
+    return status;
+}
+
+/* Where the report goes: standard output may have the documents. */
+static FILE *report_file(const struct ls_corpus_config *config)
+{
+    return strcmp(config->output, "-") == 0 ? stderr : stdout;
+}
+
+static void print_report(FILE *file, const struct ls_corpus_report *report)
+{
+    fprintf(file, "%s, %lld kept, %lld removed", ls_counted(report->documents, "document").text,
+            (long long)(report->documents - report->removed), (long long)report->removed);
+    if (report->skipped > 0)
+        fprintf(file, "; %s skipped", ls_counted(report->skipped, "bad record").text);
+    if (report->resumed > 0)
+        fprintf(file, "; %lld were done before", (long long)report->resumed);
+    fputc('\n', file);
+}
+
+int cmd_data_dedup(const struct cmd_args *args, struct ls_error *error)
+{
+    struct ls_corpus_config config;
+    struct ls_dedup_config dedup = {.list = cmd_args_value(args, "--pairs")};
+    struct ls_dedup_report report;
+    int64_t skipped = 0, hashes = 128, shingle = 5;
+    int status = read_config(args, &config, &skipped, error);
+    if (!status)
+        status = cmd_args_real(args, "--near", 0.1, 1, &dedup.near, error);
+    if (!status)
+        status = cmd_args_int(args, "--hashes", 16, 1024, &hashes, error);
+    if (!status)
+        status = cmd_args_int(args, "--shingle", 1, 32, &shingle, error);
+    bool unused = cmd_args_given(args, "--hashes") || cmd_args_given(args, "--shingle");
+    if (!status && dedup.near == 0 && unused)
+        status = ls_error_set(error, LS_ECONFIG, "--hashes and --shingle need --near SIMILARITY");
+    if (status)
+        return status;
+    dedup.hashes = (int)hashes;
+    dedup.shingle = (int)shingle;
+    cmd_progress_begin();
+    config.stop = cmd_stop_begin();
+    status = ls_corpus_dedup(&config, &dedup, &report, error);
+    ls_meter_clear();
+    if (status)
+        return status;
+    FILE *file = report_file(&config);
+    print_report(file, &report.corpus);
+    fprintf(file, "exact duplicates: %lld\n", (long long)report.exact);
+    if (dedup.near == 0)
+        return LS_OK;
+    fprintf(file, "near duplicates: %lld, of similarity %g or more by %d hashes\n",
+            (long long)report.near, dedup.near, report.hashes);
+    fprintf(file, "%d bands of %d rows: ", report.bands, report.rows);
+    fprintf(file, "a pair at %g is compared with probability %.3f, at %g with %.3f\n", dedup.near,
+            ls_dedup_probability(dedup.near, report.bands, report.rows), dedup.near / 2,
+            ls_dedup_probability(dedup.near / 2, report.bands, report.rows));
+    return LS_OK;
+}
+
+/* ---- filter ---------------------------------------------------------------------------------- */
+
+static void print_rules(void)
+{
+    int count;
+    const struct ls_filter_rule *rules = ls_filter_rules(&count);
+    printf("%-36s %-8s %-22s %s\n", "rule", "bound", "groups", "measure");
+    for (int i = 0; i < count; i++)
+        printf("%-36s %-8g %-22s %s\n", rules[i].name, rules[i].bound, rules[i].group,
+               rules[i].help);
+}
+
+static void print_removed(FILE *file, const struct ls_filter *filter,
+                          const struct ls_filter_report *report)
+{
+    int count;
+    const struct ls_filter_rule *rules = ls_filter_rules(&count);
+    fprintf(file, "%-36s %-8s %10s %10s\n", "rule", "bound", "removed", "failed");
+    for (int i = 0; i < count; i++)
+        if (filter->used[i])
+            fprintf(file, "%-36s %-8g %10lld %10lld\n", rules[i].name, filter->bound[i],
+                    (long long)report->first[i], (long long)report->failed[i]);
+}
+
+int cmd_data_filter(const struct cmd_args *args, struct ls_error *error)
+{
+    struct ls_corpus_config config;
+    struct ls_filter_report report;
+    struct ls_filter filter;
+    int64_t skipped = 0;
+    if (cmd_args_given(args, "--list")) {
+        print_rules();
+        return LS_OK;
+    }
+    int status = read_config(args, &config, &skipped, error);
+    if (!status && ls_filter_parse(cmd_args_value(args, "--rules"), &filter, error))
+        status = ls_error_prefix(error, "--rules");
+    if (status)
+        return status;
+    cmd_progress_begin();
+    config.stop = cmd_stop_begin();
+    status = ls_corpus_filter(&config, &filter, cmd_args_value(args, "--explain"), &report, error);
+    ls_meter_clear();
+    if (status)
+        return status;
+    print_report(report_file(&config), &report.corpus);
+    print_removed(report_file(&config), &filter, &report);
+    return LS_OK;
+}

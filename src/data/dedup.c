@@ -1,0 +1,255 @@
+/* Documents that repeat an earlier one, exactly or nearly, by MinHash and bands. The public header
+ * has definitions and sources. */
+#include "data/minhash.h"
+
+#include <lockstep/base/json.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* What a thread makes of a document; the signature lies behind. */
+struct judged {
+    struct ls_digest digest;
+    bool empty;
+};
+/* Digests of texts by open addressing: entry + 1 in a slot. */
+struct exact {
+    struct ls_digest *list;
+    struct data_origin {
+        int64_t number;
+        struct data_place place;
+    } * origins;       /* of the documents that were kept */
+    uint32_t *near_to; /* entries of the near index, as documents: [near.count] */
+    int64_t count, room, origins_room, near_room;
+    uint32_t *table;
+    int64_t slots;
+};
+struct dedup {
+    struct ls_dedup_report *report;
+    double near; /* 0: exact only */
+    int equal;   /* values that make it near */
+    struct data_minhash minhash;
+    struct ls_text *scratch; /* by worker */
+    struct data_corpus *corpus;
+    struct data_corpus_output output;
+    struct exact exact;
+    struct data_near_index index;
+};
+
+/* ---- on any thread --------------------------------------------------------------------------- */
+
+static int judge(void *user, int worker, struct data_document *document, struct ls_error *error)
+{
+    struct dedup *dedup = user;
+    struct judged *judged = document->result;
+    XXH128_hash_t hash = XXH3_128bits(document->text.bytes, document->text.count);
+    *judged = (struct judged){.digest = {hash.low64, hash.high64}};
+    if (dedup->near == 0)
+        return LS_OK;
+    return data_minhash_sign(&dedup->minhash, &document->text, &dedup->scratch[worker],
+                             (uint32_t *)(void *)(judged + 1), &judged->empty, error);
+}
+
+/* ---- exact ----------------------------------------------------------------------------------- */
+
+static uint32_t *exact_slot(const struct exact *exact, struct ls_digest digest)
+{
+    uint64_t at = digest.low & (uint64_t)(exact->slots - 1);
+    while (exact->table[at] && (exact->list[exact->table[at] - 1].low != digest.low ||
+                                exact->list[exact->table[at] - 1].high != digest.high))
+        at = (at + 1) & (uint64_t)(exact->slots - 1);
+    return &exact->table[at];
+}
+
+static int exact_grow(struct exact *exact, struct ls_error *error)
+{
+    int64_t slots = ls_max(1 << 10, 2 * exact->slots);
+    uint32_t *table = slots <= (int64_t)1 << 32 ? calloc((size_t)slots, sizeof *table) : NULL;
+    if (!table)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the digests of %lld documents",
+                            (long long)exact->count);
+    free(exact->table);
+    exact->table = table;
+    exact->slots = slots;
+    for (int64_t i = 0; i < exact->count; i++)
+        *exact_slot(exact, exact->list[i]) = (uint32_t)i + 1;
+    return LS_OK;
+}
+
+/* The document is kept. */
+static int exact_add(struct exact *exact, const struct data_document *document,
+                     struct ls_digest digest, struct ls_error *error)
+{
+    int status = 2 * (exact->count + 1) > exact->slots ? exact_grow(exact, error) : LS_OK;
+    if (status)
+        return status;
+    if (!ls_list_grow(&exact->list, exact->count, &exact->room, sizeof *exact->list) ||
+        !ls_list_grow(&exact->origins, exact->count, &exact->origins_room, sizeof *exact->origins))
+        return ls_error_set(error, LS_ENOMEM, "no memory for %lld documents",
+                            (long long)exact->count);
+    *exact_slot(exact, digest) = (uint32_t)exact->count + 1;
+    exact->list[exact->count] = digest;
+    exact->origins[exact->count++] = (struct data_origin){document->number, document->place};
+    return LS_OK;
+}
+
+static void exact_release(struct exact *exact)
+{
+    free(exact->list);
+    free(exact->origins);
+    free(exact->near_to);
+    free(exact->table);
+}
+
+/* ---- in the order of the input --------------------------------------------------------------- */
+
+/* A removed document, and the one that it repeats; values of its hashes are equal, of all if -1. */
+struct repeat {
+    const struct dedup *dedup;
+    const struct data_document *document;
+    const struct data_origin *of;
+    int values;
+};
+
+static int write_repeat(const void *context, FILE *file, struct ls_error *error)
+{
+    const struct repeat *repeat = context;
+    char place[PATH_MAX + 32];
+    (void)error;
+    data_place_text(repeat->dedup->corpus, repeat->document->place, place);
+    fprintf(file, "{\"number\": %lld, \"document\": ", (long long)repeat->document->number);
+    ls_json_string(file, place, strlen(place));
+    data_place_text(repeat->dedup->corpus, repeat->of->place, place);
+    fprintf(file, ", \"kept_number\": %lld, \"kept\": ", (long long)repeat->of->number);
+    ls_json_string(file, place, strlen(place));
+    if (repeat->values < 0)
+        fputs(", \"exact\": true}\n", file);
+    else
+        fprintf(file, ", \"similarity\": %.4f}\n",
+                (double)repeat->values / repeat->dedup->minhash.hashes);
+    return LS_OK;
+}
+
+static int remove_document(struct dedup *dedup, const struct data_document *document, int64_t of,
+                           int values, struct ls_error *error)
+{
+    const struct repeat repeat = {dedup, document, &dedup->exact.origins[of], values};
+    char *line = NULL;
+    size_t bytes = 0;
+    *(values < 0 ? &dedup->report->exact : &dedup->report->near) += 1;
+    dedup->report->corpus.removed++;
+    int status = ls_text_write(write_repeat, &repeat, &line, &bytes, error);
+    if (!status)
+        status = data_corpus_output_put(&dedup->output, document, line, bytes, error);
+    free(line);
+    return status;
+}
+
+static int keep_document(struct dedup *dedup, const struct data_document *document,
+                         const struct judged *judged, struct ls_error *error)
+{
+    struct exact *exact = &dedup->exact;
+    int status = LS_OK;
+    if (dedup->near > 0 && !judged->empty) {
+        int64_t entry = dedup->index.count;
+        if (!ls_list_grow(&exact->near_to, entry, &exact->near_room, sizeof *exact->near_to))
+            return ls_error_set(error, LS_ENOMEM, "no memory for %lld documents",
+                                (long long)exact->count);
+        exact->near_to[entry] = (uint32_t)exact->count;
+        status = data_near_add(&dedup->index, (const uint32_t *)(const void *)(judged + 1), error);
+    }
+    if (!status)
+        status = exact_add(exact, document, judged->digest, error);
+    return status ? status : data_corpus_output_put(&dedup->output, document, NULL, 0, error);
+}
+
+static int decide(void *user, const struct data_document *document, struct ls_error *error)
+{
+    struct dedup *dedup = user;
+    const struct judged *judged = document->result;
+    dedup->report->corpus.documents++;
+    int64_t same = dedup->exact.slots ? *exact_slot(&dedup->exact, judged->digest) : 0;
+    if (same > 0)
+        return remove_document(dedup, document, same - 1, -1, error);
+    if (dedup->near > 0 && !judged->empty) {
+        int values = 0;
+        int64_t entry = data_near_find(&dedup->index, (const uint32_t *)(const void *)(judged + 1),
+                                       dedup->equal, &values);
+        if (entry >= 0)
+            return remove_document(dedup, document, dedup->exact.near_to[entry], values, error);
+    }
+    return keep_document(dedup, document, judged, error);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static int configure(struct dedup *dedup, const struct ls_dedup_config *config, int workers,
+                     struct ls_error *error)
+{
+    int hashes = config->hashes ? config->hashes : 128;
+    int shingle = config->shingle ? config->shingle : 5;
+    if (!(config->near >= 0 && config->near <= 1))
+        return ls_error_set(error, LS_EINVAL, "a similarity of %g; expected above 0, up to 1",
+                            config->near);
+    if (hashes < 16 || hashes > DATA_HASHES_MAX || shingle < 1 || shingle > DATA_SHINGLE_MAX)
+        return ls_error_set(error, LS_EINVAL,
+                            "%d hashes of shingles of %d words; expected 16 to %d, and 1 to %d",
+                            hashes, shingle, DATA_HASHES_MAX, DATA_SHINGLE_MAX);
+    dedup->near = config->near;
+    dedup->equal = (int)ceil(config->near * hashes - 1e-9);
+    data_minhash_init(&dedup->minhash, hashes, shingle);
+    struct ls_dedup_report *report = dedup->report;
+    report->hashes = config->near > 0 ? hashes : 0;
+    if (config->near > 0)
+        ls_dedup_bands(config->near, hashes, &report->bands, &report->rows);
+    data_near_init(&dedup->index, hashes, report->bands, report->rows);
+    dedup->scratch = calloc((size_t)ls_max(workers, 1), sizeof *dedup->scratch);
+    return dedup->scratch ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory to find repeats");
+}
+
+static int run(struct dedup *dedup, const struct ls_corpus_config *config, struct ls_error *error)
+{
+    /* What was kept of parts that are there must be known: they are judged again, not written. */
+    const struct data_documents documents = {
+        .corpus = dedup->corpus,
+        .workers = config->workers,
+        .stop = config->stop,
+        .result_bytes = sizeof(struct judged) +
+                        (dedup->near > 0 ? (size_t)dedup->minhash.hashes * sizeof(uint32_t) : 0),
+        .work = judge,
+        .take = decide,
+        .user = dedup};
+    int status = data_documents_run(&documents, error);
+    return status ? status : data_corpus_output_commit(&dedup->output, error);
+}
+
+int ls_corpus_dedup(const struct ls_corpus_config *config, const struct ls_dedup_config *wanted,
+                    struct ls_dedup_report *report, struct ls_error *error)
+{
+    struct dedup dedup = {.report = report};
+    struct data_reading reading = {config, &report->corpus};
+    char job[128];
+    *report = (struct ls_dedup_report){0};
+    int status = data_reading_open(&reading, &dedup.corpus, error);
+    if (!status)
+        status = configure(&dedup, wanted, config->workers, error);
+    snprintf(job, sizeof job, "dedup: near %.17g, %d hashes, shingles of %d words", wanted->near,
+             report->hashes, dedup.minhash.shingle);
+    if (!status)
+        status = data_corpus_output_open(&dedup.output, config, dedup.corpus, wanted->list, job,
+                                         &report->corpus.resumed, error);
+    if (!status)
+        status = run(&dedup, config, error);
+    report->corpus.resumed = ls_min(report->corpus.resumed, report->corpus.documents);
+    data_corpus_output_release(&dedup.output);
+    for (int i = 0; dedup.scratch && i < config->workers; i++)
+        ls_text_release(&dedup.scratch[i]);
+    free(dedup.scratch);
+    exact_release(&dedup.exact);
+    data_near_release(&dedup.index);
+    data_corpus_close(dedup.corpus);
+    return status;
+}
