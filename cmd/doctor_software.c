@@ -2,8 +2,8 @@
 #include "cmd.h"
 #include "doctor.h"
 
-#include <lockstep/ckpt/place.h>
 #include <lockstep/device/tier.h>
+#include <lockstep/net.h>
 #include <lockstep/ops.h>
 
 #include <hwloc.h>
@@ -68,10 +68,11 @@ void doctor_libraries(struct doctor *doctor)
     doctor_row("zstd", "%s (compressed corpora)", ZSTD_versionString());
     doctor_row("zlib", "%s (compressed corpora)", zlibVersion());
     char curl[128];
-    if (ls_place_library(curl, sizeof curl))
-        doctor_row("libcurl", "%s (copies of checkpoints in S3)", curl);
+    if (ls_net_library(curl, sizeof curl))
+        doctor_row("libcurl", "%s (data on the web and in S3, copies of checkpoints in S3)", curl);
     else
-        doctor_row("libcurl", "missing: no copies of checkpoints in S3; install libcurl3-gnutls");
+        doctor_row("libcurl",
+                   "missing: no data from the web or S3, no copies in S3; install libcurl3-gnutls");
     show_io_uring();
 }
 

@@ -1,7 +1,8 @@
 /* Copies of checkpoints in a bucket of S3. */
 #include "ckpt/format.h"
 #include "ckpt/place_kind.h"
-#include "ckpt/s3_request.h"
+
+#include <lockstep/net.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,92 +10,11 @@
 
 enum { ANSWER_BYTES = 1 << 16, LIST_BYTES = 8 << 20, PARTS_MAX = 10000, KEY_BYTES = 2048 };
 
-/* ---- who, and where -------------------------------------------------------------------------- */
-
-static const char *environment(const char *first, const char *second)
-{
-    const char *value = getenv(first);
-    if ((!value || !*value) && second)
-        value = getenv(second);
-    return value ? value : "";
-}
-
-static bool only(const char *text, size_t length, const char *characters)
-{
-    return strspn(text, characters) >= length;
-}
-
-#define LETTERS "abcdefghijklmnopqrstuvwxyz"
-#define DIGITS  "0123456789"
-
-/* s3://bucket/prefix; a bucket has 3 to 63 small letters, digits, dots and dashes. Of a prefix only
- * what needs no escape is taken. */
-static int where_read(struct s3 *s3, const char *where, char bucket[64], struct ls_error *error)
-{
-    static const char scheme[] = "s3://";
-    const char *name = where + sizeof scheme - 1;
-    bool good = !strncmp(where, scheme, sizeof scheme - 1);
-    size_t length = good ? strcspn(name, "/") : 0;
-    good = good && length >= 3 && length <= 63 && only(name, length, LETTERS DIGITS ".-");
-    if (!good)
-        return ls_error_set(error, LS_ECONFIG,
-                            "expected a directory or s3://bucket/prefix; a bucket's name has 3 to "
-                            "63 of a-z, 0-9, '.' and '-'");
-    snprintf(bucket, 64, "%.*s", (int)length, name);
-    const char *prefix = name + length;
-    while (*prefix == '/')
-        prefix++;
-    size_t end = strlen(prefix);
-    while (end > 0 && prefix[end - 1] == '/')
-        end--;
-    if (!only(prefix, end, LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZ" DIGITS "-._~/") ||
-        strstr(prefix, "//") || strstr(prefix, "./") || end + 2 > sizeof s3->prefix)
-        return ls_error_set(error, LS_ECONFIG,
-                            "the prefix may have letters, digits, and -._~ with single slashes "
-                            "between names");
-    snprintf(s3->prefix, sizeof s3->prefix, "%.*s%s", (int)end, prefix, end ? "/" : "");
-    return LS_OK;
-}
-
-static int environment_read(struct s3 *s3, const char *bucket, struct ls_error *error)
-{
-    const char *key = environment("AWS_ACCESS_KEY_ID", NULL);
-    const char *secret = environment("AWS_SECRET_ACCESS_KEY", NULL);
-    const char *token = environment("AWS_SESSION_TOKEN", NULL);
-    const char *region = environment("AWS_REGION", "AWS_DEFAULT_REGION");
-    const char *endpoint = environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL");
-    if (!*region)
-        region = "us-east-1";
-    if (!*key || !*secret)
-        return ls_error_set(error, LS_ECONFIG,
-                            "S3 needs credentials: set %s in the environment of rank 0",
-                            *key      ? "AWS_SECRET_ACCESS_KEY"
-                            : *secret ? "AWS_ACCESS_KEY_ID"
-                                      : "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
-    if (*endpoint && strncmp(endpoint, "http://", 7) && strncmp(endpoint, "https://", 8))
-        return ls_error_set(error, LS_ECONFIG,
-                            "the endpoint in the environment is \"%.200s\", expected http:// or "
-                            "https:// and a host",
-                            endpoint);
-    size_t length = strlen(endpoint);
-    while (length > 0 && endpoint[length - 1] == '/')
-        length--;
-    size_t used, size = sizeof s3->url;
-    if (*endpoint)
-        used = (size_t)snprintf(s3->url, size, "%.*s/%s", (int)length, endpoint, bucket);
-    else if (strchr(bucket, '.')) /* no certificate has such a host */
-        used = (size_t)snprintf(s3->url, size, "https://s3.%s.amazonaws.com/%s", region, bucket);
-    else
-        used = (size_t)snprintf(s3->url, size, "https://%s.s3.%s.amazonaws.com", bucket, region);
-    size_t signer = (size_t)snprintf(s3->signer, sizeof s3->signer, "aws:amz:%s:s3", region);
-    if (used >= size || signer >= sizeof s3->signer || strlen(key) >= sizeof s3->key ||
-        strlen(secret) >= sizeof s3->secret || strlen(token) >= sizeof s3->token)
-        return ls_error_set(error, LS_ECONFIG, "a value of AWS_* in the environment is too long");
-    strcpy(s3->key, key);
-    strcpy(s3->secret, secret);
-    strcpy(s3->token, token);
-    return LS_OK;
-}
+/* A bucket, and what keys begin with there. */
+struct s3 {
+    struct ls_server *server;
+    char prefix[1024]; /* "", or with a slash at its end */
+};
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
@@ -105,33 +25,31 @@ typedef int key_visitor(void *user, const char *name, uint64_t size, struct ls_e
 static int keys_visit(struct s3 *s3, const char *under, key_visitor *visit, void *user,
                       struct ls_error *error)
 {
-    char key[KEY_BYTES], size[32], token[2048] = "", query[8192], prefix[KEY_BYTES];
+    char key[KEY_BYTES], size[32], token[2048] = "", prefix[KEY_BYTES];
+    char next[3 * sizeof token], escaped[3 * KEY_BYTES], query[sizeof next + sizeof escaped + 64];
     size_t skip = strlen(s3->prefix);
     int status = LS_OK;
     snprintf(prefix, sizeof prefix, "%s%s", s3->prefix, under);
-    struct s3_request request = {.method = "GET", .key = "", .query = query, .limit = LIST_BYTES};
+    struct ls_http_request request = {
+        .method = "GET", .key = "", .query = query, .limit = LIST_BYTES};
     do {
-        char *next = curl_easy_escape(s3->curl, token, 0);
-        char *escaped = curl_easy_escape(s3->curl, prefix, 0);
+        ls_url_escape(token, next, sizeof next);
+        ls_url_escape(prefix, escaped, sizeof escaped);
         snprintf(query, sizeof query, "%s%s%slist-type=2&prefix=%s",
-                 *token ? "continuation-token=" : "", *token && next ? next : "", *token ? "&" : "",
-                 escaped ? escaped : "");
-        status = next && escaped ? s3_request(s3, &request, error)
-                                 : ls_error_set(error, LS_ENOMEM, "no memory for a list");
-        curl_free(next);
-        curl_free(escaped);
+                 *token ? "continuation-token=" : "", next, *token ? "&" : "", escaped);
+        status = ls_http_send(s3->server, &request, error);
         const char *at = status ? NULL : request.text;
         while (at && !status && (at = strstr(at, "<Contents>"))) {
             const char *end = strstr(at, "</Contents>");
-            if (end && s3_element(at, "Key", key, sizeof key) &&
-                s3_element(at, "Size", size, sizeof size) && strlen(key) > skip)
+            if (end && ls_xml_element(at, "Key", key, sizeof key) &&
+                ls_xml_element(at, "Size", size, sizeof size) && strlen(key) > skip)
                 status = visit(user, key + skip, strtoull(size, NULL, 10), error);
             at = end;
         }
-        if (!status && !s3_element(request.text, "NextContinuationToken", token, sizeof token))
+        if (!status && !ls_xml_element(request.text, "NextContinuationToken", token, sizeof token))
             token[0] = '\0';
     } while (!status && *token);
-    s3_request_release(&request);
+    ls_http_request_release(&request);
     return status;
 }
 
@@ -206,26 +124,26 @@ static void key_make(const struct s3 *s3, int64_t step, const char *name, char k
 
 static int object_delete(struct s3 *s3, const char *key, struct ls_error *error)
 {
-    struct s3_request request = {
+    struct ls_http_request request = {
         .method = "DELETE", .key = key, .query = "", .limit = ANSWER_BYTES, .absent_is_fine = true};
-    int status = s3_request(s3, &request, error);
-    s3_request_release(&request);
+    int status = ls_http_send(s3->server, &request, error);
+    ls_http_request_release(&request);
     return status;
 }
 
 static int object_put(struct s3 *s3, const char *key, const char *query, const void *body,
                       size_t bytes, char etag[128], struct ls_error *error)
 {
-    struct s3_request request = {.method = "PUT",
-                                 .key = key,
-                                 .query = query,
-                                 .body = body,
-                                 .body_bytes = bytes,
-                                 .limit = ANSWER_BYTES};
-    int status = s3_request(s3, &request, error);
+    struct ls_http_request request = {.method = "PUT",
+                                      .key = key,
+                                      .query = query,
+                                      .body = body,
+                                      .body_bytes = bytes,
+                                      .limit = ANSWER_BYTES};
+    int status = ls_http_send(s3->server, &request, error);
     if (etag)
         memcpy(etag, request.etag, sizeof request.etag);
-    s3_request_release(&request);
+    ls_http_request_release(&request);
     return status;
 }
 
@@ -236,13 +154,13 @@ static int upload_abort(struct s3 *s3, const char *key, const char *id, struct l
 {
     char query[2200];
     snprintf(query, sizeof query, "uploadId=%s", id);
-    struct s3_request request = {.method = "DELETE",
-                                 .key = key,
-                                 .query = query,
-                                 .limit = ANSWER_BYTES,
-                                 .absent_is_fine = true};
-    int status = s3_request(s3, &request, error);
-    s3_request_release(&request);
+    struct ls_http_request request = {.method = "DELETE",
+                                      .key = key,
+                                      .query = query,
+                                      .limit = ANSWER_BYTES,
+                                      .absent_is_fine = true};
+    int status = ls_http_send(s3->server, &request, error);
+    ls_http_request_release(&request);
     return status;
 }
 
@@ -250,26 +168,26 @@ static int upload_abort(struct s3 *s3, const char *key, const char *id, struct l
  * but for the one with this id (escaped; "" for none). */
 static int uploads_sweep(struct s3 *s3, const char *prefix, const char *but, struct ls_error *error)
 {
-    char key[KEY_BYTES], id[1024], query[8192];
-    char *escaped = curl_easy_escape(s3->curl, prefix, 0);
-    snprintf(query, sizeof query, "prefix=%s&uploads=", escaped ? escaped : "");
-    curl_free(escaped);
-    struct s3_request request = {.method = "GET", .key = "", .query = query, .limit = LIST_BYTES};
-    int status = s3_request(s3, &request, error);
+    char key[KEY_BYTES], id[1024], id_escaped[2048], escaped[3 * KEY_BYTES];
+    char query[sizeof escaped + 32];
+    ls_url_escape(prefix, escaped, sizeof escaped);
+    snprintf(query, sizeof query, "prefix=%s&uploads=", escaped);
+    struct ls_http_request request = {
+        .method = "GET", .key = "", .query = query, .limit = LIST_BYTES};
+    int status = ls_http_send(s3->server, &request, error);
     if (status && (request.code == 403 || request.code == 501))
         status = LS_OK; /* who may not list them, or has none */
     for (const char *at = request.text; !status && (at = strstr(at, "<Upload>"));) {
         const char *end = strstr(at, "</Upload>");
-        bool named = end && s3_element(at, "Key", key, sizeof key) &&
-                     s3_element(at, "UploadId", id, sizeof id) &&
-                     !strncmp(key, prefix, strlen(prefix));
-        escaped = named ? curl_easy_escape(s3->curl, id, 0) : NULL;
-        if (escaped && strcmp(escaped, but))
-            status = upload_abort(s3, key, escaped, error);
-        curl_free(escaped);
+        bool named = end && ls_xml_element(at, "Key", key, sizeof key) &&
+                     ls_xml_element(at, "UploadId", id, sizeof id) &&
+                     !strncmp(key, prefix, strlen(prefix)) &&
+                     ls_url_escape(id, id_escaped, sizeof id_escaped);
+        if (named && strcmp(id_escaped, but))
+            status = upload_abort(s3, key, id_escaped, error);
         at += strlen("<Upload>");
     }
-    s3_request_release(&request);
+    ls_http_request_release(&request);
     return status;
 }
 
@@ -283,24 +201,19 @@ struct upload {
 static int upload_begin(struct s3 *s3, struct upload *upload, struct ls_error *error)
 {
     char id[1024];
-    struct s3_request request = {.method = "POST",
-                                 .key = upload->key,
-                                 .query = "uploads=",
-                                 .body = "",
-                                 .limit = ANSWER_BYTES};
-    int status = s3_request(s3, &request, error);
-    char *escaped = NULL;
-    if (!status &&
-        (!s3_element(request.text, "UploadId", id, sizeof id) || !*id ||
-         !(escaped = curl_easy_escape(s3->curl, id, 0)) || strlen(escaped) >= sizeof upload->id))
-        status = ls_error_set(error, LS_EIO, "%s/%s: the server began no upload in parts", s3->url,
-                              upload->key);
-    if (!status)
-        strcpy(upload->id, escaped);
-    curl_free(escaped);
+    struct ls_http_request request = {.method = "POST",
+                                      .key = upload->key,
+                                      .query = "uploads=",
+                                      .body = "",
+                                      .limit = ANSWER_BYTES};
+    int status = ls_http_send(s3->server, &request, error);
+    if (!status && (!ls_xml_element(request.text, "UploadId", id, sizeof id) || !*id ||
+                    !ls_url_escape(id, upload->id, sizeof upload->id)))
+        status = ls_error_set(error, LS_EIO, "%s/%s: the server began no upload in parts",
+                              ls_server_url(s3->server), upload->key);
     if (!status && request.tries > 1) /* an earlier try may have begun one too */
         status = uploads_sweep(s3, upload->key, upload->id, error);
-    s3_request_release(&request);
+    ls_http_request_release(&request);
     return status;
 }
 
@@ -332,26 +245,26 @@ static int upload_end(struct s3 *s3, const struct upload *upload, uint64_t size,
 {
     char query[2200];
     snprintf(query, sizeof query, "uploadId=%s", upload->id);
-    struct s3_request request = {.method = "POST",
-                                 .key = upload->key,
-                                 .query = query,
-                                 .body = upload->parts,
-                                 .body_bytes = upload->used,
-                                 .limit = ANSWER_BYTES,
-                                 .patient = true,
-                                 .absent_is_fine = true};
-    struct s3_request look = {
+    struct ls_http_request request = {.method = "POST",
+                                      .key = upload->key,
+                                      .query = query,
+                                      .body = upload->parts,
+                                      .body_bytes = upload->used,
+                                      .limit = ANSWER_BYTES,
+                                      .patient = true,
+                                      .absent_is_fine = true};
+    struct ls_http_request look = {
         .method = "HEAD", .key = upload->key, .query = "", .limit = ANSWER_BYTES};
-    int status = s3_request(s3, &request, error);
+    int status = ls_http_send(s3->server, &request, error);
     if (!status && request.code == 404) { /* the answer to an earlier try was lost */
-        status = s3_request(s3, &look, error);
+        status = ls_http_send(s3->server, &look, error);
         if (!status && look.length != size)
-            status = ls_error_set(error, LS_EIO, "%s/%s has %llu bytes, %llu were sent", s3->url,
-                                  upload->key, (unsigned long long)look.length,
-                                  (unsigned long long)size);
+            status = ls_error_set(error, LS_EIO, "%s/%s has %llu bytes, %llu were sent",
+                                  ls_server_url(s3->server), upload->key,
+                                  (unsigned long long)look.length, (unsigned long long)size);
     }
-    s3_request_release(&request);
-    s3_request_release(&look);
+    ls_http_request_release(&request);
+    ls_http_request_release(&look);
     return status;
 }
 
@@ -435,17 +348,17 @@ static int look(struct ls_place *place, const struct ls_held *held, bool *same,
     if (!mine)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to compare it", last->name);
     key_make(place->s3, held->step, last->name, key);
-    struct s3_request head = {
+    struct ls_http_request head = {
         .method = "HEAD", .key = key, .query = "", .limit = ANSWER_BYTES, .absent_is_fine = true};
-    struct s3_request get = {.method = "GET", .key = key, .query = "", .limit = last->size};
-    int status = s3_request(place->s3, &head, error);
+    struct ls_http_request get = {.method = "GET", .key = key, .query = "", .limit = last->size};
+    int status = ls_http_send(place->s3->server, &head, error);
     if (!status && head.code != 404 && head.length == last->size) {
         status = held_read(held, last, 0, mine, last->size, error);
-        status = status ? status : s3_request(place->s3, &get, error);
+        status = status ? status : ls_http_send(place->s3->server, &get, error);
         *same = !status && get.bytes == last->size && !memcmp(get.text, mine, get.bytes);
     }
-    s3_request_release(&head);
-    s3_request_release(&get);
+    ls_http_request_release(&head);
+    ls_http_request_release(&get);
     free(mine);
     return status;
 }
@@ -478,19 +391,16 @@ static int object_read(void *user, uint64_t offset, void *buffer, size_t bytes,
                        struct ls_error *error)
 {
     struct reading *reading = user;
-    struct s3_request request = {.method = "GET",
-                                 .key = reading->key,
-                                 .query = "",
-                                 .range_first = offset,
-                                 .range_bytes = bytes,
-                                 .limit = bytes};
-    int status = s3_request(reading->s3, &request, error);
-    if (!status && request.bytes != bytes)
-        status = ls_error_set(error, LS_EIO, "%s/%s: the server sent %zu bytes of %zu",
-                              reading->s3->url, reading->key, request.bytes, bytes);
+    struct ls_http_request request = {.method = "GET",
+                                      .key = reading->key,
+                                      .query = "",
+                                      .range_first = offset,
+                                      .range_bytes = bytes,
+                                      .limit = bytes};
+    int status = ls_http_send(reading->s3->server, &request, error);
     if (!status)
         memcpy(buffer, request.text, bytes);
-    s3_request_release(&request);
+    ls_http_request_release(&request);
     return status;
 }
 
@@ -550,12 +460,12 @@ static int owner_get(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES],
 {
     char key[KEY_BYTES];
     snprintf(key, sizeof key, "%s" PLACE_OWNER, place->s3->prefix);
-    struct s3_request request = {
+    struct ls_http_request request = {
         .method = "GET", .key = key, .query = "", .limit = ANSWER_BYTES, .absent_is_fine = true};
-    int status = s3_request(place->s3, &request, error);
+    int status = ls_http_send(place->s3->server, &request, error);
     if (!status && request.code != 404)
         snprintf(owner, LS_PLACE_OWNER_BYTES, "%.64s", request.text);
-    s3_request_release(&request);
+    ls_http_request_release(&request);
     return status;
 }
 
@@ -568,9 +478,9 @@ static int owner_put(struct ls_place *place, const char *owner, struct ls_error 
 
 static void s3_close(struct ls_place *place)
 {
-    curl_easy_cleanup(place->s3->curl);
+    if (place->s3)
+        ls_server_close(place->s3->server);
     free(place->s3);
-    curl_global_cleanup();
 }
 
 static const struct place_kind s3_kind = {.list = list,
@@ -596,22 +506,28 @@ static int probe(struct ls_place *place, struct ls_error *error)
 
 int place_s3_open(struct ls_place *place, struct ls_error *error)
 {
-    char bucket[64];
-    struct s3 *s3 = calloc(1, sizeof *s3);
-    if (!s3)
-        return ls_error_set(error, LS_ENOMEM, "%s: no memory for libcurl", place->where);
-    if (curl_global_init(CURL_GLOBAL_DEFAULT)) {
-        free(s3);
-        return ls_error_set(error, LS_ENOTSUP,
-                            "%s: libcurl cannot be loaded: install libcurl3-gnutls", place->where);
-    }
-    place->s3 = s3;
+    const struct ls_place_options *o = &place->options;
+    const struct ls_net_options net = {.tries = o->tries,
+                                       .pause_s = o->pause_s,
+                                       .patient_s = o->patient_s,
+                                       .slow_s = o->slow_s,
+                                       .ends = o->ends,
+                                       .user = o->user};
     place->kind = &s3_kind;
-    s3->options = &place->options;
-    s3->curl = curl_easy_init();
-    if (!s3->curl)
-        return ls_error_set(error, LS_ENOMEM, "%s: no memory for libcurl", place->where);
-    int status = where_read(s3, place->where, bucket, error);
-    status = status ? status : environment_read(s3, bucket, error);
-    return status ? status : probe(place, error);
+    if (strncmp(place->where, "s3://", 5))
+        return ls_error_set(error, LS_ECONFIG, "expected a directory or s3://bucket/prefix");
+    struct s3 *s3 = place->s3 = calloc(1, sizeof *s3);
+    if (!s3)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", place->where);
+    int status = ls_server_open(&s3->server, place->where, &net, error);
+    if (status == LS_ENOTSUP || status == LS_ENOMEM)
+        ls_error_prefix(error, "%s", place->where);
+    if (status)
+        return status;
+    const char *key = ls_server_key(s3->server);
+    if (strlen(key) + 2 > sizeof s3->prefix)
+        return ls_error_set(error, LS_ECONFIG, "the prefix is longer than %zu bytes",
+                            sizeof s3->prefix - 2);
+    snprintf(s3->prefix, sizeof s3->prefix, "%s%s", key, *key ? "/" : "");
+    return probe(place, error);
 }

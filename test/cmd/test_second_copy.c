@@ -127,7 +127,7 @@ static void test_places_that_are_refused(void **state)
     expect("mkdir none && touch none/libcurl-gnutls.so.4 none/libcurl.so.4 && LD_LIBRARY_PATH=none "
            "$L train $C train.out=g train.steps=2 checkpoint.also=" BUCKET,
            ls_exit_code(LS_ENOTSUP), "libcurl cannot be loaded: install libcurl3-gnutls");
-    expect("LD_LIBRARY_PATH=none $L doctor", 0, "missing: no copies of checkpoints in S3");
+    expect("LD_LIBRARY_PATH=none $L doctor", 0, "missing: no data from the web or S3");
     assert_false(exists("g/metrics.jsonl"));
     /* Another run's, whose copies stay. */
     expect("$L train $C train.out=first train.steps=2 checkpoint.also=owned " SAVES, 0, "");

@@ -21,15 +21,23 @@
 
 #define KEY    "AKIDEXAMPLE"
 #define SECRET "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
-enum { OBJECTS_MAX = 256, UPLOADS_MAX = 64, PARTS_MAX = 64, PAGE = 2, HEADER_BYTES = 1 << 16 };
+enum {
+    OBJECTS_MAX = 256,
+    UPLOADS_MAX = 64,
+    PARTS_MAX = 64,
+    PAGE = 2,
+    HEADER_BYTES = 1 << 16,
+    STALLED_MAX = 64
+};
 
 struct bytes {
     char *data;
     size_t count;
 };
 struct object {
-    char key[512];
+    char key[512], etag[80];
     struct bytes bytes;
+    int ranges; /* given out */
 };
 struct upload {
     bool open;
@@ -44,8 +52,11 @@ struct s3_server {
     int object_count;
     struct upload uploads[UPLOADS_MAX];
     enum s3_failure how;
-    int n, requests, faults, torn, beside;
+    int n, requests, faults, torn, beside, port;
+    size_t range_bytes;
+    char password[128]; /* of the web, in base64 */
     bool all;
+    int stalled[STALLED_MAX], stalled_count; /* clients that get no answer */
 };
 struct request {
     char method[8], path[1024], query[4096], headers[HEADER_BYTES];
@@ -53,7 +64,7 @@ struct request {
 };
 struct answer {
     int code;
-    char etag[80];
+    char etag[80], range[128], location[256];
     struct bytes body;
     size_t length; /* of a HEAD */
 };
@@ -184,8 +195,11 @@ static void object_set(struct s3_server *server, const char *key, struct bytes b
     if (server->object_count == OBJECTS_MAX)
         abort();
     struct object *object = &server->objects[server->object_count++];
+    char digest[65];
+    sha256_text(bytes.data, bytes.count, digest);
+    *object = (struct object){.bytes = bytes};
     snprintf(object->key, sizeof object->key, "%s", key);
-    object->bytes = bytes;
+    snprintf(object->etag, sizeof object->etag, "\"%.32s\"", digest);
     qsort(server->objects, (size_t)server->object_count, sizeof *object, by_key);
 }
 
@@ -327,8 +341,8 @@ static void upload_complete(struct s3_server *server, struct upload *upload,
     text_answer(answer, 200, "<CompleteMultipartUploadResult/>");
 }
 
-static void object_get(const struct s3_server *server, const struct request *request,
-                       const char *key, bool lies, struct answer *answer)
+static void object_get(struct s3_server *server, const struct request *request, const char *key,
+                       enum s3_failure how, struct answer *answer)
 {
     char range[2048];
     unsigned long first = 0, last = 0;
@@ -337,16 +351,62 @@ static void object_get(const struct s3_server *server, const struct request *req
         refuse(answer, 404, "NoSuchKey");
         return;
     }
-    const struct bytes *bytes = &server->objects[i].bytes;
+    struct object *object = &server->objects[i];
+    const struct bytes *bytes = &object->bytes;
     header(request, "Range", range);
-    bool part = sscanf(range, "bytes=%lu-%lu", &first, &last) == 2;
-    size_t count = part ? last - first + 1 : bytes->count;
-    answer->code = part ? 206 : 200;
+    bool part = sscanf(range, "bytes=%lu-%lu", &first, &last) == 2 && how != S3_WHOLE;
     answer->length = bytes->count;
+    strcpy(answer->etag, object->etag);
+    if (part && (first >= bytes->count || last < first)) {
+        refuse(answer, 416, "InvalidRange");
+        return;
+    }
+    last = part && last < bytes->count ? last : bytes->count - 1;
+    if (part && how == S3_SHIFT) {
+        first += first + 1 < bytes->count;
+        last += last + 1 < bytes->count;
+    }
+    size_t count = part ? last - first + 1 : bytes->count;
+    object->ranges += part;
+    server->range_bytes += part ? count : 0;
+    answer->code = part ? 206 : 200;
+    if (part)
+        snprintf(answer->range, sizeof answer->range, "Content-Range: bytes %lu-%lu/%zu\r\n", first,
+                 last, bytes->count);
     free(answer->body.data);
-    answer->body = bytes_copy(bytes->data + first, count);
-    if (lies && count > 0)
+    answer->body =
+        bytes_copy(bytes->data + (part ? first : 0), part && how == S3_SHORT ? count / 2 : count);
+    if (how == S3_LIE && count > 0)
         answer->body.data[count / 2] ^= 1;
+}
+
+/* Elsewhere, or where it was asked for. */
+static void move(struct s3_server *server, const struct request *request, enum s3_failure how,
+                 struct answer *answer)
+{
+    text_answer(answer, 307, "");
+    snprintf(answer->location, sizeof answer->location, "Location: http://127.0.0.1:%d%s%.150s\r\n",
+             server->port, how == S3_ROUND ? "" : "/web/moved", request->path);
+}
+
+/* What is below /web/, without a signature. */
+static void web_get(struct s3_server *server, const struct request *request, const char *key,
+                    enum s3_failure how, struct answer *answer)
+{
+    static const char moved[] = "moved/web/";
+    char given[2048], expected[160];
+    header(request, "Authorization", given);
+    snprintf(expected, sizeof expected, "Basic %s", server->password);
+    if (server->password[0] && strcmp(given, expected))
+        text_answer(answer, 401, "");
+    else if (!server->password[0] && given[0])
+        server->faults++; /* a password that nobody asked for */
+    else if (how == S3_MOVED || how == S3_ROUND)
+        move(server, request, how, answer);
+    else
+        object_get(server, request,
+                   strncmp(key, moved, sizeof moved - 1) ? key : key + sizeof moved - 1, how,
+                   answer);
 }
 
 static void on_upload(struct s3_server *server, const struct request *request, const char *id,
@@ -374,7 +434,7 @@ static void on_upload(struct s3_server *server, const struct request *request, c
     }
 }
 
-static void carry_out(struct s3_server *server, const struct request *request, bool lies,
+static void carry_out(struct s3_server *server, const struct request *request, enum s3_failure how,
                       struct answer *answer)
 {
     static const char bucket[] = "/bucket/";
@@ -391,7 +451,7 @@ static void carry_out(struct s3_server *server, const struct request *request, b
     } else if (parameter(request, "uploadId", id)) {
         on_upload(server, request, id, answer);
     } else if (!strcmp(method, "GET") || !strcmp(method, "HEAD")) {
-        object_get(server, request, key, lies, answer);
+        object_get(server, request, key, how, answer);
     } else if (!strcmp(method, "PUT")) {
         object_set(server, key, bytes_copy(request->body.data, request->body.count));
         text_answer(answer, 200, "");
@@ -471,9 +531,10 @@ static void answer_send(int client, const struct request *request, const struct 
     bool only_head = !strcmp(request->method, "HEAD");
     int bytes = snprintf(head, sizeof head,
                          "HTTP/1.1 %d Of Test\r\nContent-Length: %zu\r\nConnection: close\r\n%s%s%s"
-                         "\r\n",
+                         "%s%s\r\n",
                          answer->code, only_head ? answer->length : answer->body.count,
-                         *answer->etag ? "ETag: " : "", answer->etag, *answer->etag ? "\r\n" : "");
+                         *answer->etag ? "ETag: " : "", answer->etag, *answer->etag ? "\r\n" : "",
+                         answer->range, answer->location);
     if (cut) {
         send(client, head, (size_t)bytes / 2, MSG_NOSIGNAL);
         return;
@@ -488,12 +549,14 @@ static void answer_send(int client, const struct request *request, const struct 
     }
 }
 
-static void serve(struct s3_server *server, int client)
+/* True: the connection stays open, and the client waits. */
+static bool serve(struct s3_server *server, int client)
 {
+    static const char web[] = "/web/";
     static struct request request; /* one at a time */
     struct answer answer = {0};
     size_t behind = 0;
-    char waste[256];
+    bool stalls = false;
     memset(&request, 0, sizeof request);
     if (receive_header(client, &request, &behind)) {
         pthread_mutex_lock(&server->lock);
@@ -502,41 +565,73 @@ static void serve(struct s3_server *server, int client)
         enum s3_failure how = fails ? server->how : S3_SOUND;
         pthread_mutex_unlock(&server->lock);
         bool whole = how != S3_DROP && receive_body(client, &request, behind);
-        if (whole && how == S3_STALL)
-            while (recv(client, waste, sizeof waste, 0) > 0)
-                ;
+        stalls = whole && how == S3_STALL;
         pthread_mutex_lock(&server->lock);
-        bool good = whole && is_signed(&request);
+        bool unsigned_web = !strncmp(request.path, web, sizeof web - 1);
+        bool good = whole && (unsigned_web || is_signed(&request));
         server->faults += whole && !good;
         if (how == S3_BUSY)
             refuse(&answer, 503, "SlowDown");
         else if (whole && (!good || how == S3_REFUSE))
             refuse(&answer, 403, good ? "AccessDenied" : "SignatureDoesNotMatch");
-        else if (whole && how != S3_STALL)
-            carry_out(server, &request, how == S3_LIE, &answer);
+        else if (whole && !stalls && unsigned_web)
+            web_get(server, &request, request.path + sizeof web - 1, how, &answer);
+        else if (whole && !stalls)
+            carry_out(server, &request, how, &answer);
         look_for_torn(server);
         pthread_mutex_unlock(&server->lock);
-        if (whole && how != S3_STALL)
+        if (whole && !stalls)
             answer_send(client, &request, &answer, how == S3_CUT);
     }
     free(request.body.data);
     free(answer.body.data);
+    return stalls;
+}
+
+static void stalled_add(struct s3_server *server, int client)
+{
+    pthread_mutex_lock(&server->lock);
+    if (server->stalled_count == STALLED_MAX)
+        abort();
+    server->stalled[server->stalled_count++] = client;
+    pthread_mutex_unlock(&server->lock);
+}
+
+/* Client i hung up. */
+static void stalled_end(struct s3_server *server, int i)
+{
+    pthread_mutex_lock(&server->lock);
+    close(server->stalled[i]);
+    server->stalled[i] = server->stalled[--server->stalled_count];
+    pthread_mutex_unlock(&server->lock);
 }
 
 static void *server_main(void *user)
 {
     struct s3_server *server = user;
     for (;;) {
-        struct pollfd ends[] = {{server->socket, POLLIN, 0}, {server->stop[0], POLLIN, 0}};
-        if (poll(ends, 2, -1) < 0)
+        struct pollfd ends[STALLED_MAX + 2] = {{server->socket, POLLIN, 0},
+                                               {server->stop[0], POLLIN, 0}};
+        int waiting = server->stalled_count; /* this thread's alone to change */
+        for (int i = 0; i < waiting; i++)
+            ends[i + 2] = (struct pollfd){server->stalled[i], POLLIN, 0};
+        if (poll(ends, (nfds_t)waiting + 2, -1) < 0)
             continue;
-        if (ends[1].revents)
+        if (ends[1].revents) {
+            while (server->stalled_count > 0)
+                stalled_end(server, 0);
             return NULL;
-        int client = accept(server->socket, NULL, NULL);
+        }
+        for (int i = waiting - 1; i >= 0; i--)
+            if (ends[i + 2].revents)
+                stalled_end(server, i);
+        int client = ends[0].revents ? accept(server->socket, NULL, NULL) : -1;
         if (client < 0)
             continue;
-        serve(server, client);
-        close(client);
+        if (serve(server, client))
+            stalled_add(server, client);
+        else
+            close(client);
     }
 }
 
@@ -554,8 +649,9 @@ struct s3_server *s3_server_start(void)
     assert_int_equal(listen(server->socket, 16), 0);
     assert_int_equal(getsockname(server->socket, (struct sockaddr *)&address, &bytes), 0);
     assert_int_equal(pipe(server->stop), 0);
+    server->port = ntohs(address.sin_port);
     assert_int_equal(ls_helper_start(&server->thread, server_main, server), 0);
-    snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(address.sin_port));
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", server->port);
     setenv("AWS_ENDPOINT_URL", url, 1);
     unsetenv("AWS_ENDPOINT_URL_S3");
     setenv("AWS_ACCESS_KEY_ID", KEY, 1);
@@ -649,4 +745,56 @@ void s3_server_place(struct s3_server *server, const char *key, const char *text
     pthread_mutex_lock(&server->lock);
     object_set(server, key, bytes_copy(text, strlen(text)));
     pthread_mutex_unlock(&server->lock);
+}
+
+void s3_server_place_bytes(struct s3_server *server, const char *key, const void *data,
+                           size_t bytes)
+{
+    pthread_mutex_lock(&server->lock);
+    object_set(server, key, bytes_copy(data, bytes));
+    pthread_mutex_unlock(&server->lock);
+}
+
+void s3_server_remove(struct s3_server *server, const char *key)
+{
+    pthread_mutex_lock(&server->lock);
+    object_remove(server, object_find(server, key));
+    pthread_mutex_unlock(&server->lock);
+}
+
+int s3_server_ranges(struct s3_server *server, const char *key)
+{
+    pthread_mutex_lock(&server->lock);
+    int i = object_find(server, key), ranges = i < 0 ? 0 : server->objects[i].ranges;
+    pthread_mutex_unlock(&server->lock);
+    return ranges;
+}
+
+size_t s3_server_range_bytes(struct s3_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    size_t bytes = server->range_bytes;
+    pthread_mutex_unlock(&server->lock);
+    return bytes;
+}
+
+void s3_server_expect_password(struct s3_server *server, const char *base64)
+{
+    pthread_mutex_lock(&server->lock);
+    snprintf(server->password, sizeof server->password, "%s", base64);
+    pthread_mutex_unlock(&server->lock);
+}
+
+const char *s3_server_url(struct s3_server *server, const char *name)
+{
+    static char urls[4][512];
+    static int next;
+    char *url = urls[next++ % 4];
+    snprintf(url, sizeof urls[0], "http://127.0.0.1:%d/web/%s", server->port, name);
+    return url;
+}
+
+int s3_server_stalled(struct s3_server *server)
+{
+    return locked(server, &server->stalled_count);
 }

@@ -12,12 +12,8 @@
  * step-%08d.tmp and renamed, as a run does. A bucket has no rename: the files of tensors are put
  * first and manifest.json last, so a copy without a manifest is no copy.
  *
- * S3, or whatever speaks it: requests are signed by SigV4, each with the SHA-256 of its body, which
- * the server verifies. Files above part_bytes are uploaded in parts. Server errors (5xx, 429) and
- * failures of the network are tried again after growing pauses; other refusals are not. The
- * environment is that of AWS's tools: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
- * AWS_REGION or AWS_DEFAULT_REGION (else us-east-1), AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. With
- * an endpoint the bucket is the first name of the path, otherwise it is in the host's name.
+ * S3, or whatever speaks it, by the requests of lockstep/net.h, which says where credentials come
+ * from. Files above part_bytes are uploaded in parts.
  *
  * Everything here is Local. One thread at a time uses a place. Errors: LS_EIO, LS_ENOSPC and
  * LS_ENOMEM where the place or the network refuses; LS_ECKPT for a copy that is damaged.
@@ -83,8 +79,6 @@ int ls_place_get(struct ls_place *place, int64_t step, const char *run_directory
 int ls_place_sweep(struct ls_place *place, struct ls_error *error);
 /* Removes a copy, manifest first; one that is not there is success. */
 int ls_place_remove(struct ls_place *place, int64_t step, struct ls_error *error);
-/* "7.88.1, GnuTLS/3.7.9": of the libcurl that places in S3 use; false: it cannot be loaded. */
-bool ls_place_library(char *text, size_t bytes);
 
 #ifdef __cplusplus
 }

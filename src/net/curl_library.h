@@ -1,7 +1,7 @@
 /* libcurl by names of our own: a program that is linked with liblockstep.a and with libcurl itself
  * keeps its own functions. For curl.h, in its place. */
-#ifndef CKPT_S3_LIBRARY_H
-#define CKPT_S3_LIBRARY_H
+#ifndef NET_CURL_LIBRARY_H
+#define NET_CURL_LIBRARY_H
 
 #define curl_global_init    lockstep_curl_global_init
 #define curl_global_cleanup lockstep_curl_global_cleanup
@@ -13,8 +13,6 @@
 #define curl_easy_getinfo   lockstep_curl_easy_getinfo
 #define curl_easy_perform   lockstep_curl_easy_perform
 #define curl_easy_strerror  lockstep_curl_easy_strerror
-#define curl_easy_escape    lockstep_curl_easy_escape
-#define curl_free           lockstep_curl_free
 #define curl_slist_append   lockstep_curl_slist_append
 #define curl_slist_free_all lockstep_curl_slist_free_all
 #define CURL_DISABLE_TYPECHECK

@@ -1,10 +1,10 @@
 /* libcurl, loaded when a process first calls it: it brings 25 libraries, half the time that a start
- * of the program takes, and places in S3 alone need it. What we call of it is defined here, for
- * this library alone; curl_global_init fails where libcurl is missing, and curl_version_info gives
- * NULL. Nothing else is called then. */
-#include "ckpt/s3_library.h"
+ * of the program takes, and what lies elsewhere alone needs it. What we call of it is defined here,
+ * for this library alone; curl_global_init fails where libcurl is missing, and curl_version_info
+ * gives NULL. Nothing else is called then. */
+#include "net/curl_library.h"
 
-#include <lockstep/ckpt/place.h>
+#include <lockstep/net.h>
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -40,7 +40,7 @@ HIDDEN curl_version_info_data *curl_version_info(CURLversion version)
     return find("curl_version_info") ? REAL(curl_version_info)(version) : NULL;
 }
 
-bool ls_place_library(char *text, size_t bytes)
+bool ls_net_library(char *text, size_t bytes)
 {
     const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
     if (curl)
@@ -96,16 +96,6 @@ HIDDEN CURLcode curl_easy_perform(CURL *curl)
 HIDDEN const char *curl_easy_strerror(CURLcode code)
 {
     return REAL(curl_easy_strerror)(code);
-}
-
-HIDDEN char *curl_easy_escape(CURL *curl, const char *text, int length)
-{
-    return REAL(curl_easy_escape)(curl, text, length);
-}
-
-HIDDEN void curl_free(void *memory)
-{
-    REAL(curl_free)(memory);
 }
 
 HIDDEN struct curl_slist *curl_slist_append(struct curl_slist *list, const char *line)

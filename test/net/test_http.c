@@ -1,0 +1,255 @@
+/* Requests to a web server and to S3: whatever fails once is tried again, whatever fails for good
+ * is named, and no secret is. */
+#include "../support/s3_server.h"
+#include "../support/scratch.h"
+
+#include <lockstep/net.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BYTES = 1000, TRIES = 3 };
+
+static struct s3_server *server;
+static unsigned char data[BYTES];
+static bool ends;
+
+static bool ends_now(void *user)
+{
+    (void)user;
+    return ends;
+}
+
+static const struct ls_net_options quick = {
+    .tries = TRIES, .pause_s = 1e-3, .slow_s = 1, .ends = ends_now};
+
+/* Bytes [first, first + count) of the object. */
+static int get(const char *url, uint64_t first, uint64_t count, unsigned char *out,
+               struct ls_error *error)
+{
+    struct ls_server *at;
+    int status = ls_server_open(&at, url, &quick, error);
+    if (status)
+        return status;
+    struct ls_http_request request = {.method = "GET",
+                                      .key = ls_server_key(at),
+                                      .range_first = first,
+                                      .range_bytes = count,
+                                      .limit = count};
+    status = ls_http_send(at, &request, error);
+    if (!status) {
+        assert_int_equal(request.bytes, count);
+        assert_int_equal(request.whole, BYTES);
+        assert_true(request.etag[0]);
+        memcpy(out, request.text, count);
+    }
+    ls_http_request_release(&request);
+    ls_server_close(at);
+    return status;
+}
+
+static const char *where(bool s3)
+{
+    return s3 ? "s3://bucket/data/x.bin" : s3_server_url(server, "data/x.bin");
+}
+
+static void expect_good(bool s3, uint64_t first, uint64_t count)
+{
+    unsigned char out[BYTES];
+    struct ls_error error = {0};
+    if (get(where(s3), first, count, out, &error))
+        fail_msg("%s", error.text);
+    assert_memory_equal(out, data + first, count);
+}
+
+static void expect_bad(const char *url, int code, const char *words)
+{
+    unsigned char out[BYTES];
+    struct ls_error error = {0};
+    assert_int_equal(get(url, 10, 20, out, &error), code);
+    if (!strstr(error.text, words))
+        fail_msg("%s: \"%s\" does not say \"%s\"", url, error.text, words);
+    assert_null(strstr(error.text, "hunter2"));
+}
+
+static void test_ranges(void **state)
+{
+    (void)state;
+    for (int s3 = 0; s3 < 2; s3++) {
+        expect_good(s3, 0, BYTES);
+        expect_good(s3, 0, 1);
+        expect_good(s3, 17, 500);
+        expect_good(s3, BYTES - 1, 1);
+    }
+}
+
+/* The first try fails, whatever the way: the second brings the bytes. */
+static void test_a_failure_is_tried_again(void **state)
+{
+    static const enum s3_failure kinds[] = {S3_BUSY,  S3_DROP,  S3_CUT,  S3_STALL,
+                                            S3_WHOLE, S3_SHIFT, S3_SHORT};
+    (void)state;
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
+        for (int s3 = 0; s3 < 2; s3++) {
+            if (kinds[kind] == S3_STALL && s3)
+                continue; /* it takes a second */
+            s3_server_fail(server, kinds[kind], 1, false);
+            expect_good(s3, 17, 500);
+            assert_int_equal(s3_server_requests(server), 2);
+        }
+}
+
+static void test_a_failure_that_stays_is_named(void **state)
+{
+    static const struct {
+        enum s3_failure how;
+        int requests;
+        const char *words;
+    } cases[] = {
+        {S3_BUSY, TRIES, "HTTP 503 SlowDown (for a test), tried 3 times"},
+        {S3_WHOLE, TRIES, "the server sends the whole object for a range of it, tried 3 times"},
+        {S3_SHIFT, TRIES, "the server sends another range, tried 3 times"},
+        {S3_SHORT, TRIES, "the server sends less than the range, tried 3 times"},
+        {S3_REFUSE, 1, "HTTP 403 AccessDenied"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int s3 = 0; s3 < 2; s3++) {
+            s3_server_fail(server, cases[i].how, 1, true);
+            expect_bad(where(s3), LS_EIO, cases[i].words);
+            expect_bad(where(s3), LS_EIO, "data/x.bin");
+            assert_int_equal(s3_server_requests(server), 2 * cases[i].requests);
+        }
+    s3_server_fail(server, S3_SOUND, 0, false);
+    expect_bad(s3_server_url(server, "data/none"), LS_EIO, "HTTP 404");
+    expect_bad("s3://bucket/none", LS_EIO, "HTTP 404 NoSuchKey");
+}
+
+static void test_redirects(void **state)
+{
+    (void)state;
+    s3_server_fail(server, S3_MOVED, 1, false);
+    expect_good(false, 17, 500);
+    assert_int_equal(s3_server_requests(server), 2);
+    s3_server_fail(server, S3_ROUND, 1, true);
+    expect_bad(where(false), LS_EIO, "redirects");
+    assert_int_equal(s3_server_requests(server), 6);
+}
+
+/* Neither a server that says nothing nor a long pause holds up who has no time left. */
+static void test_giving_up(void **state)
+{
+    static const enum s3_failure kinds[] = {S3_STALL, S3_BUSY};
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        s3_server_fail(server, kinds[i], 1, true);
+        ends = true;
+        expect_bad(where(false), LS_ESTOPPED, "given up");
+        ends = false;
+    }
+}
+
+/* ---- who asks -------------------------------------------------------------------------------- */
+
+static void test_credentials_of_a_file(void **state)
+{
+    static const char file[] = "# mine\n[other]\naws_access_key_id = x\naws_secret_access_key=y\n"
+                               "[ default ]\r\naws_access_key_id=AKIDEXAMPLE\r\n"
+                               " aws_secret_access_key = wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY\n"
+                               "region = nowhere\n";
+    const char *path = scratch_path(*state, "credentials");
+    scratch_write(path, file, sizeof file - 1);
+    unsetenv("AWS_ACCESS_KEY_ID");
+    unsetenv("AWS_SECRET_ACCESS_KEY");
+    unsetenv("AWS_SESSION_TOKEN");
+    unsetenv("AWS_PROFILE");
+    setenv("HOME", "/nonexistent", 1);
+    expect_bad(where(true), LS_ECONFIG, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
+    setenv("AWS_SHARED_CREDENTIALS_FILE", path, 1);
+    expect_good(true, 5, 5);
+    setenv("AWS_PROFILE", "none", 1);
+    expect_bad(where(true), LS_ECONFIG, "no usable profile [none]");
+    setenv("AWS_SHARED_CREDENTIALS_FILE", scratch_path(*state, "absent"), 1);
+    expect_bad(where(true), LS_ECONFIG, "absent");
+    unsetenv("AWS_PROFILE");
+    unsetenv("AWS_SHARED_CREDENTIALS_FILE");
+    assert_int_equal(s3_server_faults(server), 0);
+}
+
+/* The password of ~/.netrc goes to its host, and into no error. */
+static void test_passwords(void **state)
+{
+    static const char file[] = "machine 127.0.0.1 login me password hunter2\n";
+    const char *path = scratch_path(*state, "netrc");
+    s3_server_expect_password(server, "bWU6aHVudGVyMg==");
+    setenv("NETRC", scratch_path(*state, "absent"), 1);
+    expect_bad(where(false), LS_EIO, "HTTP 401");
+    scratch_write(path, file, sizeof file - 1);
+    setenv("NETRC", path, 1);
+    expect_good(false, 5, 5);
+    s3_server_fail(server, S3_REFUSE, 1, true);
+    expect_bad(where(false), LS_EIO, "HTTP 403");
+    unsetenv("NETRC");
+}
+
+static void test_urls_that_are_refused(void **state)
+{
+    static const char *const urls[] = {"http://me:hunter2@host/x",
+                                       "https://hunter2@host/x",
+                                       "http://host/x?key=hunter2",
+                                       "https://host/x#hunter2",
+                                       "http:///x",
+                                       "http://host/a b",
+                                       "s3://me:hunter2@bucket/x",
+                                       "s3://ab/x",
+                                       "s3://bucket/a?hunter2",
+                                       "ftp://host/x",
+                                       "s3://bucket/../x"};
+    (void)state;
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++)
+        expect_bad(urls[i], LS_ECONFIG, "");
+    assert_int_equal(s3_server_requests(server), 0);
+    expect_bad("http://127.0.0.1:1/x", LS_EIO, "tried 3 times");
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static int setup(void **state)
+{
+    server = s3_server_start();
+    for (int i = 0; i < BYTES; i++)
+        data[i] = (unsigned char)(i * 7 + i / 256);
+    s3_server_place_bytes(server, "data/x.bin", data, BYTES);
+    setenv("NETRC", "/nonexistent", 1);
+    return scratch_setup(state);
+}
+
+static int teardown(void **state)
+{
+    s3_server_stop(server);
+    return scratch_teardown(state);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_ranges),
+        TEST(test_a_failure_is_tried_again),
+        TEST(test_a_failure_that_stays_is_named),
+        TEST(test_redirects),
+        TEST(test_giving_up),
+        TEST(test_credentials_of_a_file),
+        TEST(test_passwords),
+        TEST(test_urls_that_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
