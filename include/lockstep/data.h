@@ -39,9 +39,11 @@
 #define LOCKSTEP_DATA_H
 
 #include <lockstep/base.h>
+#include <lockstep/base/file.h>
 #include <lockstep/chat.h>
 #include <lockstep/data/blend.h>
 #include <lockstep/data/choices.h>
+#include <lockstep/net.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -264,14 +266,30 @@ struct ls_token_file {
     int64_t counted;              /* tokens that count as targets: all, without a mask */
 };
 
+/* How files elsewhere are read; zeros stand for the defaults. */
+struct ls_store_options {
+    const char *cache;            /* a directory for their blocks; NULL or "": memory */
+    int64_t cache_bytes;          /* of it: 64 GiB */
+    int64_t memory_bytes;         /* of blocks in memory, where there is no cache: 64 MiB */
+    int64_t block_bytes;          /* of the cache, a multiple of 64 KiB: 4 MiB */
+    int requests;                 /* of read-ahead at once: 8 */
+    struct ls_net_options net;    /* ends: a read that waits ends with LS_ESTOPPED */
+    const struct ls_fault *fault; /* of the calls that write the cache; borrowed, may be NULL */
+};
+
 /* spec is a comma-separated list, read as one stream in that order, of
  *   PREFIX, PREFIX.bin or PREFIX.idx   Megatron's indexed dataset
  *   FILE                               llm.c tokens (magic 20240520 version 1: uint16,
  *                                      magic 20240801 version 7: uint32)
  *   u16:FILE                           headerless uint16 (nanoGPT)
- * Files are mapped, not read, so they must not shrink while the store is open. What a header
- * promises is checked against the files: LS_EDATA names the file, what was found and what was
- * expected. */
+ *   FOLDER                             all stores in it, in the byte order of their names
+ *   a pattern with *, ? or [...]       all stores whose names match, in the same order
+ * Names but folders and patterns may be URLs: http://, https:// or s3://bucket/ (lockstep/net.h).
+ * What a header promises is checked against the files: LS_EDATA names the file, what was found and
+ * what was expected. Of an index elsewhere only the header is read, unless the store is packed. A
+ * file that changes while the store is open is LS_EDATA when it is read. options may be NULL. */
+int ls_token_store_open_with(const char *spec, const struct ls_store_options *options,
+                             struct ls_token_store **out, struct ls_error *error);
 int ls_token_store_open(const char *spec, struct ls_token_store **out, struct ls_error *error);
 void ls_token_store_close(struct ls_token_store *store);
 /* All tokens of the stream. */
@@ -280,6 +298,17 @@ int ls_token_store_files(const struct ls_token_store *store);
 struct ls_token_file ls_token_store_file(const struct ls_token_store *store, int index);
 /* "Megatron indexed dataset" and so on. */
 const char *ls_token_file_kind_name(enum ls_token_file_kind kind);
+/* Tokens [first, first + count) will be read soon: what of them is elsewhere is fetched meanwhile,
+ * by several requests at once. Does not wait, and may do nothing. */
+void ls_token_store_prefetch(const struct ls_token_store *store, int64_t first, int64_t count);
+/* What reads asked for, and what servers sent, of files elsewhere since the store was opened. */
+struct ls_store_traffic {
+    int64_t read_bytes, fetched_bytes, requests;
+};
+/* False: no file of the store is elsewhere. */
+bool ls_token_store_traffic(const struct ls_token_store *store, struct ls_store_traffic *traffic);
+/* Something that no read fails of, such as a cache that is full: once each. False: nothing new. */
+bool ls_token_store_warning(const struct ls_token_store *store, char *text, size_t bytes);
 /* ids[count] = tokens [first, first + count) of the stream, which must lie inside. An id that is
  * not in [0, vocabulary) is LS_EDATA with file, index, id and vocabulary. */
 int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64_t count,
@@ -287,13 +316,15 @@ int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64
 /* A store may have a mask (PREFIX.mask, see doc/data.md) that says which of its tokens count as
  * targets; without one all do. Of tokens [first, first + count), which must lie inside: how many
  * count, and targets[count] = -1 where a token does not. */
-int64_t ls_token_store_counted(const struct ls_token_store *store, int64_t first, int64_t count);
-void ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64_t count,
-                         int32_t *targets);
+int ls_token_store_counted(const struct ls_token_store *store, int64_t first, int64_t count,
+                           int64_t *counted, struct ls_error *error);
+int ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64_t count,
+                        int32_t *targets, struct ls_error *error);
 /* What tells the data of one store from another's: the digest, in 32 hexadecimal digits, of the
  * number of tokens and of 64 pieces of 256 tokens (and their mask), spread evenly. Small stores are
  * covered whole; of a large one a change between the pieces is not seen. */
-void ls_token_store_digest(const struct ls_token_store *store, char text[33]);
+int ls_token_store_digest(const struct ls_token_store *store, char text[33],
+                          struct ls_error *error);
 /* From here on samples hold whole documents, one behind the other (data.packing=documents), as many
  * as fit; a document of more than T + 1 tokens is cut, and padding fills a sample up. Before the
  * store is shared. LS_EDATA where a file does not say where documents end. */
@@ -330,9 +361,12 @@ int64_t ls_sample_at(const struct ls_sample_order *order, int64_t number);
  * ls_token_store_samples. */
 int ls_sample_read(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
                    int64_t vocabulary, int32_t *inputs, int32_t *targets, struct ls_error *error);
-/* How many of its targets count. */
-int64_t ls_sample_counted(const struct ls_token_store *store, int64_t sample,
-                          int64_t sequence_tokens);
+/* *counted = how many of its targets count. */
+int ls_sample_counted(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
+                      int64_t *counted, struct ls_error *error);
+/* It will be read soon: ls_token_store_prefetch of what it holds. */
+void ls_sample_prefetch(const struct ls_token_store *store, int64_t sample,
+                        int64_t sequence_tokens);
 /* starts[T] of a packed sample: where in it the document begins that holds an input; padding is one
  * more. */
 void ls_sample_starts(const struct ls_token_store *store, int64_t sample, int32_t *starts);

@@ -197,8 +197,8 @@ static int data_check(const struct ls_audit *audit, struct ls_error *error)
         ls_error_suffix(error, "; if the run's data lie elsewhere now, give %s=PATH", key);
         return status;
     }
-    ls_training_data_digest(&data, digest);
-    if (audit->run.data[0] && strcmp(digest, audit->run.data) != 0)
+    status = ls_training_data_digest(&data, digest, error);
+    if (!status && audit->run.data[0] && strcmp(digest, audit->run.data) != 0)
         status = ls_config_reject(config, LS_EDATA, key, error,
                                   "these are not the tokens that the run was trained on: their "
                                   "digest is %s, and the run recorded %s. Give %s=PATH where "

@@ -202,15 +202,17 @@ void ls_training_data_close(struct ls_training_data *data)
     *data = (struct ls_training_data){0};
 }
 
-void ls_training_data_digest(const struct ls_training_data *data, char text[33])
+int ls_training_data_digest(const struct ls_training_data *data, char text[33],
+                            struct ls_error *error)
 {
     struct ls_digest digest = {0, 0};
-    ls_token_store_digest(data->stores[0], text);
+    int status = ls_token_store_digest(data->stores[0], text, error);
     if (data->count == 1)
-        return;
-    for (int i = 0; i < data->count; i++) {
-        ls_token_store_digest(data->stores[i], text);
+        return status;
+    for (int i = 0; i < data->count && !status; i++) {
+        status = ls_token_store_digest(data->stores[i], text, error);
         ls_digest_piece(&digest, data->sources[i].name, i, 0, text, 32);
     }
     ls_digest_hex(&digest, text);
+    return status;
 }

@@ -55,14 +55,40 @@ struct data_tokens {
     enum ls_dtype dtype;
     int64_t tokens, sequences, documents;
 };
-/* And of an index, within its file. */
+/* And of an index. The two are within its bytes, if all of them were parsed. */
 struct data_idx {
     struct data_tokens tokens;
+    int64_t marks;                  /* of documents: none, or documents + 1 */
     const unsigned char *lengths;   /* int32 [sequences], not aligned */
     const unsigned char *documents; /* int64 [documents + 1]: sequences before each */
 };
 /* Megatron's number of an integer type, 0 for others. */
 int data_idx_dtype_code(enum ls_dtype dtype);
+/* Where the pointers and the marks begin in an index; lengths follow its header. */
+static inline int64_t data_idx_pointers_at(const struct data_idx *idx)
+{
+    return DATA_IDX_HEADER_BYTES + 4 * idx->tokens.sequences;
+}
+static inline int64_t data_idx_documents_at(const struct data_idx *idx)
+{
+    return data_idx_pointers_at(idx) + 8 * idx->tokens.sequences;
+}
+/* Checks the header of an index of `bytes` bytes; tokens are what .bin has room for. */
+int data_idx_header(const char *name, const unsigned char *idx, int64_t bytes, int64_t bin_bytes,
+                    struct data_idx *out, struct ls_error *error);
+/* The rest of it, piece by piece: all its sequences, which lie one behind the other in .bin without
+ * gaps and fill it, then all its documents, of which i is sequences [mark i, mark i + 1). */
+struct data_idx_check {
+    const char *name, *bin_name; /* these and what follows: given */
+    int64_t bin_bytes;
+    const struct data_idx *idx;
+    int64_t sequences, bytes, documents, last; /* so far; begin at 0 */
+};
+int data_idx_sequences(struct data_idx_check *check, const unsigned char *lengths,
+                       const unsigned char *pointers, int64_t count, struct ls_error *error);
+int data_idx_documents(struct data_idx_check *check, const unsigned char *documents, int64_t count,
+                       struct ls_error *error);
+int data_idx_end(const struct data_idx_check *check, struct ls_error *error);
 /* Checks idx[bytes] as the index of a .bin file of bin_bytes. */
 int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, const char *bin_name,
                    int64_t bin_bytes, struct data_idx *out, struct ls_error *error);
@@ -76,6 +102,13 @@ int data_llmc_parse(const char *name, const unsigned char *file, int64_t file_by
 enum { DATA_MASK_HEADER_BYTES = 32 };
 void data_mask_header(unsigned char header[DATA_MASK_HEADER_BYTES], int64_t tokens, int64_t counted,
                       const int32_t *lengths, int64_t sequences);
+/* Checks the header of a mask of `bytes` bytes as that of a store of so many tokens; *lengths is
+ * the digest of those in its index, NULL: it is not known. *counted = what the header says. */
+int data_mask_check(const char *name, const unsigned char *header, int64_t bytes, int64_t tokens,
+                    const uint64_t *lengths, int64_t *counted, struct ls_error *error);
+/* LS_EDATA: the mask counts `found` tokens and says `counted`, or its last byte is not clean. */
+int data_mask_check_counted(const char *name, int64_t found, int64_t counted, bool clean,
+                            struct ls_error *error);
 /* Checks mask[bytes] as that of the store with this index; the bits lie behind the header. */
 int data_mask_parse(const char *name, const unsigned char *mask, size_t bytes,
                     const struct data_idx *idx, struct ls_error *error);
@@ -99,8 +132,10 @@ int64_t data_packing_samples(const struct data_packing *packing);
 int data_packing_read(const struct data_packing *packing, const struct ls_token_store *store,
                       int64_t sample, int64_t vocabulary, int32_t *inputs, int32_t *targets,
                       struct ls_error *error);
-int64_t data_packing_counted(const struct data_packing *packing, const struct ls_token_store *store,
-                             int64_t sample);
+int data_packing_counted(const struct data_packing *packing, const struct ls_token_store *store,
+                         int64_t sample, int64_t *counted, struct ls_error *error);
+void data_packing_prefetch(const struct data_packing *packing, const struct ls_token_store *store,
+                           int64_t sample);
 void data_packing_starts(const struct data_packing *packing, int64_t sample, int32_t *starts);
 /* That of the store; NULL: samples are of the stream. */
 const struct data_packing *data_store_packing(const struct ls_token_store *store);

@@ -27,16 +27,26 @@ int ls_sample_read(const struct ls_token_store *store, int64_t sample, int64_t s
     status = ls_token_store_read(store, first + sequence_tokens, 1, vocabulary,
                                  targets + sequence_tokens - 1, error);
     if (!status)
-        ls_token_store_mask(store, first + 1, sequence_tokens, targets);
+        status = ls_token_store_mask(store, first + 1, sequence_tokens, targets, error);
     return status;
 }
 
-int64_t ls_sample_counted(const struct ls_token_store *store, int64_t sample,
-                          int64_t sequence_tokens)
+int ls_sample_counted(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
+                      int64_t *counted, struct ls_error *error)
 {
     const struct data_packing *packing = data_store_packing(store);
-    return packing ? data_packing_counted(packing, store, sample)
-                   : ls_token_store_counted(store, sample * sequence_tokens + 1, sequence_tokens);
+    return packing ? data_packing_counted(packing, store, sample, counted, error)
+                   : ls_token_store_counted(store, sample * sequence_tokens + 1, sequence_tokens,
+                                            counted, error);
+}
+
+void ls_sample_prefetch(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens)
+{
+    const struct data_packing *packing = data_store_packing(store);
+    if (packing)
+        data_packing_prefetch(packing, store, sample);
+    else
+        ls_token_store_prefetch(store, sample * sequence_tokens, sequence_tokens + 1);
 }
 
 void ls_sample_starts(const struct ls_token_store *store, int64_t sample, int32_t *starts)
@@ -139,8 +149,10 @@ static void fill(struct ls_loader *loader, struct slot *slot)
     memset(slot->counted, 0, (size_t)ls_blend_sources(config->blend) * sizeof *slot->counted);
     for (int64_t k = 0; k < slot->batch.count && !slot->status; k++) {
         struct ls_blend_place place = ls_blend_at(config->blend, slot->batch.first + k);
-        slot->counted[place.source] +=
-            ls_sample_counted(config->stores[place.source], place.sample, config->sequence_tokens);
+        int64_t counted = 0;
+        slot->status = ls_sample_counted(config->stores[place.source], place.sample,
+                                         config->sequence_tokens, &counted, &slot->error);
+        slot->counted[place.source] += counted;
     }
 }
 

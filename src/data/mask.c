@@ -52,37 +52,53 @@ void data_mask_apply(const unsigned char *bits, int64_t first, int64_t count, in
             targets[i] = -1;
 }
 
-int data_mask_parse(const char *name, const unsigned char *mask, size_t bytes,
-                    const struct data_idx *idx, struct ls_error *error)
+int data_mask_check(const char *name, const unsigned char *header, int64_t bytes, int64_t tokens,
+                    const uint64_t *lengths, int64_t *counted, struct ls_error *error)
 {
-    if (bytes < DATA_MASK_HEADER_BYTES || memcmp(mask, magic, 6) != 0)
+    if (bytes < DATA_MASK_HEADER_BYTES || memcmp(header, magic, 6) != 0)
         return ls_error_set(error, LS_EDATA,
                             "%s: not a mask of tokens: it does not begin with \"LSMASK\" and a "
                             "header of %d bytes",
                             name, DATA_MASK_HEADER_BYTES);
-    if (memcmp(mask, magic, sizeof magic) != 0)
+    if (memcmp(header, magic, sizeof magic) != 0)
         return ls_error_set(error, LS_EDATA, "%s: version %u of the mask; expected %d", name,
-                            mask[7], magic[7]);
-    int64_t tokens = (int64_t)data_load_u64(mask + 8), counted = (int64_t)data_load_u64(mask + 16);
-    uint64_t digest = XXH3_64bits(idx->lengths, (size_t)idx->tokens.sequences * 4);
-    if (tokens != idx->tokens.tokens || data_load_u64(mask + 24) != digest)
+                            header[7], magic[7]);
+    int64_t of = (int64_t)data_load_u64(header + 8);
+    *counted = (int64_t)data_load_u64(header + 16);
+    if (of != tokens || (lengths && data_load_u64(header + 24) != *lengths))
         return ls_error_set(error, LS_EDATA,
                             "%s: a mask of another store: it is of %lld tokens and the store has "
                             "%lld%s. Prepare the data again, or remove the mask to count all "
                             "tokens",
-                            name, (long long)tokens, (long long)idx->tokens.tokens,
-                            tokens == idx->tokens.tokens ? ", in sequences of other lengths" : "");
-    size_t expected = DATA_MASK_HEADER_BYTES + (size_t)ls_ceil_div(tokens, 8);
+                            name, (long long)of, (long long)tokens,
+                            of == tokens ? ", in sequences of other lengths" : "");
+    int64_t expected = DATA_MASK_HEADER_BYTES + ls_ceil_div(tokens, 8);
     if (bytes != expected)
-        return ls_error_set(error, LS_EDATA, "%s: %zu bytes; a mask of %lld tokens has %zu", name,
-                            bytes, (long long)tokens, expected);
-    const unsigned char *bits = mask + DATA_MASK_HEADER_BYTES;
-    int64_t found = data_mask_counted(bits, 0, tokens);
-    bool clean = tokens % 8 == 0 || bits[tokens / 8] >> tokens % 8 == 0;
+        return ls_error_set(error, LS_EDATA, "%s: %lld bytes; a mask of %lld tokens has %lld", name,
+                            (long long)bytes, (long long)tokens, (long long)expected);
+    return LS_OK;
+}
+
+int data_mask_check_counted(const char *name, int64_t found, int64_t counted, bool clean,
+                            struct ls_error *error)
+{
     if (found != counted || !clean)
         return ls_error_set(error, LS_EDATA,
                             "%s: damaged: it counts %lld tokens and says %lld. Prepare the data "
                             "again",
                             name, (long long)found, (long long)counted);
     return LS_OK;
+}
+
+int data_mask_parse(const char *name, const unsigned char *mask, size_t bytes,
+                    const struct data_idx *idx, struct ls_error *error)
+{
+    int64_t tokens = idx->tokens.tokens, counted;
+    uint64_t digest = XXH3_64bits(idx->lengths, (size_t)idx->tokens.sequences * 4);
+    int status = data_mask_check(name, mask, (int64_t)bytes, tokens, &digest, &counted, error);
+    if (status)
+        return status;
+    const unsigned char *bits = mask + DATA_MASK_HEADER_BYTES;
+    bool clean = tokens % 8 == 0 || bits[tokens / 8] >> tokens % 8 == 0;
+    return data_mask_check_counted(name, data_mask_counted(bits, 0, tokens), counted, clean, error);
 }

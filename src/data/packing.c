@@ -137,7 +137,8 @@ int data_packing_read(const struct data_packing *p, const struct ls_token_store 
             status = ls_token_store_read(store, piece.first + 1, piece.count, vocabulary,
                                          targets + used, error);
         if (!status)
-            ls_token_store_mask(store, piece.first + 1, piece.count, targets + used);
+            status =
+                ls_token_store_mask(store, piece.first + 1, piece.count, targets + used, error);
     }
     for (; !status && used < p->tokens; used++) {
         inputs[used] = 0;
@@ -146,15 +147,28 @@ int data_packing_read(const struct data_packing *p, const struct ls_token_store 
     return status;
 }
 
-int64_t data_packing_counted(const struct data_packing *p, const struct ls_token_store *store,
-                             int64_t sample)
+int data_packing_counted(const struct data_packing *p, const struct ls_token_store *store,
+                         int64_t sample, int64_t *counted, struct ls_error *error)
 {
     struct place at = p->samples[sample];
     struct piece piece;
-    int64_t counted = 0;
+    int64_t here;
+    int status = LS_OK;
+    *counted = 0;
+    for (int64_t used = 0; !status && piece_next(p, &at, used, &piece); used += piece.count) {
+        status = ls_token_store_counted(store, piece.first + 1, piece.count, &here, error);
+        *counted += status ? 0 : here;
+    }
+    return status;
+}
+
+void data_packing_prefetch(const struct data_packing *p, const struct ls_token_store *store,
+                           int64_t sample)
+{
+    struct place at = p->samples[sample];
+    struct piece piece;
     for (int64_t used = 0; piece_next(p, &at, used, &piece); used += piece.count)
-        counted += ls_token_store_counted(store, piece.first + 1, piece.count);
-    return counted;
+        ls_token_store_prefetch(store, piece.first, piece.count + 1);
 }
 
 void data_packing_starts(const struct data_packing *p, int64_t sample, int32_t *starts)

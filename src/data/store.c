@@ -1,5 +1,8 @@
-/* Token stores: several mapped files read as one stream. */
+/* Token stores: several files, wherever they lie, read as one stream. */
+#include "data/data_file.h"
 #include "data/data_private.h"
+#include "data/index_file.h"
+#include "data/store_names.h"
 
 #include <lockstep/base/file.h>
 
@@ -8,99 +11,149 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct file {
     char *path;
     enum ls_token_file_kind kind;
     struct data_tokens what;
-    struct ls_mapping map;
-    const unsigned char *tokens; /* inside the mapping */
-    struct ls_mapping mask;      /* empty: all tokens count */
-    int64_t first;               /* of the stream */
+    struct data_file *data;
+    int64_t header_bytes;   /* before its tokens */
+    struct data_file *mask; /* NULL: all tokens count */
+    struct ls_sums *sums;   /* of what lies elsewhere; NULL: none are known */
+    int64_t counted;
+    int64_t first; /* of the stream */
 };
 struct ls_token_store {
     struct file *files;
     int count;
     int64_t tokens;
+    struct data_remote *remote;
+    bool elsewhere;               /* a file is */
     struct data_packing *packing; /* NULL: samples are of the stream */
     int64_t packed_tokens;        /* of its samples */
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static bool exists(const char *prefix, const char *suffix)
+/* A name that is being opened. */
+struct opening {
+    struct file *file;
+    struct data_remote *remote;
+    const struct ls_net_options *net;
+};
+
+static int beside_open(const struct opening *o, const char *prefix, const char *suffix,
+                       struct data_file **out, struct ls_error *error)
 {
     char path[PATH_MAX + 8];
     snprintf(path, sizeof path, "%s%s", prefix, suffix);
-    return access(path, F_OK) == 0;
+    return data_file_open(path, o->remote, out, error);
 }
 
 /* Which tokens count, if a file says so. */
-static int open_mask(struct file *file, const char *prefix, const struct data_idx *idx,
+static int mask_open(const struct opening *o, const char *prefix, const uint64_t *digest,
                      struct ls_error *error)
 {
-    char path[PATH_MAX + 8];
-    snprintf(path, sizeof path, "%s.mask", prefix);
-    if (!exists(prefix, ".mask"))
+    struct file *file = o->file;
+    file->counted = file->what.tokens;
+    int status = beside_open(o, prefix, ".mask", &file->mask, error);
+    return status || !file->mask
+               ? status
+               : mask_read(file->mask, file->what.tokens, digest, &file->counted, error);
+}
+
+/* What is fetched is held against the sums. */
+static int sums_expect(const struct file *file, struct data_file *data, enum ls_sums_file which,
+                       struct ls_error *error)
+{
+    int64_t bytes = ls_sums_bytes(file->sums, which);
+    if (bytes != data_file_bytes(data))
+        return ls_error_set(error, LS_EDATA,
+                            "%.300s: %lld bytes, and the store's .sums knows %lld: a copy that is "
+                            "not complete, or one of another store",
+                            data_file_name(data), (long long)data_file_bytes(data),
+                            (long long)bytes);
+    data_file_expect(data, file->sums, which);
+    return LS_OK;
+}
+
+/* The sums of a store elsewhere; a local one is read as it is (lockstep data verify checks it). */
+static int sums_open(const struct opening *o, const char *prefix, struct ls_error *error)
+{
+    struct file *file = o->file;
+    char path[PATH_MAX + 8], *text;
+    size_t bytes;
+    bool there;
+    if (!data_file_is_remote(file->data))
         return LS_OK;
-    int status = ls_file_map(path, LS_EDATA, &file->mask, error);
-    return status ? status : data_mask_parse(path, file->mask.bytes, file->mask.count, idx, error);
+    snprintf(path, sizeof path, "%s.sums", prefix);
+    int status = data_small_read(path, o->net, LS_SUMS_BYTES_MAX, &there, &text, &bytes, error);
+    if (!status && there)
+        status = ls_sums_parse(path, text, bytes, &file->sums, error);
+    free(text);
+    if (!status && there)
+        status = sums_expect(file, file->data, LS_SUMS_BIN, error);
+    return status;
 }
 
-static int open_megatron(struct file *file, const char *prefix, struct ls_error *error)
+/* idx is open, and closed here. */
+static int open_megatron(const struct opening *o, const char *prefix, struct data_file *idx,
+                         struct ls_error *error)
 {
-    char idx_path[PATH_MAX + 8];
+    struct file *file = o->file;
     struct data_idx what = {0};
-    snprintf(idx_path, sizeof idx_path, "%s.idx", prefix);
+    uint64_t digest;
     file->kind = LS_TOKENS_MEGATRON;
-    if (asprintf(&file->path, "%s.bin", prefix) < 0) {
-        file->path = NULL;
-        return ls_error_set(error, LS_ENOMEM, "no memory to open %s", prefix);
-    }
-    struct ls_mapping idx = {0};
-    int status = ls_file_map(file->path, LS_EDATA, &file->map, error);
+    int status = beside_open(o, prefix, ".bin", &file->data, error);
+    if (!status && !file->data)
+        status = ls_error_set(error, LS_EIO, "%.300s.bin: there is no such file", prefix);
+    /* Elsewhere the index may be larger than what a rank reads in all; sums know its store. */
+    bool all = !status && !data_file_is_remote(file->data);
     if (!status)
-        status = ls_file_map(idx_path, LS_EDATA, &idx, error);
+        status = sums_open(o, prefix, error);
     if (!status)
-        status = data_idx_parse(idx_path, idx.bytes, idx.count, file->path,
-                                (int64_t)file->map.count, &what, error);
-    if (!status)
-        status = open_mask(file, prefix, &what, error);
-    ls_file_unmap(&idx);
+        status = index_read(idx, file->data, &what, all ? &digest : NULL, error);
     file->what = what.tokens;
-    file->tokens = file->map.bytes;
-    return status;
-}
-
-static int open_raw(struct file *file, const char *path, struct ls_error *error)
-{
-    file->kind = LS_TOKENS_RAW;
-    file->path = strdup(path);
-    if (!file->path)
-        return ls_error_set(error, LS_ENOMEM, "no memory to open %s", path);
-    int status = ls_file_map(path, LS_EDATA, &file->map, error);
-    if (!status && file->map.count % 2)
-        status = ls_error_set(error, LS_EDATA,
-                              "%s: %zu bytes, not a whole number of uint16 tokens: the file is "
-                              "truncated or of another kind",
-                              path, file->map.count);
-    file->what = (struct data_tokens){LS_U16, (int64_t)(file->map.count / 2), 0, 0};
-    file->tokens = file->map.bytes;
-    return status;
-}
-
-static int open_llmc(struct file *file, const char *path, struct ls_error *error)
-{
-    file->kind = LS_TOKENS_LLMC;
-    file->path = strdup(path);
-    if (!file->path)
-        return ls_error_set(error, LS_ENOMEM, "no memory to open %s", path);
-    bool is_llmc;
-    int status = ls_file_map(path, LS_EDATA, &file->map, error);
     if (!status)
-        status = data_llmc_parse(path, file->map.bytes, (int64_t)file->map.count, &is_llmc,
-                                 &file->what, error);
+        status = mask_open(o, prefix, all ? &digest : NULL, error);
+    if (!status && file->sums && file->mask)
+        status = sums_expect(file, file->mask, LS_SUMS_MASK, error);
+    data_file_close(idx);
+    return status;
+}
+
+static int open_raw(const struct opening *o, const char *path, struct ls_error *error)
+{
+    struct file *file = o->file;
+    file->kind = LS_TOKENS_RAW;
+    int status = data_file_open(path, o->remote, &file->data, error);
+    if (!status && !file->data) {
+        char hint[512];
+        ls_path_hint(path, NULL, hint, sizeof hint);
+        status = ls_error_set(error, LS_EIO, "%.300s: there is no such file", path);
+        ls_error_suffix(error, "%s", hint);
+    }
+    int64_t bytes = status ? 0 : data_file_bytes(file->data);
+    if (!status && bytes % 2)
+        status = ls_error_set(error, LS_EDATA,
+                              "%s: %lld bytes, not a whole number of uint16 tokens: the file is "
+                              "truncated or of another kind",
+                              path, (long long)bytes);
+    file->what = (struct data_tokens){LS_U16, bytes / 2, 0, 0};
+    file->counted = bytes / 2;
+    return status;
+}
+
+static int open_llmc(const struct opening *o, const char *path, struct ls_error *error)
+{
+    struct file *file = o->file;
+    unsigned char header[DATA_LLMC_HEADER_BYTES] = {0};
+    bool is_llmc = false;
+    int64_t bytes = data_file_bytes(file->data);
+    file->kind = LS_TOKENS_LLMC;
+    int status = data_file_peek(file->data, 0, ls_min(bytes, sizeof header), header, error);
+    if (!status)
+        status = data_llmc_parse(path, header, bytes, &is_llmc, &file->what, error);
     if (!status && !is_llmc)
         status =
             ls_error_set(error, LS_EDATA,
@@ -108,8 +161,8 @@ static int open_llmc(struct file *file, const char *path, struct ls_error *error
                          "begin with llm.c's magic 20240520 or 20240801. Headerless uint16 tokens "
                          "are read as u16:%s",
                          path, path);
-    if (!status)
-        file->tokens = file->map.bytes + DATA_LLMC_HEADER_BYTES;
+    file->header_bytes = DATA_LLMC_HEADER_BYTES;
+    file->counted = file->what.tokens;
     return status;
 }
 
@@ -117,79 +170,101 @@ static int open_llmc(struct file *file, const char *path, struct ls_error *error
 static int absent(const char *name, struct ls_error *error)
 {
     static const char *const endings[] = {".bin", ".idx", NULL};
-    char hint[512];
-    int failure = errno;
-    ls_path_hint(name, endings, hint, sizeof hint);
+    char hint[512] = "";
+    if (!ls_url_is(name))
+        ls_path_hint(name, endings, hint, sizeof hint);
     int status =
-        ls_error_errno(error, failure, "neither %.300s.bin with its .idx nor %.300s", name, name);
+        ls_error_errno(error, ENOENT, "neither %.300s.bin with its .idx nor %.300s", name, name);
     ls_error_suffix(error, "%s", hint);
     return status;
 }
 
+/* A file of that very name, or none. */
+static int open_other(const struct opening *o, const char *name, struct ls_error *error)
+{
+    int status = data_file_open(name, o->remote, &o->file->data, error);
+    if (status)
+        return status;
+    return o->file->data ? open_llmc(o, name, error) : absent(name, error);
+}
+
 /* name is one member of the list; its memory may be changed. */
-static int open_one(struct file *file, char *name, struct ls_error *error)
+static int open_one(const struct opening *o, char *name, struct ls_error *error)
 {
     size_t length = strlen(name);
-    if (length == 0 || length >= PATH_MAX)
-        return ls_error_set(error, LS_EINVAL,
-                            "token store: a name of %zu bytes in the list; expected PATH[,PATH...]",
-                            length);
+    struct data_file *idx = NULL, *bin = NULL;
     if (strncmp(name, "u16:", 4) == 0)
-        return open_raw(file, name + 4, error);
-    bool has_suffix = length > 4 && (strcmp(name + length - 4, ".bin") == 0 ||
-                                     strcmp(name + length - 4, ".idx") == 0);
-    bool is_idx = has_suffix && name[length - 1] == 'x';
-    if (has_suffix) {
-        char last = name[length - 4];
-        name[length - 4] = 0;
-        if (is_idx || exists(name, ".idx"))
-            return open_megatron(file, name, error);
-        name[length - 4] = last;
-    } else if (exists(name, ".idx") || exists(name, ".bin")) {
-        return open_megatron(file, name, error);
+        return open_raw(o, name + 4, error);
+    bool is_idx = ls_path_ends(name, ".idx"), is_bin = ls_path_ends(name, ".bin");
+    char *end = is_idx || is_bin ? name + length - 4 : name + length, last = *end;
+    *end = '\0';
+    int status = beside_open(o, name, ".idx", &idx, error);
+    if (!status && idx)
+        return open_megatron(o, name, idx, error);
+    if (!status && !is_bin)
+        status = beside_open(o, name, ".bin", &bin, error);
+    bool lacks_index = bin || is_idx;
+    data_file_close(bin);
+    if (!status && lacks_index)
+        return ls_error_errno(error, ENOENT, "%.300s.idx", name);
+    *end = last;
+    return status ? status : open_other(o, name, error);
+}
+
+static int files_open(struct ls_token_store *store, const struct store_names *names,
+                      const struct ls_net_options *net, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int i = 0; i < names->count && !status; i++) {
+        struct file *file = &store->files[store->count++];
+        const struct opening o = {file, store->remote, net};
+        status = open_one(&o, names->list[i], error);
+        if (status)
+            break;
+        file->path = strdup(data_file_name(file->data));
+        if (!file->path)
+            return ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", names->list[i]);
+        store->elsewhere |= data_file_is_remote(file->data);
+        file->first = store->tokens;
+        store->tokens += file->what.tokens;
     }
-    if (access(name, F_OK) != 0)
-        return absent(name, error);
-    return open_llmc(file, name, error);
+    return status;
+}
+
+int ls_token_store_open_with(const char *spec, const struct ls_store_options *options,
+                             struct ls_token_store **out, struct ls_error *error)
+{
+    static const struct ls_net_options usual;
+    struct store_names names;
+    *out = NULL;
+    int status = store_names_find(spec, &names, error);
+    struct ls_token_store *store = calloc(1, sizeof *store);
+    if (store)
+        store->files = calloc((size_t)names.count + 1, sizeof *store->files);
+    if (!status && (!store || !store->files))
+        status = ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", spec);
+    if (!status)
+        status = data_remote_new(options, &store->remote, error);
+    if (!status)
+        status = files_open(store, &names, options ? &options->net : &usual, error);
+    store_names_release(&names);
+    if (status)
+        ls_token_store_close(store);
+    else
+        *out = store;
+    return status;
 }
 
 int ls_token_store_open(const char *spec, struct ls_token_store **out, struct ls_error *error)
 {
-    *out = NULL;
-    int count = 1, status = LS_OK;
-    for (const char *at = spec; (at = strchr(at, ',')) != NULL; at++)
-        count++;
-    struct ls_token_store *store = calloc(1, sizeof *store);
-    char *names = strdup(spec);
-    if (store)
-        store->files = calloc((size_t)count, sizeof *store->files);
-    if (!store || !names || !store->files) {
-        status = ls_error_set(error, LS_ENOMEM, "no memory to open %s", spec);
-        goto out;
-    }
-    char *rest = names;
-    for (int i = 0; i < count && !status; i++) {
-        char *name = strsep(&rest, ",");
-        struct file *file = &store->files[store->count++];
-        status = open_one(file, name, error);
-        file->first = store->tokens;
-        store->tokens += file->what.tokens;
-    }
-out:
-    free(names);
-    if (status) {
-        ls_token_store_close(store);
-        return status;
-    }
-    *out = store;
-    return LS_OK;
+    return ls_token_store_open_with(spec, NULL, out, error);
 }
 
-/* The documents of one file, from its index. */
+/* The documents of one file, from its index, of which all is needed. */
 static int pack_file(struct ls_token_store *store, const struct file *file, struct ls_error *error)
 {
     char path[PATH_MAX + 8];
-    struct ls_mapping idx;
+    struct data_file *idx = NULL;
     struct data_idx what;
     if (file->kind != LS_TOKENS_MEGATRON)
         return ls_error_set(error, LS_EDATA,
@@ -197,13 +272,25 @@ static int pack_file(struct ls_token_store *store, const struct file *file, stru
                             "and .idx, as lockstep data prepare writes them",
                             file->path, ls_token_file_kind_name(file->kind));
     snprintf(path, sizeof path, "%.*s.idx", (int)strlen(file->path) - 4, file->path);
-    int status = ls_file_map(path, LS_EDATA, &idx, error);
+    int status = data_file_open(path, store->remote, &idx, error);
+    if (!status && !idx)
+        status = ls_error_errno(error, ENOENT, "%.300s", path);
+    if (!status && file->sums)
+        status = sums_expect(file, idx, LS_SUMS_IDX, error);
+    int64_t bytes = status ? 0 : data_file_bytes(idx);
+    unsigned char *all = malloc((size_t)bytes + 1);
+    if (!status && !all)
+        status = ls_error_set(error, LS_ENOMEM, "%.300s: no memory for its %lld bytes", path,
+                              (long long)bytes);
     if (!status)
-        status = data_idx_parse(path, idx.bytes, idx.count, file->path, (int64_t)file->map.count,
+        status = data_file_read(idx, 0, bytes, all, error);
+    if (!status)
+        status = data_idx_parse(path, all, (size_t)bytes, file->path, data_file_bytes(file->data),
                                 &what, error);
     if (!status)
         status = data_packing_add(store->packing, &what, file->first, error);
-    ls_file_unmap(&idx);
+    data_file_close(idx);
+    free(all);
     return status;
 }
 
@@ -235,14 +322,28 @@ void ls_token_store_close(struct ls_token_store *store)
 {
     if (!store)
         return;
+    data_remote_stop(store->remote);
     for (int i = 0; i < store->count; i++) {
-        ls_file_unmap(&store->files[i].map);
-        ls_file_unmap(&store->files[i].mask);
+        data_file_close(store->files[i].data);
+        data_file_close(store->files[i].mask);
+        ls_sums_free(store->files[i].sums);
         free(store->files[i].path);
     }
+    data_remote_free(store->remote);
     free(store->files);
     data_packing_free(store->packing);
     free(store);
+}
+
+bool ls_token_store_traffic(const struct ls_token_store *store, struct ls_store_traffic *traffic)
+{
+    *traffic = data_remote_traffic(store->remote);
+    return store->elsewhere;
+}
+
+bool ls_token_store_warning(const struct ls_token_store *store, char *text, size_t bytes)
+{
+    return data_remote_warning(store->remote, text, bytes);
 }
 
 /* ---- what is in it -------------------------------------------------------------------------- */
@@ -257,13 +358,6 @@ int ls_token_store_files(const struct ls_token_store *store)
     return store->count;
 }
 
-/* How many of tokens [at, at + count) of one file count. */
-static int64_t counted_in(const struct file *file, int64_t at, int64_t count)
-{
-    const unsigned char *mask = file->mask.bytes;
-    return mask ? data_mask_counted(mask + DATA_MASK_HEADER_BYTES, at, count) : count;
-}
-
 struct ls_token_file ls_token_store_file(const struct ls_token_store *store, int index)
 {
     LS_ASSERT(index >= 0 && index < store->count);
@@ -274,8 +368,8 @@ struct ls_token_file ls_token_store_file(const struct ls_token_store *store, int
                                   .tokens = file->what.tokens,
                                   .sequences = file->what.sequences,
                                   .documents = file->what.documents,
-                                  .masked = file->mask.bytes != NULL,
-                                  .counted = counted_in(file, 0, file->what.tokens)};
+                                  .masked = file->mask != NULL,
+                                  .counted = file->counted};
 }
 
 const char *ls_token_file_kind_name(enum ls_token_file_kind kind)
@@ -310,12 +404,14 @@ int ls_token_store_samples(const struct ls_token_store *store, int64_t sequence_
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* tokens [at, at + count) of one file. An id that int32 cannot hold becomes -1, which no vocabulary
- * has. */
-static void copy_ids(const struct file *file, int64_t at, int64_t count, int32_t *ids)
+/* What is read at once on its way to ids: small enough for the stack and the first cache. */
+enum { PART_BYTES = 1 << 15, DIGEST_TOKENS = 256 };
+
+/* ids[count] of tokens as they are in a file. An id that int32 cannot hold becomes -1, which no
+ * vocabulary has. */
+static void ids_of(enum ls_dtype dtype, const unsigned char *from, int64_t count, int32_t *ids)
 {
-    const unsigned char *from = file->tokens + at * (int64_t)ls_dtype_bytes(file->what.dtype);
-    switch (file->what.dtype) {
+    switch (dtype) {
     case LS_U8:
         for (int64_t i = 0; i < count; i++)
             ids[i] = from[i];
@@ -344,13 +440,32 @@ static void copy_ids(const struct file *file, int64_t at, int64_t count, int32_t
     }
 }
 
+/* ids[count] = tokens [at, at + count) of one file. */
+static int read_ids(const struct file *file, int64_t at, int64_t count, int32_t *ids,
+                    struct ls_error *error)
+{
+    _Alignas(8) unsigned char part[PART_BYTES];
+    int64_t token_bytes = (int64_t)ls_dtype_bytes(file->what.dtype),
+            most = PART_BYTES / token_bytes;
+    int status = LS_OK;
+    for (int64_t done = 0; done < count && !status; done += most) {
+        int64_t here = ls_min(most, count - done);
+        status = data_file_read(file->data, file->header_bytes + (at + done) * token_bytes,
+                                here * token_bytes, part, error);
+        if (!status)
+            ids_of(file->what.dtype, part, here, ids + done);
+    }
+    return status;
+}
+
+/* For errors: the id of one token; -1 if it cannot be read. */
 static long long raw_id(const struct file *file, int64_t at)
 {
+    int64_t wide = -1;
+    int32_t id = -1;
     if (file->what.dtype == LS_I64)
-        return ((const int64_t *)(const void *)file->tokens)[at];
-    int32_t id;
-    copy_ids(file, at, 1, &id);
-    return id;
+        return data_file_read(file->data, file->header_bytes + at * 8, 8, &wide, NULL) ? -1 : wide;
+    return read_ids(file, at, 1, &id, NULL) ? -1 : id;
 }
 
 /* -1 where all are inside. The loop has no branch, so that it costs little beside the copy. */
@@ -382,7 +497,9 @@ int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64
         int64_t at = first - file->first, here = ls_min(count, file->what.tokens - at);
         if (here <= 0)
             continue;
-        copy_ids(file, at, here, ids);
+        int status = read_ids(file, at, here, ids, error);
+        if (status)
+            return status;
         int64_t bad = first_outside(ids, here, vocabulary);
         if (bad >= 0)
             return ls_error_set(error, LS_EDATA,
@@ -407,44 +524,147 @@ static int64_t part_in(const struct file *file, int64_t first, int64_t count, in
     return ls_min(first + count - file->first, file->what.tokens) - *at;
 }
 
-int64_t ls_token_store_counted(const struct ls_token_store *store, int64_t first, int64_t count)
+/* Bits [at, at + count) of a file's mask, from bit at % 8 of bits[] on. */
+static int bits_read(const struct file *file, int64_t at, int64_t count, unsigned char *bits,
+                     struct ls_error *error)
 {
-    int64_t counted = 0, at;
-    LS_ASSERT(first >= 0 && count >= 0 && first <= store->tokens - count);
-    for (int f = 0; f < store->count; f++) {
-        int64_t here = part_in(&store->files[f], first, count, &at);
-        counted += here > 0 ? counted_in(&store->files[f], at, here) : 0;
-    }
-    return counted;
+    return data_file_read(file->mask, DATA_MASK_HEADER_BYTES + at / 8,
+                          ls_ceil_div(at % 8 + count, 8), bits, error);
 }
 
-void ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64_t count,
-                         int32_t *targets)
+/* Of tokens that one read of bits holds, from `at` on. */
+static int64_t bits_most(int64_t at, int64_t count)
+{
+    return ls_min(count, 8 * PART_BYTES - at % 8);
+}
+
+static int counted_in(const struct file *file, int64_t at, int64_t count, int64_t *counted,
+                      struct ls_error *error)
+{
+    unsigned char bits[PART_BYTES];
+    int status = LS_OK;
+    while (count > 0 && !status) {
+        int64_t here = bits_most(at, count);
+        status = bits_read(file, at, here, bits, error);
+        *counted += status ? 0 : data_mask_counted(bits, at % 8, here);
+        at += here;
+        count -= here;
+    }
+    return status;
+}
+
+int ls_token_store_counted(const struct ls_token_store *store, int64_t first, int64_t count,
+                           int64_t *counted, struct ls_error *error)
 {
     int64_t at;
+    int status = LS_OK;
     LS_ASSERT(first >= 0 && count >= 0 && first <= store->tokens - count);
-    for (int f = 0; f < store->count; f++) {
+    *counted = 0;
+    for (int f = 0; f < store->count && !status; f++) {
         const struct file *file = &store->files[f];
         int64_t here = part_in(file, first, count, &at);
-        if (here > 0 && file->mask.bytes)
-            data_mask_apply(file->mask.bytes + DATA_MASK_HEADER_BYTES, at, here,
-                            targets + file->first + at - first);
+        if (here > 0 && file->mask)
+            status = counted_in(file, at, here, counted, error);
+        else
+            *counted += ls_max(here, 0);
+    }
+    return status;
+}
+
+static int mask_in(const struct file *file, int64_t at, int64_t count, int32_t *targets,
+                   struct ls_error *error)
+{
+    unsigned char bits[PART_BYTES];
+    int status = LS_OK;
+    while (count > 0 && !status) {
+        int64_t here = bits_most(at, count);
+        status = bits_read(file, at, here, bits, error);
+        if (!status)
+            data_mask_apply(bits, at % 8, here, targets);
+        at += here;
+        count -= here;
+        targets += here;
+    }
+    return status;
+}
+
+int ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64_t count,
+                        int32_t *targets, struct ls_error *error)
+{
+    int64_t at;
+    int status = LS_OK;
+    LS_ASSERT(first >= 0 && count >= 0 && first <= store->tokens - count);
+    for (int f = 0; f < store->count && !status; f++) {
+        const struct file *file = &store->files[f];
+        int64_t here = part_in(file, first, count, &at);
+        if (here > 0 && file->mask)
+            status = mask_in(file, at, here, targets + file->first + at - first, error);
+    }
+    return status;
+}
+
+void ls_token_store_prefetch(const struct ls_token_store *store, int64_t first, int64_t count)
+{
+    int64_t at;
+    first = ls_min(first, store->tokens);
+    count = ls_min(count, store->tokens - first);
+    for (int f = 0; f < store->count && store->elsewhere; f++) {
+        const struct file *file = &store->files[f];
+        int64_t here = part_in(file, first, count, &at);
+        int64_t bytes = (int64_t)ls_dtype_bytes(file->what.dtype);
+        if (here > 0)
+            data_file_want(file->data, file->header_bytes + at * bytes, here * bytes);
+        if (here > 0 && file->mask)
+            data_file_want(file->mask, DATA_MASK_HEADER_BYTES + at / 8,
+                           ls_ceil_div(at % 8 + here, 8));
     }
 }
 
-void ls_token_store_digest(const struct ls_token_store *store, char text[33])
+/* ---- the digest ------------------------------------------------------------------------------ */
+
+/* The same as ls_token_store_read and ls_token_store_mask of a few tokens; of what is elsewhere
+ * these alone are fetched. */
+static int peek(const struct ls_token_store *store, int64_t first, int64_t count, int32_t *ids,
+                int32_t *targets, struct ls_error *error)
 {
-    enum { PIECES = 64, TOKENS = 256 };
-    const int64_t tokens = store->tokens, count = ls_min(TOKENS, tokens);
-    const int64_t pieces = ls_min(PIECES, ls_ceil_div(tokens, TOKENS));
+    unsigned char bits[DIGEST_TOKENS / 8 + 2];
+    _Alignas(8) unsigned char part[DIGEST_TOKENS * 8];
+    int64_t at;
+    int status = LS_OK;
+    for (int f = 0; f < store->count && !status; f++) {
+        const struct file *file = &store->files[f];
+        int64_t here = part_in(file, first, count, &at),
+                bytes = (int64_t)ls_dtype_bytes(file->what.dtype);
+        int64_t to = file->first + at - first;
+        if (here <= 0)
+            continue;
+        status =
+            data_file_peek(file->data, file->header_bytes + at * bytes, here * bytes, part, error);
+        if (!status)
+            ids_of(file->what.dtype, part, here, ids + to);
+        if (!status && file->mask)
+            status = data_file_peek(file->mask, DATA_MASK_HEADER_BYTES + at / 8,
+                                    ls_ceil_div(at % 8 + here, 8), bits, error);
+        if (!status && file->mask)
+            data_mask_apply(bits, at % 8, here, targets + to);
+    }
+    return status;
+}
+
+int ls_token_store_digest(const struct ls_token_store *store, char text[33], struct ls_error *error)
+{
+    enum { PIECES = 64 };
+    const int64_t tokens = store->tokens, count = ls_min(DIGEST_TOKENS, tokens);
+    const int64_t pieces = ls_min(PIECES, ls_ceil_div(tokens, DIGEST_TOKENS));
     struct ls_digest digest = {0, 0};
-    for (int64_t i = 0; i < pieces; i++) {
-        int32_t ids[TOKENS] = {0}, targets[TOKENS] = {0};
+    int status = LS_OK;
+    for (int64_t i = 0; i < pieces && !status; i++) {
+        int32_t ids[DIGEST_TOKENS] = {0}, targets[DIGEST_TOKENS] = {0};
         int64_t first = pieces > 1 ? (tokens - count) * i / (pieces - 1) : 0;
-        ls_token_store_read(store, first, count, INT32_MAX, ids, NULL);
-        ls_token_store_mask(store, first, count, targets);
+        status = peek(store, first, count, ids, targets, error);
         ls_digest_piece(&digest, "tokens", tokens, first, ids, sizeof ids);
         ls_digest_piece(&digest, "mask", tokens, first, targets, sizeof targets);
     }
     ls_digest_hex(&digest, text);
+    return status;
 }

@@ -34,66 +34,72 @@ int data_idx_dtype_code(enum ls_dtype dtype)
     return 0;
 }
 
-/* The sequences lie one behind the other in .bin, without gaps, and fill it. */
-static int check_sequences(const char *name, const unsigned char *lengths,
-                           const unsigned char *pointers, const char *bin_name, int64_t bin_bytes,
-                           struct data_tokens *out, struct ls_error *error)
+int data_idx_sequences(struct data_idx_check *check, const unsigned char *lengths,
+                       const unsigned char *pointers, int64_t count, struct ls_error *error)
 {
-    int64_t token_bytes = (int64_t)ls_dtype_bytes(out->dtype), at = 0;
-    for (int64_t i = 0; i < out->sequences; i++) {
+    int64_t token_bytes = (int64_t)ls_dtype_bytes(check->idx->tokens.dtype);
+    for (int64_t i = 0; i < count; i++, check->sequences++) {
         int32_t length = (int32_t)data_load_u32(lengths + 4 * i);
         int64_t pointer = (int64_t)data_load_u64(pointers + 8 * i);
-        if (length < 0 || pointer != at)
+        if (length < 0 || pointer != check->bytes)
             return ls_error_set(error, LS_EDATA,
                                 "%s: sequence %lld has length %d at byte %lld; expected a length "
                                 "of 0 or more at byte %lld. The index is damaged: make it again",
-                                name, (long long)i, length, (long long)pointer, (long long)at);
-        at += length * token_bytes;
-        if (at > bin_bytes)
+                                check->name, (long long)check->sequences, length,
+                                (long long)pointer, (long long)check->bytes);
+        check->bytes += length * token_bytes;
+        if (check->bytes > check->bin_bytes)
             return ls_error_set(error, LS_EDATA,
                                 "%s: sequence %lld ends at byte %lld, but %s has %lld bytes: it is "
                                 "truncated or belongs to another index",
-                                name, (long long)i, (long long)at, bin_name, (long long)bin_bytes);
+                                check->name, (long long)check->sequences, (long long)check->bytes,
+                                check->bin_name, (long long)check->bin_bytes);
     }
-    if (at != bin_bytes)
-        return ls_error_set(error, LS_EDATA,
-                            "%s: %lld bytes, but its index %s describes %lld: it is damaged or "
-                            "belongs to another index",
-                            bin_name, (long long)bin_bytes, name, (long long)at);
-    out->tokens = at / token_bytes;
     return LS_OK;
 }
 
-/* Document i is sequences [documents[i], documents[i + 1]). */
-static int check_documents(const char *name, const unsigned char *documents, int64_t count,
-                           int64_t sequences, struct ls_error *error)
+int data_idx_documents(struct data_idx_check *check, const unsigned char *documents, int64_t count,
+                       struct ls_error *error)
 {
-    int64_t last = 0;
-    for (int64_t i = 0; i < count; i++) {
+    int64_t sequences = check->idx->tokens.sequences;
+    for (int64_t i = 0; i < count; i++, check->documents++) {
         int64_t first = (int64_t)data_load_u64(documents + 8 * i);
-        if (first < last || first > sequences || (i == 0 && first != 0))
+        bool begins = check->documents == 0;
+        if (first < check->last || first > sequences || (begins && first != 0))
             return ls_error_set(error, LS_EDATA,
                                 "%s: document %lld begins at sequence %lld; expected %lld to %lld. "
                                 "The index is damaged: make it again",
-                                name, (long long)i, (long long)first, (long long)last,
-                                (long long)(i == 0 ? 0 : sequences));
-        last = first;
+                                check->name, (long long)check->documents, (long long)first,
+                                (long long)check->last, (long long)(begins ? 0 : sequences));
+        check->last = first;
     }
-    if (count > 0 && last != sequences)
-        return ls_error_set(error, LS_EDATA,
-                            "%s: the last document ends at sequence %lld of %lld. The index is "
-                            "damaged: make it again",
-                            name, (long long)last, (long long)sequences);
     return LS_OK;
 }
 
-int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, const char *bin_name,
-                   int64_t bin_bytes, struct data_idx *out, struct ls_error *error)
+int data_idx_end(const struct data_idx_check *check, struct ls_error *error)
+{
+    if (check->bytes != check->bin_bytes)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: %lld bytes, but its index %s describes %lld: it is damaged or "
+                            "belongs to another index",
+                            check->bin_name, (long long)check->bin_bytes, check->name,
+                            (long long)check->bytes);
+    if (check->documents > 0 && check->last != check->idx->tokens.sequences)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: the last document ends at sequence %lld of %lld. The index is "
+                            "damaged: make it again",
+                            check->name, (long long)check->last,
+                            (long long)check->idx->tokens.sequences);
+    return LS_OK;
+}
+
+int data_idx_header(const char *name, const unsigned char *idx, int64_t bytes, int64_t bin_bytes,
+                    struct data_idx *out, struct ls_error *error)
 {
     if (bytes < DATA_IDX_HEADER_BYTES)
         return ls_error_set(error, LS_EDATA,
-                            "%s: truncated: %zu bytes, the header of a Megatron index has %d", name,
-                            bytes, DATA_IDX_HEADER_BYTES);
+                            "%s: truncated: %lld bytes, the header of a Megatron index has %d",
+                            name, (long long)bytes, DATA_IDX_HEADER_BYTES);
     if (memcmp(idx, DATA_IDX_MAGIC, 9) != 0)
         return ls_error_set(error, LS_EDATA,
                             "%s: not a Megatron index: it does not begin with \"MMIDIDX\"", name);
@@ -108,25 +114,39 @@ int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, con
                             "%s: dtype %u holds no tokens; expected 1 (u8), 2 (i8), 3 (i16), "
                             "4 (i32), 5 (i64) or 8 (u16)",
                             name, code);
-    uint64_t left = bytes - DATA_IDX_HEADER_BYTES;
+    uint64_t left = (uint64_t)bytes - DATA_IDX_HEADER_BYTES;
     /* Divided, not multiplied: the counts may be anything. */
     bool fits = sequences <= left / 12 && documents <= (left - 12 * sequences) / 8;
     uint64_t rest = fits ? left - 12 * sequences - 8 * documents : 0;
     if (!fits || (rest != 0 && rest != sequences))
         return ls_error_set(
-            error, LS_EDATA, "%s: %zu bytes do not fit %llu sequences and %llu document marks: %s",
-            name, bytes, (unsigned long long)sequences, (unsigned long long)documents,
+            error, LS_EDATA, "%s: %lld bytes do not fit %llu sequences and %llu document marks: %s",
+            name, (long long)bytes, (unsigned long long)sequences, (unsigned long long)documents,
             fits ? "there is more than they need" : "truncated");
-    const unsigned char *lengths = idx + DATA_IDX_HEADER_BYTES, *pointers = lengths + 4 * sequences;
-    *out = (struct data_idx){.tokens = {idx_dtypes[code].dtype, 0, (int64_t)sequences,
+    int64_t token_bytes = (int64_t)ls_dtype_bytes(idx_dtypes[code].dtype);
+    *out = (struct data_idx){.tokens = {idx_dtypes[code].dtype, bin_bytes / token_bytes,
+                                        (int64_t)sequences,
                                         documents > 0 ? (int64_t)documents - 1 : 0},
-                             .lengths = lengths,
-                             .documents = pointers + 8 * sequences};
-    int status = check_sequences(name, lengths, pointers, bin_name, bin_bytes, &out->tokens, error);
+                             .marks = (int64_t)documents};
+    return LS_OK;
+}
+
+int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, const char *bin_name,
+                   int64_t bin_bytes, struct data_idx *out, struct ls_error *error)
+{
+    struct data_idx_check check = {
+        .name = name, .bin_name = bin_name, .bin_bytes = bin_bytes, .idx = out};
+    int status = data_idx_header(name, idx, (int64_t)bytes, bin_bytes, out, error);
+    if (status)
+        return status;
+    int64_t sequences = out->tokens.sequences;
+    const unsigned char *pointers = idx + data_idx_pointers_at(out);
+    out->lengths = idx + DATA_IDX_HEADER_BYTES;
+    out->documents = idx + data_idx_documents_at(out);
+    status = data_idx_sequences(&check, out->lengths, pointers, sequences, error);
     if (!status)
-        status =
-            check_documents(name, out->documents, (int64_t)documents, (int64_t)sequences, error);
-    return status;
+        status = data_idx_documents(&check, out->documents, out->marks, error);
+    return status ? status : data_idx_end(&check, error);
 }
 
 /* ---- llm.c ---------------------------------------------------------------------------------- */

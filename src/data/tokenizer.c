@@ -1,5 +1,7 @@
 /* What a tokenizer is: its spec and its files. Encoding is in encoder.c, decoding in detokenizer.c.
  */
+#include "data/data_file.h"
+#include "data/store_names.h"
 #include "data/tokenizer_private.h"
 
 #include <lockstep/base/file.h>
@@ -416,23 +418,25 @@ struct recorded {
     char *digest; /* within spec; "": of an earlier version, which kept none */
 };
 
-/* Of the first of the stores. */
-static int recorded_read(const char *store, struct recorded *recorded, struct ls_error *error)
+/* Beside one store; a spec of NULL and LS_OK if there is none. */
+static int recorded_find(const char *store, struct recorded *recorded, struct ls_error *error)
 {
     char prefix[PATH_MAX], path[PATH_MAX + 16];
     size_t bytes;
+    bool there = false;
     *recorded = (struct recorded){NULL, NULL};
-    snprintf(prefix, sizeof prefix, "%.*s", (int)strcspn(store, ","), store);
+    snprintf(prefix, sizeof prefix, "%s", store);
     if (!strip(prefix, ".bin"))
         strip(prefix, ".idx");
     snprintf(path, sizeof path, "%s.tokenizer", prefix);
-    if (access(path, F_OK) != 0) {
-        if (!strip(prefix, "_train"))
-            strip(prefix, "_valid");
+    int status =
+        data_small_read(path, NULL, SPEC_BYTES_MAX, &there, &recorded->spec, &bytes, error);
+    if (!status && !there && (strip(prefix, "_train") || strip(prefix, "_valid"))) {
         snprintf(path, sizeof path, "%s.tokenizer", prefix);
+        status =
+            data_small_read(path, NULL, SPEC_BYTES_MAX, &there, &recorded->spec, &bytes, error);
     }
-    int status = ls_file_read(path, SPEC_BYTES_MAX, LS_EDATA, &recorded->spec, &bytes, error);
-    if (status)
+    if (status || !there)
         return status;
     recorded->digest = recorded->spec + strcspn(recorded->spec, "\n");
     if (*recorded->digest)
@@ -451,14 +455,20 @@ bool data_tokenizer_recorded(const char *store)
 
 int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out, struct ls_error *error)
 {
-    struct recorded recorded;
+    struct recorded recorded = {0};
+    struct store_names names;
     *out = NULL;
-    int status = recorded_read(store, &recorded, error);
+    int status = store_names_find(store, &names, error);
+    if (!status)
+        status = recorded_find(names.list[0], &recorded, error);
+    if (!status && !recorded.spec)
+        status = ls_error_set(error, LS_EIO, "there is no %.300s.tokenizer", names.list[0]);
     if (!status)
         status = ls_tokenizer_new(recorded.spec, out, error);
     if (status)
         ls_error_prefix(error, "tokenizer of %s", store);
     free(recorded.spec);
+    store_names_release(&names);
     return status;
 }
 
@@ -478,30 +488,32 @@ static void digest_find(const char *spec, char digest[33])
 struct wanted {
     char spec[SPEC_BYTES_MAX], digest[33];
     const char *from;
-    int from_bytes;
 };
 
-static int store_check(struct wanted *wanted, const char *store, int bytes, struct ls_error *error)
+static int store_check(struct wanted *wanted, const char *store, struct ls_error *error)
 {
     struct recorded recorded;
+    struct ls_error why = {0};
     char digest[33];
-    if (recorded_read(store, &recorded, NULL))
+    int failed = recorded_find(store, &recorded, &why);
+    if (failed && ls_url_is(store))
+        return ls_error_set(error, failed, "%s", why.text); /* the server did not say */
+    if (failed || !recorded.spec)
         return LS_OK; /* a foreign store */
     snprintf(digest, sizeof digest, "%s", recorded.digest);
     if (!*digest)
         digest_find(recorded.spec, digest);
     int status = LS_OK;
     if (!wanted->from) {
-        *wanted = (struct wanted){.from = store, .from_bytes = bytes};
+        *wanted = (struct wanted){.from = store};
         snprintf(wanted->spec, sizeof wanted->spec, "%s", recorded.spec);
         strcpy(wanted->digest, digest);
     } else if (*digest && *wanted->digest && strcmp(digest, wanted->digest) != 0) {
-        status = ls_error_set(
-            error, LS_EDATA,
-            "%.*s: its tokenizer is %.200s, and that of %.*s is %.200s%s: expected "
-            "one tokenizer for all data of a model",
-            bytes, store, recorded.spec, wanted->from_bytes, wanted->from, wanted->spec,
-            strcmp(recorded.spec, wanted->spec) ? "" : ", changed since");
+        status = ls_error_set(error, LS_EDATA,
+                              "%s: its tokenizer is %.200s, and that of %s is %.200s%s: expected "
+                              "one tokenizer for all data of a model",
+                              store, recorded.spec, wanted->from, wanted->spec,
+                              strcmp(recorded.spec, wanted->spec) ? "" : ", changed since");
     }
     free(recorded.spec);
     return status;
@@ -511,18 +523,15 @@ int ls_tokenizer_stores_check(const struct ls_tokenizer *tokenizer, const char *
                               struct ls_error *error)
 {
     struct wanted wanted = {.from = NULL};
-    int status = LS_OK;
+    struct store_names names;
+    int status = store_names_find(stores, &names, error);
     if (tokenizer) {
         wanted.from = "the model";
-        wanted.from_bytes = (int)strlen(wanted.from);
         snprintf(wanted.spec, sizeof wanted.spec, "%s", ls_tokenizer_spec(tokenizer));
         ls_tokenizer_digest(tokenizer, wanted.digest);
     }
-    for (const char *store = stores; *store && !status; store += *store == ',') {
-        int bytes = (int)strcspn(store, ",");
-        if (bytes > 0)
-            status = store_check(&wanted, store, bytes, error);
-        store += bytes;
-    }
+    for (int i = 0; i < names.count && !status; i++)
+        status = store_check(&wanted, names.list[i], error);
+    store_names_release(&names);
     return status;
 }

@@ -81,13 +81,17 @@ static int samples_read(struct evaluation *e, int64_t first, int64_t count, int6
     int status = ls_token_store_samples(e->store, tokens, &samples, error);
     if (status)
         return status;
+    for (int64_t i = 0; i < count; i++)
+        ls_sample_prefetch(e->store, (first + i) % samples, tokens);
     for (int64_t i = 0; i < padded && !status; i++) {
-        int64_t sample = (first + i) % samples;
+        int64_t sample = (first + i) % samples, counted = 0;
         status = ls_sample_read(e->store, sample, tokens, layout->model.vocab, e->ids + i * tokens,
                                 e->targets + i * tokens, error);
         if (!status && ls_token_store_packed(e->store))
             ls_sample_starts(e->store, sample, e->starts + i * tokens);
-        e->tokens += i < count ? (uint64_t)ls_sample_counted(e->store, sample, tokens) : 0;
+        if (!status && i < count)
+            status = ls_sample_counted(e->store, sample, tokens, &counted, error);
+        e->tokens += (uint64_t)counted;
     }
     if (status)
         return status;

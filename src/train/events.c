@@ -76,6 +76,10 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
                 const struct ls_run_plan *plan, bool resumed, struct ls_error *error)
 {
     char text[1024], fingerprint[256], digest[33];
+    bool has_data = trainer->data.count > 0;
+    int status = has_data ? ls_training_data_digest(&trainer->data, digest, error) : LS_OK;
+    if (status)
+        return status;
     events->metrics = metrics;
     events->step = trainer->state.step;
     ls_config_layout_text(&trainer->config, NULL, text, sizeof text);
@@ -88,15 +92,13 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     ls_jsonl_string(m, "fingerprint", fingerprint);
     if (*trainer->peak_of)
         ls_jsonl_string(m, "peak_of", trainer->peak_of);
-    if (trainer->data.count > 0) {
-        ls_training_data_digest(&trainer->data, digest);
+    if (has_data)
         ls_jsonl_string(m, "data", digest);
-    }
     if (trainer->peak_flops > 0)
         ls_jsonl_double(m, "peak_flops", trainer->peak_flops);
     if (plan)
         ls_jsonl_double(m, "plan_step_s", plan->step_s);
-    int status = ls_jsonl_end(m, error);
+    status = ls_jsonl_end(m, error);
     for (int i = 0; i < events->early_count && !status; i++)
         status = warning_record(events, events->early[i], error);
     return status;

@@ -216,3 +216,26 @@ const char *support_path(const char *folder, const char *name)
     snprintf(path, sizeof paths[0], "%s/%s", folder, name);
     return path;
 }
+
+int64_t support_counted(const struct ls_token_store *store, int64_t first, int64_t count)
+{
+    struct ls_error error = {0};
+    int64_t counted;
+    assert_ok(ls_token_store_counted(store, first, count, &counted, &error), error);
+    return counted;
+}
+
+void support_mask(const struct ls_token_store *store, int64_t first, int64_t count,
+                  int32_t *targets)
+{
+    struct ls_error error = {0};
+    assert_ok(ls_token_store_mask(store, first, count, targets, &error), error);
+}
+
+int64_t support_sample_counted(const struct ls_token_store *store, int64_t sample, int64_t tokens)
+{
+    struct ls_error error = {0};
+    int64_t counted;
+    assert_ok(ls_sample_counted(store, sample, tokens, &counted, &error), error);
+    return counted;
+}

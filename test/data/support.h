@@ -51,4 +51,11 @@ long support_live(void);
             fail_msg("%s: %s: %s", #call, ls_status_name(rc_), (error).text);                      \
     } while (0)
 
+/* Of which nothing here can fail: ls_token_store_counted, ls_token_store_mask, ls_sample_counted.
+ */
+int64_t support_counted(const struct ls_token_store *store, int64_t first, int64_t count);
+void support_mask(const struct ls_token_store *store, int64_t first, int64_t count,
+                  int32_t *targets);
+int64_t support_sample_counted(const struct ls_token_store *store, int64_t sample, int64_t tokens);
+
 #endif

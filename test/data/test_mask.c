@@ -59,7 +59,7 @@ static void counted_text(const char *store_path, char *text, size_t size)
     int32_t ids[200];
     assert_true(tokens < 200 && (size_t)tokens < size);
     assert_ok(ls_token_store_read(store, 0, tokens, 257, ids, &error), error);
-    ls_token_store_mask(store, 0, tokens, ids);
+    support_mask(store, 0, tokens, ids);
     for (int64_t i = 0; i < tokens; i++) {
         text[i] = ids[i] < 0 ? '.' : ids[i] == 256 ? '|' : (char)ids[i];
         counted += ids[i] >= 0;
@@ -68,7 +68,7 @@ static void counted_text(const char *store_path, char *text, size_t size)
     for (int64_t first = 0; first <= tokens; first++) { /* every range, against its tokens */
         int64_t expected = 0;
         for (int64_t count = 0; first + count <= tokens; count++) {
-            assert_int_equal(ls_token_store_counted(store, first, count), expected);
+            assert_int_equal(support_counted(store, first, count), expected);
             if (first + count < tokens)
                 expected += ids[first + count] >= 0;
         }
@@ -174,7 +174,7 @@ static void test_mask_does_not_depend_on_jobs(void **state)
     assert_ok(ls_token_store_open(path_of("c_train"), &store, &error), error);
     int32_t *ids = calloc((size_t)tokens, sizeof *ids);
     assert_non_null(ids);
-    ls_token_store_mask(store, 0, tokens, ids);
+    support_mask(store, 0, tokens, ids);
     for (int64_t i = 0; i < tokens; i++)
         if ((ids[i] >= 0) != expected[i])
             fail_msg("token %ld counts: %d", (long)i, ids[i] >= 0);
@@ -389,8 +389,8 @@ static void test_targets_of_samples(void **state)
     int32_t all[STREAM], masked[STREAM], inputs[2 * T], targets[2 * T];
     assert_ok(ls_token_store_read(store, 0, STREAM, 257, all, &error), error);
     memcpy(masked, all, sizeof masked);
-    ls_token_store_mask(store, 0, STREAM, masked);
-    assert_int_equal(ls_token_store_counted(store, 0, STREAM), report.train.counted + 30);
+    support_mask(store, 0, STREAM, masked);
+    assert_int_equal(support_counted(store, 0, STREAM), report.train.counted + 30);
     struct ls_sample_order order = {.samples = (STREAM - 1) / T, .seed = 4, .shuffle = true};
     for (int64_t number = 0; number < 2 * order.samples; number++) {
         int64_t first = ls_sample_at(&order, number) * T, counted = 0;
@@ -400,7 +400,7 @@ static void test_targets_of_samples(void **state)
             assert_int_equal(targets[i], masked[first + i + 1]);
             counted += targets[i] >= 0;
         }
-        assert_int_equal(ls_sample_counted(store, first / T, T), counted);
+        assert_int_equal(support_sample_counted(store, first / T, T), counted);
     }
     /* The loader counts the batch, not what this rank reads of it. */
     struct ls_loader *loader;
@@ -420,7 +420,7 @@ static void test_targets_of_samples(void **state)
     assert_int_equal(ls_loader_post_runs(loader, &own, 1, batch), LS_OK);
     assert_ok(ls_loader_take(loader, &got, &got_targets, NULL, &error), error);
     assert_memory_equal(got_targets, masked + T + 1, 2 * T * sizeof *masked);
-    assert_int_equal(ls_loader_counted(loader)[0], ls_token_store_counted(store, 1, 6 * T));
+    assert_int_equal(ls_loader_counted(loader)[0], support_counted(store, 1, 6 * T));
     ls_loader_free(loader);
     ls_blend_free(blend);
     ls_token_store_close(store);

@@ -89,7 +89,7 @@ static void check_sample(const struct ls_token_store *store, int64_t sample, con
         assert_int_equal(targets[i], -1);
         assert_int_equal(starts[i], used);
     }
-    assert_int_equal(ls_sample_counted(store, sample, T), counted);
+    assert_int_equal(support_sample_counted(store, sample, T), counted);
 }
 
 static void test_documents_are_packed(void **state)
@@ -105,7 +105,7 @@ static void test_documents_are_packed(void **state)
     assert_true(ids && masked);
     assert_ok(ls_token_store_read(store, 0, tokens, 257, ids, &error), error);
     memcpy(masked, ids, (size_t)tokens * sizeof *ids);
-    ls_token_store_mask(store, 0, tokens, masked);
+    support_mask(store, 0, tokens, masked);
     struct reader at = {0, 0};
     for (int64_t i = 0; i < samples; i++)
         check_sample(store, i, ids, masked, &at);
@@ -155,7 +155,7 @@ static void test_loader(void **state)
     }
     int64_t counted = 0;
     for (int64_t i = 0; i < batch.count; i++)
-        counted += ls_sample_counted(store, ls_blend_at(blend, batch.first + i).sample, T);
+        counted += support_sample_counted(store, ls_blend_at(blend, batch.first + i).sample, T);
     assert_int_equal(ls_loader_counted(loader)[0], counted);
     ls_loader_free(loader);
     ls_blend_free(blend);

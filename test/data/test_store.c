@@ -348,8 +348,6 @@ static void test_broken_llmc_and_others(void **state)
     assert_int_equal(open_fails(path_of("empty.bin"), &error), LS_EDATA);
     assert_int_equal(open_fails(path_of("absent"), &error), LS_EIO);
     assert_text_contains(error.text, "absent");
-    assert_int_equal(open_fails(folder, &error), LS_EDATA);
-    assert_text_contains(error.text, "a folder: expected a regular file");
     assert_int_equal(open_fails("", &error), LS_EINVAL);
     snprintf(spec, sizeof spec, "u16:%s,", path_of("odd.bin"));
     support_write(path_of("odd.bin"), "abcd", 4);
@@ -392,7 +390,7 @@ static void test_digests(void **state)
         else
             snprintf(spec, sizeof spec, "u16:%s", path_of("all.bin"));
         assert_ok(ls_token_store_open(spec, &store, &error), error);
-        ls_token_store_digest(store, digest);
+        assert_ok(ls_token_store_digest(store, digest, &error), error);
         ls_token_store_close(store);
         if (c == 0)
             memcpy(first, digest, sizeof first);

@@ -40,7 +40,8 @@ int ls_training_data_open(const struct ls_config *config, struct ls_training_dat
 void ls_training_data_close(struct ls_training_data *data);
 /* What tells the data from others: ls_token_store_digest of one source, and a digest of those of
  * several. */
-void ls_training_data_digest(const struct ls_training_data *data, char text[33]);
+int ls_training_data_digest(const struct ls_training_data *data, char text[33],
+                            struct ls_error *error);
 /* Samples of the first `steps` steps: with a ramp-up of batches fewer than steps x batch.global. */
 int64_t ls_config_samples(const struct ls_config *config, int64_t steps);
 /* Sources that the configuration names, at least 1. */

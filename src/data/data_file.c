@@ -1,0 +1,136 @@
+/* Files of tokens, wherever they lie. */
+#include "data/data_file.h"
+#include "data/local_file.h"
+#include "data/remote_file.h"
+
+#include <lockstep/base/file.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct data_file {
+    char *name;
+    struct local_file *local;   /* one of the two */
+    struct remote_file *remote; /* NULL: local */
+};
+
+static bool local_absent(const char *name)
+{
+    return access(name, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+int data_file_open(const char *name, struct data_remote *remote, struct data_file **out,
+                   struct ls_error *error)
+{
+    *out = NULL;
+    struct data_file *file = calloc(1, sizeof *file);
+    if (file)
+        file->name = strdup(name);
+    int status = file && file->name
+                     ? LS_OK
+                     : ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", name);
+    if (!status && ls_url_is(name))
+        status = remote_file_open(name, remote, &file->remote, error);
+    else if (!status && !local_absent(name))
+        status = local_file_open(name, &file->local, error);
+    if (!status && (file->remote || file->local))
+        *out = file;
+    else
+        data_file_close(file);
+    return status;
+}
+
+void data_file_close(struct data_file *file)
+{
+    if (!file)
+        return;
+    local_file_close(file->local);
+    remote_file_close(file->remote);
+    free(file->name);
+    free(file);
+}
+
+const char *data_file_name(const struct data_file *file)
+{
+    return file->name;
+}
+
+int64_t data_file_bytes(const struct data_file *file)
+{
+    return file->remote ? remote_file_bytes(file->remote) : local_file_bytes(file->local);
+}
+
+bool data_file_is_remote(const struct data_file *file)
+{
+    return file->remote != NULL;
+}
+
+static void range_check(const struct data_file *file, int64_t at, int64_t bytes)
+{
+    LS_ASSERT(at >= 0 && bytes >= 0 && at <= data_file_bytes(file) - bytes);
+}
+
+int data_file_read(struct data_file *file, int64_t at, int64_t bytes, void *buffer,
+                   struct ls_error *error)
+{
+    range_check(file, at, bytes);
+    return file->remote ? remote_file_read(file->remote, at, bytes, buffer, error)
+                        : local_file_read(file->local, at, bytes, buffer, error);
+}
+
+int data_file_peek(struct data_file *file, int64_t at, int64_t bytes, void *buffer,
+                   struct ls_error *error)
+{
+    range_check(file, at, bytes);
+    return file->remote ? remote_file_peek(file->remote, at, bytes, buffer, error)
+                        : local_file_read(file->local, at, bytes, buffer, error);
+}
+
+void data_file_want(struct data_file *file, int64_t at, int64_t bytes)
+{
+    range_check(file, at, bytes);
+    if (file->remote)
+        remote_file_want(file->remote, at, bytes);
+}
+
+void data_file_expect(struct data_file *file, const struct ls_sums *sums, int which)
+{
+    if (file->remote)
+        remote_file_expect(file->remote, sums, which);
+}
+
+/* ---- small files ----------------------------------------------------------------------------- */
+
+static int small_fetch(const char *url, const struct ls_net_options *net, size_t limit, bool *there,
+                       char **text, size_t *bytes, struct ls_error *error)
+{
+    struct ls_server *server;
+    int status = ls_server_open(&server, url, net, error);
+    if (status)
+        return status;
+    struct ls_http_request get = {
+        .method = "GET", .key = ls_server_key(server), .limit = limit, .absent_is_fine = true};
+    status = ls_http_send(server, &get, error);
+    *there = !status && get.code != 404;
+    if (*there) {
+        *text = get.text;
+        *bytes = get.bytes;
+        get.text = NULL;
+    }
+    ls_http_request_release(&get);
+    ls_server_close(server);
+    return status;
+}
+
+int data_small_read(const char *name, const struct ls_net_options *net, size_t limit, bool *there,
+                    char **text, size_t *bytes, struct ls_error *error)
+{
+    *text = NULL;
+    *bytes = 0;
+    if (ls_url_is(name))
+        return small_fetch(name, net, limit, there, text, bytes, error);
+    *there = !local_absent(name);
+    return *there ? ls_file_read(name, limit, LS_EDATA, text, bytes, error) : LS_OK;
+}

@@ -1,0 +1,52 @@
+/* The bytes of a file of tokens, wherever it lies: on a file system, on the web or in S3.
+ *
+ * Local files are read by pread, not mapped: one that shrinks (on NFS, on Lustre) is then an error
+ * with its name and no SIGBUS. A file that changed after it was opened is LS_EDATA. Any number of
+ * threads may read one. */
+#ifndef DATA_DATA_FILE_H
+#define DATA_DATA_FILE_H
+
+#include <lockstep/data.h>
+#include <lockstep/data/sums.h>
+
+/* Where files elsewhere are fetched by, and kept: remote.c. */
+struct data_remote;
+/* options may be NULL. Nothing is opened until a file is. */
+int data_remote_new(const struct ls_store_options *options, struct data_remote **out,
+                    struct ls_error *error);
+/* Ends what is fetched ahead: nothing is read from here on. Both take NULL. */
+void data_remote_stop(struct data_remote *remote);
+/* Its files are closed before. */
+void data_remote_free(struct data_remote *remote);
+/* As of ls_token_store_traffic and ls_token_store_warning. */
+struct ls_store_traffic data_remote_traffic(struct data_remote *remote);
+bool data_remote_warning(struct data_remote *remote, char *text, size_t bytes);
+
+struct data_file;
+/* *out = NULL and LS_OK if there is no such file. name is a path or a URL. */
+int data_file_open(const char *name, struct data_remote *remote, struct data_file **out,
+                   struct ls_error *error);
+/* file may be NULL. */
+void data_file_close(struct data_file *file);
+const char *data_file_name(const struct data_file *file);
+int64_t data_file_bytes(const struct data_file *file);
+bool data_file_is_remote(const struct data_file *file);
+/* buffer[bytes] = those from `at` on, which lie inside. */
+int data_file_read(struct data_file *file, int64_t at, int64_t bytes, void *buffer,
+                   struct ls_error *error);
+/* The same of a few bytes beside which nothing else will be read: of a file elsewhere nothing more
+ * is fetched, and nothing kept. */
+int data_file_peek(struct data_file *file, int64_t at, int64_t bytes, void *buffer,
+                   struct ls_error *error);
+/* Bytes [at, at + bytes) will be read soon: what is elsewhere is fetched meanwhile. Does not wait,
+ * and may do nothing. */
+void data_file_want(struct data_file *file, int64_t at, int64_t bytes);
+/* The sums of its blocks: what is fetched is held against them. Borrowed. Before it is read. */
+void data_file_expect(struct data_file *file, const struct ls_sums *sums, int which);
+
+/* *text[*bytes] = a whole small file, terminated, to be freed. *there (and LS_OK): if there is one.
+ */
+int data_small_read(const char *name, const struct ls_net_options *net, size_t limit, bool *there,
+                    char **text, size_t *bytes, struct ls_error *error);
+
+#endif

@@ -1,0 +1,567 @@
+/* Fetching parts of files elsewhere: each once, several at a time, kept in a cache or in memory. */
+#include "data/remote_private.h"
+
+#include <lockstep/base/helper_thread.h>
+#include <lockstep/data/sums.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ANSWER_BYTES = 4096, REQUESTS_DEFAULT = 8 };
+
+/* Asked by requests and waits. */
+static bool ends(void *user)
+{
+    struct data_remote *remote = user;
+    return __atomic_load_n(&remote->stop, __ATOMIC_RELAXED) || ls_net_ends(&remote->options.net);
+}
+
+/* Under the lock. */
+static void warning_set(struct data_remote *remote, const char *what, const char *why)
+{
+    snprintf(remote->warning, sizeof remote->warning, "%s%s%.350s", what, *why ? ": " : "", why);
+}
+
+/* ---- servers --------------------------------------------------------------------------------- */
+
+static int server_take(struct remote_file *file, struct ls_server **out, struct ls_error *error)
+{
+    struct data_remote *remote = file->remote;
+    struct ls_net_options net = remote->options.net;
+    *out = NULL;
+    pthread_mutex_lock(&remote->lock);
+    for (int i = 0; i < remote->idle_count && !*out; i++)
+        if (!strcmp(remote->idle[i].origin, file->origin)) {
+            *out = remote->idle[i].server;
+            free(remote->idle[i].origin);
+            remote->idle[i] = remote->idle[--remote->idle_count];
+        }
+    pthread_mutex_unlock(&remote->lock);
+    net.ends = ends;
+    net.user = remote;
+    return *out ? LS_OK : ls_server_open(out, file->origin, &net, error);
+}
+
+static void server_give(struct remote_file *file, struct ls_server *server)
+{
+    struct data_remote *remote = file->remote;
+    char *origin = strdup(file->origin);
+    pthread_mutex_lock(&remote->lock);
+    bool kept = origin && remote->idle_count < REMOTE_SERVERS_IDLE;
+    if (kept)
+        remote->idle[remote->idle_count++] = (struct remote_idle){origin, server};
+    pthread_mutex_unlock(&remote->lock);
+    if (!kept) {
+        free(origin);
+        ls_server_close(server);
+    }
+}
+
+int remote_look(struct remote_file *file, bool *there, struct ls_error *error)
+{
+    struct ls_server *server;
+    int status = server_take(file, &server, error);
+    if (status)
+        return status;
+    struct ls_http_request head = {
+        .method = "HEAD", .key = file->key, .limit = ANSWER_BYTES, .absent_is_fine = true};
+    status = ls_http_send(server, &head, error);
+    *there = !status && head.code != 404;
+    if (*there) {
+        file->bytes = (int64_t)head.length;
+        strcpy(file->etag, head.etag);
+        strcpy(file->modified, head.modified);
+    }
+    ls_http_request_release(&head);
+    server_give(file, server);
+    return status;
+}
+
+/* The answer is of the version that was opened. */
+static int version_check(const struct remote_file *file, const struct ls_http_request *get,
+                         struct ls_error *error)
+{
+    bool same = get->whole == 0 || (int64_t)get->whole == file->bytes;
+    if (file->etag[0] && get->etag[0])
+        same &= !strcmp(file->etag, get->etag);
+    else
+        same &= !strcmp(file->modified, get->modified);
+    return same ? LS_OK
+                : ls_error_set(error, LS_EDATA,
+                               "%.300s: changed since it was opened: ETag %.60s, last modified "
+                               "%.40s, %lld bytes; it had ETag %.60s, last modified %.40s, %lld "
+                               "bytes. Put back the file that the run began with, or begin another "
+                               "run",
+                               file->url, get->etag[0] ? get->etag : "none",
+                               get->modified[0] ? get->modified : "unknown", (long long)get->whole,
+                               file->etag[0] ? file->etag : "none",
+                               file->modified[0] ? file->modified : "unknown",
+                               (long long)file->bytes);
+}
+
+int remote_fetch(struct remote_file *file, int64_t at, int64_t bytes, char **data,
+                 struct ls_error *error)
+{
+    struct ls_server *server;
+    *data = NULL;
+    int status = server_take(file, &server, error);
+    if (status)
+        return status;
+    struct ls_http_request get = {.method = "GET",
+                                  .key = file->key,
+                                  .range_first = (uint64_t)at,
+                                  .range_bytes = (uint64_t)bytes,
+                                  .limit = (size_t)bytes};
+    status = ls_http_send(server, &get, error);
+    status = status ? status : version_check(file, &get, error);
+    if (!status) {
+        *data = get.text;
+        get.text = NULL;
+        __atomic_fetch_add(&file->remote->traffic.fetched_bytes, bytes, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&file->remote->traffic.requests, 1, __ATOMIC_RELAXED);
+    }
+    ls_http_request_release(&get);
+    server_give(file, server);
+    return status;
+}
+
+/* ---- who fetches ----------------------------------------------------------------------------- */
+
+static int64_t flying_find(const struct data_remote *remote, struct remote_unit unit)
+{
+    for (int64_t i = 0; i < remote->flying_count; i++)
+        if (remote->flying[i].file == unit.file && remote->flying[i].number == unit.number)
+            return i;
+    return -1;
+}
+
+/* A wait for what other threads fetch, under the lock; a sign of life if they get on. */
+static void others_await(struct data_remote *remote)
+{
+    const double look_s = 0.2;
+    int64_t before = __atomic_load_n(&remote->traffic.fetched_bytes, __ATOMIC_RELAXED);
+    ls_condition_wait_until(&remote->changed, &remote->lock, ls_now_s() + look_s);
+    if (__atomic_load_n(&remote->traffic.fetched_bytes, __ATOMIC_RELAXED) != before)
+        ls_progress();
+}
+
+/* Under the lock: the caller fetches the unit from here on. *mine false: others did meanwhile. */
+static int claim(struct data_remote *remote, struct remote_unit unit, bool *mine,
+                 struct ls_error *error)
+{
+    *mine = flying_find(remote, unit) < 0;
+    while (!*mine && flying_find(remote, unit) >= 0 && !ends(remote))
+        others_await(remote);
+    if (ends(remote))
+        return ls_error_set(error, LS_ESTOPPED, "%.300s: given up", unit.file->url);
+    if (*mine && !ls_list_grow(&remote->flying, remote->flying_count, &remote->flying_room,
+                               sizeof *remote->flying))
+        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to fetch it", unit.file->url);
+    if (*mine)
+        remote->flying[remote->flying_count++] = unit;
+    return LS_OK;
+}
+
+/* Under the lock. */
+static void claim_end(struct data_remote *remote, struct remote_unit unit)
+{
+    remote->flying[flying_find(remote, unit)] = remote->flying[remote->flying_count - 1];
+    remote->flying_count--;
+    pthread_cond_broadcast(&remote->changed);
+}
+
+/* ---- pieces in memory ------------------------------------------------------------------------ */
+
+/* All under the lock. */
+static struct remote_piece *piece_find(struct data_remote *remote, struct remote_unit unit)
+{
+    for (int64_t i = 0; i < remote->pieces_count; i++)
+        if (remote->pieces[i].what.file == unit.file &&
+            remote->pieces[i].what.number == unit.number)
+            return &remote->pieces[i];
+    return NULL;
+}
+
+static void piece_drop(struct data_remote *remote, struct remote_piece *piece)
+{
+    remote->unread -= piece->unread;
+    free(piece->data);
+    *piece = (struct remote_piece){0};
+}
+
+/* Takes data; the piece that was used longest ago makes room. */
+static void piece_keep(struct data_remote *remote, struct remote_unit unit, char *data, bool ahead)
+{
+    struct remote_piece *piece = &remote->pieces[0];
+    for (int64_t i = 1; i < remote->pieces_count; i++)
+        if (remote->pieces[i].used < piece->used)
+            piece = &remote->pieces[i];
+    piece_drop(remote, piece);
+    *piece = (struct remote_piece){unit, data, ++remote->uses, ahead};
+    remote->unread += ahead;
+}
+
+static bool piece_read(struct data_remote *remote, struct remote_unit unit, int64_t at,
+                       int64_t bytes, char *buffer)
+{
+    struct remote_piece *piece = piece_find(remote, unit);
+    if (!piece)
+        return false;
+    memcpy(buffer, piece->data + at, (size_t)bytes);
+    piece->used = ++remote->uses;
+    remote->unread -= piece->unread;
+    piece->unread = false;
+    return true;
+}
+
+static int64_t piece_bytes(const struct remote_unit *unit)
+{
+    return ls_min(REMOTE_PIECE_BYTES, unit->file->bytes - unit->number * REMOTE_PIECE_BYTES);
+}
+
+/* ---- blocks in the cache --------------------------------------------------------------------- */
+
+static struct block_id block_of(const struct data_remote *remote, struct remote_unit unit)
+{
+    struct block_id id = unit.file->id;
+    id.number = unit.number;
+    id.bytes = ls_min(remote->options.block_bytes,
+                      unit.file->bytes - unit.number * remote->options.block_bytes);
+    return id;
+}
+
+/* A block whose bytes are those that the sums of its store know. */
+static int block_fetch(struct remote_unit unit, const struct block_id *id, char **data,
+                       struct ls_error *error)
+{
+    struct remote_file *file = unit.file;
+    const struct ls_store_options *options = &file->remote->options;
+    int tries = options->net.tries ? options->net.tries : 6;
+    for (int i = 1;; i++) {
+        struct ls_error wrong = {0};
+        int status = remote_fetch(file, unit.number * options->block_bytes, id->bytes, data, error);
+        if (status || !file->sums ||
+            !ls_sums_check(file->sums, (enum ls_sums_file)file->sums_file, unit.number, *data,
+                           (size_t)id->bytes, &wrong))
+            return status;
+        free(*data);
+        *data = NULL;
+        if (i == tries || ends(file->remote))
+            return ls_error_set(error, LS_EDATA,
+                                "%.300s: the server sends other bytes than the store has, %d "
+                                "times: %.300s",
+                                file->url, i, wrong.text);
+    }
+}
+
+/* The cache is full, or its disk fails: what it has is still read. */
+static void cache_failed(struct data_remote *remote, const struct ls_error *why)
+{
+    pthread_mutex_lock(&remote->lock);
+    remote->keeps = false;
+    if (!remote->warned_full)
+        warning_set(remote, "data.cache: nothing more is kept, data is read from its source",
+                    why->text);
+    remote->warned_full = true;
+    pthread_mutex_unlock(&remote->lock);
+}
+
+/* The block that the caller claimed; *data NULL: another process has brought it. */
+static int block_bring(struct remote_unit unit, char **data, struct ls_error *error)
+{
+    struct data_remote *remote = unit.file->remote;
+    struct block_id id = block_of(remote, unit);
+    struct ls_error why = {0};
+    *data = NULL;
+    int lock = block_cache_lock(remote->cache, &id, ends, remote), status = LS_OK;
+    if (!block_cache_has(remote->cache, &id)) {
+        status = block_fetch(unit, &id, data, error);
+        if (!status && block_cache_write(remote->cache, &id, *data, &why))
+            cache_failed(remote, &why);
+    }
+    if (lock >= 0)
+        close(lock);
+    return status;
+}
+
+/* ---- a unit ---------------------------------------------------------------------------------- */
+
+static bool keeps_blocks(struct data_remote *remote)
+{
+    pthread_mutex_lock(&remote->lock);
+    bool keeps = remote->keeps;
+    pthread_mutex_unlock(&remote->lock);
+    return keeps;
+}
+
+int64_t remote_unit_bytes(struct data_remote *remote)
+{
+    return keeps_blocks(remote) ? remote->options.block_bytes : REMOTE_PIECE_BYTES;
+}
+
+/* Fetches the claimed unit and ends the claim. buffer[bytes], which may be NULL, = those from `at`
+ * on in it; *did of them. */
+static int unit_bring(struct remote_unit unit, bool block, int64_t at, int64_t bytes, char *buffer,
+                      int64_t *did, struct ls_error *error)
+{
+    struct data_remote *remote = unit.file->remote;
+    char *data = NULL;
+    *did = 0;
+    int status = block ? block_bring(unit, &data, error)
+                       : remote_fetch(unit.file, unit.number * REMOTE_PIECE_BYTES,
+                                      piece_bytes(&unit), &data, error);
+    if (!status && data && buffer) {
+        memcpy(buffer, data + at, (size_t)bytes);
+        *did = bytes;
+    }
+    pthread_mutex_lock(&remote->lock);
+    if (!status && !block)
+        piece_keep(remote, unit, data, !buffer);
+    claim_end(remote, unit);
+    pthread_mutex_unlock(&remote->lock);
+    if (block)
+        free(data);
+    return status;
+}
+
+/* What the cache has of the block. */
+static bool cached_read(struct remote_unit unit, int64_t at, int64_t bytes, char *buffer)
+{
+    struct data_remote *remote = unit.file->remote;
+    struct block_id id = block_of(remote, unit);
+    enum block_found found = block_cache_read(remote->cache, &id, at, bytes, buffer);
+    if (found == BLOCK_DAMAGED) {
+        pthread_mutex_lock(&remote->lock);
+        if (!remote->warned_damaged)
+            warning_set(remote, "data.cache: a block was damaged, and is fetched again", "");
+        remote->warned_damaged = true;
+        pthread_mutex_unlock(&remote->lock);
+    }
+    return found == BLOCK_READ;
+}
+
+int remote_some(struct remote_file *file, int64_t at, int64_t bytes, char *buffer, int64_t *did,
+                struct ls_error *error)
+{
+    struct data_remote *remote = file->remote;
+    bool mine = false, block = keeps_blocks(remote);
+    int64_t block_bytes = remote->options.block_bytes;
+    struct remote_unit unit = {file, at / block_bytes};
+    int64_t within = at % block_bytes, part = ls_min(bytes, block_bytes - within);
+    *did = part;
+    if (remote->cache && cached_read(unit, within, part, buffer))
+        return LS_OK;
+    if (!block) {
+        unit.number = at / REMOTE_PIECE_BYTES;
+        within = at % REMOTE_PIECE_BYTES;
+        *did = part = ls_min(bytes, REMOTE_PIECE_BYTES - within);
+    }
+    pthread_mutex_lock(&remote->lock);
+    bool there = !block && piece_read(remote, unit, within, part, buffer);
+    int status = there ? LS_OK : claim(remote, unit, &mine, error);
+    pthread_mutex_unlock(&remote->lock);
+    if (there)
+        return LS_OK;
+    *did = 0;
+    return status || !mine ? status : unit_bring(unit, block, within, part, buffer, did, error);
+}
+
+/* ---- ahead of use ---------------------------------------------------------------------------- */
+
+static bool unit_there(struct data_remote *remote, struct remote_unit unit)
+{
+    struct block_id id = block_of(remote, unit);
+    return remote->keeps ? block_cache_has(remote->cache, &id) : piece_find(remote, unit) != NULL;
+}
+
+/* The next unit of the queue, claimed; false: the threads are to end. Under the lock. */
+static bool queue_take(struct data_remote *remote, struct remote_unit *unit)
+{
+    bool mine = false;
+    while (!mine) {
+        while (remote->queue_count == 0 && !remote->stop)
+            pthread_cond_wait(&remote->changed, &remote->lock);
+        if (remote->stop)
+            return false;
+        *unit = remote->queue[remote->queue_first];
+        remote->queue_first = (remote->queue_first + 1) % REMOTE_QUEUE;
+        remote->queue_count--;
+        mine = unit->file && flying_find(remote, *unit) < 0 && !unit_there(remote, *unit) &&
+               !claim(remote, *unit, &mine, NULL) && mine;
+    }
+    return true;
+}
+
+static void *fetch_ahead(void *user)
+{
+    struct data_remote *remote = user;
+    struct remote_unit unit;
+    int64_t did;
+    pthread_mutex_lock(&remote->lock);
+    while (queue_take(remote, &unit)) {
+        bool block = remote->keeps;
+        pthread_mutex_unlock(&remote->lock);
+        unit_bring(unit, block, 0, 0, NULL, &did, NULL); /* who reads it meets the error */
+        pthread_mutex_lock(&remote->lock);
+    }
+    pthread_mutex_unlock(&remote->lock);
+    return NULL;
+}
+
+/* Under the lock. Without threads nothing is fetched ahead. */
+static void threads_start(struct data_remote *remote)
+{
+    int count = remote->options.requests;
+    if (remote->threads)
+        return;
+    remote->threads = calloc((size_t)count, sizeof *remote->threads);
+    while (remote->threads && remote->threads_count < count &&
+           !ls_helper_start(&remote->threads[remote->threads_count], fetch_ahead, remote))
+        remote->threads_count++;
+}
+
+static bool queued(const struct data_remote *remote, struct remote_unit unit)
+{
+    for (int i = 0; i < remote->queue_count; i++) {
+        const struct remote_unit *one = &remote->queue[(remote->queue_first + i) % REMOTE_QUEUE];
+        if (one->file == unit.file && one->number == unit.number)
+            return true;
+    }
+    return false;
+}
+
+/* Pieces that wait to be read may have half of the memory. */
+static bool has_room(const struct data_remote *remote)
+{
+    return remote->queue_count < REMOTE_QUEUE &&
+           (remote->keeps ||
+            remote->unread + remote->queue_count + remote->flying_count < remote->pieces_count / 2);
+}
+
+void remote_queue(struct remote_file *file, int64_t at, int64_t bytes)
+{
+    struct data_remote *remote = file->remote;
+    pthread_mutex_lock(&remote->lock);
+    int64_t unit_bytes = remote->keeps ? remote->options.block_bytes : REMOTE_PIECE_BYTES;
+    struct remote_unit unit = {file, at / unit_bytes};
+    threads_start(remote);
+    for (; unit.number * unit_bytes < at + bytes && has_room(remote); unit.number++)
+        if (!unit_there(remote, unit) && flying_find(remote, unit) < 0 && !queued(remote, unit))
+            remote->queue[(remote->queue_first + remote->queue_count++) % REMOTE_QUEUE] = unit;
+    pthread_cond_broadcast(&remote->changed);
+    pthread_mutex_unlock(&remote->lock);
+}
+
+void remote_forget(struct remote_file *file)
+{
+    struct data_remote *remote = file->remote;
+    pthread_mutex_lock(&remote->lock);
+    for (int i = 0; i < remote->queue_count; i++) {
+        struct remote_unit *one = &remote->queue[(remote->queue_first + i) % REMOTE_QUEUE];
+        one->file = one->file == file ? NULL : one->file;
+    }
+    for (int64_t i = 0; i < remote->flying_count;)
+        if (remote->flying[i].file == file) {
+            others_await(remote);
+            i = 0;
+        } else {
+            i++;
+        }
+    for (int64_t i = 0; i < remote->pieces_count; i++)
+        if (remote->pieces[i].what.file == file)
+            piece_drop(remote, &remote->pieces[i]);
+    pthread_mutex_unlock(&remote->lock);
+}
+
+/* ---- making it ------------------------------------------------------------------------------- */
+
+static void options_fill(struct ls_store_options *options)
+{
+    options->cache_bytes = options->cache_bytes ? options->cache_bytes : INT64_C(64) << 30;
+    options->memory_bytes = options->memory_bytes ? options->memory_bytes : 64 << 20;
+    options->block_bytes = options->block_bytes ? options->block_bytes : LS_SUMS_BLOCK_BYTES;
+    options->requests = options->requests ? options->requests : REQUESTS_DEFAULT;
+}
+
+int data_remote_new(const struct ls_store_options *options, struct data_remote **out,
+                    struct ls_error *error)
+{
+    struct ls_error why = {0};
+    *out = NULL;
+    struct data_remote *remote = calloc(1, sizeof *remote);
+    if (!remote)
+        return ls_error_set(error, LS_ENOMEM, "no memory to read files elsewhere");
+    if (options)
+        remote->options = *options;
+    options_fill(&remote->options);
+    pthread_mutex_init(&remote->lock, NULL);
+    ls_condition_init(&remote->changed);
+    remote->pieces_count = ls_max(remote->options.memory_bytes / REMOTE_PIECE_BYTES, 4);
+    remote->pieces = calloc((size_t)remote->pieces_count, sizeof *remote->pieces);
+    if (!remote->pieces) {
+        data_remote_free(remote);
+        return ls_error_set(error, LS_ENOMEM, "no memory to read files elsewhere");
+    }
+    const char *directory = remote->options.cache;
+    if (directory && *directory &&
+        block_cache_open(directory, remote->options.cache_bytes, remote->options.fault,
+                         &remote->cache, &why))
+        warning_set(remote, "data.cache: cannot be used, data is read from its source", why.text);
+    remote->options.cache = NULL; /* borrowed */
+    remote->keeps = remote->cache != NULL;
+    *out = remote;
+    return LS_OK;
+}
+
+void data_remote_stop(struct data_remote *remote)
+{
+    if (!remote)
+        return;
+    pthread_mutex_lock(&remote->lock);
+    __atomic_store_n(&remote->stop, true, __ATOMIC_RELAXED);
+    pthread_cond_broadcast(&remote->changed);
+    pthread_mutex_unlock(&remote->lock);
+    for (int i = 0; i < remote->threads_count; i++)
+        pthread_join(remote->threads[i], NULL);
+    remote->threads_count = 0;
+}
+
+void data_remote_free(struct data_remote *remote)
+{
+    if (!remote)
+        return;
+    data_remote_stop(remote);
+    for (int i = 0; i < remote->idle_count; i++) {
+        ls_server_close(remote->idle[i].server);
+        free(remote->idle[i].origin);
+    }
+    for (int64_t i = 0; remote->pieces && i < remote->pieces_count; i++)
+        free(remote->pieces[i].data);
+    block_cache_close(remote->cache);
+    pthread_cond_destroy(&remote->changed);
+    pthread_mutex_destroy(&remote->lock);
+    free(remote->pieces);
+    free(remote->flying);
+    free(remote->threads);
+    free(remote);
+}
+
+struct ls_store_traffic data_remote_traffic(struct data_remote *remote)
+{
+    return (struct ls_store_traffic){
+        __atomic_load_n(&remote->traffic.read_bytes, __ATOMIC_RELAXED),
+        __atomic_load_n(&remote->traffic.fetched_bytes, __ATOMIC_RELAXED),
+        __atomic_load_n(&remote->traffic.requests, __ATOMIC_RELAXED)};
+}
+
+bool data_remote_warning(struct data_remote *remote, char *text, size_t bytes)
+{
+    pthread_mutex_lock(&remote->lock);
+    bool found = remote->warning[0] != '\0';
+    snprintf(text, bytes, "%s", remote->warning);
+    remote->warning[0] = '\0';
+    pthread_mutex_unlock(&remote->lock);
+    return found;
+}

@@ -1,0 +1,20 @@
+/* A file on the web or in S3. Functions as of data_file.h. */
+#ifndef DATA_REMOTE_FILE_H
+#define DATA_REMOTE_FILE_H
+
+#include "data/data_file.h"
+
+struct remote_file;
+/* *out NULL and LS_OK: the server has none. */
+int remote_file_open(const char *url, struct data_remote *remote, struct remote_file **out,
+                     struct ls_error *error);
+void remote_file_close(struct remote_file *file);
+int64_t remote_file_bytes(const struct remote_file *file);
+int remote_file_read(struct remote_file *file, int64_t at, int64_t bytes, void *buffer,
+                     struct ls_error *error);
+int remote_file_peek(struct remote_file *file, int64_t at, int64_t bytes, void *buffer,
+                     struct ls_error *error);
+void remote_file_want(struct remote_file *file, int64_t at, int64_t bytes);
+void remote_file_expect(struct remote_file *file, const struct ls_sums *sums, int which);
+
+#endif

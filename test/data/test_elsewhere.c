@@ -1,0 +1,754 @@
+/* Stores on a web server and in S3: the tokens of the local store, whatever server, cache and disk
+ * do; or an error that names the file. */
+#include "../support/await.h"
+#include "../support/countdown.h"
+#include "../support/extent.h"
+#include "../support/s3_server.h"
+#include "support.h"
+
+#include "data/block_cache.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { TEXT = 300000, BLOCK = 1 << 16, BLOCKS = 10, TRIES = 3, LIMIT = 1 << 30 };
+
+static struct s3_server *server;
+static char folder[256];
+static int32_t *expected; /* [tokens] of the store */
+static int64_t tokens;
+static volatile bool ends;
+
+static bool ends_now(void *user)
+{
+    (void)user;
+    return ends;
+}
+
+static const struct ls_net_options quick = {
+    .tries = TRIES, .pause_s = 1e-3, .slow_s = 1, .ends = ends_now};
+
+static const char *path_of(const char *name)
+{
+    return support_path(folder, name);
+}
+
+static void upload(const char *name, const char *key)
+{
+    char line[64];
+    FILE *file = fopen(path_of(name), "re");
+    static char bytes[1 << 20];
+    assert_non_null(file);
+    size_t count = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    snprintf(line, sizeof line, "data/%s", key);
+    s3_server_place_bytes(server, line, bytes, count);
+}
+
+static void upload_all(void)
+{
+    upload("c_train.bin", "c_train.bin");
+    upload("c_train.idx", "c_train.idx");
+    upload("c_train.sums", "c_train.sums");
+    upload("c.tokenizer", "c.tokenizer");
+}
+
+/* A store of a little more than nine blocks, in 100 documents. */
+static void store_make(void)
+{
+    static char text[TEXT + 1];
+    char input[300], output[300];
+    struct ls_error error = {0};
+    struct ls_prepare_report report;
+    struct ls_token_store *store;
+    FILE *file = fopen(path_of("c.jsonl"), "we");
+    assert_non_null(file);
+    for (int i = 0; i < TEXT; i++)
+        text[i] = (char)('a' + (i * 31 + i / 7 * 13 + i / 1000) % 26);
+    for (int i = 0; i < 100; i++)
+        fprintf(file, "{\"text\": \"%.*s\"}\n", TEXT / 100, text + i * (TEXT / 100));
+    fclose(file);
+    snprintf(input, sizeof input, "%s", path_of("c.jsonl"));
+    snprintf(output, sizeof output, "%s", path_of("c"));
+    const char *inputs[] = {input};
+    struct ls_prepare_config config = {.inputs = inputs,
+                                       .inputs_count = 1,
+                                       .output = output,
+                                       .tokenizer = "byte",
+                                       .json_key = "text",
+                                       .append_eod = true,
+                                       .workers = 1};
+    assert_ok(ls_data_prepare(&config, &report, &error), error);
+    assert_ok(ls_token_store_open(path_of("c_train"), &store, &error), error);
+    tokens = ls_token_store_tokens(store);
+    expected = malloc((size_t)tokens * sizeof *expected);
+    assert_non_null(expected);
+    assert_ok(ls_token_store_read(store, 0, tokens, 257, expected, &error), error);
+    ls_token_store_close(store);
+}
+
+static const char *web(void)
+{
+    return s3_server_url(server, "data/c_train");
+}
+
+static const char s3_name[] = "s3://bucket/data/c_train";
+
+static struct ls_store_options options_of(const char *cache)
+{
+    return (struct ls_store_options){
+        .cache = cache, .cache_bytes = LIMIT, .block_bytes = BLOCK, .requests = 4, .net = quick};
+}
+
+static int open_with(const char *spec, const struct ls_store_options *options,
+                     struct ls_token_store **out, struct ls_error *error)
+{
+    return ls_token_store_open_with(spec, options, out, error);
+}
+
+static struct ls_token_store *open_good(const char *spec, const struct ls_store_options *options)
+{
+    struct ls_error error = {0};
+    struct ls_token_store *store;
+    assert_ok(open_with(spec, options, &store, &error), error);
+    assert_int_equal(ls_token_store_tokens(store), tokens);
+    return store;
+}
+
+/* Reads all of it in parts, every `step`-th first: 7 is another order than 1. */
+static int read_all(const struct ls_token_store *store, int step, struct ls_error *error)
+{
+    enum { PART = 1000 };
+    int32_t ids[PART];
+    int64_t parts = ls_ceil_div(tokens, PART);
+    int status = LS_OK;
+    for (int from = 0; from < step && !status; from++)
+        for (int64_t i = from; i < parts && !status; i += step) {
+            int64_t count = ls_min(PART, tokens - i * PART);
+            status = ls_token_store_read(store, i * PART, count, 257, ids, error);
+            if (!status && memcmp(ids, expected + i * PART, (size_t)count * sizeof *ids) != 0)
+                return LS_EINVAL; /* never an error of the store's own */
+        }
+    return status;
+}
+
+static void expect_all(const char *spec, const struct ls_store_options *options)
+{
+    struct ls_error error = {0};
+    struct ls_token_store *store = open_good(spec, options);
+    assert_ok(read_all(store, 7, &error), error);
+    ls_token_store_close(store);
+}
+
+static int files_of(const char *cache, const char *ending, int64_t *bytes)
+{
+    DIR *stream = opendir(cache);
+    int count = 0;
+    *bytes = 0;
+    assert_non_null(stream);
+    for (struct dirent *entry; (entry = readdir(stream));) {
+        struct stat file;
+        if (!ls_path_ends(entry->d_name, ending) || fstatat(dirfd(stream), entry->d_name, &file, 0))
+            continue; /* or it has just gone */
+        *bytes += file.st_size;
+        count++;
+    }
+    closedir(stream);
+    return count;
+}
+
+/* ---- the same tokens ------------------------------------------------------------------------- */
+
+static void test_tokens_are_those_of_the_local_store(void **state)
+{
+    (void)state;
+    const struct ls_store_options memory = options_of(NULL), disk = options_of(path_of("cache"));
+    char digest[33], own[33];
+    struct ls_error error = {0};
+    struct ls_token_store *store = open_good(path_of("c_train"), NULL);
+    assert_ok(ls_token_store_digest(store, own, &error), error);
+    ls_token_store_close(store);
+    const char *names[] = {web(), s3_name, s3_server_url(server, "data/c_train.bin"),
+                           "s3://bucket/data/c_train.idx"};
+    for (int i = 0; i < 4; i++) {
+        expect_all(names[i], &memory);
+        expect_all(names[i], &disk);
+        store = open_good(names[i], &disk);
+        assert_ok(ls_token_store_digest(store, digest, &error), error);
+        assert_string_equal(digest, own);
+        ls_token_store_close(store);
+    }
+    upload("c_train.bin", "bare");
+    char spec[600];
+    snprintf(spec, sizeof spec, "u16:%s", s3_server_url(server, "data/bare"));
+    expect_all(spec, &memory);
+}
+
+/* Of the index only the header is read, unless the store is packed. */
+static void test_an_index_elsewhere_is_not_read(void **state)
+{
+    (void)state;
+    enum { T = 500 };
+    const struct ls_store_options memory = options_of(NULL);
+    struct ls_error error = {0};
+    struct ls_token_store *store = open_good(web(), &memory), *local;
+    size_t before = s3_server_range_bytes(server);
+    assert_int_equal(s3_server_ranges(server, "data/c_train.idx"), 1);
+    assert_int_equal(before, 34);
+    assert_ok(ls_token_store_pack(store, T, &error), error);
+    local = open_good(path_of("c_train"), NULL);
+    assert_ok(ls_token_store_pack(local, T, &error), error);
+    int64_t samples, same;
+    assert_ok(ls_token_store_samples(store, T, &samples, &error), error);
+    assert_ok(ls_token_store_samples(local, T, &same, &error), error);
+    assert_int_equal(samples, same);
+    int32_t inputs[2][T], targets[2][T];
+    for (int64_t i = 0; i < samples; i += 37) {
+        ls_sample_prefetch(store, i, T);
+        assert_ok(ls_sample_read(store, i, T, 257, inputs[0], targets[0], &error), error);
+        assert_ok(ls_sample_read(local, i, T, 257, inputs[1], targets[1], &error), error);
+        assert_memory_equal(inputs[0], inputs[1], sizeof inputs[0]);
+        assert_memory_equal(targets[0], targets[1], sizeof targets[0]);
+    }
+    ls_token_store_close(local);
+    ls_token_store_close(store);
+}
+
+/* ---- servers that fail ----------------------------------------------------------------------- */
+
+static const enum s3_failure passing[] = {S3_BUSY, S3_DROP, S3_CUT, S3_WHOLE, S3_SHIFT, S3_SHORT};
+enum { PASSING = sizeof passing / sizeof *passing };
+
+/* Any request fails once. */
+static void test_each_request_fails_once(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < PASSING; kind++) {
+        int n = 1;
+        for (bool all = false; !all; n++) {
+            if (!check_pair(kind, n, PASSING) && kind > 0)
+                continue;
+            s3_server_fail(server, passing[kind], n, false);
+            struct ls_store_options memory = options_of(NULL);
+            memory.requests = 1;
+            expect_all(kind % 2 ? s3_name : web(), &memory);
+            all = s3_server_requests(server) < n || n > 60;
+            if (kind > 0 && n > 20)
+                break;
+        }
+        assert_in_range(n, 15, 60);
+    }
+    s3_server_fail(server, S3_SOUND, 0, false);
+}
+
+/* From any request on all fail: an error that names the file, and never other tokens. */
+static void test_from_each_request_on_all_fail(void **state)
+{
+    static const enum s3_failure kinds[] = {S3_BUSY, S3_REFUSE, S3_CUT, S3_SHIFT};
+    (void)state;
+    for (int n = 1; n < 16; n += 2)
+        for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+            const struct ls_store_options memory = options_of(NULL);
+            struct ls_error error = {0};
+            struct ls_token_store *store = NULL;
+            s3_server_fail(server, kinds[kind], n, true);
+            int status = open_with(web(), &memory, &store, &error);
+            if (!status)
+                status = read_all(store, 1, &error);
+            assert_int_equal(status, LS_EIO);
+            assert_text_contains(error.text, "data/c_train");
+            ls_token_store_close(store);
+            s3_server_fail(server, S3_SOUND, 0, false);
+        }
+}
+
+/* Bytes that a server changes are found by the sums of the store; without them they are not. */
+static void test_a_server_that_lies(void **state)
+{
+    (void)state;
+    struct ls_store_options disk = options_of(path_of("lies"));
+    struct ls_error error = {0};
+    disk.block_bytes = 0; /* that of the sums */
+    struct ls_token_store *store = open_good(web(), &disk);
+    s3_server_fail(server, S3_LIE, 1, false);
+    assert_ok(read_all(store, 1, &error), error);
+    assert_int_equal(s3_server_requests(server), 2);
+    ls_token_store_close(store);
+    disk.cache = path_of("lies-2");
+    store = open_good(web(), &disk);
+    s3_server_fail(server, S3_LIE, 1, true);
+    assert_int_equal(read_all(store, 1, &error), LS_EDATA);
+    assert_text_contains(error.text, "the server sends other bytes than the store has, 3 times");
+    assert_text_contains(error.text, "c_train.bin");
+    ls_token_store_close(store);
+    /* The broken twin. */
+    s3_server_remove(server, "data/c_train.sums");
+    s3_server_fail(server, S3_SOUND, 0, false);
+    disk.cache = path_of("lies-3");
+    store = open_good(web(), &disk);
+    s3_server_fail(server, S3_LIE, 1, true);
+    assert_int_equal(read_all(store, 1, &error), LS_EINVAL);
+    ls_token_store_close(store);
+}
+
+static void test_sums_of_another_store(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    struct ls_token_store *store;
+    s3_server_place_bytes(server, "data/c_train.bin", "abcd", 4);
+    assert_int_equal(open_with(web(), NULL, &store, &error), LS_EDATA);
+    assert_text_contains(error.text, "c_train.bin: 4 bytes, and the store's .sums knows");
+    s3_server_place(server, "data/c_train.sums", "damaged");
+    assert_int_equal(open_with(web(), NULL, &store, &error), LS_EDATA);
+    assert_text_contains(error.text, "c_train.sums");
+}
+
+static void test_a_stop_ends_a_stall(void **state)
+{
+    (void)state;
+    for (int cached = 0; cached < 2; cached++) {
+        struct ls_store_options options = options_of(cached ? path_of("stop") : NULL);
+        options.net.slow_s = 1000;
+        struct ls_error error = {0};
+        struct ls_token_store *store = open_good(web(), &options);
+        s3_server_fail(server, S3_STALL, 1, true);
+        ls_token_store_prefetch(store, 0, tokens);
+        while (s3_server_stalled(server) == 0)
+            await_pause();
+        ends = true;
+        assert_int_equal(read_all(store, 1, &error), LS_ESTOPPED);
+        ls_token_store_close(store);
+        ends = false;
+        s3_server_fail(server, S3_SOUND, 0, false);
+    }
+}
+
+/* ---- files that change ----------------------------------------------------------------------- */
+
+static void test_an_object_that_changes(void **state)
+{
+    (void)state;
+    const struct ls_store_options memory = options_of(NULL);
+    struct ls_error error = {0};
+    struct ls_token_store *store = open_good(web(), &memory);
+    size_t bytes = (size_t)tokens * 2;
+    char *other = calloc(1, bytes);
+    assert_non_null(other);
+    s3_server_place_bytes(server, "data/c_train.bin", other, bytes);
+    assert_int_equal(read_all(store, 1, &error), LS_EDATA);
+    assert_text_contains(error.text, "c_train.bin: changed since it was opened");
+    ls_token_store_close(store);
+    free(other);
+}
+
+static void test_a_local_file_that_changes(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    struct ls_token_store *store = open_good(path_of("c_train"), NULL);
+    assert_ok(read_all(store, 1, &error), error);
+    char bin[300];
+    snprintf(bin, sizeof bin, "%s", path_of("c_train.bin"));
+    int fd = open(bin, O_WRONLY);
+    assert_int_equal(pwrite(fd, "xx", 2, 500000), 2);
+    close(fd);
+    const struct timespec times[] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000}};
+    assert_int_equal(utimensat(AT_FDCWD, bin, times, 0), 0);
+    int status = LS_OK;
+    for (int i = 0; i < 2 && !status; i++)
+        status = read_all(store, 1, &error);
+    assert_int_equal(status, LS_EDATA);
+    assert_text_contains(error.text, "c_train.bin: changed while it was in use");
+    ls_token_store_close(store);
+    /* One that shrinks is an error, too, and no SIGBUS. */
+    struct ls_error short_error = {0};
+    assert_ok(ls_token_store_open(path_of("c_train"), &store, &error), error);
+    assert_int_equal(truncate(bin, 1000), 0);
+    assert_int_equal(read_all(store, 1, &short_error), LS_EDATA);
+    assert_text_contains(short_error.text, "it has 1000 bytes and had");
+    ls_token_store_close(store);
+}
+
+/* ---- the cache ------------------------------------------------------------------------------- */
+
+static int child_main(const char *cache, int step)
+{
+    const struct ls_store_options disk = options_of(cache);
+    struct ls_error error = {0};
+    struct ls_token_store *store;
+    if (open_with(web(), &disk, &store, &error))
+        return 1;
+    int status = read_all(store, step, &error);
+    ls_token_store_close(store);
+    return status != LS_OK;
+}
+
+static pid_t child_start(const char *cache, int step)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(child_main(cache, step));
+    return pid;
+}
+
+static void child_expect(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Three processes and, after them, this one: each block is fetched once in all. */
+static void test_a_block_is_fetched_once_a_host(void **state)
+{
+    (void)state;
+    char cache[300];
+    int64_t bytes;
+    pid_t pids[3];
+    snprintf(cache, sizeof cache, "%s", path_of("shared"));
+    for (int i = 0; i < 3; i++)
+        pids[i] = child_start(cache, 1 + 3 * i);
+    for (int i = 0; i < 3; i++)
+        child_expect(pids[i]);
+    assert_int_equal(s3_server_ranges(server, "data/c_train.bin"), BLOCKS);
+    const struct ls_store_options disk = options_of(cache);
+    expect_all(web(), &disk);
+    assert_int_equal(s3_server_ranges(server, "data/c_train.bin"), BLOCKS);
+    assert_int_equal(files_of(cache, ".block", &bytes), BLOCKS);
+    /* Without a cache each does. */
+    const struct ls_store_options memory = options_of(NULL);
+    expect_all(web(), &memory);
+    assert_int_equal(s3_server_ranges(server, "data/c_train.bin"), 2 * BLOCKS);
+}
+
+/* Killed while it waits for the server: others take over, and what it left is removed. */
+static void test_a_fetcher_that_is_killed(void **state)
+{
+    (void)state;
+    char cache[300], left[400];
+    struct stat file;
+    snprintf(cache, sizeof cache, "%s", path_of("killed"));
+    snprintf(left, sizeof left, "%s/0-0.block.tmp-1-x-0", cache);
+    const struct ls_store_options disk = options_of(cache);
+    struct ls_token_store *store = open_good(web(), &disk);
+    struct ls_error error = {0};
+    s3_server_fail(server, S3_STALL, 6, true); /* behind what opens the store */
+    pid_t pid = child_start(cache, 1);
+    while (s3_server_stalled(server) == 0)
+        await_pause();
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    s3_server_fail(server, S3_SOUND, 0, false);
+    support_write(left, "half", 4);
+    assert_ok(read_all(store, 1, &error), error);
+    ls_token_store_close(store);
+    assert_int_equal(stat(left, &file), -1);
+}
+
+static void test_a_cache_keeps_its_size(void **state)
+{
+    (void)state;
+    enum { ROOM = 4 };
+    char cache[300], used[400];
+    int64_t bytes, one = BLOCK + 56;
+    snprintf(cache, sizeof cache, "%s", path_of("small"));
+    snprintf(used, sizeof used, "%s/used", cache);
+    struct ls_store_options disk = options_of(cache);
+    disk.cache_bytes = ROOM * one;
+    struct ls_error error = {0};
+    struct ls_token_store *store = open_good(web(), &disk);
+    for (int64_t at = 0; at + 1000 <= tokens; at += 1000) {
+        int32_t ids[1000];
+        assert_ok(ls_token_store_read(store, at, 1000, 257, ids, &error), error);
+        assert_memory_equal(ids, expected + at, sizeof ids);
+        int lock = open(used, O_RDWR | O_CREAT, 0666); /* while nothing is counted */
+        assert_int_equal(flock(lock, LOCK_EX), 0);
+        files_of(cache, ".block", &bytes);
+        close(lock);
+        assert_true(bytes <= disk.cache_bytes);
+    }
+    assert_in_range(files_of(cache, ".block", &bytes), 1, ROOM);
+    char text[256];
+    assert_false(ls_token_store_warning(store, text, sizeof text));
+    ls_token_store_close(store);
+    disk.cache_bytes = 100; /* none fits: read, and not kept */
+    disk.cache = path_of("tiny");
+    expect_all(web(), &disk);
+}
+
+/* The block that was used longest ago makes room. */
+static void test_the_oldest_use_goes_first(void **state)
+{
+    (void)state;
+    char cache[300], path[400], data[100] = "x";
+    struct ls_error error = {0};
+    struct block_cache *blocks;
+    snprintf(cache, sizeof cache, "%s", path_of("oldest"));
+    assert_ok(block_cache_open(cache, 3 * (100 + 56), NULL, &blocks, &error), error);
+    for (int i = 0; i < 3; i++) {
+        const struct block_id id = {{1, 2}, i, 100};
+        const struct timespec times[] = {{.tv_sec = 1000 - i}, {.tv_sec = 1000 - i}};
+        assert_ok(block_cache_write(blocks, &id, data, &error), error);
+        snprintf(path, sizeof path, "%s/%016x%016x-%d.block", cache, 1, 2, i);
+        assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    }
+    struct block_id last = {{1, 2}, 2, 100}, more = {{1, 2}, 3, 100};
+    assert_int_equal(block_cache_read(blocks, &last, 10, 20, data), BLOCK_READ); /* used now */
+    assert_ok(block_cache_write(blocks, &more, data, &error), error);
+    const bool there[] = {true, false, true, true};
+    for (int i = 0; i < 4; i++) {
+        const struct block_id id = {{1, 2}, i, 100};
+        assert_int_equal(block_cache_has(blocks, &id), there[i]);
+    }
+    block_cache_close(blocks);
+}
+
+/* Wherever a byte of a block changes, or it ends early: found, and fetched again. */
+static void test_damaged_blocks(void **state)
+{
+    (void)state;
+    char cache[300], path[400], byte, data[100], out[100];
+    struct ls_error error = {0};
+    struct block_cache *blocks;
+    const struct block_id id = {{1, 2}, 0, 100};
+    snprintf(cache, sizeof cache, "%s", path_of("damaged"));
+    snprintf(path, sizeof path, "%s/%016x%016x-0.block", cache, 1, 2);
+    memset(data, 'd', sizeof data);
+    assert_ok(block_cache_open(cache, LIMIT, NULL, &blocks, &error), error);
+    for (int at = -1; at < 156; at++) {
+        assert_ok(block_cache_write(blocks, &id, data, &error), error);
+        assert_int_equal(block_cache_read(blocks, &id, 0, 100, out), BLOCK_READ);
+        assert_memory_equal(out, data, 100);
+        int fd = open(path, O_RDWR);
+        assert_int_equal(pread(fd, &byte, 1, ls_max(at, 0)), 1);
+        byte ^= 16;
+        if (at < 0)
+            assert_int_equal(ftruncate(fd, 155), 0);
+        else
+            assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        close(fd);
+        assert_int_equal(block_cache_read(blocks, &id, 30, 40, out), BLOCK_DAMAGED);
+        assert_int_equal(block_cache_read(blocks, &id, 30, 40, out), BLOCK_ABSENT);
+    }
+    block_cache_close(blocks);
+    /* And in a store. */
+    const struct ls_store_options disk = options_of(path_of("damaged-2"));
+    expect_all(web(), &disk);
+    char line[600], text[256];
+    snprintf(line, sizeof line,
+             "for f in '%s'/*-3.block; do printf x | dd of=\"$f\" bs=1 "
+             "seek=3000 conv=notrunc status=none; done",
+             path_of("damaged-2"));
+    assert_int_equal(system(line), 0);
+    int before = s3_server_ranges(server, "data/c_train.bin");
+    struct ls_token_store *store = open_good(web(), &disk);
+    assert_ok(read_all(store, 1, &error), error);
+    assert_int_equal(s3_server_ranges(server, "data/c_train.bin"), before + 1);
+    assert_true(ls_token_store_warning(store, text, sizeof text));
+    assert_text_contains(text, "damaged");
+    ls_token_store_close(store);
+}
+
+/* Each call that writes the cache fails: a warning, the same tokens. */
+static void test_a_disk_that_is_full(void **state)
+{
+    (void)state;
+    struct countdown countdown = {.left = -1};
+    const struct ls_fault fault = {countdown_before, &countdown};
+    struct ls_error error = {0};
+    int n = 0;
+    for (bool failed = true; failed && n < 20; n++) {
+        char name[32], text[256];
+        snprintf(name, sizeof name, "full-%d", n);
+        struct ls_store_options disk = options_of(path_of(name));
+        disk.fault = &fault;
+        countdown = (struct countdown){.left = n};
+        struct ls_token_store *store = open_good(web(), &disk);
+        assert_ok(read_all(store, 1, &error), error);
+        failed = countdown.call[0] != '\0';
+        assert_int_equal(ls_token_store_warning(store, text, sizeof text), failed);
+        if (failed)
+            assert_text_contains(text, "read from its source");
+        assert_false(ls_token_store_warning(store, text, sizeof text));
+        ls_token_store_close(store);
+    }
+    assert_in_range(n, 12, 20);
+    /* One that cannot even be made. */
+    char text[256];
+    support_write(path_of("file"), "", 0);
+    const struct ls_store_options disk = options_of(path_of("file/cache"));
+    struct ls_token_store *store = open_good(web(), &disk);
+    assert_ok(read_all(store, 1, &error), error);
+    assert_true(ls_token_store_warning(store, text, sizeof text));
+    assert_text_contains(text, "/file: cannot create the directory");
+    ls_token_store_close(store);
+}
+
+/* ---- ahead of use ---------------------------------------------------------------------------- */
+
+static void test_what_is_wanted_is_fetched_ahead(void **state)
+{
+    (void)state;
+    for (int cached = 0; cached < 2; cached++) {
+        const struct ls_store_options options = options_of(cached ? path_of("ahead") : NULL);
+        struct ls_error error = {0};
+        struct ls_store_traffic traffic;
+        struct ls_token_store *store = open_good(web(), &options);
+        int before = s3_server_ranges(server, "data/c_train.bin");
+        ls_token_store_prefetch(store, 0, tokens);
+        while (s3_server_ranges(server, "data/c_train.bin") < before + BLOCKS)
+            await_pause();
+        assert_ok(read_all(store, 1, &error), error);
+        assert_int_equal(s3_server_ranges(server, "data/c_train.bin"), before + BLOCKS);
+        assert_true(ls_token_store_traffic(store, &traffic));
+        assert_int_equal(traffic.fetched_bytes, 2 * tokens + 34); /* and the header of the index */
+        assert_int_equal(traffic.read_bytes, 2 * tokens);
+        ls_token_store_close(store);
+    }
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static int open_files(void)
+{
+    DIR *stream = opendir("/proc/self/fd");
+    int count = 0;
+    assert_non_null(stream);
+    while (readdir(stream))
+        count++;
+    closedir(stream);
+    return count;
+}
+
+static void expect_ids(const char *spec, int first, int count)
+{
+    struct ls_error error = {0};
+    struct ls_token_store *store;
+    assert_ok(ls_token_store_open(spec, &store, &error), error);
+    assert_int_equal(ls_token_store_tokens(store), count);
+    for (int i = 0; i < count; i++) {
+        int32_t id;
+        assert_ok(ls_token_store_read(store, i, 1, 65536, &id, &error), error);
+        assert_int_equal(id, first + i);
+    }
+    ls_token_store_close(store);
+}
+
+/* 300 files in byte order, of which few are open at a time. */
+static void test_folders_and_patterns(void **state)
+{
+    (void)state;
+    enum { FILES = 300 };
+    char name[64], spec[600];
+    struct ls_error error = {0};
+    struct ls_token_store *store;
+    assert_int_equal(mkdir(path_of("many"), 0777), 0);
+    for (int i = 0; i < FILES; i++) {
+        uint16_t id = (uint16_t)i;
+        snprintf(name, sizeof name, "many/%s%03d.bin", i < 100 ? "B" : "a", i);
+        support_write(path_of(name), &id, sizeof id);
+    }
+    support_write(path_of("many/.hidden.bin"), "xx", 2);
+    support_write(path_of("many/notes.txt"), "xx", 2);
+    int before = open_files();
+    snprintf(spec, sizeof spec, "u16:%s/", path_of("many"));
+    expect_ids(spec, 0, FILES);
+    assert_ok(ls_token_store_open(spec, &store, &error), error);
+    assert_true(open_files() <= before + 128);
+    ls_token_store_close(store);
+    assert_int_equal(open_files(), before);
+    snprintf(spec, sizeof spec, "u16:%s", path_of("many/a2*.bin"));
+    expect_ids(spec, 200, 100);
+    snprintf(spec, sizeof spec, "u16:%s", path_of("many/a1[0-4]?"));
+    expect_ids(spec, 100, 50);
+    /* Pairs count once, by their prefix. */
+    const struct ls_store_options none = {0};
+    expect_all(path_of("c_tr*"), &none);
+    expect_all(path_of("c_train.b*"), &none);
+    expect_all(path_of("*_train"), &none);
+    assert_int_equal(mkdir(path_of("empty"), 0777), 0);
+    assert_int_equal(ls_token_store_open(path_of("empty"), &store, &error), LS_EDATA);
+    assert_text_contains(error.text, "empty: a folder without stores");
+    assert_int_equal(ls_token_store_open(path_of("z*"), &store, &error), LS_EDATA);
+    assert_text_contains(error.text, "z*: no store has a name like this");
+}
+
+static void test_names_that_are_none(void **state)
+{
+    static const struct {
+        const char *name;
+        int code;
+        const char *words;
+    } cases[] = {{"http://me:hunter2@host/x", LS_ECONFIG, "~/.netrc"},
+                 {"https://host/x?sig=hunter2", LS_ECONFIG, "'?'"},
+                 {"s3://x/y", LS_ECONFIG, "s3://bucket/prefix"},
+                 {"s3://bucket/data/none", LS_EIO, "neither s3://bucket/data/none.bin with its "},
+                 {"s3://bucket/data/c_valid.idx", LS_EIO, "c_valid.idx"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_error error = {0};
+        struct ls_token_store *store;
+        assert_int_equal(ls_token_store_open(cases[i].name, &store, &error), cases[i].code);
+        assert_text_contains(error.text, cases[i].words);
+        assert_null(strstr(error.text, "hunter2"));
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static int setup(void **state)
+{
+    (void)state;
+    support_folder(folder);
+    server = s3_server_start();
+    store_make();
+    upload_all();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    assert_int_equal(s3_server_faults(server), 0);
+    s3_server_stop(server);
+    support_remove(folder);
+    free(expected);
+    return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_tokens_are_those_of_the_local_store),
+        TEST(test_an_index_elsewhere_is_not_read),
+        TEST(test_each_request_fails_once),
+        TEST(test_from_each_request_on_all_fail),
+        TEST(test_a_server_that_lies),
+        TEST(test_sums_of_another_store),
+        TEST(test_a_stop_ends_a_stall),
+        TEST(test_an_object_that_changes),
+        TEST(test_a_local_file_that_changes),
+        TEST(test_a_block_is_fetched_once_a_host),
+        TEST(test_a_fetcher_that_is_killed),
+        TEST(test_a_cache_keeps_its_size),
+        TEST(test_the_oldest_use_goes_first),
+        TEST(test_damaged_blocks),
+        TEST(test_a_disk_that_is_full),
+        TEST(test_what_is_wanted_is_fetched_ahead),
+        TEST(test_folders_and_patterns),
+        TEST(test_names_that_are_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
