@@ -66,8 +66,7 @@ static int copy_marked(struct data_output *output, const struct data_stored *fro
                        const int32_t *ids, int64_t count, struct ls_error *error)
 {
     int32_t targets[COPY_TOKENS] = {0};
-    int status = LS_OK;
-    ls_token_store_mask(from->store, first, count, targets);
+    int status = ls_token_store_mask(from->store, first, count, targets, error);
     for (int64_t at = 0, run = 0; at < count && !status; at += run) {
         run = run_length(targets + at, count - at);
         status = data_writer_mark(&output->writer, targets[at] == 0, error);

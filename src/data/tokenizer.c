@@ -448,7 +448,7 @@ static int recorded_find(const char *store, struct recorded *recorded, struct ls
 bool data_tokenizer_recorded(const char *store)
 {
     struct recorded recorded;
-    bool found = recorded_read(store, &recorded, NULL) == LS_OK;
+    bool found = !recorded_find(store, &recorded, NULL) && recorded.spec;
     free(recorded.spec);
     return found;
 }
