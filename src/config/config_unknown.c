@@ -33,6 +33,7 @@ static const struct alias {
     {"data.sequence", "seq_len|seq_length|sequence_length|max_seq_len|max_seq_length", NULL},
     {"data.packing", "sample_packing", "documents, where it is true there"},
     {"data.train", "data_path|dataset|train_file|train_data_path", NULL},
+    {"data.blend", "data_blend|datasets|data_mix|mixture|streams|train_data_weights", NULL},
     {"data.valid", "validation_file|valid_data_path", NULL},
     {"data.tokenizer", "tokenizer_name|tokenizer_model|tokenizer_path|tokenizer_type", NULL},
     {"batch.global", "batch_size", "sequences of one step, over all ranks"},

@@ -403,6 +403,13 @@ struct ls_blend_place ls_blend_at(const struct ls_blend *blend, int64_t number)
                                    ls_sample_at(order, position)};
 }
 
+int ls_blend_source_at(const struct ls_blend *blend, int64_t number)
+{
+    const struct stage *stage = stage_of(blend, number);
+    LS_ASSERT(number >= 0 && number < stage->end);
+    return stage->source[(number - stage->first) % stage->period];
+}
+
 int64_t ls_blend_before(const struct ls_blend *blend, int64_t number, int source)
 {
     return stage_before(stage_of(blend, number), number, source);

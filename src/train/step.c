@@ -151,7 +151,7 @@ static float source_loss(struct ls_trainer *t, const struct train_batch *batch, 
 {
     int64_t all = sequences_of(batch), count = 0;
     for (int64_t i = 0; i < all; i++)
-        if (ls_blend_at(t->data.blend, t->state.samples + i).source == source)
+        if (ls_blend_source_at(t->data.blend, t->state.samples + i) == source)
             scratch[count++] = t->losses[i];
     return count > 0 ? ls_tree_sum(scratch, count) : 0;
 }

@@ -44,7 +44,9 @@ typedef int choose(void *user, int64_t number);
 
 static int blend_choose(void *user, int64_t number)
 {
-    return ls_blend_at(user, number).source;
+    int source = ls_blend_at(user, number).source;
+    assert_int_equal(ls_blend_source_at(user, number), source);
+    return source;
 }
 
 /* The first number at which a source is a whole sample or more off its share, -1: none. */

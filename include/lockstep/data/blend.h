@@ -77,6 +77,8 @@ struct ls_blend_place {
     int64_t epoch, sample;
 };
 struct ls_blend_place ls_blend_at(const struct ls_blend *blend, int64_t number);
+/* Its source alone, which takes no permutation. */
+int ls_blend_source_at(const struct ls_blend *blend, int64_t number);
 /* How many of the samples before `number` are of a source; 0 <= number <= ls_blend_end. */
 int64_t ls_blend_before(const struct ls_blend *blend, int64_t number, int source);
 
