@@ -496,7 +496,8 @@ static int resolve_data(struct ls_config *config, struct ls_error *error)
         return REJECT("data.sequence", "expected at most model.context = %lld",
                       (long long)config->model.context);
     if (*data->train && *data->blend)
-        return REJECT("data.blend", "data.train is set too: expected one of the two");
+        return REJECT("data.blend",
+                      "data.train is set too: expected one of the two; `data.train=` unsets it");
     if (config->eval.every > 0 && !*data->valid)
         return REJECT("eval.every", "there is nothing to evaluate on: set data.valid");
     if (config->train.keep_best && config->eval.every == 0)
