@@ -191,6 +191,10 @@ $(addprefix $(BUILD)/test/,data/test_prepare infer/test_infer infer/test_score i
 	private LDFLAGS_BASE += $(call wrap,ls_meter)
 # These have a clock of their own.
 $(BUILD)/test/base/test_meter $(BUILD)/test/comm/test_inquire: private LDFLAGS_BASE += $(call wrap,ls_now_s)
+# In this one time is what the test says that a part takes.
+$(BUILD)/test/train/test_trace_times: private LDFLAGS_BASE += $(call wrap,ls_now_s clock_gettime ls_loader_take \
+	ls_layer_forward ls_layer_backward_weight ls_optimizer_step comm_thread_wait \
+	ls_test sysconf)
 # This one has a rank that computes wrongly, and a replay that is not compared.
 $(BUILD)/test/train/test_step_replay: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_trainer_hash)
 # This one flips a bit of what a rank holds.
