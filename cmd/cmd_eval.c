@@ -113,9 +113,7 @@ static int store_evaluate(struct evaluating *e, struct ls_error *error)
                      : ls_error_set(error, LS_ECONFIG,
                                     "the run has no data.valid: name the data to evaluate on");
     if (!status)
-        status = ls_token_store_open(data, &store, error);
-    if (!status)
-        status = ls_config_pack(&job->config, store, error);
+        status = ls_config_store(&job->config, data, &store, error);
     status = agreed(e, status, error);
     if (!status)
         status = ls_runner_evaluate(e->runner, store, e->asked->samples, &mine,

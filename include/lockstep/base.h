@@ -49,7 +49,8 @@ struct ls_error {
 };
 
 /* Fills *error (NULL is allowed) and returns code. The text replaces an earlier one. It becomes one
- * line without control bytes, whatever the arguments hold (see ls_escape). */
+ * line without control bytes, whatever the arguments hold (see ls_escape), and without the
+ * passwords and the queries of URLs. */
 int ls_error_set(struct ls_error *error, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Puts "<prefix>: " before the text that is there; returns error's code. */

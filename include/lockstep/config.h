@@ -87,6 +87,8 @@ struct ls_config_data {
     bool blend_changed;                   /* go on with another blend than the checkpoint's */
     char valid[LS_CONFIG_TEXT_BYTES];     /* the same, "" for none */
     char tokenizer[LS_CONFIG_TEXT_BYTES]; /* "" = found beside the data */
+    char cache_dir[LS_CONFIG_TEXT_BYTES]; /* of blocks of data elsewhere, "" for none */
+    int64_t cache_size;                   /* bytes of it */
     int64_t sequence;                     /* tokens of a sequence */
     bool shuffle;
     int packing; /* enum ls_config_packing */

@@ -292,6 +292,9 @@ int ls_token_store_open_with(const char *spec, const struct ls_store_options *op
                              struct ls_token_store **out, struct ls_error *error);
 int ls_token_store_open(const char *spec, struct ls_token_store **out, struct ls_error *error);
 void ls_token_store_close(struct ls_token_store *store);
+/* From here on reads that wait for a server end with LS_ESTOPPED once *stop is not zero. Borrowed;
+ * before the store is shared. */
+void ls_token_store_stop_on(struct ls_token_store *store, const volatile int *stop);
 /* All tokens of the stream. */
 int64_t ls_token_store_tokens(const struct ls_token_store *store);
 int ls_token_store_files(const struct ls_token_store *store);
@@ -394,6 +397,9 @@ struct ls_loader_config {
     int segment_count;
     int depth; /* requests that may be waiting or read ahead, at least 1 */
 };
+/* Samples of runs that will be posted later: what of them lies elsewhere is fetched meanwhile. Does
+ * not wait. */
+void ls_loader_prefetch(struct ls_loader *loader, const struct ls_sample_run *runs, int64_t count);
 /* Takes all memory and starts the thread (with all signals blocked). */
 int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
                   struct ls_error *error);

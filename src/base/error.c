@@ -7,6 +7,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of "scheme://user:password@host/x?key=value" what is secret becomes "***", whoever quoted it. */
+static void secrets_hide(char *text)
+{
+    static const char hidden[] = "***";
+    for (char *at = text; (at = strstr(at, "://"));) {
+        at += strlen("://");
+        size_t host = strcspn(at, "/?#, \t\"'");
+        char *user_end = memrchr(at, '@', host);
+        size_t secret = user_end ? (size_t)(user_end - at) : 0;
+        if (secret >= sizeof hidden - 1) {
+            memcpy(at, hidden, sizeof hidden - 1);
+            memmove(at + sizeof hidden - 1, user_end, strlen(user_end) + 1);
+        } else if (secret > 0) {
+            memset(at, '*', secret);
+        }
+        size_t path = strcspn(at, "?, \t\"'");
+        size_t query = at[path] == '?' ? strcspn(at + path, ", \t\"'") : 0;
+        if (query > sizeof hidden && memchr(at + path, '=', query)) {
+            char *behind = at + path + query;
+            memcpy(at + path + 1, hidden, sizeof hidden - 1);
+            memmove(at + path + sizeof hidden, behind, strlen(behind) + 1);
+        }
+    }
+}
+
 static void error_write(struct ls_error *error, int code, const char *format, va_list args)
 {
     if (!error)
@@ -15,6 +40,7 @@ static void error_write(struct ls_error *error, int code, const char *format, va
      * a terminal: this is the one place where it is escaped. Escaped text stays as it is. */
     char text[sizeof error->text];
     vsnprintf(text, sizeof text, format, args);
+    secrets_hide(text);
     ls_escape(text, strlen(text), "", error->text, sizeof error->text);
     error->code = code;
 }
@@ -106,6 +132,7 @@ void ls_log(const struct ls_log *log, enum ls_log_level level, const char *forma
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    secrets_hide(line);
     ls_escape(line, strlen(line), "", shown, sizeof shown);
     log->write(log->user, level, shown);
 }

@@ -4,17 +4,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-int ls_config_valid(const struct ls_config *config, struct ls_token_store **out,
+int ls_config_store(const struct ls_config *config, const char *spec, struct ls_token_store **out,
                     struct ls_error *error)
 {
-    int status = ls_token_store_open(config->data.valid, out, error);
+    const struct ls_store_options options = {.cache = config->data.cache_dir,
+                                             .cache_bytes = config->data.cache_size};
+    int status = ls_token_store_open_with(spec, &options, out, error);
     if (!status)
         status = ls_config_pack(config, *out, error);
     if (status) {
-        ls_config_blame(config, "data.valid", error);
         ls_token_store_close(*out);
         *out = NULL;
     }
+    return status;
+}
+
+int ls_config_valid(const struct ls_config *config, struct ls_token_store **out,
+                    struct ls_error *error)
+{
+    int status = ls_config_store(config, config->data.valid, out, error);
+    if (status)
+        ls_config_blame(config, "data.valid", error);
     return status;
 }
 

@@ -4,6 +4,8 @@
  * its data, and so does one that was moved together with it. */
 #include "config/config_private.h"
 
+#include <lockstep/net.h>
+
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -68,6 +70,8 @@ static bool exists(const char *path)
 {
     static const char *const ends[] = {"", ".bin", ".idx"};
     char name[PATH_MAX + 8];
+    if (ls_url_is(path))
+        return true; /* as far as a configuration can know */
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         snprintf(name, sizeof name, "%s%s", path, ends[i]);
         if (access(name, F_OK) == 0)
@@ -175,9 +179,15 @@ static bool put_paths(struct text *text, const char *folder, const char *value, 
         char path[LS_CONFIG_TEXT_BYTES], absolute[PATH_MAX];
         bool bare;
         size_t length = first_path(rest, list, &bare, path);
-        if (!absolute_of(path, absolute))
+        bool url = ls_url_is(path);
+        if (!url && !absolute_of(path, absolute))
             return false;
         put_string(text, bare ? headerless : "");
+        if (url) {
+            put_string(text, path);
+            rest = put_comma(text, rest + length);
+            continue;
+        }
         if (relative)
             put_seen_from(text, folder, absolute);
         else

@@ -175,7 +175,8 @@ static const struct ls_config_key table[] = {
     PATHS("data.train", RECIPE, "", data.train,
           "tokens to train on: the prefix of a .bin/.idx pair, an llm.c token file, u16:FILE for "
           "bare "
-          "uint16 tokens, or a list of these with commas between"),
+          "uint16 tokens, a folder or a pattern of these, or a list with commas between; files may "
+          "lie at http://, https:// or s3://"),
     PLAIN(BLEND, "data.blend", RECIPE, "", data.blend,
           "stores mixed by weight, in the place of data.train: a list of maps with source, "
           "weight, epochs and from_step, or \"0.7 STORE 0.3 STORE\" (doc/data.md)"),
@@ -186,6 +187,11 @@ static const struct ls_config_key table[] = {
     PATHS("data.tokenizer", RUN, "", data.tokenizer,
           "`byte`, a folder with tokenizer.json or with vocab.json and merges.txt, or another "
           "tokenizer (doc/data.md); empty = the one recorded beside the data"),
+    PATH("data.cache.dir", RUN, "", data.cache_dir,
+         "a directory on a local disk for blocks of data elsewhere (http://, https://, s3://), "
+         "fetched once a host; empty = they are kept in memory"),
+    BYTES("data.cache.size", RUN, "64GiB", 1 << 20, data.cache_size,
+          "bytes of data.cache.dir; blocks that were used longest ago make room"),
     INT("data.sequence", RECIPE, "0", 0, 0x1p30, data.sequence,
         "tokens of a training sequence; 0 = model.context"),
     BOOL("data.shuffle", RECIPE, "true", data.shuffle,

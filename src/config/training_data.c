@@ -36,15 +36,6 @@ int ls_config_source_count(const struct ls_config *config)
     return ls_max(sources, 1);
 }
 
-static int store_open(const struct ls_config *config, const char *spec, struct ls_token_store **out,
-                      struct ls_error *error)
-{
-    int status = ls_token_store_open(spec, out, error);
-    if (!status)
-        status = ls_config_pack(config, *out, error);
-    return status;
-}
-
 /* The tokenizers of all stores are one. */
 static int stores_check(const struct ls_config *config, const struct ls_config_source *entries,
                         int count, struct ls_error *error)
@@ -77,7 +68,7 @@ static int sources_open(struct ls_training_data *data, const struct ls_config *c
             firsts[data->count++] = i;
             memcpy(source->name, entries[i].source, sizeof source->name);
             ls_config_source_name(source->name);
-            status = store_open(config, entries[i].source, &data->stores[at], error);
+            status = ls_config_store(config, entries[i].source, &data->stores[at], error);
             if (!status)
                 status = ls_token_store_samples(data->stores[at], config->data.sequence,
                                                 &source->samples, error);

@@ -18,7 +18,8 @@ int data_remote_new(const struct ls_store_options *options, struct data_remote *
 void data_remote_stop(struct data_remote *remote);
 /* Its files are closed before. */
 void data_remote_free(struct data_remote *remote);
-/* As of ls_token_store_traffic and ls_token_store_warning. */
+/* As of ls_token_store_traffic, ls_token_store_warning and ls_token_store_stop_on. */
+void data_remote_stop_on(struct data_remote *remote, const volatile int *stop);
 struct ls_store_traffic data_remote_traffic(struct data_remote *remote);
 bool data_remote_warning(struct data_remote *remote, char *text, size_t bytes);
 

@@ -137,6 +137,8 @@ int data_packing_counted(const struct data_packing *packing, const struct ls_tok
 void data_packing_prefetch(const struct data_packing *packing, const struct ls_token_store *store,
                            int64_t sample);
 void data_packing_starts(const struct data_packing *packing, int64_t sample, int32_t *starts);
+/* Whether a file of the store is elsewhere. */
+bool data_store_elsewhere(const struct ls_token_store *store);
 /* That of the store; NULL: samples are of the stream. */
 const struct data_packing *data_store_packing(const struct ls_token_store *store);
 

@@ -82,6 +82,7 @@ struct ls_loader {
     int64_t row;    /* tokens handed out of a sequence */
     struct slot *slots;
     int slots_count;
+    bool elsewhere; /* what a store reads is */
     pthread_t thread;
     bool started;
     pthread_mutex_t mutex;
@@ -138,11 +139,24 @@ static int check_end(const struct ls_loader *loader, struct slot *slot)
                         (long long)end, (long long)wanted);
 }
 
+void ls_loader_prefetch(struct ls_loader *loader, const struct ls_sample_run *runs, int64_t count)
+{
+    const struct ls_loader_config *config = &loader->config;
+    int64_t end = ls_blend_end(config->blend);
+    for (int64_t i = 0; i < count && loader->elsewhere; i++)
+        for (int64_t k = 0; k < runs[i].count && runs[i].first + k < end; k++) {
+            struct ls_blend_place place = ls_blend_at(config->blend, runs[i].first + k);
+            ls_sample_prefetch(config->stores[place.source], place.sample, config->sequence_tokens);
+        }
+}
+
 static void fill(struct ls_loader *loader, struct slot *slot)
 {
     const struct ls_loader_config *config = &loader->config;
     int64_t at = 0;
     slot->status = check_end(loader, slot);
+    if (!slot->status)
+        ls_loader_prefetch(loader, slot->runs, slot->run_count);
     for (int64_t i = 0; i < slot->run_count && !slot->status; i++)
         for (int64_t k = 0; k < slot->runs[i].count && !slot->status; k++)
             slot->status = fill_row(loader, slot, at++, slot->runs[i].first + k);
@@ -236,6 +250,8 @@ int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
     if (!loader)
         return ls_error_set(error, LS_ENOMEM, "no memory for the loader");
     loader->config = *config;
+    for (int i = 0; i < ls_blend_sources(config->blend); i++)
+        loader->elsewhere |= data_store_elsewhere(config->stores[i]);
     pthread_mutex_init(&loader->mutex, NULL);
     pthread_cond_init(&loader->changed, NULL);
     int status = take_memory(loader, error);

@@ -15,7 +15,13 @@ enum { ANSWER_BYTES = 4096, REQUESTS_DEFAULT = 8 };
 static bool ends(void *user)
 {
     struct data_remote *remote = user;
-    return __atomic_load_n(&remote->stop, __ATOMIC_RELAXED) || ls_net_ends(&remote->options.net);
+    return __atomic_load_n(&remote->stop, __ATOMIC_RELAXED) ||
+           (remote->stop_on && *remote->stop_on) || ls_net_ends(&remote->options.net);
+}
+
+void data_remote_stop_on(struct data_remote *remote, const volatile int *stop)
+{
+    remote->stop_on = stop;
 }
 
 /* Under the lock. */

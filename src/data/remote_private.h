@@ -38,8 +38,9 @@ struct remote_piece {
 enum { REMOTE_SERVERS_IDLE = 32, REMOTE_QUEUE = 1024 };
 struct data_remote {
     struct ls_store_options options;
-    struct block_cache *cache; /* NULL: pieces in memory */
-    pthread_mutex_t lock;      /* of all below */
+    const volatile int *stop_on; /* NULL: nobody's */
+    struct block_cache *cache;   /* NULL: pieces in memory */
+    pthread_mutex_t lock;        /* of all below */
     pthread_cond_t changed;
     bool keeps; /* the cache takes blocks; otherwise those that it has are read */
     struct remote_idle {

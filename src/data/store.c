@@ -335,6 +335,16 @@ void ls_token_store_close(struct ls_token_store *store)
     free(store);
 }
 
+bool data_store_elsewhere(const struct ls_token_store *store)
+{
+    return store->elsewhere;
+}
+
+void ls_token_store_stop_on(struct ls_token_store *store, const volatile int *stop)
+{
+    data_remote_stop_on(store->remote, stop);
+}
+
 bool ls_token_store_traffic(const struct ls_token_store *store, struct ls_store_traffic *traffic)
 {
     *traffic = data_remote_traffic(store->remote);

@@ -216,6 +216,7 @@ static int step_write(struct run *run, const struct ls_step_report *report,
                                error);
     if (!status && whole)
         status = drift_tell(run, report->step_s, error);
+    data_supply_step(&run->supply, run->trainer, report, &run->events.log);
     if (!status)
         status = advice_tell(run, error);
     if (!status)
@@ -502,6 +503,8 @@ static int run_open(struct run *run, bool *resumed, struct ls_error *error)
     if (!status) {
         run->config = &run->trainer->config;
         run_trace_open(&run->trace, run->trainer, &run->events.log);
+        data_supply_begin(&run->supply, run->trainer, run->hooks->stop,
+                          run->writer ? &run->events.log : NULL);
     }
     if (!status)
         status = ls_comm_agree(run->world, replay_admit(run->config, &run->trainer->layout, error),

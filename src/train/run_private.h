@@ -3,6 +3,7 @@
 #define TRAIN_RUN_PRIVATE_H
 
 #include "train/best_records.h"
+#include "train/data_supply.h"
 #include "train/drift_watch.h"
 #include "train/events.h"
 #include "train/records.h"
@@ -25,6 +26,7 @@ struct run {
     struct events events;
     struct run_trace trace;
     struct drift_watch drift;
+    struct data_supply supply;
     struct ls_lock lock;      /* on train.out, of rank 0 */
     struct second_copy *copy; /* of rank 0; NULL: there is none */
     struct best_records best; /* of rank 0 */

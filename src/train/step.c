@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { STEPS_AHEAD = 4 }; /* whose data is fetched from elsewhere */
+
 /* What is told of the final gradient of a batch, t->state.gradient. */
 struct gradient {
     double scale; /* the loss scale, by which its values are too large */
@@ -56,20 +58,42 @@ static struct ls_dp_share share_of(const struct ls_trainer *t, int64_t samples)
     return share;
 }
 
-/* Asks the loader for the samples of the step that begins at `samples`: micro-batch by micro-batch,
- * wherever in the batch each lies and however many it has. */
-static int batch_post(struct ls_trainer *t, int64_t samples, struct ls_error *error)
+/* This rank's runs of the step that begins at `samples`; *all: the batch. */
+static int64_t runs_of(struct ls_trainer *t, int64_t samples, struct ls_sample_run *all)
 {
     struct ls_dp_share share = share_of(t, samples);
     for (int64_t m = 0; m < share.micro_batches; m++) {
         struct ls_dp_micro micro = ls_dp_micro_batch(&share, m);
         t->runs[m] = (struct ls_sample_run){samples + micro.first, micro.count};
     }
-    const struct ls_sample_run all = {samples, share.leaves * share.leaf};
-    int status = ls_loader_post_runs(t->loader, t->runs, share.micro_batches, all);
+    *all = (struct ls_sample_run){samples, share.leaves * share.leaf};
+    return share.micro_batches;
+}
+
+/* Asks the loader for the samples of the step that begins at `samples`: micro-batch by micro-batch,
+ * wherever in the batch each lies and however many it has. */
+static int batch_post(struct ls_trainer *t, int64_t samples, struct ls_error *error)
+{
+    struct ls_sample_run all;
+    int64_t count = runs_of(t, samples, &all);
+    int status = ls_loader_post_runs(t->loader, t->runs, count, all);
     return status ? ls_error_set(error, status,
                                  "the loader refused the request for this step's samples")
                   : LS_OK;
+}
+
+/* The steps from the one on that begins at `samples`: what of them lies elsewhere is fetched
+ * meanwhile. */
+static void batches_prefetch(struct ls_trainer *t, int64_t samples)
+{
+    for (int i = 0; i < STEPS_AHEAD; i++) {
+        struct ls_sample_run all;
+        int64_t count = runs_of(t, samples, &all);
+        if (samples >= t->ahead)
+            ls_loader_prefetch(t->loader, t->runs, count);
+        samples += all.count;
+    }
+    t->ahead = samples;
 }
 
 /* Sequences of the whole batch. */
@@ -109,13 +133,20 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
         return ls_comm_agree(t->world, LS_OK, error);
     }
     int status = t->posted ? LS_OK : batch_post(t, t->state.samples, error);
+    int64_t next = t->state.samples + sequences_of(batch);
+    t->ahead = t->posted ? t->ahead : 0;
     if (!status)
-        status = batch_post(t, t->state.samples + sequences_of(batch), error);
+        status = batch_post(t, next, error);
     t->posted = status == LS_OK;
+    if (!status)
+        batches_prefetch(t, next);
     ls_trace_begin(t->trace, "wait for samples", "data");
     if (!status)
         status = ls_loader_take(t->loader, &batch->inputs, &batch->targets, wait_s, error);
     ls_trace_end(t->trace);
+    if (status == LS_ESTOPPED)
+        ls_error_prefix(error, "stopped while step %lld waited for its samples",
+                        (long long)batch->step);
     if (!status) {
         batch->source_counted = ls_loader_counted(t->loader);
         batch->counted = 0;

@@ -125,6 +125,7 @@ struct ls_trainer {
     bool rehearses;                 /* idle ops on real memory */
     bool failed;                    /* a step did: transfers may be under way that never end */
     bool posted;                    /* the next step's samples are on their way */
+    int64_t ahead;                  /* samples before this were asked for ahead of that */
     int64_t held_step;              /* the last that was replayed; 0: none was */
     struct ls_digest held;          /* of what this rank held after it */
 };

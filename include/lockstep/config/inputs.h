@@ -16,6 +16,9 @@
 extern "C" {
 #endif
 
+/* A store of that name, read as data.cache.dir says and packed as data.packing says. */
+int ls_config_store(const struct ls_config *config, const char *spec, struct ls_token_store **out,
+                    struct ls_error *error);
 /* The tokens of data.valid, packed as data.packing says. Errors say where the key was given. */
 int ls_config_valid(const struct ls_config *config, struct ls_token_store **out,
                     struct ls_error *error);

@@ -1,0 +1,170 @@
+/* Runs whose data lie on a web server or in S3: the bits of the run on local files, in any layout,
+ * with and without a cache; and what a run says when its server does not keep up. */
+#include "runs.h"
+
+#include "../support/await.h"
+#include "../support/s3_server.h"
+#include "../support/scratch.h"
+
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RUN "$L train $C train.steps=6 log.hash_every=1 eval.every=3 "
+
+static struct s3_server *server;
+
+static void upload(const char *name)
+{
+    char key[64];
+    size_t bytes;
+    char *data = scratch_read(at(name), &bytes);
+    snprintf(key, sizeof key, "data/%s", name);
+    s3_server_place_bytes(server, key, data, bytes);
+    free(data);
+}
+
+static void undisturbed(void)
+{
+    if (!exists("whole"))
+        expect(RUN "train.out=whole", 0, "hash");
+}
+
+/* U is the URL of the web, S that of the bucket. */
+static void expect_same(const char *run, const char *keys)
+{
+    char line[2048];
+    undisturbed();
+    snprintf(line, sizeof line, "U='%s' S=s3://bucket/data && " RUN "train.out=%s %s",
+             s3_server_url(server, "data"), run, keys);
+    expect(line, 0, "hash");
+    expect_same_run("whole", run);
+}
+
+static void test_the_bits_of_the_local_run(void **state)
+{
+    (void)state;
+    expect_same("web", "data.train=$U/corpus_train data.valid=$U/corpus_valid");
+    expect_same("s3", "data.train=$S/corpus_train data.valid=$S/corpus_valid data.cache.dir=cache "
+                      "parallel.dp=2");
+    int ranges = s3_server_ranges(server, "data/corpus_train.bin");
+    expect_same("again", "data.train=$S/corpus_train data.valid=$S/corpus_valid "
+                         "data.cache.dir=cache data.cache.size=1GiB parallel.pp=1 parallel.dp=4");
+    /* Of what the cache has nothing is fetched again but what the records' digest looks at. */
+    assert_true(s3_server_ranges(server, "data/corpus_train.bin") <= ranges + 64);
+    /* A run's folder says where its data are. */
+    expect("grep 'train: \"http://127.0.0.1:.*/web/data/corpus_train\"' web/config.yaml", 0, "");
+    expect("$L eval web", 0, "loss");
+}
+
+static void test_a_folder_is_its_stores(void **state)
+{
+    (void)state;
+    expect("mkdir -p both && cp corpus_train.* corpus.tokenizer both/ && cp corpus_valid.bin "
+           "both/z.bin && cp "
+           "corpus_valid.idx both/z.idx",
+           0, "");
+    expect(RUN "train.out=listed data.train=both/corpus_train,both/z", 0, "2 files of ");
+    expect(RUN "train.out=folder data.train=both/", 0, "2 files of ");
+    expect_same_run("listed", "folder");
+    expect(RUN "train.out=pattern 'data.train=both/*'", 0,
+           "from both/corpus_train.bin to "
+           "both/z.bin");
+    expect_same_run("listed", "pattern");
+}
+
+static void test_what_is_refused(void **state)
+{
+    (void)state;
+    int code = ls_exit_code(LS_ECONFIG);
+    expect(RUN "train.out=x data.train=http://me:hunter2@host/x", code, "~/.netrc");
+    assert_null(strstr(output, "hunter2"));
+    expect(RUN "train.out=x 'data.train=https://host/x?sig=hunter2'", code, "'?'");
+    assert_null(strstr(output, "hunter2"));
+    expect("$L data inspect http://me:hunter2@host/x", code, "~/.netrc");
+    assert_null(strstr(output, "hunter2"));
+    expect(RUN "train.out=x data.train=s3://bucket/data/none", ls_exit_code(LS_EIO),
+           "neither s3://bucket/data/none.bin");
+    expect(RUN "train.out=x data.cache.size=10", code, "data.cache.size");
+    assert_false(exists("x"));
+}
+
+static void test_inspect(void **state)
+{
+    char line[512];
+    (void)state;
+    expect("$L data inspect corpus_train | tail -n +2 > local.txt", 0, "");
+    snprintf(line, sizeof line, "$L data inspect %s | tail -n +2 | diff local.txt -",
+             s3_server_url(server, "data/corpus_train"));
+    expect(line, 0, "");
+}
+
+/* The server says nothing when the first samples are asked for: a signal ends the run at once. */
+static void test_a_stop_while_a_server_stalls(void **state)
+{
+    static const char run[] =
+        "true; (exec $L train $C train.steps=%d train.out=%s data.train=%s) & "
+        "p=$!; echo $p > pid; wait $p";
+    char line[2048];
+    int status;
+    (void)state;
+    snprintf(line, sizeof line, run, 1, "counted", s3_server_url(server, "data/corpus_train"));
+    s3_server_fail(server, S3_SOUND, 0, false);
+    expect(line, 0, "hash");
+    s3_server_fail(server, S3_STALL, s3_server_requests(server), true);
+    snprintf(line, sizeof line, run, 1, "stalled", s3_server_url(server, "data/corpus_train"));
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(shell(line));
+    while (s3_server_stalled(server) == 0)
+        await_pause();
+    expect("kill -INT $(cat pid)", 0, "");
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), ls_exit_code(LS_ESTOPPED));
+    s3_server_fail(server, S3_SOUND, 0, false);
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static int setup(void **state)
+{
+    static const char *const names[] = {"corpus_train.bin", "corpus_train.idx", "corpus_valid.bin",
+                                        "corpus_valid.idx", "corpus.tokenizer"};
+    server = s3_server_start();
+    int failed = corpus_setup(state);
+    for (size_t i = 0; i < sizeof names / sizeof *names && !failed; i++)
+        upload(names[i]);
+    return failed;
+}
+
+static int teardown(void **state)
+{
+    assert_int_equal(s3_server_faults(server), 0);
+    s3_server_stop(server);
+    return scratch_teardown(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_bits_of_the_local_run),
+        cmocka_unit_test(test_a_folder_is_its_stores),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_a_stop_while_a_server_stalls),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
