@@ -188,8 +188,9 @@ enum ls_prepare_records {
 };
 struct ls_prepare_config {
     /* Files and folders. A folder is read recursively: its regular files in the byte order of
-     * their names, without those whose name begins with a dot. NAME.jsonl holds one JSON object a
-     * line, each a document; any other file is one document. A further .gz or .zst is unpacked. */
+     * their names, without those whose name begins with a dot. NAME.jsonl, and the
+     * file of "jsonl:PATH" (such as a pipe), holds one JSON object a line, each a document; any
+     * other file is one document. A further .gz or .zst is unpacked. */
     const char *const *inputs;
     int inputs_count;
     const char *output;    /* prefix of the files written */

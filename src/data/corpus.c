@@ -18,9 +18,12 @@ enum {
 };
 
 struct data_corpus {
-    char **paths;
+    struct input {
+        char *path;
+        bool jsonl; /* whatever its name */
+    } * inputs;
     size_t paths_count, paths_capacity;
-    size_t at; /* path that is open, or comes next */
+    size_t at; /* input that is open, or comes next */
     struct data_corpus_config config;
     struct data_source *source; /* NULL: none is open */
     int64_t bytes_read;         /* of all sources */
@@ -37,19 +40,19 @@ struct data_corpus {
 /* ---- which files ---------------------------------------------------------------------------- */
 
 /* Takes path over. */
-static int add_path(struct data_corpus *corpus, char *path, struct ls_error *error)
+static int add_path(struct data_corpus *corpus, char *path, bool jsonl, struct ls_error *error)
 {
     if (corpus->paths_count == corpus->paths_capacity) {
         size_t capacity = corpus->paths_capacity ? 2 * corpus->paths_capacity : 64;
-        char **paths = realloc(corpus->paths, capacity * sizeof *paths);
-        if (!paths) {
+        struct input *inputs = realloc(corpus->inputs, capacity * sizeof *inputs);
+        if (!inputs) {
             free(path);
             return ls_error_set(error, LS_ENOMEM, "no memory for the list of input files");
         }
-        corpus->paths = paths;
+        corpus->inputs = inputs;
         corpus->paths_capacity = capacity;
     }
-    corpus->paths[corpus->paths_count++] = path;
+    corpus->inputs[corpus->paths_count++] = (struct input){path, jsonl};
     return LS_OK;
 }
 
@@ -77,14 +80,20 @@ static int absent(const char *path, struct ls_error *error)
     return status;
 }
 
-/* named: given by the user, so it must be there. Links to folders are followed only then: within a
- * folder they may lead round in circles. */
+/* named: given by the user, so it must be there; jsonl:PATH says what is in it. Links to folders
+ * are followed only then: within a folder they may lead round in circles. */
 static int add_input(struct data_corpus *corpus, const char *path, bool named, int depth,
                      struct ls_error *error)
 {
+    static const char mark[] = "jsonl:";
     struct stat file, link;
+    bool jsonl = named && strncmp(path, mark, sizeof mark - 1) == 0;
+    path += jsonl ? sizeof mark - 1 : 0;
     if (stat(path, &file) != 0 || lstat(path, &link) != 0)
         return absent(path, error);
+    if (S_ISDIR(file.st_mode) && jsonl)
+        return ls_error_set(error, LS_EINVAL, "input jsonl:%.400s: expected a file, not a folder",
+                            path);
     if (S_ISDIR(file.st_mode))
         return named || !S_ISLNK(link.st_mode) ? add_folder(corpus, path, depth, error) : LS_OK;
     if (!named && !S_ISREG(file.st_mode))
@@ -92,7 +101,7 @@ static int add_input(struct data_corpus *corpus, const char *path, bool named, i
     char *copy = strdup(path);
     if (!copy)
         return ls_error_set(error, LS_ENOMEM, "no memory for the list of input files");
-    return add_path(corpus, copy, error);
+    return add_path(corpus, copy, jsonl, error);
 }
 
 static int add_folder(struct data_corpus *corpus, const char *folder, int depth,
@@ -145,8 +154,8 @@ void data_corpus_close(struct data_corpus *corpus)
         return;
     data_source_close(corpus->source);
     for (size_t i = 0; i < corpus->paths_count; i++)
-        free(corpus->paths[i]);
-    free(corpus->paths);
+        free(corpus->inputs[i].path);
+    free(corpus->inputs);
     ls_text_release(&corpus->lines);
     ls_text_release(&corpus->document);
     free(corpus->spans.list);
@@ -159,12 +168,12 @@ int data_corpus_spare(const struct data_corpus *corpus, const char *path, struct
     if (stat(path, &output) != 0)
         return LS_OK;
     for (size_t i = 0; i < corpus->paths_count; i++)
-        if (stat(corpus->paths[i], &input) == 0 && input.st_dev == output.st_dev &&
+        if (stat(corpus->inputs[i].path, &input) == 0 && input.st_dev == output.st_dev &&
             input.st_ino == output.st_ino)
             return ls_error_set(error, LS_EINVAL,
                                 "input %.400s is the output %.400s, which would replace it; "
                                 "nothing was written: choose another output, or other inputs",
-                                corpus->paths[i], path);
+                                corpus->inputs[i].path, path);
     return LS_OK;
 }
 
@@ -308,7 +317,7 @@ static int take_record(struct data_corpus *corpus, char *line, size_t length, bo
     *taken = status == LS_OK;
     if (status == LS_OK)
         return LS_OK;
-    ls_error_prefix(&why, "%.300s:%lld", corpus->paths[corpus->at], corpus->line_number);
+    ls_error_prefix(&why, "%.300s:%lld", corpus->inputs[corpus->at].path, corpus->line_number);
     if (status == LS_EDATA && config->bad)
         return config->bad(config->user, &why, error);
     return ls_error_set(error, status, "%s%s", why.text,
@@ -365,15 +374,16 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
 {
     while (corpus->at < corpus->paths_count) {
         if (!corpus->source) {
-            int status = data_source_open(corpus->paths[corpus->at], &corpus->source, error);
+            int status = data_source_open(corpus->inputs[corpus->at].path, &corpus->source, error);
             if (status)
                 return status;
-            corpus->is_jsonl = named_jsonl(corpus->paths[corpus->at]);
+            corpus->is_jsonl =
+                corpus->inputs[corpus->at].jsonl || named_jsonl(corpus->inputs[corpus->at].path);
             if (!corpus->is_jsonl && corpus->config.records != LS_RECORDS_TEXT)
                 return ls_error_set(error, LS_EDATA,
                                     "%.300s: expected examples, one JSON object a line, in a file "
                                     "NAME.jsonl",
-                                    corpus->paths[corpus->at]);
+                                    corpus->inputs[corpus->at].path);
             corpus->lines.count = corpus->lines_at = 0;
             corpus->lines_end = false;
             corpus->line_number = 0;
@@ -409,7 +419,7 @@ size_t data_corpus_paths(const struct data_corpus *corpus)
 
 const char *data_corpus_path(const struct data_corpus *corpus, size_t index)
 {
-    return corpus->paths[index];
+    return corpus->inputs[index].path;
 }
 
 struct data_place data_corpus_place(const struct data_corpus *corpus)

@@ -133,6 +133,27 @@ static void test_texts_are_documents(void **state)
     assert_int_equal(ls_tokenizer_new_for_store(path_of("out/d"), &tokenizer, &error), LS_EIO);
 }
 
+/* A mark for what has no name of its own, such as a pipe. */
+static void test_a_mark_says_what_is_jsonl(void **state)
+{
+    (void)state;
+    char marked[320], absent[320], in[320];
+    snprintf(marked, sizeof marked, "jsonl:%s",
+             input("lines", "{\"text\":\"a\"}\n{\"text\":\"b\"}"));
+    const char *inputs[] = {marked};
+    struct ls_prepare_config config = config_of(inputs, 1);
+    assert_train(&config, "a|b|");
+    snprintf(absent, sizeof absent, "jsonl:%s/in/no", folder);
+    snprintf(in, sizeof in, "jsonl:%s/in", folder);
+    struct ls_error error = {0};
+    struct ls_prepare_report report;
+    inputs[0] = absent;
+    assert_int_equal(ls_data_prepare(&config, &report, &error), LS_EIO);
+    inputs[0] = in;
+    assert_int_equal(ls_data_prepare(&config, &report, &error), LS_EINVAL);
+    assert_text_contains(error.text, "expected a file, not a folder");
+}
+
 static void test_folders_are_sorted_and_deep(void **state)
 {
     (void)state;
@@ -740,6 +761,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_texts_are_documents, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_mark_says_what_is_jsonl, setup, teardown),
         cmocka_unit_test_setup_teardown(test_folders_are_sorted_and_deep, setup, teardown),
         cmocka_unit_test_setup_teardown(test_jsonl_plain_and_packed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_documents_are_held_out_evenly, setup, teardown),
