@@ -377,8 +377,7 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
             int status = data_source_open(corpus->inputs[corpus->at].path, &corpus->source, error);
             if (status)
                 return status;
-            corpus->is_jsonl =
-                corpus->inputs[corpus->at].jsonl || named_jsonl(corpus->inputs[corpus->at].path);
+            corpus->is_jsonl = data_corpus_is_jsonl(corpus, corpus->at);
             if (!corpus->is_jsonl && corpus->config.records != LS_RECORDS_TEXT)
                 return ls_error_set(error, LS_EDATA,
                                     "%.300s: expected examples, one JSON object a line, in a file "
@@ -420,6 +419,11 @@ size_t data_corpus_paths(const struct data_corpus *corpus)
 const char *data_corpus_path(const struct data_corpus *corpus, size_t index)
 {
     return corpus->inputs[index].path;
+}
+
+bool data_corpus_is_jsonl(const struct data_corpus *corpus, size_t index)
+{
+    return corpus->inputs[index].jsonl || named_jsonl(corpus->inputs[index].path);
 }
 
 struct data_place data_corpus_place(const struct data_corpus *corpus)

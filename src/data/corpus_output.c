@@ -101,11 +101,12 @@ static int write_job(const void *context, FILE *file, struct ls_error *error)
     for (size_t i = 0; i < data_corpus_paths(job->corpus); i++) {
         struct stat input = {0};
         const char *path = data_corpus_path(job->corpus, i);
+        const char *kind = data_corpus_is_jsonl(job->corpus, i) ? "JSONL" : "text";
         if (stat(path, &input) == 0 && S_ISREG(input.st_mode))
-            fprintf(file, "input %s, %lld bytes, changed %lld\n", path, (long long)input.st_size,
-                    (long long)input.st_mtime);
+            fprintf(file, "input %s, %s, %lld bytes, changed %lld\n", path, kind,
+                    (long long)input.st_size, (long long)input.st_mtime);
         else
-            fprintf(file, "input %s\n", path);
+            fprintf(file, "input %s, %s\n", path, kind);
     }
     return LS_OK;
 }

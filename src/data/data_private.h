@@ -205,6 +205,7 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
 /* The files that are read, in order. */
 size_t data_corpus_paths(const struct data_corpus *corpus);
 const char *data_corpus_path(const struct data_corpus *corpus, size_t index);
+bool data_corpus_is_jsonl(const struct data_corpus *corpus, size_t index);
 /* Where the document stands that was read last. */
 struct data_place {
     size_t path;

@@ -22,6 +22,16 @@ static bool stands_alone(uint32_t code)
     return false;
 }
 
+static inline bool ascii_space(unsigned char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static inline bool ascii_letter(unsigned char c)
+{
+    return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+}
+
 /* What the character is to a word. */
 struct character {
     bool space, alone, letter, mark;
@@ -32,8 +42,8 @@ static struct character character_at(const char *text)
     const unsigned char *at = (const unsigned char *)text;
     struct character c = {.bytes = 1};
     if (*at < 0x80) {
-        c.space = *at == ' ' || (*at >= '\t' && *at <= '\r');
-        c.letter = (*at | 0x20) >= 'a' && (*at | 0x20) <= 'z';
+        c.space = ascii_space(*at);
+        c.letter = ascii_letter(*at);
         return c;
     }
     uint32_t code = data_utf8_decode(at, &c.bytes);
@@ -45,6 +55,22 @@ static struct character character_at(const char *text)
     return c;
 }
 
+/* Most characters: the ASCII ones of a word, from its end on. */
+static void take_ascii(const char *text, size_t bytes, struct data_word *word)
+{
+    size_t at = word->end;
+    bool letter = false;
+    for (; at < bytes; at++) {
+        unsigned char c = (unsigned char)text[at];
+        if (c >= 0x80 || ascii_space(c))
+            break;
+        letter |= ascii_letter(c);
+    }
+    word->characters += (int64_t)(at - word->end);
+    word->alphabetic |= letter;
+    word->end = at;
+}
+
 bool data_word_next(const char *text, size_t bytes, struct data_word *word)
 {
     size_t at = word->end;
@@ -54,6 +80,10 @@ bool data_word_next(const char *text, size_t bytes, struct data_word *word)
     *word = (struct data_word){.begin = at, .end = at};
     bool alone = false;
     while (word->end < bytes) {
+        if (!alone)
+            take_ascii(text, bytes, word);
+        if (word->end == bytes)
+            break;
         c = character_at(text + word->end);
         if (c.space || (word->end > at && (c.alone || (alone && !c.mark))))
             break;
