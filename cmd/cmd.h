@@ -173,6 +173,7 @@ extern const struct ls_log cmd_warnings;
     COMMAND(data_inspect, "data inspect", 1)                                                       \
     COMMAND(data_merge, "data merge", CMD_WORDS_MAX)                                               \
     COMMAND(data_order, "data order", CMD_WORDS_MAX)                                               \
+    COMMAND(data_pack, "data pack", CMD_WORDS_MAX)                                                 \
     COMMAND(data_prepare, "data prepare", CMD_WORDS_MAX)                                           \
     COMMAND(data_split, "data split", 1)                                                           \
     COMMAND(data_stats, "data stats", CMD_WORDS_MAX)                                               \

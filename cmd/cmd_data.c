@@ -8,6 +8,7 @@
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
 #include <lockstep/data.h>
+#include <lockstep/data/pack.h>
 #include <lockstep/device.h>
 
 #include <inttypes.h>
@@ -115,9 +116,11 @@ int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
 {
     struct ls_prepare_config config;
     struct ls_prepare_report report;
-    int64_t skipped = 0;
+    int64_t skipped = 0, sequence = 0;
     struct ls_chat *chat = NULL;
     int status = read_config(args, &config, error);
+    if (!status)
+        status = cmd_args_int(args, "--pack-sequence", 1, LS_PACK_SEQUENCE_MAX, &sequence, error);
     if (!status)
         status = open_chat(args, &config, &chat, error);
     if (!status) {
@@ -145,7 +148,7 @@ int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
     double bytes = (double)report.text_bytes;
     printf("%.0f bytes of text, %.4f tokens per byte, %.2f s, %.1f MB/s\n", bytes, tokens / bytes,
            report.seconds, bytes / 1e6 / report.seconds);
-    return 0;
+    return sequence ? stores_pack(config.output, sequence, config.stop, error) : LS_OK;
 }
 
 /* ---- inspect -------------------------------------------------------------------------------- */

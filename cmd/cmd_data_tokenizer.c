@@ -7,18 +7,9 @@
 #include <lockstep/device.h>
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static volatile int stop_requested;
-
-static void request_stop(int signal_number)
-{
-    (void)signal_number;
-    stop_requested = 1;
-}
 
 /* The members of a list with commas between; text is changed. */
 static int list_read(char *text, const char **list, int *count, struct ls_error *error)
@@ -45,8 +36,7 @@ static int config_read(const struct cmd_args *args, struct ls_train_tokenizer_co
                                                  .json_key = cmd_args_value(args, "--json-keys"),
                                                  .output = cmd_args_value(args, "--output"),
                                                  .pattern = pattern ? pattern : "gpt2",
-                                                 .frequency_min = LS_TRAIN_FREQUENCY_DEFAULT,
-                                                 .stop = &stop_requested};
+                                                 .frequency_min = LS_TRAIN_FREQUENCY_DEFAULT};
     if (!config->inputs_count || !config->output || !cmd_args_given(args, "--vocab"))
         return ls_error_set(error, LS_ECONFIG, "%s is missing (--help shows the options)",
                             !config->inputs_count ? "--input PATH..."
@@ -79,7 +69,6 @@ static void report_print(const struct ls_train_tokenizer_config *config,
 
 int cmd_data_train_tokenizer(const struct cmd_args *args, struct ls_error *error)
 {
-    struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESETHAND};
     struct ls_train_tokenizer_config config;
     struct ls_train_tokenizer_report report;
     const char *special[LS_TRAIN_SPECIAL_MAX] = {"<|endoftext|>"}, *given;
@@ -94,8 +83,7 @@ int cmd_data_train_tokenizer(const struct cmd_args *args, struct ls_error *error
     if (!status) {
         config.special = special;
         config.special_count = count ? count : 1;
-        sigaction(SIGINT, &action, NULL);
-        sigaction(SIGTERM, &action, NULL);
+        config.stop = cmd_stop_begin();
         cmd_progress_begin();
         status = ls_train_tokenizer(&config, &report, error);
         ls_meter_clear();

@@ -117,6 +117,8 @@ OPTIONS(prepare_options) = {
      "do not put the tokens around a document that the tokenizer's files say, such as <s>"},
     {"--append-eod", NULL, "end each document with the end-of-document token (the default)"},
     {"--no-append-eod", NULL, "do not end documents with it"},
+    {"--pack-sequence", "T",
+     "then pack the stores into sequences of T tokens, as `lockstep data pack` does"},
     {"--workers", "N", "tokenise with N threads (default: all cores)"},
     END};
 OPTIONS(inspect_options) = {{"--tokens", "N", "show the first N tokens (default: 64)"},
@@ -464,12 +466,15 @@ static const struct cmd_page pages[] = {
      "lockstep export runs/qwen --format gguf --quantize int8 --out qwen-q8.gguf\n"
      "lockstep export runs/gpt2 --step best --format llmc --out gpt2.bin\n"},
     {"data",
-     "prepare|inspect|train-tokenizer|order|dedup|filter|split|merge|detokenize|verify|stats ...",
+     "prepare|inspect|train-tokenizer|pack|order|dedup|filter|split|merge|detokenize|verify|stats "
+     "...",
      "turn text into tokens, and work on corpora and token files",
      "`lockstep data prepare` makes a token store from text; `data inspect` shows what a token "
      "file holds. `data dedup` and `data filter` make a corpus cleaner, `data split` and `data "
      "merge` cut and join, `data detokenize` makes text of tokens, `data verify` checks a store "
-     "and `data stats` measures it. `data train-tokenizer` makes a tokenizer of text.",
+     "and `data stats` measures it. `data train-tokenizer` makes a tokenizer of text, and `data "
+     "pack` "
+     "chooses which documents share a sequence.",
      none, NULL},
     {"data prepare", "--input PATH... --output PREFIX --tokenizer SPEC", "turn text into tokens",
      "Reads text files (one document each), JSONL files (one document per line) and folders of "

@@ -68,6 +68,8 @@ OPTIONS(detokenize_options) = {{"--output", "FILE", "where the JSONL goes (- is 
                                END};
 OPTIONS(merge_options) = {{"--output", "PREFIX", "write PREFIX.bin, .idx and what belongs to them"},
                           END};
+OPTIONS(pack_options) = {{"--sequence", "T", "tokens of a sequence: data.sequence of the training"},
+                         END};
 OPTIONS(split_options) = {
     {"--output", "PREFIX", "write PREFIX_0, PREFIX_1 and so on; of JSONL, PREFIX_0.jsonl ..."},
     {"--parts", "N|WEIGHTS", "N equal parts, or a weight for each, such as 0.9,0.1"},
@@ -111,6 +113,13 @@ const struct cmd_page cmd_data_pages[] = {
      "Document i goes to the part that lags most behind its share, so the parts are spread evenly "
      "over the store and depend on nothing but its order. Masks and the tokenizer's name are kept.",
      split_options, "lockstep data split corpus_train --parts 0.99,0.01 --output corpus\n"},
+    {"data pack", "STORE... --sequence T", "choose which documents share a sequence",
+     "Packs whole documents into sequences of T tokens so that as few places as possible stay "
+     "empty "
+     "(best-fit decreasing), and writes PREFIX.pack beside each store, for data.packing=best_fit. "
+     "Only a document that is longer than a sequence is cut. Prints how many are, how much padding "
+     "there is, and what the other two ways of data.packing would do.",
+     pack_options, "lockstep data pack corpus --sequence 2048\n"},
     {"data merge", "STORE... --output PREFIX", "join token stores",
      "Writes the documents of all stores, in order, as one store. All must have one tokenizer. If "
      "one has a mask, so has the result: every token of a store without a mask counts.",

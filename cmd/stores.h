@@ -9,4 +9,7 @@
 int stores_each(const char *path, int (*visit)(void *user, const char *store, struct ls_error *),
                 void *user, struct ls_error *error);
 
+/* Packs them into sequences of so many tokens (ls_store_pack), and prints what came of it. */
+int stores_pack(const char *path, int64_t tokens, const volatile int *stop, struct ls_error *error);
+
 #endif

@@ -49,7 +49,7 @@ enum {
 };
 
 enum ls_config_mode { LS_CONFIG_ORDERED, LS_CONFIG_FAST };
-enum ls_config_packing { LS_CONFIG_STREAM, LS_CONFIG_DOCUMENTS };
+enum ls_config_packing { LS_CONFIG_STREAM, LS_CONFIG_DOCUMENTS, LS_CONFIG_BEST_FIT };
 enum ls_config_nonfinite { LS_CONFIG_STOP, LS_CONFIG_SKIP };
 enum ls_config_progress { LS_CONFIG_LIVE, LS_CONFIG_PLAIN, LS_CONFIG_OFF }; /* or LS_CONFIG_AUTO */
 

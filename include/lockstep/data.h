@@ -334,6 +334,11 @@ int ls_token_store_digest(const struct ls_token_store *store, char text[33],
  * store is shared. LS_EDATA where a file does not say where documents end. */
 int ls_token_store_pack(struct ls_token_store *store, int64_t sequence_tokens,
                         struct ls_error *error);
+/* The same with the documents of a sample as PREFIX.pack says (data.packing=best_fit,
+ * lockstep/data/pack.h). LS_EDATA, with the command that makes it, where there is
+ * none, or one of another store or another length. */
+int ls_token_store_pack_best_fit(struct ls_token_store *store, int64_t sequence_tokens,
+                                 struct ls_error *error);
 bool ls_token_store_packed(const struct ls_token_store *store);
 /* Sample i is tokens [i * T, i * T + T], T inputs and the T targets that follow them by one. *out
  * becomes the number of samples, (tokens - 1) / T; fewer than one is LS_EDATA with the numbers. */

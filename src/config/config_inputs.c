@@ -31,8 +31,11 @@ int ls_config_valid(const struct ls_config *config, struct ls_token_store **out,
 int ls_config_pack(const struct ls_config *config, struct ls_token_store *store,
                    struct ls_error *error)
 {
-    bool packs = config->data.packing == LS_CONFIG_DOCUMENTS && config->data.sequence > 0;
-    return packs ? ls_token_store_pack(store, config->data.sequence, error) : LS_OK;
+    if (config->data.packing == LS_CONFIG_STREAM || config->data.sequence == 0)
+        return LS_OK;
+    return config->data.packing == LS_CONFIG_BEST_FIT
+               ? ls_token_store_pack_best_fit(store, config->data.sequence, error)
+               : ls_token_store_pack(store, config->data.sequence, error);
 }
 
 int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **out,

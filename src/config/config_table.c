@@ -88,7 +88,10 @@ WORDS(transports) = {
 WORDS(rope_kinds) = {
     {"llama3", LS_ROPE_LLAMA3}, {"linear", LS_ROPE_LINEAR}, {"yarn", LS_ROPE_YARN}, END};
 WORDS(tiers) = {{"none", LS_TIER_DEVICE}, {"host", LS_TIER_HOST}, {"file", LS_TIER_FILE}, END};
-WORDS(packings) = {{"stream", LS_CONFIG_STREAM}, {"documents", LS_CONFIG_DOCUMENTS}, END};
+WORDS(packings) = {{"stream", LS_CONFIG_STREAM},
+                   {"documents", LS_CONFIG_DOCUMENTS},
+                   {"best_fit", LS_CONFIG_BEST_FIT},
+                   END};
 WORDS(nonfinites) = {{"stop", LS_CONFIG_STOP}, {"skip", LS_CONFIG_SKIP}, END};
 WORDS(progresses) = {{"auto", LS_CONFIG_AUTO},
                      {"live", LS_CONFIG_LIVE},
@@ -198,7 +201,8 @@ static const struct ls_config_key table[] = {
          "visit the sequences in a random order, a different one in each epoch"),
     WORD("data.packing", RECIPE, "stream", packings, data.packing,
          "what a sequence holds: stream = the next tokens, wherever documents end; documents = "
-         "whole documents, as many as fit, each of which attends only to itself"),
+         "whole documents, as many as fit, each of which attends only to itself; best_fit = the "
+         "same, with the documents of a sequence chosen by `lockstep data pack`"),
     COUNT("data.seed", RECIPE, "1234", 0, data.seed, "seed of the order of sequences"),
 
     INT("batch.global", RECIPE, "8", 1, 0x1p30, batch.global, "sequences of one optimizer step"),

@@ -117,6 +117,43 @@ int64_t data_mask_counted(const unsigned char *bits, int64_t first, int64_t coun
 /* targets[count] = -1 where the token does not count. */
 void data_mask_apply(const unsigned char *bits, int64_t first, int64_t count, int32_t *targets);
 
+/* ---- which documents share a sample (pack_file.c) -------------------------------------------- */
+
+enum { DATA_PACK_HEADER_BYTES = 56 };
+/* PREFIX.pack, within its file. Not aligned. */
+struct data_pack {
+    int64_t tokens; /* T */
+    int64_t samples, pieces;
+    const unsigned char *before; /* int64 [samples + 1]: pieces before each */
+    const unsigned char *firsts; /* int64 [pieces] */
+    const unsigned char *counts; /* int32 [pieces] */
+};
+/* Of a file with so many samples and pieces. */
+size_t data_pack_bytes(int64_t samples, int64_t pieces);
+/* Fills the header of file[data_pack_bytes], of which the rest is there. */
+void data_pack_header(unsigned char *file, int64_t tokens, int64_t samples, int64_t pieces,
+                      const struct data_idx *idx);
+/* The parts of a file that was checked. */
+void data_pack_of(const unsigned char *file, struct data_pack *pack);
+/* Checks file[bytes] as that of the store with this index, for samples of `tokens` targets. */
+int data_pack_parse(const char *name, const unsigned char *file, size_t bytes,
+                    const struct data_idx *idx, int64_t tokens, struct data_pack *pack,
+                    struct ls_error *error);
+/* PREFIX.pack of the store PREFIX.bin. */
+int data_pack_path(const char *bin, char path[PATH_MAX], struct ls_error *error);
+/* Removes that file, if it is there. */
+void data_pack_remove(const char *bin);
+static inline int64_t data_pack_before(const struct data_pack *pack, int64_t sample)
+{
+    return (int64_t)data_load_u64(pack->before + 8 * sample);
+}
+static inline void data_pack_piece(const struct data_pack *pack, int64_t piece, int64_t *first,
+                                   int64_t *count)
+{
+    *first = (int64_t)data_load_u64(pack->firsts + 8 * piece);
+    *count = (int32_t)data_load_u32(pack->counts + 4 * piece);
+}
+
 /* ---- documents as samples (packing.c) ------------------------------------------------------- */
 
 struct data_packing;
@@ -125,6 +162,10 @@ struct data_packing;
 int data_packing_new(int64_t tokens, struct data_packing **out, struct ls_error *error);
 int data_packing_add(struct data_packing *packing, const struct data_idx *idx, int64_t first,
                      struct ls_error *error);
+/* Instead: the samples of a store's PREFIX.pack, file[bytes], which is taken over. */
+int data_packing_add_pack(struct data_packing *packing, const char *name, unsigned char *file,
+                          size_t bytes, const struct data_idx *idx, int64_t first,
+                          struct ls_error *error);
 int data_packing_finish(struct data_packing *packing, const char *name, struct ls_error *error);
 void data_packing_free(struct data_packing *packing);
 int64_t data_packing_samples(const struct data_packing *packing);
@@ -315,6 +356,8 @@ struct data_stored {
 int data_stored_open(struct data_stored *stored, const char *name, const char *spec,
                      struct ls_error *error);
 int data_stored_index(struct data_stored *stored, struct ls_error *error);
+/* As data_stored_open, of a store whose tokenizer does not matter. */
+int data_stored_open_alone(struct data_stored *stored, const char *name, struct ls_error *error);
 void data_stored_release(struct data_stored *stored);
 /* Tokens [first, first + count) are the next document; false behind the last one. Those without
  * tokens are passed over. */

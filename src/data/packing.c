@@ -1,9 +1,11 @@
-/* Samples that hold whole documents (data.packing=documents), one behind the other.
+/* Samples that hold whole documents, one behind the other: in the order of the stream
+ * (data.packing=documents), or as a file says (data.packing=best_fit, pack_file.c).
  *
  * A document of n tokens has n - 1 targets, each the token behind its input. One of more than T is
  * cut into pieces of T targets and a rest. A sample takes pieces in the order of the stream as long
- * as the next one fits; what is left of its T places is padding. So a sample follows from where it
- * begins, and the places of all samples are found in one pass over the index. */
+ * as the next one fits; what is left of its T places is padding. So in the order of the stream a
+ * sample follows from where it begins, and the places of all samples are found in one pass over the
+ * index. */
 #include "data/data_private.h"
 
 #include <stdlib.h>
@@ -13,12 +15,20 @@
 struct place {
     int64_t document, token;
 };
+/* The packing of one store of the stream. */
+struct packed {
+    unsigned char *file;
+    struct data_pack pack;       /* in the file */
+    int64_t first, first_sample; /* of the stream */
+};
 struct data_packing {
     int64_t tokens; /* T */
     int64_t *ends;  /* of documents, in the stream */
     int64_t documents, room;
     struct place *samples;
     int64_t count, samples_room;
+    struct packed *packed; /* instead of documents and samples */
+    int64_t packed_count, packed_room;
 };
 struct piece {
     int64_t first, count; /* inputs; the targets lie one token behind */
@@ -74,6 +84,9 @@ void data_packing_free(struct data_packing *p)
 {
     if (!p)
         return;
+    for (int64_t i = 0; i < p->packed_count; i++)
+        free(p->packed[i].file);
+    free(p->packed);
     free(p->ends);
     free(p->samples);
     free(p);
@@ -108,9 +121,24 @@ int data_packing_add(struct data_packing *p, const struct data_idx *idx, int64_t
     return status;
 }
 
+int data_packing_add_pack(struct data_packing *p, const char *name, unsigned char *file,
+                          size_t bytes, const struct data_idx *idx, int64_t first,
+                          struct ls_error *error)
+{
+    if (!ls_list_grow(&p->packed, p->packed_count, &p->packed_room, sizeof *p->packed)) {
+        free(file);
+        return ls_error_set(error, LS_ENOMEM, "no memory to open %s", name);
+    }
+    struct packed *packed = &p->packed[p->packed_count++];
+    *packed = (struct packed){.file = file, .first = first, .first_sample = p->count};
+    int status = data_pack_parse(name, file, bytes, idx, p->tokens, &packed->pack, error);
+    p->count += packed->pack.samples;
+    return status;
+}
+
 int data_packing_finish(struct data_packing *p, const char *name, struct ls_error *error)
 {
-    int status = samples_find(p, error);
+    int status = p->packed_count > 0 ? LS_OK : samples_find(p, error);
     if (!status && p->count == 0)
         status =
             ls_error_set(error, LS_EDATA, "%s: no document has two tokens: nothing to learn", name);
@@ -122,27 +150,79 @@ int64_t data_packing_samples(const struct data_packing *p)
     return p->count;
 }
 
+/* The pieces of one sample, one after the other. */
+struct walk {
+    const struct data_packing *packing;
+    struct place at;
+    const struct packed *packed; /* of the file that it is in: */
+    int64_t piece, end;
+    int64_t used; /* places that its pieces take so far */
+};
+
+/* The store whose packing holds the sample. */
+static const struct packed *packed_of(const struct data_packing *p, int64_t sample)
+{
+    int64_t low = 0, high = p->packed_count;
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        *(p->packed[middle].first_sample <= sample ? &low : &high) = middle;
+    }
+    return &p->packed[low];
+}
+
+static struct walk walk_begin(const struct data_packing *p, int64_t sample)
+{
+    struct walk walk = {.packing = p};
+    LS_ASSERT(sample >= 0 && sample < p->count);
+    if (p->packed_count == 0) {
+        walk.at = p->samples[sample];
+        return walk;
+    }
+    walk.packed = packed_of(p, sample);
+    sample -= walk.packed->first_sample;
+    walk.piece = data_pack_before(&walk.packed->pack, sample);
+    walk.end = data_pack_before(&walk.packed->pack, sample + 1);
+    return walk;
+}
+
+/* *start = where in the sample the piece begins. */
+static bool walk_next(struct walk *walk, struct piece *out, int64_t *start)
+{
+    *start = walk->used;
+    if (!walk->packed) {
+        if (!piece_next(walk->packing, &walk->at, walk->used, out))
+            return false;
+    } else {
+        if (walk->piece == walk->end)
+            return false;
+        data_pack_piece(&walk->packed->pack, walk->piece++, &out->first, &out->count);
+        out->first += walk->packed->first;
+    }
+    walk->used += out->count;
+    return true;
+}
+
 int data_packing_read(const struct data_packing *p, const struct ls_token_store *store,
                       int64_t sample, int64_t vocabulary, int32_t *inputs, int32_t *targets,
                       struct ls_error *error)
 {
-    struct place at = p->samples[sample];
+    struct walk walk = walk_begin(p, sample);
     struct piece piece;
-    int64_t used = 0;
+    int64_t start;
     int status = LS_OK;
-    for (; !status && piece_next(p, &at, used, &piece); used += piece.count) {
+    while (!status && walk_next(&walk, &piece, &start)) {
         status =
-            ls_token_store_read(store, piece.first, piece.count, vocabulary, inputs + used, error);
+            ls_token_store_read(store, piece.first, piece.count, vocabulary, inputs + start, error);
         if (!status)
             status = ls_token_store_read(store, piece.first + 1, piece.count, vocabulary,
-                                         targets + used, error);
+                                         targets + start, error);
         if (!status)
             status =
-                ls_token_store_mask(store, piece.first + 1, piece.count, targets + used, error);
+                ls_token_store_mask(store, piece.first + 1, piece.count, targets + start, error);
     }
-    for (; !status && used < p->tokens; used++) {
-        inputs[used] = 0;
-        targets[used] = -1;
+    for (int64_t i = walk.used; !status && i < p->tokens; i++) {
+        inputs[i] = 0;
+        targets[i] = -1;
     }
     return status;
 }
@@ -150,12 +230,12 @@ int data_packing_read(const struct data_packing *p, const struct ls_token_store 
 int data_packing_counted(const struct data_packing *p, const struct ls_token_store *store,
                          int64_t sample, int64_t *counted, struct ls_error *error)
 {
-    struct place at = p->samples[sample];
+    struct walk walk = walk_begin(p, sample);
     struct piece piece;
-    int64_t here;
+    int64_t start, here;
     int status = LS_OK;
     *counted = 0;
-    for (int64_t used = 0; !status && piece_next(p, &at, used, &piece); used += piece.count) {
+    while (!status && walk_next(&walk, &piece, &start)) {
         status = ls_token_store_counted(store, piece.first + 1, piece.count, &here, error);
         *counted += status ? 0 : here;
     }
@@ -165,20 +245,21 @@ int data_packing_counted(const struct data_packing *p, const struct ls_token_sto
 void data_packing_prefetch(const struct data_packing *p, const struct ls_token_store *store,
                            int64_t sample)
 {
-    struct place at = p->samples[sample];
+    struct walk walk = walk_begin(p, sample);
     struct piece piece;
-    for (int64_t used = 0; piece_next(p, &at, used, &piece); used += piece.count)
+    int64_t start;
+    while (walk_next(&walk, &piece, &start))
         ls_token_store_prefetch(store, piece.first, piece.count + 1);
 }
 
 void data_packing_starts(const struct data_packing *p, int64_t sample, int32_t *starts)
 {
-    struct place at = p->samples[sample];
+    struct walk walk = walk_begin(p, sample);
     struct piece piece;
-    int64_t used = 0;
-    for (; piece_next(p, &at, used, &piece); used += piece.count)
+    int64_t start;
+    while (walk_next(&walk, &piece, &start))
         for (int64_t i = 0; i < piece.count; i++)
-            starts[used + i] = (int32_t)used;
-    for (int64_t i = used; i < p->tokens; i++)
-        starts[i] = (int32_t)used;
+            starts[start + i] = (int32_t)start;
+    for (int64_t i = walk.used; i < p->tokens; i++)
+        starts[i] = (int32_t)walk.used;
 }

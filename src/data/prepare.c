@@ -492,6 +492,8 @@ static int publish(struct prepare *prepare, struct ls_error *error)
     unlink(prepare->validation.mask);
     unlink(prepare->train.sums);
     unlink(prepare->validation.sums);
+    data_pack_remove(prepare->train.bin);
+    data_pack_remove(prepare->validation.bin);
     if (prepare->share == 0)
         unlink(prepare->validation.bin);
     int status = publish_skipped(prepare, error);

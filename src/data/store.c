@@ -260,8 +260,46 @@ int ls_token_store_open(const char *spec, struct ls_token_store **out, struct ls
     return ls_token_store_open_with(spec, NULL, out, error);
 }
 
+/* *all[*bytes] = the whole file, to be freed. */
+static int whole_read(struct data_file *file, unsigned char **all, int64_t *bytes,
+                      struct ls_error *error)
+{
+    *bytes = data_file_bytes(file);
+    *all = malloc((size_t)*bytes + 1);
+    return *all ? data_file_read(file, 0, *bytes, *all, error)
+                : ls_error_set(error, LS_ENOMEM, "%.300s: no memory for its %lld bytes",
+                               data_file_name(file), (long long)*bytes);
+}
+
+/* The packing that lies beside a file. */
+static int pack_read(struct ls_token_store *store, const struct file *file,
+                     const struct data_idx *idx, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    struct data_file *pack = NULL;
+    unsigned char *all = NULL;
+    int64_t bytes;
+    int status = data_pack_path(file->path, path, error);
+    if (!status)
+        status = data_file_open(path, store->remote, &pack, error);
+    if (!status && !pack)
+        status = ls_error_set(error, LS_EDATA,
+                              "%.300s: the store is not packed for best_fit. Make the packing: "
+                              "lockstep data pack %.*s --sequence %lld",
+                              path, (int)strlen(path) - 5, path, (long long)store->packed_tokens);
+    if (!status)
+        status = whole_read(pack, &all, &bytes, error);
+    data_file_close(pack);
+    if (!status)
+        return data_packing_add_pack(store->packing, path, all, (size_t)bytes, idx, file->first,
+                                     error);
+    free(all);
+    return status;
+}
+
 /* The documents of one file, from its index, of which all is needed. */
-static int pack_file(struct ls_token_store *store, const struct file *file, struct ls_error *error)
+static int pack_file(struct ls_token_store *store, const struct file *file, bool best_fit,
+                     struct ls_error *error)
 {
     char path[PATH_MAX + 8];
     struct data_file *idx = NULL;
@@ -277,35 +315,46 @@ static int pack_file(struct ls_token_store *store, const struct file *file, stru
         status = ls_error_errno(error, ENOENT, "%.300s", path);
     if (!status && file->sums)
         status = sums_expect(file, idx, LS_SUMS_IDX, error);
-    int64_t bytes = status ? 0 : data_file_bytes(idx);
-    unsigned char *all = malloc((size_t)bytes + 1);
-    if (!status && !all)
-        status = ls_error_set(error, LS_ENOMEM, "%.300s: no memory for its %lld bytes", path,
-                              (long long)bytes);
+    int64_t bytes;
+    unsigned char *all = NULL;
     if (!status)
-        status = data_file_read(idx, 0, bytes, all, error);
+        status = whole_read(idx, &all, &bytes, error);
     if (!status)
         status = data_idx_parse(path, all, (size_t)bytes, file->path, data_file_bytes(file->data),
                                 &what, error);
-    if (!status)
+    if (!status && best_fit)
+        status = pack_read(store, file, &what, error);
+    else if (!status)
         status = data_packing_add(store->packing, &what, file->first, error);
     data_file_close(idx);
     free(all);
     return status;
 }
 
-int ls_token_store_pack(struct ls_token_store *store, int64_t sequence_tokens,
-                        struct ls_error *error)
+static int store_pack(struct ls_token_store *store, int64_t sequence_tokens, bool best_fit,
+                      struct ls_error *error)
 {
     if (sequence_tokens < 1 || sequence_tokens > INT32_MAX)
         return ls_error_set(error, LS_EINVAL, "a sequence of %lld tokens",
                             (long long)sequence_tokens);
     LS_ASSERT(!store->packing);
+    store->packed_tokens = sequence_tokens;
     int status = data_packing_new(sequence_tokens, &store->packing, error);
     for (int i = 0; i < store->count && !status; i++)
-        status = pack_file(store, &store->files[i], error);
-    store->packed_tokens = sequence_tokens;
+        status = pack_file(store, &store->files[i], best_fit, error);
     return status ? status : data_packing_finish(store->packing, store->files[0].path, error);
+}
+
+int ls_token_store_pack(struct ls_token_store *store, int64_t sequence_tokens,
+                        struct ls_error *error)
+{
+    return store_pack(store, sequence_tokens, false, error);
+}
+
+int ls_token_store_pack_best_fit(struct ls_token_store *store, int64_t sequence_tokens,
+                                 struct ls_error *error)
+{
+    return store_pack(store, sequence_tokens, true, error);
 }
 
 bool ls_token_store_packed(const struct ls_token_store *store)

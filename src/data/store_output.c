@@ -107,6 +107,7 @@ int data_output_publish(struct data_output *output, struct ls_error *error)
     unlink(output->writer.idx);
     unlink(output->writer.mask);
     unlink(output->writer.sums);
+    data_pack_remove(output->writer.bin);
     int status = LS_OK;
     if (output->tokenizer)
         status = data_rename(output->tokenizer_temporary, output->tokenizer_path, error);

@@ -23,8 +23,7 @@ static int open_tokenizer(struct data_stored *stored, const char *spec, struct l
     return status;
 }
 
-int data_stored_open(struct data_stored *stored, const char *name, const char *spec,
-                     struct ls_error *error)
+int data_stored_open_alone(struct data_stored *stored, const char *name, struct ls_error *error)
 {
     *stored = (struct data_stored){.name = name, .vocabulary = (int64_t)INT32_MAX + 1};
     if (strchr(name, ','))
@@ -32,6 +31,13 @@ int data_stored_open(struct data_stored *stored, const char *name, const char *s
     int status = ls_token_store_open(name, &stored->store, error);
     if (!status)
         stored->file = ls_token_store_file(stored->store, 0);
+    return status;
+}
+
+int data_stored_open(struct data_stored *stored, const char *name, const char *spec,
+                     struct ls_error *error)
+{
+    int status = data_stored_open_alone(stored, name, error);
     return status ? status : open_tokenizer(stored, spec, error);
 }
 

@@ -3,6 +3,7 @@
 #include "data/train_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/json.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,35 +41,32 @@ static void byte_texts_init(struct writing *w)
     }
 }
 
-/* Within quotes. */
 static void text_put(FILE *file, const char *text)
 {
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            fprintf(file, "\\%c", *text);
-        else if ((unsigned char)*text < ' ')
-            fprintf(file, "\\u%04x", *text);
-        else
-            putc(*text, file);
-    }
+    ls_json_string(file, text, strlen(text));
 }
 
-static void token_put(const struct writing *w, FILE *file, int64_t id)
+/* A token as it is written; returns how many bytes of out[2 * LS_TRAIN_TOKEN_BYTES_MAX] it takes.
+ */
+static size_t token_text(const struct writing *w, int64_t id, char *out)
 {
     const struct data_string token = data_vocabulary_token(w->vocabulary, id);
+    size_t count = 0;
     if (id < w->config->special_count)
-        text_put(file, w->config->special[id]);
-    for (size_t i = 0; i < token.count && id >= w->config->special_count; i++)
-        text_put(file, w->byte_text[token.bytes[i]]);
+        return strlen(strcpy(out, w->config->special[id]));
+    for (size_t i = 0; i < token.count; i++)
+        for (const char *at = w->byte_text[token.bytes[i]]; *at; at++)
+            out[count++] = *at;
+    return count;
 }
 
 static void special_put(const struct writing *w, FILE *file)
 {
     fputs("  \"added_tokens\": [", file);
     for (int i = 0; i < w->config->special_count; i++) {
-        fprintf(file, "%s\n    {\"id\": %d, \"content\": \"", i ? "," : "", i);
+        fprintf(file, "%s\n    {\"id\": %d, \"content\": ", i ? "," : "", i);
         text_put(file, w->config->special[i]);
-        fputs("\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+        fputs(", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
               "\"normalized\": false, \"special\": true}",
               file);
     }
@@ -89,10 +87,10 @@ static void split_put(const struct writing *w, FILE *file)
     fputs("  \"pre_tokenizer\": ", file);
     if (!gpt2) {
         fputs("{\"type\": \"Sequence\", \"pretokenizers\": [\n"
-              "    {\"type\": \"Split\", \"pattern\": {\"Regex\": \"",
+              "    {\"type\": \"Split\", \"pattern\": {\"Regex\": ",
               file);
         text_put(file, data_pattern_named(w->config->pattern));
-        fputs("\"}, \"behavior\": \"Isolated\", \"invert\": false},\n    ", file);
+        fputs("}, \"behavior\": \"Isolated\", \"invert\": false},\n    ", file);
     }
     byte_level_put(file, gpt2);
     fputs(gpt2 ? ",\n" : "]},\n", file);
@@ -101,22 +99,23 @@ static void split_put(const struct writing *w, FILE *file)
 static void model_put(const struct writing *w, FILE *file)
 {
     const struct data_vocabulary *vocabulary = w->vocabulary;
+    char text[4 * LS_TRAIN_TOKEN_BYTES_MAX + 1];
     fputs("  \"model\": {\n    \"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
           "\"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null, \"fuse_unk\": "
           "false, \"byte_fallback\": false, \"ignore_merges\": false,\n    \"vocab\": {",
           file);
     for (int64_t id = 0; id < vocabulary->count; id++) {
-        fputs(id ? ",\n      \"" : "\n      \"", file);
-        token_put(w, file, id);
-        fprintf(file, "\": %lld", (long long)id);
+        fputs(id ? ",\n      " : "\n      ", file);
+        ls_json_string(file, text, token_text(w, id, text));
+        fprintf(file, ": %lld", (long long)id);
     }
     fputs("\n    },\n    \"merges\": [", file);
     for (int64_t i = 0; i < vocabulary->merges_count; i++) {
-        fputs(i ? ",\n      \"" : "\n      \"", file);
-        token_put(w, file, vocabulary->merges[i].left);
-        putc(' ', file);
-        token_put(w, file, vocabulary->merges[i].right);
-        putc('"', file);
+        size_t left = token_text(w, vocabulary->merges[i].left, text);
+        text[left] = ' ';
+        size_t right = token_text(w, vocabulary->merges[i].right, text + left + 1);
+        fputs(i ? ",\n      " : "\n      ", file);
+        ls_json_string(file, text, left + 1 + right);
     }
     fputs("\n    ]\n  }\n", file);
 }
@@ -151,9 +150,9 @@ static int description_write(const void *context, FILE *file, struct ls_error *e
 {
     const struct writing *w = context;
     (void)error;
-    fputs("{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n  \"eos_token\": \"", file);
+    fputs("{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n  \"eos_token\": ", file);
     text_put(file, document_end(w->config));
-    fputs("\",\n  \"add_prefix_space\": false,\n  \"clean_up_tokenization_spaces\": false\n}\n",
+    fputs(",\n  \"add_prefix_space\": false,\n  \"clean_up_tokenization_spaces\": false\n}\n",
           file);
     return LS_OK;
 }

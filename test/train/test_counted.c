@@ -5,6 +5,7 @@
 #include "../support/scratch.h"
 
 #include <lockstep/compare.h>
+#include <lockstep/data/pack.h>
 #include <lockstep/train.h>
 
 #include <setjmp.h>
@@ -45,7 +46,8 @@ static int setup(void **state)
         return -1;
     examples_write(*state, "some", false);
     examples_write(*state, "all", true);
-    return 0;
+    struct ls_pack_report report;
+    return ls_store_pack(scratch_path(*state, "some_train"), 64, NULL, &report, NULL);
 }
 
 #define GPT2                                                                                       \
@@ -56,7 +58,8 @@ static int setup(void **state)
     "model.kv_heads=2 model.ffn=64 model.context=256 batch.global=4 numerics.seq_tiles=2 "         \
     "parallel.threads=1 "
 
-#define PACKED "data.packing=documents "
+#define PACKED   "data.packing=documents "
+#define BEST_FIT "data.packing=best_fit "
 
 static struct ls_config config_of(const char *directory, const char *store, const char *recipe,
                                   const char *layout)
@@ -92,6 +95,8 @@ static void test_layouts_agree(void **state)
         {LLAMA PACKED, "parallel.cp=2"},
         {LLAMA PACKED, "parallel.cp=2 parallel.cp_method=ring parallel.tp=2 parallel.dp=2"},
         {LLAMA PACKED, "parallel.cp=2 parallel.pp=2 batch.micro=1 memory.recompute=selective"},
+        {GPT2 BEST_FIT, "batch.micro=3 parallel.dp=2 parallel.zero=2"},
+        {GPT2 BEST_FIT, "parallel.tp=2 parallel.sp=true parallel.pp=2"},
     };
     struct ls_proof one[STEPS], cut[STEPS];
     const char *recipe = NULL;

@@ -1,0 +1,157 @@
+/* The packing of a token store: PREFIX.pack says which documents share a sample (data.packing=
+ * best_fit, lockstep/data/pack.h).
+ *
+ *     bytes 0-7    "LSPACK\0\1": the last is the version
+ *     bytes 8-15   tokens of PREFIX.bin
+ *     bytes 16-23  XXH3-64 of the ends of documents in PREFIX.idx (int64, one behind the other),
+ * with that of the lengths (int32) as its seed bytes 24-31  T, the targets of a sample bytes 32-39
+ * samples bytes 40-47  pieces: documents, or parts of them bytes 48-55  XXH3-64 of all that follows
+ *     then         int64 [samples + 1]: pieces before each sample, and all of them
+ *     then         int64 [pieces]: the first token of each
+ *     then         int32 [pieces]: its targets, which are the tokens behind the first one
+ *
+ * Numbers are little-endian. The ends tie a packing to its store: one prepared anew has others. */
+#include "data/data_private.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+static const char magic[8] = "LSPACK\0\1";
+
+static uint64_t ends_digest(const struct data_idx *idx)
+{
+    uint64_t lengths = XXH3_64bits(idx->lengths, (size_t)idx->tokens.sequences * 4);
+    size_t marks = idx->tokens.documents > 0 ? (size_t)idx->tokens.documents + 1 : 0;
+    return XXH3_64bits_withSeed(idx->documents, marks * 8, lengths);
+}
+
+size_t data_pack_bytes(int64_t samples, int64_t pieces)
+{
+    return DATA_PACK_HEADER_BYTES + 8 * ((size_t)samples + 1) + 12 * (size_t)pieces;
+}
+
+void data_pack_header(unsigned char *file, int64_t tokens, int64_t samples, int64_t pieces,
+                      const struct data_idx *idx)
+{
+    const size_t behind = data_pack_bytes(samples, pieces) - DATA_PACK_HEADER_BYTES;
+    const uint64_t digest = XXH3_64bits(file + DATA_PACK_HEADER_BYTES, behind);
+    const uint64_t ends = ends_digest(idx);
+    memcpy(file, magic, sizeof magic);
+    memcpy(file + 8, &idx->tokens.tokens, 8);
+    memcpy(file + 16, &ends, 8);
+    memcpy(file + 24, &tokens, 8);
+    memcpy(file + 32, &samples, 8);
+    memcpy(file + 40, &pieces, 8);
+    memcpy(file + 48, &digest, 8);
+}
+
+void data_pack_of(const unsigned char *file, struct data_pack *pack)
+{
+    const int64_t samples = (int64_t)data_load_u64(file + 32);
+    const int64_t pieces = (int64_t)data_load_u64(file + 40);
+    *pack = (struct data_pack){.tokens = (int64_t)data_load_u64(file + 24),
+                               .samples = samples,
+                               .pieces = pieces,
+                               .before = file + DATA_PACK_HEADER_BYTES};
+    pack->firsts = pack->before + 8 * (samples + 1);
+    pack->counts = pack->firsts + 8 * pieces;
+}
+
+/* Whether a sample's pieces are within the store, and fit. */
+static bool sample_fits(const struct data_pack *pack, int64_t sample, int64_t store_tokens)
+{
+    int64_t used = 0, end = data_pack_before(pack, sample + 1);
+    int64_t at = data_pack_before(pack, sample);
+    if (at >= end || end > pack->pieces)
+        return false;
+    for (; at < end && used <= pack->tokens; at++) {
+        int64_t first, count;
+        data_pack_piece(pack, at, &first, &count);
+        if (count < 1 || count > pack->tokens || first < 0 || first >= store_tokens - count)
+            return false;
+        used += count;
+    }
+    return used <= pack->tokens;
+}
+
+static bool samples_fit(const struct data_pack *pack, int64_t store_tokens)
+{
+    bool fit =
+        data_pack_before(pack, 0) == 0 && data_pack_before(pack, pack->samples) == pack->pieces;
+    for (int64_t i = 0; i < pack->samples && fit; i++)
+        fit = sample_fits(pack, i, store_tokens);
+    return fit;
+}
+
+/* What ties it to this store and this length. */
+static int belongs(const char *name, const unsigned char *file, const struct data_idx *idx,
+                   int64_t tokens, struct ls_error *error)
+{
+    int prefix = (int)ls_max((int64_t)strlen(name) - 5, 0);
+    int64_t of = (int64_t)data_load_u64(file + 8), found = (int64_t)data_load_u64(file + 24);
+    if (of != idx->tokens.tokens || data_load_u64(file + 16) != ends_digest(idx))
+        return ls_error_set(error, LS_EDATA,
+                            "%s: the packing of another store: it is of %lld tokens and the store "
+                            "has %lld%s. Make it again: lockstep data pack %.*s --sequence %lld",
+                            name, (long long)of, (long long)idx->tokens.tokens,
+                            of == idx->tokens.tokens ? ", in documents of other lengths" : "",
+                            prefix, name, (long long)tokens);
+    if (found != tokens)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: packed for sequences of %lld tokens, and %lld are asked for. Make "
+                            "it again: lockstep data pack %.*s --sequence %lld",
+                            name, (long long)found, (long long)tokens, prefix, name,
+                            (long long)tokens);
+    return LS_OK;
+}
+
+int data_pack_parse(const char *name, const unsigned char *file, size_t bytes,
+                    const struct data_idx *idx, int64_t tokens, struct data_pack *pack,
+                    struct ls_error *error)
+{
+    *pack = (struct data_pack){0};
+    if (bytes < DATA_PACK_HEADER_BYTES || memcmp(file, magic, 6) != 0)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: not a packing of documents: it does not begin with \"LSPACK\" and "
+                            "a header of %d bytes",
+                            name, DATA_PACK_HEADER_BYTES);
+    if (memcmp(file, magic, sizeof magic) != 0)
+        return ls_error_set(error, LS_EDATA, "%s: version %u of the packing; expected %d", name,
+                            file[7], magic[7]);
+    int status = belongs(name, file, idx, tokens, error);
+    if (status)
+        return status;
+    int64_t samples = (int64_t)data_load_u64(file + 32), pieces = (int64_t)data_load_u64(file + 40);
+    bool sized = samples >= 1 && pieces >= samples && pieces < (int64_t)(bytes / 12) &&
+                 data_pack_bytes(samples, pieces) == bytes;
+    uint64_t digest = XXH3_64bits(file + DATA_PACK_HEADER_BYTES, bytes - DATA_PACK_HEADER_BYTES);
+    if (sized)
+        data_pack_of(file, pack);
+    if (!sized || digest != data_load_u64(file + 48) || !samples_fit(pack, idx->tokens.tokens))
+        return ls_error_set(error, LS_EDATA,
+                            "%s: damaged: %s. Make it again: lockstep data pack %.*s --sequence "
+                            "%lld",
+                            name,
+                            sized ? "it is not what was written"
+                                  : "its size is not that of its samples and pieces",
+                            (int)ls_max((int64_t)strlen(name) - 5, 0), name, (long long)tokens);
+    return LS_OK;
+}
+
+int data_pack_path(const char *bin, char path[PATH_MAX], struct ls_error *error)
+{
+    int length = snprintf(path, PATH_MAX, "%.*s.pack", (int)strlen(bin) - 4, bin);
+    return length < PATH_MAX
+               ? LS_OK
+               : ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", bin);
+}
+
+void data_pack_remove(const char *bin)
+{
+    char path[PATH_MAX];
+    if (data_pack_path(bin, path, NULL) == LS_OK)
+        unlink(path);
+}
