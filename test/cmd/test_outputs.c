@@ -36,6 +36,8 @@ static const struct row {
     {"convert", "--out", "$L convert megatron -- --num-layers 2 --attention-dropout 0", true,
      false},
     {"bench machine", "--out", "$L bench machine --quick --threads 1", false, true},
+    {"data detokenize", "--output", "$L data detokenize corpus_valid", true, false},
+    {"data stats", "--svg", "$L data stats corpus_valid", true, false},
     {"plot", "--output", "$L plot run", true, false},
     {"report", "--output", "$L report run", false, false},
 };
@@ -116,11 +118,13 @@ static void test_what_stands_there_stays_what_it_is(void **state)
 /* The pages list the options: each that names a file to write is above. */
 static void test_every_option_is_tried(void **state)
 {
-    static const char *const others[] = {"data prepare --output", "export --out", "import --out",
-                                         "ckpt average --out", "ckpt reshard --out"};
+    static const char *const others[] = {"data merge --output", "data prepare --output",
+                                         "data split --output", "data train-tokenizer --output",
+                                         "export --out",        "import --out",
+                                         "ckpt average --out",  "ckpt reshard --out"};
     int listed = 0, tried = ROWS + (int)(sizeof others / sizeof *others);
     (void)state;
-    expect("$L help | sed -nE '/^Commands:/,/^$/s/^  ((data |bench |ckpt |plan )?[a-z0-9]+) "
+    expect("$L help | sed -nE '/^Commands:/,/^$/s/^  ((data |bench |ckpt |plan )?[a-z0-9-]+) "
            ".*/\\1/p' | "
            "while read -r page; do $L help $page | sed -nE "
            "\"s/^  --(out|output|svg|apply|trace|logprobs) [A-Z]+$/$page --\\1/p\"; done",
