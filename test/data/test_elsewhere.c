@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +26,12 @@ static struct s3_server *server;
 static char folder[256];
 static int32_t *expected; /* [tokens] of the store */
 static int64_t tokens;
-static volatile bool ends;
+static int ends;
 
 static bool ends_now(void *user)
 {
     (void)user;
-    return ends;
+    return __atomic_load_n(&ends, __ATOMIC_RELAXED);
 }
 
 static const struct ls_net_options quick = {
@@ -61,6 +62,18 @@ static void upload_all(void)
     upload("c.tokenizer", "c.tokenizer");
 }
 
+static void expected_read(const char *local)
+{
+    struct ls_error error = {0};
+    struct ls_token_store *store;
+    assert_ok(ls_token_store_open(local, &store, &error), error);
+    tokens = ls_token_store_tokens(store);
+    expected = malloc((size_t)tokens * sizeof *expected);
+    assert_non_null(expected);
+    assert_ok(ls_token_store_read(store, 0, tokens, 257, expected, &error), error);
+    ls_token_store_close(store);
+}
+
 /* A store of a little more than nine blocks, in 100 documents. */
 static void store_make(void)
 {
@@ -68,7 +81,6 @@ static void store_make(void)
     char input[300], output[300];
     struct ls_error error = {0};
     struct ls_prepare_report report;
-    struct ls_token_store *store;
     FILE *file = fopen(path_of("c.jsonl"), "we");
     assert_non_null(file);
     for (int i = 0; i < TEXT; i++)
@@ -87,12 +99,7 @@ static void store_make(void)
                                        .append_eod = true,
                                        .workers = 1};
     assert_ok(ls_data_prepare(&config, &report, &error), error);
-    assert_ok(ls_token_store_open(path_of("c_train"), &store, &error), error);
-    tokens = ls_token_store_tokens(store);
-    expected = malloc((size_t)tokens * sizeof *expected);
-    assert_non_null(expected);
-    assert_ok(ls_token_store_read(store, 0, tokens, 257, expected, &error), error);
-    ls_token_store_close(store);
+    expected_read(path_of("c_train"));
 }
 
 static const char *web(void)
@@ -324,10 +331,10 @@ static void test_a_stop_ends_a_stall(void **state)
         ls_token_store_prefetch(store, 0, tokens);
         while (s3_server_stalled(server) == 0)
             await_pause();
-        ends = true;
+        __atomic_store_n(&ends, 1, __ATOMIC_RELAXED);
         assert_int_equal(read_all(store, 1, &error), LS_ESTOPPED);
         ls_token_store_close(store);
-        ends = false;
+        __atomic_store_n(&ends, 0, __ATOMIC_RELAXED);
         s3_server_fail(server, S3_SOUND, 0, false);
     }
 }
@@ -380,24 +387,31 @@ static void test_a_local_file_that_changes(void **state)
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 
-static int child_main(const char *cache, int step)
+/* This program as a process of its own, which reads the whole store: "read URL LOCAL CACHE STEP".
+ */
+static int child_main(char **words)
 {
-    const struct ls_store_options disk = options_of(cache);
+    const struct ls_store_options disk = options_of(words[3]);
     struct ls_error error = {0};
     struct ls_token_store *store;
-    if (open_with(web(), &disk, &store, &error))
-        return 1;
-    int status = read_all(store, step, &error);
+    expected_read(words[2]);
+    int status = open_with(words[1], &disk, &store, &error);
+    if (!status)
+        status = read_all(store, atoi(words[4]), &error);
     ls_token_store_close(store);
+    free(expected);
     return status != LS_OK;
 }
 
 static pid_t child_start(const char *cache, int step)
 {
+    char number[16];
+    snprintf(number, sizeof number, "%d", step);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0)
-        _exit(child_main(cache, step));
+        execl("/proc/self/exe", "test_elsewhere", "read", web(), path_of("c_train"), cache, number,
+              (char *)NULL);
     return pid;
 }
 
@@ -559,12 +573,22 @@ static void test_damaged_blocks(void **state)
     ls_token_store_close(store);
 }
 
+/* Several threads write. */
+static int locked_before(void *user, const char *call)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    int failure = countdown_before(user, call);
+    pthread_mutex_unlock(&lock);
+    return failure;
+}
+
 /* Each call that writes the cache fails: a warning, the same tokens. */
 static void test_a_disk_that_is_full(void **state)
 {
     (void)state;
     struct countdown countdown = {.left = -1};
-    const struct ls_fault fault = {countdown_before, &countdown};
+    const struct ls_fault fault = {locked_before, &countdown};
     struct ls_error error = {0};
     int n = 0;
     for (bool failed = true; failed && n < 20; n++) {
@@ -575,12 +599,12 @@ static void test_a_disk_that_is_full(void **state)
         countdown = (struct countdown){.left = n};
         struct ls_token_store *store = open_good(web(), &disk);
         assert_ok(read_all(store, 1, &error), error);
+        bool warned = ls_token_store_warning(store, text, sizeof text);
+        ls_token_store_close(store); /* its threads have ended */
         failed = countdown.call[0] != '\0';
-        assert_int_equal(ls_token_store_warning(store, text, sizeof text), failed);
+        assert_int_equal(warned, failed);
         if (failed)
             assert_text_contains(text, "read from its source");
-        assert_false(ls_token_store_warning(store, text, sizeof text));
-        ls_token_store_close(store);
     }
     assert_in_range(n, 12, 20);
     /* One that cannot even be made. */
@@ -728,8 +752,10 @@ static int teardown(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-int main(void)
+int main(int count, char **words)
 {
+    if (count == 6)
+        return child_main(words + 1);
     const struct CMUnitTest tests[] = {
         TEST(test_tokens_are_those_of_the_local_store),
         TEST(test_an_index_elsewhere_is_not_read),
