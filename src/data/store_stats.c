@@ -83,7 +83,7 @@ int ls_store_stats(const char *store, const char *tokenizer, const volatile int 
 
 /* ---- the picture ----------------------------------------------------------------------------- */
 
-enum { WIDTH = 880, HEIGHT = 320, LEFT = 70, RIGHT = WIDTH - LS_AXES_RIGHT, BOTTOM = HEIGHT - 44 };
+enum { WIDTH = 880, HEIGHT = 320, RIGHT = 70, BOTTOM = HEIGHT - 44, LETTER_WIDTH = 8 };
 
 int ls_store_stats_draw(const struct ls_store_stats *stats, const char *title, FILE *file,
                         struct ls_error *error)
@@ -95,16 +95,19 @@ int ls_store_stats_draw(const struct ls_store_stats *stats, const char *title, F
         most = ls_max(most, stats->bin[i]);
     ls_picture_begin(file, WIDTH, HEIGHT, title);
     double top = ls_picture_title(file, WIDTH, title);
+    struct ls_scale y = {
+        .high = (double)most, .from = BOTTOM, .to = top + 24, .whole = true, .rounded = true};
+    ls_scale_fit(&y, 5);
+    size_t letters = strlen(ls_scale_label(&y, y.tick[y.ticks - 1]).text);
     struct ls_scale x = {.low = (double)((int64_t)1 << first),
                          .high = 2 * (double)((int64_t)1 << last),
-                         .from = LEFT,
-                         .to = RIGHT,
+                         .from = 32 + LETTER_WIDTH * (double)letters,
+                         .to = WIDTH - RIGHT,
                          .log = true,
                          .whole = true};
-    struct ls_scale y = {
-        .high = (double)most, .from = BOTTOM, .to = top + 8, .whole = true, .rounded = true};
-    ls_scale_fit(&x, 12);
-    ls_scale_fit(&y, 5);
+    /* As many ticks as their labels leave room for: some 0.3 digits and 0.1 commas for each bit. */
+    double label = LETTER_WIDTH * (4 + 0.4 * last);
+    ls_scale_fit(&x, (int)ls_max(2, (int64_t)((x.to - x.from) / (2 * label))));
     ls_scale_axes(file, &x, &y, "tokens of a document", "documents");
     for (int i = first; i <= last; i++) {
         double low = (double)((int64_t)1 << i), from = ls_scale_place(&x, low);

@@ -40,6 +40,14 @@ static const struct row {
     {"data stats", "--svg", "$L data stats corpus_valid", true, false},
     {"plot", "--output", "$L plot run", true, false},
     {"report", "--output", "$L report run", false, false},
+    {"data dedup", "--output", "$L data dedup --input requests.jsonl", true, false},
+    {"data dedup", "--pairs",
+     "$L data dedup --near 0.8 --output unique.jsonl --input requests.jsonl requests.jsonl", true,
+     false},
+    {"data filter", "--output", "$L data filter --rules words-min=1 --input requests.jsonl", true,
+     false},
+    {"data filter", "--explain",
+     "$L data filter --rules words-min=9 --output good.jsonl --input requests.jsonl", true, false},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -126,14 +134,29 @@ static void test_every_option_is_tried(void **state)
     (void)state;
     expect("$L help | sed -nE '/^Commands:/,/^$/s/^  ((data |bench |ckpt |plan )?[a-z0-9-]+) "
            ".*/\\1/p' | "
-           "while read -r page; do $L help $page | sed -nE "
-           "\"s/^  --(out|output|svg|apply|trace|logprobs) [A-Z]+$/$page --\\1/p\"; done",
+           "while read -r page; do $L help $page | sed -nE -e "
+           "\"s/^  --(out|output|svg|apply|trace|logprobs) [A-Z]+([|]FOLDER.)?$/$page --\\1/p\" "
+           "-e \"s/^  --(pairs|explain) FILE$/$page --\\1/p\"; done",
            0, "--out");
     for (const char *at = output; (at = strchr(at, '\n')); at++)
         listed++;
     print_message("%d options that write, %d tried here, %d elsewhere\n", listed, ROWS,
                   tried - ROWS);
     assert_int_equal(listed, tried);
+}
+
+/* Ctrl-C while a job reads a pipe: it stops, and leaves nothing. It is asked once its output is
+ * there under a temporary name; the lines come after that, and the end of the pipe with the
+ * shell's. */
+static void test_a_signal_leaves_nothing(void **state)
+{
+    (void)state;
+    expect("rm -f p.jsonl left.jsonl; mkfifo p.jsonl; exec 8<>p.jsonl; "
+           "$L data filter --rules words-min=1 --input p.jsonl --output left.jsonl 8>&- & pid=$!; "
+           "until ls left.jsonl.tmp-*; do :; done; kill -INT $pid; "
+           "cat requests.jsonl >&8; exec 8>&-; wait $pid",
+           ls_exit_code(LS_ESTOPPED), "stopped by a signal");
+    expect("ls left.jsonl*", 2, "");
 }
 
 /* A store is several files: links among them stay, and nothing else than a file is replaced. */
@@ -174,6 +197,7 @@ int main(void)
         cmocka_unit_test(test_what_stands_there_stays_what_it_is),
         cmocka_unit_test(test_every_option_is_tried),
         cmocka_unit_test(test_the_files_of_a_store),
+        cmocka_unit_test(test_a_signal_leaves_nothing),
         cmocka_unit_test(test_a_reader_that_leaves),
     };
     return cmocka_run_group_tests_name("cmd/outputs", tests, run_setup, scratch_teardown);

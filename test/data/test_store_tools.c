@@ -1,5 +1,7 @@
 /* Whole stores: verify finds each damage; what merge and split write is what a plain loop over the
  * documents gives; text comes back; quantiles are those of sorted lengths. */
+#include "../support/svg.h"
+#include "../support/xml.h"
 #include "data/data_private.h"
 #include "support.h"
 
@@ -448,6 +450,36 @@ static void test_stats_are_those_of_sorted_lengths(void **state)
     }
 }
 
+static int draw(const void *stats, FILE *file, struct ls_error *error)
+{
+    return ls_store_stats_draw(stats, "runs/a_rather_long_name_of_a_store_train & more", file,
+                               error);
+}
+
+/* One bar, a few, and all there can be; few documents, and many. */
+static void test_histograms_can_be_read(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    static const int lasts[] = {0, 1, 4, 11, 30, 62};
+    for (size_t i = 0; i < sizeof lasts / sizeof *lasts; i++)
+        for (int64_t most = 1; most < (int64_t)1 << 40; most *= 900) {
+            struct ls_store_stats stats = {.shortest = 1, .longest = (int64_t)1 << lasts[i]};
+            char *svg;
+            size_t bytes;
+            int bars = 0;
+            for (int bin = 0; bin <= lasts[i]; bin++)
+                stats.bin[bin] = most / (1 + bin);
+            assert_ok(ls_text_write(draw, &stats, &svg, &bytes, &error), error);
+            assert_xml(svg);
+            assert_svg_texts(svg);
+            for (const char *at = svg; (at = strstr(at, "class=\"ls-f0\"")); at++)
+                bars++;
+            assert_int_equal(bars, lasts[i] + 1);
+            free(svg);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -460,6 +492,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_shares, setup, teardown),
         cmocka_unit_test_setup_teardown(test_text_comes_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stats_are_those_of_sorted_lengths, setup, teardown),
+        cmocka_unit_test(test_histograms_can_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
