@@ -17,8 +17,8 @@ enum way { WAY_START, WAY_LOADER, WAY_READ, WAYS };
 
 struct bench {
     struct ls_config config;
-    const char *blend, *train;
-    int64_t from, batches;
+    const char *blend, *train, *cache;
+    int64_t from, batches, rounds;
     struct ls_training_data data;
     int32_t *held; /* [batch, sequence + 1] what is read plainly */
     int fd;        /* of the first store's tokens; -1: they are in no file here */
@@ -114,9 +114,9 @@ static void print(const struct bench *b, const struct bench_turns *turns)
     double rate = samples / bench_seconds(turns, WAY_LOADER);
     double start_s = bench_seconds(turns, WAY_START);
     int64_t tokens = b->config.data.sequence;
-    printf("%s, samples of %s, from sample %lld on, median of %d\n",
+    printf("%s, samples of %s, from sample %lld on, median of %lld\n",
            ls_counted(b->data.count, "source").text, ls_counted(tokens, "token").text,
-           (long long)b->from, ROUNDS);
+           (long long)b->from, (long long)b->rounds);
     printf("begin      %8.2f ms to the first batch of %lld\n", 1e3 * start_s,
            (long long)b->config.batch.global);
     printf("loader     %8.0f samples/s, %.1f M tokens/s\n", rate, rate * (double)tokens / 1e6);
@@ -130,8 +130,12 @@ static void print(const struct bench *b, const struct bench_turns *turns)
 
 static int run(struct bench *b, struct ls_error *error)
 {
-    struct bench_turns turns = {
-        .ways = WAYS, .rounds = ROUNDS, .meter = "rounds", .run = way_run, .user = b};
+    struct bench_turns turns = {.ways = WAYS,
+                                .rounds = (int)b->rounds,
+                                .cold = b->rounds == 1, /* of what is elsewhere, the first pass */
+                                .meter = "rounds",
+                                .run = way_run,
+                                .user = b};
     int status = bench_open(b, error);
     if (!status)
         status = bench_turns(&turns, error);
@@ -145,7 +149,7 @@ int cmd_bench_data(const struct cmd_args *args, struct ls_error *error)
     static struct bench b;
     struct ls_config *config = &b.config;
     char assignment[LS_CONFIG_BLEND_BYTES];
-    b = (struct bench){.batches = 64, .fd = -1};
+    b = (struct bench){.batches = 64, .rounds = ROUNDS, .fd = -1};
     ls_config_defaults(config);
     config->data.sequence = 1024;
     config->batch.global = 32;
@@ -157,6 +161,8 @@ int cmd_bench_data(const struct cmd_args *args, struct ls_error *error)
         {.name = "sequence", .number = &config->data.sequence, .min = 1, .max = 1 << 24},
         {.name = "batch", .number = &config->batch.global, .min = 1, .max = 1 << 20},
         {.name = "batches", .number = &b.batches, .min = 1, .max = 1 << 20},
+        {.name = "cache", .text = &b.cache},
+        {.name = "rounds", .number = &b.rounds, .min = 1, .max = BENCH_ROUNDS_MAX},
         {.name = "from", .number = &b.from, .min = 0, .max = INT64_C(1) << 50},
         {0}};
     int status = bench_args(args, keys, error);
@@ -165,6 +171,10 @@ int cmd_bench_data(const struct cmd_args *args, struct ls_error *error)
     if (!status) {
         snprintf(assignment, sizeof assignment, "%s=%s", b.blend ? "data.blend" : "data.train",
                  b.blend ? b.blend : b.train);
+        status = ls_config_set(config, assignment, error);
+    }
+    if (!status && b.cache) {
+        snprintf(assignment, sizeof assignment, "data.cache.dir=%s", b.cache);
         status = ls_config_set(config, assignment, error);
     }
     cmd_progress_begin();

@@ -516,11 +516,12 @@ static const struct cmd_page pages[] = {
      "export. Each compares with the machine's own limit, measured in the same run.",
      none, NULL},
     {"bench data",
-     "data=STORE | blend=\"0.7 A 0.3 B\" [sequence=T] [batch=N] [batches=N] [from=SAMPLE]",
+     "data=STORE | blend=\"0.7 A 0.3 B\" [sequence=T] [batch=N] [batches=N] [from=SAMPLE] "
+     "[rounds=N] [cache=DIR]",
      "measure loading samples",
      "Prints the time from nothing to the first batch at a sample of the run, and how many samples "
      "a second the loader gives from the page cache, beside plain reads of as many bytes at the "
-     "same places.",
+     "same places. rounds=1 measures the first pass over data elsewhere, without a round before.",
      none,
      "lockstep bench data data=runs/corpus_train sequence=64\n"
      "lockstep bench data blend=\"0.7 runs/web_train 0.3 runs/code_train\" from=1000000000\n"},

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +112,10 @@ static void test_resident_is_planned(void **state)
         "model.layers=8 model.channels=256 model.heads=4 batch.global=4 batch.micro=1 "
         "parallel.pp=2 parallel.schedule=zb-h1",
     };
+    /* What is freed goes back to the system: otherwise a run may find what another one freed, or
+     * not, by which thread's arena it lies in. */
+    mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    mallopt(M_TRIM_THRESHOLD, 128 << 10);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += check_every(6, 6)) {
         /* As wide, and with as many ranks and threads: so it takes as much of libraries, stacks,
          * records of operations, and of the workspace of products, which grows with the width. */
