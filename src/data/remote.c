@@ -274,15 +274,20 @@ static void cache_failed(struct data_remote *remote, const struct ls_error *why)
     pthread_mutex_unlock(&remote->lock);
 }
 
-/* The block that the caller claimed; *data NULL: another process has brought it. */
-static int block_bring(struct remote_unit unit, char **data, struct ls_error *error)
+/* The block that the caller claimed, of which buffer, unless it is NULL, is to have bytes. *data
+ * NULL: another process has brought it, and buffer has them. A block that is there and cannot be
+ * read is fetched. */
+static int block_bring(struct remote_unit unit, int64_t at, int64_t bytes, char *buffer,
+                       char **data, struct ls_error *error)
 {
     struct data_remote *remote = unit.file->remote;
     struct block_id id = block_of(remote, unit);
     struct ls_error why = {0};
     *data = NULL;
     int lock = block_cache_lock(remote->cache, &id, ends, remote), status = LS_OK;
-    if (!block_cache_has(remote->cache, &id)) {
+    bool there = buffer ? block_cache_read(remote->cache, &id, at, bytes, buffer) == BLOCK_READ
+                        : block_cache_has(remote->cache, &id);
+    if (!there) {
         status = block_fetch(unit, &id, data, error);
         if (!status && block_cache_write(remote->cache, &id, *data, &why))
             cache_failed(remote, &why);
@@ -315,13 +320,12 @@ static int unit_bring(struct remote_unit unit, bool block, int64_t at, int64_t b
     struct data_remote *remote = unit.file->remote;
     char *data = NULL;
     *did = 0;
-    int status = block ? block_bring(unit, &data, error)
+    int status = block ? block_bring(unit, at, bytes, buffer, &data, error)
                        : remote_fetch(unit.file, unit.number * REMOTE_PIECE_BYTES,
                                       piece_bytes(&unit), &data, error);
-    if (!status && data && buffer) {
+    if (!status && data && buffer)
         memcpy(buffer, data + at, (size_t)bytes);
-        *did = bytes;
-    }
+    *did = status || !buffer ? 0 : bytes;
     pthread_mutex_lock(&remote->lock);
     if (!status && !block)
         piece_keep(remote, unit, data, !buffer);

@@ -573,6 +573,27 @@ static void test_damaged_blocks(void **state)
     ls_token_store_close(store);
 }
 
+/* A block that neither can be read nor goes (of another user, say; here a folder has its name): it
+ * is fetched, and read from its source. */
+static void test_a_block_that_cannot_be_read(void **state)
+{
+    (void)state;
+    char line[900], text[256], cache[300];
+    struct ls_error error = {0};
+    snprintf(cache, sizeof cache, "%s", path_of("unreadable"));
+    const struct ls_store_options disk = options_of(cache);
+    expect_all(web(), &disk);
+    snprintf(line, sizeof line, "for f in '%s'/*-3.block; do rm \"$f\" && mkdir \"$f\"; done",
+             cache);
+    assert_int_equal(system(line), 0);
+    alarm(60); /* a reader that asks for the block for ever */
+    struct ls_token_store *store = open_good(web(), &disk);
+    assert_ok(read_all(store, 1, &error), error);
+    alarm(0);
+    assert_true(ls_token_store_warning(store, text, sizeof text));
+    ls_token_store_close(store);
+}
+
 /* Several threads write. */
 static int locked_before(void *user, const char *call)
 {
@@ -771,6 +792,7 @@ int main(int count, char **words)
         TEST(test_a_cache_keeps_its_size),
         TEST(test_the_oldest_use_goes_first),
         TEST(test_damaged_blocks),
+        TEST(test_a_block_that_cannot_be_read),
         TEST(test_a_disk_that_is_full),
         TEST(test_what_is_wanted_is_fetched_ahead),
         TEST(test_folders_and_patterns),
