@@ -172,6 +172,20 @@ static int open_file(struct ls_atomic_file *file, bool *open, const char *path,
     return status;
 }
 
+/* Both names are of one file: the documents and the list would be written over each other. */
+static int apart(const struct data_corpus_output *output, const char *list, struct ls_error *error)
+{
+    struct stat kept, removed;
+    bool same = !fstat(output->kept.fd, &kept) && !fstat(output->removed.fd, &removed) &&
+                S_ISREG(kept.st_mode) && kept.st_ino == removed.st_ino &&
+                kept.st_dev == removed.st_dev;
+    return same ? ls_error_set(error, LS_EINVAL,
+                               "%.300s: the list of what is removed and the output are one file; "
+                               "nothing was written: choose another name for one of them",
+                               list)
+                : LS_OK;
+}
+
 int data_corpus_output_open(struct data_corpus_output *output,
                             const struct ls_corpus_config *config, const struct data_corpus *corpus,
                             const char *list, const char *job, int64_t *skip,
@@ -200,6 +214,8 @@ int data_corpus_output_open(struct data_corpus_output *output,
         status = open_file(&output->kept, &output->kept_open, config->output, corpus, error);
         if (!status && list)
             status = open_file(&output->removed, &output->removed_open, list, corpus, error);
+        if (!status && list)
+            status = apart(output, list, error);
     }
     return status;
 }

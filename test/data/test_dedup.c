@@ -495,6 +495,27 @@ static void test_bad_requests(void **state)
     assert_string_equal(names, before);
 }
 
+/* A list that is the output, whatever the name: both would write over each other's bytes. */
+static void test_a_list_that_is_the_output(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    struct ls_dedup_report report;
+    char lists[2][320];
+    struct ls_corpus_config config = config_of("out.jsonl", 1);
+    snprintf(lists[0], sizeof lists[0], "%s/out.jsonl", folder);
+    snprintf(lists[1], sizeof lists[1], "%s/./out.jsonl", folder);
+    support_write(path_of("in.jsonl"), "{\"text\": \"a\"}\n{\"text\": \"a\"}\n", 28);
+    support_write(path_of("out.jsonl"), "old", 3);
+    support_write(path_of("old"), "old", 3);
+    for (int i = 0; i < 2; i++) {
+        const struct ls_dedup_config dedup = {.list = lists[i]};
+        assert_int_equal(ls_corpus_dedup(&config, &dedup, &report, &error), LS_EINVAL);
+        assert_text_contains(error.text, "one file");
+        assert_same_file("out.jsonl", "old");
+    }
+}
+
 /* The n-th write or rename, and the n-th allocation, fails, for all n. Documents are files: jansson
  * 2.14 leaves characters of a string out when it lacks memory, and says nothing. */
 static void test_failures_leave_nothing(void **state)
@@ -599,6 +620,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_stopped_job_goes_on, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_folder_of_another_job_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_requests, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_list_that_is_the_output, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failures_leave_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_split_is_a_loop_over_lines, setup, teardown),
     };
