@@ -1,0 +1,135 @@
+/* What the log says of data from elsewhere that comes too slowly: of reports whose seconds are
+ * given, so that no clock is asked. */
+#include "../support/s3_server.h"
+#include "../support/scratch.h"
+#include "tokens.h"
+#include "train/data_supply.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TOKENS = 1 << 14, SOURCES = 4 }; /* of each, which fit one piece: nothing is read ahead */
+
+static struct s3_server *server;
+static char last[1024];
+static int lines;
+
+static void hear(void *user, enum ls_log_level level, const char *line)
+{
+    (void)user;
+    assert_int_equal(level, LS_LOG_WARNING);
+    snprintf(last, sizeof last, "%s", line);
+    lines++;
+}
+
+static const struct ls_log log_of = {LS_LOG_WARNING, hear, NULL};
+
+/* Reads the source, of which 32 KiB come of the server. */
+static void fetch(const struct ls_trainer *trainer, int source)
+{
+    static int32_t ids[TOKENS];
+    struct ls_error error = {0};
+    if (ls_token_store_read(trainer->data.stores[source], 0, TOKENS, INT32_MAX, ids, &error))
+        fail_msg("%s", error.text);
+}
+
+/* A step of so many seconds: how many lines there are after it. */
+static int lines_after(struct data_supply *supply, const struct ls_trainer *trainer, int64_t step,
+                       double step_s, double wait_s)
+{
+    const struct ls_step_report report = {.step = step, .step_s = step_s, .data_wait_s = wait_s};
+    data_supply_step(supply, trainer, &report, &log_of);
+    return lines;
+}
+
+static struct ls_token_store *open_store(const char *spec)
+{
+    struct ls_error error = {0};
+    struct ls_token_store *store;
+    if (ls_token_store_open(spec, &store, &error))
+        fail_msg("%s", error.text);
+    return store;
+}
+
+static void test_a_step_that_waits_for_a_server_is_told(void **state)
+{
+    (void)state;
+    char spec[256];
+    struct ls_training_source sources[SOURCES] = {0};
+    struct ls_token_store *stores[SOURCES];
+    struct data_supply supply;
+    struct ls_trainer *trainer = calloc(1, sizeof *trainer);
+    assert_non_null(trainer);
+    snprintf(spec, sizeof spec, "u16:%s", s3_server_url(server, "data/bare"));
+    for (int i = 0; i < SOURCES; i++)
+        stores[i] = open_store(spec);
+    trainer->data =
+        (struct ls_training_data){.count = SOURCES, .sources = sources, .stores = stores};
+    data_supply_begin(&supply, trainer, NULL, &log_of);
+    assert_int_equal(lines, 0);
+    fetch(trainer, 0);
+    assert_int_equal(lines_after(&supply, trainer, 1, 4, 0.3), 0); /* less than a tenth */
+    assert_int_equal(lines_after(&supply, trainer, 2, 4, 2), 0);   /* and nothing came */
+    fetch(trainer, 1);
+    assert_int_equal(lines_after(&supply, trainer, 3, 4, 2), 1);
+    assert_string_equal(last, "step 3 waited 2 of 4 s for data: this rank needs 16.0 KiB/s of its "
+                              "servers, and 8.0 KiB/s came");
+    fetch(trainer, 2);
+    assert_int_equal(lines_after(&supply, trainer, 102, 4, 2), 1); /* it was said 99 steps ago */
+    fetch(trainer, 3);
+    assert_int_equal(lines_after(&supply, trainer, 103, 8, 6), 2);
+    assert_string_equal(last, "step 103 waited 6 of 8 s for data: this rank needs 16.0 KiB/s of "
+                              "its servers, and 4.0 KiB/s came");
+    for (int i = 0; i < SOURCES; i++)
+        ls_token_store_close(stores[i]);
+    free(trainer);
+}
+
+/* Local data are read as fast as the disk is: nothing is said of servers. */
+static void test_of_local_data_nothing_is_told(void **state)
+{
+    struct ls_training_source source = {.name = "data.train"};
+    struct ls_token_store *store;
+    struct data_supply supply;
+    struct ls_trainer *trainer = calloc(1, sizeof *trainer);
+    char spec[PATH_MAX];
+    assert_non_null(trainer);
+    snprintf(spec, sizeof spec, "u16:%s/tokens.bin", (const char *)*state);
+    store = open_store(spec);
+    trainer->data = (struct ls_training_data){.count = 1, .sources = &source, .stores = &store};
+    data_supply_begin(&supply, trainer, NULL, &log_of);
+    int before = lines;
+    assert_int_equal(lines_after(&supply, trainer, 1, 4, 3), before);
+    ls_token_store_close(store);
+    free(trainer);
+}
+
+static int setup(void **state)
+{
+    static const uint16_t tokens[TOKENS];
+    server = s3_server_start();
+    s3_server_place_bytes(server, "data/bare", tokens, sizeof tokens);
+    return tokens_setup(state);
+}
+
+static int teardown(void **state)
+{
+    s3_server_stop(server);
+    return scratch_teardown(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_step_that_waits_for_a_server_is_told),
+        cmocka_unit_test(test_of_local_data_nothing_is_told),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
