@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 10, COMMAND_S = 30, DOOMED_S = 2, CANCEL_S = 10 };
+enum { LOOK_MS = 10, COMMAND_S = 30, DOOMED_S = 2, OVER_S = 5, CANCEL_S = 10 };
 
 /* ---- its command line ------------------------------------------------------------------------ */
 
@@ -250,6 +250,9 @@ static void said_add(struct launch_job *job, const char *text, size_t bytes)
     /* What a rank says before it ends the job: no rank can go on without it. */
     if (job->doomed_s == 0 && strstr(job->said, "lockstep: rank "))
         job->doomed_s = ls_now_s();
+    /* What mpirun says last, once no process is left. */
+    if (job->over_s == 0 && strstr(job->said, "noticed that process rank "))
+        job->over_s = ls_now_s();
 }
 
 /* False: there is nothing, now or for ever. */
@@ -290,6 +293,9 @@ bool launch_job_look(struct launch_job *job)
     }
     /* mpirun cannot tell a host that is cut off from one that is slow, and waits for it. */
     if (job->doomed_s > 0 && ls_now_s() - job->doomed_s > DOOMED_S)
+        launch_job_kill(job);
+    /* An mpirun whose ranks were killed as they connected to it may wait for a lock of its own. */
+    if (job->over_s > 0 && ls_now_s() - job->over_s > OVER_S)
         launch_job_kill(job);
     return true;
 }

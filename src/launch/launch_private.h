@@ -92,6 +92,7 @@ struct launch_job {
     char said[16384]; /* the end of what it wrote to stderr */
     size_t length;
     double doomed_s;  /* since when a rank has said that the job cannot go on; 0: none has */
+    double over_s;    /* since when mpirun has said that a process ended the job; 0: it has not */
     char former[256]; /* who the run's lock named before */
     int code;         /* once it has ended: 128 + n for a signal */
     int left;         /* and processes of it that do not end */

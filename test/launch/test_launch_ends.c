@@ -122,6 +122,23 @@ static void test_what_an_end_means(void **state)
     }
 }
 
+/* An mpirun that has told of a rank's end, and does not end itself, is ended. */
+static void test_an_mpirun_that_hangs_as_it_ends(void **state)
+{
+    (void)state;
+    skip_without_mpi();
+    script_write(
+        "bin/mpirun",
+        "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
+        "[ ! -e hung ] || exit 0\ntouch hung\n"
+        "echo 'mpirun noticed that process rank 0 with PID 0 on node vm exited on signal 9 "
+        "(Killed).' >&2\ntrap '' TERM\nmkfifo never\nread -r word < never\n");
+    program_expect_under(enter, "launch " LAUNCHED_KEYS "train.out=hangs launch.pause_s=0", 0,
+                         "rank 0 on vm was ended by signal 9");
+    assert_int_equal(launched_events(folder, "hangs", "failed", "\"kind\": \"killed\""), 1);
+    assert_int_equal(launched_events(folder, "hangs", "done", NULL), 1);
+}
+
 /* The command hears of every event; one that fails is a warning. */
 static void test_on_event(void **state)
 {
@@ -599,6 +616,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_an_end_means),
+        cmocka_unit_test(test_an_mpirun_that_hangs_as_it_ends),
         cmocka_unit_test(test_on_event),
         cmocka_unit_test(test_hosts_come_and_go),
         cmocka_unit_test(test_asked_while_no_host_answers),
