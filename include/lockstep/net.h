@@ -83,7 +83,8 @@ struct ls_http_request {
     long code;                         /* of HTTP, in the last answer */
     bool ended;                        /* its headers did */
     char etag[128], modified[64];      /* ETag and Last-Modified, "" for none */
-    uint64_t length;                   /* Content-Length of a HEAD */
+    uint64_t length;                   /* Content-Length of a HEAD, 0 if it has none */
+    bool has_length;
     uint64_t whole; /* of an answer to a range: bytes of the object, 0: unknown */
     char *text;
     size_t bytes;

@@ -75,6 +75,11 @@ int remote_look(struct remote_file *file, bool *there, struct ls_error *error)
         .method = "HEAD", .key = file->key, .limit = ANSWER_BYTES, .absent_is_fine = true};
     status = ls_http_send(server, &head, error);
     *there = !status && head.code != 404;
+    if (*there && !head.has_length)
+        status = ls_error_set(error, LS_EIO,
+                              "%.300s: the server does not say how long it is (HEAD has no "
+                              "Content-Length)",
+                              file->url);
     if (*there) {
         file->bytes = (int64_t)head.length;
         strcpy(file->etag, head.etag);

@@ -52,6 +52,9 @@ int remote_file_open(const char *url, struct data_remote *remote, struct remote_
                                  .last = -1};
     if (!file->url || !file->origin || !file->key)
         status = ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", url);
+    else if (!*file->key) /* an ending behind the host would name another one */
+        status = ls_error_set(error, LS_ECONFIG,
+                              "a store's URL needs a path: http://host/path or s3://bucket/path");
     if (!status)
         status = remote_look(file, &there, error);
     if (status || !there) {

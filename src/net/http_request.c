@@ -246,6 +246,7 @@ static CURLcode try_once(struct ls_server *server, struct ls_http_request *reque
     CURLcode result = curl_easy_perform(curl);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &request->code);
     curl_easy_getinfo(curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    request->has_length = length >= 0;
     request->length = length > 0 ? (uint64_t)length : 0;
     curl_slist_free_all(headers);
     if (!result && request->code < 300 && request->bytes < request->range_bytes)

@@ -737,6 +737,8 @@ static void test_names_that_are_none(void **state)
     } cases[] = {{"http://me:hunter2@host/x", LS_ECONFIG, "~/.netrc"},
                  {"https://host/x?sig=hunter2", LS_ECONFIG, "'?'"},
                  {"s3://x/y", LS_ECONFIG, "s3://bucket/prefix"},
+                 {"s3://bucket", LS_ECONFIG, "needs a path"},
+                 {"http://127.0.0.1:1", LS_ECONFIG, "needs a path"},
                  {"s3://bucket/data/none", LS_EIO, "neither s3://bucket/data/none.bin with its "},
                  {"s3://bucket/data/c_valid.idx", LS_EIO, "c_valid.idx"}};
     (void)state;
@@ -747,6 +749,20 @@ static void test_names_that_are_none(void **state)
         assert_text_contains(error.text, cases[i].words);
         assert_null(strstr(error.text, "hunter2"));
     }
+}
+
+/* A file whose length is not said is none of 0 bytes. */
+static void test_a_server_that_says_no_length(void **state)
+{
+    (void)state;
+    char spec[600];
+    struct ls_error error = {0};
+    struct ls_token_store *store;
+    snprintf(spec, sizeof spec, "u16:%s", s3_server_url(server, "data/c_train.bin"));
+    s3_server_fail(server, S3_BARE, 1, true);
+    assert_int_equal(open_with(spec, NULL, &store, &error), LS_EIO);
+    assert_text_contains(error.text, "does not say how long it is");
+    s3_server_fail(server, S3_SOUND, 0, false);
 }
 
 /* ---------------------------------------------------------------------------------------------- */
@@ -797,6 +813,7 @@ int main(int count, char **words)
         TEST(test_what_is_wanted_is_fetched_ahead),
         TEST(test_folders_and_patterns),
         TEST(test_names_that_are_none),
+        TEST(test_a_server_that_says_no_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -525,16 +525,16 @@ static bool receive_body(int client, struct request *request, size_t there)
 }
 
 static void answer_send(int client, const struct request *request, const struct answer *answer,
-                        bool cut)
+                        enum s3_failure how)
 {
-    char head[512];
-    bool only_head = !strcmp(request->method, "HEAD");
-    int bytes = snprintf(head, sizeof head,
-                         "HTTP/1.1 %d Of Test\r\nContent-Length: %zu\r\nConnection: close\r\n%s%s%s"
-                         "%s%s\r\n",
-                         answer->code, only_head ? answer->length : answer->body.count,
-                         *answer->etag ? "ETag: " : "", answer->etag, *answer->etag ? "\r\n" : "",
-                         answer->range, answer->location);
+    char head[512], length[64];
+    bool only_head = !strcmp(request->method, "HEAD"), cut = how == S3_CUT;
+    snprintf(length, sizeof length, "Content-Length: %zu\r\n",
+             only_head ? answer->length : answer->body.count);
+    int bytes = snprintf(
+        head, sizeof head, "HTTP/1.1 %d Of Test\r\n%sConnection: close\r\n%s%s%s%s%s\r\n",
+        answer->code, only_head && how == S3_BARE ? "" : length, *answer->etag ? "ETag: " : "",
+        answer->etag, *answer->etag ? "\r\n" : "", answer->range, answer->location);
     if (cut) {
         send(client, head, (size_t)bytes / 2, MSG_NOSIGNAL);
         return;
@@ -581,7 +581,7 @@ static bool serve(struct s3_server *server, int client)
         look_for_torn(server);
         pthread_mutex_unlock(&server->lock);
         if (whole && !stalls)
-            answer_send(client, &request, &answer, how == S3_CUT);
+            answer_send(client, &request, &answer, how);
     }
     free(request.body.data);
     free(answer.body.data);
