@@ -3,6 +3,8 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/meter.h>
+#include <lockstep/base/words.h>
+#include <lockstep/net.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,15 +25,43 @@ static int open_tokenizer(struct data_stored *stored, const char *spec, struct l
     return status;
 }
 
+static int stem(const char *name)
+{
+    bool ending = ls_path_ends(name, ".bin") || ls_path_ends(name, ".idx");
+    return (int)strlen(name) - (ending ? 4 : 0);
+}
+
+/* A folder or a pattern stands for all stores that it has, and a path beside it for none of them.
+ */
+static int one_check(const struct data_stored *stored, struct ls_error *error)
+{
+    static const char bare[] = "u16:";
+    const char *name = stored->name, *path = stored->file.path;
+    name += strncmp(name, bare, sizeof bare - 1) ? 0 : sizeof bare - 1;
+    int files = ls_token_store_files(stored->store), length = stem(name);
+    if (files == 1 && length == stem(path) && !strncmp(name, path, (size_t)length))
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL,
+                        "%.300s: expected one store, not a folder or a pattern; it stands for %s, "
+                        "of which the first is %.*s: name each (a shell does so of FOLDER/*.idx)",
+                        stored->name, ls_counted(files, "store").text, stem(path), path);
+}
+
 int data_stored_open_alone(struct data_stored *stored, const char *name, struct ls_error *error)
 {
     *stored = (struct data_stored){.name = name, .vocabulary = (int64_t)INT32_MAX + 1};
     if (strchr(name, ','))
         return ls_error_set(error, LS_EINVAL, "%.300s: expected one store, not a list", name);
+    if (ls_url_is(name))
+        return ls_error_set(error, LS_EINVAL,
+                            "%.300s: expected a store on this host's disks: copy it, or mount the "
+                            "bucket",
+                            name);
     int status = ls_token_store_open(name, &stored->store, error);
-    if (!status)
-        stored->file = ls_token_store_file(stored->store, 0);
-    return status;
+    if (status)
+        return status;
+    stored->file = ls_token_store_file(stored->store, 0);
+    return one_check(stored, error);
 }
 
 int data_stored_open(struct data_stored *stored, const char *name, const char *spec,

@@ -241,6 +241,30 @@ static void test_merge_refuses(void **state)
     assert_null(strstr(names, "m."));
 }
 
+/* What stands for several stores is none of them: not the first one alone, without a word. */
+static void test_a_folder_is_no_store(void **state)
+{
+    (void)state;
+    char names[4][300];
+    prepare_drawn("a", 1, 20, false);
+    prepare_drawn("b", 2, 20, false);
+    snprintf(names[0], sizeof names[0], "%s", folder);
+    snprintf(names[1], sizeof names[1], "%s/", folder);
+    snprintf(names[2], sizeof names[2], "%s/*_train", folder);
+    snprintf(names[3], sizeof names[3], "%s/a_trai?", folder);
+    for (int i = 0; i < 4; i++) {
+        const char *stores[] = {names[i]};
+        struct ls_error error = {0};
+        struct ls_store_part part;
+        struct ls_store_check check;
+        struct ls_store_stats stats;
+        assert_int_equal(ls_store_merge(stores, 1, path_of("m"), NULL, &part, &error), LS_EINVAL);
+        assert_text_contains(error.text, "expected one store");
+        assert_int_equal(ls_store_verify(names[i], NULL, NULL, &check, &error), LS_EINVAL);
+        assert_int_equal(ls_store_stats(names[i], NULL, NULL, &stats, &error), LS_EINVAL);
+    }
+}
+
 /* The n-th write fails, for all n: nothing is left. */
 static void test_a_full_disk_leaves_nothing(void **state)
 {
@@ -487,6 +511,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_does_not_belong_is_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_merged_is_one_behind_the_other, setup, teardown),
         cmocka_unit_test_setup_teardown(test_merge_refuses, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_folder_is_no_store, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_full_disk_leaves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_split_is_a_loop_over_documents, setup, teardown),
         cmocka_unit_test_setup_teardown(test_shares, setup, teardown),
