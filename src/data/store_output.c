@@ -12,8 +12,7 @@
 
 enum { COPY_TOKENS = 1 << 14 };
 
-/* Publishing replaces or removes path: it must be no file of the store. */
-static int spare(const char *store, const char *path, struct ls_error *error)
+int data_store_spare(const char *store, const char *path, struct ls_error *error)
 {
     struct stat output, input;
     static const char *const suffixes[] = {".bin", ".idx", ".mask", ".sums", ".tokenizer"};
@@ -49,7 +48,7 @@ int data_output_init(struct data_output *output, const char *prefix, enum ls_dty
                                  output->tokenizer_path};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         for (int j = 0; j < count && !status; j++)
-            status = spare(stores[j], paths[i], error);
+            status = data_store_spare(stores[j], paths[i], error);
     return status ? status : data_writer_begin(&output->writer, error);
 }
 

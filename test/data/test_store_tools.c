@@ -420,6 +420,14 @@ static void test_text_comes_back(void **state)
     found = support_read(path_of("out.jsonl"));
     assert_string_equal(found.bytes, "{\"k\\\"\": \"a\xef\xbf\xbd\"}\n");
     ls_text_release(&found);
+    static const char *const own[] = {"c_train.bin", "c_train.idx", "c_train.sums"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        assert_int_equal(ls_store_detokenize(path_of("c_train"), NULL, path_of(own[i]), NULL, NULL,
+                                             &report, &error),
+                         LS_EINVAL);
+        assert_text_contains(error.text, "which would replace it");
+    }
+    assert_whole("c_train");
     remove(path_of("c.tokenizer"));
     assert_int_equal(ls_store_detokenize(path_of("c_train"), NULL, path_of("no.jsonl"), NULL, NULL,
                                          &report, &error),
