@@ -313,6 +313,9 @@ struct ls_store_traffic {
 bool ls_token_store_traffic(const struct ls_token_store *store, struct ls_store_traffic *traffic);
 /* Something that no read fails of, such as a cache that is full: once each. False: nothing new. */
 bool ls_token_store_warning(const struct ls_token_store *store, char *text, size_t bytes);
+/* LS_EDATA where a file is not what was opened any more. Whoever keeps what came of its tokens asks
+ * before: what was read up to now is of the file that was opened. */
+int ls_token_store_look(const struct ls_token_store *store, struct ls_error *error);
 /* ids[count] = tokens [first, first + count) of the stream, which must lie inside. An id that is
  * not in [0, vocabulary) is LS_EDATA with file, index, id and vocabulary. */
 int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64_t count,

@@ -67,6 +67,11 @@ bool data_file_is_remote(const struct data_file *file)
     return file->remote != NULL;
 }
 
+int data_file_look(struct data_file *file, struct ls_error *error)
+{
+    return file->remote ? LS_OK : local_file_look(file->local, error);
+}
+
 static void range_check(const struct data_file *file, int64_t at, int64_t bytes)
 {
     LS_ASSERT(at >= 0 && bytes >= 0 && at <= data_file_bytes(file) - bytes);

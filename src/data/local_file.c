@@ -95,6 +95,11 @@ static int reader_begin(struct local_file *file, int *fd, struct ls_error *error
     pthread_mutex_unlock(&lock);
     if (!status && look)
         status = same_check(file, *fd, error);
+    if (status && look) { /* the next one looks too */
+        pthread_mutex_lock(&lock);
+        file->reads = LOOK_EVERY;
+        pthread_mutex_unlock(&lock);
+    }
     return status;
 }
 
@@ -129,7 +134,7 @@ int local_file_open(const char *name, struct local_file **out, struct ls_error *
     pthread_mutex_lock(&lock);
     open_files++;
     list_put(file);
-    while (open_files > OPEN_MAX_FILES)
+    while (open_files > OPEN_MAX_FILES && idle.before != &idle)
         one_close(idle.before);
     pthread_mutex_unlock(&lock);
     *out = file;
@@ -175,6 +180,14 @@ static int read_all(const struct local_file *file, int fd, int64_t at, int64_t b
         done += got;
     }
     return LS_OK;
+}
+
+int local_file_look(struct local_file *file, struct ls_error *error)
+{
+    pthread_mutex_lock(&lock);
+    file->reads = LOOK_EVERY;
+    pthread_mutex_unlock(&lock);
+    return local_file_read(file, 0, 0, NULL, error);
 }
 
 int local_file_read(struct local_file *file, int64_t at, int64_t bytes, void *buffer,

@@ -394,6 +394,17 @@ void ls_token_store_stop_on(struct ls_token_store *store, const volatile int *st
     data_remote_stop_on(store->remote, stop);
 }
 
+int ls_token_store_look(const struct ls_token_store *store, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int i = 0; i < store->count && !status; i++) {
+        status = data_file_look(store->files[i].data, error);
+        if (!status && store->files[i].mask)
+            status = data_file_look(store->files[i].mask, error);
+    }
+    return status;
+}
+
 bool ls_token_store_traffic(const struct ls_token_store *store, struct ls_store_traffic *traffic)
 {
     *traffic = data_remote_traffic(store->remote);

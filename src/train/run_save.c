@@ -163,9 +163,22 @@ static int snapshot(struct run *run, struct ls_error *error)
     return status;
 }
 
+/* Collective. A state is kept only if the data that it came of are still those that were opened. */
+static int data_look(struct run *run, struct ls_error *error)
+{
+    const struct ls_training_data *data = &run->trainer->data;
+    int status = LS_OK;
+    for (int i = 0; i < data->count && !status; i++)
+        status = ls_token_store_look(data->stores[i], error);
+    return ls_comm_agree(run->world, status, error);
+}
+
 int run_saves(struct run *run, bool saves, bool last, bool stop, struct ls_error *error)
 {
     struct snapshots *snapshots = &run->snapshots;
+    int looked = saves || run->owed || run->snapshot_due ? data_look(run, error) : LS_OK;
+    if (looked)
+        return looked;
     if (!snapshots->trainer)
         return saves ? run_save(run, last, error) : LS_OK;
     bool stores = snapshots->newest && snapshots->stores;

@@ -175,6 +175,17 @@ static void test_bad_blends(void **state)
            0, "hash");
 }
 
+/* Data that change under a run end it before a state that came of them is kept. */
+static void test_data_that_change(void **state)
+{
+    (void)state;
+    expect("for e in bin idx; do cp corpus_train.$e own_train.$e; done; cp corpus.tokenizer "
+           "own.tokenizer; $L train $C data.train=own_train train.out=spoiled train.steps=1000000 "
+           "train.save_every=1 & p=$!; until grep -qs loss_bits spoiled/metrics.jsonl; do kill -0 "
+           "$p || exit 9; done; touch -d 2001-01-01 own_train.bin; wait $p",
+           ls_exit_code(LS_EDATA), "own_train.bin: changed while it was in use");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +194,7 @@ int main(void)
         cmocka_unit_test(test_going_on),
         cmocka_unit_test(test_the_order_is_as_defined),
         cmocka_unit_test(test_bad_blends),
+        cmocka_unit_test(test_data_that_change),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);
 }
