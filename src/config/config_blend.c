@@ -238,32 +238,58 @@ bool config_blend_map(char blend[LS_CONFIG_BLEND_BYTES], void (*map)(void *user,
 
 /* ---- going on with another one --------------------------------------------------------------- */
 
-/* The entries that begin before the end of step `step`, under the names by which they are compared.
- */
-static int entries_before(const struct ls_config *config, int64_t step,
-                          struct ls_config_source **out)
+/* An entry that begins before the end of a step, by what samples follow from. */
+struct begun {
+    struct ls_config_source entry; /* under the name by which it is compared */
+    double epochs;                 /* of its source, whichever entry has them */
+    int place;                     /* of its source in the order of sources, which ends ties */
+};
+
+static int begun_find(const struct ls_config *config, int64_t step, struct begun **out)
 {
+    struct ls_config_source *entries;
     int count, kept = 0;
-    if (ls_config_sources(config, out, &count, NULL))
-        return 0;
-    for (int i = 0; i < count; i++)
-        if ((*out)[i].from_step < step) {
-            (*out)[kept] = (*out)[i];
-            ls_config_source_name((*out)[kept++].source);
+    *out = NULL;
+    if (ls_config_sources(config, &entries, &count, NULL))
+        return -1;
+    *out = calloc((size_t)ls_max(count, 1), sizeof **out);
+    for (int i = 0; i < count && *out; i++) {
+        struct begun *begun = &(*out)[kept];
+        if (entries[i].from_step >= step)
+            continue;
+        begun->entry = entries[i];
+        begun->place = count;
+        for (int k = count - 1; k >= 0; k--) {
+            if (strcmp(entries[k].source, entries[i].source) != 0)
+                continue;
+            begun->epochs = entries[k].epochs > 0 ? entries[k].epochs : begun->epochs;
+            begun->place = k;
         }
-    return kept;
+        ls_config_source_name(begun->entry.source);
+        kept++;
+    }
+    free(entries);
+    return *out ? kept : -1;
+}
+
+static bool begun_same(const struct begun *a, const struct begun *b, bool weighed)
+{
+    return !strcmp(a->entry.source, b->entry.source) && a->epochs == b->epochs &&
+           a->entry.from_step == b->entry.from_step &&
+           (!weighed || a->entry.weight == b->entry.weight);
 }
 
 bool ls_config_blend_goes_on(const struct ls_config *now, const struct ls_config *then,
                              int64_t step)
 {
-    struct ls_config_source *here = NULL, *there = NULL;
-    int count = entries_before(now, step, &here);
-    bool same = count == entries_before(then, step, &there);
-    for (int i = 0; i < count && same; i++)
-        same = !strcmp(here[i].source, there[i].source) && here[i].epochs == there[i].epochs &&
-               here[i].from_step == there[i].from_step &&
-               (count == 1 || here[i].weight == there[i].weight);
+    struct begun *here, *there;
+    int count = begun_find(now, step, &here);
+    bool same = begun_find(then, step, &there) == count && count >= 0;
+    for (int i = 0; i < count && same; i++) {
+        same = begun_same(&here[i], &there[i], count > 1);
+        for (int k = 0; k < i && same; k++)
+            same = (here[k].place < here[i].place) == (there[k].place < there[i].place);
+    }
     free(here);
     free(there);
     return same;

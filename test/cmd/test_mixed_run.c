@@ -114,6 +114,49 @@ static void test_going_on(void **state)
            0, "(step 4)");
 }
 
+/* An entry that begins later may yet change what is done: as the first of its source it changes
+ * the order of sources, and its epochs are those of the source. */
+static void test_later_entries_that_reach_back(void **state)
+{
+    (void)state;
+#define ENTRIES "{source: corpus_train, weight: 1}, {source: u16:more.bin, weight: 1}"
+    static const char *const reaching[] = {
+        "[{source: u16:more.bin, weight: 1, from_step: 3}, " ENTRIES "]",
+        "[" ENTRIES ", {source: u16:more.bin, weight: 1, epochs: 0.1, from_step: 3}]",
+    };
+    char line[2048];
+    expect(KEYS "$L train $B train.out=reach train.steps=3 batch.global=5 data.tokenizer=byte "
+                "'data.blend=[" ENTRIES "]' train.save_every=3",
+           0, "hash");
+    for (size_t i = 0; i < sizeof reaching / sizeof *reaching; i++) {
+        snprintf(line, sizeof line,
+                 KEYS "$L train $B train.out=reach train.steps=6 batch.global=5 "
+                      "data.tokenizer=byte train.resume=auto "
+                      "'data.blend=%s'",
+                 reaching[i]);
+        expect(line, 15, "neither the order of sources that have begun nor their epochs");
+    }
+    expect(KEYS
+           "$L train $B train.out=reach train.steps=6 batch.global=5 data.tokenizer=byte "
+           "train.resume=auto "
+           "'data.blend=[{source: u16:late.bin, weight: 1, epochs: 0.1, from_step: 3}, " ENTRIES
+           ", {source: u16:more.bin, weight: 2, from_step: 3}]'",
+           0, "hash");
+    expect("$L audit reach --steps 1..6", 0, "6 ledgers of samples");
+}
+
+/* Stores that are called alike in two folders are told apart by what is recorded. */
+static void test_sources_called_alike(void **state)
+{
+    (void)state;
+    expect("mkdir -p web code && cp more.bin web/x.bin && cp late.bin code/x.bin && " KEYS
+           "$L train $B train.out=alike train.steps=2 data.tokenizer=byte 'data.blend=1 "
+           "u16:web/x.bin 1 "
+           "u16:code/x.bin' >log && grep -c 'loss/x.bin\": [0-9.]*, \"loss/x.bin (2)\": ' "
+           "alike/metrics.jsonl",
+           0, "2\n");
+}
+
 /* The order that the command prints, computed anew by other means. */
 static void test_the_order_is_as_defined(void **state)
 {
@@ -192,6 +235,8 @@ int main(void)
         cmocka_unit_test(test_one_hash_in_every_layout),
         cmocka_unit_test(test_other_samples_are_seen),
         cmocka_unit_test(test_going_on),
+        cmocka_unit_test(test_later_entries_that_reach_back),
+        cmocka_unit_test(test_sources_called_alike),
         cmocka_unit_test(test_the_order_is_as_defined),
         cmocka_unit_test(test_bad_blends),
         cmocka_unit_test(test_data_that_change),
