@@ -11,7 +11,8 @@ struct source {
     struct ls_sample_order order;
     int64_t limit; /* samples that it has in all its epochs; INT64_MAX: no limit */
 };
-/* Samples [first, end) of the run. */
+/* Samples [first, end) of the run. Of a period that it does not reach the end of, what is behind
+ * its own end is not there. */
 struct stage {
     int64_t first, end, period;
     int64_t *parts;   /* [sources] of a period */
@@ -122,14 +123,17 @@ static void due_next(struct due *due, int64_t part, int64_t period)
 }
 
 /* Numbers are of the period, from 0; earliest deadline first. There always is a sample, and none is
- * late: the theorem in the header. */
-static void period_fill(struct stage *stage, struct due *due, int count)
+ * late: the theorem in the header. Ends with the stage, which ends where a source has had its
+ * epochs. */
+static void period_fill(struct stage *stage, struct due *due, const struct source *sources,
+                        int count)
 {
+    int64_t length = ls_min(stage->period, stage->end - stage->first);
     for (int i = 0; i < count; i++) {
         due[i].count = 0;
         due_next(&due[i], stage->parts[i], stage->period);
     }
-    for (int64_t number = 0; number < stage->period; number++) {
+    for (int64_t number = 0; number < length; number++) {
         int first = -1;
         for (int i = 0; i < count; i++)
             if (due[i].released <= number && (first < 0 || due[i].deadline < due[first].deadline))
@@ -138,6 +142,8 @@ static void period_fill(struct stage *stage, struct due *due, int count)
         stage->source[number] = (uint16_t)first;
         stage->rank[number] = (int32_t)due[first].count++;
         due_next(&due[first], stage->parts[first], stage->period);
+        if (stage->before[first] + due[first].count == sources[first].limit)
+            stage->end = stage->first + (length = number + 1);
     }
 }
 
@@ -188,14 +194,22 @@ static int stage_memory(struct stage *stage, int sources, struct ls_error *error
                : ls_error_set(error, LS_ENOMEM, "no memory for a blend of %d sources", sources);
 }
 
-static int period_make(struct stage *stage, int sources, struct ls_error *error)
+static int period_make(struct stage *stage, const struct source *sources, int count,
+                       struct ls_error *error)
 {
-    struct due *due = calloc((size_t)sources, sizeof *due);
+    struct due *due = calloc((size_t)count, sizeof *due);
     stage->source = malloc((size_t)stage->period * sizeof *stage->source);
     stage->rank = malloc((size_t)stage->period * sizeof *stage->rank);
     bool good = due && stage->source && stage->rank;
     if (good)
-        period_fill(stage, due, sources);
+        period_fill(stage, due, sources, count);
+    if (good && stage->end - stage->first < stage->period) {
+        size_t length = (size_t)(stage->end - stage->first);
+        void *source = realloc(stage->source, length * sizeof *stage->source);
+        stage->source = source ? source : stage->source;
+        void *rank = realloc(stage->rank, length * sizeof *stage->rank);
+        stage->rank = rank ? rank : stage->rank;
+    }
     free(due);
     return good ? LS_OK
                 : ls_error_set(error, LS_ENOMEM, "no memory for a blend of period %lld",
@@ -236,6 +250,8 @@ static bool any(const double *weights, int count)
 /* The stage ends earlier where a source has had its epochs. */
 static void stage_end_epochs(const struct ls_blend *blend, struct stage *stage)
 {
+    if (stage->end - stage->first <= stage->period)
+        return; /* in its first period, where none had them before */
     for (int i = 0; i < blend->source_count; i++)
         if (stage->parts[i] > 0 && blend->sources[i].limit < INT64_MAX)
             stage->end =
@@ -258,7 +274,7 @@ static int stage_add(struct ls_blend *blend, const struct ls_blend_config *confi
     *going = !status && any(weights, blend->source_count);
     if (*going) {
         stage_weigh(&stage, weights, blend->source_count);
-        status = period_make(&stage, blend->source_count, error);
+        status = period_make(&stage, blend->sources, blend->source_count, error);
     }
     if (*going && !status) {
         stage_end_epochs(blend, &stage);

@@ -364,6 +364,32 @@ static void test_epochs_end_a_source(void **state)
     ls_blend_free(blend);
 }
 
+/* Sources that end long before a period does: a stage holds no more of its order than it uses. In
+ * full the orders below would be 256 times 2^20 samples: minutes, and more than a gigabyte. */
+static void test_many_short_sources(void **state)
+{
+    (void)state;
+    enum { COUNT = 256 };
+    struct ls_blend_source sources[COUNT];
+    struct ls_blend_entry entries[COUNT];
+    int64_t had[COUNT] = {0}, all = 0;
+    for (int i = 0; i < COUNT; i++) {
+        sources[i] = (struct ls_blend_source){"s", 3 + i, 1};
+        entries[i] = (struct ls_blend_entry){i, sqrt(COUNT - i), 0, INT64_MAX};
+        all += 3 + i;
+    }
+    struct ls_blend *blend = make(sources, COUNT, entries, COUNT);
+    assert_true(ls_blend_stages(blend) > COUNT / 2);
+    assert_int_equal(ls_blend_end(blend), all);
+    for (int64_t number = 0; number < all; number++) {
+        int source = ls_blend_source_at(blend, number);
+        assert_int_equal(ls_blend_before(blend, number, source), had[source]++);
+    }
+    for (int i = 0; i < COUNT; i++)
+        assert_int_equal(had[i], 3 + i);
+    ls_blend_free(blend);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -426,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_stops_resumes_layouts_and_stages),
         cmocka_unit_test(test_a_lost_sample_is_caught),
         cmocka_unit_test(test_epochs_end_a_source),
+        cmocka_unit_test(test_many_short_sources),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_every_allocation_may_fail),
     };
