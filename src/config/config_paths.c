@@ -82,10 +82,10 @@ static bool exists(const char *path)
 
 /* The first path of a list, and how long it is there, up to its comma. *bare: "u16:" stood before
  * it. What is no list is one path, commas and all; so is the folder of a tokenizer that is there.
- */
+ * Of a URL nobody knows, so its comma parts it from the next one, as where the value is used. */
 static size_t first_path(const char *rest, bool list, bool *bare, char path[LS_CONFIG_TEXT_BYTES])
 {
-    size_t length = list && !exists(rest) ? strcspn(rest, ",") : strlen(rest);
+    size_t length = list && (ls_url_is(rest) || !exists(rest)) ? strcspn(rest, ",") : strlen(rest);
     *bare = list && !strncmp(rest, headerless, HEADERLESS);
     const char *from = rest + (*bare ? HEADERLESS : 0);
     snprintf(path, LS_CONFIG_TEXT_BYTES, "%.*s", (int)(rest + length - from), from);

@@ -764,6 +764,19 @@ static void test_paths_that_go_with_the_file(void **state)
     assert_int_equal(ls_config_load_file(&again, file, &error), LS_OK);
     snprintf(expected, sizeof expected, "%s/moved", folder);
     assert_string_equal(again.train.out, expected);
+    /* What lies elsewhere stays; a store behind it in the list is found as by itself. */
+    snprintf(again.data.train, sizeof again.data.train, "http://host/a,%s/b", folder);
+    assert_int_equal(ls_config_save_portable(&again, file, &error), LS_OK);
+    written = scratch_read(file, NULL);
+    snprintf(expected, sizeof expected, "\"http://host/a,${here}/../b|http://host/a,%s/b\"",
+             folder);
+    if (!strstr(written, expected))
+        fail_msg("expected %s in:\n%s", expected, written);
+    free(written);
+    ls_config_defaults(&again);
+    assert_int_equal(ls_config_load_file(&again, file, &error), LS_OK);
+    snprintf(expected, sizeof expected, "http://host/a,%s/moved/../b", folder);
+    assert_string_equal(again.data.train, expected);
     /* A folder so deep that the path has no room. */
     memset(text, 'd', 508);
     strcpy(text + 508, "/c.yaml");
