@@ -76,6 +76,13 @@ static int word_add(struct cmd_args *args, const char *word, int words_max, stru
     return LS_OK;
 }
 
+/* "PATH..." stands for all words behind it; the dots within "TOKEN[,TOKEN...]" are of one value. */
+static bool takes_words(const struct cmd_option *option)
+{
+    size_t length = strlen(option->value);
+    return length >= 3 && strcmp(option->value + length - 3, "...") == 0;
+}
+
 /* One option at argv[i]; *used is how many arguments it took. */
 static int read_option(struct cmd_args *args, int argc, char **argv, int i, int words_max,
                        int *used, struct ls_error *error)
@@ -91,7 +98,7 @@ static int read_option(struct cmd_args *args, int argc, char **argv, int i, int 
         args->value[index] = "";
         return equals ? ls_error_set(error, LS_ECONFIG, "%s takes no value", option->name) : LS_OK;
     }
-    if (strstr(option->value, "...")) {
+    if (takes_words(option)) {
         args->value[index] = "";
         return equals ? word_add(args, equals + 1, words_max, error) : LS_OK;
     }

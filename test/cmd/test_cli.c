@@ -73,6 +73,16 @@ static void test_what_is_unknown_is_named_with_the_nearest(void **state)
     program_expect("data filter --input x --output y --rules gophr", 2, "did you mean gopher?");
     program_expect("data filter --list", 0, "duplicate-5-grams-max");
     program_expect("data filter --input doc --output /dev/full", ls_exit_code(LS_ENOSPC), "full");
+    /* One value with commas: neither empty, nor a further input. */
+    program_expect("data train-tokenizer --input doc/data.md --vocab 300 --output /nowhere/x/y "
+                   "--special 'a,,b'",
+                   2, "an empty token in the list");
+    program_expect("data train-tokenizer --input doc/data.md --vocab 257 --output /nowhere/x/y "
+                   "--special 'a,b'",
+                   2, "a vocabulary of 257; expected 258 (256 bytes and the special tokens)");
+    program_expect("data train-tokenizer --input doc/data.md --vocab 300 --output /nowhere/x/y "
+                   "--special=a,b",
+                   ls_exit_code(LS_EIO), "/nowhere/x: the folder to make");
     program_expect("data verify /nowhere/x", ls_exit_code(LS_EIO), "FAILED   /nowhere/x: neither");
 }
 
