@@ -365,8 +365,8 @@ struct ls_config_source {
 int ls_config_sources(const struct ls_config *config, struct ls_config_source **out, int *count,
                       struct ls_error *error);
 /* Whether `then` and `now` train on the same samples up to the end of step `step`: entries that
- * begin later may differ unless they change the order of sources or the epochs of one that has begun,
- * and data.train is a blend of one. */
+ * begin later may differ unless they change the order of sources or the epochs of one that has
+ * begun, and data.train is a blend of one. */
 bool ls_config_blend_goes_on(const struct ls_config *now, const struct ls_config *then,
                              int64_t step);
 /* LS_ECONFIG where neither data.train nor data.blend is set. */

@@ -373,12 +373,13 @@ static void sources_read(struct report_run *run)
     if (!run->configured || ls_config_sources(&run->config, &entries, &count, NULL))
         return;
     for (int i = 0; i < count; i++) {
+        char name[LS_CONFIG_TEXT_BYTES];
         int at = 0;
-        ls_config_source_name(entries[i].source);
-        while (at < run->source_count && strcmp(run->sources[at], entries[i].source) != 0)
+        ls_config_source_named(entries, i, name);
+        while (at < run->source_count && strcmp(run->sources[at], name) != 0)
             at++;
         if (at == run->source_count && at < REPORT_SOURCES)
-            memcpy(run->sources[run->source_count++], entries[i].source, sizeof run->sources[0]);
+            memcpy(run->sources[run->source_count++], name, sizeof run->sources[0]);
     }
     run->source_all = ls_config_source_count(&run->config);
     run->source_count = run->source_all > 1 ? run->source_count : 0;

@@ -53,22 +53,29 @@ static int stores_check(const struct ls_config *config, const struct ls_config_s
     return status;
 }
 
-/* Records tell sources apart by their names: the second "corpus", of another folder, is
- * "corpus (2)". */
-static void source_name(const struct ls_config_source *entries, const int *firsts, int at,
-                        char name[LS_CONFIG_TEXT_BYTES])
+/* The first entry of an entry's source. */
+static int first_entry(const struct ls_config_source *entries, int entry)
+{
+    int first = 0;
+    while (strcmp(entries[first].source, entries[entry].source) != 0)
+        first++;
+    return first;
+}
+
+void ls_config_source_named(const struct ls_config_source *entries, int entry,
+                            char name[LS_CONFIG_TEXT_BYTES])
 {
     char own[LS_CONFIG_TEXT_BYTES], other[LS_CONFIG_TEXT_BYTES];
-    int same = 1;
-    memcpy(own, entries[firsts[at]].source, sizeof own);
+    int first = first_entry(entries, entry), alike = 1;
+    memcpy(own, entries[entry].source, sizeof own);
     ls_config_source_name(own);
-    for (int i = 0; i < at; i++) {
-        memcpy(other, entries[firsts[i]].source, sizeof other);
+    for (int i = 0; i < first; i++) {
+        memcpy(other, entries[i].source, sizeof other);
         ls_config_source_name(other);
-        same += strcmp(own, other) == 0;
+        alike += first_entry(entries, i) == i && strcmp(own, other) == 0;
     }
-    if (same > 1)
-        snprintf(name, LS_CONFIG_TEXT_BYTES, "%.*s (%d)", LS_CONFIG_TEXT_BYTES - 16, own, same);
+    if (alike > 1)
+        snprintf(name, LS_CONFIG_TEXT_BYTES, "%.*s (%d)", LS_CONFIG_TEXT_BYTES - 16, own, alike);
     else
         memcpy(name, own, sizeof own);
 }
@@ -86,7 +93,7 @@ static int sources_open(struct ls_training_data *data, const struct ls_config *c
         struct ls_training_source *source = &data->sources[at];
         if (at == data->count) {
             firsts[data->count++] = i;
-            source_name(entries, firsts, at, source->name);
+            ls_config_source_named(entries, i, source->name);
             status = ls_config_store(config, entries[i].source, &data->stores[at], error);
             if (!status)
                 status = ls_token_store_samples(data->stores[at], config->data.sequence,

@@ -155,6 +155,8 @@ static void test_sources_called_alike(void **state)
            "u16:code/x.bin' >log && grep -c 'loss/x.bin\": [0-9.]*, \"loss/x.bin (2)\": ' "
            "alike/metrics.jsonl",
            0, "2\n");
+    expect("$L report alike --output page.html && grep -c 'x.bin (2): [0-9.]* at step 2' page.html",
+           0, "2\n");
 }
 
 /* The order that the command prints, computed anew by other means. */

@@ -29,6 +29,10 @@ struct ls_training_source {
     int64_t samples;                 /* of an epoch */
     double epochs;                   /* 0: no limit */
 };
+/* The name of an entry's source, of the list of ls_config_sources. Records tell sources apart by
+ * it: of two that are called "corpus", in two folders, the later one is "corpus (2)". */
+void ls_config_source_named(const struct ls_config_source *entries, int entry,
+                            char name[LS_CONFIG_TEXT_BYTES]);
 struct ls_training_data {
     int count; /* sources */
     struct ls_training_source *sources;
