@@ -291,12 +291,19 @@ static int stage_add(struct ls_blend *blend, const struct ls_blend_config *confi
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+/* Whole samples in so many epochs: 0.29 of 100 are 29, though the product falls short of it. */
+static double samples_of(const struct ls_blend_source *source)
+{
+    double samples = source->epochs * (double)source->samples, near = nearbyint(samples);
+    return near / (double)source->samples == source->epochs ? near : floor(samples);
+}
+
 static int sources_take(struct ls_blend *blend, const struct ls_blend_config *config,
                         struct ls_error *error)
 {
     for (int i = 0; i < config->source_count; i++) {
         const struct ls_blend_source *source = &config->sources[i];
-        double limit = floor(source->epochs * (double)source->samples);
+        double limit = samples_of(source);
         if (source->samples < 1 || !(source->epochs >= 0) || (source->epochs > 0 && limit < 1))
             return ls_error_set(error, LS_EINVAL,
                                 "%.300s: %g epochs of %lld samples; expected 1 sample or more",

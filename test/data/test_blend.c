@@ -364,6 +364,19 @@ static void test_epochs_end_a_source(void **state)
     ls_blend_free(blend);
 }
 
+/* Shares of an epoch that are no binary fractions. */
+static void test_epochs_of_hundredths(void **state)
+{
+    (void)state;
+    for (int i = 1; i <= 300; i++) {
+        const struct ls_blend_source source = {"s", 100, i / 100.0};
+        const struct ls_blend_entry entry = {0, 1, 0, INT64_MAX};
+        struct ls_blend *blend = make(&source, 1, &entry, 1);
+        assert_int_equal(ls_blend_end(blend), i);
+        ls_blend_free(blend);
+    }
+}
+
 /* Sources that end long before a period does: a stage holds no more of its order than it uses. In
  * full the orders below would be 256 times 2^20 samples: minutes, and more than a gigabyte. */
 static void test_many_short_sources(void **state)
@@ -452,6 +465,7 @@ int main(void)
         cmocka_unit_test(test_stops_resumes_layouts_and_stages),
         cmocka_unit_test(test_a_lost_sample_is_caught),
         cmocka_unit_test(test_epochs_end_a_source),
+        cmocka_unit_test(test_epochs_of_hundredths),
         cmocka_unit_test(test_many_short_sources),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_every_allocation_may_fail),
