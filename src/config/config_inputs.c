@@ -52,10 +52,12 @@ int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **ou
     int count, status = ls_config_sources(config, &entries, &count, error);
     if (status || count == 0)
         return status;
-    /* Foreign stores come without one: then nothing is decoded. */
+    /* Foreign stores come without one: then another source tells, or nothing is decoded. */
     struct ls_error absent = {0};
     const char *key = config->data.blend[0] ? "data.blend" : "data.train";
-    status = ls_tokenizer_new_for_store(entries[0].source, out, &absent);
+    status = LS_EIO;
+    for (int i = 0; i < count && status == LS_EIO; i++)
+        status = ls_tokenizer_new_for_store(entries[i].source, out, &absent);
     if (status == LS_EIO) {
         struct ls_token_store *store;
         status = ls_token_store_open(entries[0].source, &store, error);

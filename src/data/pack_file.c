@@ -3,13 +3,16 @@
  *
  *     bytes 0-7    "LSPACK\0\1": the last is the version
  *     bytes 8-15   tokens of PREFIX.bin
- *     bytes 16-23  XXH3-64 of the ends of documents in PREFIX.idx (int64, one behind the other),
- * with that of the lengths (int32) as its seed bytes 24-31  T, the targets of a sample bytes 32-39
- * samples bytes 40-47  pieces: documents, or parts of them bytes 48-55  XXH3-64 of all that follows
+ *     bytes 16-23  XXH3-64 of the ends of documents in PREFIX.idx (below)
+ *     bytes 24-31  T, the targets of a sample
+ *     bytes 32-39  samples
+ *     bytes 40-47  pieces: documents, or parts of them
+ *     bytes 48-55  XXH3-64 of all that follows
  *     then         int64 [samples + 1]: pieces before each sample, and all of them
  *     then         int64 [pieces]: the first token of each
  *     then         int32 [pieces]: its targets, which are the tokens behind the first one
  *
+ * The ends are int64, one behind the other; their digest's seed is that of the lengths (int32).
  * Numbers are little-endian. The ends tie a packing to its store: one prepared anew has others. */
 #include "data/data_private.h"
 
