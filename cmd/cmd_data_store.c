@@ -214,6 +214,8 @@ static int stats_one(void *user, const char *store, struct ls_error *error)
         status = ls_error_set(error, LS_ECONFIG,
                               "--svg draws one store: name PREFIX_train or "
                               "PREFIX_valid");
+    if (!status && s->svg)
+        status = ls_store_spare(store, s->svg, error);
     if (!status)
         print_stats(store, &stats);
     if (!status && s->svg)

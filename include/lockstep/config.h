@@ -84,7 +84,7 @@ struct ls_config_lora {
 struct ls_config_data {
     char train[LS_CONFIG_TEXT_BYTES];     /* prefix of .bin/.idx, or an llm.c token file */
     char blend[LS_CONFIG_BLEND_BYTES];    /* ls_config_sources reads it; "" for none */
-    bool blend_changed;                   /* go on with another blend than the checkpoint's */
+    bool changed;                         /* go on with another blend than the checkpoint's */
     char valid[LS_CONFIG_TEXT_BYTES];     /* the same, "" for none */
     char tokenizer[LS_CONFIG_TEXT_BYTES]; /* "" = found beside the data */
     char cache_dir[LS_CONFIG_TEXT_BYTES]; /* of blocks of data elsewhere, "" for none */

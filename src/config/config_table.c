@@ -183,9 +183,9 @@ static const struct ls_config_key table[] = {
     PLAIN(BLEND, "data.blend", RECIPE, "", data.blend,
           "stores mixed by weight, in the place of data.train: a list of maps with source, "
           "weight, epochs and from_step, or \"0.7 STORE 0.3 STORE\" (doc/data.md)"),
-    BOOL("data.blend_changed", RUN, "false", data.blend_changed,
-         "go on from a checkpoint although data.blend differs in steps that are done: samples may "
-         "be read again or left out"),
+    BOOL("data.changed", RUN, "false", data.changed,
+         "go on from a checkpoint although the data, or data.blend in steps that are done, are not "
+         "those that it was trained on: samples may be read again or left out"),
     PATHS("data.valid", RUN, "", data.valid, "tokens to evaluate on; empty = none"),
     PATHS("data.tokenizer", RUN, "", data.tokenizer,
           "`byte`, a folder with tokenizer.json or with vocab.json and merges.txt, or another "

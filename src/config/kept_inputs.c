@@ -132,7 +132,7 @@ int ls_kept_write(const struct ls_config *config, const struct ls_tokenizer *tok
 {
     struct ls_config written = *config;
     char path[PATH_MAX];
-    written.data.blend_changed = false; /* said once, for the start that it is said for */
+    written.data.changed = false; /* said once, for the start that it is said for */
     char *kept = written.data.tokenizer;
     int status = LS_OK, count = 0;
     const struct ls_tokenizer_file *files =

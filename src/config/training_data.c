@@ -171,11 +171,16 @@ static int end_check(const struct ls_training_data *data, const struct ls_config
                      struct ls_error *error)
 {
     int64_t steps = ls_config_steps(config), wanted = ls_config_samples(config, steps);
-    int64_t end = ls_blend_end(data->blend), last = 0;
+    int64_t end = ls_blend_end(data->blend), last = 0, past = steps;
     if (end >= wanted)
         return LS_OK;
-    while (ls_config_samples(config, last + 1) <= end)
-        last++;
+    while (past - last > 1) { /* there are samples for `last` steps, and not for `past` */
+        int64_t middle = last + (past - last) / 2;
+        if (ls_config_samples(config, middle) <= end)
+            last = middle;
+        else
+            past = middle;
+    }
     return ls_error_set(error, LS_ECONFIG,
                         "the data ends behind step %lld: all sources have had their epochs, or "
                         "none has a weight, after %s, and train.steps is %lld. Give a source more "
@@ -223,13 +228,15 @@ int ls_training_data_digest(const struct ls_training_data *data, char text[33],
                             struct ls_error *error)
 {
     struct ls_digest digest = {0, 0};
-    int status = ls_token_store_digest(data->stores[0], text, error);
-    if (data->count == 1)
-        return status;
+    int status = LS_OK;
     for (int i = 0; i < data->count && !status; i++) {
-        status = ls_token_store_digest(data->stores[i], text, error);
-        ls_digest_piece(&digest, data->sources[i].name, i, 0, text, 32);
+        struct ls_training_source *source = &data->sources[i];
+        status = ls_token_store_digest(data->stores[i], source->digest, error);
+        ls_digest_piece(&digest, source->name, i, 0, source->digest, 32);
     }
-    ls_digest_hex(&digest, text);
+    if (data->count == 1)
+        memcpy(text, data->sources[0].digest, 33);
+    else
+        ls_digest_hex(&digest, text);
     return status;
 }

@@ -382,8 +382,6 @@ struct data_output {
     const struct ls_tokenizer *tokenizer; /* NULL: none is recorded */
     char *tokenizer_path, *tokenizer_temporary;
 };
-/* LS_EINVAL if path, which is to be replaced or removed, is a file of the store. */
-int data_store_spare(const char *store, const char *path, struct ls_error *error);
 /* LS_EINVAL if a file of the output is one of the stores that are read. Release it whatever this
  * returns; it takes {.writer = {.fd = -1}} too. */
 int data_output_init(struct data_output *output, const char *prefix, enum ls_dtype dtype,

@@ -2,6 +2,7 @@
 #include "data/data_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/data/store_tools.h>
 
 #include <limits.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 
 enum { COPY_TOKENS = 1 << 14 };
 
-int data_store_spare(const char *store, const char *path, struct ls_error *error)
+int ls_store_spare(const char *store, const char *path, struct ls_error *error)
 {
     struct stat output, input;
     static const char *const suffixes[] = {".bin", ".idx", ".mask", ".sums", ".tokenizer"};
@@ -48,7 +49,7 @@ int data_output_init(struct data_output *output, const char *prefix, enum ls_dty
                                  output->tokenizer_path};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         for (int j = 0; j < count && !status; j++)
-            status = data_store_spare(stores[j], paths[i], error);
+            status = ls_store_spare(stores[j], paths[i], error);
     return status ? status : data_writer_begin(&output->writer, error);
 }
 

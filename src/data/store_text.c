@@ -74,7 +74,7 @@ int ls_store_detokenize(const char *store, const char *tokenizer, const char *ou
     if (!status)
         status = data_stored_index(&stored, error);
     if (!status)
-        status = data_store_spare(store, output, error);
+        status = ls_store_spare(store, output, error);
     if (!status)
         status = ls_atomic_file_open(&file, output, NULL, error);
     if (!status) {

@@ -39,7 +39,7 @@ static int recipe_check(const struct ls_state *state, const struct ls_checkpoint
     if (checkpoint->state.step == 0)
         other.optim.decay_steps = state->config->optim.decay_steps;
     bool goes_on = ls_config_blend_goes_on(state->config, &other, checkpoint->state.step);
-    if (goes_on || state->config->data.blend_changed) {
+    if (goes_on || state->config->data.changed) {
         memcpy(other.data.blend, state->config->data.blend, sizeof other.data.blend);
         memcpy(other.data.train, state->config->data.train, sizeof other.data.train);
     }
@@ -51,7 +51,7 @@ static int recipe_check(const struct ls_state *state, const struct ls_checkpoint
                             "%.300s: it was trained on other samples (%s). Only entries whose "
                             "from_step is %ld or more may change, and neither the order of sources "
                             "that have begun nor their epochs: give the new weights from there "
-                            "on, or data.blend_changed=true, which reads samples again or leaves "
+                            "on, or data.changed=true, which reads samples again or leaves "
                             "some out",
                             checkpoint->directory, differences, (long)checkpoint->state.step);
     if (count > 1 || planned == state->config->optim.decay_steps)

@@ -59,7 +59,9 @@ void data_supply_step(struct data_supply *supply, const struct ls_trainer *train
 {
     int64_t before = supply->fetched_bytes;
     warnings_tell(trainer, log);
-    if (!fetched(trainer, &supply->fetched_bytes))
+    bool elsewhere = fetched(trainer, &supply->fetched_bytes), first = !supply->begun;
+    supply->begun = true;
+    if (!elsewhere || first)
         return;
     double bytes = (double)(supply->fetched_bytes - before);
     double wait_s = report->data_wait_s, work_s = report->step_s - wait_s;

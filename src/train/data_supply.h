@@ -6,6 +6,7 @@
 
 /* Of one rank. */
 struct data_supply {
+    bool begun;            /* a step is done: the first one waits for what no step could hide */
     int64_t fetched_bytes; /* until the last step */
     int64_t said_step;     /* when it was last said that data comes too slowly; 0: never */
 };

@@ -72,6 +72,43 @@ static void show(const struct events *events, enum ls_log_level level, const cha
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
+/* ---- data ------------------------------------------------------------------------------------ */
+
+/* A start says of all data "data", and of each of several sources "data/NAME". */
+static void source_key(const struct ls_trainer *trainer, int i, char key[LS_CONFIG_TEXT_BYTES + 8])
+{
+    snprintf(key, LS_CONFIG_TEXT_BYTES + 8, "data/%s", trainer->data.sources[i].name);
+}
+
+void events_data_see(const struct ls_trainer *trainer, char (*seen)[33],
+                     const struct ls_record *record)
+{
+    const char *all = ls_record_text(record, "data");
+    for (int i = 0; all && i < trainer->data.count; i++) {
+        char key[LS_CONFIG_TEXT_BYTES + 8];
+        source_key(trainer, i, key);
+        const char *own = ls_record_text(record, key);
+        if (own || trainer->data.count == 1)
+            snprintf(seen[i], sizeof seen[i], "%s", own ? own : all);
+    }
+}
+
+int events_data_check(const struct ls_trainer *trainer, char (*seen)[33], struct ls_error *error)
+{
+    const char *key = trainer->config.data.blend[0] ? "data.blend" : "data.train";
+    for (int i = 0; i < trainer->data.count; i++) {
+        const struct ls_training_source *source = &trainer->data.sources[i];
+        if (seen[i][0] && strcmp(seen[i], source->digest) != 0)
+            return ls_config_reject(&trainer->config, LS_EDATA, key, error,
+                                    "%.200s has other tokens than the run was trained on: its "
+                                    "digest is %s, and the run recorded %s. Put back what the run "
+                                    "began with, or give data.changed=true, which reads samples "
+                                    "again or leaves some out",
+                                    source->name, source->digest, seen[i]);
+    }
+    return LS_OK;
+}
+
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
                 const struct ls_run_plan *plan, bool resumed, struct ls_error *error)
 {
@@ -94,6 +131,11 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
         ls_jsonl_string(m, "peak_of", trainer->peak_of);
     if (has_data)
         ls_jsonl_string(m, "data", digest);
+    for (int i = 0; trainer->data.count > 1 && i < trainer->data.count; i++) {
+        char key[LS_CONFIG_TEXT_BYTES + 8];
+        source_key(trainer, i, key);
+        ls_jsonl_string(m, key, trainer->data.sources[i].digest);
+    }
     if (trainer->peak_flops > 0)
         ls_jsonl_double(m, "peak_flops", trainer->peak_flops);
     if (plan)

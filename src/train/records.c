@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,6 +42,8 @@ static void record_visit(void *user, const struct ls_record *record)
         snprintf(records->chain, sizeof records->chain, "%s", chain ? chain : "");
     best_records_see(&records->best, records->trainer->config.train.out, record);
     events_peak_see(records->trainer, &records->peak_flops, record);
+    if (records->data_seen)
+        events_data_see(records->trainer, records->data_seen, record);
 }
 
 static int metrics_open(struct records *records, const char *path, int64_t steps,
@@ -62,7 +65,10 @@ int records_open(struct records *records, const struct ls_trainer *trainer,
     records->best = BEST_RECORDS_NONE;
     metrics_prom_open(&records->prom, &trainer->config, trainer->plan.total);
     snprintf(path, sizeof path, "%s/metrics.jsonl", out);
+    records->data_seen = calloc((size_t)trainer->data.count + 1, sizeof *records->data_seen);
     int status = resumed ? LS_OK : records_set_aside(path, log, error);
+    if (!status && !records->data_seen)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for the records of a run");
     if (!status)
         status = metrics_open(records, path, first_step, error);
     if (!status && trainer->config.log.tensorboard)
@@ -79,6 +85,7 @@ void records_tell_lost(const struct records *records)
 
 void records_close(struct records *records)
 {
+    free(records->data_seen);
     ls_jsonl_close(records->metrics, NULL);
     ls_tensorboard_close(records->board, NULL);
 }

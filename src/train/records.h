@@ -20,6 +20,7 @@ struct records {
     struct metrics_prom prom;
     struct sink metrics_sink, board_sink, prom_sink;
     struct best_records best; /* as they were when they were opened */
+    char (*data_seen)[33];    /* [sources] digests of the data that an earlier start recorded */
     double peak_flops;        /* that an earlier start measured, of trainer->peak_of; 0: none did */
 };
 /* Opens the files in train.out. Of a run that goes on (resumed) records behind the step it goes on

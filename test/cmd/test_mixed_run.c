@@ -103,7 +103,7 @@ static void test_going_on(void **state)
     expect(
         KEYS
         "cp -r half said; cp -r half later; $L train changed.yaml $B train.out=said train.steps=12 "
-        "train.resume=auto data.blend_changed=true " SAVES,
+        "train.resume=auto data.changed=true " SAVES,
         0, "hash");
     expect(KEYS "$L train blend.yaml $B train.out=half train.steps=12 train.resume=auto "
                 "parallel.dp=2 " SAVES "; " SAMPLES "records half >a; records whole >b; cmp a b",
@@ -220,6 +220,39 @@ static void test_bad_blends(void **state)
            0, "hash");
 }
 
+/* A store of the same name with other tokens is not what a run goes on with, unless that is said.
+ */
+static void test_other_data_of_the_same_name(void **state)
+{
+    (void)state;
+    static const char *const given[] = {"data.train=here/corpus",
+                                        "data.train= 'data.blend=1 here/corpus 1 corpus_valid'"};
+    expect(
+        "mkdir here; $L data prepare --input book.txt --output here/a --tokenizer byte "
+        "--validation 0; sed 's/sum/mus/' book.txt >other.txt; $L data prepare --input other.txt "
+        "--output here/b --tokenizer byte --validation 0; cp here/a.tokenizer "
+        "here/corpus.tokenizer",
+        0, "");
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        char line[1024];
+        static const char *const put = "for e in bin idx sums; do cp here/%s_train.$e "
+                                       "here/corpus.$e; done; rm -rf same; cp -r first same; $L "
+                                       "train $C train.out=same train.steps=4 train.resume=auto "
+                                       "%s %s";
+        snprintf(line, sizeof line,
+                 "for e in bin idx sums; do cp here/a_train.$e here/corpus.$e; done; rm -rf first; "
+                 "$L train $C train.out=first train.steps=2 %s",
+                 given[i]);
+        expect(line, 0, "hash");
+        snprintf(line, sizeof line, put, "b", given[i], "");
+        expect(line, ls_exit_code(LS_EDATA), "corpus has other tokens than the run was trained on");
+        snprintf(line, sizeof line, put, "b", given[i], "data.changed=true");
+        expect(line, 0, "hash");
+        snprintf(line, sizeof line, put, "a", given[i], "");
+        expect(line, 0, "hash");
+    }
+}
+
 /* Data that change under a run end it before a state that came of them is kept. */
 static void test_data_that_change(void **state)
 {
@@ -241,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_sources_called_alike),
         cmocka_unit_test(test_the_order_is_as_defined),
         cmocka_unit_test(test_bad_blends),
+        cmocka_unit_test(test_other_data_of_the_same_name),
         cmocka_unit_test(test_data_that_change),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);

@@ -178,6 +178,8 @@ static void test_the_files_of_a_store(void **state)
            "cp t_train.idx kept && $L data prepare --tokenizer byte --output t text",
            ls_exit_code(LS_EIO), "t_valid.bin: expected a file, found a folder");
     expect("cmp t_train.idx kept", 0, "");
+    expect("$L data stats t_train --svg t_train.idx", ls_exit_code(LS_EINVAL), "is the output");
+    expect("cmp t_train.idx kept", 0, "");
 }
 
 /* Who reads standard output goes away: a run goes on, and tells so when it ends. */

@@ -28,6 +28,7 @@ struct ls_training_source {
     char name[LS_CONFIG_TEXT_BYTES]; /* without folders, as records have it */
     int64_t samples;                 /* of an epoch */
     double epochs;                   /* 0: no limit */
+    char digest[33];                 /* of its store, by ls_training_data_digest; "" before */
 };
 /* The name of an entry's source, of the list of ls_config_sources. Records tell sources apart by
  * it: of two that are called "corpus", in two folders, the later one is "corpus (2)". */
@@ -46,7 +47,7 @@ int ls_training_data_open(const struct ls_config *config, struct ls_training_dat
 /* Also after a failure. */
 void ls_training_data_close(struct ls_training_data *data);
 /* What tells the data from others: ls_token_store_digest of one source, and a digest of those of
- * several. */
+ * several, each of which is then in its source. */
 int ls_training_data_digest(const struct ls_training_data *data, char text[33],
                             struct ls_error *error);
 /* Samples of the first `steps` steps: with a ramp-up of batches fewer than steps x batch.global. */

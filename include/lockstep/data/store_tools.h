@@ -108,6 +108,9 @@ int ls_store_detokenize(const char *store, const char *tokenizer, const char *ou
                         const char *json_key, const volatile int *stop,
                         struct ls_detokenize_report *out, struct ls_error *error);
 
+/* LS_EINVAL if path, which is to be replaced or removed, is a file of the store. */
+int ls_store_spare(const char *store, const char *path, struct ls_error *error);
+
 #ifdef __cplusplus
 }
 #endif
