@@ -231,7 +231,8 @@ int ls_training_data_digest(const struct ls_training_data *data, char text[33],
     int status = LS_OK;
     for (int i = 0; i < data->count && !status; i++) {
         struct ls_training_source *source = &data->sources[i];
-        status = ls_token_store_digest(data->stores[i], source->digest, error);
+        if (!source->digest[0]) /* once: of what is elsewhere it takes requests */
+            status = ls_token_store_digest(data->stores[i], source->digest, error);
         ls_digest_piece(&digest, source->name, i, 0, source->digest, 32);
     }
     if (data->count == 1)

@@ -263,7 +263,7 @@ static void test_other_batches_are_seen(void **state)
         scratch_write(scratch_path(folder, other), data, bytes);
         free(data);
     }
-    mpirun_write(":", "set -- \"$@\" data.train=other/corpus_train");
+    mpirun_write(":", "set -- \"$@\" data.train=other/corpus_train data.changed=true");
     twin_run("batches", LONG);
     launched_steps_read(&got, folder, "batches");
     launched_reference(&expected, folder, got.last);
