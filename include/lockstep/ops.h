@@ -15,6 +15,7 @@
  *   lockstep/ops/embedding.h     token and position embedding
  *   lockstep/ops/loss.h          softmax cross-entropy
  *   lockstep/ops/update.h        AdamW, SGD with momentum, Lion; squared norms
+ *   lockstep/ops/delta.h         outer deltas of workers: encoded, summed, decoded; mixing
  *   lockstep/ops/muon.h          Muon: momentum, Newton-Schulz, the step
  *   lockstep/ops/work.h          what each of them computes
  *
@@ -119,6 +120,7 @@ void ls_ops_init_shared(struct ls_ops *ops);
 void ls_ops_release(struct ls_ops *ops);
 
 #include <lockstep/ops/attention.h>
+#include <lockstep/ops/delta.h>
 #include <lockstep/ops/embedding.h>
 #include <lockstep/ops/gemm.h>
 #include <lockstep/ops/int8.h>

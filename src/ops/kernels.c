@@ -10,6 +10,7 @@
     extern const struct embedding_kernels embedding_kernels_##isa;                                 \
     extern const struct loss_kernels loss_kernels_##isa;                                           \
     extern const struct update_kernels update_kernels_##isa;                                       \
+    extern const struct delta_kernels delta_kernels_##isa;                                         \
     extern const struct muon_kernels muon_kernels_##isa;                                           \
     extern const struct int8_kernels int8_kernels_##isa;                                           \
     extern const struct few_kernels few_kernels_##isa;                                             \
@@ -20,6 +21,7 @@
         .embedding = &embedding_kernels_##isa,                                                     \
         .loss = &loss_kernels_##isa,                                                               \
         .update = &update_kernels_##isa,                                                           \
+        .delta = &delta_kernels_##isa,                                                             \
         .muon = &muon_kernels_##isa,                                                               \
         .int8 = &int8_kernels_##isa,                                                               \
         .few = &few_kernels_##isa,                                                                 \

@@ -115,6 +115,21 @@ struct update_kernels {
                     struct ls_exact_sum *sum);
 };
 
+/* Elements [begin, end). */
+struct delta_kernels {
+    /* The largest magnitude of a difference, as bits: NaN is above infinity. */
+    uint32_t (*amax)(const float *global, const float *local, int64_t begin, int64_t end);
+    void (*encode)(enum ls_delta_type type, const float *global, const float *local, float scale,
+                   void *out, int64_t begin, int64_t end);
+    void (*sum)(enum ls_delta_type type, const void *parts, int64_t stride, int parts_count,
+                void *out, int64_t begin, int64_t end);
+    void (*decode)(enum ls_delta_type type, const void *sums, float scale, float *out,
+                   int64_t begin, int64_t end);
+    void (*mix)(const float *global, float *local, float share, int64_t begin, int64_t end);
+    void (*compensate)(float *gradient, const float *now, const float *then, float lambda,
+                       int64_t begin, int64_t end);
+};
+
 struct muon_kernels {
     /* Elements [begin, end) of the update. */
     void (*momentum)(const struct ls_update *update, const struct ls_muon_momentum *muon, void *m,
@@ -156,6 +171,7 @@ struct ls_kernels {
     const struct embedding_kernels *embedding;
     const struct loss_kernels *loss;
     const struct update_kernels *update;
+    const struct delta_kernels *delta;
     const struct muon_kernels *muon;
     const struct int8_kernels *int8;
     const struct few_kernels *few;

@@ -83,6 +83,12 @@ OP(ls_adamw_update, (ops, UPDATE, &(struct ls_adamw){0.9f, 0.9f, 1e-8f, 1}, AT, 
 OP(ls_sgd_update, (ops, UPDATE, &(struct ls_sgd){0.9f, false, 1}, AT))
 OP(ls_lion_update, (ops, UPDATE, &(struct ls_lion){0.9f, 0.9f}, AT))
 OP(ls_squared_norm, (ops, N, AT, AT, AT))
+OP(ls_delta_amax, (ops, AT, AT, N, AT))
+OP(ls_delta_encode, (ops, LS_DELTA_INT8, AT, AT, N, 0.01f, AT))
+OP(ls_delta_sum, (ops, LS_DELTA_INT8, AT, N + 8, 3, N, AT))
+OP(ls_delta_decode, (ops, LS_DELTA_INT8, AT, N, 0.01f, AT))
+OP(ls_mix, (ops, AT, AT, N, 0.5f))
+OP(ls_compensate, (ops, AT, AT, AT, N, 0.5f))
 OP(ls_muon_momentum, (ops, UPDATE, &(struct ls_muon_momentum){0.9f, true}, AT, AT))
 OP(ls_muon_update, (ops, UPDATE, 1, AT))
 CHECKED_OP(ls_newton_schulz,
@@ -163,6 +169,12 @@ const struct every_op every_op[] = {
     ENTRY(ls_sgd_update),
     ENTRY(ls_lion_update),
     ENTRY(ls_squared_norm),
+    ENTRY(ls_delta_amax),
+    ENTRY(ls_delta_encode),
+    ENTRY(ls_delta_sum),
+    ENTRY(ls_delta_decode),
+    ENTRY(ls_mix),
+    ENTRY(ls_compensate),
     ENTRY(ls_muon_momentum),
     ENTRY(ls_muon_update),
     ENTRY(ls_newton_schulz),

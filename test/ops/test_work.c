@@ -157,6 +157,12 @@ static const struct {
     {"ls_muon_momentum", LS_WORK_UPDATE, LS_F32, N, 1, 1, CONVENTION, N *(F + 2 * F + F)},
     {"ls_muon_update", LS_WORK_UPDATE, LS_F32, N, 1, 1, CONVENTION, N *(2 * F + H + F)},
     {"ls_squared_norm", LS_WORK_SQUARES, LS_F32, N, 1, 1, 2 * N, N * 2 * F},
+    {"ls_delta_amax", LS_WORK_SQUARES, LS_F32, N, 1, 1, 2 * N, N * 2 * F},
+    {"ls_delta_encode", LS_WORK_CAST, LS_F32, N, 1, 1, N, N *(2 * F + 1)},
+    {"ls_delta_sum", LS_WORK_ADD, LS_I8, N, 1, 1, 2 * N, N *(3 + 2)},
+    {"ls_delta_decode", LS_WORK_CAST, LS_F32, N, 1, 1, N, N *(2 + F)},
+    {"ls_mix", LS_WORK_ADD, LS_F32, N, 1, 1, 3 * N, N * 3 * F},
+    {"ls_compensate", LS_WORK_UPDATE, LS_F32, N, 1, 1, 5 * N, N * 4 * F},
     {"ls_attention_kv_finish", LS_WORK_CAST, LS_F32, 1, 2 * D, 1, 2 * D, 2 * D * 2 * F},
     /* 2 products of D for each pair; q, o and k, v. */
     {"ls_attention_forward", LS_WORK_ATTENTION, LS_F32, N, 33, D, 0, 4 * N *D *F},
