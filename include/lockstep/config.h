@@ -51,6 +51,8 @@ enum {
 enum ls_config_mode { LS_CONFIG_ORDERED, LS_CONFIG_FAST };
 enum ls_config_packing { LS_CONFIG_STREAM, LS_CONFIG_DOCUMENTS, LS_CONFIG_BEST_FIT };
 enum ls_config_nonfinite { LS_CONFIG_STOP, LS_CONFIG_SKIP };
+enum ls_config_async_mode { LS_CONFIG_SYNC, LS_CONFIG_DILOCO };
+enum ls_config_outer { LS_CONFIG_NESTEROV, LS_CONFIG_OUTER_SGD, LS_CONFIG_OUTER_ADAMW };
 enum ls_config_progress { LS_CONFIG_LIVE, LS_CONFIG_PLAIN, LS_CONFIG_OFF }; /* or LS_CONFIG_AUTO */
 
 /* Group `model` as it is written. Zero and LS_CONFIG_AUTO stand for what ls_config_resolve fills
@@ -113,6 +115,17 @@ struct ls_config_optim {
     enum ls_lr_schedule schedule;
     int64_t warmup_steps, decay_steps, cooldown_steps;
     double min_ratio;
+};
+
+/* Workers that train replicas of the model by themselves and meet now and then (doc/async.md). */
+struct ls_config_async {
+    int mode;                    /* enum ls_config_async_mode */
+    int64_t workers, sync_every; /* steps between two turns of a fragment */
+    int64_t fragments, delay;    /* delay: steps from a delta's start on its way to its use */
+    int outer;                   /* enum ls_config_outer */
+    double outer_lr, outer_momentum, outer_beta2, outer_epsilon;
+    double mixing; /* what a worker keeps of its own parameters */
+    int delta;     /* enum ls_delta_type */
 };
 
 struct ls_config_numerics {
@@ -225,6 +238,7 @@ struct ls_config {
     struct ls_config_data data;
     struct ls_config_batch batch;
     struct ls_config_optim optim;
+    struct ls_config_async async;
     struct ls_config_numerics numerics;
     struct ls_layout_keys parallel; /* as they are written: ls_config_layout reads them */
     struct ls_config_memory memory;
@@ -380,12 +394,13 @@ static inline bool ls_config_has_data(const struct ls_config *config)
 
 /* The recipe's order of sums as layers take it. Resolved configurations only, here and below. */
 struct ls_numerics ls_config_numerics(const struct ls_config *config);
-/* Ranks that the keys ask for: pp x dp x cp x tp. */
+/* Ranks that the keys ask for: workers x pp x dp x cp x tp. */
 int64_t ls_config_ranks(const struct ls_config *config);
 /* Whether a key that says how many ranks lie along an axis is given (ls_config_is_given). */
 bool ls_config_axis_given(const struct ls_config *config);
-/* ls_layout_resolve of lockstep/plan.h for this configuration. world: the ranks that were started,
- * 0 for as many as the keys ask for. LS_ELAYOUT, and LS_ECONFIG for keys that need each other, say
+/* ls_layout_resolve of lockstep/plan.h for this configuration: the layout of one worker, of which
+ * parallel.workers are side by side. world: the ranks that were started, of all of them, 0 for as
+ * many as the keys ask for. LS_ELAYOUT, and LS_ECONFIG for keys that need each other, say
  * where the key was given, and end with the nearest layout that works: "near" is few keys changed,
  * by small factors, over the same number of ranks where world says how many. It is judged like the
  * refused one, with all other keys as they are. A text that names none says why. Searching takes
@@ -417,6 +432,14 @@ int ls_config_ops(const struct ls_config *config, struct ls_comm *world, int thr
 
 /* What the optimizer is told of a resolved configuration. */
 struct ls_optim_config ls_config_optim(const struct ls_config *config);
+/* The same of the outer optimizer of async.mode = diloco. */
+struct ls_optim_config ls_config_outer_optim(const struct ls_config *config);
+/* Steps between two meetings of workers, async.sync_every / async.fragments; 1 without workers. */
+int64_t ls_config_interval(const struct ls_config *config);
+/* Replicas that are trained: async.workers, or 1; and of them those that one group of ranks
+ * computes in turn. */
+int64_t ls_config_workers(const struct ls_config *config);
+int64_t ls_config_workers_each(const struct ls_config *config);
 /* And of the loss's scale; 1 for ever where precision is not LS_F16. */
 struct ls_loss_scale_config ls_config_loss_scale(const struct ls_config *config);
 /* "fp32", "bf16", "fp16": numerics.precision as it is written. */

@@ -54,7 +54,8 @@ struct ls_state_bytes {
 /* What a rank holds of a unit, and with whom. */
 struct ls_state {
     /* Borrowed, set by the caller. */
-    const struct ls_config *config; /* resolved */
+    const struct ls_config *config;      /* resolved */
+    const struct ls_optim_config *optim; /* NULL: that of config */
     const struct ls_layout *layout;
     int64_t rank;                   /* of the layout */
     struct ls_comm *const *groups;  /* [LS_GROUPS]; NULL while its memory is planned */
@@ -75,7 +76,9 @@ struct ls_state {
     /* Of it, by set: what commands write lives as long as they. */
     struct ls_exact_sum squares[LS_SETS_MAX];
 
-    int64_t step, samples;           /* done, consumed */
+    int64_t step, samples;   /* done, consumed */
+    struct ls_digest beside; /* of what belongs to this state and is saved elsewhere (workers): in
+                              * its hash. The caller's to set, before a load too */
     struct ls_loss_scale loss_scale; /* of the next step */
     int64_t saved_step;    /* of the newest checkpoint that this run wrote or went on from, or -1 */
     int64_t start;         /* ls_run_token.start, 0 where not known: the caller's to set */

@@ -46,6 +46,16 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error);
 
 /* ---- a trainer ------------------------------------------------------------------------------- */
 
+/* An outer step, at a meeting of workers. */
+struct ls_outer_report {
+    int64_t step; /* from 1; 0: there was none */
+    int fragment;
+    double norm; /* of the outer gradient, the mean of the workers' deltas */
+    int groups;
+    const double *wait_s; /* [groups] that each group of ranks waited for the others. Valid until
+                           * the next step */
+};
+
 struct ls_step_report {
     int64_t step;            /* counted from 1 */
     int64_t samples, tokens; /* consumed since the start of the run, this step's included */
@@ -55,9 +65,10 @@ struct ls_step_report {
     /* [sources] the same of each source's part of the batch, NAN where it has none; NULL where
      * there is one source. Valid until the next step. */
     const float *source_losses;
-    uint32_t loss_bits; /* the same, as stored */
-    double grad_norm;   /* before clipping, without the loss scale */
-    double loss_scale;  /* that the gradient was computed with; 1 where none is used */
+    const int64_t *source_counted; /* [sources] its tokens that count; NULL: nothing was read */
+    uint32_t loss_bits;            /* the same, as stored */
+    double grad_norm;              /* before clipping, without the loss scale */
+    double loss_scale;             /* that the gradient was computed with; 1 where none is used */
     float lr;
     bool skipped; /* not finite; with fp16 the loss scale may be too large, else
                    * train.on_nonfinite is skip */
@@ -78,7 +89,8 @@ struct ls_step_report {
      * and seconds that it waited for them, in whatever it did. So 1 - wait / busy was hidden. */
     double offload_bytes, offload_busy_s, offload_wait_s;
     bool hashed;
-    char hash[33];   /* of the state after this step, where hashed */
+    char hash[33]; /* of the state after this step, where hashed */
+    struct ls_outer_report outer;
     char ledger[33]; /* of rank 0: which samples the step took (ls_blend_ledger); else "" */
 };
 
@@ -96,7 +108,11 @@ int ls_trainer_measure_peak(struct ls_trainer *trainer, struct ls_error *error);
  * stop, and no smaller loss scale can help: nothing was updated. */
 int ls_trainer_step(struct ls_trainer *trainer, struct ls_step_report *report,
                     struct ls_error *error);
-/* Local. Steps done so far. */
+/* Local. Whether the state is that of the last step that was reported. With workers
+ * (async.mode) it is after the steps at which they meet, every ls_config_interval: the first step
+ * behind a meeting computes all up to the next one, and the ones after it only report. */
+bool ls_trainer_meets(const struct ls_trainer *trainer);
+/* Local. Steps reported so far. */
 int64_t ls_trainer_steps(const struct ls_trainer *trainer);
 
 /* Collective. Over the first eval.samples sequences of data.valid, in order. */

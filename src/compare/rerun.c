@@ -69,7 +69,7 @@ static int step_run(struct ls_trainer *t, struct ls_comm *world, struct ls_rerun
     struct ls_step_report report;
     struct ls_proof proof = {0};
     int status = ls_trainer_step(t, &report, error);
-    if (!status)
+    if (!status && ls_trainer_meets(t))
         status = ls_trainer_hash(t, &proof.hash, error);
     if (status)
         return status;

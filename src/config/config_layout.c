@@ -1,6 +1,8 @@
 /* From a configuration to a layout. */
 #include "config/config_private.h"
 
+#include <lockstep/base/words.h>
+
 #include <string.h>
 
 struct ls_numerics ls_config_numerics(const struct ls_config *config)
@@ -38,7 +40,7 @@ int64_t ls_config_ranks(const struct ls_config *config)
 {
     const struct ls_layout_keys *keys = &config->parallel;
     int64_t dp = ls_max(keys->dp_replicate, 1) * ls_max(keys->dp_shard, 1);
-    return keys->pp * ls_max(keys->dp, dp) * keys->cp * keys->tp;
+    return keys->workers * keys->pp * ls_max(keys->dp, dp) * keys->cp * keys->tp;
 }
 
 /* Puts where the key was given before a text that begins with the key's name. */
@@ -77,6 +79,10 @@ static int keys_check(const struct ls_config *config, struct ls_error *error)
             return REJECT(LS_ECONFIG, key,
                           "file needs memory.file, a folder on a local disk with room for it");
     }
+    if (ls_config_workers(config) % keys->workers)
+        return REJECT(LS_ELAYOUT, "parallel.workers",
+                      "expected a divisor of the %s that are trained (async.workers)",
+                      ls_counted(ls_config_workers(config), "worker").text);
     if (config->batch.micro > config->batch.global)
         return REJECT(LS_ELAYOUT, "batch.micro", "expected at most batch.global = %lld",
                       (long long)config->batch.global);
@@ -108,12 +114,12 @@ int config_admit(const struct ls_config *config, int64_t world, const struct ls_
                  struct ls_layout *layout, struct ls_error *error)
 {
     const struct ls_config_batch *batch = &config->batch;
-    int64_t leaf = config->numerics.leaf_sequences;
+    int64_t leaf = config->numerics.leaf_sequences, groups = config->parallel.workers;
     const struct ls_layout_request request = {
         .model = &config->model,
         .numerics = ls_config_numerics(config),
         .keys = &config->parallel,
-        .world = world,
+        .world = world / groups,
         .sequence = config->data.sequence,
         .ramp = {.full = batch->global / leaf,
                  .start = batch->rampup_start / leaf,
@@ -126,6 +132,10 @@ int config_admit(const struct ls_config *config, int64_t world, const struct ls_
         .table = config->parallel.schedule == LS_LAYOUT_CSV ? table : NULL,
     };
     int status = keys_check(config, error);
+    if (!status && world % groups)
+        status = ls_error_set(error, LS_ELAYOUT,
+                              "parallel.workers = %ld: %s cannot be divided into as many groups",
+                              (long)groups, ls_counted(world, "rank").text);
     if (!status)
         status = ls_layout_resolve(&request, layout, error);
     if (!status)
@@ -152,8 +162,9 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
 
 bool ls_config_axis_given(const struct ls_config *config)
 {
-    static const char *const axes[] = {"parallel.pp",       "parallel.dp", "parallel.dp_replicate",
-                                       "parallel.dp_shard", "parallel.cp", "parallel.tp"};
+    static const char *const axes[] = {
+        "parallel.workers",  "parallel.pp", "parallel.dp", "parallel.dp_replicate",
+        "parallel.dp_shard", "parallel.cp", "parallel.tp"};
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (ls_config_is_given(config, axes[i]))
             return true;

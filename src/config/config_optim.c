@@ -29,6 +29,38 @@ struct ls_optim_config ls_config_optim(const struct ls_config *config)
     };
 }
 
+struct ls_optim_config ls_config_outer_optim(const struct ls_config *config)
+{
+    const struct ls_config_async *a = &config->async;
+    bool adamw = a->outer == LS_CONFIG_OUTER_ADAMW, nesterov = a->outer == LS_CONFIG_NESTEROV;
+    return (struct ls_optim_config){
+        .kind = adamw ? LS_ADAMW : LS_SGD,
+        .lr = (float)a->outer_lr,
+        .beta1 = (float)a->outer_momentum,
+        .beta2 = (float)a->outer_beta2,
+        .epsilon = (float)a->outer_epsilon,
+        .momentum = nesterov ? (float)a->outer_momentum : 0,
+        .nesterov = nesterov && a->outer_momentum > 0,
+        .schedule = LS_LR_CONSTANT,
+        .moments = LS_F32,
+        .seed = config->model.seed,
+    };
+}
+
+int64_t ls_config_workers(const struct ls_config *config)
+{
+    return config->async.mode == LS_CONFIG_SYNC ? 1 : config->async.workers;
+}
+int64_t ls_config_workers_each(const struct ls_config *config)
+{
+    return ls_config_workers(config) / config->parallel.workers;
+}
+int64_t ls_config_interval(const struct ls_config *config)
+{
+    const struct ls_config_async *a = &config->async;
+    return a->mode == LS_CONFIG_SYNC ? 1 : a->sync_every / a->fragments;
+}
+
 struct ls_loss_scale_config ls_config_loss_scale(const struct ls_config *config)
 {
     const struct ls_config_numerics *n = &config->numerics;

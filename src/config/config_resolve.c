@@ -296,6 +296,7 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
 {
     const struct ls_config_optim *optim = &config->optim;
     bool decays = optim->schedule != LS_LR_CONSTANT && optim->schedule != LS_LR_INVERSE_SQRT;
+    const struct ls_config_async *async = &config->async;
     const char *momentum = "optim.momentum|optim.nesterov";
     const struct {
         bool applies;
@@ -310,6 +311,14 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
         {optim->name == LS_LION, "optim.epsilon", "optim.name = lion"},
         {!decays, "optim.decay_steps|optim.min_ratio", "optim.schedule = constant or inverse_sqrt"},
         {optim->schedule != LS_LR_WSD, "optim.cooldown_steps", "an optim.schedule other than wsd"},
+        {async->mode == LS_CONFIG_SYNC,
+         "async.workers|async.sync_every|async.fragments|async.delay|async.outer_optim|"
+         "async.outer_lr|async.outer_momentum|async.outer_beta2|async.outer_epsilon|"
+         "async.mixing|async.delta",
+         "async.mode = none"},
+        {async->outer == LS_CONFIG_OUTER_SGD, "async.outer_momentum", "async.outer_optim = sgd"},
+        {async->outer != LS_CONFIG_OUTER_ADAMW, "async.outer_beta2|async.outer_epsilon",
+         "an async.outer_optim other than adamw"},
         {config->lora.rank == 0, "lora.alpha|lora.targets", "lora.rank = 0"},
         {config->lora.rank > 0, "train.frozen", "lora.rank above 0, which freezes the whole model"},
     };
@@ -558,6 +567,49 @@ static int check_batch(struct ls_config *config, bool mends, struct ls_error *er
     return check_rampup(config, error);
 }
 
+/* Workers meet at whole intervals, between which nothing of a run can be seen. */
+static int check_async(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_config_async *async = &config->async;
+    if (async->mode == LS_CONFIG_SYNC)
+        return LS_OK;
+    if (async->sync_every % async->fragments)
+        return REJECT("async.sync_every", "expected a multiple of async.fragments = %lld",
+                      (long long)async->fragments);
+    if (async->fragments > config->model.layers)
+        return REJECT("async.fragments", "expected at most model.layers = %lld",
+                      (long long)config->model.layers);
+    int64_t interval = ls_config_interval(config), steps = ls_config_steps(config);
+    if (async->delay >= interval)
+        return REJECT("async.delay",
+                      "expected less than the %lld steps between two outer steps "
+                      "(async.sync_every / async.fragments)",
+                      (long long)interval);
+    if (steps % interval)
+        return REJECT(config->train.steps % interval ? "train.steps" : "train.extend",
+                      "workers meet every %lld steps (async.sync_every / async.fragments), and the "
+                      "last step is a meeting: expected %lld or %lld steps in all",
+                      (long long)interval, (long long)(steps / interval * interval),
+                      (long long)((steps / interval + 1) * interval));
+    for (int what = 0; what < LS_OFFLOAD_ACTIVATIONS; what++) {
+        char key[64];
+        snprintf(key, sizeof key, "memory.offload.%s", ls_offload_name((enum ls_offload)what));
+        if (ls_config_tier(config, (enum ls_offload)what) != LS_TIER_DEVICE)
+            return REJECT(key, "the state of workers stays on the device: with async.mode only "
+                               "memory.offload.activations may be set");
+    }
+    if (config->check.replay > 0)
+        return REJECT("check.replay", "steps of workers are not computed again: expected 0 with "
+                                      "async.mode");
+    if (*config->checkpoint.also)
+        return REJECT("checkpoint.also", "there are no copies of workers' checkpoints: expected "
+                                         "none with async.mode");
+    if (config->snapshot.every > 0)
+        return REJECT("snapshot.every", "there are no snapshots of workers: expected 0 with "
+                                        "async.mode; use train.save_every");
+    return LS_OK;
+}
+
 void ls_config_name_out(struct ls_config *config)
 {
     char *out = config->train.out;
@@ -585,6 +637,8 @@ int config_resolve(struct ls_config *config, int64_t tokenizer_vocab, bool mends
         status = check_batch(config, mends, error);
     if (!status)
         status = resolve_optim(config, error);
+    if (!status)
+        status = check_async(config, error);
     if (!status)
         ls_config_name_out(config);
     return status;

@@ -60,6 +60,12 @@ WORDS(muon_scales) = {{"original", LS_MUON_ORIGINAL}, {"match_rms_adamw", LS_MUO
 WORDS(schedules) = {{"constant", LS_LR_CONSTANT}, {"linear", LS_LR_LINEAR},
                     {"cosine", LS_LR_COSINE},     {"inverse_sqrt", LS_LR_INVERSE_SQRT},
                     {"wsd", LS_LR_WSD},           END};
+WORDS(async_modes) = {{"none", LS_CONFIG_SYNC}, {"diloco", LS_CONFIG_DILOCO}, END};
+WORDS(outer_optimizers) = {{"nesterov", LS_CONFIG_NESTEROV},
+                           {"sgd", LS_CONFIG_OUTER_SGD},
+                           {"adamw", LS_CONFIG_OUTER_ADAMW},
+                           END};
+WORDS(deltas) = {{"fp32", LS_DELTA_F32}, {"bf16", LS_DELTA_BF16}, {"int8", LS_DELTA_INT8}, END};
 WORDS(precisions) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, {"fp16", LS_F16}, END};
 WORDS(fp32_or_bf16) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, END};
 WORDS(modes) = {{"ordered", LS_CONFIG_ORDERED}, {"fast", LS_CONFIG_FAST}, END};
@@ -259,6 +265,36 @@ static const struct ls_config_key table[] = {
     COUNT("optim.cooldown_steps", RECIPE, "0", 0, optim.cooldown_steps,
           "number of steps before decay_steps in which the rate falls (wsd)"),
 
+    WORD("async.mode", RECIPE, "none", async_modes, async.mode,
+         "diloco = async.workers replicas of the model train by themselves and meet every "
+         "async.sync_every steps (doc/async.md)"),
+    INT("async.workers", RECIPE, "1", 1, 258, async.workers,
+        "replicas that train by themselves, each on batch.global sequences of its own a step"),
+    INT("async.sync_every", RECIPE, "100", 1, 0x1p30, async.sync_every,
+        "steps between two outer steps of a parameter"),
+    INT("async.fragments", RECIPE, "1", 1, 4096, async.fragments,
+        "parts of the model that take turns, one outer step every sync_every / fragments steps "
+        "(streaming DiLoCo)"),
+    COUNT("async.delay", RECIPE, "0", 0, async.delay,
+          "steps in which deltas are on their way while workers go on: what is used at an outer "
+          "step was sent so many steps before it"),
+    WORD("async.outer_optim", RECIPE, "nesterov", outer_optimizers, async.outer,
+         "outer optimizer, whose gradient is the mean of the workers' deltas: nesterov, sgd (no "
+         "momentum; at rate 1 the workers' mean) or adamw"),
+    REAL_ABOVE("async.outer_lr", RECIPE, "0.7", 0, 1000, async.outer_lr,
+               "learning rate of the outer optimizer"),
+    REAL_BELOW("async.outer_momentum", RECIPE, "0.9", 0, 1, async.outer_momentum,
+               "momentum of the outer optimizer (nesterov), decay of its first moment (adamw)"),
+    REAL_BELOW("async.outer_beta2", RECIPE, "0.95", 0, 1, async.outer_beta2,
+               "decay of the second moment of the outer optimizer (adamw)"),
+    REAL_ABOVE("async.outer_epsilon", RECIPE, "1e-8", 0, 1, async.outer_epsilon,
+               "added to the square root of the second moment (adamw)"),
+    REAL("async.mixing", RECIPE, "0", 0, 1, async.mixing,
+         "share of its own parameters that a worker keeps at an outer step: 0 = it goes on from "
+         "the new global ones"),
+    WORD("async.delta", RECIPE, "fp32", deltas, async.delta,
+         "type in which deltas travel; int8 with one scale a tensor, and exact sums"),
+
     INT("lora.rank", RECIPE, "0", 0, 4096, lora.rank,
         "rank of the LoRA adapters that are trained while the model's own weights are frozen; "
         "0 = the model is trained"),
@@ -315,6 +351,9 @@ static const struct ls_config_key table[] = {
                "smallest dynamic loss scale: if it would fall lower, the run stops, or with "
                "train.on_nonfinite = skip continues at this scale"),
 
+    INT("parallel.workers", LAYOUT, "1", 1, 258, parallel.workers,
+        "groups of ranks that train workers at the same time (async.workers, of which this is a "
+        "divisor); each has the layout below"),
     INT("parallel.pp", LAYOUT, "1", 1, 65536, parallel.pp,
         "pipeline-parallel ranks: each holds some of the layers"),
     INT("parallel.dp", LAYOUT, "0", 0, 65536, parallel.dp,

@@ -122,7 +122,8 @@ int64_t ls_config_samples(const struct ls_config *config, int64_t steps)
     for (; step < steps && (size = ls_ramp_at(&ramp, samples)) < ramp.full; step++)
         samples += size * leaf;
     if (__builtin_mul_overflow(steps - step, batch->global, &all) ||
-        __builtin_add_overflow(all, samples, &all))
+        __builtin_add_overflow(all, samples, &all) ||
+        __builtin_mul_overflow(all, ls_config_workers(config), &all))
         return INT64_MAX;
     return all;
 }

@@ -47,6 +47,7 @@ struct ls_digest state_position(const struct ls_state *state)
     struct ls_digest position = {0, 0};
     int64_t place[2] = {state->step, state->samples};
     ls_digest_piece(&position, "position", 0, 0, place, sizeof place);
+    ls_digest_merge(&position, &state->beside);
     if (state->config->numerics.precision == LS_F16) {
         const struct ls_loss_scale *scale = &state->loss_scale;
         int64_t counters[2] = {scale->good_steps, scale->hysteresis};

@@ -125,7 +125,7 @@ static int zero_take(struct ls_state *state, struct ls_arena *arena, struct ls_e
 static int optimizer_take(struct ls_state *state, struct ls_arena *arena, struct ls_error *error)
 {
     const struct ls_config_offload *offload = &state->config->memory.offload[LS_OFFLOAD_OPTIMIZER];
-    struct ls_optim_config config = ls_config_optim(state->config);
+    struct ls_optim_config config = state->optim ? *state->optim : ls_config_optim(state->config);
     int count = state->params->count;
     size_t start = arena->used;
     state->slices = calloc((size_t)count + 1, sizeof *state->slices);
@@ -164,7 +164,7 @@ static int matrices_take(struct ls_state *state, struct ls_arena *arena, struct 
         .comm = state->groups ? state->groups[LS_GROUP_MATRICES] : NULL,
         .rank = (int)ls_group_rank(state->layout, LS_GROUP_MATRICES, state->rank),
     };
-    int status = state->layout->matrices_meet
+    int status = state->optimizer.config.kind == LS_MUON
                      ? ls_optimizer_meet(&state->optimizer, &matrices, arena, error)
                      : LS_OK;
     state->bytes.work = arena->used - start;

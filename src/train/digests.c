@@ -16,6 +16,9 @@ struct tensor_digests {
 
 int ls_trainer_digests_enable(struct ls_trainer *t, struct ls_error *error)
 {
+    if (t->workers)
+        return ls_config_reject(&t->config, LS_ENOTSUP, "async.mode", error,
+                                "the tensors of workers' steps have no digests");
     struct tensor_digests *d = calloc(1, sizeof *d);
     int status = d ? ls_params_init(&d->whole, &t->config.model, &t->numerics, NULL, error)
                    : ls_error_set(error, LS_ENOMEM, "no memory for tensor digests");
@@ -92,7 +95,7 @@ static int piece_note(void *user, int i, int64_t from, int64_t count, const floa
     struct ls_trainer *t = user;
     struct tensor_digests *d = t->digests;
     const struct ls_param *param = &t->params.list[i];
-    const struct ls_zero_slice *slice = t->state.slices[i].part;
+    const struct ls_zero_slice *slice = t->state->slices[i].part;
     int set = t->params.units[param->unit].set;
     /* Gradients are equal on all copies: the first one counts. */
     if (!param->owned || ls_comm_rank(t->groups[ls_set_group(set, LS_GROUP_COPIES)]) > 0)
@@ -105,13 +108,13 @@ static int piece_note(void *user, int i, int64_t from, int64_t count, const floa
     ls_param_digest(param, &t->ops, "", slice->first + from, count, LS_F32, values, digest);
     if (slice->second >= 0)
         ls_param_digest(param, &t->ops, "second ", slice->first + from, count, LS_F32,
-                        t->state.gradient + slice->second + from, digest);
+                        t->state->gradient + slice->second + from, digest);
     return LS_OK;
 }
 
 static int gradients_note(struct ls_trainer *t, struct ls_error *error)
 {
-    struct ls_state *state = &t->state;
+    struct ls_state *state = t->state;
     int status = ls_queue_synchronise(&t->ops.queue, error);
     return status ? status
                   : ls_slices_visit_gradient(&state->optimizer, state->slices, t->params.count,

@@ -118,12 +118,12 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     if (status)
         return status;
     events->metrics = metrics;
-    events->step = trainer->state.step;
+    events->step = trainer->state->step;
     ls_config_layout_text(&trainer->config, NULL, text, sizeof text);
     ls_fingerprint(&trainer->ops, fingerprint, sizeof fingerprint);
     struct ls_jsonl *m = event_begin(events, resumed ? "resume" : "start");
     ls_jsonl_string(m, "layout", text);
-    ls_jsonl_int(m, "ranks", trainer->layout.ranks);
+    ls_jsonl_int(m, "ranks", ls_comm_size(trainer->whole));
     ls_jsonl_int(m, "threads", trainer->ops.threads);
     ls_jsonl_string(m, "transport", ls_transport_name(ls_comm_transport(trainer->world)));
     ls_jsonl_string(m, "fingerprint", fingerprint);
@@ -144,6 +144,20 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     for (int i = 0; i < events->early_count && !status; i++)
         status = warning_record(events, events->early[i], error);
     return status;
+}
+
+int events_outer(struct events *events, const struct ls_outer_report *outer, struct ls_error *error)
+{
+    struct ls_jsonl *m = event_begin(events, "outer");
+    ls_jsonl_int(m, "outer_step", outer->step);
+    ls_jsonl_int(m, "fragment", outer->fragment);
+    ls_jsonl_double(m, "outer_norm", outer->norm);
+    for (int i = 0; i < outer->groups; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "outer_wait_s/%d", i);
+        ls_jsonl_float(m, key, (float)outer->wait_s[i]);
+    }
+    return ls_jsonl_end(m, error);
 }
 
 void events_peak_name(struct ls_trainer *trainer)

@@ -22,6 +22,10 @@ struct events {
 double events_time_s(void);
 /* Makes events->log. events stays where it is while the log is used. */
 void events_init(struct events *events, const struct ls_log *caller);
+/* A meeting of workers: which fragment took its outer step, the norm of its gradient, and how long
+ * each group of ranks waited for the others. */
+int events_outer(struct events *events, const struct ls_outer_report *outer,
+                 struct ls_error *error);
 /* The file is open and holds the steps up to `step`: "start" or "resume", with the
  * layout, the machine and the plan (NULL: there is none); then the warnings from before. */
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,

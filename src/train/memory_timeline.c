@@ -40,7 +40,7 @@ static void unit_gather(struct timeline *t, int layer, bool first, size_t *bytes
         if (!t->gathered[units[i]]) {
             t->gathered[units[i]] = true;
             *bytes +=
-                ls_zero_unit_bytes(ls_state_zero(&t->measured->state, units[i]), units[i], first);
+                ls_zero_unit_bytes(ls_state_zero(t->measured->units, units[i]), units[i], first);
         }
 }
 
@@ -82,7 +82,7 @@ static int gradient_moment(struct timeline *t, int region, size_t work, size_t t
         return moment(t, work, transit);
     struct ls_dp_micro micro = ls_dp_micro_batch(&t->share, t->now.action.micro_batch);
     struct ls_zero_region_bytes bytes;
-    ls_zero_region_bytes(ls_state_region_zero(&t->measured->state, region), region, &micro, &bytes);
+    ls_zero_region_bytes(ls_state_region_zero(t->measured->units, region), region, &micro, &bytes);
     size_t *gradients = &t->now.bytes[LS_MEMORY_GRADIENTS];
     if (micro.m == 0)
         *gradients += bytes.sum;
@@ -239,8 +239,8 @@ static int update(struct timeline *t, int64_t count)
     t->held = t->sent = 0;
     if (shared >= 0)
         t->now.bytes[LS_MEMORY_GRADIENTS] +=
-            (size_t)t->measured->state.slices[shared].part->count * sizeof(float);
-    return moment(t, t->measured->state.bytes.work, 0);
+            (size_t)t->measured->units->slices[shared].part->count * sizeof(float);
+    return moment(t, t->measured->units->bytes.work, 0);
 }
 
 static int walk(struct timeline *t)
@@ -256,8 +256,10 @@ static int walk(struct timeline *t)
     for (int kind = LS_MEMORY_PARAMETERS; kind <= LS_MEMORY_OPTIMIZER; kind++)
         t->now.bytes[kind] = measured->plan.bytes[kind];
     t->now.bytes[LS_MEMORY_GRADIENTS] = 0;
+    for (int u = 1; u < measured->unit_count; u++) /* of workers that wait for their turn */
+        t->now.bytes[LS_MEMORY_GRADIENTS] += measured->units[u].bytes.zero.gradients;
     for (int set = 0; set < t->layout->set_count; set++)
-        t->now.bytes[LS_MEMORY_GRADIENTS] += ls_zero_passing_bytes(measured->state.zero[set]);
+        t->now.bytes[LS_MEMORY_GRADIENTS] += ls_zero_passing_bytes(measured->units->zero[set]);
     for (int64_t i = 0; i < count && !status; i++) {
         t->now.index = i;
         status = action(t, actions[i]);

@@ -28,7 +28,7 @@ static int model_take(const struct memory_request *r, struct ls_arena *arena,
     struct ls_model_options options = {
         .config = &layout->model,
         .numerics = &layout->numerics,
-        .params = r->state->params,
+        .params = r->units->params,
         .weights = memory->weights,
         .tp = r->tp,
         .cp = r->cp,
@@ -51,19 +51,38 @@ static int model_take(const struct memory_request *r, struct ls_arena *arena,
     return ls_model_new(&options, arena, &memory->model, error);
 }
 
+static int units_take(const struct memory_request *r, struct ls_arena *arena,
+                      struct train_memory *memory, size_t *bytes, size_t *work,
+                      struct ls_error *error)
+{
+    int status = LS_OK;
+    bytes[LS_MEMORY_PARAMETERS] = bytes[LS_MEMORY_GRADIENTS] = 0;
+    bytes[LS_MEMORY_COMMUNICATION] = bytes[LS_MEMORY_OPTIMIZER] = 0;
+    for (int i = 0; i < r->unit_count && !status; i++) {
+        const struct ls_state_bytes *held = &r->units[i].bytes;
+        status = ls_state_take(&r->units[i], arena, error);
+        bytes[LS_MEMORY_PARAMETERS] += held->zero.master + held->zero.parameters;
+        bytes[LS_MEMORY_GRADIENTS] += held->zero.gradients;
+        bytes[LS_MEMORY_COMMUNICATION] += held->zero.buffers;
+        bytes[LS_MEMORY_OPTIMIZER] += held->optimizer;
+        *work += held->work;
+    }
+    if (!status && r->unit_count > 1) {
+        size_t start = arena->used;
+        status = exchange_take(r, arena, &memory->exchange, error);
+        bytes[LS_MEMORY_COMMUNICATION] += arena->used - start;
+    }
+    return status;
+}
+
 int memory_take(const struct memory_request *r, struct ls_arena *arena, struct train_memory *memory,
                 struct ls_memory_plan *plan, struct ls_error *error)
 {
-    const struct ls_params *params = r->state->params;
-    const struct ls_state_bytes *held = &r->state->bytes;
-    size_t *bytes = plan->bytes;
-    int status = ls_state_take(r->state, arena, error);
+    const struct ls_params *params = r->units->params;
+    size_t *bytes = plan->bytes, work = 0;
+    int status = units_take(r, arena, memory, bytes, &work, error);
     if (status)
         return status;
-    bytes[LS_MEMORY_PARAMETERS] = held->zero.master + held->zero.parameters;
-    bytes[LS_MEMORY_GRADIENTS] = held->zero.gradients;
-    bytes[LS_MEMORY_COMMUNICATION] = held->zero.buffers;
-    bytes[LS_MEMORY_OPTIMIZER] = held->optimizer;
     memory->weights = calloc((size_t)params->unit_count + 1, sizeof *memory->weights);
     if (!memory->weights)
         return ls_error_set(error, LS_ENOMEM, "no memory for the tables of %d layers",
@@ -77,7 +96,7 @@ int memory_take(const struct memory_request *r, struct ls_arena *arena, struct t
     if (status)
         return status;
     bytes[LS_MEMORY_ACTIVATIONS] = ls_model_kept_bytes(memory->model);
-    bytes[LS_MEMORY_WORKSPACE] = held->work + arena->used - start - bytes[LS_MEMORY_ACTIVATIONS];
+    bytes[LS_MEMORY_WORKSPACE] = work + arena->used - start - bytes[LS_MEMORY_ACTIVATIONS];
     plan->total = arena->used;
     for (int kind = 0; kind < LS_TIER_KINDS; kind++)
         plan->tiers[kind] = memory->rooms[kind].used;
@@ -137,16 +156,23 @@ int memory_measure(const struct ls_config *config, const struct ls_layout *layou
     int status = part_init(&out->part, layout, at[LS_AXIS_PP], error);
     if (!status)
         status = ls_layout_params(layout, tp.rank, out->part.held, &out->params, error);
-    out->state = (struct ls_state){.config = config,
-                                   .layout = layout,
-                                   .rank = rank,
-                                   .params = &out->params,
-                                   .tiers = out->memory.tiers,
-                                   .rooms = out->memory.rooms};
+    const struct ls_state borrowed = {.config = config,
+                                      .layout = layout,
+                                      .rank = rank,
+                                      .params = &out->params,
+                                      .tiers = out->memory.tiers,
+                                      .rooms = out->memory.rooms};
+    out->unit_count = units_count(config);
+    out->units = calloc((size_t)out->unit_count, sizeof *out->units);
+    if (!status && !out->units)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for units of state");
+    if (out->units)
+        units_init(out->units, out->unit_count, &borrowed, config, &out->outer);
     struct memory_request request = {.config = config,
                                      .layout = layout,
                                      .coordinates = at,
-                                     .state = &out->state,
+                                     .units = out->units,
+                                     .unit_count = out->unit_count,
                                      .part = &out->part,
                                      .tp = &tp,
                                      .cp = &cp};
@@ -161,7 +187,9 @@ int memory_measure(const struct ls_config *config, const struct ls_layout *layou
 
 void memory_measure_release(struct measured_memory *measured)
 {
-    ls_state_release(&measured->state);
+    for (int i = 0; i < measured->unit_count && measured->units; i++)
+        ls_state_release(&measured->units[i]);
+    free(measured->units);
     memory_release(&measured->memory);
     ls_params_release(&measured->params);
     part_release(&measured->part);

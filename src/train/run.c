@@ -211,6 +211,9 @@ static int step_write(struct run *run, const struct ls_step_report *report,
 {
     run->events.step = report->step;
     int status = records_step(&run->records, report, means, error);
+    if (!status && report->outer.step > 0)
+        status =
+            records_judge(&run->records, events_outer(&run->events, &report->outer, error), error);
     if (!status && run->replay_s > 0)
         status = records_judge(&run->records, events_replayed(&run->events, run->replay_s, error),
                                error);
@@ -260,23 +263,46 @@ static int step_compute(struct run *run, struct ls_step_report *report, struct l
     return status;
 }
 
+/* What falls due with a step is done when workers meet. */
+static void due_add(struct run *run, int64_t step)
+{
+    const struct ls_config *config = run->config;
+    run->due.hash |= train_due(step, config->log.hash_every);
+    run->due.save |= train_due(step, config->train.save_every);
+    run->due.evaluate |= evaluates(config, step);
+    run->due.sample |= train_due(step, config->sample.every);
+}
+
+/* Local, on rank 0: the record of a step between two meetings. */
+static int step_between(struct run *run, const struct ls_step_report *report,
+                        struct ls_error *error)
+{
+    struct step_means means = {.data_s = report->data_wait_s, .optimizer_s = report->optimizer_s};
+    return step_write(run, report, &means, false, false, false, error);
+}
+
 /* One step with all that follows it. *stop: a signal asked for the end, on any rank, or train.out
  * was moved. */
 static int step(struct run *run, bool *stop, struct ls_error *error)
 {
     const struct ls_config *config = run->config;
     struct ls_step_report report;
-    double waited_s = run->trainer->state.saving_wait_s;
+    double waited_s = run->trainer->state->saving_wait_s;
     int status = step_compute(run, &report, error);
     if (status)
         return status;
-    report.snapshot_s = run->snapshot_s + run->trainer->state.saving_wait_s - waited_s;
+    due_add(run, report.step);
+    if (!ls_trainer_meets(run->trainer)) /* nothing can be seen but its losses */
+        return run->writer ? step_between(run, &report, error) : LS_OK;
+    report.snapshot_s = run->snapshot_s + run->trainer->state->saving_wait_s - waited_s;
     struct step_means means;
     status = step_agree(run, &report, stop, &means, error);
     bool last = report.step >= ls_config_steps(config) || *stop;
-    bool saves = train_due(report.step, config->train.save_every) || last;
+    struct due due = run->due;
+    run->due = (struct due){0};
+    bool saves = due.save || last;
     bool hashed = run->hashed_step == report.step;
-    if (!status && !hashed && (train_due(report.step, config->log.hash_every) || saves)) {
+    if (!status && !hashed && (due.hash || saves)) {
         run_trace_begin(&run->trace, "hash");
         status = ls_trainer_hash(run->trainer, &run->hash, error);
         if (status == LS_ENUMERIC)
@@ -305,9 +331,9 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     /* Saved first: who asked for the end may not wait for more than that. */
     if (!status)
         status = run_saves(run, saves, last, *stop, error);
-    if (!status && evaluates(config, report.step))
+    if (!status && due.evaluate)
         status = evaluate(run, error);
-    if (!status && train_due(report.step, config->sample.every))
+    if (!status && due.sample)
         status = sample(run, error);
     return status;
 }
@@ -447,8 +473,8 @@ static int writer_begin(struct run *run, bool resumed, struct ls_error *error)
     if (!status)
         status = events_open(&run->events, run->records.metrics, run->trainer,
                              run->drift.planned ? &run->drift.plan : NULL, resumed, error);
-    if (!status && run->trainer->state.saved_step >= 0) /* an earlier start left it uncopied? */
-        second_copy_committed(run->copy, run->config->train.out, run->trainer->state.saved_step);
+    if (!status && run->trainer->state->saved_step >= 0) /* an earlier start left it uncopied? */
+        second_copy_committed(run->copy, run->config->train.out, run->trainer->state->saved_step);
     if (!status && *run->trainer->layout.note)
         ls_log(&run->events.log, LS_LOG_INFO, "%s", run->trainer->layout.note);
     if (!status)
@@ -469,7 +495,7 @@ static int writer_begin(struct run *run, bool resumed, struct ls_error *error)
  */
 static int state_tell(struct run *run, struct ls_error *error)
 {
-    struct ls_state *state = &run->trainer->state;
+    struct ls_state *state = run->trainer->state;
     int status =
         run->writer ? ls_run_token_take(run->config->train.out, &run->token, error) : LS_OK;
     if (!status && run->writer)

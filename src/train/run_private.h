@@ -16,6 +16,11 @@
 #include <lockstep/base/lock.h>
 #include <lockstep/ckpt.h>
 
+/* What is to be done at the next meeting of workers: without workers after each step. */
+struct due {
+    bool hash, save, evaluate, sample;
+};
+
 struct run {
     struct ls_trainer *trainer;
     const struct ls_config *config; /* the trainer's, once it is there */
@@ -41,8 +46,9 @@ struct run {
     bool owed;                      /* a checkpoint is due, and not begun */
     int64_t best_step;              /* whose checkpoint is on its way, and is the best; -1: none */
     struct best_records best_after; /* then */
-    bool writer;                    /* rank 0 */
-    bool moved;                     /* train.out was, while the run wrote to it */
+    struct due due;
+    bool writer; /* rank 0 */
+    bool moved;  /* train.out was, while the run wrote to it */
 };
 
 /* Collective. Every rank's train.out is that of rank 0. */

@@ -22,7 +22,7 @@ int run_out_follow(struct run *run, struct ls_error *error)
  * may find room, and until then all that was computed since the last one would be lost. */
 static int save_failed(struct run *run, int64_t of, bool last, int status, struct ls_error *error)
 {
-    long step = (long)of, newest = (long)run->trainer->state.saved_step;
+    long step = (long)of, newest = (long)run->trainer->state->saved_step;
     char stands[64] = "there is none yet";
     if (newest >= 0)
         snprintf(stands, sizeof stands, "the newest is that of step %ld", newest);
@@ -54,7 +54,7 @@ static int save_here(struct run *run, bool *moved, struct ls_error *error)
     if (status)
         return status;
     bool hashed = run->hashed_step == ls_trainer_steps(run->trainer);
-    status = ls_state_save(&run->trainer->state, hashed ? &run->hash : NULL, error);
+    status = trainer_save(run->trainer, hashed ? &run->hash : NULL, error);
     if (!sink_refused(status))
         return status;
     int64_t elsewhere = run->writer && !ls_lock_in_place(&run->lock, now) && now[0] &&
@@ -190,7 +190,7 @@ int run_saves(struct run *run, bool saves, bool last, bool stop, struct ls_error
     if (!status && stores && snapshots->refused) { /* what it was for is still to be done */
         int64_t step = ls_saving_step(snapshots->storing);
         status = stored(run, true, error);
-        run->owed = run->owed || run->trainer->state.saved_step != step;
+        run->owed = run->owed || run->trainer->state->saved_step != step;
     }
     if (!status && stop && snapshots->storing &&
         run->best_step != ls_saving_step(snapshots->storing))
@@ -232,9 +232,9 @@ int run_best_keep(struct run *run, const struct ls_eval_report *r, struct ls_err
         run->best_after = after;
         return LS_OK;
     }
-    if (!status && better && run->trainer->state.saved_step != now.step)
+    if (!status && better && run->trainer->state->saved_step != now.step)
         status = run_save(run, false, error);
-    if (status || !better || run->trainer->state.saved_step != now.step)
+    if (status || !better || run->trainer->state->saved_step != now.step)
         return status;
     if (run->writer) {
         run->best = after;

@@ -113,15 +113,17 @@ int snapshots_open(struct snapshots *snapshots, struct ls_trainer *trainer, cons
     int status = LS_OK;
     uint64_t machines = first;
     *snapshots = (struct snapshots){.log = log, .first = first, .spare = -1};
+    if (trainer->workers)
+        return LS_OK; /* there are none of workers */
     snprintf(snapshots->folder, sizeof snapshots->folder, "%s", folder);
-    snapshots->named = trainer->state.from_snapshot ? ls_trainer_steps(trainer) : -1;
-    if (first && !trainer->state.from_snapshot)
+    snapshots->named = trainer->state->from_snapshot ? ls_trainer_steps(trainer) : -1;
+    if (first && !trainer->state->from_snapshot)
         ls_directory_remove(folder);
     if (first)
         stale_remove(config, folder);
     if (first && config->snapshot.every != 0)
         status = fit_snapshots(config, &trainer->layout, trainer->world,
-                               trainer->state.from_snapshot, &why);
+                               trainer->state->from_snapshot, &why);
     if (first && config->snapshot.every != 0 && !status) {
         status = folder_make(folder, &why);
         status = status ? status : ls_run_token_write(folder, token, &why);
@@ -197,7 +199,7 @@ int snapshots_take(struct snapshots *snapshots, bool stored, const struct ls_dig
     struct ls_error why = {0};
     snapshots->begun_s = ls_now_s();
     snapshots->stores = stored;
-    int status = ls_saving_begin(&snapshots->newest, &snapshots->trainer->state, snapshots->folder,
+    int status = ls_saving_begin(&snapshots->newest, snapshots->trainer->state, snapshots->folder,
                                  snapshots->named, spare_take(snapshots), stored, hash, &why);
     snapshots->refused = sink_refused(status);
     if (snapshots->refused)

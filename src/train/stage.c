@@ -16,7 +16,7 @@ static struct ls_micro_batch micro_batch_of(const struct ls_trainer *t,
         .ids = batch->inputs + offset,
         .targets = batch->targets + offset,
         .starts = batch->starts ? batch->starts + micro.offset * tokens : NULL,
-        .first_sequence = micro.first,
+        .first_sequence = batch->shift + micro.first,
         .step = batch->step,
         .training = true,
         .gradient_scale = (float)(batch->loss_scale / (double)batch->counted),
@@ -42,7 +42,7 @@ int stage_prefetch(struct ls_trainer *t, int layer, struct ls_error *error)
 {
     int units[2], status = LS_OK;
     for (int i = 0, count = stage_units_of(&t->params, layer, units); i < count && !status; i++)
-        status = ls_zero_prefetch(ls_state_zero(&t->state, units[i]), units[i], error);
+        status = ls_zero_prefetch(ls_state_zero(t->state, units[i]), units[i], error);
     return status;
 }
 
@@ -54,7 +54,7 @@ static int weights_enter(struct ls_trainer *t, int layer, int last, struct ls_er
     for (int i = 0, count = stage_units_of(&t->params, layer, units); i < count && !status; i++) {
         struct ls_zero_weights weights;
         status =
-            ls_zero_weights(ls_state_zero(&t->state, units[i]), &t->ops, units[i], &weights, error);
+            ls_zero_weights(ls_state_zero(t->state, units[i]), &t->ops, units[i], &weights, error);
         if (!status)
             t->memory.weights[units[i]] =
                 (struct ls_weights){.matrices = weights.matrices, .vectors = weights.vectors};
@@ -70,7 +70,7 @@ static void weights_leave(struct ls_trainer *t, int layer)
 {
     int units[2];
     for (int i = 0, count = stage_units_of(&t->params, layer, units); i < count; i++)
-        ls_zero_release(ls_state_zero(&t->state, units[i]), units[i]);
+        ls_zero_release(ls_state_zero(t->state, units[i]), units[i]);
 }
 
 /* ---- gradients ------------------------------------------------------------------------------- */
@@ -80,7 +80,7 @@ static int gradient_begin(struct ls_trainer *t, const struct train_batch *batch,
 {
     struct ls_zero_gradient place;
     struct ls_dp_micro micro = ls_dp_micro_batch(&batch->share, m);
-    int status = ls_zero_gradient(ls_state_region_zero(&t->state, region), &t->ops, region, &micro,
+    int status = ls_zero_gradient(ls_state_region_zero(t->state, region), &t->ops, region, &micro,
                                   &place, error);
     *gradient = (struct ls_gradient){.flat = place.flat, .onto = place.onto};
     int tied = t->params.tied_param;
@@ -93,7 +93,7 @@ static int gradient_end(struct ls_trainer *t, const struct train_batch *batch, i
                         int64_t m, struct ls_error *error)
 {
     struct ls_dp_micro micro = ls_dp_micro_batch(&batch->share, m);
-    return ls_state_region_done(&t->state, region, &micro, error);
+    return ls_state_region_done(t->state, region, &micro, error);
 }
 
 /* ---- passes and layers, for those who watch -------------------------------------------------- */

@@ -7,6 +7,8 @@
 /* A batch, loaded: what this rank computes of it. */
 struct train_batch {
     int64_t step;
+    int64_t first; /* of its samples, in the order of the run; */
+    int64_t shift; /* of them those that other workers take before it in this step */
     double loss_scale;
     struct ls_dp_share share;        /* of its leaves */
     int64_t counted;                 /* targets of the whole batch that count */

@@ -80,7 +80,7 @@ static int tables_make(const struct memory_request *r, const int64_t *counts, in
         status = table_make(r, counts[tables->count], table, memory, error);
         struct ls_pipeline_options options = {
             .schedule = &table->schedule,
-            .comm = r->state->groups ? r->state->groups[LS_GROUP_PP] : NULL,
+            .comm = r->units->groups ? r->units->groups[LS_GROUP_PP] : NULL,
             .rank = (int)r->coordinates[LS_AXIS_PP],
             .dtype = r->layout->numerics.act,
             .count_max = stream_rows_max(r) * r->layout->model.channels,
@@ -214,7 +214,7 @@ static int run_settle(void *user, struct ls_error *error)
 {
     struct ls_trainer *t = ((const struct stage_run *)user)->t;
     bool alone = t->layout.size[LS_AXIS_PP] == 1;
-    return alone ? LS_OK : ls_state_pass_on(&t->state, error);
+    return alone ? LS_OK : ls_state_pass_on(t->state, error);
 }
 
 int stage_pipeline_run(struct ls_trainer *t, const struct train_batch *batch,

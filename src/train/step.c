@@ -1,6 +1,7 @@
 /* One optimizer step. ls_trainer_step reads as the sentence at the top of lockstep/train.h; how its
  * parts are cut over ranks and micro-batches is in the functions above it and in stage.c. */
 #include "train/stage.h"
+#include "train/workers.h"
 
 #include <lockstep/base/words.h>
 
@@ -10,7 +11,7 @@
 
 enum { STEPS_AHEAD = 4 }; /* whose data is fetched from elsewhere */
 
-/* What is told of the final gradient of a batch, t->state.gradient. */
+/* What is told of the final gradient of a batch, t->state->gradient. */
 struct gradient {
     double scale; /* the loss scale, by which its values are too large */
     double norm;  /* without it */
@@ -58,42 +59,71 @@ static struct ls_dp_share share_of(const struct ls_trainer *t, int64_t samples)
     return share;
 }
 
-/* This rank's runs of the step that begins at `samples`; *all: the batch. */
-static int64_t runs_of(struct ls_trainer *t, int64_t samples, struct ls_sample_run *all)
+/* Where a step begins: what the state has consumed, which says how large its batch is, and the
+ * batch's first sample in the order of the run. Without workers they are one number. */
+struct cursor {
+    int64_t samples;
+    int worker; /* of those that this rank computes */
+};
+
+static struct cursor cursor_of(const struct ls_trainer *t)
 {
-    struct ls_dp_share share = share_of(t, samples);
+    return (struct cursor){t->state->samples, (int)(t->state - t->units)};
+}
+
+/* Of the step after the one of `batch` sequences. */
+static struct cursor cursor_next(const struct ls_trainer *t, int64_t batch)
+{
+    struct cursor next = cursor_of(t);
+    next.samples += batch;
+    if (t->workers)
+        workers_next(t, &next.worker, &next.samples);
+    return next;
+}
+
+static int64_t place_of_batch(const struct ls_trainer *t, struct cursor at, int64_t batch)
+{
+    return t->workers ? workers_place(t->workers, at.worker, at.samples, batch) : at.samples;
+}
+
+/* This rank's runs of the step that begins there; *all: the batch. */
+static int64_t runs_of(struct ls_trainer *t, struct cursor at, struct ls_sample_run *all)
+{
+    struct ls_dp_share share = share_of(t, at.samples);
+    int64_t count = share.leaves * share.leaf, first = place_of_batch(t, at, count);
     for (int64_t m = 0; m < share.micro_batches; m++) {
         struct ls_dp_micro micro = ls_dp_micro_batch(&share, m);
-        t->runs[m] = (struct ls_sample_run){samples + micro.first, micro.count};
+        t->runs[m] = (struct ls_sample_run){first + micro.first, micro.count};
     }
-    *all = (struct ls_sample_run){samples, share.leaves * share.leaf};
+    *all = (struct ls_sample_run){first, count};
     return share.micro_batches;
 }
 
-/* Asks the loader for the samples of the step that begins at `samples`: micro-batch by micro-batch,
+/* Asks the loader for the samples of the step that begins there: micro-batch by micro-batch,
  * wherever in the batch each lies and however many it has. */
-static int batch_post(struct ls_trainer *t, int64_t samples, struct ls_error *error)
+static int batch_post(struct ls_trainer *t, struct cursor at, struct ls_error *error)
 {
     struct ls_sample_run all;
-    int64_t count = runs_of(t, samples, &all);
+    int64_t count = runs_of(t, at, &all);
     int status = ls_loader_post_runs(t->loader, t->runs, count, all);
     return status ? ls_error_set(error, status,
                                  "the loader refused the request for this step's samples")
                   : LS_OK;
 }
 
-/* The steps from the one on that begins at `samples`: what of them lies elsewhere is fetched
- * meanwhile. */
-static void batches_prefetch(struct ls_trainer *t, int64_t samples)
+/* The steps from the one on that begins there: what of them lies elsewhere is fetched meanwhile. */
+static void batches_prefetch(struct ls_trainer *t, struct cursor at)
 {
+    if (at.worker != (int)(t->state - t->units))
+        t->ahead = 0;
     for (int i = 0; i < STEPS_AHEAD; i++) {
         struct ls_sample_run all;
-        int64_t count = runs_of(t, samples, &all);
-        if (samples >= t->ahead)
+        int64_t count = runs_of(t, at, &all);
+        if (at.samples >= t->ahead)
             ls_loader_prefetch(t->loader, t->runs, count);
-        samples += all.count;
+        at.samples += all.count;
     }
-    t->ahead = samples;
+    t->ahead = at.samples;
 }
 
 /* Sequences of the whole batch. */
@@ -113,8 +143,8 @@ static int batch_admit(const struct ls_trainer *t, const struct train_batch *bat
                      "step %lld: no token of the batch counts: samples %lld to %lld of "
                      "the run contain only prompts, no target tokens. Use a larger batch.global or "
                      "data.sequence, or shorter prompts",
-                     (long long)batch->step, (long long)t->state.samples,
-                     (long long)(t->state.samples + sequences_of(batch) - 1));
+                     (long long)batch->step, (long long)batch->first,
+                     (long long)(batch->first + sequences_of(batch) - 1));
     ls_config_blame(&t->config, t->config.data.blend[0] ? "data.blend" : "data.train", error);
     return status;
 }
@@ -122,9 +152,11 @@ static int batch_admit(const struct ls_trainer *t, const struct train_batch *bat
 static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *wait_s,
                       struct ls_error *error)
 {
-    batch->step = t->state.step + 1;
-    batch->loss_scale = t->state.loss_scale.scale;
-    batch->share = share_of(t, t->state.samples);
+    batch->step = t->state->step + 1;
+    batch->loss_scale = t->state->loss_scale.scale;
+    batch->share = share_of(t, t->state->samples);
+    batch->first = place_of_batch(t, cursor_of(t), sequences_of(batch));
+    batch->shift = batch->first - t->state->samples * ls_config_workers(&t->config);
     batch->counted = sequences_of(batch) * t->config.data.sequence;
     batch->starts = NULL;
     batch->source_counted = NULL;
@@ -132,8 +164,8 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
         batch->inputs = batch->targets = (const int32_t *)t->memory.arena.base;
         return ls_comm_agree(t->world, LS_OK, error);
     }
-    int status = t->posted ? LS_OK : batch_post(t, t->state.samples, error);
-    int64_t next = t->state.samples + sequences_of(batch);
+    int status = t->posted ? LS_OK : batch_post(t, cursor_of(t), error);
+    struct cursor next = cursor_next(t, sequences_of(batch));
     t->ahead = t->posted ? t->ahead : 0;
     if (!status)
         status = batch_post(t, next, error);
@@ -182,7 +214,7 @@ static float source_loss(struct ls_trainer *t, const struct train_batch *batch, 
 {
     int64_t all = sequences_of(batch), count = 0;
     for (int64_t i = 0; i < all; i++)
-        if (ls_blend_source_at(t->data.blend, t->state.samples + i) == source)
+        if (ls_blend_source_at(t->data.blend, batch->first + i) == source)
             scratch[count++] = t->losses[i];
     return count > 0 ? ls_tree_sum(scratch, count) : 0;
 }
@@ -226,14 +258,14 @@ static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, fl
 static int gradient_judge(struct ls_trainer *t, const struct train_batch *batch,
                           struct gradient *gradient, struct ls_error *error)
 {
-    int status = ls_state_square(&t->state, error);
+    int status = ls_state_square(t->state, error);
     if (!status)
         status = ls_queue_synchronise(&t->ops.queue, error);
     status = tiers_agree(t, status, error);
     if (!status)
         status = loss_reduce(t, batch, &gradient->loss, error);
     if (!status)
-        status = ls_state_norm(&t->state, &gradient->norm, error);
+        status = ls_state_norm(t->state, &gradient->norm, error);
     gradient->norm /= gradient->scale;
     return status;
 }
@@ -248,7 +280,7 @@ static int gradient_compute(struct ls_trainer *t, const struct train_batch *batc
     if (status)
         return status;
     enum ls_work_pass before = stage_pass_begin(t, LS_WORK_PASS_REDUCE);
-    status = ls_state_gradient(&t->state, error);
+    status = ls_state_gradient(t->state, error);
     gradient->scale = batch->loss_scale;
     if (!status)
         status = gradient_judge(t, batch, gradient, error);
@@ -283,7 +315,7 @@ static int piece_finite(void *user, int i, int64_t from, int64_t count, const fl
 /* Its index, -1: there is none. */
 static int nonfinite_here(struct ls_trainer *t)
 {
-    const struct ls_state *state = &t->state;
+    const struct ls_state *state = t->state;
     struct nonfinite n = {&t->ops.queue, state->slices, state->gradient, t->params.count};
     ls_slices_visit_gradient(&state->optimizer, state->slices, t->params.count, state->gradient,
                              piece_finite, &n, NULL);
@@ -317,11 +349,11 @@ static int nonfinite_refuse(struct ls_trainer *t, const struct gradient *gradien
     int status = nonfinite_name(t, name, error);
     if (status)
         return status;
-    if (t->state.saved_step < 0)
+    if (t->state->saved_step < 0)
         snprintf(good, sizeof good, "There is no checkpoint yet");
     else
         snprintf(good, sizeof good, "The last good checkpoint is %s/checkpoints/step-%08ld",
-                 t->config.train.out, (long)t->state.saved_step);
+                 t->config.train.out, (long)t->state->saved_step);
     if (t->config.numerics.precision == LS_F16)
         snprintf(scale, sizeof scale, " at a loss scale of %g%s", gradient->scale,
                  t->loss_scale.dynamic ? ", which is numerics.min_loss_scale" : "");
@@ -330,7 +362,7 @@ static int nonfinite_refuse(struct ls_trainer *t, const struct gradient *gradien
         "step %ld: the loss is %g and the gradient norm %g%s%s%s; nothing was "
         "updated. %s; lower optim.lr, or set train.on_nonfinite=skip to skip such "
         "steps",
-        (long)t->state.step + 1, ls_shown((double)gradient->loss), ls_shown(gradient->norm), scale,
+        (long)t->state->step + 1, ls_shown((double)gradient->loss), ls_shown(gradient->norm), scale,
         *name ? "; the first gradient that is not finite is that of " : "", name, good);
 }
 
@@ -346,22 +378,22 @@ static int update(struct ls_trainer *t, const struct gradient *gradient,
                   struct ls_step_report *report, struct ls_error *error)
 {
     bool finite = isfinite(gradient->loss) && isfinite(gradient->norm);
-    bool goes_on = ls_loss_scale_update(&t->loss_scale, finite, &t->state.loss_scale);
+    bool goes_on = ls_loss_scale_update(&t->loss_scale, finite, &t->state->loss_scale);
     report->skipped = !finite;
     if (!goes_on && t->config.train.on_nonfinite == LS_CONFIG_STOP)
         return nonfinite_refuse(t, gradient, error);
     if (!finite)
         return LS_OK;
-    double clip = (double)ls_clip_factor(&t->state.optimizer.config, gradient->norm);
+    double clip = (double)ls_clip_factor(&t->state->optimizer.config, gradient->norm);
     double start_s = ls_now_s() - matrices_wait_s(t);
     enum ls_work_pass before = stage_pass_begin(t, LS_WORK_PASS_UPDATE);
-    int status = ls_state_update(&t->state, report->step, report->lr,
-                                 (float)(clip / gradient->scale), error);
+    int status =
+        ls_state_update(t->state, report->step, report->lr, (float)(clip / gradient->scale), error);
     report->optimizer_s = ls_now_s() - matrices_wait_s(t) - start_s;
     status = tiers_agree(t, status, error);
     if (!status) {
         tiers_hold(t, true);
-        status = ls_state_share(&t->state, error);
+        status = ls_state_share(t->state, error);
     }
     if (!status)
         status = tiers_agree(t, status, error);
@@ -395,18 +427,20 @@ static void tiers_add(const struct ls_trainer *t, double sign, struct ls_step_re
 
 /* A product that was measured while others used the machine is no bound: a step that is faster than
  * it shows that more is possible, and is what later ones are shares of. */
-static double peak_share(struct ls_trainer *t, double flops_per_s)
+double step_peak_share(struct ls_trainer *t, double tokens_per_s)
 {
+    double flops_per_s =
+        ls_model_flops_per_token(&t->config.model, t->config.data.sequence) * tokens_per_s;
     if (t->peak_flops <= 0 || !isfinite(flops_per_s))
         return 0;
     t->peak_flops = fmax(t->peak_flops, flops_per_s);
     return flops_per_s / t->peak_flops;
 }
 
-static void ledger_write(const struct ls_trainer *t, struct ls_step_report *report)
+void step_ledger(const struct ls_trainer *t, struct ls_step_report *report)
 {
     struct ls_digest digest = {0, 0};
-    if (!t->data.blend || ls_comm_rank(t->world) != 0)
+    if (!t->data.blend || ls_comm_rank(t->whole) != 0)
         return;
     ls_blend_ledger(t->data.blend, report->samples - report->sequences, report->sequences, &digest);
     ls_digest_hex(&digest, report->ledger);
@@ -421,11 +455,13 @@ static void report_finish(struct ls_trainer *t, const struct train_batch *batch,
     report->grad_norm = gradient->norm;
     report->loss_scale = gradient->scale;
     report->source_losses = t->sources > 1 && t->data.blend ? t->loss_sums + 1 : NULL;
-    report->samples = t->state.samples;
+    report->samples = t->state->samples;
     report->sequences = sequences_of(batch);
-    ledger_write(t, report);
+    if (!t->workers)
+        step_ledger(t, report);
+    report->source_counted = batch->source_counted;
     report->counted = batch->counted < (int64_t)tokens ? batch->counted : 0;
-    report->tokens = t->state.samples * t->config.data.sequence;
+    report->tokens = t->state->samples * t->config.data.sequence;
     waits_add(t, 1, report->wait_s);
     tiers_add(t, 1, report);
     for (int a = 0; a < LS_ACCOUNT_OTHER; a++)
@@ -434,8 +470,7 @@ static void report_finish(struct ls_trainer *t, const struct train_batch *batch,
     memcpy(report->works, t->times.works, sizeof report->works);
     report->step_s = ls_now_s() - start_s;
     report->tokens_per_s = tokens / report->step_s;
-    double flops = ls_model_flops_per_token(&t->config.model, t->config.data.sequence);
-    report->peak_share = peak_share(t, flops * report->tokens_per_s);
+    report->peak_share = t->workers ? 0 : step_peak_share(t, report->tokens_per_s);
     memcpy(&report->loss_bits, &report->loss, sizeof report->loss_bits);
 }
 
@@ -444,8 +479,8 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
     double start_s = ls_now_s();
     struct train_batch batch;
     struct gradient gradient;
-    *report = (struct ls_step_report){.step = t->state.step + 1};
-    report->lr = ls_learning_rate(&t->state.optimizer.config, report->step);
+    *report = (struct ls_step_report){.step = t->state->step + 1};
+    report->lr = ls_learning_rate(&t->state->optimizer.config, report->step);
     waits_add(t, -1, report->wait_s);
     tiers_add(t, -1, report);
     digests_begin(t->digests);
@@ -458,16 +493,16 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
         status = update(t, &gradient, report, error);
     if (status)
         return status;
-    t->state.step = batch.step;
-    t->state.samples += sequences_of(&batch);
+    t->state->step = batch.step;
+    t->state->samples += sequences_of(&batch);
     report_finish(t, &batch, &gradient, start_s, report);
     return LS_OK;
 }
 
-int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+int step_once(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
     const char *before = ls_trace_phase(t->trace, "train");
-    ls_trace_set(t->trace, LS_TRACE_STEP, t->state.step + 1);
+    ls_trace_set(t->trace, LS_TRACE_STEP, t->state->step + 1);
     ls_trace_begin(t->trace, "step", "step");
     int status = step_run(t, report, error);
     t->failed = t->failed || status;
@@ -476,4 +511,9 @@ int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct 
     ls_trace_end(t->trace);
     ls_trace_phase(t->trace, before);
     return status;
+}
+
+int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+{
+    return t->workers ? workers_step(t, report, error) : step_once(t, report, error);
 }

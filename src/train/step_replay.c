@@ -89,7 +89,7 @@ static int turn_of(int rank, int ranks)
 
 static int state_turn(struct replay *r, struct ls_error *error)
 {
-    struct ls_state *from = &r->first->state, *to = &r->second->state;
+    struct ls_state *from = r->first->state, *to = r->second->state;
     int ranks = ls_comm_size(r->world), rank = ls_comm_rank(r->world);
     int before = (rank + ranks - 1) % ranks, next = (rank + 1) % ranks;
     int status = ls_state_settle(from, error);
@@ -142,9 +142,9 @@ static int held_look(struct replay *r, struct ls_error *error)
 {
     struct ls_trainer *first = r->first;
     struct ls_digest now = first->held;
-    int status = ls_state_settle(&first->state, error);
-    if (!status && first->held_step > 0 && first->held_step == first->state.step)
-        status = held_digest(&first->state, &now, error);
+    int status = ls_state_settle(first->state, error);
+    if (!status && first->held_step > 0 && first->held_step == first->state->step)
+        status = held_digest(first->state, &now, error);
     r->changed = now.low != first->held.low || now.high != first->held.high;
     return status;
 }
@@ -221,7 +221,7 @@ static void newest_tell(const struct ls_state *state, char text[64])
 static int difference_refuse(const struct replay *r, const bool *differs, int ranks,
                              struct ls_error *error)
 {
-    const struct ls_state *state = &r->first->state;
+    const struct ls_state *state = r->first->state;
     int found[2], count = suspects(differs, ranks, found);
     char who[120] = "of one of the ranks", newest[64];
     if (count == 1)
@@ -247,9 +247,9 @@ static int difference_tell(struct replay *r, struct ls_error *error)
     int status =
         all && differs ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d digests", ranks);
     if (!status)
-        status = held_digest(&r->first->state, &mine.first, error);
+        status = held_digest(r->first->state, &mine.first, error);
     if (!status)
-        status = held_digest(&r->second->state, &mine.second, error);
+        status = held_digest(r->second->state, &mine.second, error);
     status = ls_comm_agree(r->world, status, error);
     if (!status)
         status = ls_all_gather(r->world, &mine, all, sizeof mine / sizeof(uint64_t), LS_U64, error);
@@ -272,11 +272,11 @@ static int change_refuse(const struct replay *r, struct ls_error *error)
     char newest[64];
     if (!r->changed)
         return LS_OK;
-    newest_tell(&r->first->state, newest);
+    newest_tell(r->first->state, newest);
     return ls_error_set(error, LS_ENUMERIC,
                         "what rank %d holds changed between steps %ld and %ld: memory of %s is "
                         "faulty. Go on on other hardware (%s)",
-                        rank, (long)r->first->held_step, (long)r->first->state.step,
+                        rank, (long)r->first->held_step, (long)r->first->state->step,
                         ls_comm_rank_text(r->world, rank).text, newest);
 }
 
@@ -300,6 +300,6 @@ int replay_judge(struct replay *replay, struct ls_digest *hash, struct ls_error 
         status = difference_tell(replay, error);
     if (status)
         return status;
-    first->held_step = first->state.step;
-    return ls_comm_agree(replay->world, held_digest(&first->state, &first->held, error), error);
+    first->held_step = first->state->step;
+    return ls_comm_agree(replay->world, held_digest(first->state, &first->held, error), error);
 }

@@ -1,5 +1,5 @@
 /* Making and ending a trainer: everything that a step needs is here before the first one. */
-#include "train/stage.h"
+#include "train/workers.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
@@ -115,7 +115,8 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
     const struct memory_request request = {.config = &t->config,
                                            .layout = &t->layout,
                                            .coordinates = t->coordinates,
-                                           .state = &t->state,
+                                           .units = t->units,
+                                           .unit_count = t->unit_count,
                                            .part = &t->part,
                                            .tp = &t->tp,
                                            .cp = &t->cp};
@@ -144,6 +145,7 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
 
 struct filling {
     struct ls_trainer *trainer;
+    struct ls_state *unit;
     int param;
     struct ls_model_source *source; /* NULL: random values */
 };
@@ -153,7 +155,7 @@ static int piece_fill(void *user, const struct ls_slice_piece *piece, struct ls_
     const struct filling *filling = user;
     struct ls_trainer *t = filling->trainer;
     const struct ls_param *param = &t->params.list[filling->param];
-    int64_t first = t->state.slices[filling->param].part->first + piece->from;
+    int64_t first = filling->unit->slices[filling->param].part->first + piece->from;
     int status = ls_queue_synchronise(&t->ops.queue, error); /* the host writes */
     if (status)
         return status;
@@ -202,9 +204,12 @@ static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
     struct ls_model_source *source;
     int status = source_open(t, &source, error);
     for (int i = 0; i < t->params.count && !status; i++) {
-        struct filling filling = {t, i, source};
-        status = ls_slice_visit_array(&t->state.optimizer, &t->state.slices[i], LS_OPTIM_MASTER,
-                                      LS_WRITES, piece_fill, &filling, error);
+        for (int u = 0; u < t->unit_count && !status; u++) {
+            struct ls_state *unit = &t->units[u];
+            struct filling filling = {t, unit, i, source};
+            status = ls_slice_visit_array(&unit->optimizer, &unit->slices[i], LS_OPTIM_MASTER,
+                                          LS_WRITES, piece_fill, &filling, error);
+        }
         if (source)
             ls_model_source_forget(source, &t->params.list[i]);
     }
@@ -212,14 +217,19 @@ static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
         ls_model_source_tell(source, t->log);
     ls_model_source_close(source);
     status = ls_comm_agree(t->world, status, error);
-    return status ? status : ls_state_publish(&t->state, error);
+    for (int u = 0; u < t->unit_count && !status; u++) {
+        status = ls_state_publish(&t->units[u], error);
+        if (!status && t->unit_count > 1)
+            status = ls_state_settle(&t->units[u], error);
+    }
+    return status;
 }
 
 static int layout_resolve(struct ls_trainer *t, struct ls_error *error)
 {
-    int64_t ranks = ls_comm_size(t->world);
+    int64_t ranks = ls_comm_size(t->whole);
     /* Threads were started for this layout: the nearest one may have another number of them. */
-    if (ls_comm_transport(t->world) == LS_TRANSPORT_THREAD && ranks == ls_config_ranks(&t->config))
+    if (ls_comm_transport(t->whole) == LS_TRANSPORT_THREAD && ranks == ls_config_ranks(&t->config))
         ranks = 0;
     return ls_config_layout(&t->config, ranks, &t->layout, error);
 }
@@ -238,9 +248,10 @@ static int place_open(struct ls_trainer *t, struct ls_error *error)
                (int)t->layout.tp_overlap);
     ls_cp_init(&t->cp, t->groups[LS_GROUP_CP], t->layout.cp_method);
     status = part_init(&t->part, &t->layout, t->coordinates[LS_AXIS_PP], error);
-    return status ? status
-                  : ls_layout_params(&t->layout, t->coordinates[LS_AXIS_TP], t->part.held,
-                                     &t->params, error);
+    if (!status)
+        status = ls_layout_params(&t->layout, t->coordinates[LS_AXIS_TP], t->part.held, &t->params,
+                                  error);
+    return status || !t->workers ? status : workers_params(t, error);
 }
 
 static int trace_open(struct ls_trainer *t, struct ls_error *error)
@@ -259,21 +270,33 @@ static struct ls_trainer *trainer_alloc(const struct ls_config *config, struct l
     if (!t)
         return NULL;
     t->config = *config;
-    t->world = world;
+    t->whole = t->world = world;
     t->log = log;
     t->loss_scale = ls_config_loss_scale(config);
-    t->state = (struct ls_state){.config = &t->config,
-                                 .layout = &t->layout,
-                                 .rank = ls_comm_rank(world),
-                                 .groups = t->groups,
-                                 .params = &t->params,
-                                 .ops = &t->ops,
-                                 .tiers = t->memory.tiers,
-                                 .rooms = t->memory.rooms,
-                                 .log = log,
-                                 .loss_scale = ls_loss_scale_begin(&t->loss_scale),
-                                 .saved_step = -1};
-    return t;
+    t->unit_count = units_count(config);
+    t->units = calloc((size_t)t->unit_count, sizeof *t->units);
+    t->state = t->units;
+    if (t->units)
+        return t;
+    free(t);
+    return NULL;
+}
+
+/* Once this rank's group is known. */
+static void units_open(struct ls_trainer *t)
+{
+    const struct ls_state borrowed = {.config = &t->config,
+                                      .layout = &t->layout,
+                                      .rank = ls_comm_rank(t->world),
+                                      .groups = t->groups,
+                                      .params = &t->params,
+                                      .ops = &t->ops,
+                                      .tiers = t->memory.tiers,
+                                      .rooms = t->memory.rooms,
+                                      .log = t->log,
+                                      .loss_scale = ls_loss_scale_begin(&t->loss_scale),
+                                      .saved_step = -1};
+    units_init(t->units, t->unit_count, &borrowed, &t->config, &t->outer);
 }
 
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
@@ -299,9 +322,13 @@ int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
         status = layout_resolve(t, error);
     if (!status) /* machines may differ in what they have */
         status = ls_config_threads(&t->config, world, &threads, error);
-    if (!status)
-        status = fit_check(&t->config, &t->layout, world, log, error);
     status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = workers_open(t, error);
+    if (status)
+        goto failed;
+    units_open(t);
+    status = ls_comm_agree(world, fit_check(&t->config, &t->layout, t->world, log, error), error);
     if (!status)
         status = place_open(t, error);
     if (!status)
@@ -349,6 +376,7 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
     ls_ops_init_idle(&t->ops, LS_ISA_PLAIN);
     t->rehearses = !recording;
     t->records_works = recording && recording->wants_works;
+    units_open(t);
     int status = place_open(t, error);
     if (!status)
         status = memory_open(t, error);
@@ -361,15 +389,15 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
         t->watch = ls_recording_watch(recording);
         t->ops.queue.watch = &t->watch;
     }
-    return ls_state_share(&t->state, error);
+    return ls_state_share(t->state, error);
 }
 
 void ls_trainer_free(struct ls_trainer *t)
 {
     if (!t)
         return;
-    if (!t->failed)
-        ls_state_settle(&t->state, NULL);
+    for (int i = 0; i < t->unit_count && !t->failed && t->state->layout; i++)
+        ls_state_settle(&t->units[i], NULL);
     if (t->trace)
         ls_comm_set_trace(t->world, NULL, NULL);
     ls_runner_free(t->runner);
@@ -384,46 +412,62 @@ void ls_trainer_free(struct ls_trainer *t)
     free(t->runs);
     /* Transfers that nobody waited for still use the memory, of this rank and of others: their
      * groups go first. */
+    workers_stop(t);
     ls_groups_close(t->groups);
-    ls_state_release(&t->state);
+    for (int i = 0; i < t->unit_count; i++)
+        ls_state_release(&t->units[i]);
+    free(t->units);
     memory_release(&t->memory);
     part_release(&t->part);
     ls_ops_release(&t->ops);
     ls_params_release(&t->params);
     ls_trace_free(t->trace);
+    workers_close(t);
     free(t);
 }
 
 int ls_trainer_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error *error)
 {
-    return ls_state_hash(&t->state, digest, error);
+    return t->workers ? workers_hash(t, digest, error) : ls_state_hash(t->state, digest, error);
+}
+int trainer_save(struct ls_trainer *t, const struct ls_digest *hash, struct ls_error *error)
+{
+    return t->workers ? workers_save(t, error) : ls_state_save(t->state, hash, error);
 }
 int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
 {
     if (ls_comm_rank(t->world) == 0)
         ls_directory_make(t->config.train.out, NULL, NULL); /* saving says what is wrong with it */
-    return ls_state_save(&t->state, NULL, error);
+    return trainer_save(t, NULL, error);
 }
 int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
 {
     LS_ASSERT(!t->posted);
-    return ls_state_resume(&t->state, resumed, error);
+    return t->workers ? workers_resume(t, resumed, error)
+                      : ls_state_resume(t->state, resumed, error);
 }
 int ls_trainer_evaluate(struct ls_trainer *t, struct ls_eval_report *report, struct ls_error *error)
 {
     int status = t->valid_store ? LS_OK : ls_config_require(&t->config, "data.valid", error);
+    if (!status && t->workers)
+        status = workers_publish(t, error);
     return status ? status
                   : ls_runner_evaluate(t->runner, t->valid_store, t->config.eval.samples, report,
                                        NULL, error);
 }
 int ls_trainer_sample(struct ls_trainer *t, const char *prompt, char **text, struct ls_error *error)
 {
-    return ls_runner_sample(t->runner, prompt, text, error);
+    int status = t->workers ? workers_publish(t, error) : LS_OK;
+    return status ? status : ls_runner_sample(t->runner, prompt, text, error);
 }
 
 int64_t ls_trainer_steps(const struct ls_trainer *t)
 {
-    return t->state.step;
+    return t->workers ? workers_told(t->workers) : t->state->step;
+}
+bool ls_trainer_meets(const struct ls_trainer *t)
+{
+    return !t->workers || workers_told(t->workers) == t->state->step;
 }
 const struct ls_layout *ls_trainer_layout(const struct ls_trainer *t)
 {

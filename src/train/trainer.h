@@ -31,6 +31,15 @@ int part_init(struct train_part *part, const struct ls_layout *layout, int64_t p
               struct ls_error *error);
 void part_release(struct train_part *part);
 
+/* What workers exchange at an outer step, and the buffers that it passes through. Elements are
+ * counted in the fragment: those of this rank's slices, one after the other. */
+struct exchange {
+    int64_t piece; /* the most that a group owns of them */
+    void *deltas;  /* [groups, workers of a group, piece]: block g goes to group g */
+    void *came;    /* [workers, piece]: this group's share of all workers' deltas */
+    void *sums;    /* [groups, piece] */
+};
+
 /* What one layout makes of the model on one rank, and the arena in which that and the unit of state
  * lie. It may be measuring. */
 struct train_memory {
@@ -42,14 +51,20 @@ struct train_memory {
     bool split_backward; /* weight halves come on their own */
     struct ls_weights *weights;               /* [units] as the model reads them */
     struct ls_tier_room rooms[LS_TIER_KINDS]; /* what tiers hold */
+    struct exchange exchange;                 /* of workers' deltas */
     struct ls_tier *tiers[LS_TIER_KINDS];     /* NULL: nothing lies there, or it is planned only */
 };
+struct memory_request;
+/* Local. Takes or measures an exchange's buffers, once the units have their slices. */
+int exchange_take(const struct memory_request *request, struct ls_arena *arena,
+                  struct exchange *exchange, struct ls_error *error);
 /* What memory_take needs to know. */
 struct memory_request {
     const struct ls_config *config;
     const struct ls_layout *layout;
     const int64_t *coordinates; /* [LS_AXES] */
-    struct ls_state *state;     /* what it borrows is set */
+    struct ls_state *units;     /* [unit_count] of state; what they borrow is set */
+    int unit_count;
     const struct train_part *part;
     const struct ls_tp *tp;
     const struct ls_cp *cp;
@@ -64,7 +79,9 @@ struct measured_memory {
     int64_t coordinates[LS_AXES];
     struct train_part part;
     struct ls_params params;
-    struct ls_state state;
+    struct ls_optim_config outer;
+    struct ls_state *units;
+    int unit_count;
     struct train_memory memory;
     struct ls_memory_plan plan;
 };
@@ -89,7 +106,8 @@ static inline bool train_due(int64_t step, int64_t every)
 
 struct ls_trainer {
     struct ls_config config;
-    struct ls_comm *world;
+    struct ls_comm *whole; /* all ranks, borrowed */
+    struct ls_comm *world; /* those of this rank's group of parallel.workers: often all */
     struct ls_comm *groups[LS_GROUPS];
     const struct ls_log *log;
     struct ls_layout layout;
@@ -99,8 +117,13 @@ struct ls_trainer {
     struct ls_memory_plan plan;
     struct ls_numerics numerics;
     struct ls_ops ops;
-    struct ls_params params;                /* of this rank's part */
-    struct ls_state state;                  /* what is trained, hashed and saved */
+    struct ls_params params; /* of this rank's part */
+    struct ls_state *units;  /* [unit_count]: one, or those of workers and behind
+                              * them the outer one (src/train/workers.h) */
+    int unit_count;
+    struct ls_state *state;                 /* of these the one that is trained, or read */
+    struct ls_optim_config outer;           /* of the outer one */
+    struct workers *workers;                /* NULL: there are none */
     struct ls_loss_scale_config loss_scale; /* how the state's changes */
     struct ls_tp tp;
     struct ls_cp cp;
@@ -130,10 +153,19 @@ struct ls_trainer {
     struct ls_digest held;          /* of what this rank held after it */
 };
 
+/* Units of state that a rank holds: one, or one for each worker that it computes and the outer one;
+ * and what all of them borrow alike. outer: of that one, filled here. */
+int units_count(const struct ls_config *config);
+void units_init(struct ls_state *units, int count, const struct ls_state *borrowed,
+                const struct ls_config *config, struct ls_optim_config *outer);
+
 /* ls_trainer_new in a layout that the keys do not say; NULL: in theirs. */
 int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
                 struct ls_comm *world, const struct ls_log *log, struct ls_trainer **out,
                 struct ls_error *error);
+
+/* ls_trainer_save; hash as of ls_state_save, or NULL. */
+int trainer_save(struct ls_trainer *t, const struct ls_digest *hash, struct ls_error *error);
 
 /* Local. A trainer that goes through the motions of its world's rank, over a transport that moves
  * nothing: idle ops, memory that is not there, no data, no values. From its first ls_zero_publish

@@ -6,12 +6,12 @@
  * the head, the embedding's comes first. */
 static const float *gradient_of(const struct ls_trainer *t, int i, bool table)
 {
-    const struct ls_slice *slice = &t->state.slices[i];
+    const struct ls_slice *slice = &t->state->slices[i];
     bool swapped = i == t->params.shared_param && !t->part.head;
-    if (t->state.optimizer.muon && slice->param->hidden)
+    if (t->state->optimizer.muon && slice->param->hidden)
         return NULL;
     int64_t place = table == swapped ? slice->part->gradient : slice->part->second;
-    return t->state.gradient && place >= 0 ? t->state.gradient + place : NULL;
+    return t->state->gradient && place >= 0 ? t->state->gradient + place : NULL;
 }
 
 int ls_trainer_tensor_count(const struct ls_trainer *t)
@@ -26,11 +26,11 @@ int ls_trainer_dtensor(const struct ls_trainer *t, int i, enum ls_tensor_kind ki
         return ls_error_set(error, LS_EINVAL, "tensor %d: there are %d parameters", i,
                             t->params.count);
     int state = (int)kind - LS_TENSOR_STATE,
-        states = ls_param_states(&t->state.optimizer.config, &t->params.list[i]);
+        states = ls_param_states(&t->state->optimizer.config, &t->params.list[i]);
     if ((int)kind < 0 || state >= states)
         return ls_error_set(error, LS_EINVAL, "tensor %d of kind %d: it has kinds below %d", i,
                             (int)kind, LS_TENSOR_STATE + states);
-    const struct ls_slice *slice = &t->state.slices[i];
+    const struct ls_slice *slice = &t->state->slices[i];
     bool held = kind == LS_TENSOR_PARAMETER || state >= 0;
     if (held && (slice->away || slice->half))
         return ls_error_set(error, LS_EINVAL, "%s %s", t->params.list[i].name,
@@ -38,7 +38,7 @@ int ls_trainer_dtensor(const struct ls_trainer *t, int i, enum ls_tensor_kind ki
                                           "compute type"
                                         : "is in a memory tier (memory.offload.optimizer)");
     if (held)
-        return ls_state_tensor(&t->state, i, state < 0 ? LS_F32 : ls_state_type(&t->state, state),
+        return ls_state_tensor(t->state, i, state < 0 ? LS_F32 : ls_state_type(t->state, state),
                                state < 0 ? slice->master : slice->state[state], out, error);
     if (slice->part->gradient_away)
         return ls_error_set(error, LS_EINVAL, "the gradient of %s is in a memory tier",
@@ -47,5 +47,5 @@ int ls_trainer_dtensor(const struct ls_trainer *t, int i, enum ls_tensor_kind ki
     if (!gradient)
         return ls_error_set(error, LS_EINVAL, "%s has no such gradient, or no step made it yet",
                             t->params.list[i].name);
-    return ls_state_tensor(&t->state, i, LS_F32, (float *)gradient, out, error);
+    return ls_state_tensor(t->state, i, LS_F32, (float *)gradient, out, error);
 }

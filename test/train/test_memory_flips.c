@@ -97,7 +97,7 @@ static void *array_of(const struct ls_slice *slice, enum array array, const stru
 
 static void flip_do(void)
 {
-    const struct ls_state *state = &trainer->state;
+    const struct ls_state *state = trainer->state;
     size_t all = 0, bytes;
     for (int i = 0; i < state->params->count; i++) {
         array_of(&state->slices[i], now->array, state, &bytes);

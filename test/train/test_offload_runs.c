@@ -173,7 +173,7 @@ static size_t state_bytes(const struct ls_trainer *t)
     for (int i = 0; i < t->params.count; i++)
         elements += (size_t)(t->params.list[i].rows * t->params.list[i].cols);
     return elements * sizeof(float) *
-           (size_t)(1 + ls_optimizer_states_most(&t->state.optimizer.config));
+           (size_t)(1 + ls_optimizer_states_most(&t->state->optimizer.config));
 }
 
 static int plan_differs(const struct ls_trainer *t, const char *directory, struct ls_error *error)

@@ -363,7 +363,7 @@ static int spoiled_body(struct ls_comm *world, void *user, struct ls_error *erro
         ls_trainer_free(t);
         return status;
     }
-    const struct ls_slice *slice = &t->state.slices[0];
+    const struct ls_slice *slice = &t->state->slices[0];
     size_t count = (size_t)slice->part->count;
     float *master = slice->master, kept = master[1000];
     float *before = malloc(count * sizeof *before), *moment = malloc(count * sizeof *moment);

@@ -176,7 +176,7 @@ static int place_check(const struct ls_trainer *t, int i, const struct ls_dtenso
                        struct ls_error *error)
 {
     const struct ls_param *param = &t->params.list[i];
-    const struct ls_zero_slice *slice = t->state.slices[i].part;
+    const struct ls_zero_slice *slice = t->state->slices[i].part;
     int64_t row = param->matrix ? param->cols : 1, offset[LS_DTENSOR_DIMS_MAX];
     int64_t first = (param->matrix ? param->first_row : param->first_col) + slice->first / row;
     if (tensor->local_count != slice->count ||

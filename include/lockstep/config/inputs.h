@@ -50,7 +50,8 @@ void ls_training_data_close(struct ls_training_data *data);
  * several, each of which is then in its source. */
 int ls_training_data_digest(const struct ls_training_data *data, char text[33],
                             struct ls_error *error);
-/* Samples of the first `steps` steps: with a ramp-up of batches fewer than steps x batch.global. */
+/* Samples of the first `steps` steps of all workers: with a ramp-up of batches fewer than steps x
+ * batch.global x workers. */
 int64_t ls_config_samples(const struct ls_config *config, int64_t steps);
 /* Sources that the configuration names, at least 1. */
 int ls_config_source_count(const struct ls_config *config);

@@ -1,0 +1,57 @@
+/* Private to train: workers, replicas of the model that train by themselves and meet now and then
+ * (async.mode = diloco, doc/async.md).
+ *
+ * A worker is a unit of state, and so are the global parameters: their optimizer is the outer one,
+ * their gradient the mean over workers of (global - worker's parameters). The ranks of a run form
+ * parallel.workers groups; each has the layout of one worker and computes async.workers / groups of
+ * them in turn. So t->world, t->groups and t->layout are those of a group, and t->whole has all.
+ *
+ * Between two meetings lies an interval of ls_config_interval steps, in two phases: up to where the
+ * deltas of a fragment leave, and the async.delay steps behind that. In each phase a group computes
+ * its workers one after the other. No group hears of another one before they meet. */
+#ifndef TRAIN_WORKERS_H
+#define TRAIN_WORKERS_H
+
+#include "train/stage.h"
+
+struct workers;
+
+/* Collective over t->whole, once t->layout is known. Sets t->world, and t->workers where
+ * async.mode asks for them. */
+int workers_open(struct ls_trainer *t, struct ls_error *error);
+/* Local, once t->params is there. */
+int workers_params(struct ls_trainer *t, struct ls_error *error);
+/* Local. Gives up what is under way; then, with all else freed, the rest. */
+void workers_stop(struct ls_trainer *t);
+void workers_close(struct ls_trainer *t);
+
+/* Collective over t->whole. The next step's report; the first one of an interval computes all. */
+int workers_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error);
+/* Local. Steps that were reported. */
+int64_t workers_told(const struct workers *workers);
+
+/* Local. The step of this rank's worker that follows the one under way: which worker's, and what
+ * that has consumed then. On entry: this one's, after the step. */
+void workers_next(const struct ls_trainer *t, int *worker, int64_t *samples);
+/* Local. Where a worker's batch begins in the order of the run's samples, of which each step takes
+ * one range: the batches of all workers, by index. */
+int64_t workers_place(const struct workers *workers, int worker, int64_t samples, int64_t batch);
+
+/* Collective over t->whole: of all workers and the global parameters. Files:
+ * RUN/checkpoints has the global ones, RUN/workers/%04d/checkpoints a worker's; a checkpoint is
+ * complete with the former, which are written last. */
+int workers_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error *error);
+int workers_save(struct ls_trainer *t, struct ls_error *error);
+int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error);
+/* Collective over t->world. The copies that are computed with become those of the global
+ * parameters', which evaluations and samples read. */
+int workers_publish(struct ls_trainer *t, struct ls_error *error);
+
+/* One optimizer step of t->state. */
+int step_once(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error);
+/* The digest of a step's samples, on rank 0. */
+void step_ledger(const struct ls_trainer *t, struct ls_step_report *report);
+/* Of so many tokens per second. */
+double step_peak_share(struct ls_trainer *t, double tokens_per_s);
+
+#endif

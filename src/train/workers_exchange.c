@@ -1,0 +1,281 @@
+/* An outer step: workers' deltas meet, the outer optimizer moves the global parameters, and workers
+ * take these up.
+ *
+ * The elements of a fragment that a rank holds lie one after the other, and each group owns an
+ * equal piece of them. An owner gets the raw deltas of all workers, adds them by index (the law of
+ * sums), and sends the sum to all groups; each then computes the same update. */
+#include "train/workers_private.h"
+
+#include <math.h>
+#include <string.h>
+
+int exchange_fragment(const struct ls_params *params, int layers, int fragments, int i)
+{
+    const struct ls_param *param = &params->list[i];
+    int layer = params->units[param->unit].layer;
+    if (param->frozen)
+        return -1;
+    return layer < 1 || layer > layers ? 0 : (int)((int64_t)(layer - 1) * fragments / layers);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+int exchange_take(const struct memory_request *r, struct ls_arena *arena, struct exchange *exchange,
+                  struct ls_error *error)
+{
+    const struct ls_config *config = r->config;
+    const struct ls_state *unit = r->units;
+    const enum ls_delta_type type = (enum ls_delta_type)config->async.delta;
+    int64_t groups = config->parallel.workers, workers = ls_config_workers(config);
+    int fragments = (int)config->async.fragments;
+    (void)error;
+    *exchange = (struct exchange){0};
+    for (int f = 0; f < fragments; f++) {
+        int64_t elements = 0;
+        for (int i = 0; i < unit->params->count; i++)
+            if (exchange_fragment(unit->params, (int)r->layout->model.layers, fragments, i) == f)
+                elements += unit->slices[i].part->count;
+        exchange->piece = ls_max(exchange->piece, ls_ceil_div(elements, groups));
+    }
+    size_t piece = (size_t)exchange->piece;
+    exchange->deltas = ls_arena_take(arena, (size_t)workers * piece * ls_delta_bytes(type));
+    exchange->came = ls_arena_take(arena, (size_t)workers * piece * ls_delta_bytes(type));
+    exchange->sums = ls_arena_take(arena, (size_t)groups * piece * ls_delta_sum_bytes(type));
+    return LS_OK;
+}
+
+/* ---- a walk over the fragment ---------------------------------------------------------------- */
+
+struct walk {
+    struct ls_trainer *t;
+    int64_t elements; /* before this slice */
+};
+/* Of the interval's fragment: visits this rank's slices in their order. */
+typedef void slice_visit(struct walk *walk, int i);
+
+static int64_t fragment_visit(struct ls_trainer *t, slice_visit *visit)
+{
+    const struct workers *w = t->workers;
+    struct walk walk = {t, 0};
+    for (int i = 0; i < t->params.count; i++) {
+        if (w->fragment[i] != workers_fragment(w))
+            continue;
+        if (visit)
+            visit(&walk, i);
+        walk.elements += workers_outer(t)->slices[i].part->count;
+    }
+    return walk.elements;
+}
+
+static enum ls_delta_type type_of(const struct ls_trainer *t)
+{
+    return (enum ls_delta_type)t->config.async.delta;
+}
+
+/* ---- deltas leave ---------------------------------------------------------------------------- */
+
+static void slice_measure(struct walk *walk, int i)
+{
+    struct ls_trainer *t = walk->t;
+    struct workers *w = t->workers;
+    const struct ls_slice *global = &workers_outer(t)->slices[i];
+    for (int k = 0; k < w->each; k++)
+        ls_delta_amax(&t->ops, global->master, t->units[k].slices[i].master, global->part->count,
+                      &w->scales[w->place[i]]);
+}
+
+/* Collective over t->whole. One scale a tensor, of all its parts in all workers. */
+static int scales_make(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    if (type_of(t) != LS_DELTA_INT8)
+        return LS_OK;
+    memset(w->scales, 0, (size_t)w->whole * sizeof *w->scales);
+    fragment_visit(t, slice_measure);
+    int status = ls_queue_synchronise(&t->ops.queue, error);
+    if (!status)
+        status = ls_all_reduce_max_f32(t->whole, w->scales, w->whole, error);
+    for (int i = 0; i < w->whole; i++)
+        w->scales[i] /= 127;
+    return status;
+}
+
+/* Of each worker, cut where another group owns what follows. */
+static void slice_encode(struct walk *walk, int i)
+{
+    struct ls_trainer *t = walk->t;
+    const struct workers *w = t->workers;
+    const struct ls_slice *global = &workers_outer(t)->slices[i];
+    int64_t piece = w->exchange.piece, count = global->part->count, length;
+    size_t bytes = ls_delta_bytes(type_of(t));
+    for (int k = 0; k < w->each; k++)
+        for (int64_t from = 0; from < count; from += length) {
+            int64_t at = walk->elements + from, owner = at / piece;
+            length = ls_min(count - from, (owner + 1) * piece - at);
+            int64_t place = (owner * w->each + k) * piece + at % piece;
+            ls_delta_encode(&t->ops, type_of(t), global->master + from,
+                            t->units[k].slices[i].master + from, length, w->scales[w->place[i]],
+                            (char *)t->memory.exchange.deltas + (size_t)place * bytes);
+        }
+}
+
+int exchange_begin(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct exchange *x = &t->memory.exchange;
+    size_t bytes = ls_delta_bytes(type_of(t));
+    int status = scales_make(t, error);
+    if (status)
+        return status;
+    w->exchange = (struct exchange_run){.stage = EXCHANGE_DELTAS};
+    w->exchange.piece = ls_ceil_div(fragment_visit(t, NULL), w->groups);
+    fragment_visit(t, slice_encode);
+    ls_comm_label(w->across, "deltas");
+    return ls_all_to_all_start(w->across, x->deltas, x->came,
+                               w->each * w->exchange.piece * (int64_t)bytes, LS_U8,
+                               &w->exchange.request, LS_HERE, error);
+}
+
+/* ---- sums come ------------------------------------------------------------------------------- */
+
+/* The next stage, once the one under way has ended. */
+static int exchange_advance(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct exchange *x = &t->memory.exchange;
+    struct exchange_run *run = &w->exchange;
+    size_t bytes = ls_delta_sum_bytes(type_of(t));
+    double start_s = ls_now_s();
+    int status = ls_wait(&run->request, error);
+    run->wait_s += ls_now_s() - start_s;
+    if (status || run->stage == EXCHANGE_SUMS) {
+        run->stage = EXCHANGE_DONE;
+        return status;
+    }
+    char *own = (char *)x->sums + (size_t)(w->group * run->piece) * bytes;
+    if (run->piece > 0)
+        ls_delta_sum(&t->ops, type_of(t), x->came, run->piece, w->count, run->piece, own);
+    run->stage = EXCHANGE_SUMS;
+    ls_comm_label(w->across, "sums of deltas");
+    return ls_all_gather_start(w->across, own, x->sums, run->piece * (int64_t)bytes, LS_U8,
+                               &run->request, LS_HERE, error);
+}
+
+int exchange_poll(struct ls_trainer *t, struct ls_error *error)
+{
+    struct exchange_run *run = &t->workers->exchange;
+    bool ready = run->stage < EXCHANGE_DONE && ls_test(&run->request);
+    return ready ? exchange_advance(t, error) : LS_OK;
+}
+
+static void slice_decode(struct walk *walk, int i)
+{
+    struct ls_trainer *t = walk->t;
+    const struct workers *w = t->workers;
+    struct ls_state *outer = workers_outer(t);
+    const struct ls_zero_slice *part = outer->slices[i].part;
+    size_t bytes = ls_delta_sum_bytes(type_of(t));
+    ls_delta_decode(&t->ops, type_of(t),
+                    (char *)t->memory.exchange.sums + (size_t)walk->elements * bytes, part->count,
+                    w->scales[w->place[i]], outer->gradient + part->gradient);
+    if (part->second >= 0) /* a tied table's deltas come in one */
+        memset(outer->gradient + part->second, 0, (size_t)part->count * sizeof(float));
+}
+
+/* ---- the outer step -------------------------------------------------------------------------- */
+
+/* Calls back for runs of slices of the fragment that are of one set. */
+typedef int run_visit(struct ls_trainer *t, int set, const struct ls_slice *slices, int count,
+                      struct ls_error *error);
+
+static int runs_visit(struct ls_trainer *t, run_visit *visit, struct ls_error *error)
+{
+    const struct workers *w = t->workers;
+    const struct ls_params *params = &t->params;
+    int status = LS_OK;
+    for (int i = 0, end; i < params->count && !status; i = end) {
+        int set = params->units[params->list[i].unit].set;
+        end = i + 1;
+        if (w->fragment[i] != workers_fragment(w))
+            continue;
+        while (end < params->count && w->fragment[end] == w->fragment[i] &&
+               params->units[params->list[end].unit].set == set)
+            end++;
+        status = visit(t, set, &workers_outer(t)->slices[i], end - i, error);
+    }
+    return status;
+}
+
+static int run_square(struct ls_trainer *t, int set, const struct ls_slice *slices, int count,
+                      struct ls_error *error)
+{
+    struct ls_state *outer = workers_outer(t);
+    return ls_gradient_square(&outer->optimizer, slices, count, outer->gradient, &t->ops,
+                              &outer->squares[set], error);
+}
+
+static int run_update(struct ls_trainer *t, int set, const struct ls_slice *slices, int count,
+                      struct ls_error *error)
+{
+    struct ls_state *outer = workers_outer(t);
+    const struct ls_optim_step update = {workers_turn(t->workers), outer->optimizer.config.lr,
+                                         outer->gradient, 1.0f / (float)t->workers->count};
+    (void)set;
+    return ls_optimizer_step(&outer->optimizer, &t->ops, slices, count, &update, error);
+}
+
+/* Of the mean delta. */
+static int norm_take(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct ls_state *outer = workers_outer(t);
+    for (int set = 0; set < LS_SETS_MAX; set++)
+        ls_exact_clear(&outer->squares[set]);
+    int status = runs_visit(t, run_square, error);
+    if (!status)
+        status = ls_queue_synchronise(&t->ops.queue, error);
+    if (!status)
+        status = ls_state_norm(outer, &w->outer_norm, error);
+    w->outer_norm /= w->count;
+    if (!status && !isfinite(w->outer_norm))
+        status = ls_error_set(error, LS_ENUMERIC,
+                              "after step %ld the mean of the workers' deltas is not finite: the "
+                              "global parameters were not updated. Go on from the newest "
+                              "checkpoint with a lower optim.lr",
+                              (long)(w->begin + w->interval));
+    return status;
+}
+
+static void slice_mix(struct walk *walk, int i)
+{
+    struct ls_trainer *t = walk->t;
+    const struct ls_slice *global = &workers_outer(t)->slices[i];
+    for (int k = 0; k < t->workers->each; k++)
+        ls_mix(&t->ops, global->master, t->units[k].slices[i].master, global->part->count,
+               (float)t->config.async.mixing);
+}
+
+int exchange_end(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct ls_state *outer = workers_outer(t);
+    int status = LS_OK;
+    while (w->exchange.stage < EXCHANGE_DONE && !status)
+        status = exchange_advance(t, error);
+    if (status)
+        return status;
+    outer->gradient = ls_zero_gradient_base(outer->zero[0]);
+    fragment_visit(t, slice_decode);
+    status = norm_take(t, error);
+    if (!status)
+        status = runs_visit(t, run_update, error);
+    if (status)
+        return status;
+    fragment_visit(t, slice_mix);
+    for (int k = 0; k < w->each && !status; k++) {
+        status = ls_state_publish(&t->units[k], error);
+        if (!status)
+            status = ls_state_settle(&t->units[k], error);
+    }
+    return status;
+}

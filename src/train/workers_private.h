@@ -1,0 +1,77 @@
+/* What the parts of workers share. */
+#ifndef TRAIN_WORKERS_PRIVATE_H
+#define TRAIN_WORKERS_PRIVATE_H
+
+#include "train/workers.h"
+
+/* An exchange of one fragment's deltas between groups, while workers go on. */
+enum exchange_stage { EXCHANGE_NONE, EXCHANGE_DELTAS, EXCHANGE_SUMS, EXCHANGE_DONE };
+struct exchange_run {
+    enum exchange_stage stage;
+    struct ls_request request;
+    int64_t piece; /* elements of a group's share */
+    double wait_s; /* that this rank waited for others */
+};
+
+enum { WORKERS_MAX = LS_DELTA_INT8_WORKERS_MAX };
+
+struct workers {
+    struct ls_comm *own;    /* t->world, where it is not t->whole */
+    struct ls_comm *across; /* the ranks of this one's place in all groups, by group */
+    int groups, group;
+    int each, count;     /* workers of a group, and in all; a group has consecutive ones */
+    int fragments;       /* of the model */
+    int64_t interval;    /* steps between two meetings */
+    int64_t delay;       /* of them those behind the start of an exchange */
+    int64_t begin, told; /* steps done when the interval began, and reported */
+    int worker;          /* of the group, under way */
+    int64_t left;        /* steps of its phase, the one under way included */
+    int64_t phase;       /* samples that each had consumed when the phase began */
+
+    int *place;                                 /* [params] of each in the whole model */
+    int whole;                                  /* parameters of that */
+    int *fragment;                              /* [params], -1: frozen */
+    float *scales;                              /* [whole] */
+    struct ls_digest hashes[WORKERS_MAX], hash; /* [each], and of all, after hashed_step */
+    int64_t hashed_step;                        /* -1: none */
+    struct exchange_run exchange;
+    double outer_norm;
+
+    /* Of an interval's steps: what this group's workers say, and what all do. */
+    size_t note_size;               /* doubles of one note */
+    double *mine, *notes;           /* [interval, each], [groups, interval, each] */
+    double *waits;                  /* [groups] for the meeting */
+    struct ls_step_report *reports; /* [interval] */
+    float *source_losses;           /* [interval, sources] */
+    struct ls_config *config;       /* of a unit that is saved or loaded */
+};
+
+/* The global parameters. */
+static inline struct ls_state *workers_outer(const struct ls_trainer *t)
+{
+    return &t->units[t->unit_count - 1];
+}
+/* The fragment that has its turn at the end of the interval, and its how many-th turn that is, from
+ * 1. */
+static inline int workers_fragment(const struct workers *w)
+{
+    return (int)(w->begin / w->interval % w->fragments);
+}
+static inline int64_t workers_turn(const struct workers *w)
+{
+    return w->begin / w->interval / w->fragments + 1;
+}
+
+/* Of which fragment parameter i is; -1: it is not trained. Blocks are cut into runs of equal
+ * length; tables, and what else is in no block, are of the first fragment. */
+int exchange_fragment(const struct ls_params *params, int layers, int fragments, int i);
+/* Collective over t->whole. The deltas of the interval's fragment, of all workers of this group,
+ * leave. */
+int exchange_begin(struct ls_trainer *t, struct ls_error *error);
+/* Collective over `across`. Goes on as far as it can without waiting. */
+int exchange_poll(struct ls_trainer *t, struct ls_error *error);
+/* Collective over t->whole. The outer step: the global parameters of the fragment are new, and
+ * workers take them up. */
+int exchange_end(struct ls_trainer *t, struct ls_error *error);
+
+#endif

@@ -1,0 +1,261 @@
+/* Hash and files of workers and of the global parameters. */
+#include "train/workers_private.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/ckpt.h>
+
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS_MAX = 256 }; /* of checkpoints that are tried, newest first */
+
+static int64_t index_of(const struct ls_trainer *t, int worker)
+{
+    return (int64_t)t->workers->group * t->workers->each + worker;
+}
+
+/* ---- hash ------------------------------------------------------------------------------------ */
+
+int workers_publish(struct ls_trainer *t, struct ls_error *error)
+{
+    struct ls_state *outer = workers_outer(t);
+    int status = ls_state_publish(outer, error);
+    return status ? status : ls_state_settle(outer, error);
+}
+
+/* The groups hold the same global parameters. */
+static int outer_compare(const struct ls_trainer *t, const struct ls_digest *all,
+                         struct ls_error *error)
+{
+    const struct workers *w = t->workers;
+    for (int g = 1; g < w->groups; g++)
+        if (all[g].low != all[0].low || all[g].high != all[0].high)
+            return ls_error_set(error, LS_ENUMERIC,
+                                "after step %ld the global parameters of the ranks of worker %d "
+                                "differ from those of worker 0: memory or arithmetic of one of "
+                                "them is faulty. Go on from the newest checkpoint on other "
+                                "hardware",
+                                (long)workers_outer(t)->step, g * w->each);
+    return LS_OK;
+}
+
+/* Collective over t->whole. The workers' hashes, which become part of that of the global
+ * parameters: their checkpoint tells which workers' belong to it. */
+static int workers_digest(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct ls_digest all[WORKERS_MAX], *beside = &workers_outer(t)->beside;
+    int status = LS_OK;
+    for (int k = 0; k < w->each && !status; k++)
+        status = ls_state_hash(&t->units[k], &w->hashes[k], error);
+    status = ls_comm_agree(t->whole, status, error);
+    if (!status)
+        status = ls_all_gather(w->across, w->hashes, all, 2 * w->each, LS_U64, error);
+    *beside = (struct ls_digest){0, 0};
+    for (int i = 0; i < w->count && !status; i++)
+        ls_digest_piece(beside, "worker", i, 0, &all[i], sizeof *all);
+    return status;
+}
+
+int workers_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct ls_digest all[WORKERS_MAX];
+    int status = workers_digest(t, error);
+    if (!status)
+        status = ls_comm_agree(t->whole, ls_state_hash(workers_outer(t), digest, error), error);
+    if (!status)
+        status = ls_all_gather(w->across, digest, all, 2, LS_U64, error);
+    if (!status)
+        status = outer_compare(t, all, error);
+    w->hashed_step = status ? -1 : workers_outer(t)->step;
+    w->hash = *digest;
+    return ls_comm_agree(t->whole, status, error);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* The unit's configuration until the next call: its files lie in the folder of that worker of run;
+ * -1: in run. */
+static int folder_set(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
+                      struct ls_error *error)
+{
+    struct ls_config *config = t->workers->config;
+    int length;
+    *config = t->config;
+    if (worker < 0)
+        length = snprintf(config->train.out, sizeof config->train.out, "%s", run);
+    else
+        length = snprintf(config->train.out, sizeof config->train.out, "%s/workers/%04d", run,
+                          (int)worker);
+    if (length >= (int)sizeof config->train.out)
+        return ls_error_set(error, LS_EINVAL,
+                            "%.200s...: the path of a worker's folder is too long", run);
+    unit->config = config;
+    return LS_OK;
+}
+
+/* Collective over t->world. The folder of a worker that is saved, which w->config names, belongs to
+ * this start of the run as the run's own folder does. */
+static int folder_own(struct ls_trainer *t, struct ls_state *unit, struct ls_error *error)
+{
+    const char *folder = t->workers->config->train.out;
+    struct ls_run_token token = {0};
+    int status = LS_OK;
+    if (ls_comm_rank(t->world) == 0)
+        status = ls_directory_make(folder, NULL, error);
+    if (unit->start == workers_outer(t)->start)
+        return ls_comm_agree(t->world, status, error);
+    if (!status && ls_comm_rank(t->world) == 0)
+        status = ls_run_token_read(t->config.train.out, &token, error);
+    if (!status && ls_comm_rank(t->world) == 0)
+        status = ls_run_token_write(folder, &token, error);
+    unit->start = workers_outer(t)->start;
+    return ls_comm_agree(t->world, status, error);
+}
+
+int workers_save(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct ls_state *outer = workers_outer(t);
+    struct ls_digest ignored;
+    int status = w->hashed_step == outer->step ? LS_OK : workers_hash(t, &ignored, error);
+    for (int k = 0; k < w->each && !status; k++) {
+        struct ls_state *unit = &t->units[k];
+        status = folder_set(t, unit, t->config.train.out, index_of(t, k), error);
+        status = ls_comm_agree(t->world, status, error);
+        if (!status)
+            status = folder_own(t, unit, error);
+        if (!status)
+            status = ls_state_save(unit, &w->hashes[k], error);
+        unit->config = &t->config;
+    }
+    status = ls_comm_agree(t->whole, status, error);
+    if (!status && w->group == 0) /* the last, so that it says that all are there */
+        status = ls_state_save(outer, &w->hash, error);
+    status = ls_comm_agree(t->whole, status, error);
+    if (!status)
+        outer->saved_step = outer->step;
+    return status;
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+/* Collective over t->world. */
+static int unit_load(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
+                     int64_t step, struct ls_error *error)
+{
+    struct ls_config *config = t->workers->config;
+    char path[PATH_MAX];
+    bool resumed;
+    int status = folder_set(t, unit, run, worker, error);
+    if (!status)
+        status = ls_checkpoint_path(path, config->train.out, step, error);
+    if (!status && snprintf(config->train.resume, sizeof config->train.resume, "%s", path) >=
+                       (int)sizeof config->train.resume)
+        status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", path);
+    if (!status)
+        status = ls_state_resume(unit, &resumed, error);
+    unit->config = &t->config;
+    return status;
+}
+
+/* Collective over t->whole. All units as they were saved after that step. */
+static int step_load(struct ls_trainer *t, const char *run, int64_t step, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct ls_state *outer = workers_outer(t);
+    int status = LS_OK;
+    for (int k = 0; k < w->each && !status; k++)
+        status = unit_load(t, &t->units[k], run, index_of(t, k), step, error);
+    status = ls_comm_agree(t->whole, status, error);
+    if (!status)
+        status = workers_digest(t, error);
+    if (!status)
+        status = unit_load(t, outer, run, -1, step, error);
+    for (int k = 0; k < w->each && !status; k++)
+        if (t->units[k].step != outer->step || t->units[k].samples * w->count != outer->samples)
+            status = ls_error_set(error, LS_ECKPT,
+                                  "%.300s/workers/%04d: its checkpoint of step %ld is not of the "
+                                  "run's",
+                                  run, (int)index_of(t, k), (long)step);
+    for (int u = 0; u < t->unit_count && !status; u++)
+        status = ls_state_settle(&t->units[u], error);
+    return ls_comm_agree(t->whole, status, error);
+}
+
+struct found {
+    int64_t count, step[STEPS_MAX];
+};
+
+static void step_note(void *user, const char *directory, const struct ls_checkpoint_state *state)
+{
+    struct found *found = user;
+    (void)directory;
+    if (found->count < STEPS_MAX)
+        found->step[found->count++] = state->step;
+}
+
+/* Collective over t->whole. The newest that is whole, of the run itself. */
+static int newest_load(struct ls_trainer *t, bool *resumed, struct ls_error *error)
+{
+    struct found found = {0};
+    const struct ls_log *log = ls_comm_rank(t->whole) == 0 ? t->log : NULL;
+    struct ls_error why = {0};
+    int status = ls_comm_rank(t->whole) == 0
+                     ? ls_checkpoint_list(t->config.train.out, step_note, &found, &why)
+                     : LS_OK;
+    status = ls_comm_agree(t->whole, status, &why);
+    if (!status)
+        status = ls_broadcast(t->whole, &found, sizeof found, LS_U8, 0, &why);
+    for (int64_t i = 0; i < found.count && !status && !*resumed; i++) {
+        status = step_load(t, t->config.train.out, found.step[i], &why);
+        *resumed = !status;
+        if (status == LS_ECKPT && i + 1 < found.count) {
+            ls_log(log, LS_LOG_WARNING, "skipping a damaged checkpoint: %s", why.text);
+            status = LS_OK;
+        }
+    }
+    if (status && error)
+        *error = why;
+    return status;
+}
+
+/* Collective over t->whole. The checkpoint of a path, and those of its run's workers. */
+static int named_load(struct ls_trainer *t, const char *path, struct ls_error *error)
+{
+    char run[PATH_MAX];
+    struct found found = {0};
+    int status = ls_checkpoint_run(path, run, error);
+    if (!status)
+        status = ls_checkpoint_visit(path, step_note, &found, error);
+    status = ls_comm_agree(t->whole, status, error);
+    return status ? status : step_load(t, run, found.step[0], error);
+}
+
+int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    const struct ls_log *log = ls_comm_rank(t->whole) == 0 ? t->log : NULL;
+    const char *path = ls_config_resume_path(&t->config), *key = "train.resume";
+    bool own = !strcmp(t->config.train.resume, "auto");
+    *resumed = false;
+    if (!strcmp(t->config.train.resume, "never"))
+        return LS_OK;
+    int status = own ? newest_load(t, resumed, error) : LS_OK;
+    if (!status && !*resumed && path) {
+        key = own ? "train.resume_else" : key;
+        status = named_load(t, path, error);
+        *resumed = !status;
+        if (status)
+            ls_config_blame(&t->config, key, error);
+    }
+    if (status)
+        return status;
+    w->told = workers_outer(t)->step;
+    if (!*resumed)
+        ls_log(log, LS_LOG_INFO,
+               "train.resume=auto: no checkpoint in %s/checkpoints, starting at step 1",
+               t->config.train.out);
+    return LS_OK;
+}
