@@ -1,0 +1,252 @@
+/* The log of arrivals: JSON lines that are written as it happens, and checked line by line when
+ * they are read. */
+#include <lockstep/parallel/arrival_log.h>
+#include <lockstep/trace.h>
+
+#include "parallel/arrivals_private.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { FORMAT_VERSION = 1 };
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+struct reading {
+    const char *path, *recipe;
+    int64_t line; /* that is read, from 1; 0: none was */
+    struct ls_arrivals *order;
+    struct ls_clocks clocks; /* behind the events so far */
+    struct ls_error *error;  /* of the first line that is wrong; those behind it are not read */
+};
+
+/* The whole number of a field; INT64_MIN where there is none. */
+static int64_t whole_number(const struct ls_record *record, const char *key)
+{
+    double value;
+    bool whole =
+        ls_record_number(record, key, &value) && fabs(value) < 0x1p53 && value == floor(value);
+    return whole ? (int64_t)value : INT64_MIN;
+}
+
+static int bad(const struct reading *r, int code, const char *key, const struct ls_record *record,
+               const char *expected, int64_t number)
+{
+    double found;
+    char text[32] = "missing";
+    if (ls_record_number(record, key, &found) && isnan(found))
+        snprintf(text, sizeof text, "no number");
+    else if (!isnan(found))
+        snprintf(text, sizeof text, "%.15g", found);
+    return ls_error_set(r->error, code, "%.300s:%lld: %s is %s: expected %s%lld", r->path,
+                        (long long)r->line, key, text, expected, (long long)number);
+}
+
+static int header_read(struct reading *r, const struct ls_record *record)
+{
+    const struct ls_arrival_rule rule = r->order->rule;
+    const char *recipe = ls_record_text(record, "recipe");
+    if (whole_number(record, "arrivals") != FORMAT_VERSION)
+        return bad(r, LS_EDATA, "arrivals", record, "the first line of a log of version ",
+                   FORMAT_VERSION);
+    if (!recipe || strcmp(recipe, r->recipe) != 0)
+        return ls_error_set(r->error, LS_ECONFIG,
+                            "%.300s:1: the order of arrivals of another recipe, %.100s: expected "
+                            "%.100s; take the configuration of the run that wrote it",
+                            r->path, recipe ? recipe : "without a digest", r->recipe);
+    if (whole_number(record, "workers") != rule.workers)
+        return bad(r, LS_ECONFIG, "workers", record, "as many as the recipe has, ", rule.workers);
+    if (whole_number(record, "bound") != rule.bound)
+        return bad(r, LS_ECONFIG, "bound", record, "the recipe's, ", rule.bound);
+    return LS_OK;
+}
+
+/* Why the worker's push cannot come next. */
+static int bad_push(const struct reading *r, int worker)
+{
+    const struct ls_clocks *clocks = &r->clocks;
+    if (clocks->rule.bound == 0)
+        return ls_error_set(r->error, LS_EDATA,
+                            "%.300s:%lld: worker %d pushes: expected worker %lld, as with bound 0 "
+                            "workers come in their order",
+                            r->path, (long long)r->line, worker,
+                            (long long)(clocks->version % clocks->rule.workers));
+    return ls_error_set(r->error, LS_EDATA,
+                        "%.300s:%lld: worker %d pushes at clock %lld, and the slowest is at %lld: "
+                        "expected it to wait, with bound %d",
+                        r->path, (long long)r->line, worker, (long long)clocks->clock[worker],
+                        (long long)clocks->slowest, clocks->rule.bound);
+}
+
+static int event_read(struct reading *r, const struct ls_record *record)
+{
+    struct ls_arrivals *order = r->order;
+    struct ls_clocks *clocks = &r->clocks;
+    const int64_t worker = whole_number(record, "worker");
+    if (whole_number(record, "event") != clocks->version)
+        return bad(r, LS_EDATA, "event", record, "events without a gap, so ", clocks->version);
+    if (worker < 0 || worker >= order->rule.workers)
+        return bad(r, LS_EDATA, "worker", record, "0 to ", order->rule.workers - 1);
+    if (whole_number(record, "clock") != clocks->clock[worker])
+        return bad(r, LS_EDATA, "clock", record, "the worker's next, ", clocks->clock[worker]);
+    if (!ls_clocks_admit(clocks, (int)worker))
+        return bad_push(r, (int)worker);
+    if (!ls_list_grow(&order->worker, order->count, &order->room, sizeof *order->worker))
+        return ls_error_set(r->error, LS_ENOMEM, "%.300s: no memory for %lld events", r->path,
+                            (long long)order->count);
+    order->worker[order->count++] = (uint16_t)worker;
+    ls_clocks_push(clocks, (int)worker);
+    return LS_OK;
+}
+
+static void line_read(void *user, const struct ls_record *record)
+{
+    struct reading *r = user;
+    if (r->error->code)
+        return;
+    r->line++;
+    if (r->line == 1)
+        header_read(r, record);
+    else
+        event_read(r, record);
+}
+
+/* *lines = whole lines of the log, 0 where not even the first is whole. */
+static int log_read(const char *path, const char *recipe, struct ls_arrival_rule rule,
+                    struct ls_arrivals **out, int64_t *lines, struct ls_error *error)
+{
+    struct ls_error first = {0};
+    struct reading r = {.path = path, .recipe = recipe, .error = &first};
+    bool torn;
+    *lines = 0;
+    int status = arrivals_new(rule, out, error);
+    if (status)
+        return status;
+    r.order = *out;
+    status = ls_clocks_init(&r.clocks, rule, error);
+    if (!status)
+        status = ls_jsonl_each(path, line_read, &r, &torn, error);
+    if (first.code) /* not a later line, which is no JSON */
+        status = ls_error_set(error, first.code, "%s", first.text);
+    ls_clocks_release(&r.clocks);
+    *lines = r.line;
+    if (status) {
+        ls_arrivals_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+int ls_arrivals_of_log(const char *path, const char *recipe, struct ls_arrival_rule rule,
+                       struct ls_arrivals **out, struct ls_error *error)
+{
+    int64_t lines;
+    int status = log_read(path, recipe, rule, out, &lines, error);
+    if (status || lines > 0)
+        return status;
+    ls_arrivals_free(*out);
+    *out = NULL;
+    return ls_error_set(error, LS_EDATA,
+                        "%.300s: the log of arrivals is empty: expected a first line with the "
+                        "recipe; nothing of that run can be replayed",
+                        path);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+struct ls_arrival_log {
+    struct ls_jsonl *file;
+    int64_t event; /* the next */
+};
+
+static int header_write(const struct ls_arrival_log *log, const char *recipe,
+                        struct ls_arrival_rule rule, struct ls_error *error)
+{
+    ls_jsonl_begin(log->file);
+    ls_jsonl_int(log->file, "arrivals", FORMAT_VERSION);
+    ls_jsonl_string(log->file, "recipe", recipe);
+    ls_jsonl_int(log->file, "workers", rule.workers);
+    ls_jsonl_int(log->file, "bound", rule.bound);
+    return ls_jsonl_end(log->file, error);
+}
+
+/* Lets the log at path, if there is one, end at event. *lines = whole lines that it has. */
+static int log_cut(const char *path, const char *recipe, struct ls_arrival_rule rule, int64_t event,
+                   int64_t *lines, struct ls_error *error)
+{
+    struct ls_arrivals *order = NULL;
+    struct stat found;
+    int64_t count = 0;
+    int status = LS_OK;
+    *lines = 0;
+    if (stat(path, &found) == 0 || errno != ENOENT) {
+        status = log_read(path, recipe, rule, &order, lines, error);
+        count = order ? order->count : 0;
+        ls_arrivals_free(order);
+    }
+    if (!status && count < event)
+        status = ls_error_set(error, LS_EDATA,
+                              "%.300s: the log of arrivals has %lld events: expected at least the "
+                              "%lld that came before this state of the run; go on from an older "
+                              "one",
+                              path, (long long)count, (long long)event);
+    return status;
+}
+
+static void ignored(void *user, const struct ls_record *record)
+{
+    (void)user;
+    (void)record;
+}
+
+int ls_arrival_log_open(const char *path, const char *recipe, struct ls_arrival_rule rule,
+                        int64_t event, struct ls_arrival_log **out, struct ls_error *error)
+{
+    int64_t lines;
+    *out = NULL;
+    int status = arrivals_check_rule(rule, error);
+    struct ls_arrival_log *log = status ? NULL : malloc(sizeof *log);
+    if (!status && !log)
+        status = ls_error_set(error, LS_ENOMEM, "%.300s: no memory for the log", path);
+    if (status)
+        return status;
+    *log = (struct ls_arrival_log){.event = event};
+    status = log_cut(path, recipe, rule, event, &lines, error);
+    if (!status && lines > 0)
+        status = ls_jsonl_truncate_after(path, "event", event - 1, ignored, NULL, error);
+    if (!status)
+        status = ls_jsonl_open(&log->file, path, error);
+    if (!status && lines == 0)
+        status = header_write(log, recipe, rule, error);
+    if (status) {
+        ls_arrival_log_close(log, NULL);
+        return status;
+    }
+    *out = log;
+    return LS_OK;
+}
+
+int ls_arrival_log_add(struct ls_arrival_log *log, const struct ls_arrival *arrival,
+                       struct ls_error *error)
+{
+    LS_ASSERT(arrival->event == log->event);
+    ls_jsonl_begin(log->file);
+    ls_jsonl_int(log->file, "event", arrival->event);
+    ls_jsonl_int(log->file, "worker", arrival->worker);
+    ls_jsonl_int(log->file, "clock", arrival->clock);
+    int status = ls_jsonl_end(log->file, error);
+    log->event += status == LS_OK;
+    return status;
+}
+
+int ls_arrival_log_close(struct ls_arrival_log *log, struct ls_error *error)
+{
+    if (!log)
+        return LS_OK;
+    int status = ls_jsonl_close(log->file, error);
+    free(log);
+    return status;
+}

@@ -1,0 +1,166 @@
+/* Arrivals at a parameter server: the clocks of its workers, and an order that is gone through. */
+#include "parallel/arrivals_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- clocks ---------------------------------------------------------------------------------- */
+
+int arrivals_check_rule(struct ls_arrival_rule rule, struct ls_error *error)
+{
+    if (rule.workers < 1 || rule.workers > LS_ARRIVAL_WORKERS_MAX)
+        return ls_error_set(error, LS_EINVAL, "%d workers: expected 1 to %d", rule.workers,
+                            LS_ARRIVAL_WORKERS_MAX);
+    if (rule.bound < LS_BOUND_FREE)
+        return ls_error_set(error, LS_EINVAL,
+                            "a bound of %d clocks: expected 0 or more, or %d for none", rule.bound,
+                            LS_BOUND_FREE);
+    return LS_OK;
+}
+
+/* All at clock 0, on version 0. */
+static void clocks_restart(struct ls_clocks *clocks)
+{
+    const size_t bytes = (size_t)clocks->rule.workers * sizeof *clocks->clock;
+    memset(clocks->clock, 0, bytes);
+    memset(clocks->pulled, 0, bytes);
+    clocks->version = clocks->slowest = 0;
+    clocks->slowest_workers = clocks->rule.workers;
+}
+
+int ls_clocks_init(struct ls_clocks *clocks, struct ls_arrival_rule rule, struct ls_error *error)
+{
+    *clocks = (struct ls_clocks){.rule = rule};
+    int status = arrivals_check_rule(rule, error);
+    if (status)
+        return status;
+    clocks->clock = calloc((size_t)rule.workers, sizeof *clocks->clock);
+    clocks->pulled = calloc((size_t)rule.workers, sizeof *clocks->pulled);
+    if (!clocks->clock || !clocks->pulled) {
+        ls_clocks_release(clocks);
+        return ls_error_set(error, LS_ENOMEM, "no memory for the clocks of %d workers",
+                            rule.workers);
+    }
+    clocks_restart(clocks);
+    return LS_OK;
+}
+
+void ls_clocks_release(struct ls_clocks *clocks)
+{
+    free(clocks->clock);
+    free(clocks->pulled);
+    *clocks = (struct ls_clocks){.rule = clocks->rule};
+}
+
+bool ls_clocks_admit(const struct ls_clocks *clocks, int worker)
+{
+    if (worker < 0 || worker >= clocks->rule.workers || clocks->pulled[worker] == LS_PULLED_NONE)
+        return false;
+    return clocks->rule.bound != 0 || worker == clocks->version % clocks->rule.workers;
+}
+
+/* The least clock, and how many workers are there. */
+static void slowest_find(struct ls_clocks *clocks)
+{
+    clocks->slowest = INT64_MAX;
+    clocks->slowest_workers = 0;
+    for (int w = 0; w < clocks->rule.workers; w++) {
+        if (clocks->clock[w] < clocks->slowest) {
+            clocks->slowest = clocks->clock[w];
+            clocks->slowest_workers = 0;
+        }
+        clocks->slowest_workers += clocks->clock[w] == clocks->slowest;
+    }
+}
+
+/* A worker that waits begins its next gradient, if it may. */
+static void begin_if_admitted(struct ls_clocks *clocks, int worker)
+{
+    const int32_t bound = clocks->rule.bound;
+    if (clocks->pulled[worker] == LS_PULLED_NONE &&
+        (bound == LS_BOUND_FREE || clocks->clock[worker] <= clocks->slowest + bound))
+        clocks->pulled[worker] = clocks->version;
+}
+
+struct ls_arrival ls_clocks_push(struct ls_clocks *clocks, int worker)
+{
+    LS_ASSERT(ls_clocks_admit(clocks, worker));
+    struct ls_arrival arrival = {clocks->version++, worker, clocks->clock[worker],
+                                 clocks->pulled[worker]};
+    clocks->clock[worker]++;
+    clocks->pulled[worker] = LS_PULLED_NONE;
+    clocks->slowest_workers -= arrival.clock == clocks->slowest;
+    if (clocks->slowest_workers > 0) {
+        begin_if_admitted(clocks, worker);
+        return arrival;
+    }
+    slowest_find(clocks);
+    for (int w = 0; w < clocks->rule.workers; w++)
+        begin_if_admitted(clocks, w);
+    return arrival;
+}
+
+/* ---- an order -------------------------------------------------------------------------------- */
+
+int arrivals_new(struct ls_arrival_rule rule, struct ls_arrivals **out, struct ls_error *error)
+{
+    *out = NULL;
+    int status = arrivals_check_rule(rule, error);
+    if (status)
+        return status;
+    struct ls_arrivals *arrivals = calloc(1, sizeof *arrivals);
+    if (!arrivals)
+        return ls_error_set(error, LS_ENOMEM, "no memory for an order of arrivals");
+    arrivals->rule = rule;
+    *out = arrivals;
+    return LS_OK;
+}
+
+void ls_arrivals_free(struct ls_arrivals *arrivals)
+{
+    if (!arrivals)
+        return;
+    free(arrivals->times);
+    free(arrivals->worker);
+    free(arrivals);
+}
+
+struct ls_arrival_rule ls_arrivals_rule(const struct ls_arrivals *arrivals)
+{
+    return arrivals->rule;
+}
+
+int64_t ls_arrivals_end(const struct ls_arrivals *arrivals)
+{
+    return arrivals->times ? LS_ARRIVAL_EVENTS_MAX : arrivals->count;
+}
+
+int ls_arrivals_worker(const struct ls_arrivals *arrivals, int64_t event)
+{
+    LS_ASSERT(event >= 0 && event < ls_arrivals_end(arrivals));
+    return arrivals->times ? arrival_times_worker(arrivals, event) : arrivals->worker[event];
+}
+
+void ls_arrivals_seek(const struct ls_arrivals *arrivals, int64_t event, struct ls_clocks *clocks)
+{
+    LS_ASSERT(event >= 0 && event <= ls_arrivals_end(arrivals));
+    LS_ASSERT(clocks->rule.workers == arrivals->rule.workers &&
+              clocks->rule.bound == arrivals->rule.bound);
+    clocks_restart(clocks);
+    if (arrivals->times) {
+        arrival_times_seek(arrivals, event, clocks);
+        slowest_find(clocks);
+    } else {
+        while (clocks->version < event)
+            ls_clocks_push(clocks, arrivals->worker[clocks->version]);
+    }
+}
+
+bool ls_arrivals_next(const struct ls_arrivals *arrivals, struct ls_clocks *clocks,
+                      struct ls_arrival *out)
+{
+    if (clocks->version >= ls_arrivals_end(arrivals))
+        return false;
+    *out = ls_clocks_push(clocks, ls_arrivals_worker(arrivals, clocks->version));
+    return true;
+}

@@ -1,0 +1,28 @@
+/* parallel/arrivals_private.h - an order of arrivals: a table of times, or a list of workers. */
+#ifndef PARALLEL_ARRIVALS_PRIVATE_H
+#define PARALLEL_ARRIVALS_PRIVATE_H
+
+#include <lockstep/parallel/arrivals.h>
+
+struct ls_arrivals {
+    struct ls_arrival_rule rule;
+    /* Of a table. */
+    int64_t *times; /* [workers]; NULL: a log */
+    int64_t fastest, slowest;
+    int last; /* of the workers that take longest */
+    /* Of a log. */
+    uint16_t *worker; /* [count] */
+    int64_t count, room;
+};
+
+/* LS_EINVAL says what is wrong. */
+int arrivals_check_rule(struct ls_arrival_rule rule, struct ls_error *error);
+/* Without an order. LS_EINVAL, LS_ENOMEM. */
+int arrivals_new(struct ls_arrival_rule rule, struct ls_arrivals **out, struct ls_error *error);
+
+/* Of a table. */
+int arrival_times_worker(const struct ls_arrivals *arrivals, int64_t event);
+void arrival_times_seek(const struct ls_arrivals *arrivals, int64_t event,
+                        struct ls_clocks *clocks);
+
+#endif
