@@ -51,7 +51,8 @@ enum {
 enum ls_config_mode { LS_CONFIG_ORDERED, LS_CONFIG_FAST };
 enum ls_config_packing { LS_CONFIG_STREAM, LS_CONFIG_DOCUMENTS, LS_CONFIG_BEST_FIT };
 enum ls_config_nonfinite { LS_CONFIG_STOP, LS_CONFIG_SKIP };
-enum ls_config_async_mode { LS_CONFIG_SYNC, LS_CONFIG_DILOCO };
+enum ls_config_async_mode { LS_CONFIG_SYNC, LS_CONFIG_DILOCO, LS_CONFIG_SERVER };
+enum ls_config_staleness_lr { LS_CONFIG_EQUAL, LS_CONFIG_INVERSE };
 enum ls_config_outer { LS_CONFIG_NESTEROV, LS_CONFIG_OUTER_SGD, LS_CONFIG_OUTER_ADAMW };
 enum ls_config_progress { LS_CONFIG_LIVE, LS_CONFIG_PLAIN, LS_CONFIG_OFF }; /* or LS_CONFIG_AUTO */
 
@@ -126,6 +127,11 @@ struct ls_config_async {
     double outer_lr, outer_momentum, outer_beta2, outer_epsilon;
     double mixing; /* what a worker keeps of its own parameters */
     int delta;     /* enum ls_delta_type */
+    /* Of a parameter server. */
+    int64_t staleness;                /* clocks that a worker may be ahead, LS_BOUND_FREE: any */
+    char times[LS_CONFIG_TEXT_BYTES]; /* "1,1,1,4": of a gradient, by worker; "": alike */
+    double compensation;              /* lambda of DC-ASGD */
+    int staleness_lr;                 /* enum ls_config_staleness_lr */
 };
 
 struct ls_config_numerics {
@@ -434,12 +440,16 @@ int ls_config_ops(const struct ls_config *config, struct ls_comm *world, int thr
 struct ls_optim_config ls_config_optim(const struct ls_config *config);
 /* The same of the outer optimizer of async.mode = diloco. */
 struct ls_optim_config ls_config_outer_optim(const struct ls_config *config);
+/* async.times of a resolved configuration, by worker: times[workers]. LS_ECONFIG. */
+int ls_config_times(const struct ls_config *config, int64_t *times, struct ls_error *error);
 /* Steps between two meetings of workers, async.sync_every / async.fragments; 1 without workers. */
 int64_t ls_config_interval(const struct ls_config *config);
 /* Replicas that are trained: async.workers, or 1; and of them those that one group of ranks
  * computes in turn. */
 int64_t ls_config_workers(const struct ls_config *config);
 int64_t ls_config_workers_each(const struct ls_config *config);
+/* Batches of batch.global sequences that a step takes: with diloco those of all workers. */
+int64_t ls_config_batches(const struct ls_config *config);
 /* And of the loss's scale; 1 for ever where precision is not LS_F16. */
 struct ls_loss_scale_config ls_config_loss_scale(const struct ls_config *config);
 /* "fp32", "bf16", "fp16": numerics.precision as it is written. */

@@ -48,12 +48,21 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error);
 
 /* An outer step, at a meeting of workers. */
 struct ls_outer_report {
-    int64_t step; /* from 1; 0: there was none */
+    int64_t step; /* from 1; 0: there was none, but a server's workers met */
     int fragment;
-    double norm; /* of the outer gradient, the mean of the workers' deltas */
-    int groups;
+    double norm;          /* of the outer gradient, the mean of the workers' deltas */
+    int groups;           /* 0: nobody met */
     const double *wait_s; /* [groups] that each group of ranks waited for the others. Valid until
                            * the next step */
+};
+
+/* A step of a parameter server: one worker's gradient. */
+struct ls_push_report {
+    bool is; /* false: the step is none */
+    int worker;
+    int64_t clock, ticket; /* which of the worker's gradients, and of the run's batches, from 0 */
+    int64_t staleness; /* updates between the parameters that it was computed on and those that it
+                        * was added to */
 };
 
 struct ls_step_report {
@@ -91,6 +100,7 @@ struct ls_step_report {
     bool hashed;
     char hash[33]; /* of the state after this step, where hashed */
     struct ls_outer_report outer;
+    struct ls_push_report push;
     char ledger[33]; /* of rank 0: which samples the step took (ls_blend_ledger); else "" */
 };
 

@@ -1,7 +1,10 @@
 /* What a resolved configuration tells the optimizer. */
 #include "config/config_private.h"
 
+#include <lockstep/parallel/arrivals.h>
+
 #include <math.h>
+#include <stdlib.h>
 
 struct ls_optim_config ls_config_optim(const struct ls_config *config)
 {
@@ -47,6 +50,32 @@ struct ls_optim_config ls_config_outer_optim(const struct ls_config *config)
     };
 }
 
+int ls_config_times(const struct ls_config *config, int64_t *times, struct ls_error *error)
+{
+    const char *text = config->async.times;
+    int64_t workers = config->async.workers, count = 0;
+    for (; !*text && count < workers; count++)
+        times[count] = 1;
+    for (char *end; *text; text = end + (*end == ',')) {
+        long value = strtol(text, &end, 10);
+        bool whole = end > text && (*end == '\0' || (*end == ',' && end[1]));
+        if (!whole || value < 1 || value > LS_ARRIVAL_TIME_MAX)
+            return ls_config_reject(config, LS_ECONFIG, "async.times", error,
+                                    "expected whole numbers from 1 to %d with commas between, "
+                                    "such as 1,1,1,4",
+                                    LS_ARRIVAL_TIME_MAX);
+        if (count < workers)
+            times[count] = value;
+        count++;
+    }
+    if (count != workers)
+        return ls_config_reject(config, LS_ECONFIG, "async.times", error,
+                                "expected a time of each worker: async.workers = %lld, and there "
+                                "are %lld",
+                                (long long)workers, (long long)count);
+    return LS_OK;
+}
+
 int64_t ls_config_workers(const struct ls_config *config)
 {
     return config->async.mode == LS_CONFIG_SYNC ? 1 : config->async.workers;
@@ -54,6 +83,10 @@ int64_t ls_config_workers(const struct ls_config *config)
 int64_t ls_config_workers_each(const struct ls_config *config)
 {
     return ls_config_workers(config) / config->parallel.workers;
+}
+int64_t ls_config_batches(const struct ls_config *config)
+{
+    return config->async.mode == LS_CONFIG_DILOCO ? config->async.workers : 1;
 }
 int64_t ls_config_interval(const struct ls_config *config)
 {

@@ -314,8 +314,16 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
         {async->mode == LS_CONFIG_SYNC,
          "async.workers|async.sync_every|async.fragments|async.delay|async.outer_optim|"
          "async.outer_lr|async.outer_momentum|async.outer_beta2|async.outer_epsilon|"
-         "async.mixing|async.delta",
+         "async.mixing|async.delta|async.staleness|async.times|async.compensation|"
+         "async.staleness_lr",
          "async.mode = none"},
+        {async->mode == LS_CONFIG_DILOCO,
+         "async.staleness|async.times|async.compensation|async.staleness_lr",
+         "async.mode = diloco"},
+        {async->mode == LS_CONFIG_SERVER,
+         "async.fragments|async.delay|async.outer_optim|async.outer_lr|async.outer_momentum|"
+         "async.outer_beta2|async.outer_epsilon|async.mixing|async.delta",
+         "async.mode = server"},
         {async->outer == LS_CONFIG_OUTER_SGD, "async.outer_momentum", "async.outer_optim = sgd"},
         {async->outer != LS_CONFIG_OUTER_ADAMW, "async.outer_beta2|async.outer_epsilon",
          "an async.outer_optim other than adamw"},
@@ -579,6 +587,19 @@ static int check_async(const struct ls_config *config, struct ls_error *error)
     if (async->fragments > config->model.layers)
         return REJECT("async.fragments", "expected at most model.layers = %lld",
                       (long long)config->model.layers);
+    if (async->mode == LS_CONFIG_SERVER) {
+        int64_t times[LS_DELTA_INT8_WORKERS_MAX];
+        if (ls_config_times(config, times, error))
+            return LS_ECONFIG;
+        if (config->numerics.precision == LS_F16)
+            return REJECT("numerics.precision", "a parameter server's workers have no loss scale "
+                                                "of their own: expected bf16 or fp32 with "
+                                                "async.mode = server");
+        if (config->batch.rampup_start)
+            return REJECT("batch.rampup_start", "batches of a parameter server's workers are of "
+                                                "one size: expected no ramp-up with async.mode = "
+                                                "server");
+    }
     int64_t interval = ls_config_interval(config), steps = ls_config_steps(config);
     if (async->delay >= interval)
         return REJECT("async.delay",

@@ -1,6 +1,8 @@
 /* The table of keys: everything that a reader may set is declared here, once. */
 #include "config/config_private.h"
 
+#include <lockstep/parallel/arrivals.h>
+
 #include <stdint.h>
 #include <string.h>
 
@@ -60,7 +62,10 @@ WORDS(muon_scales) = {{"original", LS_MUON_ORIGINAL}, {"match_rms_adamw", LS_MUO
 WORDS(schedules) = {{"constant", LS_LR_CONSTANT}, {"linear", LS_LR_LINEAR},
                     {"cosine", LS_LR_COSINE},     {"inverse_sqrt", LS_LR_INVERSE_SQRT},
                     {"wsd", LS_LR_WSD},           END};
-WORDS(async_modes) = {{"none", LS_CONFIG_SYNC}, {"diloco", LS_CONFIG_DILOCO}, END};
+WORDS(async_modes) = {
+    {"none", LS_CONFIG_SYNC}, {"diloco", LS_CONFIG_DILOCO}, {"server", LS_CONFIG_SERVER}, END};
+WORDS(staleness_lrs) = {{"none", LS_CONFIG_EQUAL}, {"inverse", LS_CONFIG_INVERSE}, END};
+WORDS(free_bound) = {{"free", LS_BOUND_FREE}, END};
 WORDS(outer_optimizers) = {{"nesterov", LS_CONFIG_NESTEROV},
                            {"sgd", LS_CONFIG_OUTER_SGD},
                            {"adamw", LS_CONFIG_OUTER_ADAMW},
@@ -267,11 +272,13 @@ static const struct ls_config_key table[] = {
 
     WORD("async.mode", RECIPE, "none", async_modes, async.mode,
          "diloco = async.workers replicas of the model train by themselves and meet every "
-         "async.sync_every steps (doc/async.md)"),
+         "async.sync_every steps; server = a step is one worker's gradient, added to the "
+         "parameters of all, which others may have moved meanwhile (doc/async.md)"),
     INT("async.workers", RECIPE, "1", 1, 258, async.workers,
         "replicas that train by themselves, each on batch.global sequences of its own a step"),
     INT("async.sync_every", RECIPE, "100", 1, 0x1p30, async.sync_every,
-        "steps between two outer steps of a parameter"),
+        "diloco: steps between two outer steps of a parameter; server: steps between two moments "
+        "at which ranks agree on what else there is to do, such as checkpoints"),
     INT("async.fragments", RECIPE, "1", 1, 4096, async.fragments,
         "parts of the model that take turns, one outer step every sync_every / fragments steps "
         "(streaming DiLoCo)"),
@@ -294,6 +301,18 @@ static const struct ls_config_key table[] = {
          "the new global ones"),
     WORD("async.delta", RECIPE, "fp32", deltas, async.delta,
          "type in which deltas travel; int8 with one scale a tensor, and exact sums"),
+
+    COUNT_OR("async.staleness", RECIPE, "free", 0, free_bound, async.staleness,
+             "server: clocks that a worker may be ahead of the slowest before it waits (stale "
+             "synchronous parallel): 0 = bulk synchronous, free = it never waits"),
+    TEXT("async.times", RECIPE, "", async.times,
+         "server: how long each worker takes for a gradient, whole numbers with commas between, "
+         "of which the order of updates follows (1,1,1,4: the last one is four times slower); "
+         "empty = all alike"),
+    REAL("async.compensation", RECIPE, "0", 0, 1e6, async.compensation,
+         "server: factor of the correction of a stale gradient, lambda of DC-ASGD; 0 = none"),
+    WORD("async.staleness_lr", RECIPE, "none", staleness_lrs, async.staleness_lr,
+         "server: inverse = the learning rate of an update is divided by its staleness"),
 
     INT("lora.rank", RECIPE, "0", 0, 4096, lora.rank,
         "rank of the LoRA adapters that are trained while the model's own weights are frozen; "

@@ -123,7 +123,7 @@ int64_t ls_config_samples(const struct ls_config *config, int64_t steps)
         samples += size * leaf;
     if (__builtin_mul_overflow(steps - step, batch->global, &all) ||
         __builtin_add_overflow(all, samples, &all) ||
-        __builtin_mul_overflow(all, ls_config_workers(config), &all))
+        __builtin_mul_overflow(all, ls_config_batches(config), &all))
         return INT64_MAX;
     return all;
 }
@@ -172,6 +172,9 @@ static int end_check(const struct ls_training_data *data, const struct ls_config
                      struct ls_error *error)
 {
     int64_t steps = ls_config_steps(config), wanted = ls_config_samples(config, steps);
+    if (config->async.mode ==
+        LS_CONFIG_SERVER) /* what workers compute when the last step is done */
+        wanted += config->async.workers * config->batch.global;
     int64_t end = ls_blend_end(data->blend), last = 0, past = steps;
     if (end >= wanted)
         return LS_OK;

@@ -148,10 +148,12 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
 
 int events_outer(struct events *events, const struct ls_outer_report *outer, struct ls_error *error)
 {
-    struct ls_jsonl *m = event_begin(events, "outer");
-    ls_jsonl_int(m, "outer_step", outer->step);
-    ls_jsonl_int(m, "fragment", outer->fragment);
-    ls_jsonl_double(m, "outer_norm", outer->norm);
+    struct ls_jsonl *m = event_begin(events, "meeting");
+    if (outer->step > 0) {
+        ls_jsonl_int(m, "outer_step", outer->step);
+        ls_jsonl_int(m, "fragment", outer->fragment);
+        ls_jsonl_double(m, "outer_norm", outer->norm);
+    }
     for (int i = 0; i < outer->groups; i++) {
         char key[32];
         snprintf(key, sizeof key, "outer_wait_s/%d", i);

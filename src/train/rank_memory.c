@@ -69,7 +69,7 @@ static int units_take(const struct memory_request *r, struct ls_arena *arena,
     }
     if (!status && r->unit_count > 1) {
         size_t start = arena->used;
-        status = exchange_take(r, arena, &memory->exchange, error);
+        exchange_take(r, arena, &memory->exchange);
         bytes[LS_MEMORY_COMMUNICATION] += arena->used - start;
     }
     return status;

@@ -216,6 +216,11 @@ int records_step(struct records *records, const struct ls_step_report *r,
         ls_jsonl_double(m, "loss_scale", r->loss_scale);
     if (r->skipped)
         ls_jsonl_int(m, "skipped", 1);
+    if (r->push.is) {
+        ls_jsonl_int(m, "worker", r->push.worker);
+        ls_jsonl_int(m, "clock", r->push.clock);
+        ls_jsonl_int(m, "staleness", r->push.staleness);
+    }
     if (r->hashed)
         ls_jsonl_string(m, "hash", r->hash);
     ls_jsonl_string(m, "ledger", r->ledger);

@@ -211,7 +211,7 @@ static int step_write(struct run *run, const struct ls_step_report *report,
 {
     run->events.step = report->step;
     int status = records_step(&run->records, report, means, error);
-    if (!status && report->outer.step > 0)
+    if (!status && report->outer.groups > 0)
         status =
             records_judge(&run->records, events_outer(&run->events, &report->outer, error), error);
     if (!status && run->replay_s > 0)

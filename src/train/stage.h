@@ -17,6 +17,14 @@ struct train_batch {
     const int32_t *starts;           /* [share.count * share.leaf, T]; NULL: no documents */
 };
 
+/* What is told of the final gradient of a batch, t->state->gradient. */
+struct train_gradient {
+    double scale; /* the loss scale, by which its values are too large */
+    double norm;  /* without it */
+    float loss;   /* the batch's mean */
+    double start_s;
+};
+
 /* Forward or backward (the input halves, the weight halves, or layer by layer both) of a chunk's
  * layers on a micro-batch, whose saved activations are in that slot. The forward of the head leaves
  * the losses in t->losses. */

@@ -11,13 +11,6 @@
 
 enum { STEPS_AHEAD = 4 }; /* whose data is fetched from elsewhere */
 
-/* What is told of the final gradient of a batch, t->state->gradient. */
-struct gradient {
-    double scale; /* the loss scale, by which its values are too large */
-    double norm;  /* without it */
-    float loss;   /* the batch's mean */
-};
-
 /* ---- disks ----------------------------------------------------------------------------------- */
 
 /* A disk may fail one rank alone, while others wait for what it sends: it goes on, with whatever
@@ -71,14 +64,12 @@ static struct cursor cursor_of(const struct ls_trainer *t)
     return (struct cursor){t->state->samples, (int)(t->state - t->units)};
 }
 
-/* Of the step after the one of `batch` sequences. */
-static struct cursor cursor_next(const struct ls_trainer *t, int64_t batch)
+/* Of the step after the one of `batch` sequences; false: it is not known yet. */
+static bool cursor_next(const struct ls_trainer *t, int64_t batch, struct cursor *next)
 {
-    struct cursor next = cursor_of(t);
-    next.samples += batch;
-    if (t->workers)
-        workers_next(t, &next.worker, &next.samples);
-    return next;
+    *next = cursor_of(t);
+    next->samples += batch;
+    return !t->workers || workers_next(t, &next->worker, &next->samples);
 }
 
 static int64_t place_of_batch(const struct ls_trainer *t, struct cursor at, int64_t batch)
@@ -149,6 +140,19 @@ static int batch_admit(const struct ls_trainer *t, const struct train_batch *bat
     return status;
 }
 
+/* The samples of the next step are asked for while this one computes. */
+static int next_post(struct ls_trainer *t, int64_t batch, struct ls_error *error)
+{
+    struct cursor next;
+    if (!cursor_next(t, batch, &next))
+        return LS_OK;
+    int status = batch_post(t, next, error);
+    t->posted = status == LS_OK;
+    if (!status)
+        batches_prefetch(t, next);
+    return status;
+}
+
 static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *wait_s,
                       struct ls_error *error)
 {
@@ -156,7 +160,7 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
     batch->loss_scale = t->state->loss_scale.scale;
     batch->share = share_of(t, t->state->samples);
     batch->first = place_of_batch(t, cursor_of(t), sequences_of(batch));
-    batch->shift = batch->first - t->state->samples * ls_config_workers(&t->config);
+    batch->shift = t->workers ? workers_shift(t->workers, sequences_of(batch)) : 0;
     batch->counted = sequences_of(batch) * t->config.data.sequence;
     batch->starts = NULL;
     batch->source_counted = NULL;
@@ -165,13 +169,10 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
         return ls_comm_agree(t->world, LS_OK, error);
     }
     int status = t->posted ? LS_OK : batch_post(t, cursor_of(t), error);
-    struct cursor next = cursor_next(t, sequences_of(batch));
     t->ahead = t->posted ? t->ahead : 0;
+    t->posted = false;
     if (!status)
-        status = batch_post(t, next, error);
-    t->posted = status == LS_OK;
-    if (!status)
-        batches_prefetch(t, next);
+        status = next_post(t, sequences_of(batch), error);
     ls_trace_begin(t->trace, "wait for samples", "data");
     if (!status)
         status = ls_loader_take(t->loader, &batch->inputs, &batch->targets, wait_s, error);
@@ -256,7 +257,7 @@ static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, fl
  * where it waits for the device: the losses, which each forward left in t->losses, and the global
  * norm, whose squares are added exactly, so that it does not matter who holds what. */
 static int gradient_judge(struct ls_trainer *t, const struct train_batch *batch,
-                          struct gradient *gradient, struct ls_error *error)
+                          struct train_gradient *gradient, struct ls_error *error)
 {
     int status = ls_state_square(t->state, error);
     if (!status)
@@ -273,7 +274,7 @@ static int gradient_judge(struct ls_trainer *t, const struct train_batch *batch,
 /* Forward and backward of all micro-batches in the order of the pipeline's table, whose gradients
  * leave as they become final; what is still under way arrives. */
 static int gradient_compute(struct ls_trainer *t, const struct train_batch *batch,
-                            struct gradient *gradient, struct ls_error *error)
+                            struct train_gradient *gradient, struct ls_error *error)
 {
     tiers_hold(t, true);
     int status = stage_pipeline_run(t, batch, error);
@@ -342,7 +343,7 @@ static int nonfinite_name(struct ls_trainer *t, char name[LS_PARAM_NAME_MAX + 1]
 }
 
 /* Collective. Says what is not finite, and what to do. */
-static int nonfinite_refuse(struct ls_trainer *t, const struct gradient *gradient,
+static int nonfinite_refuse(struct ls_trainer *t, const struct train_gradient *gradient,
                             struct ls_error *error)
 {
     char good[LS_CONFIG_TEXT_BYTES + 128], scale[96] = "", name[LS_PARAM_NAME_MAX + 1];
@@ -374,8 +375,8 @@ static double matrices_wait_s(const struct ls_trainer *t)
     return stats.wait_s;
 }
 
-static int update(struct ls_trainer *t, const struct gradient *gradient,
-                  struct ls_step_report *report, struct ls_error *error)
+int step_update(struct ls_trainer *t, const struct train_gradient *gradient, bool shares,
+                struct ls_step_report *report, struct ls_error *error)
 {
     bool finite = isfinite(gradient->loss) && isfinite(gradient->norm);
     bool goes_on = ls_loss_scale_update(&t->loss_scale, finite, &t->state->loss_scale);
@@ -391,7 +392,7 @@ static int update(struct ls_trainer *t, const struct gradient *gradient,
         ls_state_update(t->state, report->step, report->lr, (float)(clip / gradient->scale), error);
     report->optimizer_s = ls_now_s() - matrices_wait_s(t) - start_s;
     status = tiers_agree(t, status, error);
-    if (!status) {
+    if (!status && shares) {
         tiers_hold(t, true);
         status = ls_state_share(t->state, error);
     }
@@ -437,18 +438,17 @@ double step_peak_share(struct ls_trainer *t, double tokens_per_s)
     return flops_per_s / t->peak_flops;
 }
 
-void step_ledger(const struct ls_trainer *t, struct ls_step_report *report)
+void step_ledger(const struct ls_trainer *t, int64_t first, struct ls_step_report *report)
 {
     struct ls_digest digest = {0, 0};
     if (!t->data.blend || ls_comm_rank(t->whole) != 0)
         return;
-    ls_blend_ledger(t->data.blend, report->samples - report->sequences, report->sequences, &digest);
+    ls_blend_ledger(t->data.blend, first, report->sequences, &digest);
     ls_digest_hex(&digest, report->ledger);
 }
 
-static void report_finish(struct ls_trainer *t, const struct train_batch *batch,
-                          const struct gradient *gradient, double start_s,
-                          struct ls_step_report *report)
+void step_report(struct ls_trainer *t, const struct train_batch *batch,
+                 const struct train_gradient *gradient, struct ls_step_report *report)
 {
     double tokens = (double)sequences_of(batch) * (double)t->config.data.sequence;
     report->loss = gradient->loss;
@@ -458,7 +458,7 @@ static void report_finish(struct ls_trainer *t, const struct train_batch *batch,
     report->samples = t->state->samples;
     report->sequences = sequences_of(batch);
     if (!t->workers)
-        step_ledger(t, report);
+        step_ledger(t, batch->first, report);
     report->source_counted = batch->source_counted;
     report->counted = batch->counted < (int64_t)tokens ? batch->counted : 0;
     report->tokens = t->state->samples * t->config.data.sequence;
@@ -468,34 +468,38 @@ static void report_finish(struct ls_trainer *t, const struct train_batch *batch,
         report->comm_wait_s += report->wait_s[a];
     memcpy(report->work_s, t->times.work_s, sizeof report->work_s);
     memcpy(report->works, t->times.works, sizeof report->works);
-    report->step_s = ls_now_s() - start_s;
+    report->step_s = ls_now_s() - gradient->start_s;
     report->tokens_per_s = tokens / report->step_s;
     report->peak_share = t->workers ? 0 : step_peak_share(t, report->tokens_per_s);
     memcpy(&report->loss_bits, &report->loss, sizeof report->loss_bits);
 }
 
-static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+int step_gradient(struct ls_trainer *t, struct train_batch *batch, struct train_gradient *gradient,
+                  struct ls_step_report *report, struct ls_error *error)
 {
-    double start_s = ls_now_s();
-    struct train_batch batch;
-    struct gradient gradient;
     *report = (struct ls_step_report){.step = t->state->step + 1};
     report->lr = ls_learning_rate(&t->state->optimizer.config, report->step);
+    gradient->start_s = ls_now_s();
     waits_add(t, -1, report->wait_s);
     tiers_add(t, -1, report);
     digests_begin(t->digests);
     work_times_clear(&t->times);
+    int status = batch_load(t, batch, &report->data_wait_s, error);
+    return status ? status : gradient_compute(t, batch, gradient, error);
+}
 
-    int status = batch_load(t, &batch, &report->data_wait_s, error);
+static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+{
+    struct train_batch batch;
+    struct train_gradient gradient;
+    int status = step_gradient(t, &batch, &gradient, report, error);
     if (!status)
-        status = gradient_compute(t, &batch, &gradient, error);
-    if (!status)
-        status = update(t, &gradient, report, error);
+        status = step_update(t, &gradient, true, report, error);
     if (status)
         return status;
     t->state->step = batch.step;
     t->state->samples += sequences_of(&batch);
-    report_finish(t, &batch, &gradient, start_s, report);
+    step_report(t, &batch, &gradient, report);
     return LS_OK;
 }
 

@@ -56,8 +56,8 @@ struct train_memory {
 };
 struct memory_request;
 /* Local. Takes or measures an exchange's buffers, once the units have their slices. */
-int exchange_take(const struct memory_request *request, struct ls_arena *arena,
-                  struct exchange *exchange, struct ls_error *error);
+void exchange_take(const struct memory_request *request, struct ls_arena *arena,
+                   struct exchange *exchange);
 /* What memory_take needs to know. */
 struct memory_request {
     const struct ls_config *config;

@@ -1,5 +1,5 @@
 /* Workers: who computes which, an interval of steps, and what is reported of it. */
-#include "train/workers_private.h"
+#include "train/server.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,24 +21,14 @@ void units_init(struct ls_state *units, int count, const struct ls_state *borrow
     for (int i = 0; i < count - 1; i++)
         units[i].log = NULL; /* the last one tells for all */
     *outer = ls_config_outer_optim(config);
-    units[count - 1].optim = outer;
+    bool server = config->async.mode == LS_CONFIG_SERVER;
+    for (int i = 0; i < count - 1 && server; i++)
+        units[i].optim = outer; /* workers of a server update nothing, and keep nothing for it */
+    if (!server)
+        units[count - 1].optim = outer;
 }
 
 /* ---- making and ending ----------------------------------------------------------------------- */
-
-/* A note of a step: what a worker says of it. Behind these, by source: loss times tokens that
- * count, and these. */
-enum {
-    NOTE_LOSS, /* times tokens that count */
-    NOTE_COUNTED,
-    NOTE_NORM,
-    NOTE_SKIPPED,
-    NOTE_STEP_S,
-    NOTE_DATA_S,
-    NOTE_COMM_S,
-    NOTE_OPTIMIZER_S,
-    NOTES
-};
 
 static int tables_open(struct ls_trainer *t, struct ls_error *error)
 {
@@ -76,6 +66,8 @@ int workers_open(struct ls_trainer *t, struct ls_error *error)
         w->delay = config->async.delay;
         w->hashed_step = -1;
         status = tables_open(t, error);
+        if (!status && config->async.mode == LS_CONFIG_SERVER)
+            status = server_open(t, error);
     }
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
@@ -136,6 +128,7 @@ void workers_close(struct ls_trainer *t)
     if (!w)
         return;
     ls_comm_free(w->own);
+    server_close(w->server);
     free(w->place);
     free(w->fragment);
     free(w->scales);
@@ -155,24 +148,33 @@ int64_t workers_told(const struct workers *w)
     return w->told;
 }
 
-void workers_next(const struct ls_trainer *t, int *worker, int64_t *samples)
+bool workers_next(const struct ls_trainer *t, int *worker, int64_t *samples)
 {
     const struct workers *w = t->workers;
+    if (w->server)
+        return false;
     if (w->left > 1)
-        return;
+        return true;
     *worker = (w->worker + 1) % w->each;
     if (*worker > 0)
         *samples = w->phase;
+    return true;
 }
 
 int64_t workers_place(const struct workers *w, int worker, int64_t samples, int64_t batch)
 {
-    return samples * w->count + (int64_t)(w->group * w->each + worker) * batch;
+    int64_t index = (int64_t)w->group * w->each + worker;
+    return w->server ? samples : samples * w->count + index * batch;
+}
+
+int64_t workers_shift(const struct workers *w, int64_t batch)
+{
+    return w->server ? 0 : ((int64_t)w->group * w->each + w->worker) * batch;
 }
 
 /* ---- notes and reports ----------------------------------------------------------------------- */
 
-static void note_take(const struct ls_trainer *t, const struct ls_step_report *r, double *note)
+void workers_note(const struct ls_trainer *t, const struct ls_step_report *r, double *note)
 {
     int64_t tokens = r->sequences * t->config.data.sequence;
     double counted = (double)(r->counted ? r->counted : tokens);
@@ -240,7 +242,7 @@ static void report_join(struct ls_trainer *t, int64_t step)
     r->data_wait_s = sum[NOTE_DATA_S] / w->count;
     r->comm_wait_s = sum[NOTE_COMM_S] / w->count;
     r->optimizer_s = sum[NOTE_OPTIMIZER_S] / w->count;
-    step_ledger(t, r);
+    step_ledger(t, r->samples - r->sequences, r);
 }
 
 /* Collective over t->whole. */
@@ -280,13 +282,56 @@ static int phase_run(struct ls_trainer *t, int64_t done, int64_t steps, bool pol
             struct ls_step_report *report = &w->reports[step];
             status = step_once(t, report, error);
             if (!status)
-                note_take(t, report, w->mine + (size_t)(step * w->each + w->worker) * w->note_size);
+                workers_note(t, report,
+                             w->mine + (size_t)(step * w->each + w->worker) * w->note_size);
             if (!status && poll)
                 status = exchange_poll(t, error);
         }
         if (!status)
             status = ls_state_settle(t->state, error);
     }
+    return status;
+}
+
+/* A step is the push of one worker, which alone has something to report. */
+static void push_report(struct ls_trainer *t, int64_t step)
+{
+    struct workers *w = t->workers;
+    struct ls_step_report *r = &w->reports[step];
+    const double *note = w->notes + (size_t)step * w->note_size;
+    int64_t batch = t->config.batch.global, tokens = batch * t->config.data.sequence;
+    r->samples = r->step * batch;
+    r->sequences = batch;
+    r->tokens = r->samples * t->config.data.sequence;
+    r->loss = (float)note[NOTE_GRADIENT_LOSS];
+    memcpy(&r->loss_bits, &r->loss, sizeof r->loss_bits);
+    r->counted = note[NOTE_COUNTED] < (double)tokens ? (int64_t)note[NOTE_COUNTED] : 0;
+    for (int i = 0; i < t->sources; i++)
+        w->source_losses[step * t->sources + i] =
+            (float)(note[NOTES + 2 * i] / note[NOTES + 2 * i + 1]);
+    r->source_losses =
+        t->sources > 1 && t->data.blend ? w->source_losses + step * t->sources : NULL;
+    r->grad_norm = note[NOTE_GRADIENT_NORM];
+    r->loss_scale = 1;
+    r->step_s = note[NOTE_STEP_S];
+    r->tokens_per_s = (double)tokens / r->step_s;
+    r->peak_share = step_peak_share(t, r->tokens_per_s);
+    r->data_wait_s = note[NOTE_DATA_S];
+    r->comm_wait_s = note[NOTE_COMM_S];
+    step_ledger(t, r->push.ticket * batch, r);
+}
+
+/* Collective over t->whole. */
+static int pushes_run(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    int status = server_run(t, error);
+    if (!status)
+        status = ls_all_gather(w->across, &w->exchange.wait_s, w->waits, 1, LS_U64, error);
+    for (int64_t step = 0; step < w->interval && !status; step++)
+        push_report(t, step);
+    w->reports[w->interval - 1].outer =
+        (struct ls_outer_report){.groups = w->groups, .wait_s = w->waits};
     return status;
 }
 
@@ -316,7 +361,9 @@ static int interval_run(struct ls_trainer *t, struct ls_error *error)
 int workers_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
     struct workers *w = t->workers;
-    int status = ls_trainer_meets(t) ? interval_run(t, error) : LS_OK;
+    int status = LS_OK;
+    if (ls_trainer_meets(t))
+        status = w->server ? pushes_run(t, error) : interval_run(t, error);
     t->failed = t->failed || status;
     if (status)
         return status;

@@ -31,11 +31,13 @@ int workers_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_
 int64_t workers_told(const struct workers *workers);
 
 /* Local. The step of this rank's worker that follows the one under way: which worker's, and what
- * that has consumed then. On entry: this one's, after the step. */
-void workers_next(const struct ls_trainer *t, int *worker, int64_t *samples);
-/* Local. Where a worker's batch begins in the order of the run's samples, of which each step takes
- * one range: the batches of all workers, by index. */
+ * that has consumed then. On entry: this one's, after the step. False: that is not known yet. */
+bool workers_next(const struct ls_trainer *t, int *worker, int64_t *samples);
+/* Local. Where a worker's batch begins in the order of the run's samples. With diloco each step
+ * takes one range: the batches of all workers, by index, of which so many sequences are before the
+ * batch of the worker under way (workers_shift). */
 int64_t workers_place(const struct workers *workers, int worker, int64_t samples, int64_t batch);
+int64_t workers_shift(const struct workers *workers, int64_t batch);
 
 /* Collective over t->whole: of all workers and the global parameters. Files:
  * RUN/checkpoints has the global ones, RUN/workers/%04d/checkpoints a worker's; a checkpoint is
@@ -47,10 +49,17 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error);
  * parameters', which evaluations and samples read. */
 int workers_publish(struct ls_trainer *t, struct ls_error *error);
 
-/* One optimizer step of t->state. */
+/* One optimizer step of t->state; and its parts: a gradient of t->state; an update of t->state with
+ * t->state->gradient, which makes it known where it shares; the report. */
 int step_once(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error);
-/* The digest of a step's samples, on rank 0. */
-void step_ledger(const struct ls_trainer *t, struct ls_step_report *report);
+int step_gradient(struct ls_trainer *t, struct train_batch *batch, struct train_gradient *gradient,
+                  struct ls_step_report *report, struct ls_error *error);
+int step_update(struct ls_trainer *t, const struct train_gradient *gradient, bool shares,
+                struct ls_step_report *report, struct ls_error *error);
+void step_report(struct ls_trainer *t, const struct train_batch *batch,
+                 const struct train_gradient *gradient, struct ls_step_report *report);
+/* The digest of a step's samples, from that one on, on rank 0. */
+void step_ledger(const struct ls_trainer *t, int64_t first, struct ls_step_report *report);
 /* Of so many tokens per second. */
 double step_peak_share(struct ls_trainer *t, double tokens_per_s);
 

@@ -4,7 +4,7 @@
  * The elements of a fragment that a rank holds lie one after the other, and each group owns an
  * equal piece of them. An owner gets the raw deltas of all workers, adds them by index (the law of
  * sums), and sends the sum to all groups; each then computes the same update. */
-#include "train/workers_private.h"
+#include "train/server.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,16 +20,19 @@ int exchange_fragment(const struct ls_params *params, int layers, int fragments,
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-int exchange_take(const struct memory_request *r, struct ls_arena *arena, struct exchange *exchange,
-                  struct ls_error *error)
+void exchange_take(const struct memory_request *r, struct ls_arena *arena,
+                   struct exchange *exchange)
 {
     const struct ls_config *config = r->config;
     const struct ls_state *unit = r->units;
     const enum ls_delta_type type = (enum ls_delta_type)config->async.delta;
     int64_t groups = config->parallel.workers, workers = ls_config_workers(config);
     int fragments = (int)config->async.fragments;
-    (void)error;
     *exchange = (struct exchange){0};
+    if (config->async.mode == LS_CONFIG_SERVER) {
+        server_take(r, arena, exchange);
+        return;
+    }
     for (int f = 0; f < fragments; f++) {
         int64_t elements = 0;
         for (int i = 0; i < unit->params->count; i++)
@@ -41,7 +44,6 @@ int exchange_take(const struct memory_request *r, struct ls_arena *arena, struct
     exchange->deltas = ls_arena_take(arena, (size_t)workers * piece * ls_delta_bytes(type));
     exchange->came = ls_arena_take(arena, (size_t)workers * piece * ls_delta_bytes(type));
     exchange->sums = ls_arena_take(arena, (size_t)groups * piece * ls_delta_sum_bytes(type));
-    return LS_OK;
 }
 
 /* ---- a walk over the fragment ---------------------------------------------------------------- */

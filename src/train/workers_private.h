@@ -15,7 +15,26 @@ struct exchange_run {
 
 enum { WORKERS_MAX = LS_DELTA_INT8_WORKERS_MAX };
 
+struct server;
+
+/* A note of a step: what a worker says of it. Behind these, by source: loss times tokens that
+ * count, and these. */
+enum {
+    NOTE_LOSS, /* times tokens that count */
+    NOTE_COUNTED,
+    NOTE_NORM,
+    NOTE_SKIPPED,
+    NOTE_STEP_S,
+    NOTE_DATA_S,
+    NOTE_COMM_S,
+    NOTE_OPTIMIZER_S,
+    NOTE_GRADIENT_LOSS, /* of a push, as they are */
+    NOTE_GRADIENT_NORM,
+    NOTES
+};
+
 struct workers {
+    struct server *server;  /* NULL: with diloco */
     struct ls_comm *own;    /* t->world, where it is not t->whole */
     struct ls_comm *across; /* the ranks of this one's place in all groups, by group */
     int groups, group;
@@ -61,6 +80,9 @@ static inline int64_t workers_turn(const struct workers *w)
 {
     return w->begin / w->interval / w->fragments + 1;
 }
+
+/* What a report says, as a note of note_size doubles. */
+void workers_note(const struct ls_trainer *t, const struct ls_step_report *report, double *note);
 
 /* Of which fragment parameter i is; -1: it is not trained. Blocks are cut into runs of equal
  * length; tables, and what else is in no block, are of the first fragment. */

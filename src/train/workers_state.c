@@ -1,5 +1,5 @@
 /* Hash and files of workers and of the global parameters. */
-#include "train/workers_private.h"
+#include "train/server.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
@@ -173,8 +173,9 @@ static int step_load(struct ls_trainer *t, const char *run, int64_t step, struct
         status = workers_digest(t, error);
     if (!status)
         status = unit_load(t, outer, run, -1, step, error);
+    int64_t shares = w->server ? 1 : w->count;
     for (int k = 0; k < w->each && !status; k++)
-        if (t->units[k].step != outer->step || t->units[k].samples * w->count != outer->samples)
+        if (t->units[k].step != outer->step || t->units[k].samples * shares != outer->samples)
             status = ls_error_set(error, LS_ECKPT,
                                   "%.300s/workers/%04d: its checkpoint of step %ld is not of the "
                                   "run's",
@@ -240,6 +241,8 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
     const char *path = ls_config_resume_path(&t->config), *key = "train.resume";
     bool own = !strcmp(t->config.train.resume, "auto");
     *resumed = false;
+    if (w->server)
+        server_seek(t, 0);
     if (!strcmp(t->config.train.resume, "never"))
         return LS_OK;
     int status = own ? newest_load(t, resumed, error) : LS_OK;
@@ -253,6 +256,8 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
     if (status)
         return status;
     w->told = workers_outer(t)->step;
+    if (w->server)
+        server_seek(t, w->told);
     if (!*resumed)
         ls_log(log, LS_LOG_INFO,
                "train.resume=auto: no checkpoint in %s/checkpoints, starting at step 1",
