@@ -1,6 +1,8 @@
 /* Folders, files, and system calls that fail, for the tests of data. */
 #include "support.h"
 
+#include "../support/scratch.h"
+
 #include <lockstep/base/file.h>
 
 #include <dirent.h>
@@ -12,17 +14,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-void support_folder(char folder[256])
+char support_folder[256];
+
+int support_setup(void **state)
 {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, 256, "%s/ls-data-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(folder))
-        fail_msg("%s: %s", folder, strerror(errno));
+    assert_int_equal(scratch_setup(state), 0);
+    assert_true(strlen(*state) < sizeof support_folder);
+    strcpy(support_folder, *state);
+    return 0;
 }
 
-void support_remove(const char *folder)
+int support_teardown(void **state)
 {
-    assert_true(ls_directory_remove(folder));
+    assert_int_equal(scratch_teardown(state), 0);
+    return 0;
 }
 
 void support_write(const char *path, const void *bytes, size_t count)
@@ -208,13 +213,9 @@ void free(void *block)
 }
 #endif
 
-const char *support_path(const char *folder, const char *name)
+const char *support_path(const char *name)
 {
-    static char paths[4][600];
-    static int turn;
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
+    return scratch_path(support_folder, name);
 }
 
 int64_t support_counted(const struct ls_token_store *store, int64_t first, int64_t count)

@@ -11,18 +11,21 @@
 
 #include <cmocka.h>
 
-/* A fresh folder under $TMPDIR or /tmp. */
-void support_folder(char folder[256]);
-/* Removes it and what is in it. */
-void support_remove(const char *folder);
+/* cmocka set-up and tear-down: a fresh folder under $TMPDIR or /tmp, and its end with all that is
+ * in it. Both return 0, or fail the test. */
+int support_setup(void **state);
+int support_teardown(void **state);
+extern char support_folder[256];
+/* A test with a folder of its own. */
+#define support_test(test) cmocka_unit_test_setup_teardown(test, support_setup, support_teardown)
+/* "support_folder/name", valid until three further calls were made. */
+const char *support_path(const char *name);
 /* Writes a file; its folder must be there. */
 void support_write(const char *path, const void *bytes, size_t count);
 /* A whole file, terminated behind count bytes; fails the test where it cannot be read. */
 struct ls_text support_read(const char *path);
 /* Names of the entries of a folder, sorted, with a space behind each. */
 void support_list(const char *folder, char names[2048]);
-/* "folder/name", valid until three further calls were made. */
-const char *support_path(const char *folder, const char *name);
 /* Folder with GPT-2's files and a text ($LS_TEST_DATA or ../shared/data); NULL, with a message,
  * where there is none. */
 const char *support_gpt2(void);

@@ -13,26 +13,6 @@
 #include <unistd.h>
 
 enum { TEXT_MAX = 4096 };
-static char folder[256];
-
-static int setup(void **state)
-{
-    (void)state;
-    support_folder(folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    support_remove(folder);
-    return 0;
-}
-
-static const char *path_of(const char *name)
-{
-    return support_path(folder, name);
-}
 
 static uint64_t draw(uint64_t seed, uint64_t index)
 {
@@ -45,8 +25,8 @@ static struct ls_corpus_config config_of(const char *output, int workers)
 {
     static char in[300], out[300];
     static const char *inputs[1];
-    snprintf(in, sizeof in, "%s/in.jsonl", folder);
-    snprintf(out, sizeof out, "%s/%s", folder, output);
+    snprintf(in, sizeof in, "%s/in.jsonl", support_folder);
+    snprintf(out, sizeof out, "%s/%s", support_folder, output);
     inputs[0] = in;
     return (struct ls_corpus_config){
         .inputs = inputs, .inputs_count = 1, .output = out, .workers = workers};
@@ -54,7 +34,7 @@ static struct ls_corpus_config config_of(const char *output, int workers)
 
 static void assert_same_file(const char *a, const char *b)
 {
-    struct ls_text first = support_read(path_of(a)), second = support_read(path_of(b));
+    struct ls_text first = support_read(support_path(a)), second = support_read(support_path(b));
     assert_int_equal(first.count, second.count);
     if (first.count > 0)
         assert_memory_equal(first.bytes, second.bytes, first.count);
@@ -82,7 +62,8 @@ static void test_exact_is_a_comparison_of_all_pairs(void **state)
     static size_t keys[EXACT_DOCUMENTS];
     struct ls_error error = {0};
     struct ls_dedup_report report;
-    FILE *in = fopen(path_of("in.jsonl"), "w"), *expected = fopen(path_of("expected.jsonl"), "w");
+    FILE *in = fopen(support_path("in.jsonl"), "w"),
+         *expected = fopen(support_path("expected.jsonl"), "w");
     int64_t kept = 0;
     for (int i = 0; i < EXACT_DOCUMENTS; i++) {
         bool repeats = false;
@@ -110,17 +91,17 @@ static void test_files_become_lines(void **state)
     (void)state;
     struct ls_error error = {0};
     struct ls_dedup_report report;
-    mkdir(path_of("texts"), 0777);
-    support_write(path_of("texts/a"), "one\n\xff", 5);
-    support_write(path_of("texts/b"), "one\n\xfe", 5);
-    support_write(path_of("texts/c.jsonl"), "{\"k\": \"one\\n\xef\xbf\xbd\", \"n\": 1}\n", 26);
-    support_write(path_of("texts/d"), "", 0);
+    mkdir(support_path("texts"), 0777);
+    support_write(support_path("texts/a"), "one\n\xff", 5);
+    support_write(support_path("texts/b"), "one\n\xfe", 5);
+    support_write(support_path("texts/c.jsonl"), "{\"k\": \"one\\n\xef\xbf\xbd\", \"n\": 1}\n", 26);
+    support_write(support_path("texts/d"), "", 0);
     struct ls_corpus_config config = config_of("out.jsonl", 2);
-    const char *inputs[] = {path_of("texts")};
+    const char *inputs[] = {support_path("texts")};
     config.inputs = inputs;
     config.json_key = "k";
     assert_ok(ls_corpus_dedup(&config, &(struct ls_dedup_config){0}, &report, &error), error);
-    struct ls_text found = support_read(path_of("out.jsonl"));
+    struct ls_text found = support_read(support_path("out.jsonl"));
     assert_string_equal(found.bytes, "{\"k\": \"one\\n\xef\xbf\xbd\"}\n{\"k\": \"\"}\n");
     ls_text_release(&found);
     assert_int_equal(report.exact, 2);
@@ -268,7 +249,7 @@ static const int changed[COPIES] = {0, 3, 9, 14, 40};
 static void near_corpus(void)
 {
     static char text[TEXT_MAX];
-    FILE *in = fopen(path_of("in.jsonl"), "w");
+    FILE *in = fopen(support_path("in.jsonl"), "w");
     for (int j = 0; j < COPIES; j++)
         for (uint64_t group = 0; group < GROUPS; group++) {
             near_text(group * 1000 + 1, 0, text);
@@ -299,19 +280,19 @@ static void test_near_duplicates_are_found(void **state)
     for (int workers = 1; workers <= 4; workers++) {
         struct ls_corpus_config config = config_of("out.jsonl", workers);
         char list[300];
-        snprintf(list, sizeof list, "%s/pairs.jsonl", folder);
+        snprintf(list, sizeof list, "%s/pairs.jsonl", support_folder);
         const struct ls_dedup_config near = {.near = 0.8, .list = list};
         assert_ok(ls_corpus_dedup(&config, &near, &report, &error), error);
         if (workers == 1) {
-            assert_int_equal(rename(path_of("out.jsonl"), path_of("one.jsonl")), 0);
-            assert_int_equal(rename(list, path_of("one.pairs")), 0);
+            assert_int_equal(rename(support_path("out.jsonl"), support_path("one.jsonl")), 0);
+            assert_int_equal(rename(list, support_path("one.pairs")), 0);
         } else {
             assert_same_file("out.jsonl", "one.jsonl");
             assert_same_file("pairs.jsonl", "one.pairs");
         }
     }
     assert_int_equal(report.exact, 0);
-    struct ls_text pairs = support_read(path_of("one.pairs"));
+    struct ls_text pairs = support_read(support_path("one.pairs"));
     int lines = 0;
     for (char *at = pairs.bytes; (at = strstr(at, "\"number\": ")); at++, lines++) {
         int number = atoi(at + 10), kept = atoi(strstr(at, "\"kept_number\": ") + 15);
@@ -337,7 +318,7 @@ static void test_a_removed_document_removes_none(void **state)
     static char text[3][TEXT_MAX];
     struct ls_error error = {0};
     struct ls_dedup_report report;
-    FILE *in = fopen(path_of("in.jsonl"), "w");
+    FILE *in = fopen(support_path("in.jsonl"), "w");
     for (int d = 0; d < 3; d++) { /* words [15 d, 15 d + 104) of one sequence */
         size_t used = 0;
         for (int i = 0; i < WORDS; i++)
@@ -352,7 +333,7 @@ static void test_a_removed_document_removes_none(void **state)
     const struct ls_dedup_config near = {.near = (ac + 1) / 128.0};
     assert_ok(ls_corpus_dedup(&config, &near, &report, &error), error);
     assert_int_equal(report.near, 1);
-    struct ls_text found = support_read(path_of("out.jsonl"));
+    struct ls_text found = support_read(support_path("out.jsonl"));
     assert_text_contains(found.bytes, "x133 ");
     ls_text_release(&found);
 }
@@ -371,7 +352,7 @@ static void stop_at_bad(void *user, const char *why)
 
 static void folder_corpus(void)
 {
-    FILE *in = fopen(path_of("in.jsonl"), "w");
+    FILE *in = fopen(support_path("in.jsonl"), "w");
     for (int i = 0; i < 20000; i++)
         fprintf(in, i % 2000 == 1999 ? "bad\n" : "{\"text\": \"document %d\"}\n",
                 (int)(draw(3, (uint64_t)i) % 9000));
@@ -394,8 +375,8 @@ static int run_folder(const char *output, int stop_after, struct ls_dedup_report
 static void assert_same_folder(const char *a, const char *b)
 {
     char first[2048], second[2048], names[2][64];
-    support_list(path_of(a), first);
-    support_list(path_of(b), second);
+    support_list(support_path(a), first);
+    support_list(support_path(b), second);
     assert_string_equal(first, second);
     for (int part = 0; part < 20; part++)
         for (int removed = 0; removed < 2; removed++) {
@@ -419,7 +400,7 @@ static void test_a_stopped_job_goes_on(void **state)
     bool partly = false;
     for (int at = 2; at <= 10; at += 2) {
         assert_int_equal(run_folder("parts/", at, &report, &error), LS_ESTOPPED);
-        support_list(path_of("parts"), names);
+        support_list(support_path("parts"), names);
         assert_null(strstr(names, ".tmp"));
         partly |= strstr(names, "000000.jsonl") && !strstr(names, "000019.jsonl");
     }
@@ -430,9 +411,9 @@ static void test_a_stopped_job_goes_on(void **state)
     assert_int_equal(report.corpus.documents, whole.corpus.documents);
     assert_same_folder("whole", "parts");
     /* Parts are not made again: their files stay as they are. */
-    support_write(path_of("parts/000003.jsonl"), "mine", 4);
+    support_write(support_path("parts/000003.jsonl"), "mine", 4);
     assert_ok(run_folder("parts/", 0, &report, &error), error);
-    struct ls_text kept = support_read(path_of("parts/000003.jsonl"));
+    struct ls_text kept = support_read(support_path("parts/000003.jsonl"));
     assert_string_equal(kept.bytes, "mine");
     ls_text_release(&kept);
 }
@@ -449,11 +430,11 @@ static void test_a_folder_of_another_job_is_refused(void **state)
     assert_int_equal(ls_corpus_dedup(&config, &(struct ls_dedup_config){0}, &report, &error),
                      LS_EINVAL);
     assert_text_contains(error.text, "its parts are of another job");
-    remove(path_of("parts/job.txt"));
+    remove(support_path("parts/job.txt"));
     assert_int_equal(run_folder("parts/", 0, &report, &error), LS_EINVAL);
     /* A changed input. */
     assert_ok(run_folder("other/", 0, &report, &error), error);
-    FILE *in = fopen(path_of("in.jsonl"), "a");
+    FILE *in = fopen(support_path("in.jsonl"), "a");
     fputs("{\"text\": \"more\"}\n", in);
     fclose(in);
     assert_int_equal(run_folder("other/", 0, &report, &error), LS_EINVAL);
@@ -466,7 +447,7 @@ static void test_bad_requests(void **state)
     struct ls_dedup_report report;
     char names[2048], before[2048];
     folder_corpus();
-    support_list(folder, before);
+    support_list(support_folder, before);
     const struct ls_dedup_config bad[] = {{.near = 1.5},
                                           {.near = -0.1},
                                           {.near = NAN},
@@ -478,7 +459,7 @@ static void test_bad_requests(void **state)
         assert_int_equal(ls_corpus_dedup(&config, &bad[i], &report, &error), LS_EINVAL);
     }
     struct ls_corpus_config config = config_of("in.jsonl", 1);
-    const struct ls_dedup_config plain = {0}, listed = {.list = path_of("list")};
+    const struct ls_dedup_config plain = {0}, listed = {.list = support_path("list")};
     config.skip_bad = true;
     assert_int_equal(ls_corpus_dedup(&config, &plain, &report, &error), LS_EINVAL);
     assert_text_contains(error.text, "which would replace it");
@@ -491,7 +472,7 @@ static void test_bad_requests(void **state)
     assert_int_equal(ls_corpus_dedup(&config, &plain, &report, &error), LS_EINVAL);
     config = config_of("new/", 1);
     assert_int_equal(ls_corpus_dedup(&config, &listed, &report, &error), LS_EINVAL);
-    support_list(folder, names);
+    support_list(support_folder, names);
     assert_string_equal(names, before);
 }
 
@@ -503,11 +484,11 @@ static void test_a_list_that_is_the_output(void **state)
     struct ls_dedup_report report;
     char lists[2][320];
     struct ls_corpus_config config = config_of("out.jsonl", 1);
-    snprintf(lists[0], sizeof lists[0], "%s/out.jsonl", folder);
-    snprintf(lists[1], sizeof lists[1], "%s/./out.jsonl", folder);
-    support_write(path_of("in.jsonl"), "{\"text\": \"a\"}\n{\"text\": \"a\"}\n", 28);
-    support_write(path_of("out.jsonl"), "old", 3);
-    support_write(path_of("old"), "old", 3);
+    snprintf(lists[0], sizeof lists[0], "%s/out.jsonl", support_folder);
+    snprintf(lists[1], sizeof lists[1], "%s/./out.jsonl", support_folder);
+    support_write(support_path("in.jsonl"), "{\"text\": \"a\"}\n{\"text\": \"a\"}\n", 28);
+    support_write(support_path("out.jsonl"), "old", 3);
+    support_write(support_path("old"), "old", 3);
     for (int i = 0; i < 2; i++) {
         const struct ls_dedup_config dedup = {.list = lists[i]};
         assert_int_equal(ls_corpus_dedup(&config, &dedup, &report, &error), LS_EINVAL);
@@ -524,7 +505,7 @@ static void test_failures_leave_nothing(void **state)
     struct ls_error error = {0};
     struct ls_dedup_report report;
     char names[2048], texts[300], name[320];
-    snprintf(texts, sizeof texts, "%s/.texts", folder);
+    snprintf(texts, sizeof texts, "%s/.texts", support_folder);
     mkdir(texts, 0777);
     for (int i = 0; i < 30; i++) {
         char text[64];
@@ -549,7 +530,7 @@ static void test_failures_leave_nothing(void **state)
             status = ls_corpus_dedup(&config, &near, &report, &error);
             support_fail_output(-1, 0);
             support_fail_allocation(-1);
-            support_list(folder, names);
+            support_list(support_folder, names);
             if (status && status != (kind ? LS_ENOMEM : LS_ENOSPC))
                 fail_msg("%ld: %s: %s", n, ls_status_name(status), error.text);
             if (kind)
@@ -557,7 +538,7 @@ static void test_failures_leave_nothing(void **state)
             /* The last call syncs the folder, when the file has its name and is whole. */
             if (status && strstr(names, "out.jsonl")) {
                 assert_same_file("out.jsonl", ".whole");
-                remove(path_of("out.jsonl"));
+                remove(support_path("out.jsonl"));
             } else if (status) {
                 assert_string_equal(names, "");
             }
@@ -565,7 +546,7 @@ static void test_failures_leave_nothing(void **state)
         assert_ok(status, error);
         assert_true(n > 2);
         assert_same_file("out.jsonl", ".whole");
-        remove(path_of("out.jsonl"));
+        remove(support_path("out.jsonl"));
     }
 }
 
@@ -576,13 +557,13 @@ static void test_split_is_a_loop_over_lines(void **state)
     struct ls_corpus_report report;
     struct ls_shares shares, reference;
     int64_t documents[LS_PARTS_MAX];
-    FILE *in = fopen(path_of("in.jsonl"), "w"), *parts[3];
+    FILE *in = fopen(support_path("in.jsonl"), "w"), *parts[3];
     assert_ok(ls_shares_parse("5,3,2", &shares, &error), error);
     reference = shares;
     for (int j = 0; j < 3; j++) {
         char name[32];
         snprintf(name, sizeof name, "expected_%d", j);
-        parts[j] = fopen(path_of(name), "w");
+        parts[j] = fopen(support_path(name), "w");
     }
     for (int i = 0; i < 1000; i++) {
         fprintf(in, "{\"id\": %d, \"text\": \"t\"}\n", i);
@@ -600,29 +581,29 @@ static void test_split_is_a_loop_over_lines(void **state)
         assert_same_file(names[0], names[1]);
         assert_int_equal(documents[j], reference.given[j]);
     }
-    support_write(path_of("in.jsonl"), "{\"text\": \"\"}", 12);
+    support_write(support_path("in.jsonl"), "{\"text\": \"\"}", 12);
     config = config_of("q", 1);
     assert_int_equal(ls_corpus_split(&config, &shares, documents, &report, &error), LS_EDATA);
-    assert_int_equal(access(path_of("q_0.jsonl"), F_OK), -1);
+    assert_int_equal(access(support_path("q_0.jsonl"), F_OK), -1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_exact_is_a_comparison_of_all_pairs, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_files_become_lines, setup, teardown),
+        support_test(test_exact_is_a_comparison_of_all_pairs),
+        support_test(test_files_become_lines),
         cmocka_unit_test(test_the_estimate_is_the_similarity),
         cmocka_unit_test(test_what_a_shingle_is),
         cmocka_unit_test(test_the_index_finds_what_a_search_finds),
         cmocka_unit_test(test_bands),
-        cmocka_unit_test_setup_teardown(test_near_duplicates_are_found, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_removed_document_removes_none, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_stopped_job_goes_on, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_folder_of_another_job_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_requests, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_list_that_is_the_output, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_failures_leave_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_split_is_a_loop_over_lines, setup, teardown),
+        support_test(test_near_duplicates_are_found),
+        support_test(test_a_removed_document_removes_none),
+        support_test(test_a_stopped_job_goes_on),
+        support_test(test_a_folder_of_another_job_is_refused),
+        support_test(test_bad_requests),
+        support_test(test_a_list_that_is_the_output),
+        support_test(test_failures_leave_nothing),
+        support_test(test_split_is_a_loop_over_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

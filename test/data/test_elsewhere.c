@@ -23,7 +23,6 @@
 enum { TEXT = 300000, BLOCK = 1 << 16, BLOCKS = 10, TRIES = 3, LIMIT = 1 << 30 };
 
 static struct s3_server *server;
-static char folder[256];
 static int32_t *expected; /* [tokens] of the store */
 static int64_t tokens;
 static int ends;
@@ -37,15 +36,10 @@ static bool ends_now(void *user)
 static const struct ls_net_options quick = {
     .tries = TRIES, .pause_s = 1e-3, .slow_s = 1, .ends = ends_now};
 
-static const char *path_of(const char *name)
-{
-    return support_path(folder, name);
-}
-
 static void upload(const char *name, const char *key)
 {
     char line[64];
-    FILE *file = fopen(path_of(name), "re");
+    FILE *file = fopen(support_path(name), "re");
     static char bytes[1 << 20];
     assert_non_null(file);
     size_t count = fread(bytes, 1, sizeof bytes, file);
@@ -81,15 +75,15 @@ static void store_make(void)
     char input[300], output[300];
     struct ls_error error = {0};
     struct ls_prepare_report report;
-    FILE *file = fopen(path_of("c.jsonl"), "we");
+    FILE *file = fopen(support_path("c.jsonl"), "we");
     assert_non_null(file);
     for (int i = 0; i < TEXT; i++)
         text[i] = (char)('a' + (i * 31 + i / 7 * 13 + i / 1000) % 26);
     for (int i = 0; i < 100; i++)
         fprintf(file, "{\"text\": \"%.*s\"}\n", TEXT / 100, text + i * (TEXT / 100));
     fclose(file);
-    snprintf(input, sizeof input, "%s", path_of("c.jsonl"));
-    snprintf(output, sizeof output, "%s", path_of("c"));
+    snprintf(input, sizeof input, "%s", support_path("c.jsonl"));
+    snprintf(output, sizeof output, "%s", support_path("c"));
     const char *inputs[] = {input};
     struct ls_prepare_config config = {.inputs = inputs,
                                        .inputs_count = 1,
@@ -99,7 +93,7 @@ static void store_make(void)
                                        .append_eod = true,
                                        .workers = 1};
     assert_ok(ls_data_prepare(&config, &report, &error), error);
-    expected_read(path_of("c_train"));
+    expected_read(support_path("c_train"));
 }
 
 static const char *web(void)
@@ -177,10 +171,11 @@ static int files_of(const char *cache, const char *ending, int64_t *bytes)
 static void test_tokens_are_those_of_the_local_store(void **state)
 {
     (void)state;
-    const struct ls_store_options memory = options_of(NULL), disk = options_of(path_of("cache"));
+    const struct ls_store_options memory = options_of(NULL),
+                                  disk = options_of(support_path("cache"));
     char digest[33], own[33];
     struct ls_error error = {0};
-    struct ls_token_store *store = open_good(path_of("c_train"), NULL);
+    struct ls_token_store *store = open_good(support_path("c_train"), NULL);
     assert_ok(ls_token_store_digest(store, own, &error), error);
     ls_token_store_close(store);
     const char *names[] = {web(), s3_name, s3_server_url(server, "data/c_train.bin"),
@@ -211,7 +206,7 @@ static void test_an_index_elsewhere_is_not_read(void **state)
     assert_int_equal(s3_server_ranges(server, "data/c_train.idx"), 1);
     assert_int_equal(before, 34);
     assert_ok(ls_token_store_pack(store, T, &error), error);
-    local = open_good(path_of("c_train"), NULL);
+    local = open_good(support_path("c_train"), NULL);
     assert_ok(ls_token_store_pack(local, T, &error), error);
     int64_t samples, same;
     assert_ok(ls_token_store_samples(store, T, &samples, &error), error);
@@ -281,7 +276,7 @@ static void test_from_each_request_on_all_fail(void **state)
 static void test_a_server_that_lies(void **state)
 {
     (void)state;
-    struct ls_store_options disk = options_of(path_of("lies"));
+    struct ls_store_options disk = options_of(support_path("lies"));
     struct ls_error error = {0};
     disk.block_bytes = 0; /* that of the sums */
     struct ls_token_store *store = open_good(web(), &disk);
@@ -289,7 +284,7 @@ static void test_a_server_that_lies(void **state)
     assert_ok(read_all(store, 1, &error), error);
     assert_int_equal(s3_server_requests(server), 2);
     ls_token_store_close(store);
-    disk.cache = path_of("lies-2");
+    disk.cache = support_path("lies-2");
     store = open_good(web(), &disk);
     s3_server_fail(server, S3_LIE, 1, true);
     assert_int_equal(read_all(store, 1, &error), LS_EDATA);
@@ -299,7 +294,7 @@ static void test_a_server_that_lies(void **state)
     /* The broken twin. */
     s3_server_remove(server, "data/c_train.sums");
     s3_server_fail(server, S3_SOUND, 0, false);
-    disk.cache = path_of("lies-3");
+    disk.cache = support_path("lies-3");
     store = open_good(web(), &disk);
     s3_server_fail(server, S3_LIE, 1, true);
     assert_int_equal(read_all(store, 1, &error), LS_EINVAL);
@@ -323,7 +318,7 @@ static void test_a_stop_ends_a_stall(void **state)
 {
     (void)state;
     for (int cached = 0; cached < 2; cached++) {
-        struct ls_store_options options = options_of(cached ? path_of("stop") : NULL);
+        struct ls_store_options options = options_of(cached ? support_path("stop") : NULL);
         options.net.slow_s = 1000;
         struct ls_error error = {0};
         struct ls_token_store *store = open_good(web(), &options);
@@ -361,10 +356,10 @@ static void test_a_local_file_that_changes(void **state)
 {
     (void)state;
     struct ls_error error = {0};
-    struct ls_token_store *store = open_good(path_of("c_train"), NULL);
+    struct ls_token_store *store = open_good(support_path("c_train"), NULL);
     assert_ok(read_all(store, 1, &error), error);
     char bin[300];
-    snprintf(bin, sizeof bin, "%s", path_of("c_train.bin"));
+    snprintf(bin, sizeof bin, "%s", support_path("c_train.bin"));
     assert_ok(ls_token_store_look(store, &error), error);
     int fd = open(bin, O_WRONLY);
     assert_int_equal(pwrite(fd, "xx", 2, 500000), 2);
@@ -381,7 +376,7 @@ static void test_a_local_file_that_changes(void **state)
     ls_token_store_close(store);
     /* One that shrinks is an error, too, and no SIGBUS. */
     struct ls_error short_error = {0};
-    assert_ok(ls_token_store_open(path_of("c_train"), &store, &error), error);
+    assert_ok(ls_token_store_open(support_path("c_train"), &store, &error), error);
     assert_int_equal(truncate(bin, 1000), 0);
     assert_int_equal(read_all(store, 1, &short_error), LS_EDATA);
     assert_text_contains(short_error.text, "it has 1000 bytes and had");
@@ -413,8 +408,8 @@ static pid_t child_start(const char *cache, int step)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0)
-        execl("/proc/self/exe", "test_elsewhere", "read", web(), path_of("c_train"), cache, number,
-              (char *)NULL);
+        execl("/proc/self/exe", "test_elsewhere", "read", web(), support_path("c_train"), cache,
+              number, (char *)NULL);
     return pid;
 }
 
@@ -432,7 +427,7 @@ static void test_a_block_is_fetched_once_a_host(void **state)
     char cache[300];
     int64_t bytes;
     pid_t pids[3];
-    snprintf(cache, sizeof cache, "%s", path_of("shared"));
+    snprintf(cache, sizeof cache, "%s", support_path("shared"));
     for (int i = 0; i < 3; i++)
         pids[i] = child_start(cache, 1 + 3 * i);
     for (int i = 0; i < 3; i++)
@@ -454,7 +449,7 @@ static void test_a_fetcher_that_is_killed(void **state)
     (void)state;
     char cache[300], left[400];
     struct stat file;
-    snprintf(cache, sizeof cache, "%s", path_of("killed"));
+    snprintf(cache, sizeof cache, "%s", support_path("killed"));
     snprintf(left, sizeof left, "%s/0-0.block.tmp-1-x-0", cache);
     const struct ls_store_options disk = options_of(cache);
     struct ls_token_store *store = open_good(web(), &disk);
@@ -478,7 +473,7 @@ static void test_a_cache_keeps_its_size(void **state)
     enum { ROOM = 4 };
     char cache[300], used[400];
     int64_t bytes, one = BLOCK + 56;
-    snprintf(cache, sizeof cache, "%s", path_of("small"));
+    snprintf(cache, sizeof cache, "%s", support_path("small"));
     snprintf(used, sizeof used, "%s/used", cache);
     struct ls_store_options disk = options_of(cache);
     disk.cache_bytes = ROOM * one;
@@ -499,7 +494,7 @@ static void test_a_cache_keeps_its_size(void **state)
     assert_false(ls_token_store_warning(store, text, sizeof text));
     ls_token_store_close(store);
     disk.cache_bytes = 100; /* none fits: read, and not kept */
-    disk.cache = path_of("tiny");
+    disk.cache = support_path("tiny");
     expect_all(web(), &disk);
 }
 
@@ -510,7 +505,7 @@ static void test_the_oldest_use_goes_first(void **state)
     char cache[300], path[400], data[100] = "x";
     struct ls_error error = {0};
     struct block_cache *blocks;
-    snprintf(cache, sizeof cache, "%s", path_of("oldest"));
+    snprintf(cache, sizeof cache, "%s", support_path("oldest"));
     assert_ok(block_cache_open(cache, 3 * (100 + 56), NULL, &blocks, &error), error);
     for (int i = 0; i < 3; i++) {
         const struct block_id id = {{1, 2}, i, 100};
@@ -538,7 +533,7 @@ static void test_damaged_blocks(void **state)
     struct ls_error error = {0};
     struct block_cache *blocks;
     const struct block_id id = {{1, 2}, 0, 100};
-    snprintf(cache, sizeof cache, "%s", path_of("damaged"));
+    snprintf(cache, sizeof cache, "%s", support_path("damaged"));
     snprintf(path, sizeof path, "%s/%016x%016x-0.block", cache, 1, 2);
     memset(data, 'd', sizeof data);
     assert_ok(block_cache_open(cache, LIMIT, NULL, &blocks, &error), error);
@@ -559,13 +554,13 @@ static void test_damaged_blocks(void **state)
     }
     block_cache_close(blocks);
     /* And in a store. */
-    const struct ls_store_options disk = options_of(path_of("damaged-2"));
+    const struct ls_store_options disk = options_of(support_path("damaged-2"));
     expect_all(web(), &disk);
     char line[600], text[256];
     snprintf(line, sizeof line,
              "for f in '%s'/*-3.block; do printf x | dd of=\"$f\" bs=1 "
              "seek=3000 conv=notrunc status=none; done",
-             path_of("damaged-2"));
+             support_path("damaged-2"));
     assert_int_equal(system(line), 0);
     int before = s3_server_ranges(server, "data/c_train.bin");
     struct ls_token_store *store = open_good(web(), &disk);
@@ -583,7 +578,7 @@ static void test_a_block_that_cannot_be_read(void **state)
     (void)state;
     char line[900], text[256], cache[300];
     struct ls_error error = {0};
-    snprintf(cache, sizeof cache, "%s", path_of("unreadable"));
+    snprintf(cache, sizeof cache, "%s", support_path("unreadable"));
     const struct ls_store_options disk = options_of(cache);
     expect_all(web(), &disk);
     snprintf(line, sizeof line, "for f in '%s'/*-3.block; do rm \"$f\" && mkdir \"$f\"; done",
@@ -616,7 +611,7 @@ static void test_a_disk_that_is_full(void **state)
     for (bool failed = true; failed && n < 20; n++) {
         char name[32], text[256];
         snprintf(name, sizeof name, "full-%d", n);
-        struct ls_store_options disk = options_of(path_of(name));
+        struct ls_store_options disk = options_of(support_path(name));
         disk.fault = &fault;
         countdown = (struct countdown){.left = n};
         struct ls_token_store *store = open_good(web(), &disk);
@@ -631,8 +626,8 @@ static void test_a_disk_that_is_full(void **state)
     assert_in_range(n, 12, 20);
     /* One that cannot even be made. */
     char text[256];
-    support_write(path_of("file"), "", 0);
-    const struct ls_store_options disk = options_of(path_of("file/cache"));
+    support_write(support_path("file"), "", 0);
+    const struct ls_store_options disk = options_of(support_path("file/cache"));
     struct ls_token_store *store = open_good(web(), &disk);
     assert_ok(read_all(store, 1, &error), error);
     assert_true(ls_token_store_warning(store, text, sizeof text));
@@ -646,7 +641,7 @@ static void test_what_is_wanted_is_fetched_ahead(void **state)
 {
     (void)state;
     for (int cached = 0; cached < 2; cached++) {
-        const struct ls_store_options options = options_of(cached ? path_of("ahead") : NULL);
+        const struct ls_store_options options = options_of(cached ? support_path("ahead") : NULL);
         struct ls_error error = {0};
         struct ls_store_traffic traffic;
         struct ls_token_store *store = open_good(web(), &options);
@@ -698,34 +693,34 @@ static void test_folders_and_patterns(void **state)
     char name[64], spec[600];
     struct ls_error error = {0};
     struct ls_token_store *store;
-    assert_int_equal(mkdir(path_of("many"), 0777), 0);
+    assert_int_equal(mkdir(support_path("many"), 0777), 0);
     for (int i = 0; i < FILES; i++) {
         uint16_t id = (uint16_t)i;
         snprintf(name, sizeof name, "many/%s%03d.bin", i < 100 ? "B" : "a", i);
-        support_write(path_of(name), &id, sizeof id);
+        support_write(support_path(name), &id, sizeof id);
     }
-    support_write(path_of("many/.hidden.bin"), "xx", 2);
-    support_write(path_of("many/notes.txt"), "xx", 2);
+    support_write(support_path("many/.hidden.bin"), "xx", 2);
+    support_write(support_path("many/notes.txt"), "xx", 2);
     int before = open_files();
-    snprintf(spec, sizeof spec, "u16:%s/", path_of("many"));
+    snprintf(spec, sizeof spec, "u16:%s/", support_path("many"));
     expect_ids(spec, 0, FILES);
     assert_ok(ls_token_store_open(spec, &store, &error), error);
     assert_true(open_files() <= before + 128);
     ls_token_store_close(store);
     assert_int_equal(open_files(), before);
-    snprintf(spec, sizeof spec, "u16:%s", path_of("many/a2*.bin"));
+    snprintf(spec, sizeof spec, "u16:%s", support_path("many/a2*.bin"));
     expect_ids(spec, 200, 100);
-    snprintf(spec, sizeof spec, "u16:%s", path_of("many/a1[0-4]?"));
+    snprintf(spec, sizeof spec, "u16:%s", support_path("many/a1[0-4]?"));
     expect_ids(spec, 100, 50);
     /* Pairs count once, by their prefix. */
     const struct ls_store_options none = {0};
-    expect_all(path_of("c_tr*"), &none);
-    expect_all(path_of("c_train.b*"), &none);
-    expect_all(path_of("*_train"), &none);
-    assert_int_equal(mkdir(path_of("empty"), 0777), 0);
-    assert_int_equal(ls_token_store_open(path_of("empty"), &store, &error), LS_EDATA);
+    expect_all(support_path("c_tr*"), &none);
+    expect_all(support_path("c_train.b*"), &none);
+    expect_all(support_path("*_train"), &none);
+    assert_int_equal(mkdir(support_path("empty"), 0777), 0);
+    assert_int_equal(ls_token_store_open(support_path("empty"), &store, &error), LS_EDATA);
     assert_text_contains(error.text, "empty: a folder without stores");
-    assert_int_equal(ls_token_store_open(path_of("z*"), &store, &error), LS_EDATA);
+    assert_int_equal(ls_token_store_open(support_path("z*"), &store, &error), LS_EDATA);
     assert_text_contains(error.text, "z*: no store has a name like this");
 }
 
@@ -770,8 +765,7 @@ static void test_a_server_that_says_no_length(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
-    support_folder(folder);
+    support_setup(state);
     server = s3_server_start();
     store_make();
     upload_all();
@@ -783,7 +777,7 @@ static int teardown(void **state)
     (void)state;
     assert_int_equal(s3_server_faults(server), 0);
     s3_server_stop(server);
-    support_remove(folder);
+    support_teardown(state);
     free(expected);
     return 0;
 }

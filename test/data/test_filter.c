@@ -9,27 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[256];
-
-static int setup(void **state)
-{
-    (void)state;
-    support_folder(folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    support_remove(folder);
-    return 0;
-}
-
-static const char *path_of(const char *name)
-{
-    return support_path(folder, name);
-}
-
 static int rule_of(const char *name)
 {
     int count;
@@ -268,9 +247,9 @@ static int filter_file(const char *rules, const char *output, const char *list, 
 {
     char in[300], out[300], explain[300];
     struct ls_filter filter;
-    snprintf(in, sizeof in, "%s/in.jsonl", folder);
-    snprintf(out, sizeof out, "%s/%s", folder, output);
-    snprintf(explain, sizeof explain, "%s/%s", folder, list ? list : "");
+    snprintf(in, sizeof in, "%s/in.jsonl", support_folder);
+    snprintf(out, sizeof out, "%s/%s", support_folder, output);
+    snprintf(explain, sizeof explain, "%s/%s", support_folder, list ? list : "");
     const char *inputs[] = {in};
     assert_ok(ls_filter_parse(rules, &filter, error), *error);
     const struct ls_corpus_config config = {.inputs = inputs,
@@ -284,7 +263,7 @@ static int filter_file(const char *rules, const char *output, const char *list, 
 /* Document i has i % 10 words; every 13th has a brace. */
 static void words_corpus(int documents)
 {
-    FILE *in = fopen(path_of("in.jsonl"), "w");
+    FILE *in = fopen(support_path("in.jsonl"), "w");
     for (int i = 0; i < documents; i++) {
         fprintf(in, "{\"id\": %d, \"text\": \"", i);
         for (int j = 0; j < i % 10; j++)
@@ -307,7 +286,7 @@ static void test_documents_are_counted_by_rule(void **state)
                               &report, &error),
                   error);
         int short_ones = 0, braces = 0, kept = 0;
-        struct ls_text found = support_read(path_of("out.jsonl"));
+        struct ls_text found = support_read(support_path("out.jsonl"));
         char *at = found.bytes;
         for (int i = 0; i < DOCUMENTS; i++) {
             bool brace = i % 13 == 0, is_short = i % 10 + brace < 3; /* "{" is a word */
@@ -329,7 +308,7 @@ static void test_documents_are_counted_by_rule(void **state)
         assert_int_equal(report.failed[FILTER_BRACES], braces);
         assert_int_equal(report.first[FILTER_BRACES], DOCUMENTS - kept - short_ones);
         ls_text_release(&found);
-        found = support_read(path_of("explain.jsonl"));
+        found = support_read(support_path("explain.jsonl"));
         assert_text_contains(found.bytes, "{\"number\": 0, \"document\": \"");
         assert_text_contains(found.bytes, "in.jsonl:1\", \"rules\": \"words-min,braces-max\", "
                                           "\"value\": 1, \"bound\": 3}\n");
@@ -354,26 +333,26 @@ static void test_a_job_goes_on_behind_its_parts(void **state)
                                        "parts/000003.jsonl"};
     char names[2048];
     words_corpus(350);
-    mkdir(path_of("parts"), 0777);
+    mkdir(support_path("parts"), 0777);
     assert_ok(filter_file("words-min=3,braces-max=0", "parts", NULL, 2, &whole, &error), error);
-    struct ls_text last = support_read(path_of("parts/000003.jsonl"));
+    struct ls_text last = support_read(support_path("parts/000003.jsonl"));
     for (int i = 0; i < 3; i++)
-        remove(path_of(lost[i]));
-    support_write(path_of("parts/000001.jsonl"), "mine", 4);
+        remove(support_path(lost[i]));
+    support_write(support_path("parts/000001.jsonl"), "mine", 4);
     assert_ok(filter_file("words-min=3,braces-max=0", "parts", NULL, 2, &report, &error), error);
     assert_int_equal(report.corpus.resumed, 200);
     assert_int_equal(report.corpus.documents, 350);
     assert_int_equal(report.corpus.removed, whole.corpus.removed);
     assert_memory_equal(report.first, whole.first, sizeof whole.first);
     assert_memory_equal(report.failed, whole.failed, sizeof whole.failed);
-    struct ls_text mine = support_read(path_of("parts/000001.jsonl"));
-    struct ls_text again = support_read(path_of("parts/000003.jsonl"));
+    struct ls_text mine = support_read(support_path("parts/000001.jsonl"));
+    struct ls_text again = support_read(support_path("parts/000003.jsonl"));
     assert_string_equal(mine.bytes, "mine");
     assert_string_equal(again.bytes, last.bytes);
     ls_text_release(&mine);
     ls_text_release(&again);
     ls_text_release(&last);
-    support_list(path_of("parts"), names);
+    support_list(support_path("parts"), names);
     assert_string_equal(names, "000000.jsonl 000000.removed.jsonl 000001.jsonl "
                                "000001.removed.jsonl 000002.jsonl 000002.removed.jsonl "
                                "000003.jsonl 000003.removed.jsonl job.txt ");
@@ -390,8 +369,8 @@ int main(void)
         cmocka_unit_test(test_grams_are_those_of_all_pairs),
         cmocka_unit_test(test_lines_are_those_of_all_pairs),
         cmocka_unit_test(test_rules_are_parsed),
-        cmocka_unit_test_setup_teardown(test_documents_are_counted_by_rule, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_job_goes_on_behind_its_parts, setup, teardown),
+        support_test(test_documents_are_counted_by_rule),
+        support_test(test_a_job_goes_on_behind_its_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

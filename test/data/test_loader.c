@@ -9,8 +9,6 @@
 /* A store of 1001 tokens, token i being i % 997: 100 samples of 10. */
 enum { TOKENS = 1001, T = 10, VOCABULARY = 997, MAX = 7, DEPTH = 3 };
 
-static char folder[256];
-
 static struct ls_token_store *make_store(int bad_at)
 {
     uint16_t tokens[TOKENS];
@@ -19,7 +17,7 @@ static struct ls_token_store *make_store(int bad_at)
     if (bad_at >= 0)
         tokens[bad_at] = 60000;
     char path[300], spec[320];
-    snprintf(path, sizeof path, "%s/tokens.bin", folder);
+    snprintf(path, sizeof path, "%s/tokens.bin", support_folder);
     snprintf(spec, sizeof spec, "u16:%s", path);
     support_write(path, tokens, sizeof tokens);
     struct ls_error error = {0};
@@ -55,9 +53,8 @@ static void read_at(const struct ls_token_store *store, const struct ls_blend *b
 
 static int setup(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
-    support_folder(folder);
+    support_setup(state);
     assert_ok(ls_blend_of_one((TOKENS - 1) / T, 5, true, &shuffled, &error), error);
     assert_ok(ls_blend_of_one((TOKENS - 1) / T, 0, false, &in_order, &error), error);
     return 0;
@@ -68,8 +65,7 @@ static int teardown(void **state)
     (void)state;
     ls_blend_free(shuffled);
     ls_blend_free(in_order);
-    support_remove(folder);
-    return 0;
+    return support_teardown(state);
 }
 
 /* Whatever is posted comes back in order, over several epochs, and equals what is read at once. */

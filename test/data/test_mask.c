@@ -10,34 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[256];
-
-static const char *path_of(const char *name)
-{
-    return support_path(folder, name);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    support_folder(folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    support_remove(folder);
-    return 0;
-}
-
 static int prepare(const char *name, const char *text, struct ls_prepare_config config,
                    struct ls_prepare_report *report, struct ls_error *error)
 {
     static char input[300], output[300];
     const char *inputs[] = {input};
-    snprintf(input, sizeof input, "%s/%s", folder, name);
-    snprintf(output, sizeof output, "%s/c", folder);
+    snprintf(input, sizeof input, "%s/%s", support_folder, name);
+    snprintf(output, sizeof output, "%s/c", support_folder);
     support_write(input, text, strlen(text));
     config.inputs = inputs;
     config.inputs_count = 1;
@@ -91,7 +70,7 @@ static void test_completions_count(void **state)
     struct ls_prepare_report report;
     char text[200];
     assert_ok(prepare("x.jsonl", examples, pairs, &report, &error), error);
-    counted_text(path_of("c_train"), text, sizeof text);
+    counted_text(support_path("c_train"), text, sizeof text);
     assert_string_equal(text, "....4|"
                               ".......................Paris.|"
                               "nothing asked|"
@@ -106,7 +85,7 @@ static void test_completions_count(void **state)
     /* What is prepared as text afterwards has no mask, and all of it counts. */
     config = (struct ls_prepare_config){.json_key = "prompt"};
     assert_ok(prepare("x.jsonl", examples, config, &report, &error), error);
-    assert_int_not_equal(access(path_of("c_train.mask"), F_OK), 0);
+    assert_int_not_equal(access(support_path("c_train.mask"), F_OK), 0);
     assert_int_equal(report.train.counted, report.train.tokens);
 }
 
@@ -120,9 +99,9 @@ static void test_examples_are_held_out_whole(void **state)
     char text[200];
     config.validation = 0.1; /* of four: none by number, so the last */
     assert_ok(prepare("x.jsonl", examples, config, &report, &error), error);
-    counted_text(path_of("c_train"), text, sizeof text);
+    counted_text(support_path("c_train"), text, sizeof text);
     assert_string_equal(text, "....4|.......................Paris.|nothing asked|");
-    counted_text(path_of("c_valid"), text, sizeof text);
+    counted_text(support_path("c_valid"), text, sizeof text);
     assert_string_equal(text, "....................\xc3\xa9|");
     /* One that has no prompt goes on counting where the one before ended. */
     assert_ok(prepare("x.jsonl",
@@ -130,15 +109,15 @@ static void test_examples_are_held_out_whole(void **state)
                       "{\"prompt\": \"\", \"completion\": \"cd\"}\n",
                       config, &report, &error),
               error);
-    counted_text(path_of("c_train"), text, sizeof text);
+    counted_text(support_path("c_train"), text, sizeof text);
     assert_string_equal(text, ".b|");
-    counted_text(path_of("c_valid"), text, sizeof text);
+    counted_text(support_path("c_valid"), text, sizeof text);
     assert_string_equal(text, "cd|");
     config.validation = 0.5;
     assert_ok(prepare("x.jsonl", examples, config, &report, &error), error);
-    counted_text(path_of("c_train"), text, sizeof text);
+    counted_text(support_path("c_train"), text, sizeof text);
     assert_string_equal(text, "....4|nothing asked|");
-    counted_text(path_of("c_valid"), text, sizeof text);
+    counted_text(support_path("c_valid"), text, sizeof text);
     assert_string_equal(text, ".......................Paris.|....................\xc3\xa9|");
     config.validation = 0.1;
     assert_int_equal(
@@ -171,7 +150,7 @@ static void test_mask_does_not_depend_on_jobs(void **state)
     assert_ok(prepare("x.jsonl", text, pairs, &report, &error), error);
     assert_int_equal(report.train.tokens, tokens);
     struct ls_token_store *store;
-    assert_ok(ls_token_store_open(path_of("c_train"), &store, &error), error);
+    assert_ok(ls_token_store_open(support_path("c_train"), &store, &error), error);
     int32_t *ids = calloc((size_t)tokens, sizeof *ids);
     assert_non_null(ids);
     support_mask(store, 0, tokens, ids);
@@ -208,7 +187,7 @@ static void test_assistants_count(void **state)
         .records = LS_RECORDS_CHAT, .append_eod = true, .chat = chat, .skip_bad = true};
     assert_ok(prepare("x.jsonl", talks, config, &report, &error), error);
     assert_int_equal(report.skipped, 1);
-    counted_text(path_of("c_train"), text, sizeof text);
+    counted_text(support_path("c_train"), text, sizeof text);
     /* The last conversation shows its turns in two ways, so it is two documents. */
     assert_string_equal(text, "........-1.5!;.......y!;...............w!;.");
     assert_int_equal(report.train.documents, 3);
@@ -256,7 +235,7 @@ static void test_special_tokens(void **state)
         assert_ok(ls_encoder_new(tokenizer, &encoder, &error), error);
         const struct ls_encode_options special = {.special = true};
         assert_ok(ls_encode_with(encoder, text.bytes, text.count, &special, &whole, &error), error);
-        assert_ok(ls_token_store_open(path_of("c_train"), &store, &error), error);
+        assert_ok(ls_token_store_open(support_path("c_train"), &store, &error), error);
         int32_t ids[100], specials = 0;
         int64_t tokens = ls_token_store_tokens(store);
         assert_int_equal(tokens, whole.count);
@@ -303,7 +282,7 @@ static void test_bad_examples(void **state)
              bad[2].line, bad[0].line);
     assert_ok(prepare("x.jsonl", lines, config, &report, &error), error);
     assert_int_equal(report.skipped, 2);
-    counted_text(path_of("c_train"), text, sizeof text);
+    counted_text(support_path("c_train"), text, sizeof text);
     assert_string_equal(text, ".b|");
     assert_int_equal(prepare("x.txt", "text", pairs, &report, &error), LS_EDATA);
     assert_text_contains(error.text, "expected examples, one JSON object a line, in a file");
@@ -312,7 +291,7 @@ static void test_bad_examples(void **state)
 static int open_store(struct ls_error *error)
 {
     struct ls_token_store *store = NULL;
-    int status = ls_token_store_open(path_of("c_train"), &store, error);
+    int status = ls_token_store_open(support_path("c_train"), &store, error);
     ls_token_store_close(store);
     return status;
 }
@@ -320,7 +299,7 @@ static int open_store(struct ls_error *error)
 static void refused(const struct ls_text *mask, const char *part)
 {
     struct ls_error error = {0};
-    support_write(path_of("c_train.mask"), mask->bytes, mask->count);
+    support_write(support_path("c_train.mask"), mask->bytes, mask->count);
     assert_int_equal(open_store(&error), LS_EDATA);
     assert_text_contains(error.text, "c_train.mask: ");
     assert_text_contains(error.text, part);
@@ -332,7 +311,7 @@ static void test_bad_masks(void **state)
     struct ls_error error = {0};
     struct ls_prepare_report report;
     assert_ok(prepare("x.jsonl", examples, pairs, &report, &error), error);
-    struct ls_text mask = support_read(path_of("c_train.mask"));
+    struct ls_text mask = support_read(support_path("c_train.mask"));
     struct ls_text bad = {malloc(mask.count + 1), mask.count, mask.count + 1};
     assert_non_null(bad.bytes);
 #define BAD(change, part)                                                                          \
@@ -351,9 +330,9 @@ static void test_bad_masks(void **state)
     BAD(bad.bytes[40] ^= 1, "damaged");
     BAD(bad.bytes[mask.count - 1] |= (char)0x80, "damaged");
     /* The store prepared anew elsewhere, with as many tokens, and moved here without its mask. */
-    support_write(path_of("c_train.mask"), mask.bytes, mask.count);
+    support_write(support_path("c_train.mask"), mask.bytes, mask.count);
     assert_ok(open_store(&error), error);
-    struct ls_text idx = support_read(path_of("c_train.idx"));
+    struct ls_text idx = support_read(support_path("c_train.idx"));
     int32_t lengths[2];
     memcpy(lengths, idx.bytes + DATA_IDX_HEADER_BYTES, sizeof lengths);
     lengths[0]++;
@@ -361,7 +340,7 @@ static void test_bad_masks(void **state)
     memcpy(idx.bytes + DATA_IDX_HEADER_BYTES, lengths, sizeof lengths);
     int64_t pointer = 2 * lengths[0];
     memcpy(idx.bytes + DATA_IDX_HEADER_BYTES + 4 * 4 + 8, &pointer, sizeof pointer);
-    support_write(path_of("c_train.idx"), idx.bytes, idx.count);
+    support_write(support_path("c_train.idx"), idx.bytes, idx.count);
     assert_int_equal(open_store(&error), LS_EDATA);
     assert_text_contains(error.text, "in sequences of other lengths");
     ls_text_release(&idx);
@@ -382,8 +361,8 @@ static void test_targets_of_samples(void **state)
     assert_ok(prepare("x.jsonl", examples, pairs, &report, &error), error);
     for (int i = 0; i < 30; i++)
         plain[i] = (uint16_t)i;
-    support_write(path_of("plain.bin"), plain, sizeof plain);
-    snprintf(spec, sizeof spec, "%s,u16:%s", path_of("c_train"), path_of("plain.bin"));
+    support_write(support_path("plain.bin"), plain, sizeof plain);
+    snprintf(spec, sizeof spec, "%s,u16:%s", support_path("c_train"), support_path("plain.bin"));
     struct ls_token_store *store;
     assert_ok(ls_token_store_open(spec, &store, &error), error);
     int32_t all[STREAM], masked[STREAM], inputs[2 * T], targets[2 * T];
@@ -429,14 +408,14 @@ static void test_targets_of_samples(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_completions_count, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_examples_are_held_out_whole, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_mask_does_not_depend_on_jobs, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_assistants_count, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_special_tokens, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_examples, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_masks, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_targets_of_samples, setup, teardown),
+        support_test(test_completions_count),
+        support_test(test_examples_are_held_out_whole),
+        support_test(test_mask_does_not_depend_on_jobs),
+        support_test(test_assistants_count),
+        support_test(test_special_tokens),
+        support_test(test_bad_examples),
+        support_test(test_bad_masks),
+        support_test(test_targets_of_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

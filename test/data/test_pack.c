@@ -14,20 +14,12 @@
 
 enum { DOCUMENTS_MAX = 400, TOKENS_MAX = 60000, SAMPLES_MAX = 8000 };
 
-static char folder[256], store[300];
+static char store[300];
 
 static int setup(void **state)
 {
-    (void)state;
-    support_folder(folder);
-    snprintf(store, sizeof store, "%s/c", folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    support_remove(folder);
+    support_setup(state);
+    snprintf(store, sizeof store, "%s/c", support_folder);
     return 0;
 }
 
@@ -387,7 +379,7 @@ static void test_what_cannot_be_packed(void **state)
     snprintf(spec, sizeof spec, "u16:%s.bin", store);
     assert_int_equal(ls_store_pack(spec, 8, NULL, &report, &error), LS_EDATA);
     assert_text_contains(error.text, "headerless tokens do not say where a document ends");
-    snprintf(spec, sizeof spec, "%s/no", folder);
+    snprintf(spec, sizeof spec, "%s/no", support_folder);
     assert_int_equal(ls_store_pack(spec, 8, NULL, &report, &error), LS_EIO);
     c.tokens[0] = 5;
     store_write(&c, store);
@@ -396,7 +388,7 @@ static void test_what_cannot_be_packed(void **state)
     assert_int_equal(ls_store_pack(store, 8, NULL, &report, &error), LS_ENOSPC);
     support_fail_output(-1, 0);
     char names[2048];
-    support_list(folder, names);
+    support_list(support_folder, names);
     assert_string_equal(names, "c.bin c.idx ");
     /* The longest sequence there may be. */
     assert_ok(ls_store_pack(store, 1 << 24, NULL, &report, &error), error);
@@ -464,7 +456,7 @@ static void test_prepare_removes_it(void **state)
     struct ls_pack_report packed;
     char path[320], train[320], pack[330];
     const char *inputs[] = {path};
-    snprintf(path, sizeof path, "%s/a.txt", folder);
+    snprintf(path, sizeof path, "%s/a.txt", support_folder);
     support_write(path, "abc", 3);
     struct ls_prepare_config config = {
         .inputs = inputs, .inputs_count = 1, .output = store, .tokenizer = "byte", .workers = 1};
@@ -480,13 +472,13 @@ static void test_prepare_removes_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_samples_are_the_references, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_list_of_stores, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_another_store_or_length, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_cannot_be_packed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_prepare_removes_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_samples_are_the_references, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_a_list_of_stores, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_another_store_or_length, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_damage, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_what_cannot_be_packed, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_prepare_removes_it, setup, support_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

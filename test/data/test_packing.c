@@ -9,14 +9,12 @@
 
 enum { T = 32, DOCUMENTS = 400 };
 
-static char folder[256];
 static int64_t begins[DOCUMENTS + 1]; /* of documents, in the stream */
 
 /* Pairs of many lengths: shorter than T, as long, and several times as long. */
 static int setup(void **state)
 {
-    (void)state;
-    support_folder(folder);
+    support_setup(state);
     char *text = malloc(DOCUMENTS * 400), *at = text;
     assert_non_null(text);
     for (uint32_t i = 0; i < DOCUMENTS; i++) {
@@ -29,16 +27,9 @@ static int setup(void **state)
                       answer, 2);
         begins[i + 1] = begins[i] + prompt + 1 + answer + 1;
     }
-    struct ls_prepare_report report = examples_prepare(folder, "c", text);
+    struct ls_prepare_report report = examples_prepare(support_folder, "c", text);
     free(text);
     assert_int_equal(report.train.tokens, begins[DOCUMENTS]);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    support_remove(folder);
     return 0;
 }
 
@@ -98,7 +89,7 @@ static void test_documents_are_packed(void **state)
     struct ls_error error = {0};
     char spec[300];
     int64_t samples, tokens = begins[DOCUMENTS];
-    snprintf(spec, sizeof spec, "%s/c_train", folder);
+    snprintf(spec, sizeof spec, "%s/c_train", support_folder);
     struct ls_token_store *store = store_open(spec, &samples);
     int32_t *ids = calloc((size_t)tokens, sizeof *ids),
             *masked = calloc((size_t)tokens, sizeof *ids);
@@ -123,7 +114,8 @@ static void test_loader(void **state)
     struct ls_error error = {0};
     char spec[700];
     int64_t samples;
-    snprintf(spec, sizeof spec, "%s/c_train,%s/c_train", folder, folder); /* two are one stream */
+    snprintf(spec, sizeof spec, "%s/c_train,%s/c_train", support_folder,
+             support_folder); /* two are one stream */
     struct ls_token_store *store = store_open(spec, &samples);
     struct ls_token_segment part = {T / 2, T / 4};
     struct ls_loader *loader;
@@ -169,7 +161,7 @@ static void test_refused(void **state)
     struct ls_token_store *store;
     char path[300], spec[320];
     uint16_t tokens[40] = {0};
-    snprintf(path, sizeof path, "%s/raw.bin", folder);
+    snprintf(path, sizeof path, "%s/raw.bin", support_folder);
     snprintf(spec, sizeof spec, "u16:%s", path);
     support_write(path, tokens, sizeof tokens);
     assert_ok(ls_token_store_open(spec, &store, &error), error);
@@ -179,8 +171,8 @@ static void test_refused(void **state)
     /* Documents of one token have no target. */
     const char *inputs[] = {path};
     char output[300];
-    snprintf(path, sizeof path, "%s/one.txt", folder);
-    snprintf(output, sizeof output, "%s/one", folder);
+    snprintf(path, sizeof path, "%s/one.txt", support_folder);
+    snprintf(output, sizeof output, "%s/one", support_folder);
     support_write(path, "x", 1);
     struct ls_prepare_config config = {
         .inputs = inputs, .inputs_count = 1, .output = output, .tokenizer = "byte", .workers = 1};
@@ -200,5 +192,5 @@ int main(void)
         cmocka_unit_test(test_loader),
         cmocka_unit_test(test_refused),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, support_teardown);
 }

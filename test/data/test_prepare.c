@@ -12,34 +12,21 @@
 #include <zstd.h>
 
 enum { INPUTS_MAX = 32 };
-static char folder[256]; /* in/ and out/ */
 static char output[300];
 static char input_paths[INPUTS_MAX][300];
 static int inputs_made;
 
+/* The folders in/ and out/. */
 static int setup(void **state)
 {
-    (void)state;
     char path[300];
-    support_folder(folder);
-    snprintf(path, sizeof path, "%s/in", folder);
+    support_setup(state);
+    snprintf(path, sizeof path, "%s/in", support_folder);
     mkdir(path, 0777);
     inputs_made = 0;
-    snprintf(output, sizeof output, "%s/out/c", folder);
-    snprintf(path, sizeof path, "%s/out", folder);
+    snprintf(output, sizeof output, "%s/out/c", support_folder);
+    snprintf(path, sizeof path, "%s/out", support_folder);
     return mkdir(path, 0777);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    support_remove(folder);
-    return 0;
-}
-
-static const char *path_of(const char *name)
-{
-    return support_path(folder, name);
 }
 
 /* Writes in/NAME; its path lives as long as the test. */
@@ -47,7 +34,7 @@ static const char *input(const char *name, const char *text)
 {
     assert_in_range(inputs_made, 0, INPUTS_MAX - 1);
     char *path = input_paths[inputs_made++];
-    snprintf(path, sizeof input_paths[0], "%s/in/%s", folder, name);
+    snprintf(path, sizeof input_paths[0], "%s/in/%s", support_folder, name);
     support_write(path, text, strlen(text));
     return path;
 }
@@ -85,7 +72,7 @@ static void assert_train(const struct ls_prepare_config *config, const char *exp
     struct ls_prepare_report report;
     char text[4096];
     assert_ok(ls_data_prepare(config, &report, &error), error);
-    store_text(path_of("out/c_train"), text, sizeof text);
+    store_text(support_path("out/c_train"), text, sizeof text);
     assert_string_equal(text, expected);
 }
 
@@ -98,7 +85,7 @@ static void assert_refused(const struct ls_prepare_config *config, int code, con
     if (status != code)
         fail_msg("%s (%s), expected %s", ls_status_name(status), error.text, ls_status_name(code));
     assert_text_contains(error.text, says);
-    support_list(path_of("out"), names);
+    support_list(support_path("out"), names);
     assert_string_equal(names, "");
 }
 
@@ -114,9 +101,9 @@ static void test_texts_are_documents(void **state)
     config.append_eod = false;
     assert_train(&config, "secondfirst\n\xff\x80");
     char names[2048];
-    support_list(path_of("out"), names);
+    support_list(support_path("out"), names);
     assert_string_equal(names, "c.tokenizer c_train.bin c_train.idx c_train.sums ");
-    struct ls_text spec = support_read(path_of("out/c.tokenizer"));
+    struct ls_text spec = support_read(support_path("out/c.tokenizer"));
     assert_memory_equal(spec.bytes, "byte\n", 5);
     assert_int_equal(spec.count, 5 + 32 + 1); /* a line more, the digest */
     ls_text_release(&spec);
@@ -126,11 +113,11 @@ static void test_texts_are_documents(void **state)
     static const char *const stores[] = {"out/c", "out/c_train", "out/c_valid.bin",
                                          "out/c_train.idx"};
     for (int i = 0; i < 4; i++) {
-        assert_ok(ls_tokenizer_new_for_store(path_of(stores[i]), &tokenizer, &error), error);
+        assert_ok(ls_tokenizer_new_for_store(support_path(stores[i]), &tokenizer, &error), error);
         assert_string_equal(ls_tokenizer_name(tokenizer), "byte");
         ls_tokenizer_free(tokenizer);
     }
-    assert_int_equal(ls_tokenizer_new_for_store(path_of("out/d"), &tokenizer, &error), LS_EIO);
+    assert_int_equal(ls_tokenizer_new_for_store(support_path("out/d"), &tokenizer, &error), LS_EIO);
 }
 
 /* A mark for what has no name of its own, such as a pipe. */
@@ -143,8 +130,8 @@ static void test_a_mark_says_what_is_jsonl(void **state)
     const char *inputs[] = {marked};
     struct ls_prepare_config config = config_of(inputs, 1);
     assert_train(&config, "a|b|");
-    snprintf(absent, sizeof absent, "jsonl:%s/in/no", folder);
-    snprintf(in, sizeof in, "jsonl:%s/in", folder);
+    snprintf(absent, sizeof absent, "jsonl:%s/in/no", support_folder);
+    snprintf(in, sizeof in, "jsonl:%s/in", support_folder);
     struct ls_error error = {0};
     struct ls_prepare_report report;
     inputs[0] = absent;
@@ -157,17 +144,17 @@ static void test_a_mark_says_what_is_jsonl(void **state)
 static void test_folders_are_sorted_and_deep(void **state)
 {
     (void)state;
-    mkdir(path_of("in/B"), 0777);
-    mkdir(path_of("in/a"), 0777);
-    mkdir(path_of("in/empty"), 0777);
+    mkdir(support_path("in/B"), 0777);
+    mkdir(support_path("in/a"), 0777);
+    mkdir(support_path("in/empty"), 0777);
     input("z.txt", "z");
     input("a/2.txt", "a2");
     input("a/10.txt", "a10");
     input("B/q.txt", "Bq");
     input(".hidden", "no");
-    assert_int_equal(symlink("..", path_of("in/a/up")), 0);
+    assert_int_equal(symlink("..", support_path("in/a/up")), 0);
     char in[300];
-    snprintf(in, sizeof in, "%s/in", folder);
+    snprintf(in, sizeof in, "%s/in", support_folder);
     const char *inputs[] = {in};
     struct ls_prepare_config config = config_of(inputs, 1);
     assert_train(&config, "Bq|a10|a2|z|");
@@ -215,7 +202,7 @@ static void test_jsonl_plain_and_packed(void **state)
     assert_int_equal(report.train.tokens, 3 * 13 + 8 + 11);
     struct ls_token_store *store;
     int32_t ids[16];
-    assert_ok(ls_token_store_open(path_of("out/c_train"), &store, &error), error);
+    assert_ok(ls_token_store_open(support_path("out/c_train"), &store, &error), error);
     assert_ok(ls_token_store_read(store, 0, 16, 257, ids, &error), error);
     static const int32_t expected[] = {'o',  'n',  'e', '\n', 256, 't', 0,   'w',
                                        0xc3, 0xb6, 256, 'l',  'a', 's', 't', 256};
@@ -245,15 +232,15 @@ static void test_documents_are_held_out_evenly(void **state)
     assert_ok(ls_data_prepare(&config, &report, &error), error);
     assert_int_equal(report.validation.documents, 5);
     assert_int_equal(report.train.documents, 21);
-    store_text(path_of("out/c_train"), train, sizeof train);
-    store_text(path_of("out/c_valid"), held_out, sizeof held_out);
+    store_text(support_path("out/c_train"), train, sizeof train);
+    store_text(support_path("out/c_valid"), held_out, sizeof held_out);
     assert_string_equal(held_out, "e|j|o|t|y|");
     assert_string_equal(train, "a|b|c|d|f|g|h|i|k|l|m|n|p|q|r|s|u|v|w|x|z|");
     /* Without a share, an older validation store does not stay beside the new corpus. */
     config.validation = 0;
     assert_ok(ls_data_prepare(&config, &report, &error), error);
-    assert_int_equal(access(path_of("out/c_valid.idx"), F_OK), -1);
-    assert_int_equal(access(path_of("out/c_valid.bin"), F_OK), -1);
+    assert_int_equal(access(support_path("out/c_valid.idx"), F_OK), -1);
+    assert_int_equal(access(support_path("out/c_valid.bin"), F_OK), -1);
 }
 
 static void check_tail(const char *const *texts, int count, double validation, const char *train,
@@ -270,10 +257,10 @@ static void check_tail(const char *const *texts, int count, double validation, c
     char text[4096];
     config.validation = validation;
     assert_ok(ls_data_prepare(&config, &report, &error), error);
-    store_text(path_of("out/c_train"), text, sizeof text);
+    store_text(support_path("out/c_train"), text, sizeof text);
     assert_string_equal(text, train);
     assert_int_equal(report.train.tokens, strlen(text));
-    store_text(path_of("out/c_valid"), text, sizeof text);
+    store_text(support_path("out/c_valid"), text, sizeof text);
     assert_string_equal(text, held_out);
     assert_int_equal(report.validation.tokens, strlen(text));
 }
@@ -293,8 +280,8 @@ static void test_tail_of_few_documents_is_held_out(void **state)
     struct ls_prepare_config config = config_of(one, 1);
     config.validation = 0.5;
     config.append_eod = false;
-    support_remove(path_of("out"));
-    mkdir(path_of("out"), 0777);
+    assert_true(ls_directory_remove(support_path("out")));
+    mkdir(support_path("out"), 0777);
     assert_refused(&config, LS_EDATA, "too little to hold out");
 }
 
@@ -335,7 +322,7 @@ static void test_long_document_and_any_number_of_workers(void **state)
         assert_int_equal(report.train.tokens, whole.count + 1);
         assert_int_equal(report.text_bytes, BYTES);
         struct ls_token_store *store;
-        assert_ok(ls_token_store_open(path_of("out/c_train"), &store, &error), error);
+        assert_ok(ls_token_store_open(support_path("out/c_train"), &store, &error), error);
         assert_ok(ls_token_store_read(store, 0, whole.count, 10000, ids, &error), error);
         assert_memory_equal(ids, whole.ids, (size_t)whole.count * sizeof *ids);
         ls_token_store_close(store);
@@ -359,7 +346,7 @@ static void check_around(const struct ls_prepare_config *config, int begins, int
     assert_ok(ls_tokenizer_new(config->tokenizer, &tokenizer, &error), error);
     int32_t bos = ls_tokenizer_id(tokenizer, "<|begin_of_text|>"),
             eod = ls_tokenizer_eod(tokenizer);
-    assert_ok(ls_token_store_open(path_of("out/c_train"), &store, &error), error);
+    assert_ok(ls_token_store_open(support_path("out/c_train"), &store, &error), error);
     int64_t count = ls_token_store_tokens(store);
     int32_t *ids = malloc((size_t)count * sizeof *ids);
     assert_ok(ls_token_store_read(store, 0, count, 10000, ids, &error), error);
@@ -396,11 +383,11 @@ static void test_tokens_around_documents(void **state)
 
     static const char settings[] = "{\"eos_token\": \"<|end_of_text|>\", \"add_eos_token\": true}";
     struct ls_text file = support_read(config.tokenizer);
-    snprintf(spec, sizeof spec, "%s", path_of("in/tokenizer.json"));
+    snprintf(spec, sizeof spec, "%s", support_path("in/tokenizer.json"));
     support_write(spec, file.bytes, file.count);
-    support_write(path_of("in/tokenizer_config.json"), settings, sizeof settings - 1);
+    support_write(support_path("in/tokenizer_config.json"), settings, sizeof settings - 1);
     ls_text_release(&file);
-    snprintf(spec, sizeof spec, "%s", path_of("in"));
+    snprintf(spec, sizeof spec, "%s", support_path("in"));
     config.tokenizer = spec;
     check_around(&config, 2, 2); /* eos ends the document too, and stands there once */
     config.append_eod = false;
@@ -420,14 +407,14 @@ static void test_stores_of_two_tokenizers(void **state)
     struct ls_tokenizer *byte;
     char copy[300], made[3][300], stores[1000];
     struct ls_text file = support_read("test/data/golden/families/llama3.json");
-    snprintf(copy, sizeof copy, "%s", path_of("in/copy.json"));
+    snprintf(copy, sizeof copy, "%s", support_path("in/copy.json"));
     support_write(copy, file.bytes, file.count);
     ls_text_release(&file);
     const char *const specs[] = {"test/data/golden/families/llama3.json", copy, "byte"};
     for (int i = 0; i < 3; i++) {
         char name[20];
         snprintf(name, sizeof name, "out/s%d", i);
-        snprintf(made[i], sizeof made[i], "%s", path_of(name));
+        snprintf(made[i], sizeof made[i], "%s", support_path(name));
         config.output = made[i];
         config.tokenizer = specs[i];
         assert_ok(ls_data_prepare(&config, &report, &error), error);
@@ -472,7 +459,7 @@ static void test_bad_inputs(void **state)
 {
     (void)state;
     refuse_input(input("empty.txt", ""), LS_EDATA, "empty corpus");
-    refuse_input(path_of("in/absent"), LS_EIO, "absent: No such file");
+    refuse_input(support_path("in/absent"), LS_EIO, "absent: No such file");
     refuse_input(input("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\n"), LS_EDATA, "a.jsonl:2: column");
     refuse_input(input("a.jsonl", "\n{\"title\":\"a\"}\n"), LS_EDATA,
                  "a.jsonl:2: no key \"text\", the record has");
@@ -485,11 +472,11 @@ static void test_bad_inputs(void **state)
     refuse_input(input("a.zst", ""), LS_EDATA, "Zstandard data truncated");
     refuse_input(pack_gzip("t.gz", "some text that is packed", 6), LS_EDATA, "t.gz: gzip data");
     refuse_input(pack_zstd("t.zst", "some text that is packed", 3), LS_EDATA, "truncated");
-    remove(path_of("in/absent"));
+    remove(support_path("in/absent"));
 
     const char *inputs[] = {input("a.txt", "text")};
     struct ls_prepare_config config = config_of(inputs, 1);
-    config.tokenizer = path_of("in");
+    config.tokenizer = support_path("in");
     assert_refused(&config, LS_EDATA, "expected \"byte\"; a directory");
     config = config_of(inputs, 1);
     config.validation = 1;
@@ -500,7 +487,7 @@ static void test_bad_inputs(void **state)
     config = config_of(inputs, 0);
     assert_refused(&config, LS_EINVAL, "no input");
     config = config_of(inputs, 1);
-    config.output = path_of("nowhere/c");
+    config.output = support_path("nowhere/c");
     assert_refused(&config, LS_EIO, "nowhere/c_train.bin.tmp");
     volatile int stop = 1;
     config = config_of(inputs, 1);
@@ -538,18 +525,18 @@ static void test_bad_records_are_passed_over(void **state)
     struct ls_prepare_report report;
     struct ls_error error = {0};
     refuse_input(inputs[0], LS_EDATA, "a.jsonl:2: column");
-    assert_int_equal(access(path_of("out/c.skipped.txt"), F_OK), -1);
+    assert_int_equal(access(support_path("out/c.skipped.txt"), F_OK), -1);
     config.skip_bad = true;
     config.skipped = note_skip;
     config.user = &skips;
     assert_ok(ls_data_prepare(&config, &report, &error), error);
     char text[256];
-    store_text(path_of("out/c_train"), text, sizeof text);
+    store_text(support_path("out/c_train"), text, sizeof text);
     assert_string_equal(text, "one|t\xef\xbf\xbdwo|three|");
     assert_int_equal(report.skipped, 5);
     assert_int_equal(skips.count, 5);
     assert_text_contains(skips.last, "b.jsonl:1: column");
-    struct ls_text list = support_read(path_of("out/c.skipped.txt"));
+    struct ls_text list = support_read(support_path("out/c.skipped.txt"));
     assert_text_contains(list.bytes, "a.jsonl:2: column");
     assert_text_contains(list.bytes, "a.jsonl:5: \"text\" is a number");
     assert_text_contains(list.bytes, "a.jsonl:6: column");
@@ -562,17 +549,17 @@ static void test_bad_records_are_passed_over(void **state)
     config.inputs_count = 1;
     assert_ok(ls_data_prepare(&config, &report, &error), error);
     assert_int_equal(report.skipped, 0);
-    assert_int_equal(access(path_of("out/c.skipped.txt"), F_OK), -1);
+    assert_int_equal(access(support_path("out/c.skipped.txt"), F_OK), -1);
     /* Nothing but bad records, and what is no record: both end it, and leave nothing. */
-    remove(path_of("out/c_train.bin"));
+    remove(support_path("out/c_train.bin"));
     inputs[0] = input("bad.jsonl", "bad\nbad\n");
     assert_int_equal(ls_data_prepare(&config, &report, &error), LS_EDATA);
     assert_text_contains(error.text, "no text but bad records");
     inputs[0] = pack_gzip("t.jsonl.gz", "{\"text\":\"a\"}\nbad\n{\"text\":\"a long one\"}\n", 6);
     assert_int_equal(ls_data_prepare(&config, &report, &error), LS_EDATA);
     assert_text_contains(error.text, "gzip data truncated");
-    assert_int_equal(access(path_of("out/c.skipped.txt"), F_OK), -1);
-    assert_int_equal(access(path_of("out/c_train.bin"), F_OK), -1);
+    assert_int_equal(access(support_path("out/c.skipped.txt"), F_OK), -1);
+    assert_int_equal(access(support_path("out/c_train.bin"), F_OK), -1);
 }
 
 /* A line without end costs no more memory than the longest record, and is a bad record. */
@@ -580,7 +567,7 @@ static void test_lines_without_end(void **state)
 {
     (void)state;
     char command[700];
-    const char *inputs[] = {path_of("in/long.jsonl.gz")};
+    const char *inputs[] = {support_path("in/long.jsonl.gz")};
     snprintf(command, sizeof command,
              "{ echo '{\"text\":\"one\"}'; head -c 280000000 /dev/zero | tr '\\0' x; echo; "
              "echo '{\"text\":\"two\"}'; } | gzip -1 > %s",
@@ -597,7 +584,7 @@ static void test_lines_without_end(void **state)
     config.user = &skips;
     assert_ok(ls_data_prepare(&config, &report, &error), error);
     char text[64];
-    store_text(path_of("out/c_train"), text, sizeof text);
+    store_text(support_path("out/c_train"), text, sizeof text);
     assert_string_equal(text, "one|two|");
     assert_int_equal(report.skipped, 1);
     assert_text_contains(skips.last, "long.jsonl.gz:2: a line");
@@ -612,9 +599,9 @@ static void stores_whole(bool masked)
         char index[64];
         snprintf(index, sizeof index, "%s.idx", stores[s]);
         struct ls_token_store *store;
-        if (access(path_of(index), F_OK) != 0)
+        if (access(support_path(index), F_OK) != 0)
             continue;
-        assert_ok(ls_token_store_open(path_of(stores[s]), &store, &error), error);
+        assert_ok(ls_token_store_open(support_path(stores[s]), &store, &error), error);
         assert_int_equal(ls_token_store_file(store, 0).masked, masked);
         ls_token_store_close(store);
     }
@@ -637,13 +624,13 @@ static void disk_fills(const struct ls_prepare_config *config)
                 fail_msg("output %d failed: %s (%s)", failures, ls_status_name(status), error.text);
             assert_text_contains(error.text, "No space left");
         }
-        support_list(path_of("out"), names);
+        support_list(support_path("out"), names);
         if (strstr(names, "tmp"))
             fail_msg("left after failure %d: %s", failures, names);
         before_names += !*names;
         stores_whole(config->records != LS_RECORDS_TEXT);
-        support_remove(path_of("out"));
-        mkdir(path_of("out"), 0777);
+        assert_true(ls_directory_remove(support_path("out")));
+        mkdir(support_path("out"), 0777);
     }
     assert_true(failures > 15);
     assert_true(before_names > 10);
@@ -678,11 +665,11 @@ static void test_an_output_is_no_input(void **state)
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         char at[320], link[320], inside[320], names[2048], only[32];
         snprintf(at, sizeof at, "%s%s", output, endings[i]);
-        snprintf(link, sizeof link, "%s/in/link-%zu", folder, i);
+        snprintf(link, sizeof link, "%s/in/link-%zu", support_folder, i);
         support_write(at, "only copy", 9);
         assert_int_equal(symlink(at, link), 0);
         snprintf(only, sizeof only, "c%s ", endings[i]);
-        snprintf(inside, sizeof inside, "%s/out", folder);
+        snprintf(inside, sizeof inside, "%s/out", support_folder);
         const char *inputs[] = {at, inside, link};
         for (int named = 0; named < 3; named++) {
             struct ls_prepare_config config = config_of(&inputs[named], 1);
@@ -717,7 +704,7 @@ static void test_failure_keeps_the_older_store(void **state)
         support_fail_output(n, ENOSPC);
         assert_int_equal(ls_data_prepare(&config, &report, &error), LS_ENOSPC);
         support_fail_output(-1, 0);
-        store_text(path_of("out/c_train"), text, sizeof text);
+        store_text(support_path("out/c_train"), text, sizeof text);
         assert_string_equal(text, "old|");
     }
     assert_train(&config, "new|");
@@ -742,8 +729,8 @@ static void test_every_allocation_may_fail(void **state)
     assert_ok(ls_data_prepare(&config, &report, &error), error);
     long total = support_allocations() - before;
     for (long n = 0; n < total; n++) {
-        support_remove(path_of("out"));
-        mkdir(path_of("out"), 0777);
+        assert_true(ls_directory_remove(support_path("out")));
+        mkdir(support_path("out"), 0777);
         long live = support_live();
         support_fail_allocation(n);
         int status = ls_data_prepare(&config, &report, &error);
@@ -751,7 +738,7 @@ static void test_every_allocation_may_fail(void **state)
         if (support_live() != live)
             fail_msg("allocation %ld of %ld failed (%s): %ld blocks leaked", n, total, error.text,
                      support_live() - live);
-        support_list(path_of("out"), names);
+        support_list(support_path("out"), names);
         if (status && *names)
             fail_msg("allocation %ld of %ld failed (%s): left %s", n, total, error.text, names);
     }
@@ -760,23 +747,26 @@ static void test_every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_texts_are_documents, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_mark_says_what_is_jsonl, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_folders_are_sorted_and_deep, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_jsonl_plain_and_packed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_documents_are_held_out_evenly, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_tail_of_few_documents_is_held_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_texts_are_documents, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_a_mark_says_what_is_jsonl, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_folders_are_sorted_and_deep, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_jsonl_plain_and_packed, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_documents_are_held_out_evenly, setup,
+                                        support_teardown),
+        cmocka_unit_test_setup_teardown(test_tail_of_few_documents_is_held_out, setup,
+                                        support_teardown),
         cmocka_unit_test_setup_teardown(test_long_document_and_any_number_of_workers, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_tokens_around_documents, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_stores_of_two_tokenizers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_inputs, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_records_are_passed_over, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lines_without_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_an_output_is_no_input, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_failure_keeps_the_older_store, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, setup, teardown),
+                                        support_teardown),
+        cmocka_unit_test_setup_teardown(test_tokens_around_documents, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_stores_of_two_tokenizers, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_bad_inputs, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_bad_records_are_passed_over, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_lines_without_end, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_full_disk, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_an_output_is_no_input, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_failure_keeps_the_older_store, setup,
+                                        support_teardown),
+        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, setup, support_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,20 +172,19 @@ static void ours(const char *record, char *out, size_t bytes)
 
 static void test_as_python_reads_them(void **state)
 {
-    (void)state;
-    char folder[256], command[1024], line[512], mine[512], file[300];
+    char command[1024], line[512], mine[512], file[300];
     if (system("command -v python3 >/dev/null 2>&1") != 0) {
         print_message("skipped: no python3 to compare with\n");
         skip();
     }
-    support_folder(folder);
-    snprintf(file, sizeof file, "%s/records", folder);
+    support_setup(state);
+    snprintf(file, sizeof file, "%s/records", support_folder);
     FILE *stream = fopen(file, "w");
     for (int i = 0; i < RECORDS; i++)
         fprintf(stream, "%s\n", records[i]);
     fclose(stream);
-    support_write(support_path(folder, "read.py"), script, sizeof script - 1);
-    snprintf(command, sizeof command, "python3 %s/read.py %s", folder, file);
+    support_write(support_path("read.py"), script, sizeof script - 1);
+    snprintf(command, sizeof command, "python3 %s/read.py %s", support_folder, file);
     FILE *python = popen(command, "r");
     int taken = 0;
     for (int i = 0; i < RECORDS; i++) {
@@ -198,7 +197,7 @@ static void test_as_python_reads_them(void **state)
     }
     assert_int_equal(pclose(python), 0);
     assert_in_range(taken, 30, RECORDS - 30);
-    support_remove(folder);
+    support_teardown(state);
 }
 
 /* Every record, cut off and with each byte changed, ends with text or with an error. */

@@ -9,27 +9,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static char folder[256];
-
-static int setup(void **state)
-{
-    (void)state;
-    support_folder(folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    support_remove(folder);
-    return 0;
-}
-
-static const char *path_of(const char *name)
-{
-    return support_path(folder, name);
-}
-
 /* ---- files made by hand, from the formats' descriptions ------------------------------------- */
 
 static unsigned char *put(unsigned char *at, const void *value, size_t bytes)
@@ -72,9 +51,9 @@ static void write_megatron(const char *name, const struct index_fields *fields, 
     unsigned char index[256];
     char file[64];
     snprintf(file, sizeof file, "%s.idx", name);
-    support_write(path_of(file), index, make_index(fields, index));
+    support_write(support_path(file), index, make_index(fields, index));
     snprintf(file, sizeof file, "%s.bin", name);
-    support_write(path_of(file), tokens, bytes);
+    support_write(support_path(file), tokens, bytes);
 }
 
 static void write_llmc(const char *name, uint32_t magic, uint32_t version, uint32_t count,
@@ -83,7 +62,7 @@ static void write_llmc(const char *name, uint32_t magic, uint32_t version, uint3
     unsigned char file[2048] = {0};
     put(put(put(file, &magic, 4), &version, 4), &count, 4);
     memcpy(file + 1024, tokens, bytes);
-    support_write(path_of(name), file, 1024 + bytes);
+    support_write(support_path(name), file, 1024 + bytes);
 }
 
 static struct ls_token_store *open_store(const char *spec)
@@ -121,7 +100,7 @@ static void test_megatron(void **state)
     write_megatron("a", &good_index, tokens, sizeof tokens);
     static const char *const names[] = {"a", "a.bin", "a.idx"};
     for (int i = 0; i < 3; i++) {
-        struct ls_token_store *store = open_store(path_of(names[i]));
+        struct ls_token_store *store = open_store(support_path(names[i]));
         assert_tokens(store, expected, INDEX_TOKENS);
         struct ls_token_file file = ls_token_store_file(store, 0);
         assert_int_equal(file.kind, LS_TOKENS_MEGATRON);
@@ -129,13 +108,13 @@ static void test_megatron(void **state)
         assert_int_equal(file.sequences, 4);
         assert_int_equal(file.documents, 3);
         assert_int_equal(file.tokens, INDEX_TOKENS);
-        assert_string_equal(file.path, path_of("a.bin"));
+        assert_string_equal(file.path, support_path("a.bin"));
         ls_token_store_close(store);
     }
     struct index_fields with_modes = good_index;
     with_modes.modes = 4;
     write_megatron("modes", &with_modes, tokens, sizeof tokens);
-    ls_token_store_close(open_store(path_of("modes")));
+    ls_token_store_close(open_store(support_path("modes")));
 }
 
 static void test_every_integer_dtype(void **state)
@@ -157,7 +136,7 @@ static void test_every_integer_dtype(void **state)
         for (int i = 0; i < 4; i++)
             fields.pointer[i] = fields.pointer[i] / 2 * (int64_t)dtypes[d].bytes;
         write_megatron("d", &fields, tokens, INDEX_TOKENS * dtypes[d].bytes);
-        struct ls_token_store *store = open_store(path_of("d"));
+        struct ls_token_store *store = open_store(support_path("d"));
         assert_tokens(store, expected, INDEX_TOKENS);
         ls_token_store_close(store);
     }
@@ -170,16 +149,16 @@ static void test_llmc_raw_and_lists(void **state)
     static const uint32_t wide[] = {100000, 4};
     write_llmc("gpt2.bin", 20240520, 1, 3, narrow, sizeof narrow);
     write_llmc("llama.bin", 20240801, 7, 2, wide, sizeof wide);
-    support_write(path_of("nano.bin"), narrow, sizeof narrow);
+    support_write(support_path("nano.bin"), narrow, sizeof narrow);
 
-    struct ls_token_store *store = open_store(path_of("gpt2.bin"));
+    struct ls_token_store *store = open_store(support_path("gpt2.bin"));
     assert_tokens(store, (int32_t[]){1, 2, 3}, 3);
     assert_int_equal(ls_token_store_file(store, 0).kind, LS_TOKENS_LLMC);
     ls_token_store_close(store);
 
     char spec[2048];
-    snprintf(spec, sizeof spec, "u16:%s,%s,%s", path_of("nano.bin"), path_of("llama.bin"),
-             path_of("gpt2.bin"));
+    snprintf(spec, sizeof spec, "u16:%s,%s,%s", support_path("nano.bin"), support_path("llama.bin"),
+             support_path("gpt2.bin"));
     store = open_store(spec);
     assert_tokens(store, (int32_t[]){1, 2, 3, 100000, 4, 1, 2, 3}, 8);
     assert_int_equal(ls_token_store_files(store), 3);
@@ -190,9 +169,9 @@ static void test_samples(void **state)
 {
     (void)state;
     uint16_t tokens[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-    support_write(path_of("n.bin"), tokens, sizeof tokens);
+    support_write(support_path("n.bin"), tokens, sizeof tokens);
     char spec[700];
-    snprintf(spec, sizeof spec, "u16:%s", path_of("n.bin"));
+    snprintf(spec, sizeof spec, "u16:%s", support_path("n.bin"));
     struct ls_token_store *store = open_store(spec);
     struct ls_error error = {0};
     static const int64_t expected[][2] = {{1, 8}, {2, 4}, {3, 2}, {4, 2}, {5, 1}, {8, 1}};
@@ -229,7 +208,7 @@ static void test_ids_past_the_vocabulary(void **state)
     int32_t ids[8];
     write_llmc("narrow.bin", 20240520, 1, 3, narrow, sizeof narrow);
     write_llmc("wide.bin", 20240801, 7, 3, wide, sizeof wide);
-    struct ls_token_store *store = open_store(path_of("narrow.bin"));
+    struct ls_token_store *store = open_store(support_path("narrow.bin"));
     assert_ok(ls_token_store_read(store, 0, 3, 50258, ids, &error), error);
     assert_ok(ls_token_store_read(store, 0, 2, 3, ids, &error), error);
     assert_int_equal(ls_token_store_read(store, 1, 2, 50257, ids, &error), LS_EDATA);
@@ -237,7 +216,7 @@ static void test_ids_past_the_vocabulary(void **state)
     assert_int_equal(ls_token_store_read(store, 2, 2, 50258, ids, &error), LS_EINVAL);
     assert_int_equal(ls_token_store_read(store, -1, 2, 50258, ids, &error), LS_EINVAL);
     ls_token_store_close(store);
-    store = open_store(path_of("wide.bin"));
+    store = open_store(support_path("wide.bin"));
     assert_int_equal(ls_token_store_read(store, 0, 3, INT32_MAX, ids, &error), LS_EDATA);
     assert_text_contains(error.text, "token 1 has id");
     ls_token_store_close(store);
@@ -258,7 +237,7 @@ static int open_fails(const char *spec, struct ls_error *error)
         struct index_fields f = good_index;                                                        \
         change;                                                                                    \
         write_megatron("broken", &f, tokens, sizeof tokens);                                       \
-        int rc_ = open_fails(path_of("broken"), &error);                                           \
+        int rc_ = open_fails(support_path("broken"), &error);                                      \
         if (rc_ != LS_EDATA)                                                                       \
             fail_msg("%s: %s", #change, ls_status_name(rc_));                                      \
         assert_text_contains(error.text, says);                                                    \
@@ -302,17 +281,17 @@ static void test_truncated_files(void **state)
     struct ls_error error = {0};
     unsigned char index[256];
     size_t bytes = make_index(&good_index, index);
-    support_write(path_of("t.bin"), tokens, sizeof tokens);
+    support_write(support_path("t.bin"), tokens, sizeof tokens);
     for (size_t n = 0; n < bytes; n++) {
-        support_write(path_of("t.idx"), index, n);
-        if (open_fails(path_of("t"), &error) != LS_EDATA)
+        support_write(support_path("t.idx"), index, n);
+        if (open_fails(support_path("t"), &error) != LS_EDATA)
             fail_msg("an index of %zu of %zu bytes was taken", n, bytes);
     }
-    support_write(path_of("t.idx"), index, bytes);
-    ls_token_store_close(open_store(path_of("t")));
+    support_write(support_path("t.idx"), index, bytes);
+    ls_token_store_close(open_store(support_path("t")));
     for (size_t n = 0; n < sizeof tokens; n++) {
-        support_write(path_of("t.bin"), tokens, n);
-        assert_int_equal(open_fails(path_of("t"), &error), LS_EDATA);
+        support_write(support_path("t.bin"), tokens, n);
+        assert_int_equal(open_fails(support_path("t"), &error), LS_EDATA);
         assert_text_contains(error.text, "t.bin");
     }
 }
@@ -323,34 +302,35 @@ static void test_broken_llmc_and_others(void **state)
     uint16_t tokens[3] = {1, 2, 3};
     struct ls_error error = {0};
     write_llmc("v.bin", 20240520, 2, 3, tokens, 6);
-    assert_int_equal(open_fails(path_of("v.bin"), &error), LS_EDATA);
+    assert_int_equal(open_fails(support_path("v.bin"), &error), LS_EDATA);
     assert_text_contains(error.text, "version 2");
     write_llmc("short.bin", 20240520, 1, 4, tokens, 6);
-    assert_int_equal(open_fails(path_of("short.bin"), &error), LS_EDATA);
+    assert_int_equal(open_fails(support_path("short.bin"), &error), LS_EDATA);
     assert_text_contains(error.text, "truncated");
     write_llmc("long.bin", 20240801, 7, 1, tokens, 6);
-    assert_int_equal(open_fails(path_of("long.bin"), &error), LS_EDATA);
+    assert_int_equal(open_fails(support_path("long.bin"), &error), LS_EDATA);
     assert_text_contains(error.text, "more than it should hold");
-    support_write(path_of("head.bin"), "\x28\xd7\x34\x01", 4); /* 20240520 + 2: an evaluation set */
-    assert_int_equal(open_fails(path_of("head.bin"), &error), LS_EDATA);
+    support_write(support_path("head.bin"), "\x28\xd7\x34\x01",
+                  4); /* 20240520 + 2: an evaluation set */
+    assert_int_equal(open_fails(support_path("head.bin"), &error), LS_EDATA);
     assert_text_contains(error.text, "not a token store");
-    support_write(path_of("head.bin"), "\x98\xd7\x34\x01", 4);
-    assert_int_equal(open_fails(path_of("head.bin"), &error), LS_EDATA);
+    support_write(support_path("head.bin"), "\x98\xd7\x34\x01", 4);
+    assert_int_equal(open_fails(support_path("head.bin"), &error), LS_EDATA);
 
-    support_write(path_of("odd.bin"), "abc", 3);
+    support_write(support_path("odd.bin"), "abc", 3);
     char spec[700];
-    snprintf(spec, sizeof spec, "u16:%s", path_of("odd.bin"));
+    snprintf(spec, sizeof spec, "u16:%s", support_path("odd.bin"));
     assert_int_equal(open_fails(spec, &error), LS_EDATA);
     assert_text_contains(error.text, "not a whole number of uint16");
-    assert_int_equal(open_fails(path_of("odd.bin"), &error), LS_EDATA);
+    assert_int_equal(open_fails(support_path("odd.bin"), &error), LS_EDATA);
     assert_text_contains(error.text, "u16:");
-    support_write(path_of("empty.bin"), "", 0);
-    assert_int_equal(open_fails(path_of("empty.bin"), &error), LS_EDATA);
-    assert_int_equal(open_fails(path_of("absent"), &error), LS_EIO);
+    support_write(support_path("empty.bin"), "", 0);
+    assert_int_equal(open_fails(support_path("empty.bin"), &error), LS_EDATA);
+    assert_int_equal(open_fails(support_path("absent"), &error), LS_EIO);
     assert_text_contains(error.text, "absent");
     assert_int_equal(open_fails("", &error), LS_EINVAL);
-    snprintf(spec, sizeof spec, "u16:%s,", path_of("odd.bin"));
-    support_write(path_of("odd.bin"), "abcd", 4);
+    snprintf(spec, sizeof spec, "u16:%s,", support_path("odd.bin"));
+    support_write(support_path("odd.bin"), "abcd", 4);
     assert_int_equal(open_fails(spec, &error), LS_EINVAL);
 }
 
@@ -380,15 +360,16 @@ static void test_digests(void **state)
         char digest[33], spec[1024];
         if (cases[c].altered >= 0)
             tokens[cases[c].altered] ^= 1;
-        support_write(path_of("all.bin"), tokens, 2 * (size_t)cases[c].count);
-        support_write(path_of("left.bin"), tokens, HALF);
-        support_write(path_of("right.bin"), (char *)tokens + HALF, sizeof tokens - HALF);
+        support_write(support_path("all.bin"), tokens, 2 * (size_t)cases[c].count);
+        support_write(support_path("left.bin"), tokens, HALF);
+        support_write(support_path("right.bin"), (char *)tokens + HALF, sizeof tokens - HALF);
         if (cases[c].altered >= 0)
             tokens[cases[c].altered] ^= 1;
         if (strchr(cases[c].spec, ','))
-            snprintf(spec, sizeof spec, "u16:%s,u16:%s", path_of("left.bin"), path_of("right.bin"));
+            snprintf(spec, sizeof spec, "u16:%s,u16:%s", support_path("left.bin"),
+                     support_path("right.bin"));
         else
-            snprintf(spec, sizeof spec, "u16:%s", path_of("all.bin"));
+            snprintf(spec, sizeof spec, "u16:%s", support_path("all.bin"));
         assert_ok(ls_token_store_open(spec, &store, &error), error);
         assert_ok(ls_token_store_digest(store, digest, &error), error);
         ls_token_store_close(store);
@@ -410,12 +391,12 @@ static void test_a_trillion_tokens(void **state)
     struct ls_blend *blend;
     struct rusage usage;
     int64_t samples;
-    support_write(path_of("huge.bin"), "", 0);
-    if (truncate(path_of("huge.bin"), 2 * tokens)) {
+    support_write(support_path("huge.bin"), "", 0);
+    if (truncate(support_path("huge.bin"), 2 * tokens)) {
         print_message("skipped: this file system has no such large files\n");
         skip();
     }
-    snprintf(spec, sizeof spec, "u16:%s", path_of("huge.bin"));
+    snprintf(spec, sizeof spec, "u16:%s", support_path("huge.bin"));
     struct ls_token_store *store = open_store(spec);
     assert_int_equal(ls_token_store_tokens(store), tokens);
     assert_ok(ls_token_store_samples(store, SEQUENCE, &samples, &error), error);
@@ -431,7 +412,7 @@ static void test_a_trillion_tokens(void **state)
     assert_in_range(usage.ru_maxrss, 0, 512 << 10); /* KiB */
     ls_blend_free(blend);
     ls_token_store_close(store);
-    unlink(path_of("huge.bin"));
+    unlink(support_path("huge.bin"));
 }
 
 int main(void)
@@ -448,5 +429,5 @@ int main(void)
         cmocka_unit_test(test_truncated_files),
         cmocka_unit_test(test_broken_llmc_and_others),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

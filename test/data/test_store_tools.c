@@ -14,26 +14,6 @@
 #include <unistd.h>
 
 enum { DOCUMENTS = 300, TEXT_MAX = 1 << 16 };
-static char folder[256];
-
-static int setup(void **state)
-{
-    (void)state;
-    support_folder(folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    support_remove(folder);
-    return 0;
-}
-
-static const char *path_of(const char *name)
-{
-    return support_path(folder, name);
-}
 
 /* Document i of a store is this text: of 1 to some 40 bytes, drawn by seed and i. */
 static void text_of(uint64_t seed, int i, char text[64])
@@ -49,7 +29,7 @@ static void prepare(const char *name, const char *input, enum ls_prepare_records
     struct ls_error error = {0};
     struct ls_prepare_report report;
     char prefix[300];
-    snprintf(prefix, sizeof prefix, "%s/%s", folder, name);
+    snprintf(prefix, sizeof prefix, "%s/%s", support_folder, name);
     const struct ls_prepare_config config = {.inputs = &input,
                                              .inputs_count = 1,
                                              .output = prefix,
@@ -64,7 +44,7 @@ static void prepare(const char *name, const char *input, enum ls_prepare_records
 static void prepare_drawn(const char *name, uint64_t seed, int documents, bool pairs)
 {
     char text[64];
-    const char *input = path_of("drawn.jsonl");
+    const char *input = support_path("drawn.jsonl");
     FILE *file = fopen(input, "w");
     for (int i = 0; i < documents; i++) {
         text_of(seed, i, text);
@@ -82,7 +62,7 @@ static void store_text(const char *name, char text[TEXT_MAX])
 {
     struct ls_error error = {0};
     struct ls_token_store *store;
-    assert_ok(ls_token_store_open(path_of(name), &store, &error), error);
+    assert_ok(ls_token_store_open(support_path(name), &store, &error), error);
     int64_t tokens = ls_token_store_tokens(store);
     int32_t ids[TEXT_MAX], targets[TEXT_MAX] = {0};
     assert_in_range(tokens, 1, TEXT_MAX - 1);
@@ -98,7 +78,7 @@ static void assert_whole(const char *name)
 {
     struct ls_error error = {0};
     struct ls_store_check check;
-    assert_ok(ls_store_verify(path_of(name), NULL, NULL, &check, &error), error);
+    assert_ok(ls_store_verify(support_path(name), NULL, NULL, &check, &error), error);
     assert_true(check.blocks >= 2 && check.vocabulary == 257);
 }
 
@@ -106,7 +86,7 @@ static void assert_damaged(const char *name, const char *says)
 {
     struct ls_error error = {0};
     struct ls_store_check check;
-    int status = ls_store_verify(path_of(name), NULL, NULL, &check, &error);
+    int status = ls_store_verify(support_path(name), NULL, NULL, &check, &error);
     if (status != LS_EDATA)
         fail_msg("%s: %s, expected LS_EDATA", ls_status_name(status), error.text);
     assert_text_contains(error.text, says);
@@ -124,14 +104,14 @@ static void test_every_changed_byte_is_found(void **state)
     for (int i = 0; i < 4; i++) {
         char name[64];
         snprintf(name, sizeof name, "c_train%s", suffixes[i]);
-        struct ls_text bytes = support_read(path_of(name));
+        struct ls_text bytes = support_read(support_path(name));
         for (size_t at = 0; at < bytes.count; at++) {
             bytes.bytes[at] ^= 1;
-            support_write(path_of(name), bytes.bytes, bytes.count);
+            support_write(support_path(name), bytes.bytes, bytes.count);
             assert_damaged("c_train", "c_train.");
             bytes.bytes[at] ^= 1;
         }
-        support_write(path_of(name), bytes.bytes, bytes.count);
+        support_write(support_path(name), bytes.bytes, bytes.count);
         ls_text_release(&bytes);
     }
     assert_whole("c_train");
@@ -144,41 +124,43 @@ static void test_what_does_not_belong_is_found(void **state)
     struct ls_store_check check;
     prepare_drawn("c", 1, 3, true);
     prepare_drawn("d", 1, 3, false);
-    assert_int_equal(rename(path_of("c_train.mask"), path_of("kept")), 0);
+    assert_int_equal(rename(support_path("c_train.mask"), support_path("kept")), 0);
     assert_damaged("c_train", "c_train.mask"); /* all tokens would count */
-    assert_int_equal(rename(path_of("kept"), path_of("c_train.mask")), 0);
+    assert_int_equal(rename(support_path("kept"), support_path("c_train.mask")), 0);
     assert_whole("c_train");
 
     /* A mask of good form where there was none. */
-    struct ls_text idx = support_read(path_of("d_train.idx"));
-    struct ls_text bin = support_read(path_of("d_train.bin"));
+    struct ls_text idx = support_read(support_path("d_train.idx"));
+    struct ls_text bin = support_read(support_path("d_train.bin"));
     int32_t lengths[3];
     memcpy(lengths, idx.bytes + DATA_IDX_HEADER_BYTES, sizeof lengths);
     unsigned char mask[512] = {0};
     size_t bytes = DATA_MASK_HEADER_BYTES + (bin.count / 2 + 7) / 8;
     data_mask_header(mask, (int64_t)bin.count / 2, 0, lengths, 3);
-    support_write(path_of("d_train.mask"), mask, bytes);
+    support_write(support_path("d_train.mask"), mask, bytes);
     assert_damaged("d_train", "had no mask when it was prepared");
-    remove(path_of("d_train.mask"));
+    remove(support_path("d_train.mask"));
 
     /* Without digests the ids remain, and without a tokenizer any id is good. */
-    remove(path_of("d_train.sums"));
+    remove(support_path("d_train.sums"));
     bin.bytes[4] = 1;
     bin.bytes[5] = 1;
-    support_write(path_of("d_train.bin"), bin.bytes, bin.count);
+    support_write(support_path("d_train.bin"), bin.bytes, bin.count);
     assert_damaged("d_train", "token 2 has id 257");
-    remove(path_of("d.tokenizer"));
-    assert_ok(ls_store_verify(path_of("d_train"), NULL, NULL, &check, &error), error);
+    remove(support_path("d.tokenizer"));
+    assert_ok(ls_store_verify(support_path("d_train"), NULL, NULL, &check, &error), error);
     assert_true(check.vocabulary == 0 && check.blocks == 0 && check.documents == 3);
-    assert_int_equal(ls_store_verify(path_of("d_train"), "byte", NULL, &check, &error), LS_EDATA);
+    assert_int_equal(ls_store_verify(support_path("d_train"), "byte", NULL, &check, &error),
+                     LS_EDATA);
     ls_text_release(&idx);
     ls_text_release(&bin);
 
     /* Another tokenizer's digest. */
-    support_write(path_of("c.tokenizer"), "byte\n0123456789abcdef0123456789abcdef\n", 38);
+    support_write(support_path("c.tokenizer"), "byte\n0123456789abcdef0123456789abcdef\n", 38);
     assert_damaged("c_train", "changed since");
     volatile int stop = 1;
-    assert_int_equal(ls_store_verify(path_of("d_train"), NULL, &stop, &check, &error), LS_ESTOPPED);
+    assert_int_equal(ls_store_verify(support_path("d_train"), NULL, &stop, &check, &error),
+                     LS_ESTOPPED);
 }
 
 /* ---- merge and split ------------------------------------------------------------------------- */
@@ -187,9 +169,9 @@ static int merge(const char *first, const char *second, const char *output, stru
 {
     struct ls_store_part part;
     char names[3][300];
-    snprintf(names[0], sizeof names[0], "%s/%s", folder, first);
-    snprintf(names[1], sizeof names[1], "%s/%s", folder, second);
-    snprintf(names[2], sizeof names[2], "%s/%s", folder, output);
+    snprintf(names[0], sizeof names[0], "%s/%s", support_folder, first);
+    snprintf(names[1], sizeof names[1], "%s/%s", support_folder, second);
+    snprintf(names[2], sizeof names[2], "%s/%s", support_folder, output);
     const char *stores[] = {names[0], names[1]};
     return ls_store_merge(stores, 2, names[2], NULL, &part, error);
 }
@@ -208,7 +190,7 @@ static void test_merged_is_one_behind_the_other(void **state)
         store_text("m", m);
         snprintf(both, sizeof both, "%s%s", a, b);
         assert_string_equal(m, both);
-        assert_int_equal(access(path_of("m.mask"), F_OK), masked ? 0 : -1);
+        assert_int_equal(access(support_path("m.mask"), F_OK), masked ? 0 : -1);
         assert_whole("m");
     }
 }
@@ -224,20 +206,20 @@ static void test_merge_refuses(void **state)
     assert_text_contains(error.text, "which would replace it");
     assert_int_equal(merge("a_train", "nothing", "m", &error), LS_EIO);
     assert_int_equal(merge("a_train,b_train", "b_train", "m", &error), LS_EINVAL);
-    support_write(path_of("raw"), "ab", 2);
+    support_write(support_path("raw"), "ab", 2);
     char raw[300];
-    snprintf(raw, sizeof raw, "u16:%s/raw", folder);
+    snprintf(raw, sizeof raw, "u16:%s/raw", support_folder);
     struct ls_store_part part;
     const char *stores[] = {raw};
-    assert_int_equal(ls_store_merge(stores, 1, path_of("m"), NULL, &part, &error), LS_EDATA);
+    assert_int_equal(ls_store_merge(stores, 1, support_path("m"), NULL, &part, &error), LS_EDATA);
     assert_text_contains(error.text, "do not say where a document ends");
-    support_write(path_of("b.tokenizer"), "byte\n0123456789abcdef0123456789abcdef\n", 38);
+    support_write(support_path("b.tokenizer"), "byte\n0123456789abcdef0123456789abcdef\n", 38);
     assert_int_equal(merge("a_train", "b_train", "m", &error), LS_EDATA);
     assert_text_contains(error.text, "its tokenizer is byte");
     volatile int stop = 1;
-    const char *one[] = {path_of("a_train")};
-    assert_int_equal(ls_store_merge(one, 1, path_of("m"), &stop, &part, &error), LS_ESTOPPED);
-    support_list(folder, names);
+    const char *one[] = {support_path("a_train")};
+    assert_int_equal(ls_store_merge(one, 1, support_path("m"), &stop, &part, &error), LS_ESTOPPED);
+    support_list(support_folder, names);
     assert_null(strstr(names, "m."));
 }
 
@@ -248,17 +230,18 @@ static void test_a_folder_is_no_store(void **state)
     char names[4][300];
     prepare_drawn("a", 1, 20, false);
     prepare_drawn("b", 2, 20, false);
-    snprintf(names[0], sizeof names[0], "%s", folder);
-    snprintf(names[1], sizeof names[1], "%s/", folder);
-    snprintf(names[2], sizeof names[2], "%s/*_train", folder);
-    snprintf(names[3], sizeof names[3], "%s/a_trai?", folder);
+    snprintf(names[0], sizeof names[0], "%s", support_folder);
+    snprintf(names[1], sizeof names[1], "%s/", support_folder);
+    snprintf(names[2], sizeof names[2], "%s/*_train", support_folder);
+    snprintf(names[3], sizeof names[3], "%s/a_trai?", support_folder);
     for (int i = 0; i < 4; i++) {
         const char *stores[] = {names[i]};
         struct ls_error error = {0};
         struct ls_store_part part;
         struct ls_store_check check;
         struct ls_store_stats stats;
-        assert_int_equal(ls_store_merge(stores, 1, path_of("m"), NULL, &part, &error), LS_EINVAL);
+        assert_int_equal(ls_store_merge(stores, 1, support_path("m"), NULL, &part, &error),
+                         LS_EINVAL);
         assert_text_contains(error.text, "expected one store");
         assert_int_equal(ls_store_verify(names[i], NULL, NULL, &check, &error), LS_EINVAL);
         assert_int_equal(ls_store_stats(names[i], NULL, NULL, &stats, &error), LS_EINVAL);
@@ -272,14 +255,14 @@ static void test_a_full_disk_leaves_nothing(void **state)
     struct ls_error error = {0};
     char before[2048], names[2048];
     prepare_drawn("a", 1, 20, true);
-    support_list(folder, before);
+    support_list(support_folder, before);
     int status = LS_ENOSPC;
     long n = 0;
     for (; status == LS_ENOSPC; n++) {
         support_fail_output(n, ENOSPC);
         status = merge("a_train", "a_train", "m", &error);
         support_fail_output(-1, 0);
-        support_list(folder, names);
+        support_list(support_folder, names);
         /* Renaming has begun: what has its name is whole, and without .idx it is no store. */
         if (status && !strstr(names, "m.tokenizer"))
             assert_string_equal(names, before);
@@ -336,7 +319,8 @@ static void test_split_is_a_loop_over_documents(void **state)
         assert_int_equal(i, DOCUMENTS);
         assert_ok(ls_shares_parse(cases[c % 3].text, &shares, &error), error);
         assert_int_equal(shares.count, count);
-        assert_ok(ls_store_split(path_of("c_train"), &shares, path_of("s"), NULL, parts, &error),
+        assert_ok(ls_store_split(support_path("c_train"), &shares, support_path("s"), NULL, parts,
+                                 &error),
                   error);
         for (int j = 0; j < count; j++) {
             char name[8];
@@ -373,10 +357,11 @@ static void test_shares(void **state)
     char names[2048];
     prepare_drawn("c", 5, 3, false);
     assert_ok(ls_shares_parse("4", &shares, &error), error);
-    assert_int_equal(ls_store_split(path_of("c_train"), &shares, path_of("s"), NULL, parts, &error),
-                     LS_EDATA);
+    assert_int_equal(
+        ls_store_split(support_path("c_train"), &shares, support_path("s"), NULL, parts, &error),
+        LS_EDATA);
     assert_text_contains(error.text, "no document for part 3 of 4: the store has 3");
-    support_list(folder, names);
+    support_list(support_folder, names);
     assert_null(strstr(names, "s_"));
 }
 
@@ -394,50 +379,50 @@ static void test_text_comes_back(void **state)
                                    "e \xe4\xb8\x96\"}\n";
     struct ls_error error = {0};
     struct ls_detokenize_report report;
-    support_write(path_of("in.jsonl"), lines, sizeof lines - 1);
-    prepare("c", path_of("in.jsonl"), LS_RECORDS_TEXT);
-    assert_ok(ls_store_detokenize(path_of("c_train"), NULL, path_of("out.jsonl"), NULL, NULL,
-                                  &report, &error),
+    support_write(support_path("in.jsonl"), lines, sizeof lines - 1);
+    prepare("c", support_path("in.jsonl"), LS_RECORDS_TEXT);
+    assert_ok(ls_store_detokenize(support_path("c_train"), NULL, support_path("out.jsonl"), NULL,
+                                  NULL, &report, &error),
               error);
-    struct ls_text found = support_read(path_of("out.jsonl"));
+    struct ls_text found = support_read(support_path("out.jsonl"));
     assert_string_equal(found.bytes, expected);
     ls_text_release(&found);
     assert_int_equal(report.documents, 3);
     /* Again into tokens: the same store. */
-    prepare("d", path_of("out.jsonl"), LS_RECORDS_TEXT);
-    struct ls_text c = support_read(path_of("c_train.bin")),
-                   d = support_read(path_of("d_train.bin"));
+    prepare("d", support_path("out.jsonl"), LS_RECORDS_TEXT);
+    struct ls_text c = support_read(support_path("c_train.bin")),
+                   d = support_read(support_path("d_train.bin"));
     assert_int_equal(c.count, d.count);
     assert_memory_equal(c.bytes, d.bytes, c.count);
     ls_text_release(&c);
     ls_text_release(&d);
     /* Bytes that JSON cannot hold, and a key of the user's. */
-    support_write(path_of("x.bin"), "a\xff", 2);
-    prepare("c", path_of("x.bin"), LS_RECORDS_TEXT);
-    assert_ok(ls_store_detokenize(path_of("c_train"), NULL, path_of("out.jsonl"), "k\"", NULL,
-                                  &report, &error),
+    support_write(support_path("x.bin"), "a\xff", 2);
+    prepare("c", support_path("x.bin"), LS_RECORDS_TEXT);
+    assert_ok(ls_store_detokenize(support_path("c_train"), NULL, support_path("out.jsonl"), "k\"",
+                                  NULL, &report, &error),
               error);
-    found = support_read(path_of("out.jsonl"));
+    found = support_read(support_path("out.jsonl"));
     assert_string_equal(found.bytes, "{\"k\\\"\": \"a\xef\xbf\xbd\"}\n");
     ls_text_release(&found);
     static const char *const own[] = {"c_train.bin", "c_train.idx", "c_train.sums"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        assert_int_equal(ls_store_detokenize(path_of("c_train"), NULL, path_of(own[i]), NULL, NULL,
-                                             &report, &error),
+        assert_int_equal(ls_store_detokenize(support_path("c_train"), NULL, support_path(own[i]),
+                                             NULL, NULL, &report, &error),
                          LS_EINVAL);
         assert_text_contains(error.text, "which would replace it");
     }
     assert_whole("c_train");
-    remove(path_of("c.tokenizer"));
-    assert_int_equal(ls_store_detokenize(path_of("c_train"), NULL, path_of("no.jsonl"), NULL, NULL,
-                                         &report, &error),
+    remove(support_path("c.tokenizer"));
+    assert_int_equal(ls_store_detokenize(support_path("c_train"), NULL, support_path("no.jsonl"),
+                                         NULL, NULL, &report, &error),
                      LS_EDATA);
     assert_text_contains(error.text, "no tokenizer is recorded");
     volatile int stop = 1;
-    assert_int_equal(ls_store_detokenize(path_of("c_train"), "byte", path_of("no.jsonl"), NULL,
-                                         &stop, &report, &error),
+    assert_int_equal(ls_store_detokenize(support_path("c_train"), "byte", support_path("no.jsonl"),
+                                         NULL, &stop, &report, &error),
                      LS_ESTOPPED);
-    assert_int_equal(access(path_of("no.jsonl"), F_OK), -1);
+    assert_int_equal(access(support_path("no.jsonl"), F_OK), -1);
 }
 
 static int ascending(const void *a, const void *b)
@@ -459,7 +444,7 @@ static void test_stats_are_those_of_sorted_lengths(void **state)
             all += lengths[i] = (int)strlen(text) + 1;
         }
         qsort(lengths, (size_t)documents, sizeof *lengths, ascending);
-        assert_ok(ls_store_stats(path_of("c_train"), NULL, NULL, &stats, &error), error);
+        assert_ok(ls_store_stats(support_path("c_train"), NULL, NULL, &stats, &error), error);
         assert_int_equal(stats.tokens, all);
         assert_int_equal(stats.documents, documents);
         assert_int_equal(stats.text_bytes, all - documents);
@@ -515,16 +500,16 @@ static void test_histograms_can_be_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_every_changed_byte_is_found, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_does_not_belong_is_found, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_merged_is_one_behind_the_other, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_merge_refuses, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_folder_is_no_store, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_full_disk_leaves_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_split_is_a_loop_over_documents, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_shares, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_text_comes_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_stats_are_those_of_sorted_lengths, setup, teardown),
+        support_test(test_every_changed_byte_is_found),
+        support_test(test_what_does_not_belong_is_found),
+        support_test(test_merged_is_one_behind_the_other),
+        support_test(test_merge_refuses),
+        support_test(test_a_folder_is_no_store),
+        support_test(test_a_full_disk_leaves_nothing),
+        support_test(test_split_is_a_loop_over_documents),
+        support_test(test_shares),
+        support_test(test_text_comes_back),
+        support_test(test_stats_are_those_of_sorted_lengths),
         cmocka_unit_test(test_histograms_can_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

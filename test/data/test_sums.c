@@ -8,21 +8,13 @@
 #include <string.h>
 #include <xxhash.h>
 
-static char folder[256], prefix[300], text_path[300];
+static char prefix[300], text_path[300];
 
 static int setup(void **state)
 {
-    (void)state;
-    support_folder(folder);
-    snprintf(prefix, sizeof prefix, "%s/c", folder);
-    snprintf(text_path, sizeof text_path, "%s/text.txt", folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    support_remove(folder);
+    support_setup(state);
+    snprintf(prefix, sizeof prefix, "%s/c", support_folder);
+    snprintf(text_path, sizeof text_path, "%s/text.txt", support_folder);
     return 0;
 }
 
@@ -57,13 +49,13 @@ static int64_t assert_sums(const char *store, bool masked)
     struct ls_sums *sums;
     int64_t blocks = 0;
     char path[600];
-    assert_ok(ls_sums_open(support_path(folder, store), &sums, &error), error);
+    assert_ok(ls_sums_open(support_path(store), &sums, &error), error);
     assert_non_null(sums);
     struct ls_text list;
-    snprintf(path, sizeof path, "%s/%s.sums", folder, store);
+    snprintf(path, sizeof path, "%s/%s.sums", support_folder, store);
     list = support_read(path);
     for (int file = 0; file < (masked ? 3 : 2); file++) {
-        snprintf(path, sizeof path, "%s/%s%s", folder, store, ls_sums_suffix(file));
+        snprintf(path, sizeof path, "%s/%s%s", support_folder, store, ls_sums_suffix(file));
         struct ls_text bytes = support_read(path);
         assert_int_equal(ls_sums_bytes(sums, file), bytes.count);
         int64_t count = ls_ceil_div((int64_t)bytes.count, LS_SUMS_BLOCK_BYTES);
@@ -119,7 +111,7 @@ static void test_digests_of_what_was_cut(void **state)
 static void test_digests_of_a_mask(void **state)
 {
     (void)state;
-    snprintf(text_path, sizeof text_path, "%s/pairs.jsonl", folder);
+    snprintf(text_path, sizeof text_path, "%s/pairs.jsonl", support_folder);
     FILE *file = fopen(text_path, "w");
     for (int i = 0; i < 100; i++)
         fprintf(file, "{\"prompt\": \"%d + 1 =\", \"completion\": \" %d\"}\n", i, i + 1);
@@ -139,7 +131,7 @@ static void test_a_store_may_have_none(void **state)
     prepare(100, 0, LS_RECORDS_TEXT);
     static const char *const names[] = {"c_train", "c_train.bin", "c_train.idx"};
     for (int i = 0; i < 3; i++) {
-        assert_ok(ls_sums_open(support_path(folder, names[i]), &sums, &error), error);
+        assert_ok(ls_sums_open(support_path(names[i]), &sums, &error), error);
         assert_int_equal(ls_sums_bytes(sums, LS_SUMS_BIN), 202);
         assert_int_equal(ls_sums_check(sums, LS_SUMS_BIN, 1, "", 0, &error), LS_EINVAL);
         assert_int_equal(ls_sums_check(sums, LS_SUMS_BIN, 0, "", 0, &error), LS_EDATA);
@@ -164,7 +156,7 @@ static void test_a_damaged_list_is_refused(void **state)
     struct ls_error error = {0};
     struct ls_sums *sums;
     prepare(100, 0, LS_RECORDS_TEXT);
-    struct ls_text list = support_read(support_path(folder, "c_train.sums"));
+    struct ls_text list = support_read(support_path("c_train.sums"));
     assert_ok(ls_sums_parse("x.sums", list.bytes, list.count, &sums, &error), error);
     ls_sums_free(sums);
     for (size_t cut = 0; cut < list.count; cut++)
@@ -210,12 +202,13 @@ static void test_bad_lines_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_digests_are_those_of_the_files, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_digests_of_what_was_cut, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_digests_of_a_mask, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_store_may_have_none, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_damaged_list_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_lines_are_named, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_digests_are_those_of_the_files, setup,
+                                        support_teardown),
+        cmocka_unit_test_setup_teardown(test_digests_of_what_was_cut, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_digests_of_a_mask, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_a_store_may_have_none, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_a_damaged_list_is_refused, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_bad_lines_are_named, setup, support_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,22 +11,6 @@
 
 #define FAMILIES "test/data/golden/families/"
 
-static char folder[256];
-
-static int folder_make(void **state)
-{
-    (void)state;
-    support_folder(folder);
-    return 0;
-}
-
-static int folder_remove(void **state)
-{
-    (void)state;
-    support_remove(folder);
-    return 0;
-}
-
 /* A family's file with the first `from` replaced by `to`; to be freed. */
 static char *edited(const char *family, const char *from, const char *to)
 {
@@ -47,12 +31,12 @@ static char *edited(const char *family, const char *from, const char *to)
 static int make(const char *text, const char *config, struct ls_tokenizer **tokenizer,
                 struct ls_error *error)
 {
-    support_write(support_path(folder, "tokenizer.json"), text, strlen(text));
+    support_write(support_path("tokenizer.json"), text, strlen(text));
     if (config)
-        support_write(support_path(folder, "tokenizer_config.json"), config, strlen(config));
+        support_write(support_path("tokenizer_config.json"), config, strlen(config));
     else
-        remove(support_path(folder, "tokenizer_config.json"));
-    return ls_tokenizer_new(folder, tokenizer, error);
+        remove(support_path("tokenizer_config.json"));
+    return ls_tokenizer_new(support_folder, tokenizer, error);
 }
 
 static void test_what_is_refused(void **state)
@@ -283,8 +267,8 @@ static void test_rank_files_that_are_wrong(void **state)
         for (int byte = 0; byte < 256; byte++)
             at += sprintf(at, "%c%c== %d\n", digits[byte >> 2], digits[(byte & 3) << 4], byte);
         strcpy(at, cases[i].line);
-        support_write(support_path(folder, "ranks.tiktoken"), text, strlen(text));
-        snprintf(spec, sizeof spec, "llama3:%s", support_path(folder, "ranks.tiktoken"));
+        support_write(support_path("ranks.tiktoken"), text, strlen(text));
+        snprintf(spec, sizeof spec, "llama3:%s", support_path("ranks.tiktoken"));
         struct ls_error error = {0};
         struct ls_tokenizer *tokenizer;
         assert_int_equal(ls_tokenizer_new(spec, &tokenizer, &error), LS_EDATA);
@@ -308,30 +292,31 @@ static void test_links_stay_in_the_folder(void **state)
     struct ls_tokenizer *tokenizer;
     struct ls_error error = {0};
     char secret[600], path[600], command[2400];
-    snprintf(secret, sizeof secret, "%s", support_path(folder, "secret"));
+    snprintf(secret, sizeof secret, "%s", support_path("secret"));
     support_write(secret, "{}", 2);
     snprintf(command, sizeof command,
              "cd %s && mkdir -p a m/snapshots/1 m/blobs && cp \"$OLDPWD\"/" FAMILIES
              "llama3.json m/blobs/x && ln -s ../../blobs/x m/snapshots/1/tokenizer.json && "
              "echo '{\"bos_token\": \"<|end_of_text|>\"}' > m/snapshots/1/tokenizer_config.json",
-             folder);
+             support_folder);
     assert_int_equal(system(command), 0);
-    snprintf(path, sizeof path, "%s", support_path(folder, "m/snapshots/1"));
+    snprintf(path, sizeof path, "%s", support_path("m/snapshots/1"));
     assert_ok(ls_tokenizer_new(path, &tokenizer, &error), error);
     assert_int_equal(ls_tokenizer_bos(tokenizer), ls_tokenizer_id(tokenizer, "<|end_of_text|>"));
     ls_tokenizer_free(tokenizer);
-    snprintf(command, sizeof command, "cp %s/m/blobs/x %s/a/tokenizer.json", folder, folder);
+    snprintf(command, sizeof command, "cp %s/m/blobs/x %s/a/tokenizer.json", support_folder,
+             support_folder);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(system(command), 0);
-        snprintf(path, sizeof path, "%s/a/%s", folder, names[i]);
+        snprintf(path, sizeof path, "%s/a/%s", support_folder, names[i]);
         link_to(path, secret);
-        assert_int_equal(ls_tokenizer_new(support_path(folder, "a"), &tokenizer, &error), LS_EIO);
+        assert_int_equal(ls_tokenizer_new(support_path("a"), &tokenizer, &error), LS_EIO);
         assert_text_contains(error.text, names[i]);
         assert_text_contains(error.text, "secret, which is not in the folder");
         unlink(path);
     }
-    snprintf(path, sizeof path, "%s/a/given.json", folder); /* a file that the user names */
-    snprintf(secret, sizeof secret, "%s/m/blobs/x", folder);
+    snprintf(path, sizeof path, "%s/a/given.json", support_folder); /* a file that the user names */
+    snprintf(secret, sizeof secret, "%s/m/blobs/x", support_folder);
     link_to(path, secret);
     assert_ok(ls_tokenizer_new(path, &tokenizer, &error), error);
     ls_tokenizer_free(tokenizer);
@@ -348,5 +333,5 @@ int main(void)
         cmocka_unit_test(test_rank_files_that_are_wrong),
         cmocka_unit_test(test_links_stay_in_the_folder),
     };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+    return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -14,23 +14,15 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-static char folder[256], output[300], corpus[300];
+static char output[300], corpus[300];
 static const char *inputs[] = {corpus};
 static const char *end_of_text[] = {"<|endoftext|>"};
 
 static int setup(void **state)
 {
-    (void)state;
-    support_folder(folder);
-    snprintf(output, sizeof output, "%s/tokenizer", folder);
-    snprintf(corpus, sizeof corpus, "%s/corpus.txt", folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    support_remove(folder);
+    support_setup(state);
+    snprintf(output, sizeof output, "%s/tokenizer", support_folder);
+    snprintf(corpus, sizeof corpus, "%s/corpus.txt", support_folder);
     return 0;
 }
 
@@ -327,7 +319,7 @@ static void test_threads_change_nothing(void **state)
     char *text = text_draw(BYTES), path[300];
     const char *both[] = {corpus, path};
     support_write(corpus, text, BYTES);
-    snprintf(path, sizeof path, "%s/more.jsonl.gz", folder);
+    snprintf(path, sizeof path, "%s/more.jsonl.gz", support_folder);
     gzFile file = gzopen(path, "wb1");
     for (int i = 0; i < 50; i++)
         gzprintf(file, "{\"body\": \"the cat %d sat\"}\n", i);
@@ -414,7 +406,7 @@ static void test_special_tokens(void **state)
 static void assert_nothing_left(const char *expected)
 {
     char names[2048];
-    support_list(folder, names);
+    support_list(support_folder, names);
     assert_string_equal(names, expected);
 }
 
@@ -453,14 +445,14 @@ static void test_refused(void **state)
     REFUSED(LS_EINVAL, "no input", config.inputs_count = 0);
     REFUSED(LS_EIO, "corpus.txt: expected a folder", config.output = corpus);
     char path[320];
-    snprintf(path, sizeof path, "%s/no/tokenizer", folder);
+    snprintf(path, sizeof path, "%s/no/tokenizer", support_folder);
     REFUSED(LS_EIO, "the folder to make", config.output = path);
     inputs[0] = path;
     REFUSED(LS_EIO, "no/tokenizer", (void)config);
     inputs[0] = corpus;
     support_write(corpus, "", 0);
     REFUSED(LS_EDATA, "empty corpus", (void)config);
-    snprintf(path, sizeof path, "%s/bad.jsonl", folder);
+    snprintf(path, sizeof path, "%s/bad.jsonl", support_folder);
     support_write(path, "{\"text\": \"ab\"}\n{\"text\": 1}\n", 28);
     inputs[0] = path;
     REFUSED(LS_EDATA, "bad.jsonl:2: \"text\" is a number", config.workers = 3);
@@ -546,16 +538,16 @@ static void test_every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_merges_by_hand, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_frequencies_and_counts, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_merges_are_the_references, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_threads_change_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_patterns, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_special_tokens, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_signal_leaves_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_full_disk_leaves_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_merges_by_hand, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_frequencies_and_counts, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_merges_are_the_references, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_threads_change_nothing, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_patterns, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_special_tokens, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_refused, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_a_signal_leaves_nothing, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_a_full_disk_leaves_nothing, setup, support_teardown),
+        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, setup, support_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
