@@ -193,22 +193,34 @@ static int file_fail(struct ls_atomic_file *file, int errno_value, const char *w
                           shown(file->path), what, (unsigned long long)file->on_disk);
 }
 
+int ls_fd_write(int fd, const void *data, size_t bytes, const struct ls_fault *fault, size_t *done)
+{
+    size_t none;
+    done = done ? done : &none;
+    for (*done = 0; *done < bytes;) {
+        int failure = ls_fault_check(fault, "write");
+        ssize_t written = failure ? -1 : write(fd, (const char *)data + *done, bytes - *done);
+        if (written < 0 && !failure)
+            failure = errno;
+        if (failure && failure != EINTR)
+            return failure;
+        *done += written > 0 ? (size_t)written : 0;
+    }
+    return 0;
+}
+
 /* Hands all of data to the system. */
 static int file_put(struct ls_atomic_file *file, const unsigned char *data, size_t bytes)
 {
     while (bytes > 0) {
         size_t piece = bytes < WRITE_BYTES_MAX ? bytes : WRITE_BYTES_MAX;
-        int failure = ls_fault_check(file->fault, "write");
-        ssize_t written = failure ? -1 : write(file->fd, data, piece);
-        if (written < 0) {
-            failure = failure ? failure : errno;
-            if (failure == EINTR)
-                continue;
+        size_t written;
+        int failure = ls_fd_write(file->fd, data, piece, file->fault, &written);
+        file->on_disk += written;
+        if (failure)
             return file_fail(file, failure, "write");
-        }
         data += written;
-        bytes -= (size_t)written;
-        file->on_disk += (uint64_t)written;
+        bytes -= written;
         ls_progress();
     }
     if (file->on_disk - file->started >= WRITEBACK_BYTES) {

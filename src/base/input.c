@@ -166,6 +166,19 @@ static int too_large(const char *path, int64_t size, size_t limit, int code, str
                         size > 0 ? found : "it does not end", limit);
 }
 
+int ls_fd_read(int fd, int64_t at, void *buffer, size_t bytes, size_t *done)
+{
+    for (*done = 0; *done < bytes;) {
+        ssize_t got = pread(fd, (char *)buffer + *done, bytes - *done, (off_t)(at + (off_t)*done));
+        if (got < 0 && errno != EINTR)
+            return errno;
+        if (got == 0)
+            break;
+        *done += got > 0 ? (size_t)got : 0;
+    }
+    return 0;
+}
+
 /* Appends up to limit + 1 bytes in all. */
 static int read_to_end(int fd, const char *path, size_t limit, int code, char **text, size_t *bytes,
                        struct ls_error *error)

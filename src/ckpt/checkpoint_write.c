@@ -287,23 +287,25 @@ static int file_copy(const struct ls_checkpoint_writer *to, struct taken *taken,
 {
     char path[PATH_MAX];
     struct ls_atomic_file file;
-    ssize_t got;
+    size_t got = COPY_BYTES;
+    int failure = 0;
     int status = ls_path_join(path, to->temporary, taken->name, error);
     if (!status)
         status = ls_atomic_file_open(&file, path, to->fault, error);
     if (status)
         return status;
-    while ((got = read(taken->fd, room, COPY_BYTES)) > 0 || (got < 0 && errno == EINTR)) {
+    for (int64_t at = 0; got == COPY_BYTES; at += (int64_t)got) {
+        failure = ls_fd_read(taken->fd, at, room, COPY_BYTES, &got);
         ls_progress();
-        if (got > 0 && ls_atomic_file_write(&file, room, (size_t)got))
+        if (failure || ls_atomic_file_write(&file, room, got))
             break;
         if (__atomic_load_n(&to->cancelled, __ATOMIC_RELAXED)) {
             ls_atomic_file_abort(&file);
             return ls_error_set(error, LS_ESTOPPED, "%s: not finished", to->directory);
         }
     }
-    if (got < 0) {
-        status = ls_error_errno(error, errno, "%s: cannot read what is copied to it", path);
+    if (failure) {
+        status = ls_error_errno(error, failure, "%s: cannot read what is copied to it", path);
         ls_atomic_file_abort(&file);
         return status;
     }

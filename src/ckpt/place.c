@@ -88,17 +88,13 @@ void ls_held_close(struct ls_held *held)
 int held_read(const struct ls_held *held, const struct held_file *file, uint64_t offset,
               void *buffer, size_t bytes, struct ls_error *error)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(file->fd, (char *)buffer + done, bytes - done, (off_t)(offset + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got ? ls_error_errno(error, errno, "%s/%s: cannot read", held->directory,
-                                        file->name)
-                       : ls_error_set(error, LS_EIO, "%s/%s became shorter while it was copied",
-                                      held->directory, file->name);
-        done += (size_t)got;
-    }
+    size_t done;
+    int failure = ls_fd_read(file->fd, (int64_t)offset, buffer, bytes, &done);
+    if (failure)
+        return ls_error_errno(error, failure, "%s/%s: cannot read", held->directory, file->name);
+    if (done < bytes)
+        return ls_error_set(error, LS_EIO, "%s/%s became shorter while it was copied",
+                            held->directory, file->name);
     ls_progress();
     return LS_OK;
 }

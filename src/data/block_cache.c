@@ -93,17 +93,10 @@ static void path_make(const struct block_cache *cache, const struct block_id *id
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static bool read_all(int fd, int64_t at, size_t bytes, void *buffer)
+static bool read_whole(int fd, int64_t at, size_t bytes, void *buffer)
 {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(fd, (char *)buffer + done, bytes - done, (off_t)at + (off_t)done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return false;
-        done += (size_t)got;
-    }
-    return true;
+    size_t done;
+    return ls_fd_read(fd, at, buffer, bytes, &done) == 0 && done == bytes;
 }
 
 /* The part of [at, at + bytes) that lies in chunk i. */
@@ -115,7 +108,7 @@ static bool chunk_read(int fd, const struct header *header, const struct block_i
     int64_t begin = ls_max(at, first), end = ls_min(at + bytes, first + count);
     bool whole = begin == first && end == first + count;
     char *into = whole ? buffer + (begin - at) : chunk;
-    if (!read_all(fd, (int64_t)header->count + first, (size_t)count, into))
+    if (!read_whole(fd, (int64_t)header->count + first, (size_t)count, into))
         return false;
     uint64_t digest = XXH3_64bits(into, (size_t)count);
     if (memcmp(header->bytes + FIXED_BYTES + 8 * i, &digest, 8) != 0)
@@ -146,7 +139,7 @@ enum block_found block_cache_read(struct block_cache *cache, const struct block_
         return BLOCK_ABSENT;
     header_begin(&header, id);
     bool good = !fstat(fd, &file) && file.st_size == (off_t)header.count + id->bytes &&
-                read_all(fd, 0, header.count, header.bytes) && header_good(&header, id);
+                read_whole(fd, 0, header.count, header.bytes) && header_good(&header, id);
     for (int64_t i = at / CHUNK_BYTES; good && i * CHUNK_BYTES < at + bytes; i++)
         good = chunk_read(fd, &header, id, i, at, bytes, buffer);
     if (good)
@@ -310,22 +303,6 @@ static enum room room_take(struct block_cache *cache, int64_t bytes)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* 0 or errno. */
-static int write_all(const struct block_cache *cache, int fd, const void *data, size_t bytes)
-{
-    while (bytes > 0) {
-        int failure = ls_fault_check(cache->fault, "write");
-        ssize_t did = failure ? -1 : write(fd, data, bytes);
-        if (did < 0 && !failure && errno == EINTR)
-            continue;
-        if (did < 0)
-            return failure ? failure : errno;
-        data = (const char *)data + did;
-        bytes -= (size_t)did;
-    }
-    return 0;
-}
-
 /* Opens a file and locks it before anyone takes it for one that was left. */
 static int locked_open(const char *name)
 {
@@ -396,9 +373,9 @@ int block_cache_write(struct block_cache *cache, const struct block_id *id, cons
     /* Not synced: a block that a power cut spoils is found by its digests. */
     enum room room = room_take(cache, all);
     if (room == ROOM)
-        failure = write_all(cache, fd, header.bytes, header.count);
+        failure = ls_fd_write(fd, header.bytes, header.count, cache->fault, NULL);
     if (room == ROOM && !failure)
-        failure = write_all(cache, fd, data, (size_t)id->bytes);
+        failure = ls_fd_write(fd, data, (size_t)id->bytes, cache->fault, NULL);
     int ended = temporary_end(cache, temporary, path, all, room == ROOM && !failure);
     failure = failure ? failure : ended;
     close(fd);

@@ -331,8 +331,6 @@ int data_writer_publish(struct data_writer *writer, struct ls_error *error);
 int data_names_init(const char *prefix, const char *suffix, char **name, char **temporary,
                     struct ls_error *error);
 int data_rename(const char *from, const char *to, struct ls_error *error);
-/* All of bytes[count] to fd. 0 or errno. */
-int data_write_all(int fd, const void *bytes, size_t count);
 /* What PREFIX.tokenizer holds, brought to disk as path. */
 int data_tokenizer_write(const struct ls_tokenizer *tokenizer, const char *path,
                          struct ls_error *error);

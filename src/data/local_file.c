@@ -159,27 +159,20 @@ int64_t local_file_bytes(const struct local_file *file)
     return file->bytes;
 }
 
-/* pread until all is there. */
-static int read_all(const struct local_file *file, int fd, int64_t at, int64_t bytes, void *buffer,
-                    struct ls_error *error)
+static int read_whole(const struct local_file *file, int fd, int64_t at, int64_t bytes,
+                      void *buffer, struct ls_error *error)
 {
-    for (int64_t done = 0; done < bytes;) {
-        ssize_t got = pread(fd, (char *)buffer + done, (size_t)(bytes - done), (off_t)(at + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return ls_error_errno(error, errno, "%.300s: cannot be read at byte %lld", file->name,
-                                  (long long)(at + done));
-        if (got == 0) {
-            int status = same_check(file, fd, error);
-            return status
-                       ? status
-                       : ls_error_set(error, LS_EDATA, "%.300s: ends at byte %lld of %lld",
-                                      file->name, (long long)(at + done), (long long)file->bytes);
-        }
-        done += got;
-    }
-    return LS_OK;
+    size_t done;
+    int failure = ls_fd_read(fd, at, buffer, (size_t)bytes, &done);
+    if (failure)
+        return ls_error_errno(error, failure, "%.300s: cannot be read at byte %lld", file->name,
+                              (long long)at + (long long)done);
+    if ((int64_t)done == bytes)
+        return LS_OK;
+    int status = same_check(file, fd, error);
+    return status ? status
+                  : ls_error_set(error, LS_EDATA, "%.300s: ends at byte %lld of %lld", file->name,
+                                 (long long)at + (long long)done, (long long)file->bytes);
 }
 
 int local_file_look(struct local_file *file, struct ls_error *error)
@@ -197,7 +190,7 @@ int local_file_read(struct local_file *file, int64_t at, int64_t bytes, void *bu
     int status = reader_begin(file, &fd, error);
     if (fd < 0)
         return status;
-    status = status ? status : read_all(file, fd, at, bytes, buffer, error);
+    status = status ? status : read_whole(file, fd, at, bytes, buffer, error);
     reader_end(file);
     return status;
 }

@@ -15,26 +15,11 @@ enum {
     SEQUENCE_TOKENS_MAX = 1 << 30, /* lengths are int32; longer documents are several sequences */
 };
 
-int data_write_all(int fd, const void *bytes, size_t count)
-{
-    const unsigned char *at = bytes;
-    while (count > 0) {
-        ssize_t n = write(fd, at, count);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno;
-        at += n;
-        count -= (size_t)n;
-    }
-    return 0;
-}
-
 /* ---- files ---------------------------------------------------------------------------------- */
 
 static int flush(struct data_writer *writer, struct ls_error *error)
 {
-    int failure = data_write_all(writer->fd, writer->buffer, writer->buffered);
+    int failure = ls_fd_write(writer->fd, writer->buffer, writer->buffered, NULL, NULL);
     if (failure)
         return ls_error_errno(error, failure, "%s: cannot be written", writer->current);
     size_t count = writer->buffered;
@@ -182,6 +167,17 @@ int data_writer_append(struct data_writer *writer, const int32_t *ids, int64_t c
     return LS_OK;
 }
 
+static int read_back(const struct data_writer *writer, int64_t at, void *into, size_t bytes,
+                     struct ls_error *error)
+{
+    size_t done;
+    int failure = ls_fd_read(writer->fd, at, into, bytes, &done);
+    failure = !failure && done < bytes ? EIO : failure;
+    return failure
+               ? ls_error_errno(error, failure, "%s: cannot be read back", writer->bin_temporary)
+               : LS_OK;
+}
+
 int data_writer_read(struct data_writer *writer, int64_t first, int64_t count, int32_t *ids,
                      struct ls_error *error)
 {
@@ -190,16 +186,9 @@ int data_writer_read(struct data_writer *writer, int64_t first, int64_t count, i
         return status;
     size_t token_bytes = ls_dtype_bytes(writer->dtype), bytes = (size_t)count * token_bytes;
     unsigned char *at = (unsigned char *)ids;
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n =
-            pread(writer->fd, at + done, bytes - done, (off_t)((size_t)first * token_bytes + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return ls_error_errno(error, n < 0 ? errno : EIO, "%s: cannot be read back",
-                                  writer->bin_temporary);
-        done += (size_t)n;
-    }
+    status = read_back(writer, first * (int64_t)token_bytes, at, bytes, error);
+    if (status)
+        return status;
     if (writer->dtype == LS_U16)
         for (int64_t i = count; i-- > 0;) { /* widened in place, from the end */
             uint16_t id;
@@ -322,14 +311,9 @@ static int digest_tail(struct data_writer *writer, int64_t bytes, struct ls_erro
     int status = LS_OK;
     while (at < bytes && !status) {
         size_t want = (size_t)ls_min(bytes - at, BUFFER_BYTES);
-        ssize_t got = pread(writer->fd, writer->buffer, want, at);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return ls_error_errno(error, got < 0 ? errno : EIO, "%s: cannot be read back",
-                                  writer->bin_temporary);
-        status = data_sums_add(writer->digests, writer->buffer, (size_t)got, error);
-        at += got;
+        status = read_back(writer, at, writer->buffer, want, error);
+        status = status ? status : data_sums_add(writer->digests, writer->buffer, want, error);
+        at += (int64_t)want;
     }
     if (!status && lseek(writer->fd, bytes, SEEK_SET) < 0)
         status = ls_error_errno(error, errno, "%s: cannot be cut", writer->bin_temporary);
@@ -427,7 +411,7 @@ int data_tokenizer_write(const struct ls_tokenizer *tokenizer, const char *path,
     if (asprintf(&line, "%s\n%s\n", ls_tokenizer_spec(tokenizer), digest) < 0)
         return ls_error_set(error, LS_ENOMEM, "no memory to write %s", path);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int failure = fd < 0 ? errno : data_write_all(fd, line, strlen(line));
+    int failure = fd < 0 ? errno : ls_fd_write(fd, line, strlen(line), NULL, NULL);
     if (fd >= 0 && !failure && fsync(fd) != 0)
         failure = errno;
     if (fd >= 0)

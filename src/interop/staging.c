@@ -92,11 +92,14 @@ int file_copy(const char *from, const char *to, const struct ls_fault *fault,
         return status;
     }
     status = ls_atomic_file_open(&file, to, fault, error);
-    ssize_t got = 0;
-    while (!status && (got = read(fd, piece, PIECE)) > 0)
-        ls_atomic_file_write(&file, piece, (size_t)got);
-    if (!status && got < 0) {
-        status = ls_error_errno(error, errno, "%.300s: cannot be read", from);
+    size_t got = PIECE;
+    int failure = 0;
+    for (int64_t at = 0; !status && !failure && got == PIECE; at += (int64_t)got) {
+        failure = ls_fd_read(fd, at, piece, PIECE, &got);
+        ls_atomic_file_write(&file, piece, got);
+    }
+    if (failure) {
+        status = ls_error_errno(error, failure, "%.300s: cannot be read", from);
         ls_atomic_file_abort(&file);
     } else if (!status) {
         status = ls_atomic_file_commit(&file, error);

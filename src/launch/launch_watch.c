@@ -97,7 +97,8 @@ static void file_read(int fd, off_t size, bool enough_is_a_step, struct found *f
     *found = (struct found){0};
     while (text && end > 0 && !found->began && !(enough_is_a_step && found->stepped)) {
         off_t take = ls_min(room, end);
-        if (pread(fd, text, (size_t)take, end - take) != take)
+        size_t got;
+        if (ls_fd_read(fd, end - take, text, (size_t)take, &got) || got < (size_t)take)
             break;
         size_t taken = lines_take(found, text, (size_t)take, take == end);
         if (taken == (size_t)take && take == end)

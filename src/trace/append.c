@@ -1,6 +1,8 @@
 /* A file that only grows, each write whole or taken back. */
 #include "trace/append.h"
 
+#include <lockstep/base/file.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -34,20 +36,14 @@ int trace_append_open(struct trace_append *file, const char *path, int flags,
 int trace_append_write(struct trace_append *file, const void *data, size_t bytes,
                        struct ls_error *error)
 {
-    size_t done = 0;
+    size_t done;
     if (file->torn && ftruncate(file->fd, file->size))
         return ls_error_errno(error, errno, "%s: cannot cut off a torn record", file->path);
     file->torn = false;
-    while (done < bytes) {
-        ssize_t written = write(file->fd, (const char *)data + done, bytes - done);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0) {
-            int failure = errno;
-            file->torn = done > 0 && ftruncate(file->fd, file->size);
-            return ls_error_errno(error, failure, "%s: cannot append", file->path);
-        }
-        done += (size_t)written;
+    int failure = ls_fd_write(file->fd, data, bytes, NULL, &done);
+    if (failure) {
+        file->torn = done > 0 && ftruncate(file->fd, file->size);
+        return ls_error_errno(error, failure, "%s: cannot append", file->path);
     }
     file->size += (int64_t)bytes;
     return LS_OK;

@@ -29,10 +29,11 @@ static int cut_torn_line(struct trace_append *file, struct ls_error *error)
     int64_t end = file->size;
     while (end > 0) {
         int64_t begin = ls_max(0, end - (int64_t)sizeof block);
-        ssize_t got = pread(file->fd, block, (size_t)(end - begin), begin);
-        if (got != end - begin)
-            return ls_error_errno(error, got < 0 ? errno : EIO, "%s: cannot read", file->path);
-        const char *newline = memrchr(block, '\n', (size_t)got);
+        size_t got, expected = (size_t)(end - begin);
+        int failure = ls_fd_read(file->fd, begin, block, expected, &got);
+        if (failure || got < expected)
+            return ls_error_errno(error, failure ? failure : EIO, "%s: cannot read", file->path);
+        const char *newline = memrchr(block, '\n', got);
         if (newline) {
             end = begin + (newline - block) + 1;
             break;

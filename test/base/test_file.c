@@ -7,11 +7,15 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../support/countdown.h"
@@ -179,6 +183,83 @@ static void test_a_failing_call_keeps_the_older_file(void **state)
     assert_in_range(n, 10, 20);
 }
 
+/* ---- descriptors ----------------------------------------------------------------------------- */
+
+/* The system reads at most piece bytes at once (0: as many as it is asked for), and of the calls
+ * one in two is interrupted. */
+static size_t piece;
+static int calls;
+
+ssize_t pread(int fd, void *buffer, size_t bytes, off_t at)
+{
+    if (piece && calls++ % 2 == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    return syscall(SYS_pread64, fd, buffer, piece && piece < bytes ? piece : bytes, at);
+}
+
+static void test_descriptors_read_all_there_is(void **state)
+{
+    const char *path = scratch_path(*state, "file");
+    struct ls_error error = {0};
+    char bytes[100];
+    size_t done;
+    assert_int_equal(write_pattern(path, 100, 10, NULL, &error), LS_OK);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (piece = 0; piece <= 101; piece++) {
+        memset(bytes, 0, sizeof bytes);
+        assert_int_equal(ls_fd_read(fd, 26, bytes, 52, &done), 0);
+        assert_int_equal(done, 52);
+        assert_memory_equal(bytes, "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz\0", 53);
+        assert_int_equal(ls_fd_read(fd, 78, bytes, 52, &done), 0);
+        assert_int_equal(done, 22);
+        assert_int_equal(ls_fd_read(fd, 100, bytes, 52, &done), 0);
+        assert_int_equal(done, 0);
+    }
+    piece = 0;
+    close(fd);
+    assert_int_equal(ls_fd_read(fd, 0, bytes, 1, &done), EBADF);
+    assert_int_equal(done, 0);
+}
+
+static int interrupted(void *user, const char *call)
+{
+    (void)user;
+    assert_string_equal(call, "write");
+    return calls++ % 2 == 0 ? EINTR : 0;
+}
+
+/* What the system takes in part counts, and so does what it took before it failed. */
+static void test_descriptors_write_all_or_say_how_much(void **state)
+{
+    const char *path = scratch_path(*state, "file");
+    struct countdown countdown = {.left = 0, .errno_value = EIO};
+    const struct ls_fault signals = {interrupted, NULL}, fails = {countdown_before, &countdown};
+    struct rlimit whole, limit;
+    char bytes[3000];
+    size_t done;
+    memset(bytes, 'x', sizeof bytes);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    assert_int_equal(ls_fd_write(fd, bytes, 100, &signals, &done), 0);
+    assert_int_equal(done, 100);
+    assert_int_equal(ls_fd_write(fd, bytes, 100, NULL, NULL), 0);
+    assert_int_equal(ls_fd_write(fd, bytes, 100, &fails, &done), EIO);
+    assert_int_equal(done, 0);
+    getrlimit(RLIMIT_FSIZE, &whole);
+    limit = (struct rlimit){.rlim_cur = 1000, .rlim_max = whole.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    signal(SIGXFSZ, SIG_IGN);
+    int failure = ls_fd_write(fd, bytes, sizeof bytes, NULL, &done);
+    setrlimit(RLIMIT_FSIZE, &whole);
+    assert_int_equal(failure, EFBIG);
+    assert_int_equal(done, 800);
+    assert_int_equal(lseek(fd, 0, SEEK_CUR), 1000);
+    close(fd);
+}
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
 static void test_directories(void **state)
 {
     struct ls_error error = {0};
@@ -323,6 +404,8 @@ int main(void)
         IN_SCRATCH(test_an_unwanted_file_is_written_over),
         IN_SCRATCH(test_what_is_no_file_stays),
         IN_SCRATCH(test_a_failing_call_keeps_the_older_file),
+        IN_SCRATCH(test_descriptors_read_all_there_is),
+        IN_SCRATCH(test_descriptors_write_all_or_say_how_much),
         IN_SCRATCH(test_directories),
         IN_SCRATCH(test_a_folder_is_removed_with_all_that_is_in_it),
         IN_SCRATCH(test_files_are_read_within_bounds),

@@ -136,6 +136,16 @@ void ls_file_unmap(struct ls_mapping *map);
  * the names that are there, such as ".bin". */
 void ls_path_hint(const char *path, const char *const *endings, char *text, size_t bytes);
 
+/* ---- descriptors ---------------------------------------------------------------------------- */
+
+/* Reads bytes of a file from offset at on, whatever its own place is, and goes on after a signal.
+ * *done = how many are there: fewer only if the file ends before. 0 or errno, with what came before
+ * it in *done. */
+int ls_fd_read(int fd, int64_t at, void *buffer, size_t bytes, size_t *done);
+/* Writes all of data[bytes] at the descriptor's place, and goes on after a signal. *done (may be
+ * NULL) = how many were written. fault may be NULL. 0 or errno. */
+int ls_fd_write(int fd, const void *data, size_t bytes, const struct ls_fault *fault, size_t *done);
+
 /* ---- directories ---------------------------------------------------------------------------- */
 
 /* Removes what processes that were killed left in a directory: files "<name>.tmp-<pid>" whose name
