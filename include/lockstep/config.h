@@ -376,9 +376,12 @@ int ls_config_blame(const struct ls_config *config, const char *name, struct ls_
 
 /* What is trained on: the entries of data.blend, as given, or data.train as the only one, of weight
  * 1; none where neither is set. An entry holds until the next one of the same source (the same
- * text) begins; weight 0 ends it. *out: to be freed. */
+ * text) begins; weight 0 ends it. *out: to be freed.
+ *
+ * Sources are numbered in the order in which they first stand: 0, 1, 0, 2. */
 struct ls_config_source {
     char source[LS_CONFIG_TEXT_BYTES];
+    int index;             /* of its source */
     double weight, epochs; /* epochs 0: no limit */
     int64_t from_step;     /* steps before it */
 };

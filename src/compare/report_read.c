@@ -373,16 +373,13 @@ static void sources_read(struct report_run *run)
     if (!run->configured || ls_config_sources(&run->config, &entries, &count, NULL))
         return;
     for (int i = 0; i < count; i++) {
-        char name[LS_CONFIG_TEXT_BYTES];
-        int at = 0;
-        ls_config_source_named(entries, i, name);
-        while (at < run->source_count && strcmp(run->sources[at], name) != 0)
-            at++;
-        if (at == run->source_count && at < REPORT_SOURCES)
-            memcpy(run->sources[run->source_count++], name, sizeof run->sources[0]);
+        if (entries[i].index < run->source_all)
+            continue;
+        if (run->source_all < REPORT_SOURCES)
+            ls_config_source_named(entries, i, run->sources[run->source_all]);
+        run->source_all++;
     }
-    run->source_all = ls_config_source_count(&run->config);
-    run->source_count = run->source_all > 1 ? run->source_count : 0;
+    run->source_count = run->source_all > 1 ? (int)ls_min(run->source_all, REPORT_SOURCES) : 0;
     free(entries);
 }
 

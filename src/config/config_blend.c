@@ -202,6 +202,18 @@ int config_blend_read(struct ls_yaml *yaml, const char *file, char slot[LS_CONFI
 
 /* ---- its sources ----------------------------------------------------------------------------- */
 
+/* Numbers them: who asks which entries are one source asks these. */
+static void sources_number(struct ls_config_source *entries, int64_t count)
+{
+    int known = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t first = 0;
+        while (strcmp(entries[first].source, entries[i].source) != 0)
+            first++;
+        entries[i].index = first < i ? entries[first].index : known++;
+    }
+}
+
 int ls_config_sources(const struct ls_config *config, struct ls_config_source **out, int *count,
                       struct ls_error *error)
 {
@@ -219,6 +231,7 @@ int ls_config_sources(const struct ls_config *config, struct ls_config_source **
         free(items.list);
         items = (struct items){0};
     }
+    sources_number(items.list, items.count);
     *out = items.list;
     *count = (int)items.count;
     return status;
@@ -260,7 +273,7 @@ static int begun_find(const struct ls_config *config, int64_t step, struct begun
         begun->entry = entries[i];
         begun->place = count;
         for (int k = count - 1; k >= 0; k--) {
-            if (strcmp(entries[k].source, entries[i].source) != 0)
+            if (entries[k].index != entries[i].index)
                 continue;
             begun->epochs = entries[k].epochs > 0 ? entries[k].epochs : begun->epochs;
             begun->place = k;

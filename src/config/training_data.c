@@ -11,29 +11,16 @@
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
-/* The index of an entry's source among the texts before it; count: it is a new one. */
-static int source_index(const struct ls_config_source *entries, const int *firsts, int count,
-                        int entry)
-{
-    int i = 0;
-    while (i < count && strcmp(entries[firsts[i]].source, entries[entry].source) != 0)
-        i++;
-    return i;
-}
-
 int ls_config_source_count(const struct ls_config *config)
 {
     struct ls_config_source *entries;
-    int firsts[LS_CONFIG_SOURCES_MAX], count, sources = 0;
+    int count, sources = 1;
     if (ls_config_sources(config, &entries, &count, NULL))
         return 1;
-    for (int i = 0; i < count; i++) {
-        int at = source_index(entries, firsts, sources, i);
-        firsts[at] = i;
-        sources += at == sources;
-    }
+    for (int i = 0; i < count; i++)
+        sources = ls_max(sources, entries[i].index + 1);
     free(entries);
-    return ls_max(sources, 1);
+    return sources;
 }
 
 /* The tokenizers of all stores are one. */
@@ -53,26 +40,20 @@ static int stores_check(const struct ls_config *config, const struct ls_config_s
     return status;
 }
 
-/* The first entry of an entry's source. */
-static int first_entry(const struct ls_config_source *entries, int entry)
-{
-    int first = 0;
-    while (strcmp(entries[first].source, entries[entry].source) != 0)
-        first++;
-    return first;
-}
-
 void ls_config_source_named(const struct ls_config_source *entries, int entry,
                             char name[LS_CONFIG_TEXT_BYTES])
 {
     char own[LS_CONFIG_TEXT_BYTES], other[LS_CONFIG_TEXT_BYTES];
-    int first = first_entry(entries, entry), alike = 1;
+    int alike = 1, seen = 0;
     memcpy(own, entries[entry].source, sizeof own);
     ls_config_source_name(own);
-    for (int i = 0; i < first; i++) {
+    for (int i = 0; seen < entries[entry].index; i++) { /* the first entry of each source before */
+        if (entries[i].index < seen)
+            continue;
         memcpy(other, entries[i].source, sizeof other);
         ls_config_source_name(other);
-        alike += first_entry(entries, i) == i && strcmp(own, other) == 0;
+        alike += strcmp(own, other) == 0;
+        seen++;
     }
     if (alike > 1)
         snprintf(name, LS_CONFIG_TEXT_BYTES, "%.*s (%d)", LS_CONFIG_TEXT_BYTES - 16, own, alike);
@@ -83,16 +64,16 @@ void ls_config_source_named(const struct ls_config_source *entries, int entry,
 static int sources_open(struct ls_training_data *data, const struct ls_config *config,
                         const struct ls_config_source *entries, int count, struct ls_error *error)
 {
-    int firsts[LS_CONFIG_SOURCES_MAX], status = LS_OK;
+    int status = LS_OK;
     data->stores = calloc((size_t)count, sizeof *data->stores);
     data->sources = calloc((size_t)count, sizeof *data->sources);
     if (!data->stores || !data->sources)
         return ls_error_set(error, LS_ENOMEM, "no memory for %d sources", count);
     for (int i = 0; i < count && !status; i++) {
-        int at = source_index(entries, firsts, data->count, i);
+        int at = entries[i].index;
         struct ls_training_source *source = &data->sources[at];
         if (at == data->count) {
-            firsts[data->count++] = i;
+            data->count++;
             ls_config_source_named(entries, i, source->name);
             status = ls_config_store(config, entries[i].source, &data->stores[at], error);
             if (!status)
@@ -134,17 +115,15 @@ static int blend_make(struct ls_training_data *data, const struct ls_config *con
 {
     struct ls_blend_entry made[LS_CONFIG_SOURCES_MAX];
     struct ls_blend_source sources[LS_CONFIG_SOURCES_MAX];
-    int firsts[LS_CONFIG_SOURCES_MAX], known = 0, kept = 0;
+    int kept = 0;
     for (int i = 0; i < data->count; i++)
         sources[i] = (struct ls_blend_source){data->sources[i].name, data->sources[i].samples,
                                               data->sources[i].epochs};
     for (int i = 0; i < count; i++) {
-        int at = source_index(entries, firsts, known, i);
-        firsts[at] = at == known ? i : firsts[at];
-        known += at == known;
+        int at = entries[i].index;
         int64_t end = INT64_MAX;
         for (int k = 0; k < count; k++) {
-            if (k == i || strcmp(entries[k].source, entries[i].source) != 0)
+            if (k == i || entries[k].index != at)
                 continue;
             if (entries[k].from_step == entries[i].from_step)
                 return ls_error_set(error, LS_ECONFIG,

@@ -2,6 +2,8 @@
  * and read back. */
 #include "config/config_private.h"
 
+#include <lockstep/config/inputs.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -785,6 +787,36 @@ static void test_paths_that_go_with_the_file(void **state)
     assert_non_null(strstr(error.text, "train.out: the path is longer"));
 }
 
+/* Entries of one text are one source; records name each once, and tell apart those called alike. */
+static void test_sources_of_a_blend(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source, *name;
+        int index;
+    } expected[] = {{"a/x", "x", 0}, {"b/x", "x (2)", 1}, {"a/x", "x", 0},
+                    {"c", "c", 2},   {"d/x", "x (3)", 3}, {"b/x", "x (2)", 1}};
+    struct ls_config config;
+    struct ls_config_source *entries;
+    struct ls_error error = {0};
+    char text[512] = "data.blend=", name[LS_CONFIG_TEXT_BYTES];
+    int count;
+    expect_good(&config, TINY);
+    assert_int_equal(ls_config_source_count(&config), 1);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "1 %s ", expected[i].source);
+    assert_int_equal(ls_config_set(&config, text, &error), LS_OK);
+    assert_int_equal(ls_config_sources(&config, &entries, &count, &error), LS_OK);
+    assert_int_equal(count, sizeof expected / sizeof *expected);
+    for (int i = 0; i < count; i++) {
+        ls_config_source_named(entries, i, name);
+        assert_string_equal(name, expected[i].name);
+        assert_int_equal(entries[i].index, expected[i].index);
+    }
+    assert_int_equal(ls_config_source_count(&config), 4);
+    free(entries);
+}
+
 static void test_save_where_nothing_can_be_written(void **state)
 {
     (void)state;
@@ -862,6 +894,7 @@ int main(void)
         cmocka_unit_test(test_a_number_or_auto),
         cmocka_unit_test_setup_teardown(test_paths_that_go_with_the_file, scratch_setup,
                                         scratch_teardown),
+        cmocka_unit_test(test_sources_of_a_blend),
         cmocka_unit_test(test_save_where_nothing_can_be_written),
         cmocka_unit_test(test_recipe_digest_sees_the_recipe_only),
     };
