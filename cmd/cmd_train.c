@@ -299,8 +299,8 @@ static void samples_print(const struct ls_config *config, const struct ls_error 
         return;
     }
     if (missing->code || ls_training_data_open(config, &data, &error)) {
-        printf("# %s cannot be read, its samples are not counted: %s\n",
-               config->data.blend[0] ? "data.blend" : "data.train", error.text);
+        printf("# %s cannot be read, its samples are not counted: %s\n", ls_config_data_key(config),
+               error.text);
         return;
     }
     for (int i = 0; i < data.count; i++)

@@ -189,21 +189,16 @@ static int layout_choose(struct ls_audit *audit, const struct ls_audit_request *
 static int data_check(const struct ls_audit *audit, struct ls_error *error)
 {
     const struct ls_config *config = &audit->config;
-    const char *key = config->data.blend[0] ? "data.blend" : "data.train";
+    const char *key = ls_config_data_key(config);
     struct ls_training_data data;
-    char digest[33];
+    char remedy[64];
     int status = ls_training_data_open(config, &data, error);
     if (status) {
         ls_error_suffix(error, "; if the run's data lie elsewhere now, give %s=PATH", key);
         return status;
     }
-    status = ls_training_data_digest(&data, digest, error);
-    if (!status && audit->run.data[0] && strcmp(digest, audit->run.data) != 0)
-        status = ls_config_reject(config, LS_EDATA, key, error,
-                                  "these are not the tokens that the run was trained on: their "
-                                  "digest is %s, and the run recorded %s. Give %s=PATH where "
-                                  "those are",
-                                  digest, audit->run.data, key);
+    snprintf(remedy, sizeof remedy, "Give %s=PATH where those are", key);
+    status = ls_training_data_check(&data, config, audit->run.data, NULL, remedy, error);
     ls_training_data_close(&data);
     return status;
 }

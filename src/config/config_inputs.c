@@ -54,7 +54,7 @@ int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **ou
         return status;
     /* Foreign stores come without one: then another source tells, or nothing is decoded. */
     struct ls_error absent = {0};
-    const char *key = config->data.blend[0] ? "data.blend" : "data.train";
+    const char *key = ls_config_data_key(config);
     status = LS_EIO;
     for (int i = 0; i < count && status == LS_EIO; i++)
         status = ls_tokenizer_new_for_store(entries[i].source, out, &absent);

@@ -9,6 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *ls_config_data_key(const struct ls_config *config)
+{
+    return config->data.blend[0] ? "data.blend" : "data.train";
+}
+
 /* ---- sources --------------------------------------------------------------------------------- */
 
 int ls_config_source_count(const struct ls_config *config)
@@ -191,7 +196,7 @@ int ls_training_data_open(const struct ls_config *config, struct ls_training_dat
         status = end_check(data, config, error);
     free(entries);
     if (status) {
-        ls_config_blame(config, config->data.blend[0] ? "data.blend" : "data.train", error);
+        ls_config_blame(config, ls_config_data_key(config), error);
         ls_training_data_close(data);
     }
     return status;
@@ -222,5 +227,30 @@ int ls_training_data_digest(const struct ls_training_data *data, char text[33],
         memcpy(text, data->sources[0].digest, 33);
     else
         ls_digest_hex(&digest, text);
+    return status;
+}
+
+static int others_say(const struct ls_config *config, const char *name, const char *digest,
+                      const char *recorded, const char *remedy, struct ls_error *error)
+{
+    return ls_config_reject(config, LS_EDATA, ls_config_data_key(config), error,
+                            "%.200s has other tokens than the run was trained on: its digest is "
+                            "%s, and the run recorded %s. %s",
+                            name, digest, recorded, remedy);
+}
+
+int ls_training_data_check(const struct ls_training_data *data, const struct ls_config *config,
+                           const char *all, char (*each)[33], const char *remedy,
+                           struct ls_error *error)
+{
+    char digest[33];
+    int status = ls_training_data_digest(data, digest, error);
+    for (int i = 0; i < data->count && each && !status; i++)
+        if (each[i][0] && strcmp(each[i], data->sources[i].digest) != 0)
+            status = others_say(config, data->sources[i].name, data->sources[i].digest, each[i],
+                                remedy, error);
+    if (!status && all && all[0] && strcmp(all, digest) != 0)
+        status = others_say(config, data->count > 1 ? "the blend" : data->sources[0].name, digest,
+                            all, remedy, error);
     return status;
 }

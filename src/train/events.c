@@ -70,8 +70,6 @@ static void show(const struct events *events, enum ls_log_level level, const cha
         caller->write(caller->user, level, line);
 }
 
-/* ---- the others ------------------------------------------------------------------------------ */
-
 /* ---- data ------------------------------------------------------------------------------------ */
 
 /* A start says of all data "data", and of each of several sources "data/NAME". */
@@ -93,21 +91,7 @@ void events_data_see(const struct ls_trainer *trainer, char (*seen)[33],
     }
 }
 
-int events_data_check(const struct ls_trainer *trainer, char (*seen)[33], struct ls_error *error)
-{
-    const char *key = trainer->config.data.blend[0] ? "data.blend" : "data.train";
-    for (int i = 0; i < trainer->data.count; i++) {
-        const struct ls_training_source *source = &trainer->data.sources[i];
-        if (seen[i][0] && strcmp(seen[i], source->digest) != 0)
-            return ls_config_reject(&trainer->config, LS_EDATA, key, error,
-                                    "%.200s has other tokens than the run was trained on: its "
-                                    "digest is %s, and the run recorded %s. Put back what the run "
-                                    "began with, or give data.changed=true, which reads samples "
-                                    "again or leaves some out",
-                                    source->name, source->digest, seen[i]);
-    }
-    return LS_OK;
-}
+/* ---- the others ------------------------------------------------------------------------------ */
 
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
                 const struct ls_run_plan *plan, bool resumed, struct ls_error *error)

@@ -31,10 +31,9 @@ int events_outer(struct events *events, const struct ls_outer_report *outer,
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
                 const struct ls_run_plan *plan, bool resumed, struct ls_error *error);
 /* seen[sources] = what the record, of an earlier start, says of the data, where it does ("" at
- * first); and LS_EDATA where the data, whose digests are known, are others. */
+ * first). */
 void events_data_see(const struct ls_trainer *trainer, char (*seen)[33],
                      const struct ls_record *record);
-int events_data_check(const struct ls_trainer *trainer, char (*seen)[33], struct ls_error *error);
 /* Sets trainer->peak_of to what a measurement of its peak would be of. */
 void events_peak_name(struct ls_trainer *trainer);
 /* *flops = what the record, of an earlier start, says that it measured of the same, if it does. */

@@ -464,12 +464,13 @@ static int writer_open(struct run *run, bool resumed, struct ls_error *error)
 static int writer_begin(struct run *run, bool resumed, struct ls_error *error)
 {
     struct ls_params whole;
-    char digest[33];
     int status = plan_open(run, error);
-    if (!status)
-        status = ls_training_data_digest(&run->trainer->data, digest, error);
     if (!status && resumed && !run->config->data.changed)
-        status = events_data_check(run->trainer, run->records.data_seen, error);
+        status = ls_training_data_check(
+            &run->trainer->data, run->config, NULL, run->records.data_seen,
+            "Put back what the run began with, or give data.changed=true, which reads samples "
+            "again or leaves some out",
+            error);
     if (!status)
         status = events_open(&run->events, run->records.metrics, run->trainer,
                              run->drift.planned ? &run->drift.plan : NULL, resumed, error);

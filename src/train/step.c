@@ -136,7 +136,7 @@ static int batch_admit(const struct ls_trainer *t, const struct train_batch *bat
                      "data.sequence, or shorter prompts",
                      (long long)batch->step, (long long)batch->first,
                      (long long)(batch->first + sequences_of(batch) - 1));
-    ls_config_blame(&t->config, t->config.data.blend[0] ? "data.blend" : "data.train", error);
+    ls_config_blame(&t->config, ls_config_data_key(&t->config), error);
     return status;
 }
 

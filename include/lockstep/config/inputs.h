@@ -50,6 +50,14 @@ void ls_training_data_close(struct ls_training_data *data);
  * several, each of which is then in its source. */
 int ls_training_data_digest(const struct ls_training_data *data, char text[33],
                             struct ls_error *error);
+/* LS_EDATA if the tokens are others than a run recorded: all = the digest of all of them, and
+ * each[count] those of sources; "" or NULL: not known. remedy: what to do, the error's last
+ * sentence. */
+int ls_training_data_check(const struct ls_training_data *data, const struct ls_config *config,
+                           const char *all, char (*each)[33], const char *remedy,
+                           struct ls_error *error);
+/* "data.blend" or "data.train": the key that names what is trained on. */
+const char *ls_config_data_key(const struct ls_config *config);
 /* Samples of the first `steps` steps of all workers: with a ramp-up of batches fewer than steps x
  * batch.global x workers. */
 int64_t ls_config_samples(const struct ls_config *config, int64_t steps);
