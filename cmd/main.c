@@ -5,9 +5,11 @@
 #include <lockstep/base/version.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* "bench gemm" of `lockstep bench gemm ...`, "" where there is no second word. */
 static void two_words(int argc, char **argv, char *name, size_t bytes)
@@ -76,12 +78,20 @@ static int dispatch(int argc, char **argv)
     return unknown_command(family ? both : first);
 }
 
+/* Whether standard output is a pipe that nobody reads: its reader had enough. */
+static bool reader_gone(void)
+{
+    struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&output, 1, 0) == 1 && output.revents & POLLERR;
+}
+
 int main(int argc, char **argv)
 {
     /* A file that may not grow further (ulimit -f) is a failed write with a message, not a kill. */
     signal(SIGXFSZ, SIG_IGN);
-    /* Whoever read the output is gone (lockstep train ... | head): a run goes on without it, and
-     * what was written in vain is an error at the end. */
+    /* Whoever read the output is gone (lockstep train ... | head): the command goes on without
+     * it, and says nothing of what was written in vain. One that makes records for a reader alone
+     * (cmd_lines_end) ends there. */
     signal(SIGPIPE, SIG_IGN);
     ranks_arguments(argv);
     struct ls_error error;
@@ -92,7 +102,7 @@ int main(int argc, char **argv)
     }
     int code = dispatch(argc, argv);
     errno = 0;
-    if (fflush(stdout) != 0 || ferror(stdout)) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && !reader_gone()) {
         int status =
             ls_error_errno(&error, errno ? errno : EIO, "lockstep: cannot write the output");
         fprintf(stderr, "%s\n", error.text);

@@ -137,6 +137,20 @@ static void test_output_that_cannot_be_written(void **state)
                    "cannot write the output: No space left");
 }
 
+/* A pipe whose reader had enough (lockstep help | head) is no error. */
+static void test_output_that_nobody_reads(void **state)
+{
+    (void)state;
+    static const char pipe[] = "d=$(mktemp -d); mkfifo $d/p; exec 3<>$d/p 4>$d/p 3<&-; rm -r $d;";
+    static char output[PROGRAM_OUTPUT_BYTES];
+    static const char *const lines[] = {"help --config-markdown >&4", "doctor >&4"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        assert_int_equal(program_run(pipe, lines[i], output), 0);
+        assert_string_equal(output, "");
+    }
+    program_expect_under(pipe, "help tarin >&4", 2, "no page tarin; did you mean train?");
+}
+
 static void test_doctor(void **state)
 {
     (void)state;
@@ -227,6 +241,7 @@ int main(void)
         cmocka_unit_test(test_every_page_has_help_and_a_man_page),
         cmocka_unit_test(test_every_page_has_a_command),
         cmocka_unit_test(test_output_that_cannot_be_written),
+        cmocka_unit_test(test_output_that_nobody_reads),
         cmocka_unit_test(test_doctor),
         cmocka_unit_test(test_doctor_sees_what_is_wrong),
         cmocka_unit_test(test_bench_step_counts_what_is_offloaded),
