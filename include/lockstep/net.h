@@ -48,10 +48,14 @@ static inline bool ls_net_ends(const struct ls_net_options *options)
     return options->ends && options->ends(options->user);
 }
 
-/* Whether a name is http://, https:// or s3:// and more. */
+/* Whether a name is a scheme and "://" and more (RFC 3986, 3.1): also of schemes that nothing here
+ * can read, so that they are refused and not looked for on a disk. */
 bool ls_url_is(const char *name);
-/* LS_ECONFIG, with what is wrong, for a URL that ls_server_open would refuse by its look. The text
- * holds none of its secrets. */
+/* The scheme in small letters: HTTP:// is http:// (RFC 3986, 6.2.2.1). */
+void ls_url_normalize(char *url);
+/* LS_ECONFIG, with what is wrong, for a URL that ls_server_open would refuse by its look: of
+ * schemes http, https and s3 are taken, in letters of any case. The text holds none of its secrets.
+ */
 int ls_url_check(const char *url, struct ls_error *error);
 
 /* A bucket or a web server, and who asks. */

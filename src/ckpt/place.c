@@ -3,6 +3,8 @@
 
 #include "ckpt/format.h"
 
+#include <lockstep/net.h>
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -150,9 +152,9 @@ int ls_place_open(struct ls_place **out, const char *where, const struct ls_plac
     int status = LS_OK;
     if (snprintf(place->where, sizeof place->where, "%s", where) >= (int)sizeof place->where)
         status = ls_error_set(error, LS_ECONFIG, "%.200s...: the name is too long", where);
-    bool bucket = strstr(where, "://") != NULL;
     if (!status)
-        status = bucket ? place_s3_open(place, error) : place_directory_open(place, error);
+        status =
+            ls_url_is(where) ? place_s3_open(place, error) : place_directory_open(place, error);
     if (status) {
         ls_place_close(place);
         return status;

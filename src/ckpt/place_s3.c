@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { ANSWER_BYTES = 1 << 16, LIST_BYTES = 8 << 20, PARTS_MAX = 10000, KEY_BYTES = 2048 };
 
@@ -514,7 +515,7 @@ int place_s3_open(struct ls_place *place, struct ls_error *error)
                                        .ends = o->ends,
                                        .user = o->user};
     place->kind = &s3_kind;
-    if (strncmp(place->where, "s3://", 5))
+    if (strncasecmp(place->where, "s3://", 5))
         return ls_error_set(error, LS_ECONFIG, "expected a directory or s3://bucket/prefix");
     struct s3 *s3 = place->s3 = calloc(1, sizeof *s3);
     if (!s3)

@@ -85,9 +85,9 @@ static bool exists(const char *path)
  * Of a URL nobody knows, so its comma parts it from the next one, as where the value is used. */
 static size_t first_path(const char *rest, bool list, bool *bare, char path[LS_CONFIG_TEXT_BYTES])
 {
-    size_t length = list && (ls_url_is(rest) || !exists(rest)) ? strcspn(rest, ",") : strlen(rest);
     *bare = list && !strncmp(rest, headerless, HEADERLESS);
     const char *from = rest + (*bare ? HEADERLESS : 0);
+    size_t length = list && (ls_url_is(from) || !exists(from)) ? strcspn(rest, ",") : strlen(rest);
     snprintf(path, LS_CONFIG_TEXT_BYTES, "%.*s", (int)(rest + length - from), from);
     return length;
 }

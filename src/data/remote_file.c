@@ -50,6 +50,8 @@ int remote_file_open(const char *url, struct data_remote *remote, struct remote_
                                  .origin = strndup(url, origin),
                                  .key = strdup(url + origin + strspn(url + origin, "/")),
                                  .last = -1};
+    if (file->origin)
+        ls_url_normalize(file->origin);
     if (!file->url || !file->origin || !file->key)
         status = ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", url);
     else if (!*file->key) /* an ending behind the host would name another one */

@@ -193,8 +193,9 @@ static int open_one(const struct opening *o, char *name, struct ls_error *error)
 {
     size_t length = strlen(name);
     struct data_file *idx = NULL, *bin = NULL;
-    if (strncmp(name, "u16:", 4) == 0)
-        return open_raw(o, name + 4, error);
+    const char *tokens = store_name_bare(name);
+    if (tokens)
+        return open_raw(o, tokens, error);
     bool is_idx = ls_path_ends(name, ".idx"), is_bin = ls_path_ends(name, ".bin");
     char *end = is_idx || is_bin ? name + length - 4 : name + length, last = *end;
     *end = '\0';

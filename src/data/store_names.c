@@ -16,6 +16,11 @@
 
 static const char bare[] = "u16:"; /* before a file of bare tokens */
 
+const char *store_name_bare(const char *name)
+{
+    return strncmp(name, bare, sizeof bare - 1) ? NULL : name + sizeof bare - 1;
+}
+
 static int no_memory(struct ls_error *error)
 {
     return ls_error_set(error, LS_ENOMEM, "no memory for the names of stores");
@@ -141,8 +146,8 @@ static bool is_folder(const char *name)
 
 static int member_add(struct store_names *names, const char *member, struct ls_error *error)
 {
-    size_t skip = strncmp(member, bare, sizeof bare - 1) ? 0 : sizeof bare - 1;
-    const char *name = member + skip, *before = skip ? bare : "";
+    const char *file = store_name_bare(member), *name = file ? file : member;
+    const char *before = file ? bare : "";
     if (!*name || strlen(name) >= PATH_MAX)
         return ls_error_set(error, LS_EINVAL,
                             "token store: a name of %zu bytes in the list; expected PATH[,PATH...]",

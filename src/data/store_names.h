@@ -13,5 +13,7 @@ struct store_names {
  * returns. */
 int store_names_find(const char *spec, struct store_names *names, struct ls_error *error);
 void store_names_release(struct store_names *names);
+/* The file of bare tokens that "u16:FILE" names; NULL of another name. */
+const char *store_name_bare(const char *name);
 
 #endif

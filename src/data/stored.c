@@ -1,5 +1,6 @@
 /* A store that is there, document by document, for what reads it whole. */
 #include "data/data_private.h"
+#include "data/store_names.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/meter.h>
@@ -35,9 +36,8 @@ static int stem(const char *name)
  */
 static int one_check(const struct data_stored *stored, struct ls_error *error)
 {
-    static const char bare[] = "u16:";
-    const char *name = stored->name, *path = stored->file.path;
-    name += strncmp(name, bare, sizeof bare - 1) ? 0 : sizeof bare - 1;
+    const char *tokens = store_name_bare(stored->name), *path = stored->file.path;
+    const char *name = tokens ? tokens : stored->name;
     int files = ls_token_store_files(stored->store), length = stem(name);
     if (files == 1 && length == stem(path) && !strncmp(name, path, (size_t)length))
         return LS_OK;
@@ -52,7 +52,8 @@ int data_stored_open_alone(struct data_stored *stored, const char *name, struct 
     *stored = (struct data_stored){.name = name, .vocabulary = (int64_t)INT32_MAX + 1};
     if (strchr(name, ','))
         return ls_error_set(error, LS_EINVAL, "%.300s: expected one store, not a list", name);
-    if (ls_url_is(name))
+    const char *tokens = store_name_bare(name);
+    if (ls_url_is(tokens ? tokens : name))
         return ls_error_set(error, LS_EINVAL,
                             "%.300s: expected a store on this host's disks: copy it, or mount the "
                             "bucket",

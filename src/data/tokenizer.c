@@ -425,6 +425,8 @@ static int recorded_find(const char *store, struct recorded *recorded, struct ls
     size_t bytes;
     bool there = false;
     *recorded = (struct recorded){NULL, NULL};
+    if (store_name_bare(store))
+        return LS_OK; /* nothing is written beside such a file */
     snprintf(prefix, sizeof prefix, "%s", store);
     if (!strip(prefix, ".bin"))
         strip(prefix, ".idx");

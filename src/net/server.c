@@ -6,26 +6,53 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char s3_scheme[] = "s3://";
-
-static bool begins(const char *text, const char *with)
-{
-    return !strncmp(text, with, strlen(with));
-}
-
-bool ls_url_is(const char *name)
-{
-    return begins(name, "http://") || begins(name, "https://") || begins(name, s3_scheme);
-}
+#include <strings.h>
 
 static bool only(const char *text, size_t length, const char *characters)
 {
     return strspn(text, characters) >= length;
 }
 
-#define LETTERS "abcdefghijklmnopqrstuvwxyz"
-#define DIGITS  "0123456789"
+#define LETTERS  "abcdefghijklmnopqrstuvwxyz"
+#define CAPITALS "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#define DIGITS   "0123456789"
+
+/* ---- schemes --------------------------------------------------------------------------------- */
+
+/* How long it is before "://"; 0: there is none. */
+static size_t scheme_bytes(const char *name)
+{
+    size_t length = strspn(name, LETTERS CAPITALS DIGITS "+-.");
+    bool is_one = strspn(name, LETTERS CAPITALS) > 0 && !strncmp(name + length, "://", 3);
+    return is_one ? length : 0;
+}
+
+static bool scheme_is(const char *url, const char *scheme)
+{
+    size_t length = scheme_bytes(url);
+    return length == strlen(scheme) && !strncasecmp(url, scheme, length);
+}
+
+static bool is_s3(const char *url)
+{
+    return scheme_is(url, "s3");
+}
+
+static bool is_web(const char *url)
+{
+    return scheme_is(url, "http") || scheme_is(url, "https");
+}
+
+bool ls_url_is(const char *name)
+{
+    return scheme_bytes(name) > 0;
+}
+
+void ls_url_normalize(char *url)
+{
+    for (size_t i = scheme_bytes(url); i-- > 0;)
+        url[i] = (char)(url[i] | (url[i] >= 'A' && url[i] <= 'Z' ? 0x20 : 0));
+}
 
 /* key = path without slashes around. */
 static bool key_take(const char *path, char *key, size_t bytes)
@@ -45,7 +72,7 @@ static bool key_take(const char *path, char *key, size_t bytes)
 static int bucket_read(const char *url, char bucket[64], char *key, size_t key_bytes,
                        struct ls_error *error)
 {
-    const char *name = url + sizeof s3_scheme - 1;
+    const char *name = strstr(url, "://") + 3;
     size_t length = strcspn(name, "/");
     if (length < 3 || length > 63 || !only(name, length, LETTERS DIGITS ".-"))
         return ls_error_set(error, LS_ECONFIG,
@@ -53,8 +80,8 @@ static int bucket_read(const char *url, char bucket[64], char *key, size_t key_b
                             "'.' and '-'");
     snprintf(bucket, 64, "%.*s", (int)length, name);
     if (!key_take(name + length, key, key_bytes) ||
-        !only(key, strlen(key), LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZ" DIGITS "-._~/") ||
-        strstr(key, "//") || strstr(key, "./"))
+        !only(key, strlen(key), LETTERS CAPITALS DIGITS "-._~/") || strstr(key, "//") ||
+        strstr(key, "./"))
         return ls_error_set(error, LS_ECONFIG,
                             "the prefix may have letters, digits, and -._~ with single slashes "
                             "between names");
@@ -71,7 +98,7 @@ static int bucket_open(struct ls_server *server, const char *url, struct ls_erro
     status = status ? status : net_credentials(&server->who, error);
     if (status)
         return status;
-    if (*endpoint && !begins(endpoint, "http://") && !begins(endpoint, "https://"))
+    if (*endpoint && !is_web(endpoint))
         return ls_error_set(error, LS_ECONFIG,
                             "the endpoint in the environment is \"%.200s\", expected http:// or "
                             "https:// and a host",
@@ -92,6 +119,7 @@ static int bucket_open(struct ls_server *server, const char *url, struct ls_erro
         (size_t)snprintf(server->signer, sizeof server->signer, "aws:amz:%s:s3", region);
     if (used >= size || signer >= sizeof server->signer)
         return ls_error_set(error, LS_ECONFIG, "a value of AWS_* in the environment is too long");
+    ls_url_normalize(server->url);
     server->is_signed = true;
     return LS_OK;
 }
@@ -135,6 +163,7 @@ static int web_open(struct ls_server *server, const char *url, struct ls_error *
         snprintf(server->netrc, sizeof server->netrc, "%s", netrc) >= (int)sizeof server->netrc)
         return ls_error_set(error, LS_ECONFIG, "the URL, or NETRC, is too long");
     memcpy(server->url, url, bytes);
+    ls_url_normalize(server->url);
     return LS_OK;
 }
 
@@ -143,11 +172,13 @@ static int web_open(struct ls_server *server, const char *url, struct ls_error *
 int ls_url_check(const char *url, struct ls_error *error)
 {
     char bucket[64], key[sizeof((struct ls_server *)0)->key];
-    if (begins(url, s3_scheme))
+    if (is_s3(url))
         return bucket_read(url, bucket, key, sizeof key, error);
-    return ls_url_is(url) ? web_check(url, error)
-                          : ls_error_set(error, LS_ECONFIG,
-                                         "expected http://, https:// or s3://bucket/prefix");
+    if (is_web(url))
+        return web_check(url, error);
+    return ls_error_set(error, LS_ECONFIG, "%.*s%sexpected http://, https:// or s3://bucket/prefix",
+                        (int)ls_min((int64_t)scheme_bytes(url), 32), url,
+                        ls_url_is(url) ? ":// is not supported: " : "");
 }
 
 static void options_fill(struct ls_net_options *o)
@@ -197,8 +228,7 @@ int ls_server_open(struct ls_server **out, const char *url, const struct ls_net_
     if (!server->curl)
         status = ls_error_set(error, LS_ENOMEM, "no memory for libcurl");
     else
-        status =
-            begins(url, s3_scheme) ? bucket_open(server, url, error) : web_open(server, url, error);
+        status = is_s3(url) ? bucket_open(server, url, error) : web_open(server, url, error);
     if (status)
         ls_server_close(server);
     else

@@ -92,6 +92,8 @@ static void test_what_is_refused(void **state)
     assert_null(strstr(output, "hunter2"));
     expect(RUN "train.out=x 'data.train=https://host/x?sig=hunter2'", code, "'?'");
     assert_null(strstr(output, "hunter2"));
+    expect(RUN "train.out=x data.train=ftp://host/x", code,
+           "ftp:// is not supported: expected http://");
     expect("$L data inspect http://me:hunter2@host/x", code, "~/.netrc");
     assert_null(strstr(output, "hunter2"));
     expect(RUN "train.out=x data.train=s3://bucket/data/none", ls_exit_code(LS_EIO),

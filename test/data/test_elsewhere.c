@@ -734,6 +734,9 @@ static void test_names_that_are_none(void **state)
                  {"https://host/x?sig=hunter2", LS_ECONFIG, "'?'"},
                  {"s3://x/y", LS_ECONFIG, "s3://bucket/prefix"},
                  {"s3://bucket", LS_ECONFIG, "needs a path"},
+                 {"ftp://host/x", LS_ECONFIG, "ftp:// is not supported: expected http://"},
+                 {"u16:gs://bucket/x", LS_ECONFIG, "gs:// is not supported"},
+                 {"u16://none", LS_EIO, "//none"},
                  {"http://127.0.0.1:1", LS_ECONFIG, "needs a path"},
                  {"s3://bucket/data/none", LS_EIO, "neither s3://bucket/data/none.bin with its "},
                  {"s3://bucket/data/c_valid.idx", LS_EIO, "c_valid.idx"}};

@@ -215,8 +215,40 @@ static void test_urls_that_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof urls / sizeof *urls; i++)
         expect_bad(urls[i], LS_ECONFIG, "");
+    expect_bad("gs://bucket/x", LS_ECONFIG,
+               "gs:// is not supported: expected http://, https:// or");
+    expect_bad("FTP://host/x", LS_ECONFIG, "FTP:// is not supported");
     assert_int_equal(s3_server_requests(server), 0);
     expect_bad("http://127.0.0.1:1/x", LS_EIO, "tried 3 times");
+}
+
+static void test_schemes(void **state)
+{
+    static const char *const urls[] = {"HTTP://h/x", "https://h", "S3://b", "ftp://h",
+                                       "a+b-c.1://"};
+    static const char *const others[] = {
+        "",       "x",       "/a/b",       "http:/h",      "http:",  "://h",
+        "1a://h", "a b://h", "./http://h", "u16:http://h", "a_b://h"};
+    char web[600], small[] = "S3://Bucket/X", path[] = "A/B://x";
+    unsigned char out[BYTES];
+    struct ls_error error = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++)
+        if (!ls_url_is(urls[i]))
+            fail_msg("%s is taken for no URL", urls[i]);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (ls_url_is(others[i]))
+            fail_msg("%s is taken for a URL", others[i]);
+    ls_url_normalize(small);
+    ls_url_normalize(path);
+    assert_string_equal(small, "s3://Bucket/X");
+    assert_string_equal(path, "A/B://x");
+    /* The same object. */
+    snprintf(web, sizeof web, "hTTp%s", strchr(where(false), ':'));
+    assert_int_equal(get(web, 17, 500, out, &error), LS_OK);
+    assert_memory_equal(out, data + 17, 500);
+    assert_int_equal(get("S3://bucket/data/x.bin", 17, 500, out, &error), LS_OK);
+    assert_memory_equal(out, data + 17, 500);
 }
 
 /* ---------------------------------------------------------------------------------------------- */
@@ -250,6 +282,7 @@ int main(void)
         TEST(test_credentials_of_a_file),
         TEST(test_passwords),
         TEST(test_urls_that_are_refused),
+        TEST(test_schemes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
