@@ -14,6 +14,11 @@
 /* Of an answer that is none of success this much is kept, which says why. */
 enum { REFUSAL_BYTES = 4096 };
 
+/* The one thing that is wrong in an answer and would be so in the next one, too. */
+static const char no_ranges[] = "the server does not serve ranges of a file: it answered 200 with "
+                                "all of it, expected 206. Use a "
+                                "server that does, such as nginx, or copy the data to a local disk";
+
 struct trying {
     const struct ls_server *server;
     struct ls_http_request *request;
@@ -45,9 +50,7 @@ static size_t take_body(char *data, size_t size, size_t count, void *user)
     curl_easy_getinfo(trying->server->curl, CURLINFO_RESPONSE_CODE, &request->code);
     bool refusal = request->code >= 300;
     if (!refusal && !range_comes(trying)) {
-        request->wrong = request->code == 200
-                             ? "the server sends the whole object for a range of it"
-                             : "the server sends another range";
+        request->wrong = request->code == 200 ? no_ranges : "the server sends another range";
         return 0;
     }
     size_t room = (refusal ? REFUSAL_BYTES : request->limit) - request->bytes;
@@ -324,7 +327,7 @@ int ls_http_send(struct ls_server *server, struct ls_http_request *request, stru
             return LS_OK;
         if (ls_net_ends(&server->options))
             return ls_error_set(error, LS_ESTOPPED, "%s: given up", server->url);
-        bool again = request->wrong ? true
+        bool again = request->wrong ? request->wrong != no_ranges
                      : result       ? passes(result)
                                     : request->code >= 500 || request->code == 429 ||
                                     request->code == 408 || says_error(request) ||
