@@ -69,12 +69,18 @@ def read_keys(text):
     return keys, {key.split(".")[0] for key in keys}
 
 
+def read_options(body, macros):
+    words = re.findall(r"\b[A-Z_]+\b", re.sub(r'"(?:\\.|[^"\\])*"', "", body))
+    found = set(re.findall(r'"(--[a-z][\w-]*)"', body))
+    return found.union(*(read_options(macros[word], macros) for word in words if word in macros))
+
+
 def read_pages(text):
-    """The options of each sub-command: {"data prepare": {"--input", ...}}."""
-    shared = dict(re.findall(r'#define (\w+) *\\\n *\{ *\\\n *"(--[\w-]+)"', text))
+    """The options of each sub-command: {"data prepare": {"--input", ...}}. Lists share options by
+    macros, each of one option or several."""
+    macros = dict(re.findall(r"^#define (\w+) *((?:.*\\\n)*.*)", text, re.MULTILINE))
     lists = {
-        name: set(re.findall(r'"(--[\w-]+)"', body)) |
-        {shared[word] for word in re.findall(r"\b[A-Z_]+\b", body) if word in shared}
+        name: read_options(body, macros)
         for name, body in re.findall(r"OPTIONS\((\w+)\) = \{(.*?END)\}", text, re.DOTALL)
     }
     table = text[text.find("pages[] = {"):]
@@ -219,7 +225,10 @@ BROKEN_TREE = {
                             "| `optim.moments.first` | `1` | recipe |\n",
     "doc/README.md": "[a](configuration.md)\n",
     "doc/lost.md": "",
-    "cmd/pages.c": 'OPTIONS(none) = {END};\nOPTIONS(a_options) = {{"--good", NULL, "x"}, END};\n'
+    "cmd/pages.c": '#define TWO \\\n {"--first", NULL, "x"}, \\\n { \\\n "--second", NULL, "x" }\n'
+                   '#define OTHER \\\n { \\\n "--other", NULL, "x" }\n'
+                   'OPTIONS(none) = {END};\n'
+                   'OPTIONS(a_options) = {{"--good", "OTHER", "x"}, TWO, END};\n'
                    'pages[] = {\n    {"train", "x", "y", "z", a_options, NULL},\n};\n',
     "include/lockstep/base.h": "int ls_good(void);\n",
     "test/base/test_good.c": "",
@@ -229,11 +238,12 @@ BROKEN_TREE = {
                  "    lockstep gone\n\n"
                  "[a](doc/configuration.md#configuration) `optim.lr=1` `make all` `ls_good`\n"
                  "`optim.moments.first=2` `optim.moments`\n"
-                 "`test_good` `cmd/pages.c` `lockstep train --good`\n",
+                 "`test_good` `cmd/pages.c` `lockstep train --good --first --second`\n"
+                 "`lockstep train --other`\n",
 }
 BROKEN_FINDINGS = ["no gone.md", "no section #gone", "no key optim.gone",
                    "no key optim.moments.gone", "make gone",
-                   "no src/gone.c", "no ls_gone", "no test_gone", "no option --gone",
+                   "no src/gone.c", "no ls_gone", "no test_gone", "no option --gone", "no option --other",
                    "lockstep gone", "no link leads here"]
 
 
