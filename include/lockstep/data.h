@@ -285,7 +285,8 @@ struct ls_store_options {
  *   u16:FILE                           headerless uint16 (nanoGPT)
  *   FOLDER                             all stores in it, in the byte order of their names
  *   a pattern with *, ? or [...]       all stores whose names match, in the same order
- * Names but folders and patterns may be URLs: http://, https:// or s3://bucket/ (lockstep/net.h).
+ * Names may be URLs: http://, https:// or s3://bucket/ (lockstep/net.h). Of these s3:// alone has
+ * folders, with a slash at their ends, and patterns.
  * What a header promises is checked against the files: LS_EDATA names the file, what was found and
  * what was expected. Of an index elsewhere only the header is read, unless the store is packed. A
  * file that changes while the store is open is LS_EDATA when it is read. options may be NULL. */

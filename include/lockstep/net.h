@@ -98,6 +98,16 @@ struct ls_http_request {
 int ls_http_send(struct ls_server *server, struct ls_http_request *request, struct ls_error *error);
 void ls_http_request_release(struct ls_http_request *request);
 
+/* Bytes of an object's key with its end, escaped as a list has it: S3 allows 1024 of the key. */
+enum { LS_OBJECT_KEY_BYTES = 3072 };
+/* Not LS_OK: ends the list with it. */
+typedef int ls_object_visitor(void *user, const char *key, uint64_t bytes, struct ls_error *error);
+/* Visits the objects of a bucket whose keys begin with prefix, by ListObjectsV2, in the order in
+ * which the server has them. flat: only those that have no slash behind prefix. LS_EIO also for an
+ * answer that is no list, and for one that does not end. */
+int ls_bucket_list(struct ls_server *server, const char *prefix, bool flat,
+                   ls_object_visitor *visit, void *user, struct ls_error *error);
+
 /* out = text with all but letters, digits and -._~ as %XX; false where that does not fit. */
 bool ls_url_escape(const char *text, char *out, size_t bytes);
 /* value = the text of the first <name> at or behind xml, entities resolved; returns where the

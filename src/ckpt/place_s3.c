@@ -19,39 +19,27 @@ struct s3 {
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-typedef int key_visitor(void *user, const char *name, uint64_t size, struct ls_error *error);
+/* Visits keys by what follows the prefix. */
+struct keys {
+    size_t skip;
+    ls_object_visitor *visit;
+    void *user;
+};
 
-/* Visits the objects whose keys begin with prefix/under, by the rest of their keys behind prefix.
- */
-static int keys_visit(struct s3 *s3, const char *under, key_visitor *visit, void *user,
+static int key_visit(void *user, const char *key, uint64_t size, struct ls_error *error)
+{
+    const struct keys *keys = user;
+    return keys->visit(keys->user, key + keys->skip, size, error);
+}
+
+/* Those of the objects whose keys begin with prefix/under. */
+static int keys_visit(struct s3 *s3, const char *under, ls_object_visitor *visit, void *user,
                       struct ls_error *error)
 {
-    char key[KEY_BYTES], size[32], token[2048] = "", prefix[KEY_BYTES];
-    char next[3 * sizeof token], escaped[3 * KEY_BYTES], query[sizeof next + sizeof escaped + 64];
-    size_t skip = strlen(s3->prefix);
-    int status = LS_OK;
+    char prefix[KEY_BYTES];
+    struct keys keys = {strlen(s3->prefix), visit, user};
     snprintf(prefix, sizeof prefix, "%s%s", s3->prefix, under);
-    struct ls_http_request request = {
-        .method = "GET", .key = "", .query = query, .limit = LIST_BYTES};
-    do {
-        ls_url_escape(token, next, sizeof next);
-        ls_url_escape(prefix, escaped, sizeof escaped);
-        snprintf(query, sizeof query, "%s%s%slist-type=2&prefix=%s",
-                 *token ? "continuation-token=" : "", next, *token ? "&" : "", escaped);
-        status = ls_http_send(s3->server, &request, error);
-        const char *at = status ? NULL : request.text;
-        while (at && !status && (at = strstr(at, "<Contents>"))) {
-            const char *end = strstr(at, "</Contents>");
-            if (end && ls_xml_element(at, "Key", key, sizeof key) &&
-                ls_xml_element(at, "Size", size, sizeof size) && strlen(key) > skip)
-                status = visit(user, key + skip, strtoull(size, NULL, 10), error);
-            at = end;
-        }
-        if (!status && !ls_xml_element(request.text, "NextContinuationToken", token, sizeof token))
-            token[0] = '\0';
-    } while (!status && *token);
-    ls_http_request_release(&request);
-    return status;
+    return ls_bucket_list(s3->server, prefix, false, key_visit, &keys, error);
 }
 
 /* The step of "step-%08d/name"; *file is the name. -1 for other keys. */

@@ -238,7 +238,8 @@ int ls_token_store_open_with(const char *spec, const struct ls_store_options *op
     static const struct ls_net_options usual;
     struct store_names names;
     *out = NULL;
-    int status = store_names_find(spec, &names, error);
+    const struct ls_net_options *net = options ? &options->net : &usual;
+    int status = store_names_find(spec, net, &names, error);
     struct ls_token_store *store = calloc(1, sizeof *store);
     if (store)
         store->files = calloc((size_t)names.count + 1, sizeof *store->files);
@@ -247,7 +248,7 @@ int ls_token_store_open_with(const char *spec, const struct ls_store_options *op
     if (!status)
         status = data_remote_new(options, &store->remote, error);
     if (!status)
-        status = files_open(store, &names, options ? &options->net : &usual, error);
+        status = files_open(store, &names, net, error);
     store_names_release(&names);
     if (status)
         ls_token_store_close(store);

@@ -3,7 +3,6 @@
 #include "data/store_names.h"
 
 #include <lockstep/base/file.h>
-#include <lockstep/net.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,8 +25,8 @@ static int no_memory(struct ls_error *error)
     return ls_error_set(error, LS_ENOMEM, "no memory for the names of stores");
 }
 
-static int add(struct store_names *names, const char *before, const char *name,
-               struct ls_error *error)
+int store_names_add(struct store_names *names, const char *before, const char *name,
+                    struct ls_error *error)
 {
     char **more = realloc(names->list, ((size_t)names->count + 1) * sizeof *more);
     names->list = more ? more : names->list;
@@ -50,7 +49,7 @@ static int found_add(struct store_names *names, const char *before, const char *
     snprintf(name, sizeof name, "%.*s.idx", (int)stem, path);
     bool pair = !*before && access(name, F_OK) == 0; /* both of its files lead to it */
     name[stem] = '\0';
-    return add(names, before, pair ? name : path, error);
+    return store_names_add(names, before, pair ? name : path, error);
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -58,8 +57,8 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Sorts those from `first` on and drops repetitions. */
-static void tidy(struct store_names *names, int first)
+int store_names_tidy(struct store_names *names, int first, const char *name, bool pattern,
+                     struct ls_error *error)
 {
     int kept = first;
     if (names->count > first)
@@ -70,6 +69,13 @@ static void tidy(struct store_names *names, int first)
         else
             names->list[kept++] = names->list[i];
     names->count = kept;
+    if (kept > first)
+        return LS_OK;
+    return pattern ? ls_error_set(error, LS_EDATA, "%.300s: no store has a name like this", name)
+                   : ls_error_set(error, LS_EDATA,
+                                  "%.300s: a folder without stores: expected files NAME.bin with "
+                                  "NAME.idx, or llm.c files NAME.bin",
+                                  name);
 }
 
 static int folder_add(struct store_names *names, const char *before, const char *folder,
@@ -91,13 +97,7 @@ static int folder_add(struct store_names *names, const char *before, const char 
             status = found_add(names, before, path, error);
     }
     closedir(stream);
-    tidy(names, first);
-    if (!status && names->count == first)
-        status = ls_error_set(error, LS_EDATA,
-                              "%.300s: a folder without stores: expected files NAME.bin with "
-                              "NAME.idx, or llm.c files NAME.bin",
-                              folder);
-    return status;
+    return status ? status : store_names_tidy(names, first, folder, false, error);
 }
 
 /* The pattern may be of prefixes, or of files. */
@@ -118,10 +118,7 @@ static int pattern_add(struct store_names *names, const char *before, const char
         if (!failure)
             globfree(&found);
     }
-    tidy(names, first);
-    if (!status && names->count == first)
-        status = ls_error_set(error, LS_EDATA, "%.300s: no store has a name like this", pattern);
-    return status;
+    return status ? status : store_names_tidy(names, first, pattern, true, error);
 }
 
 static bool exists(const char *name)
@@ -144,7 +141,8 @@ static bool is_folder(const char *name)
     return stat(name, &status) == 0 && S_ISDIR(status.st_mode) && access(index, F_OK) != 0;
 }
 
-static int member_add(struct store_names *names, const char *member, struct ls_error *error)
+static int member_add(struct store_names *names, const char *member,
+                      const struct ls_net_options *net, struct ls_error *error)
 {
     const char *file = store_name_bare(member), *name = file ? file : member;
     const char *before = file ? bare : "";
@@ -152,22 +150,25 @@ static int member_add(struct store_names *names, const char *member, struct ls_e
         return ls_error_set(error, LS_EINVAL,
                             "token store: a name of %zu bytes in the list; expected PATH[,PATH...]",
                             strlen(name));
+    if (ls_url_is(name) && bucket_names_is(name))
+        return bucket_names_add(names, before, name, net, error);
     if (ls_url_is(name))
-        return add(names, before, name, error);
+        return store_names_add(names, before, name, error);
     if (is_folder(name))
         return folder_add(names, before, name, error);
     if (strpbrk(name, "*?[") && !exists(name))
         return pattern_add(names, before, name, error);
-    return add(names, before, name, error);
+    return store_names_add(names, before, name, error);
 }
 
-int store_names_find(const char *spec, struct store_names *names, struct ls_error *error)
+int store_names_find(const char *spec, const struct ls_net_options *net, struct store_names *names,
+                     struct ls_error *error)
 {
     char *copy = strdup(spec), *rest = copy;
     int status = copy ? LS_OK : no_memory(error);
     *names = (struct store_names){0};
     for (char *member; !status && (member = strsep(&rest, ","));)
-        status = member_add(names, member, error);
+        status = member_add(names, member, net, error);
     free(copy);
     return status;
 }

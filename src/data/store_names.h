@@ -2,18 +2,34 @@
 #ifndef DATA_STORE_NAMES_H
 #define DATA_STORE_NAMES_H
 
-#include <lockstep/base.h>
+#include <lockstep/net.h>
 
 struct store_names {
     char **list; /* as ls_token_store_open takes each, "u16:" included */
     int count;
 };
-/* The members of spec, with folders and patterns expanded. LS_EINVAL for an empty name, LS_EDATA if
- * a folder or a pattern has no stores, LS_EIO if it cannot be read. Call the release whatever this
+/* The members of spec, with folders and patterns expanded; those of S3 by the options (NULL: the
+ * usual ones). LS_EINVAL for an empty name, LS_ECONFIG for a folder of a web server, LS_EDATA if a
+ * folder or a pattern has no stores, LS_EIO if it cannot be read. Call the release whatever this
  * returns. */
-int store_names_find(const char *spec, struct store_names *names, struct ls_error *error);
+int store_names_find(const char *spec, const struct ls_net_options *net, struct store_names *names,
+                     struct ls_error *error);
 void store_names_release(struct store_names *names);
 /* The file of bare tokens that "u16:FILE" names; NULL of another name. */
 const char *store_name_bare(const char *name);
+
+/* ---- for those who fill it ------------------------------------------------------------------- */
+
+int store_names_add(struct store_names *names, const char *before, const char *name,
+                    struct ls_error *error);
+/* Sorts those from `first` on by their bytes and drops repetitions. LS_EDATA where there are none:
+ * name is a folder, or a pattern. */
+int store_names_tidy(struct store_names *names, int first, const char *name, bool pattern,
+                     struct ls_error *error);
+/* Whether a URL is that of a folder or of a pattern. */
+bool bucket_names_is(const char *url);
+/* The stores that it stands for. */
+int bucket_names_add(struct store_names *names, const char *before, const char *url,
+                     const struct ls_net_options *net, struct ls_error *error);
 
 #endif

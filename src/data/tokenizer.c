@@ -460,7 +460,7 @@ int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out, str
     struct recorded recorded = {0};
     struct store_names names;
     *out = NULL;
-    int status = store_names_find(store, &names, error);
+    int status = store_names_find(store, NULL, &names, error);
     if (!status)
         status = recorded_find(names.list[0], &recorded, error);
     if (!status && !recorded.spec)
@@ -526,7 +526,7 @@ int ls_tokenizer_stores_check(const struct ls_tokenizer *tokenizer, const char *
 {
     struct wanted wanted = {.from = NULL};
     struct store_names names;
-    int status = store_names_find(stores, &names, error);
+    int status = store_names_find(stores, NULL, &names, error);
     if (tokenizer) {
         wanted.from = "the model";
         snprintf(wanted.spec, sizeof wanted.spec, "%s", ls_tokenizer_spec(tokenizer));

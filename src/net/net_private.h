@@ -17,4 +17,21 @@ struct ls_server {
     struct ls_net_options options;
 };
 
+/* A page of a bucket's list, from which its objects are taken one by one. The functions return
+ * NULL, or what is wrong with it. */
+struct net_page {
+    const char *prefix; /* that all keys begin with; borrowed */
+    bool escaped;       /* the keys are */
+    char *at;           /* in the text */
+    char next[2048];    /* the token of the page behind it, "" for none */
+};
+struct net_object {
+    char key[LS_OBJECT_KEY_BYTES];
+    uint64_t bytes;
+};
+/* text[bytes] is terminated, borrowed and written to. */
+const char *net_page_open(struct net_page *page, char *text, size_t bytes, const char *prefix);
+/* *there false: there is none left. */
+const char *net_page_next(struct net_page *page, struct net_object *object, bool *there);
+
 #endif

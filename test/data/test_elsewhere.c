@@ -724,6 +724,106 @@ static void test_folders_and_patterns(void **state)
     assert_text_contains(error.text, "z*: no store has a name like this");
 }
 
+/* In the bucket and, below m/, on the disk. */
+static void both_place(const char *name, const void *bytes, size_t count)
+{
+    s3_server_place_bytes(server, name, bytes, count);
+    support_write(path_of(name), bytes, count);
+}
+
+static void both_copy(const char *name, const char *to)
+{
+    static char bytes[1 << 20];
+    FILE *file = fopen(path_of(name), "re");
+    assert_non_null(file);
+    size_t count = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    both_place(to, bytes, count);
+}
+
+/* A list of names, of which each lies in the bucket as on the disk: the same files in one order. */
+static void expect_alike(const char *spec, int count)
+{
+    char names[1024] = "", local_names[1024] = "";
+    const struct ls_store_options memory = options_of(NULL);
+    struct ls_error error = {0};
+    struct ls_token_store *store, *local;
+    for (const char *at = spec; *at;
+         at += at[strcspn(at, ",")] ? strcspn(at, ",") + 1 : strlen(at)) {
+        char one[256];
+        snprintf(one, sizeof one, "%.*s", (int)strcspn(at, ","), at);
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%ss3://bucket/%s",
+                 *names ? "," : "", one);
+        snprintf(local_names + strlen(local_names), sizeof local_names - strlen(local_names),
+                 "%s%s", *local_names ? "," : "", path_of(one));
+    }
+    assert_ok(open_with(names, &memory, &store, &error), error);
+    assert_ok(open_with(local_names, NULL, &local, &error), error);
+    assert_int_equal(ls_token_store_files(store), count);
+    assert_int_equal(ls_token_store_files(local), count);
+    for (int i = 0; i < count; i++)
+        assert_string_equal(ls_token_store_file(store, i).path + strlen("s3://bucket"),
+                            ls_token_store_file(local, i).path + strlen(folder));
+    ls_token_store_close(store);
+    ls_token_store_close(local);
+}
+
+/* A bucket's folders and patterns, listed in pages of two, are those of a file system. */
+static void test_folders_and_patterns_of_a_bucket(void **state)
+{
+    (void)state;
+    const struct ls_store_options memory = options_of(NULL);
+    unsigned char llmc[1024 + 2] = {0};
+    memcpy(llmc, (const int32_t[]){20240520, 1, 1}, 12);
+    assert_int_equal(mkdir(path_of("m"), 0777), 0);
+    assert_int_equal(mkdir(path_of("m/n"), 0777), 0);
+    static const char *const names[] = {"m/B.bin", "m/a1.bin", "m/a2.bin", "m/.hidden.bin",
+                                        "m/n/a3.bin"};
+    for (int i = 0; i < 5; i++)
+        both_place(names[i], llmc, sizeof llmc);
+    both_place("m/notes.txt", "xx", 2);
+    both_copy("c_train.bin", "m/c_train.bin");
+    both_copy("c_train.idx", "m/c_train.idx");
+    s3_server_place(server, "m/", ""); /* as some programs mark folders */
+    s3_server_place(server, "mm/z.bin", "xx");
+    expect_alike("m/", 4);
+    expect_alike("m/*", 4);
+    expect_alike("m/a?", 2);
+    expect_alike("m/a[!2]*", 1);
+    expect_alike("m/[aB]*", 3);
+    expect_alike("m/.h*", 1);
+    expect_alike("m/a*.bin,m/c_train,m/B.bin", 4);
+    expect_alike("m/c*", 1);
+    expect_alike("m/c_train.b*", 1); /* a pair, whatever led to it */
+    expect_alike("m/*/a*,m/n/", 2);
+    expect_all("s3://bucket/data/", &memory);
+}
+
+static void test_folders_that_cannot_be_listed(void **state)
+{
+    static const struct {
+        const char *name;
+        int code;
+        const char *words;
+    } cases[] = {{"s3://bucket/none/", LS_EDATA, "none/: a folder without stores"},
+                 {"s3://bucket/data/z*", LS_EDATA, "z*: no store has a name like this"},
+                 {"s3://bucket/odd/", LS_ECONFIG, "the object odd/a b.bin, which is found there"},
+                 {"s3://b*/x/", LS_ECONFIG, "s3://bucket/prefix"},
+                 {"s3://bucket/x?sig=hunter2", LS_ECONFIG, "the prefix may have letters"},
+                 {"http://host/data/", LS_ECONFIG, "Name the stores, with commas"},
+                 {"https://host/data/c*", LS_ECONFIG, "a web server does not list"},
+                 {"https://hunter2@host/data/", LS_ECONFIG, "~/.netrc"}};
+    (void)state;
+    s3_server_place(server, "odd/a b.bin", "xx");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_error error = {0};
+        struct ls_token_store *store;
+        assert_int_equal(open_with(cases[i].name, NULL, &store, &error), cases[i].code);
+        assert_text_contains(error.text, cases[i].words);
+        assert_null(strstr(error.text, "hunter2"));
+    }
+}
+
 static void test_names_that_are_none(void **state)
 {
     static const struct {
@@ -810,6 +910,8 @@ int main(int count, char **words)
         TEST(test_a_disk_that_is_full),
         TEST(test_what_is_wanted_is_fetched_ahead),
         TEST(test_folders_and_patterns),
+        TEST(test_folders_and_patterns_of_a_bucket),
+        TEST(test_folders_that_cannot_be_listed),
         TEST(test_names_that_are_none),
         TEST(test_a_server_that_says_no_length),
     };

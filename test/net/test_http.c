@@ -155,6 +155,127 @@ static void test_giving_up(void **state)
     }
 }
 
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+struct found {
+    int count, stop_at;
+    char keys[16][64];
+    uint64_t bytes[16];
+};
+
+static int found_add(void *user, const char *key, uint64_t bytes, struct ls_error *error)
+{
+    struct found *found = user;
+    assert_in_range(found->count, 0, 15);
+    snprintf(found->keys[found->count], sizeof found->keys[0], "%s", key);
+    found->bytes[found->count++] = bytes;
+    return found->count == found->stop_at ? ls_error_set(error, LS_EDATA, "one is enough") : LS_OK;
+}
+
+static int list(const char *prefix, bool flat, struct found *found, struct ls_error *error)
+{
+    struct ls_server *at;
+    found->count = 0;
+    assert_int_equal(ls_server_open(&at, "s3://bucket", &quick, error), LS_OK);
+    int status = ls_bucket_list(at, prefix, flat, found_add, found, error);
+    ls_server_close(at);
+    return status;
+}
+
+/* Keys come whole, whatever is in them, over pages of two. */
+static void test_lists(void **state)
+{
+    static const char *const keys[] = {"d/a b", "d/a%41+c", "d/e&f<g>", "d/h/i", "d/z\xc3\xa9"};
+    struct found found = {0};
+    struct ls_error error = {0};
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        s3_server_place_bytes(server, keys[i], data, (size_t)i * 10);
+    s3_server_fail(server, S3_SOUND, 0, false);
+    assert_int_equal(list("d/", false, &found, &error), LS_OK);
+    assert_int_equal(s3_server_requests(server), 3);
+    assert_int_equal(found.count, 5);
+    for (int i = 0; i < 5; i++) {
+        int at = 0;
+        while (at < 4 && strcmp(found.keys[at], keys[i]) != 0)
+            at++;
+        assert_string_equal(found.keys[at], keys[i]);
+        assert_int_equal(found.bytes[at], i * 10);
+    }
+    assert_int_equal(list("d/", true, &found, &error), LS_OK);
+    assert_int_equal(found.count, 4);
+    assert_int_equal(list("none", false, &found, &error), LS_OK);
+    assert_int_equal(found.count, 0);
+    found.stop_at = 3;
+    assert_int_equal(list("", false, &found, &error), LS_EDATA);
+    assert_int_equal(found.count, 3);
+    found.stop_at = 0;
+    for (int n = 1; n <= 3; n++) { /* each page fails once */
+        s3_server_fail(server, S3_CUT, n, false);
+        assert_int_equal(list("d/", false, &found, &error), LS_OK);
+        assert_int_equal(found.count, 5);
+    }
+    s3_server_fail(server, S3_REFUSE, 2, true);
+    assert_int_equal(list("d/", false, &found, &error), LS_EIO);
+    assert_non_null(strstr(error.text, "s3:ListBucket"));
+    assert_int_equal(s3_server_faults(server), 0);
+}
+
+#define PAGE(text)   "<ListBucketResult>" text "</ListBucketResult>"
+#define OBJECT(key)  "<Contents><Key>" key "</Key><Size>1</Size></Contents>"
+#define NEXT(token)  "<NextContinuationToken>" token "</NextContinuationToken>"
+#define ESCAPED(key) PAGE("<EncodingType>url</EncodingType>" OBJECT(key))
+
+static void test_lists_that_are_none(void **state)
+{
+    static const struct {
+        const char *texts[4];
+        const char *words;
+    } cases[] = {
+        {{""}, "no whole <ListBucketResult>"},
+        {{"<html>hello</html>"}, "no whole <ListBucketResult>"},
+        {{"<ListBucketResult>" OBJECT("d/x")}, "no whole <ListBucketResult>"},
+        {{PAGE("<Contents><Key>d/x</Key>")}, "a <Contents> without an end"},
+        {{PAGE("<Contents><Size>1</Size></Contents>" OBJECT("d/x"))}, "without a <Key>"},
+        {{PAGE("<Contents><Key>d/x</Key></Contents>")}, "without a <Size>"},
+        {{PAGE("<Contents><Key>d/x</Key><Size>-1</Size></Contents>")}, "without a <Size>"},
+        {{PAGE(OBJECT("e/x"))}, "a <Key> that was not asked for"},
+        {{ESCAPED("d/%4")}, "a % that begins no escape"},
+        {{ESCAPED("d/%g0")}, "a % that begins no escape"},
+        {{ESCAPED("d/%00")}, "a % that begins no escape"},
+        {{PAGE(NEXT(""))}, "an unusable <NextContinuationToken>"},
+        {{PAGE("<IsTruncated>true</IsTruncated>")}, "without a <NextContinuationToken>"},
+        {{PAGE(OBJECT("d/x") NEXT("a"))}, "pages without an end"},
+        {{PAGE(NEXT("a")), PAGE(NEXT("b"))}, "pages without an end"},
+        {{PAGE(NEXT("a")), PAGE(NEXT("b")), PAGE(NEXT("c"))}, "pages without an end"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct found found = {0};
+        struct ls_error error = {0};
+        int count = 0;
+        while (cases[i].texts[count])
+            count++;
+        s3_server_answer_lists(server, cases[i].texts, count);
+        assert_int_equal(list("d/", false, &found, &error), LS_EIO);
+        if (!strstr(error.text, cases[i].words) || !strstr(error.text, "/bucket: "))
+            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, error.text, cases[i].words);
+    }
+    static const char *const good[] = {PAGE(OBJECT("d/%zz")), ESCAPED("d/%c3%A9"), PAGE(NEXT("a")),
+                                       PAGE("")};
+    struct found found = {0};
+    struct ls_error error = {0};
+    s3_server_answer_lists(server, good, 1);
+    assert_int_equal(list("d/", false, &found, &error), LS_OK);
+    assert_string_equal(found.keys[0], "d/%zz"); /* nobody said that it is escaped */
+    s3_server_answer_lists(server, good + 1, 1);
+    assert_int_equal(list("d/", false, &found, &error), LS_OK);
+    assert_string_equal(found.keys[0], "d/\xc3\xa9");
+    s3_server_answer_lists(server, good + 2, 2);
+    assert_int_equal(list("d/", false, &found, &error), LS_OK);
+    assert_int_equal(found.count, 0);
+}
+
 /* ---- who asks -------------------------------------------------------------------------------- */
 
 static void test_credentials_of_a_file(void **state)
@@ -278,6 +399,8 @@ int main(void)
         TEST(test_a_failure_that_stays_is_named),
         TEST(test_redirects),
         TEST(test_giving_up),
+        TEST(test_lists),
+        TEST(test_lists_that_are_none),
         TEST(test_credentials_of_a_file),
         TEST(test_passwords),
         TEST(test_urls_that_are_refused),

@@ -4,6 +4,7 @@
 #include <lockstep/base/helper_thread.h>
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <netinet/in.h>
 #include <nettle/hmac.h>
 #include <poll.h>
@@ -57,6 +58,8 @@ struct s3_server {
     char password[128]; /* of the web, in base64 */
     bool all;
     int stalled[STALLED_MAX], stalled_count; /* clients that get no answer */
+    const char *const *lists;                /* in the place of its own */
+    int lists_count, listed;
 };
 struct request {
     char method[8], path[1024], query[4096], headers[HEADER_BYTES];
@@ -257,27 +260,59 @@ static bool parameter(const struct request *request, const char *name, char valu
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static void list_objects(const struct s3_server *server, const struct request *request,
+/* As S3 escapes keys where it was asked to. */
+static void key_escape(const char *key, bool escaped, char out[2048])
+{
+    size_t used = 0;
+    for (; *key; key++)
+        if (!escaped || isalnum((unsigned char)*key) || strchr("/-._*", *key))
+            out[used++] = *key;
+        else
+            used +=
+                (size_t)snprintf(out + used, 4, *key == ' ' ? "+" : "%%%02X", (unsigned char)*key);
+    out[used] = '\0';
+}
+
+/* Whether the key is of what was asked for. */
+static bool is_listed(const char *key, const char *prefix, const char *delimiter)
+{
+    size_t length = strlen(prefix);
+    return !strncmp(key, prefix, length) && (!*delimiter || !strstr(key + length, delimiter));
+}
+
+static void list_objects(struct s3_server *server, const struct request *request,
                          struct answer *answer)
 {
-    char prefix[1024], token[1024], text[1 << 13];
+    char prefix[1024], token[1024], delimiter[1024], encoding[1024], key[2048], text[1 << 13];
+    if (server->lists) {
+        text_answer(answer, 200, server->lists[server->listed++ % server->lists_count]);
+        return;
+    }
     parameter(request, "prefix", prefix);
+    parameter(request, "delimiter", delimiter);
+    bool escaped = parameter(request, "encoding-type", encoding) && !strcmp(encoding, "url");
     int first = parameter(request, "continuation-token", token) ? atoi(token + 2) : 0, count = 0;
-    size_t used = (size_t)snprintf(text, sizeof text, "<ListBucketResult>");
-    for (int i = first; i < server->object_count; i++) {
+    int next = -1;
+    size_t used = (size_t)snprintf(text, sizeof text, "<ListBucketResult xmlns=\"x\">%s",
+                                   escaped ? "<EncodingType>url</EncodingType>" : "");
+    for (int i = first; i < server->object_count && next < 0; i++) {
         const struct object *object = &server->objects[i];
-        if (strncmp(object->key, prefix, strlen(prefix)))
+        if (!is_listed(object->key, prefix, delimiter))
             continue;
         if (count++ == PAGE) {
-            used += (size_t)snprintf(text + used, sizeof text - used,
-                                     "<NextContinuationToken>&amp;/%d</NextContinuationToken>", i);
+            next = i;
             break;
         }
+        key_escape(object->key, escaped, key);
         used += (size_t)snprintf(text + used, sizeof text - used,
-                                 "<Contents><Key>%s</Key><Size>%zu</Size></Contents>", object->key,
+                                 "<Contents><Key>%s</Key><Size>%zu</Size></Contents>", key,
                                  object->bytes.count);
     }
-    snprintf(text + used, sizeof text - used, "</ListBucketResult>");
+    if (next >= 0)
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "<NextContinuationToken>&amp;/%d</NextContinuationToken>", next);
+    snprintf(text + used, sizeof text - used, "<IsTruncated>%s</IsTruncated></ListBucketResult>",
+             next >= 0 ? "true" : "false");
     text_answer(answer, 200, text);
 }
 
@@ -752,6 +787,15 @@ void s3_server_place_bytes(struct s3_server *server, const char *key, const void
 {
     pthread_mutex_lock(&server->lock);
     object_set(server, key, bytes_copy(data, bytes));
+    pthread_mutex_unlock(&server->lock);
+}
+
+void s3_server_answer_lists(struct s3_server *server, const char *const *texts, int count)
+{
+    pthread_mutex_lock(&server->lock);
+    server->lists = texts;
+    server->lists_count = count;
+    server->listed = 0;
     pthread_mutex_unlock(&server->lock);
 }
 

@@ -46,6 +46,8 @@ void s3_server_expect_beside(struct s3_server *server, int objects);
 void s3_server_place(struct s3_server *server, const char *key, const char *text);
 void s3_server_place_bytes(struct s3_server *server, const char *key, const void *data,
                            size_t bytes);
+/* From now on lists of objects are answered by these texts in turn; NULL: by lists. Borrowed. */
+void s3_server_answer_lists(struct s3_server *server, const char *const *texts, int count);
 void s3_server_remove(struct s3_server *server, const char *key);
 /* Ranges of the object that were given out since it was placed; and the bytes of all ranges. */
 int s3_server_ranges(struct s3_server *server, const char *key);
