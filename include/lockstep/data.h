@@ -272,7 +272,7 @@ struct ls_store_options {
     const char *cache;            /* a directory for their blocks; NULL or "": memory */
     int64_t cache_bytes;          /* of it: 64 GiB */
     int64_t memory_bytes;         /* of blocks in memory, where there is no cache: 64 MiB */
-    int64_t block_bytes;          /* of the cache, a multiple of 64 KiB: 4 MiB */
+    int64_t block_bytes;          /* a multiple of 64 KiB: 4 MiB; sums check no other */
     int requests;                 /* of read-ahead at once: 8 */
     struct ls_net_options net;    /* ends: a read that waits ends with LS_ESTOPPED */
     const struct ls_fault *fault; /* of the calls that write the cache; borrowed, may be NULL */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ANSWER_BYTES = 4096, REQUESTS_DEFAULT = 8 };
+enum { ANSWER_BYTES = 4096, REQUESTS_DEFAULT = 8, HELD_LEAST = 4 };
 
 /* Asked by requests and waits. */
 static bool ends(void *user)
@@ -140,10 +140,28 @@ int remote_fetch(struct remote_file *file, int64_t at, int64_t bytes, char **dat
 
 /* ---- who fetches ----------------------------------------------------------------------------- */
 
+static bool same(struct remote_unit a, struct remote_unit b)
+{
+    return a.file == b.file && a.number == b.number && a.size == b.size;
+}
+
+/* The last one of a file may be shorter. */
+static int64_t unit_bytes(struct remote_unit unit)
+{
+    return ls_min(unit.size, unit.file->bytes - unit.number * unit.size);
+}
+
+/* Under the lock. */
+static int64_t unit_size(const struct remote_file *file)
+{
+    const struct data_remote *remote = file->remote;
+    return remote->keeps || file->sums ? remote->options.block_bytes : REMOTE_PIECE_BYTES;
+}
+
 static int64_t flying_find(const struct data_remote *remote, struct remote_unit unit)
 {
     for (int64_t i = 0; i < remote->flying_count; i++)
-        if (remote->flying[i].file == unit.file && remote->flying[i].number == unit.number)
+        if (same(remote->flying[i], unit))
             return i;
     return -1;
 }
@@ -183,79 +201,21 @@ static void claim_end(struct data_remote *remote, struct remote_unit unit)
     pthread_cond_broadcast(&remote->changed);
 }
 
-/* ---- pieces in memory ------------------------------------------------------------------------ */
+/* ---- checked --------------------------------------------------------------------------------- */
 
-/* All under the lock. */
-static struct remote_piece *piece_find(struct data_remote *remote, struct remote_unit unit)
-{
-    for (int64_t i = 0; i < remote->pieces_count; i++)
-        if (remote->pieces[i].what.file == unit.file &&
-            remote->pieces[i].what.number == unit.number)
-            return &remote->pieces[i];
-    return NULL;
-}
-
-static void piece_drop(struct data_remote *remote, struct remote_piece *piece)
-{
-    remote->unread -= piece->unread;
-    free(piece->data);
-    *piece = (struct remote_piece){0};
-}
-
-/* Takes data; the piece that was used longest ago makes room. */
-static void piece_keep(struct data_remote *remote, struct remote_unit unit, char *data, bool ahead)
-{
-    struct remote_piece *piece = &remote->pieces[0];
-    for (int64_t i = 1; i < remote->pieces_count; i++)
-        if (remote->pieces[i].used < piece->used)
-            piece = &remote->pieces[i];
-    piece_drop(remote, piece);
-    *piece = (struct remote_piece){unit, data, ++remote->uses, ahead};
-    remote->unread += ahead;
-}
-
-static bool piece_read(struct data_remote *remote, struct remote_unit unit, int64_t at,
-                       int64_t bytes, char *buffer)
-{
-    struct remote_piece *piece = piece_find(remote, unit);
-    if (!piece)
-        return false;
-    memcpy(buffer, piece->data + at, (size_t)bytes);
-    piece->used = ++remote->uses;
-    remote->unread -= piece->unread;
-    piece->unread = false;
-    return true;
-}
-
-static int64_t piece_bytes(const struct remote_unit *unit)
-{
-    return ls_min(REMOTE_PIECE_BYTES, unit->file->bytes - unit->number * REMOTE_PIECE_BYTES);
-}
-
-/* ---- blocks in the cache --------------------------------------------------------------------- */
-
-static struct block_id block_of(const struct data_remote *remote, struct remote_unit unit)
-{
-    struct block_id id = unit.file->id;
-    id.number = unit.number;
-    id.bytes = ls_min(remote->options.block_bytes,
-                      unit.file->bytes - unit.number * remote->options.block_bytes);
-    return id;
-}
-
-/* A block whose bytes are those that the sums of its store know. */
-static int block_fetch(struct remote_unit unit, const struct block_id *id, char **data,
-                       struct ls_error *error)
+/* A unit whose bytes, if sums of its store are there, are those that they know. */
+static int unit_fetch(struct remote_unit unit, char **data, struct ls_error *error)
 {
     struct remote_file *file = unit.file;
     const struct ls_store_options *options = &file->remote->options;
     int tries = options->net.tries ? options->net.tries : 6;
+    int64_t bytes = unit_bytes(unit);
     for (int i = 1;; i++) {
         struct ls_error wrong = {0};
-        int status = remote_fetch(file, unit.number * options->block_bytes, id->bytes, data, error);
+        int status = remote_fetch(file, unit.number * unit.size, bytes, data, error);
         if (status || !file->sums ||
             !ls_sums_check(file->sums, (enum ls_sums_file)file->sums_file, unit.number, *data,
-                           (size_t)id->bytes, &wrong))
+                           (size_t)bytes, &wrong))
             return status;
         free(*data);
         *data = NULL;
@@ -265,6 +225,79 @@ static int block_fetch(struct remote_unit unit, const struct block_id *id, char 
                                 "times: %.300s",
                                 file->url, i, wrong.text);
     }
+}
+
+/* ---- in memory ------------------------------------------------------------------------------- */
+
+/* All under the lock. */
+static struct remote_held *held_find(struct data_remote *remote, struct remote_unit unit)
+{
+    for (int64_t i = 0; i < remote->held_room; i++)
+        if (same(remote->held[i].what, unit))
+            return &remote->held[i];
+    return NULL;
+}
+
+static void held_drop(struct data_remote *remote, struct remote_held *held)
+{
+    int64_t bytes = unit_bytes(held->what);
+    remote->held_bytes -= bytes;
+    remote->unread_bytes -= held->unread ? bytes : 0;
+    free(held->data);
+    *held = (struct remote_held){0};
+}
+
+/* What was used longest ago; NULL: there is none. */
+static struct remote_held *held_oldest(struct data_remote *remote)
+{
+    struct remote_held *oldest = NULL;
+    for (int64_t i = 0; i < remote->held_room; i++)
+        if (remote->held[i].what.file && (!oldest || remote->held[i].used < oldest->used))
+            oldest = &remote->held[i];
+    return oldest;
+}
+
+/* The memory has room for some units of any size. */
+static int64_t held_limit(const struct data_remote *remote, int64_t size)
+{
+    return ls_max(remote->options.memory_bytes, HELD_LEAST * size);
+}
+
+/* Takes data. */
+static void held_keep(struct data_remote *remote, struct remote_unit unit, char *data, bool ahead)
+{
+    const struct remote_unit none = {NULL, 0, 0};
+    int64_t bytes = unit_bytes(unit), limit = held_limit(remote, unit.size);
+    while (remote->held_bytes > 0 && remote->held_bytes + bytes > limit)
+        held_drop(remote, held_oldest(remote));
+    if (!held_find(remote, none))
+        held_drop(remote, held_oldest(remote));
+    *held_find(remote, none) = (struct remote_held){unit, data, ++remote->uses, ahead};
+    remote->held_bytes += bytes;
+    remote->unread_bytes += ahead ? bytes : 0;
+}
+
+static bool held_read(struct data_remote *remote, struct remote_unit unit, int64_t at,
+                      int64_t bytes, char *buffer)
+{
+    struct remote_held *held = held_find(remote, unit);
+    if (!held)
+        return false;
+    memcpy(buffer, held->data + at, (size_t)bytes);
+    held->used = ++remote->uses;
+    remote->unread_bytes -= held->unread ? unit_bytes(unit) : 0;
+    held->unread = false;
+    return true;
+}
+
+/* ---- blocks in the cache --------------------------------------------------------------------- */
+
+static struct block_id block_of(struct remote_unit unit)
+{
+    struct block_id id = unit.file->id;
+    id.number = unit.number;
+    id.bytes = unit_bytes(unit);
+    return id;
 }
 
 /* The cache is full, or its disk fails: what it has is still read. */
@@ -286,14 +319,14 @@ static int block_bring(struct remote_unit unit, int64_t at, int64_t bytes, char 
                        char **data, struct ls_error *error)
 {
     struct data_remote *remote = unit.file->remote;
-    struct block_id id = block_of(remote, unit);
+    struct block_id id = block_of(unit);
     struct ls_error why = {0};
     *data = NULL;
     int lock = block_cache_lock(remote->cache, &id, ends, remote), status = LS_OK;
     bool there = buffer ? block_cache_read(remote->cache, &id, at, bytes, buffer) == BLOCK_READ
                         : block_cache_has(remote->cache, &id);
     if (!there) {
-        status = block_fetch(unit, &id, data, error);
+        status = unit_fetch(unit, data, error);
         if (!status && block_cache_write(remote->cache, &id, *data, &why))
             cache_failed(remote, &why);
     }
@@ -312,31 +345,32 @@ static bool keeps_blocks(struct data_remote *remote)
     return keeps;
 }
 
-int64_t remote_unit_bytes(struct data_remote *remote)
+int64_t remote_unit_size(struct remote_file *file)
 {
-    return keeps_blocks(remote) ? remote->options.block_bytes : REMOTE_PIECE_BYTES;
+    pthread_mutex_lock(&file->remote->lock);
+    int64_t size = unit_size(file);
+    pthread_mutex_unlock(&file->remote->lock);
+    return size;
 }
 
-/* Fetches the claimed unit and ends the claim. buffer[bytes], which may be NULL, = those from `at`
- * on in it; *did of them. */
-static int unit_bring(struct remote_unit unit, bool block, int64_t at, int64_t bytes, char *buffer,
+/* Fetches the claimed unit, into the cache or into memory, and ends the claim. buffer[bytes], which
+ * may be NULL, = those from `at` on in it; *did of them. */
+static int unit_bring(struct remote_unit unit, bool cached, int64_t at, int64_t bytes, char *buffer,
                       int64_t *did, struct ls_error *error)
 {
     struct data_remote *remote = unit.file->remote;
     char *data = NULL;
-    *did = 0;
-    int status = block ? block_bring(unit, at, bytes, buffer, &data, error)
-                       : remote_fetch(unit.file, unit.number * REMOTE_PIECE_BYTES,
-                                      piece_bytes(&unit), &data, error);
+    int status = cached ? block_bring(unit, at, bytes, buffer, &data, error)
+                        : unit_fetch(unit, &data, error);
     if (!status && data && buffer)
         memcpy(buffer, data + at, (size_t)bytes);
     *did = status || !buffer ? 0 : bytes;
     pthread_mutex_lock(&remote->lock);
-    if (!status && !block)
-        piece_keep(remote, unit, data, !buffer);
+    if (!status && !cached)
+        held_keep(remote, unit, data, !buffer);
     claim_end(remote, unit);
     pthread_mutex_unlock(&remote->lock);
-    if (block)
+    if (cached)
         free(data);
     return status;
 }
@@ -345,7 +379,7 @@ static int unit_bring(struct remote_unit unit, bool block, int64_t at, int64_t b
 static bool cached_read(struct remote_unit unit, int64_t at, int64_t bytes, char *buffer)
 {
     struct data_remote *remote = unit.file->remote;
-    struct block_id id = block_of(remote, unit);
+    struct block_id id = block_of(unit);
     enum block_found found = block_cache_read(remote->cache, &id, at, bytes, buffer);
     if (found == BLOCK_DAMAGED) {
         pthread_mutex_lock(&remote->lock);
@@ -357,38 +391,43 @@ static bool cached_read(struct remote_unit unit, int64_t at, int64_t bytes, char
     return found == BLOCK_READ;
 }
 
+/* The unit of that size that has byte `at`; *within it, *part of the bytes from there on. */
+static struct remote_unit unit_at(struct remote_file *file, int64_t size, int64_t at, int64_t bytes,
+                                  int64_t *within, int64_t *part)
+{
+    *within = at % size;
+    *part = ls_min(bytes, size - *within);
+    return (struct remote_unit){file, at / size, size};
+}
+
 int remote_some(struct remote_file *file, int64_t at, int64_t bytes, char *buffer, int64_t *did,
                 struct ls_error *error)
 {
     struct data_remote *remote = file->remote;
-    bool mine = false, block = keeps_blocks(remote);
-    int64_t block_bytes = remote->options.block_bytes;
-    struct remote_unit unit = {file, at / block_bytes};
-    int64_t within = at % block_bytes, part = ls_min(bytes, block_bytes - within);
-    *did = part;
-    if (remote->cache && cached_read(unit, within, part, buffer))
+    bool mine = false, cached = keeps_blocks(remote);
+    int64_t within;
+    struct remote_unit unit = unit_at(file, remote->options.block_bytes, at, bytes, &within, did);
+    if (remote->cache && cached_read(unit, within, *did, buffer))
         return LS_OK;
-    if (!block) {
-        unit.number = at / REMOTE_PIECE_BYTES;
-        within = at % REMOTE_PIECE_BYTES;
-        *did = part = ls_min(bytes, REMOTE_PIECE_BYTES - within);
-    }
+    if (!cached && !file->sums)
+        unit = unit_at(file, REMOTE_PIECE_BYTES, at, bytes, &within, did);
+    int64_t part = *did;
     pthread_mutex_lock(&remote->lock);
-    bool there = !block && piece_read(remote, unit, within, part, buffer);
+    bool there = !cached && held_read(remote, unit, within, part, buffer);
     int status = there ? LS_OK : claim(remote, unit, &mine, error);
     pthread_mutex_unlock(&remote->lock);
     if (there)
         return LS_OK;
     *did = 0;
-    return status || !mine ? status : unit_bring(unit, block, within, part, buffer, did, error);
+    return status || !mine ? status : unit_bring(unit, cached, within, part, buffer, did, error);
 }
 
 /* ---- ahead of use ---------------------------------------------------------------------------- */
 
 static bool unit_there(struct data_remote *remote, struct remote_unit unit)
 {
-    struct block_id id = block_of(remote, unit);
-    return remote->keeps ? block_cache_has(remote->cache, &id) : piece_find(remote, unit) != NULL;
+    struct block_id id = block_of(unit);
+    return remote->keeps ? block_cache_has(remote->cache, &id) : held_find(remote, unit) != NULL;
 }
 
 /* The next unit of the queue, claimed; false: the threads are to end. Under the lock. */
@@ -416,9 +455,9 @@ static void *fetch_ahead(void *user)
     int64_t did;
     pthread_mutex_lock(&remote->lock);
     while (queue_take(remote, &unit)) {
-        bool block = remote->keeps;
+        bool cached = remote->keeps;
         pthread_mutex_unlock(&remote->lock);
-        unit_bring(unit, block, 0, 0, NULL, &did, NULL); /* who reads it meets the error */
+        unit_bring(unit, cached, 0, 0, NULL, &did, NULL); /* who reads it meets the error */
         pthread_mutex_lock(&remote->lock);
     }
     pthread_mutex_unlock(&remote->lock);
@@ -439,30 +478,28 @@ static void threads_start(struct data_remote *remote)
 
 static bool queued(const struct data_remote *remote, struct remote_unit unit)
 {
-    for (int i = 0; i < remote->queue_count; i++) {
-        const struct remote_unit *one = &remote->queue[(remote->queue_first + i) % REMOTE_QUEUE];
-        if (one->file == unit.file && one->number == unit.number)
+    for (int i = 0; i < remote->queue_count; i++)
+        if (same(remote->queue[(remote->queue_first + i) % REMOTE_QUEUE], unit))
             return true;
-    }
     return false;
 }
 
-/* Pieces that wait to be read may have half of the memory. */
-static bool has_room(const struct data_remote *remote)
+/* What waits to be read may have half of the memory. */
+static bool has_room(const struct data_remote *remote, int64_t size)
 {
+    int64_t coming = (remote->queue_count + remote->flying_count) * size;
     return remote->queue_count < REMOTE_QUEUE &&
-           (remote->keeps ||
-            remote->unread + remote->queue_count + remote->flying_count < remote->pieces_count / 2);
+           (remote->keeps || remote->unread_bytes + coming < held_limit(remote, size) / 2);
 }
 
 void remote_queue(struct remote_file *file, int64_t at, int64_t bytes)
 {
     struct data_remote *remote = file->remote;
     pthread_mutex_lock(&remote->lock);
-    int64_t unit_bytes = remote->keeps ? remote->options.block_bytes : REMOTE_PIECE_BYTES;
-    struct remote_unit unit = {file, at / unit_bytes};
+    int64_t size = unit_size(file);
+    struct remote_unit unit = {file, at / size, size};
     threads_start(remote);
-    for (; unit.number * unit_bytes < at + bytes && has_room(remote); unit.number++)
+    for (; unit.number * size < at + bytes && has_room(remote, size); unit.number++)
         if (!unit_there(remote, unit) && flying_find(remote, unit) < 0 && !queued(remote, unit))
             remote->queue[(remote->queue_first + remote->queue_count++) % REMOTE_QUEUE] = unit;
     pthread_cond_broadcast(&remote->changed);
@@ -484,9 +521,9 @@ void remote_forget(struct remote_file *file)
         } else {
             i++;
         }
-    for (int64_t i = 0; i < remote->pieces_count; i++)
-        if (remote->pieces[i].what.file == file)
-            piece_drop(remote, &remote->pieces[i]);
+    for (int64_t i = 0; i < remote->held_room; i++)
+        if (remote->held[i].what.file == file)
+            held_drop(remote, &remote->held[i]);
     pthread_mutex_unlock(&remote->lock);
 }
 
@@ -513,9 +550,9 @@ int data_remote_new(const struct ls_store_options *options, struct data_remote *
     options_fill(&remote->options);
     pthread_mutex_init(&remote->lock, NULL);
     ls_condition_init(&remote->changed);
-    remote->pieces_count = ls_max(remote->options.memory_bytes / REMOTE_PIECE_BYTES, 4);
-    remote->pieces = calloc((size_t)remote->pieces_count, sizeof *remote->pieces);
-    if (!remote->pieces) {
+    remote->held_room = held_limit(remote, REMOTE_PIECE_BYTES) / REMOTE_PIECE_BYTES;
+    remote->held = calloc((size_t)remote->held_room, sizeof *remote->held);
+    if (!remote->held) {
         data_remote_free(remote);
         return ls_error_set(error, LS_ENOMEM, "no memory to read files elsewhere");
     }
@@ -552,12 +589,12 @@ void data_remote_free(struct data_remote *remote)
         ls_server_close(remote->idle[i].server);
         free(remote->idle[i].origin);
     }
-    for (int64_t i = 0; remote->pieces && i < remote->pieces_count; i++)
-        free(remote->pieces[i].data);
+    for (int64_t i = 0; remote->held && i < remote->held_room; i++)
+        free(remote->held[i].data);
     block_cache_close(remote->cache);
     pthread_cond_destroy(&remote->changed);
     pthread_mutex_destroy(&remote->lock);
-    free(remote->pieces);
+    free(remote->held);
     free(remote->flying);
     free(remote->threads);
     free(remote);

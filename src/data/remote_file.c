@@ -97,15 +97,15 @@ void remote_file_want(struct remote_file *file, int64_t at, int64_t bytes)
 static void look_ahead(struct remote_file *file, int64_t at)
 {
     struct data_remote *remote = file->remote;
-    int64_t unit_bytes = remote_unit_bytes(remote), unit = at / unit_bytes;
+    int64_t size = remote_unit_size(file), unit = at / size;
     pthread_mutex_lock(&remote->lock);
     bool on = unit == file->last + 1 && unit > 0;
     file->last = unit;
     pthread_mutex_unlock(&remote->lock);
-    int64_t first = (unit + 1) * unit_bytes;
-    int64_t units = unit_bytes > REMOTE_PIECE_BYTES ? AHEAD_BLOCKS : AHEAD_PIECES;
+    int64_t first = (unit + 1) * size;
+    int64_t units = size > REMOTE_PIECE_BYTES ? AHEAD_BLOCKS : AHEAD_PIECES;
     if (on && first < file->bytes)
-        remote_queue(file, first, ls_min(units * unit_bytes, file->bytes - first));
+        remote_queue(file, first, ls_min(units * size, file->bytes - first));
 }
 
 int remote_file_read(struct remote_file *file, int64_t at, int64_t bytes, void *buffer,

@@ -23,13 +23,14 @@ struct remote_file {
     int64_t last; /* unit that was read last; under the lock */
 };
 
-/* A part of a file that is fetched at once: a block of the cache, or a piece in memory. */
+/* A part of a file that is fetched at once: a block where a cache keeps it or sums can check it,
+ * otherwise a piece, which moves fewer bytes. */
 struct remote_unit {
     struct remote_file *file;
-    int64_t number;
+    int64_t number, size; /* it begins at number * size */
 };
-/* A piece in memory. */
-struct remote_piece {
+/* A unit in memory. */
+struct remote_held {
     struct remote_unit what; /* file NULL: it is free */
     char *data;
     int64_t used; /* when: a count of uses */
@@ -39,7 +40,7 @@ enum { REMOTE_SERVERS_IDLE = 32, REMOTE_QUEUE = 1024 };
 struct data_remote {
     struct ls_store_options options;
     const volatile int *stop_on; /* NULL: nobody's */
-    struct block_cache *cache;   /* NULL: pieces in memory */
+    struct block_cache *cache;   /* NULL: units in memory */
     pthread_mutex_t lock;        /* of all below */
     pthread_cond_t changed;
     bool keeps; /* the cache takes blocks; otherwise those that it has are read */
@@ -48,8 +49,8 @@ struct data_remote {
         struct ls_server *server;
     } idle[REMOTE_SERVERS_IDLE];
     int idle_count;
-    struct remote_piece *pieces;
-    int64_t pieces_count, unread, uses;
+    struct remote_held *held;
+    int64_t held_room, held_bytes, unread_bytes, uses;
     struct remote_unit *flying; /* being fetched */
     int64_t flying_count, flying_room;
     struct remote_unit queue[REMOTE_QUEUE]; /* to be fetched: a ring */
@@ -72,8 +73,8 @@ int remote_look(struct remote_file *file, bool *there, struct ls_error *error);
 int remote_some(struct remote_file *file, int64_t at, int64_t bytes, char *buffer, int64_t *did,
                 struct ls_error *error);
 void remote_queue(struct remote_file *file, int64_t at, int64_t bytes);
-/* Bytes of a unit of today. */
-int64_t remote_unit_bytes(struct data_remote *remote);
+/* Of its units of today. */
+int64_t remote_unit_size(struct remote_file *file);
 /* Nobody fetches it any more, and nothing of it is in memory. */
 void remote_forget(struct remote_file *file);
 

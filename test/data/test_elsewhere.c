@@ -272,32 +272,58 @@ static void test_from_each_request_on_all_fail(void **state)
         }
 }
 
-/* Bytes that a server changes are found by the sums of the store; without them they are not. */
+/* Bytes that a server changes are found by the sums of the store, with a cache and without;
+ * without sums they are not. */
 static void test_a_server_that_lies(void **state)
 {
     (void)state;
-    struct ls_store_options disk = options_of(support_path("lies"));
+    for (int cached = 0; cached < 2; cached++) {
+        struct ls_store_options options = options_of(cached ? support_path("lies") : NULL);
+        struct ls_error error = {0};
+        options.block_bytes = 0; /* that of the sums */
+        struct ls_token_store *store = open_good(web(), &options);
+        s3_server_fail(server, S3_LIE, 1, false);
+        assert_ok(read_all(store, 1, &error), error);
+        assert_int_equal(s3_server_requests(server), 2);
+        ls_token_store_close(store);
+        options.cache = cached ? support_path("lies-2") : NULL;
+        store = open_good(web(), &options);
+        s3_server_fail(server, S3_LIE, 1, true);
+        assert_int_equal(read_all(store, 1, &error), LS_EDATA);
+        assert_text_contains(error.text,
+                             "the server sends other bytes than the store has, 3 times");
+        assert_text_contains(error.text, "c_train.bin");
+        ls_token_store_close(store);
+        /* The broken twin. */
+        s3_server_remove(server, "data/c_train.sums");
+        s3_server_fail(server, S3_SOUND, 0, false);
+        options.cache = cached ? support_path("lies-3") : NULL;
+        store = open_good(web(), &options);
+        s3_server_fail(server, S3_LIE, 1, true);
+        assert_int_equal(read_all(store, 1, &error), LS_EINVAL);
+        ls_token_store_close(store);
+        s3_server_fail(server, S3_SOUND, 0, false);
+        upload("c_train.sums", "c_train.sums");
+    }
+}
+
+/* Memory for five pieces: what is in it is not fetched again, and what was used longest ago makes
+ * room. No piece is read behind the one before it, so nothing is fetched ahead. */
+static void test_a_memory_keeps_its_size(void **state)
+{
+    static const int pieces[] = {0, 2, 4, 6, 0, 2, 4, 6, 8, 1, 3, 5, 7, 0, 5};
+    (void)state;
+    struct ls_store_options options = options_of(NULL);
+    options.memory_bytes = 5 * BLOCK;
     struct ls_error error = {0};
-    disk.block_bytes = 0; /* that of the sums */
-    struct ls_token_store *store = open_good(web(), &disk);
-    s3_server_fail(server, S3_LIE, 1, false);
-    assert_ok(read_all(store, 1, &error), error);
-    assert_int_equal(s3_server_requests(server), 2);
-    ls_token_store_close(store);
-    disk.cache = support_path("lies-2");
-    store = open_good(web(), &disk);
-    s3_server_fail(server, S3_LIE, 1, true);
-    assert_int_equal(read_all(store, 1, &error), LS_EDATA);
-    assert_text_contains(error.text, "the server sends other bytes than the store has, 3 times");
-    assert_text_contains(error.text, "c_train.bin");
-    ls_token_store_close(store);
-    /* The broken twin. */
-    s3_server_remove(server, "data/c_train.sums");
-    s3_server_fail(server, S3_SOUND, 0, false);
-    disk.cache = support_path("lies-3");
-    store = open_good(web(), &disk);
-    s3_server_fail(server, S3_LIE, 1, true);
-    assert_int_equal(read_all(store, 1, &error), LS_EINVAL);
+    struct ls_token_store *store = open_good(web(), &options);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        int64_t first = pieces[i] * (BLOCK / 2);
+        int32_t id;
+        assert_ok(ls_token_store_read(store, first, 1, 257, &id, &error), error);
+        assert_int_equal(id, expected[first]);
+    }
+    assert_int_equal(s3_server_ranges(server, "data/c_train.bin"), 10);
     ls_token_store_close(store);
 }
 
@@ -728,13 +754,13 @@ static void test_folders_and_patterns(void **state)
 static void both_place(const char *name, const void *bytes, size_t count)
 {
     s3_server_place_bytes(server, name, bytes, count);
-    support_write(path_of(name), bytes, count);
+    support_write(support_path(name), bytes, count);
 }
 
 static void both_copy(const char *name, const char *to)
 {
     static char bytes[1 << 20];
-    FILE *file = fopen(path_of(name), "re");
+    FILE *file = fopen(support_path(name), "re");
     assert_non_null(file);
     size_t count = fread(bytes, 1, sizeof bytes, file);
     fclose(file);
@@ -755,7 +781,7 @@ static void expect_alike(const char *spec, int count)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%ss3://bucket/%s",
                  *names ? "," : "", one);
         snprintf(local_names + strlen(local_names), sizeof local_names - strlen(local_names),
-                 "%s%s", *local_names ? "," : "", path_of(one));
+                 "%s%s", *local_names ? "," : "", support_path(one));
     }
     assert_ok(open_with(names, &memory, &store, &error), error);
     assert_ok(open_with(local_names, NULL, &local, &error), error);
@@ -775,8 +801,8 @@ static void test_folders_and_patterns_of_a_bucket(void **state)
     const struct ls_store_options memory = options_of(NULL);
     unsigned char llmc[1024 + 2] = {0};
     memcpy(llmc, (const int32_t[]){20240520, 1, 1}, 12);
-    assert_int_equal(mkdir(path_of("m"), 0777), 0);
-    assert_int_equal(mkdir(path_of("m/n"), 0777), 0);
+    assert_int_equal(mkdir(support_path("m"), 0777), 0);
+    assert_int_equal(mkdir(support_path("m/n"), 0777), 0);
     static const char *const names[] = {"m/B.bin", "m/a1.bin", "m/a2.bin", "m/.hidden.bin",
                                         "m/n/a3.bin"};
     for (int i = 0; i < 5; i++)
@@ -897,6 +923,7 @@ int main(int count, char **words)
         TEST(test_each_request_fails_once),
         TEST(test_from_each_request_on_all_fail),
         TEST(test_a_server_that_lies),
+        TEST(test_a_memory_keeps_its_size),
         TEST(test_sums_of_another_store),
         TEST(test_a_stop_ends_a_stall),
         TEST(test_an_object_that_changes),
