@@ -115,7 +115,9 @@ void ls_trainer_free(struct ls_trainer *trainer);
 int ls_trainer_measure_peak(struct ls_trainer *trainer, struct ls_error *error);
 
 /* Collective. One step. LS_ENUMERIC where loss or gradient is not finite, train.on_nonfinite is
- * stop, and no smaller loss scale can help: nothing was updated. */
+ * stop, and no smaller loss scale can help: nothing was updated. LS_ESTOPPED where a store's stop
+ * (ls_token_store_stop_on) ended the wait for samples: the step has not begun on any rank, what was
+ * done before it can be saved, and no step follows. */
 int ls_trainer_step(struct ls_trainer *trainer, struct ls_step_report *report,
                     struct ls_error *error);
 /* Local. Whether the state is that of the last step that was reported. With workers
@@ -196,8 +198,8 @@ struct ls_run_hooks {
      * sentence is asked for after each step, and goes to log and records once it is there. */
     void (*drifted)(void *user, const struct ls_drift *drift);
     bool (*advice)(void *user, char *text, size_t bytes);
-    /* Not zero: finish the step, save, return LS_ESTOPPED. Set by a signal handler; read on every
-     * rank, agreed among them. */
+    /* Not zero: finish the step, save, return LS_ESTOPPED; a step that waits for its samples is not
+     * begun. Set by a signal handler; read on every rank, agreed among them. */
     const volatile int *stop;
 };
 /* Collective. Trains to train.steps in train.out: config.yaml, metrics.jsonl, TensorBoard events,

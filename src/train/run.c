@@ -611,6 +611,26 @@ static int stopped(const struct run *run, const struct ls_config *given, struct 
                         step, out);
 }
 
+/* Collective. The signal came while ranks waited for data, of a step or of an evaluation: what the
+ * steps before have made is saved as after a step. Nothing is where no step was done; and the last
+ * step has saved already. */
+static int wait_stopped(struct run *run, int64_t first_step, bool *stop, struct ls_error *error)
+{
+    int64_t step = ls_trainer_steps(run->trainer);
+    if (step == first_step)
+        ls_error_suffix(error, "; no step was done, and nothing is saved");
+    if (step == first_step || step >= ls_config_steps(run->config))
+        return LS_ESTOPPED;
+    *stop = true;
+    int local = run->writer
+                    ? records_judge(&run->records, events_signal(&run->events, error), error)
+                    : LS_OK;
+    int status = ls_comm_agree(run->world, local, error);
+    return status || run->trainer->state.saved_step == step
+               ? status
+               : run_saves(run, true, true, true, error);
+}
+
 int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
            const struct ls_run_hooks *hooks, struct ls_error *error)
 {
@@ -628,8 +648,12 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
         status = resumed ? evaluation_make_up(&run, error) : first_save(&run, error);
     if (!status && ls_trainer_steps(run.trainer) >= ls_config_steps(config))
         status = idle(&run, error);
-    while (!status && !stop && ls_trainer_steps(run.trainer) < ls_config_steps(config))
+    int64_t first_step = status ? 0 : ls_trainer_steps(run.trainer);
+    while (!status && !stop && ls_trainer_steps(run.trainer) < ls_config_steps(config)) {
         status = step(&run, &stop, error);
+        if (status == LS_ESTOPPED)
+            status = wait_stopped(&run, first_step, &stop, error);
+    }
     run_trace_close(&run.trace);
     if (!status && stop && ls_trainer_steps(run.trainer) < ls_config_steps(config))
         status = stopped(&run, config, error);

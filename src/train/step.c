@@ -509,8 +509,9 @@ int step_once(struct ls_trainer *t, struct ls_step_report *report, struct ls_err
     ls_trace_set(t->trace, LS_TRACE_STEP, t->state->step + 1);
     ls_trace_begin(t->trace, "step", "step");
     int status = step_run(t, report, error);
-    t->failed = t->failed || status;
-    if (status)
+    bool ends = !status || status == LS_ESTOPPED;
+    t->failed = t->failed || !ends;
+    if (!ends)
         return status; /* the trace shows a step that did not end */
     ls_trace_end(t->trace);
     ls_trace_phase(t->trace, before);
