@@ -621,12 +621,16 @@ static int wait_stopped(struct run *run, int64_t first_step, bool *stop, struct 
         ls_error_suffix(error, "; no step was done, and nothing is saved");
     if (step == first_step || step >= ls_config_steps(run->config))
         return LS_ESTOPPED;
+    if (run->trainer->workers) {
+        ls_error_suffix(error, "; workers save where they meet, and this is between two meetings");
+        return LS_ESTOPPED;
+    }
     *stop = true;
     int local = run->writer
                     ? records_judge(&run->records, events_signal(&run->events, error), error)
                     : LS_OK;
     int status = ls_comm_agree(run->world, local, error);
-    return status || run->trainer->state.saved_step == step
+    return status || run->trainer->state->saved_step == step
                ? status
                : run_saves(run, true, true, true, error);
 }
