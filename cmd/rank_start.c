@@ -112,7 +112,7 @@ int ranks_run(const struct ls_config *config, ranks_body *body, void *user, stru
     int status = ls_config_layout(config, 0, &layout, error);
     if (status)
         return status;
-    int ranks = (int)(layout.ranks * config->parallel.workers);
+    int ranks = (int)(layout.ranks * ls_config_groups(config));
     struct thread_run *run = calloc(1, sizeof *run + (size_t)ranks * sizeof run->errors[0]);
     if (!run)
         return ls_error_set(error, LS_ENOMEM, "no memory for %d ranks", ranks);

@@ -53,6 +53,7 @@ enum ls_config_packing { LS_CONFIG_STREAM, LS_CONFIG_DOCUMENTS, LS_CONFIG_BEST_F
 enum ls_config_nonfinite { LS_CONFIG_STOP, LS_CONFIG_SKIP };
 enum ls_config_async_mode { LS_CONFIG_SYNC, LS_CONFIG_DILOCO, LS_CONFIG_SERVER };
 enum ls_config_staleness_lr { LS_CONFIG_EQUAL, LS_CONFIG_INVERSE };
+enum ls_config_order { LS_CONFIG_BY_TIMES, LS_CONFIG_BY_CLOCK };
 enum ls_config_outer { LS_CONFIG_NESTEROV, LS_CONFIG_OUTER_SGD, LS_CONFIG_OUTER_ADAMW };
 enum ls_config_progress { LS_CONFIG_LIVE, LS_CONFIG_PLAIN, LS_CONFIG_OFF }; /* or LS_CONFIG_AUTO */
 
@@ -128,10 +129,12 @@ struct ls_config_async {
     double mixing; /* what a worker keeps of its own parameters */
     int delta;     /* enum ls_delta_type */
     /* Of a parameter server. */
-    int64_t staleness;                /* clocks that a worker may be ahead, LS_BOUND_FREE: any */
-    char times[LS_CONFIG_TEXT_BYTES]; /* "1,1,1,4": of a gradient, by worker; "": alike */
-    double compensation;              /* lambda of DC-ASGD */
-    int staleness_lr;                 /* enum ls_config_staleness_lr */
+    int order;                         /* enum ls_config_order */
+    char follow[LS_CONFIG_TEXT_BYTES]; /* the run whose order is that of this one; "": none */
+    int64_t staleness;                 /* clocks that a worker may be ahead, LS_BOUND_FREE: any */
+    char times[LS_CONFIG_TEXT_BYTES];  /* "1,1,1,4": of a gradient, by worker; "": alike */
+    double compensation;               /* lambda of DC-ASGD */
+    int staleness_lr;                  /* enum ls_config_staleness_lr */
 };
 
 struct ls_config_numerics {
@@ -403,12 +406,15 @@ static inline bool ls_config_has_data(const struct ls_config *config)
 
 /* The recipe's order of sums as layers take it. Resolved configurations only, here and below. */
 struct ls_numerics ls_config_numerics(const struct ls_config *config);
-/* Ranks that the keys ask for: workers x pp x dp x cp x tp. */
+/* Groups of ranks that each have the layout of one worker: those that compute workers, and the one
+ * of servers. */
+int64_t ls_config_groups(const struct ls_config *config);
+/* Ranks that the keys ask for: groups x pp x dp x cp x tp. */
 int64_t ls_config_ranks(const struct ls_config *config);
 /* Whether a key that says how many ranks lie along an axis is given (ls_config_is_given). */
 bool ls_config_axis_given(const struct ls_config *config);
 /* ls_layout_resolve of lockstep/plan.h for this configuration: the layout of one worker, of which
- * parallel.workers are side by side. world: the ranks that were started, of all of them, 0 for as
+ * ls_config_groups are side by side. world: the ranks that were started, of all of them, 0 for as
  * many as the keys ask for. LS_ELAYOUT, and LS_ECONFIG for keys that need each other, say
  * where the key was given, and end with the nearest layout that works: "near" is few keys changed,
  * by small factors, over the same number of ranks where world says how many. It is judged like the

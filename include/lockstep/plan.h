@@ -47,6 +47,7 @@ enum {
 /* What a user says of the layout: group `parallel` of the configuration. */
 struct ls_layout_keys {
     int64_t workers; /* groups of ranks, each with this layout, that train replicas */
+    int64_t servers; /* groups of ranks, 0 or 1, that hold what the others update */
     int64_t pp, cp, tp;
     int64_t dp;                     /* all data-parallel ranks; 0: dp_replicate x dp_shard */
     int64_t dp_replicate, dp_shard; /* 0: what dp says: as dp_replicate with zero 0, as dp_shard

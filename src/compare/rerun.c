@@ -125,6 +125,8 @@ int ls_rerun_new(const struct ls_config *config, const char *checkpoint, int64_t
     }
     *again = *config;
     again->log.trace = false;
+    if (again->async.order == LS_CONFIG_BY_CLOCK && !*again->async.follow)
+        memcpy(again->async.follow, again->train.out, sizeof again->async.follow);
     bool from = checkpoint && checkpoint[0];
     if (from && strlen(checkpoint) >= sizeof again->train.resume) {
         status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", checkpoint);

@@ -36,11 +36,16 @@ bool ls_config_uses_tier(const struct ls_config *config, enum ls_tier_kind kind)
     return false;
 }
 
+int64_t ls_config_groups(const struct ls_config *config)
+{
+    return config->parallel.workers + config->parallel.servers;
+}
+
 int64_t ls_config_ranks(const struct ls_config *config)
 {
     const struct ls_layout_keys *keys = &config->parallel;
     int64_t dp = ls_max(keys->dp_replicate, 1) * ls_max(keys->dp_shard, 1);
-    return keys->workers * keys->pp * ls_max(keys->dp, dp) * keys->cp * keys->tp;
+    return ls_config_groups(config) * keys->pp * ls_max(keys->dp, dp) * keys->cp * keys->tp;
 }
 
 /* Puts where the key was given before a text that begins with the key's name. */
@@ -83,6 +88,13 @@ static int keys_check(const struct ls_config *config, struct ls_error *error)
         return REJECT(LS_ELAYOUT, "parallel.workers",
                       "expected a divisor of the %s that are trained (async.workers)",
                       ls_counted(ls_config_workers(config), "worker").text);
+    if (keys->servers > 0 && config->async.mode != LS_CONFIG_SERVER)
+        return REJECT(LS_ELAYOUT, "parallel.servers", "expected 0 without async.mode = server");
+    if (keys->servers > 0 && keys->workers != config->async.workers)
+        return REJECT(LS_ELAYOUT, "parallel.servers",
+                      "beside server ranks each worker has ranks of its own: expected "
+                      "parallel.workers = async.workers = %lld",
+                      (long long)config->async.workers);
     if (config->batch.micro > config->batch.global)
         return REJECT(LS_ELAYOUT, "batch.micro", "expected at most batch.global = %lld",
                       (long long)config->batch.global);
@@ -114,7 +126,7 @@ int config_admit(const struct ls_config *config, int64_t world, const struct ls_
                  struct ls_layout *layout, struct ls_error *error)
 {
     const struct ls_config_batch *batch = &config->batch;
-    int64_t leaf = config->numerics.leaf_sequences, groups = config->parallel.workers;
+    int64_t leaf = config->numerics.leaf_sequences, groups = ls_config_groups(config);
     const struct ls_layout_request request = {
         .model = &config->model,
         .numerics = ls_config_numerics(config),
@@ -133,9 +145,9 @@ int config_admit(const struct ls_config *config, int64_t world, const struct ls_
     };
     int status = keys_check(config, error);
     if (!status && world % groups)
-        status = ls_error_set(error, LS_ELAYOUT,
-                              "parallel.workers = %ld: %s cannot be divided into as many groups",
-                              (long)groups, ls_counted(world, "rank").text);
+        status = ls_error_set(
+            error, LS_ELAYOUT, "parallel.workers = %ld: %s cannot be divided into %ld groups",
+            (long)config->parallel.workers, ls_counted(world, "rank").text, (long)groups);
     if (!status)
         status = ls_layout_resolve(&request, layout, error);
     if (!status)
@@ -163,8 +175,8 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
 bool ls_config_axis_given(const struct ls_config *config)
 {
     static const char *const axes[] = {
-        "parallel.workers",  "parallel.pp", "parallel.dp", "parallel.dp_replicate",
-        "parallel.dp_shard", "parallel.cp", "parallel.tp"};
+        "parallel.workers",      "parallel.servers",  "parallel.pp", "parallel.dp",
+        "parallel.dp_replicate", "parallel.dp_shard", "parallel.cp", "parallel.tp"};
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (ls_config_is_given(config, axes[i]))
             return true;

@@ -64,6 +64,7 @@ WORDS(schedules) = {{"constant", LS_LR_CONSTANT}, {"linear", LS_LR_LINEAR},
                     {"wsd", LS_LR_WSD},           END};
 WORDS(async_modes) = {
     {"none", LS_CONFIG_SYNC}, {"diloco", LS_CONFIG_DILOCO}, {"server", LS_CONFIG_SERVER}, END};
+WORDS(orders) = {{"times", LS_CONFIG_BY_TIMES}, {"clock", LS_CONFIG_BY_CLOCK}, END};
 WORDS(staleness_lrs) = {{"none", LS_CONFIG_EQUAL}, {"inverse", LS_CONFIG_INVERSE}, END};
 WORDS(free_bound) = {{"free", LS_BOUND_FREE}, END};
 WORDS(outer_optimizers) = {{"nesterov", LS_CONFIG_NESTEROV},
@@ -302,6 +303,13 @@ static const struct ls_config_key table[] = {
     WORD("async.delta", RECIPE, "fp32", deltas, async.delta,
          "type in which deltas travel; int8 with one scale a tensor, and exact sums"),
 
+    WORD("async.order", RECIPE, "times", orders, async.order,
+         "server: the order of updates: times = computed from async.times; clock = as gradients "
+         "arrive at the ranks of parallel.servers, which write it to arrivals in train.out, where "
+         "any other layout reads it"),
+    PATH("async.follow", RUN, "", async.follow,
+         "server: take the order of updates from this run's arrivals, in the place of the clock; "
+         "empty = without server ranks that of train.out"),
     COUNT_OR("async.staleness", RECIPE, "free", 0, free_bound, async.staleness,
              "server: clocks that a worker may be ahead of the slowest before it waits (stale "
              "synchronous parallel): 0 = bulk synchronous, free = it never waits"),
@@ -373,6 +381,9 @@ static const struct ls_config_key table[] = {
     INT("parallel.workers", LAYOUT, "1", 1, 258, parallel.workers,
         "groups of ranks that train workers at the same time (async.workers, of which this is a "
         "divisor); each has the layout below"),
+    INT("parallel.servers", LAYOUT, "0", 0, 1, parallel.servers,
+        "groups of ranks, beside those of workers and with the same layout, that hold the "
+        "parameters and add gradients to them; 0 = the ranks of all workers do"),
     INT("parallel.pp", LAYOUT, "1", 1, 65536, parallel.pp,
         "pipeline-parallel ranks: each holds some of the layers"),
     INT("parallel.dp", LAYOUT, "0", 0, 65536, parallel.dp,

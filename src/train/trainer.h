@@ -34,10 +34,11 @@ void part_release(struct train_part *part);
 /* What workers exchange at an outer step, and the buffers that it passes through. Elements are
  * counted in the fragment: those of this rank's slices, one after the other. */
 struct exchange {
-    int64_t piece; /* the most that a group owns of them */
-    void *deltas;  /* [groups, workers of a group, piece]: block g goes to group g */
-    void *came;    /* [workers, piece]: this group's share of all workers' deltas */
-    void *sums;    /* [groups, piece] */
+    int64_t piece;   /* the most that a group owns of them; of a server gradients, */
+    int64_t masters; /* and parameters */
+    void *deltas;    /* [groups, workers of a group, piece]: block g goes to group g */
+    void *came;      /* [workers, piece]: this group's share of all workers' deltas */
+    void *sums;      /* [groups, piece] */
 };
 
 /* What one layout makes of the model on one rank, and the arena in which that and the unit of state

@@ -1,5 +1,5 @@
 /* Workers: who computes which, an interval of steps, and what is reported of it. */
-#include "train/server.h"
+#include "train/parameter_server.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static int tables_open(struct ls_trainer *t, struct ls_error *error)
     w->note_size = NOTES + 2 * sources;
     w->mine = calloc(steps * (size_t)w->each * w->note_size, sizeof *w->mine);
     w->notes = calloc(steps * (size_t)w->count * w->note_size, sizeof *w->notes);
-    w->waits = calloc((size_t)w->groups, sizeof *w->waits);
+    w->waits = calloc((size_t)w->all, sizeof *w->waits);
     w->reports = calloc(steps, sizeof *w->reports);
     w->source_losses = calloc(steps * sources, sizeof *w->source_losses);
     w->config = malloc(sizeof *w->config);
@@ -59,7 +59,10 @@ int workers_open(struct ls_trainer *t, struct ls_error *error)
     if (w) {
         w->groups = (int)config->parallel.workers;
         w->group = rank / ranks;
+        w->all = (int)ls_config_groups(config);
+        w->owner = w->all > w->groups ? w->groups : 0;
         w->each = (int)ls_config_workers_each(config);
+        w->held = w->group < w->groups ? w->each : 0;
         w->count = (int)ls_config_workers(config);
         w->fragments = (int)config->async.fragments;
         w->interval = ls_config_interval(config);
@@ -72,7 +75,7 @@ int workers_open(struct ls_trainer *t, struct ls_error *error)
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
         status = ls_comm_split(t->whole, rank % ranks, w->group, &w->across, error);
-    if (!status && w->groups > 1)
+    if (!status && w->all > 1)
         status = ls_comm_split(t->whole, w->group, rank % ranks, &w->own, error);
     if (status)
         return status;
@@ -128,7 +131,7 @@ void workers_close(struct ls_trainer *t)
     if (!w)
         return;
     ls_comm_free(w->own);
-    server_close(w->server);
+    server_close(w->server, NULL);
     free(w->place);
     free(w->fragment);
     free(w->scales);
@@ -325,13 +328,15 @@ static void push_report(struct ls_trainer *t, int64_t step)
 static int pushes_run(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
-    int status = server_run(t, error);
+    int status = w->server->sought ? LS_OK : server_seek(t, workers_outer(t)->step, error);
+    if (!status)
+        status = w->all > w->groups ? serving_run(t, error) : server_run(t, error);
     if (!status)
         status = ls_all_gather(w->across, &w->exchange.wait_s, w->waits, 1, LS_U64, error);
     for (int64_t step = 0; step < w->interval && !status; step++)
         push_report(t, step);
     w->reports[w->interval - 1].outer =
-        (struct ls_outer_report){.groups = w->groups, .wait_s = w->waits};
+        (struct ls_outer_report){.groups = w->all, .wait_s = w->waits};
     return status;
 }
 
@@ -365,7 +370,7 @@ int workers_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_
     if (ls_trainer_meets(t))
         status = w->server ? pushes_run(t, error) : interval_run(t, error);
     t->failed = t->failed || status;
-    if (status == LS_ESTOPPED && w->groups > 1) /* others wait for this one's part */
+    if (status == LS_ESTOPPED && w->all > 1) /* others wait for this one's part */
         status = ls_error_set(error, LS_ECOMM, "%s", error ? error->text : "");
     if (status)
         return status;

@@ -4,7 +4,7 @@
  * The elements of a fragment that a rank holds lie one after the other, and each group owns an
  * equal piece of them. An owner gets the raw deltas of all workers, adds them by index (the law of
  * sums), and sends the sum to all groups; each then computes the same update. */
-#include "train/server.h"
+#include "train/parameter_server.h"
 
 #include <math.h>
 #include <string.h>
@@ -181,7 +181,7 @@ static void slice_decode(struct walk *walk, int i)
                     (char *)t->memory.exchange.sums + (size_t)walk->elements * bytes, part->count,
                     w->scales[w->place[i]], outer->gradient + part->gradient);
     if (part->second >= 0) /* a tied table's deltas come in one */
-        memset(outer->gradient + part->second, 0, (size_t)part->count * sizeof(float));
+        ls_fill_zero(&t->ops, (size_t)part->count * sizeof(float), outer->gradient + part->second);
 }
 
 /* ---- the outer step -------------------------------------------------------------------------- */

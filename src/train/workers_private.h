@@ -37,15 +37,18 @@ struct workers {
     struct server *server;  /* NULL: with diloco */
     struct ls_comm *own;    /* t->world, where it is not t->whole */
     struct ls_comm *across; /* the ranks of this one's place in all groups, by group */
-    int groups, group;
-    int each, count;     /* workers of a group, and in all; a group has consecutive ones */
-    int fragments;       /* of the model */
-    int64_t interval;    /* steps between two meetings */
-    int64_t delay;       /* of them those behind the start of an exchange */
-    int64_t begin, told; /* steps done when the interval began, and reported */
-    int worker;          /* of the group, under way */
-    int64_t left;        /* steps of its phase, the one under way included */
-    int64_t phase;       /* samples that each had consumed when the phase began */
+    int groups, group;      /* groups of workers; of ranks, this one: behind those a server's */
+    int all;                /* groups of ranks */
+    int owner;              /* the group whose global parameters are saved and hashed */
+    int held;               /* workers of this group: each, or none of a server's */
+    int each, count;        /* workers of a group, and in all; a group has consecutive ones */
+    int fragments;          /* of the model */
+    int64_t interval;       /* steps between two meetings */
+    int64_t delay;          /* of them those behind the start of an exchange */
+    int64_t begin, told;    /* steps done when the interval began, and reported */
+    int worker;             /* of the group, under way */
+    int64_t left;           /* steps of its phase, the one under way included */
+    int64_t phase;          /* samples that each had consumed when the phase began */
 
     int *place;                                 /* [params] of each in the whole model */
     int whole;                                  /* parameters of that */
@@ -59,7 +62,7 @@ struct workers {
     /* Of an interval's steps: what this group's workers say, and what all do. */
     size_t note_size;               /* doubles of one note */
     double *mine, *notes;           /* [interval, each], [groups, interval, each] */
-    double *waits;                  /* [groups] for the meeting */
+    double *waits;                  /* [all] for the others */
     struct ls_step_report *reports; /* [interval] */
     float *source_losses;           /* [interval, sources] */
     struct ls_config *config;       /* of a unit that is saved or loaded */

@@ -1,5 +1,5 @@
 /* Hash and files of workers and of the global parameters. */
-#include "train/server.h"
+#include "train/parameter_server.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
@@ -28,7 +28,7 @@ static int outer_compare(const struct ls_trainer *t, const struct ls_digest *all
                          struct ls_error *error)
 {
     const struct workers *w = t->workers;
-    for (int g = 1; g < w->groups; g++)
+    for (int g = 1; g < w->groups && w->all == w->groups; g++)
         if (all[g].low != all[0].low || all[g].high != all[0].high)
             return ls_error_set(error, LS_ENUMERIC,
                                 "after step %ld the global parameters of the ranks of worker %d "
@@ -44,9 +44,9 @@ static int outer_compare(const struct ls_trainer *t, const struct ls_digest *all
 static int workers_digest(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
-    struct ls_digest all[WORKERS_MAX], *beside = &workers_outer(t)->beside;
+    struct ls_digest all[2 * WORKERS_MAX], *beside = &workers_outer(t)->beside;
     int status = LS_OK;
-    for (int k = 0; k < w->each && !status; k++)
+    for (int k = 0; k < w->held && !status; k++)
         status = ls_state_hash(&t->units[k], &w->hashes[k], error);
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
@@ -60,14 +60,17 @@ static int workers_digest(struct ls_trainer *t, struct ls_error *error)
 int workers_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error *error)
 {
     struct workers *w = t->workers;
-    struct ls_digest all[WORKERS_MAX];
+    struct ls_digest all[2 * WORKERS_MAX];
     int status = workers_digest(t, error);
-    if (!status)
-        status = ls_comm_agree(t->whole, ls_state_hash(workers_outer(t), digest, error), error);
+    bool holds = w->all == w->groups || w->group == w->owner;
+    if (!status && holds)
+        status = ls_state_hash(workers_outer(t), digest, error);
+    status = ls_comm_agree(t->whole, status, error);
     if (!status)
         status = ls_all_gather(w->across, digest, all, 2, LS_U64, error);
     if (!status)
         status = outer_compare(t, all, error);
+    *digest = all[w->owner];
     w->hashed_step = status ? -1 : workers_outer(t)->step;
     w->hash = *digest;
     return ls_comm_agree(t->whole, status, error);
@@ -120,7 +123,7 @@ int workers_save(struct ls_trainer *t, struct ls_error *error)
     struct ls_state *outer = workers_outer(t);
     struct ls_digest ignored;
     int status = w->hashed_step == outer->step ? LS_OK : workers_hash(t, &ignored, error);
-    for (int k = 0; k < w->each && !status; k++) {
+    for (int k = 0; k < w->held && !status; k++) {
         struct ls_state *unit = &t->units[k];
         status = folder_set(t, unit, t->config.train.out, index_of(t, k), error);
         status = ls_comm_agree(t->world, status, error);
@@ -131,7 +134,7 @@ int workers_save(struct ls_trainer *t, struct ls_error *error)
         unit->config = &t->config;
     }
     status = ls_comm_agree(t->whole, status, error);
-    if (!status && w->group == 0) /* the last, so that it says that all are there */
+    if (!status && w->group == w->owner) /* the last, so that it says that all are there */
         status = ls_state_save(outer, &w->hash, error);
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
@@ -166,7 +169,7 @@ static int step_load(struct ls_trainer *t, const char *run, int64_t step, struct
     struct workers *w = t->workers;
     struct ls_state *outer = workers_outer(t);
     int status = LS_OK;
-    for (int k = 0; k < w->each && !status; k++)
+    for (int k = 0; k < w->held && !status; k++)
         status = unit_load(t, &t->units[k], run, index_of(t, k), step, error);
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
@@ -174,7 +177,7 @@ static int step_load(struct ls_trainer *t, const char *run, int64_t step, struct
     if (!status)
         status = unit_load(t, outer, run, -1, step, error);
     int64_t shares = w->server ? 1 : w->count;
-    for (int k = 0; k < w->each && !status; k++)
+    for (int k = 0; k < w->held && !status; k++)
         if (t->units[k].step != outer->step || t->units[k].samples * shares != outer->samples)
             status = ls_error_set(error, LS_ECKPT,
                                   "%.300s/workers/%04d: its checkpoint of step %ld is not of the "
@@ -241,8 +244,6 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
     const char *path = ls_config_resume_path(&t->config), *key = "train.resume";
     bool own = !strcmp(t->config.train.resume, "auto");
     *resumed = false;
-    if (w->server)
-        server_seek(t, 0);
     if (!strcmp(t->config.train.resume, "never"))
         return LS_OK;
     int status = own ? newest_load(t, resumed, error) : LS_OK;
@@ -257,7 +258,9 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
         return status;
     w->told = workers_outer(t)->step;
     if (w->server)
-        server_seek(t, w->told);
+        status = server_seek(t, w->told, error);
+    if (status)
+        return status;
     if (!*resumed)
         ls_log(log, LS_LOG_INFO,
                "train.resume=auto: no checkpoint in %s/checkpoints, starting at step 1",

@@ -1,0 +1,431 @@
+/* A parameter server (async.mode = server): a step is one worker's gradient, added to the global
+ * parameters in the order of lockstep/parallel/arrivals.h. The worker then takes these and computes
+ * its next gradient on them, while others push theirs.
+ *
+ * Every group of ranks holds the global parameters and adds each gradient to them: it comes from
+ * the group that computes its worker. A group computes what its own workers will push before it
+ * waits for what others do, so groups compute at the same time.
+ *
+ * A worker takes samples when it takes parameters, the next batch of the run's order: its ticket.
+ */
+#include "train/parameter_server.h"
+
+#include <lockstep/base/file.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Gradients of a slice, as they are sent: of a tied table two. */
+static int64_t slice_elements(const struct ls_slice *slice)
+{
+    if (slice->param->frozen)
+        return 0;
+    return slice->part->count * (slice->part->second >= 0 ? 2 : 1);
+}
+
+void server_take(const struct memory_request *r, struct ls_arena *arena, struct exchange *exchange)
+{
+    const struct ls_state *unit = r->units;
+    *exchange = (struct exchange){0};
+    for (int i = 0; i < unit->params->count; i++) {
+        exchange->piece += slice_elements(&unit->slices[i]);
+        exchange->masters += unit->slices[i].param->frozen ? 0 : unit->slices[i].part->count;
+    }
+    exchange->sums = ls_arena_take(arena, (size_t)exchange->piece * sizeof(float));
+    if (r->config->parallel.servers > 0)
+        exchange->deltas = ls_arena_take(arena, (size_t)exchange->masters * sizeof(float));
+}
+
+/* ---- making and ending ----------------------------------------------------------------------- */
+
+int server_open(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct server *s = w->server = calloc(1, sizeof *s);
+    size_t workers = (size_t)w->count;
+    int64_t times[WORKERS_MAX];
+    struct ls_arrival_rule rule = {w->count, (int32_t)t->config.async.staleness};
+    if (!s)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a parameter server");
+    s->ticket = calloc(workers, sizeof *s->ticket);
+    s->pushes = calloc((size_t)w->each, sizeof *s->pushes);
+    s->order = calloc((size_t)w->interval, sizeof *s->order);
+    s->callers = calloc(workers, sizeof *s->callers);
+    s->calls = calloc(workers * w->note_size, sizeof *s->calls);
+    if (!s->ticket || !s->pushes || !s->order || !s->callers || !s->calls)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a parameter server");
+    int status = ls_clocks_init(&s->clocks, rule, error);
+    if (status || t->config.async.order == LS_CONFIG_BY_CLOCK)
+        return status;
+    status = ls_config_times(&t->config, times, error);
+    return status ? status : ls_arrivals_of_times(rule, times, &s->arrivals, error);
+}
+
+int server_close(struct server *s, struct ls_error *error)
+{
+    if (!s)
+        return LS_OK;
+    int status = ls_arrival_log_close(s->log, error);
+    ls_arrivals_free(s->arrivals);
+    ls_clocks_release(&s->clocks);
+    free(s->ticket);
+    free(s->pushes);
+    free(s->order);
+    free(s->callers);
+    free(s->calls);
+    free(s);
+    return status;
+}
+
+/* Tickets of those that take the parameters as they are now, by index. */
+static void tickets_give(struct server *s)
+{
+    for (int i = 0; i < s->clocks.rule.workers; i++)
+        if (s->clocks.pulled[i] == s->clocks.version)
+            s->ticket[i] = s->tickets++;
+}
+
+struct ls_arrival server_push(struct server *s, int worker, int64_t *ticket)
+{
+    *ticket = s->ticket[worker];
+    struct ls_arrival arrival = ls_clocks_push(&s->clocks, worker);
+    tickets_give(s);
+    return arrival;
+}
+
+/* The order of a run that gradients' arrival decided. recipe: a digest's text. */
+static int log_read(struct ls_trainer *t, const char *recipe, const char *path,
+                    struct ls_arrivals **out, struct ls_error *error)
+{
+    int status = ls_arrivals_of_log(path, recipe, t->workers->server->clocks.rule, out, error);
+    return status ? ls_config_reject(&t->config, status, "async.order", error,
+                                     "without parallel.servers = 1, whose ranks see who comes "
+                                     "first, and behind a checkpoint the order is read from the "
+                                     "run's log: %.500s",
+                                     error ? error->text : path)
+                  : LS_OK;
+}
+
+/* By the clock: what came before the event is in the log, which goes on from there. */
+static int log_open(struct ls_trainer *t, int64_t event, struct ls_arrivals **before,
+                    struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct ls_digest digest = {0, 0};
+    char recipe[33], path[PATH_MAX];
+    bool serves = w->all > w->groups, follows = *t->config.async.follow != '\0';
+    *before = NULL;
+    if (t->config.async.order != LS_CONFIG_BY_CLOCK)
+        return LS_OK;
+    ls_config_recipe_digest(&t->config, &digest);
+    ls_digest_hex(&digest, recipe);
+    int status = ls_path_join(path, follows ? t->config.async.follow : t->config.train.out,
+                              "arrivals", error);
+    if (!status && (event > 0 || !serves || follows))
+        status = log_read(t, recipe, path, before, error);
+    status = ls_comm_agree(t->whole, status, error);
+    ls_arrival_log_close(w->server->log, NULL);
+    w->server->log = NULL;
+    if (!status && serves && !follows && w->group == w->owner && ls_comm_rank(t->world) == 0) {
+        status = ls_directory_make(t->config.train.out, NULL, error);
+        if (!status)
+            status = ls_arrival_log_open(path, recipe, w->server->clocks.rule, event,
+                                         &w->server->log, error);
+    }
+    return ls_comm_agree(t->whole, status, error);
+}
+
+int server_seek(struct ls_trainer *t, int64_t event, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct server *s = w->server;
+    struct ls_arrivals *before;
+    struct ls_arrival_rule rule = s->clocks.rule;
+    int64_t ticket;
+    ls_clocks_release(&s->clocks);
+    s->sought = true;
+    int status = ls_clocks_init(&s->clocks, rule, error);
+    if (!status)
+        status = log_open(t, event, &before, error);
+    if (status)
+        return status;
+    s->tickets = 0;
+    tickets_give(s);
+    const struct ls_arrivals *order = before ? before : s->arrivals;
+    while (s->clocks.version < event)
+        server_push(s, ls_arrivals_worker(order, s->clocks.version), &ticket);
+    for (int k = 0; k < w->each; k++)
+        s->pushes[k].ready = false;
+    if (before && (w->all == w->groups || *t->config.async.follow)) { /* to its end */
+        ls_arrivals_free(s->arrivals);
+        s->arrivals = before;
+        return LS_OK;
+    }
+    ls_arrivals_free(before);
+    return LS_OK;
+}
+
+/* ---- a worker's gradient --------------------------------------------------------------------- */
+
+int server_gradient(struct ls_trainer *t, int worker, int64_t ticket, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct push *push = &w->server->pushes[worker];
+    struct ls_state *unit = &t->units[worker];
+    struct train_batch batch;
+    unit->step = ticket;
+    unit->samples = ticket * t->config.batch.global;
+    t->state = unit;
+    t->posted = false;
+    int status = step_gradient(t, &batch, &push->gradient, &push->report, error);
+    if (!status)
+        status = ls_state_settle(unit, error);
+    if (status)
+        return status;
+    unit->step++;
+    unit->samples += t->config.batch.global;
+    step_report(t, &batch, &push->gradient, &push->report);
+    push->ready = true;
+    return LS_OK;
+}
+
+/* Collective over t->world. What this group's workers will push, if they do not wait; with one
+ * group only what comes next. */
+static int gradients_compute(struct ls_trainer *t, int next, struct ls_error *error)
+{
+    const struct workers *w = t->workers;
+    const struct server *s = w->server;
+    int status = LS_OK;
+    for (int k = 0; k < w->held && !status; k++) {
+        int worker = w->group * w->each + k;
+        bool computes = s->clocks.pulled[worker] != LS_PULLED_NONE && !s->pushes[k].ready;
+        if (computes && (w->groups > 1 || worker == next))
+            status = server_gradient(t, k, s->ticket[worker], error);
+    }
+    return status;
+}
+
+void server_note(const struct ls_trainer *t, const struct push *push, double *note)
+{
+    workers_note(t, &push->report, note);
+    note[NOTE_GRADIENT_NORM] = push->gradient.norm;
+    note[NOTE_GRADIENT_LOSS] = (double)push->gradient.loss;
+}
+
+/* ---- it goes to all groups ------------------------------------------------------------------- */
+
+void server_pack(struct ls_trainer *t, int worker)
+{
+    const struct ls_state *unit = &t->units[worker];
+    float *to = t->memory.exchange.sums;
+    for (int i = 0; i < t->params.count; i++) {
+        const struct ls_zero_slice *part = unit->slices[i].part;
+        size_t bytes = (size_t)part->count * sizeof *to;
+        if (slice_elements(&unit->slices[i]) == 0)
+            continue;
+        ls_copy(&t->ops, bytes, unit->gradient + part->gradient, to);
+        if (part->second >= 0)
+            ls_copy(&t->ops, bytes, unit->gradient + part->second, to + part->count);
+        to += slice_elements(&unit->slices[i]);
+    }
+}
+
+/* Local. The packed gradient, of parameters `then` as server_masters gives them, or as unit has
+ * them, towards those as they are now; of a tied table the sum of both. */
+void server_correct(struct ls_trainer *t, const struct ls_state *unit, const float *then)
+{
+    const struct ls_state *outer = workers_outer(t);
+    float lambda = (float)t->config.async.compensation, *to = t->memory.exchange.sums;
+    for (int i = 0; i < t->params.count && lambda > 0; i++) {
+        const struct ls_slice *slice = &outer->slices[i];
+        int64_t count = slice->part->count;
+        if (slice_elements(slice) == 0)
+            continue;
+        if (slice->part->second >= 0) {
+            ls_add(&t->ops, LS_F32, count, to, to + count, to);
+            ls_fill_zero(&t->ops, (size_t)count * sizeof *to, to + count);
+        }
+        ls_compensate(&t->ops, to, slice->master, unit ? unit->slices[i].master : then, count,
+                      lambda);
+        to += slice_elements(slice);
+        then = then ? then + count : NULL;
+    }
+}
+
+void server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes)
+{
+    for (int i = 0; i < t->params.count; i++) {
+        const struct ls_slice *slice = &unit->slices[i];
+        size_t bytes = (size_t)slice->part->count * sizeof *packed;
+        if (slice_elements(slice) == 0)
+            continue;
+        ls_copy(&t->ops, bytes, writes ? packed : slice->master, writes ? slice->master : packed);
+        packed += slice->part->count;
+    }
+}
+
+void server_unpack(struct ls_trainer *t)
+{
+    struct ls_state *outer = workers_outer(t);
+    const float *from = t->memory.exchange.sums;
+    outer->gradient = ls_zero_gradient_base(outer->zero[0]);
+    for (int i = 0; i < t->params.count; i++) {
+        const struct ls_slice *slice = &outer->slices[i];
+        size_t bytes = (size_t)slice->part->count * sizeof *from;
+        if (slice_elements(slice) == 0)
+            continue;
+        ls_copy(&t->ops, bytes, from, outer->gradient + slice->part->gradient);
+        if (slice->part->second >= 0)
+            ls_copy(&t->ops, bytes, from + slice->part->count,
+                    outer->gradient + slice->part->second);
+        from += slice_elements(slice);
+    }
+}
+
+/* Collective over t->whole. What the group that computed it says of it, and the gradient. */
+static int gradient_send(struct ls_trainer *t, int worker, double *note, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct server *s = w->server;
+    struct exchange *x = &t->memory.exchange;
+    int owner = worker / w->each;
+    const struct push *push = &s->pushes[worker % w->each];
+    if (owner == w->group) {
+        server_note(t, push, note);
+        server_pack(t, worker % w->each);
+        server_correct(t, &t->units[worker % w->each], NULL);
+    }
+    double start_s = ls_now_s();
+    ls_comm_label(w->across, "gradient");
+    int status = ls_queue_synchronise(&t->ops.queue, error);
+    if (!status)
+        status = ls_broadcast(w->across, note, (int64_t)w->note_size, LS_U64, owner, error);
+    if (!status)
+        status = ls_broadcast(w->across, x->sums, x->piece, LS_F32, owner, error);
+    w->exchange.wait_s += ls_now_s() - start_s;
+    if (!status)
+        server_unpack(t);
+    return status;
+}
+
+/* ---- an event -------------------------------------------------------------------------------- */
+
+/* Collective over t->world. Workers that need not wait go on from the new parameters. */
+static int parameters_pull(struct ls_trainer *t, struct ls_error *error)
+{
+    const struct workers *w = t->workers;
+    struct server *s = w->server;
+    const struct ls_state *outer = workers_outer(t);
+    int status = LS_OK;
+    for (int k = 0; k < w->held && !status; k++) {
+        struct ls_state *unit = &t->units[k];
+        if (s->clocks.pulled[w->group * w->each + k] != s->clocks.version)
+            continue;
+        for (int i = 0; i < t->params.count; i++)
+            if (slice_elements(&unit->slices[i]) > 0)
+                ls_copy(&t->ops, (size_t)unit->slices[i].part->count * sizeof(float),
+                        outer->slices[i].master, unit->slices[i].master);
+        status = server_pulled(t, k, error);
+    }
+    return status;
+}
+
+int server_pulled(struct ls_trainer *t, int worker, struct ls_error *error)
+{
+    struct ls_state *unit = &t->units[worker];
+    int status = ls_state_publish(unit, error);
+    if (!status)
+        status = ls_state_settle(unit, error);
+    t->workers->server->pushes[worker].ready = false;
+    return status;
+}
+
+void server_report(struct ls_trainer *t, const struct ls_arrival *arrival, int64_t ticket,
+                   struct ls_step_report *report)
+{
+    float lr = ls_learning_rate(&workers_outer(t)->optimizer.config, arrival->event + 1);
+    int64_t staleness = ls_arrival_staleness(arrival);
+    bool divides = t->config.async.staleness_lr == LS_CONFIG_INVERSE && staleness > 1;
+    *report = (struct ls_step_report){.step = arrival->event + 1,
+                                      .lr = divides ? lr / (float)staleness : lr,
+                                      .push = {.is = true,
+                                               .worker = arrival->worker,
+                                               .clock = arrival->clock,
+                                               .ticket = ticket,
+                                               .staleness = staleness}};
+}
+
+int server_add(struct ls_trainer *t, const double *note, struct ls_step_report *report,
+               struct ls_error *error)
+{
+    const struct train_gradient gradient = {1, note[NOTE_GRADIENT_NORM],
+                                            (float)note[NOTE_GRADIENT_LOSS], 0};
+    t->state = workers_outer(t);
+    int status = step_update(t, &gradient, false, report, error);
+    if (status)
+        return status;
+    t->state->step = report->step;
+    t->state->samples = report->step * t->config.batch.global;
+    return LS_OK;
+}
+
+int server_next(const struct ls_trainer *t, int *worker, struct ls_error *error)
+{
+    const struct server *s = t->workers->server;
+    int64_t event = s->clocks.version;
+    *worker = -1;
+    if (s->arrivals && event >= ls_arrivals_end(s->arrivals))
+        return ls_config_reject(&t->config, LS_EDATA, "async.order", error,
+                                "the log that is followed ends with %lld events, and step %lld is "
+                                "not among them: a run goes on by the clock only with "
+                                "parallel.servers = 1 and no async.follow",
+                                (long long)event, (long long)event + 1);
+    if (s->arrivals)
+        *worker = ls_arrivals_worker(s->arrivals, event);
+    return LS_OK;
+}
+
+static int event_run(struct ls_trainer *t, struct ls_step_report *report, double *note,
+                     struct ls_error *error)
+{
+    struct server *s = t->workers->server;
+    int64_t ticket;
+    int worker;
+    int status = server_next(t, &worker, error);
+    if (status)
+        return status;
+    status = gradients_compute(t, worker, error);
+    if (!status)
+        status = gradient_send(t, worker, note, error);
+    if (status)
+        return status;
+    struct ls_arrival arrival = server_push(s, worker, &ticket);
+    server_report(t, &arrival, ticket, report);
+    status = server_add(t, note, report, error);
+    return status ? status : parameters_pull(t, error);
+}
+
+int server_run(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct ls_state *outer = workers_outer(t);
+    int status = ls_state_settle(outer, error);
+    w->begin = outer->step;
+    w->exchange.wait_s = 0;
+    for (int64_t i = 0; i < w->interval && !status; i++)
+        status = event_run(t, &w->reports[i], w->notes + (size_t)i * w->note_size, error);
+    server_rest(t);
+    return status;
+}
+
+void server_rest(struct ls_trainer *t)
+{
+    struct ls_state *outer = workers_outer(t);
+    t->state = outer;
+    for (int k = 0; k < t->workers->held; k++) {
+        t->units[k].step = outer->step;
+        t->units[k].samples = outer->samples;
+    }
+}

@@ -1,0 +1,85 @@
+/* Private to train: a parameter server, as src/train/parameter_server.c explains. */
+#ifndef TRAIN_PARAMETER_SERVER_H
+#define TRAIN_PARAMETER_SERVER_H
+
+#include "train/workers_private.h"
+
+#include <lockstep/parallel/arrival_log.h>
+#include <lockstep/parallel/arrivals.h>
+
+/* A gradient that a worker of this group computed and has not pushed. */
+struct push {
+    bool ready;
+    struct train_gradient gradient;
+    struct ls_step_report report;
+};
+
+/* What a server rank knows of the rank of its place in a worker's group. */
+struct caller {
+    enum { CALLER_COMPUTES, CALLER_READY, CALLER_WAITS } stage;
+    struct ls_request request; /* for the note that it is ready */
+    int64_t came;              /* the how many-th that came ready */
+};
+
+struct server {
+    bool sought;                  /* clocks and order are those of the state */
+    struct ls_arrivals *arrivals; /* NULL: whoever comes first */
+    struct ls_clocks clocks;
+    int64_t *ticket;     /* [workers] the batch that each computes on */
+    int64_t tickets;     /* given so far */
+    struct push *pushes; /* [workers of this group] */
+
+    /* With ranks of its own. */
+    struct ls_arrival_log *log; /* of its first rank, by the clock */
+    int64_t *order;             /* [interval] who pushed */
+    struct caller *callers;     /* [workers] */
+    double *calls;              /* [workers, note_size] their notes */
+    int64_t came;
+    int64_t own; /* the ticket of this group's worker */
+};
+
+/* Local; with w->each and so on set. */
+int server_open(struct ls_trainer *t, struct ls_error *error);
+int server_close(struct server *server, struct ls_error *error);
+/* Collective over t->whole. The state is that after so many events; the order goes on from there.
+ */
+int server_seek(struct ls_trainer *t, int64_t event, struct ls_error *error);
+/* Local. The buffers that gradients and parameters pass through. */
+void server_take(const struct memory_request *request, struct ls_arena *arena,
+                 struct exchange *exchange);
+/* Collective over t->whole. The events of an interval, with a report and a note of each: by all
+ * groups, or (src/train/serving.c) by ranks that do nothing else. */
+int server_run(struct ls_trainer *t, struct ls_error *error);
+int serving_run(struct ls_trainer *t, struct ls_error *error);
+
+/* ---- parts of an event ----------------------------------------------------------------------- */
+
+/* Local. Who pushes next; -1: whoever comes. LS_EDATA at the end of a log. */
+int server_next(const struct ls_trainer *t, int *worker, struct ls_error *error);
+/* Collective over t->world. The gradient of a worker of this group on that batch, which is then
+ * ready. */
+int server_gradient(struct ls_trainer *t, int worker, int64_t ticket, struct ls_error *error);
+/* Local. What is said of it. */
+void server_note(const struct ls_trainer *t, const struct push *push, double *note);
+/* Local. Into the buffer that it is sent from, and from there to the global parameters' gradient.
+ * In between corrected towards these as they are now, if the recipe says so: it was computed on
+ * those of unit, or on `then`, packed by server_masters; of a tied table the sum of both. */
+void server_pack(struct ls_trainer *t, int worker);
+void server_correct(struct ls_trainer *t, const struct ls_state *unit, const float *then);
+void server_unpack(struct ls_trainer *t);
+/* Local. The parameters of a unit, one after the other: taken from there, or written to it. */
+void server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes);
+/* Local. The worker pushes: clocks and tickets follow. *ticket: of what it pushed. */
+struct ls_arrival server_push(struct server *server, int worker, int64_t *ticket);
+/* Local. Begins the report of its step. */
+void server_report(struct ls_trainer *t, const struct ls_arrival *arrival, int64_t ticket,
+                   struct ls_step_report *report);
+/* Collective over t->world. The update with that gradient. */
+int server_add(struct ls_trainer *t, const double *note, struct ls_step_report *report,
+               struct ls_error *error);
+/* Collective over t->world. A worker of this group has new parameters. */
+int server_pulled(struct ls_trainer *t, int worker, struct ls_error *error);
+/* Local. The end of an interval: a gradient that is not pushed yet is no part of the state. */
+void server_rest(struct ls_trainer *t);
+
+#endif
