@@ -14,7 +14,7 @@ enum { SHOWN = 16, SLOTS_SHOWN = 80, COLUMNS = 100 };
 
 /* ---- ranks and groups ------------------------------------------------------------------------ */
 
-static void print_head(const struct ls_layout *layout)
+static void print_head(const struct ls_config *config, const struct ls_layout *layout)
 {
     static const char *const keeps[] = {"nothing", "optimizer state", "optimizer state, gradients",
                                         "optimizer state, gradients, parameters"};
@@ -27,6 +27,12 @@ static void print_head(const struct ls_layout *layout)
     for (int axis = 0; axis < LS_AXES; axis++)
         printf("%s %s %ld", axis ? " x" : "", ls_axis_name((enum ls_layout_axis)axis),
                (long)layout->size[axis]);
+    if (ls_config_workers(config) > 1)
+        printf("\n%s of ranks with this layout train %s%s: %s",
+               ls_counted(config->parallel.workers, "group").text,
+               ls_counted(ls_config_workers(config), "worker").text,
+               config->parallel.servers ? ", one more serves" : "",
+               ls_counted(ls_config_ranks(config), "rank").text);
     printf("\nzero %d: dp_shard ranks share %s\n", layout->zero, keeps[layout->zero]);
     printf("sequence parallel %s%s\n", layout->sp ? "on" : "off",
            layout->size[LS_AXIS_CP] == 1     ? ""
@@ -293,7 +299,7 @@ static int show(const struct ls_config *config, const struct ls_layout *layout, 
     int status = ls_layout_table(layout, layout->micro_batches, &table, error);
     if (status)
         return status;
-    print_head(layout);
+    print_head(config, layout);
     print_ranks(layout);
     print_groups(layout);
     status = print_shards(layout, error);

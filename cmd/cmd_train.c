@@ -69,8 +69,10 @@ static void on_started(void *user, const struct ls_config *config,
            (double)params->weights / 1e6);
     if (params->trained < params->weights)
         printf("%.3gM of them trained, ", (double)params->trained / 1e6);
-    printf("%s, %ld x %ld tokens a step in %s a rank, %s\n",
-           ls_counted(ls_config_ranks(config), "rank").text, (long)config->batch.global,
+    printf("%s, ", ls_counted(ls_config_ranks(config), "rank").text);
+    if (ls_config_workers(config) > 1)
+        printf("%s, each ", ls_counted(ls_config_workers(config), "worker").text);
+    printf("%ld x %ld tokens a step in %s a rank, %s\n", (long)config->batch.global,
            (long)config->data.sequence, plan->batches.text, ls_config_precision(config));
     printf("memory per rank: %.1f MiB parameters, %.1f gradients, %.1f optimizer, %.1f "
            "activations\n",
@@ -307,7 +309,8 @@ static void samples_print(const struct ls_config *config, const struct ls_error 
         printf("# %s of %s%s%s; a step takes %ld%s\n",
                ls_counted(data.sources[i].samples, "sample").text,
                ls_counted(config->data.sequence, "token").text, data.count > 1 ? " in " : "",
-               data.count > 1 ? data.sources[i].name : "", (long)config->batch.global,
+               data.count > 1 ? data.sources[i].name : "",
+               (long)(config->batch.global * ls_config_batches(config)),
                data.count > 1 ? " of all" : " of them");
     blend_print(&data);
     ls_training_data_close(&data);

@@ -9,13 +9,14 @@
 #include <sys/statvfs.h>
 
 /* Ranks of a pipeline rank on this machine. */
-static int64_t ranks_here(const struct ls_layout *layout, const struct ls_comm *world, int64_t pp)
+static int64_t ranks_here(const struct ls_config *config, const struct ls_layout *layout,
+                          const struct ls_comm *world, int64_t pp)
 {
     int64_t count = 0, at[LS_AXES];
     if (!world)
-        return layout->ranks / layout->size[LS_AXIS_PP];
+        return ls_config_groups(config) * layout->ranks / layout->size[LS_AXIS_PP];
     for (int rank = 0; rank < ls_comm_size(world); rank++) {
-        ls_layout_coordinates(layout, rank, at);
+        ls_layout_coordinates(layout, rank % layout->ranks, at);
         count += at[LS_AXIS_PP] == pp && ls_comm_on_machine(world, rank);
     }
     return count;
@@ -117,7 +118,7 @@ int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout
     *fit = (struct ls_memory_fit){.machine = ls_device_memory()};
     for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
         struct ls_memory_plan plan;
-        int64_t ranks = ranks_here(layout, world, pp);
+        int64_t ranks = ranks_here(config, layout, world, pp);
         if (ranks == 0)
             continue;
         int status = ls_plan_rank(config, layout, ls_layout_first_rank(layout, pp), &plan, error);

@@ -328,7 +328,7 @@ int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
     if (status)
         goto failed;
     units_open(t);
-    status = ls_comm_agree(world, fit_check(&t->config, &t->layout, t->world, log, error), error);
+    status = ls_comm_agree(world, fit_check(&t->config, &t->layout, world, log, error), error);
     if (!status)
         status = place_open(t, error);
     if (!status)
