@@ -125,7 +125,10 @@ int ls_rerun_new(const struct ls_config *config, const char *checkpoint, int64_t
     }
     *again = *config;
     again->log.trace = false;
-    if (again->async.order == LS_CONFIG_BY_CLOCK && !*again->async.follow)
+    bool workers = again->async.mode != LS_CONFIG_SYNC;
+    if (workers) /* whose tensors have no digests */
+        tensors_from = last + 1;
+    if (workers && !*again->async.follow)
         memcpy(again->async.follow, again->train.out, sizeof again->async.follow);
     bool from = checkpoint && checkpoint[0];
     if (from && strlen(checkpoint) >= sizeof again->train.resume) {

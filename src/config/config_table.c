@@ -308,8 +308,9 @@ static const struct ls_config_key table[] = {
          "arrive at the ranks of parallel.servers, which write it to arrivals in train.out, where "
          "any other layout reads it"),
     PATH("async.follow", RUN, "", async.follow,
-         "server: take the order of updates from this run's arrivals, in the place of the clock; "
-         "empty = without server ranks that of train.out"),
+         "a run whose workers this one's follow: diloco: who takes part when, from its members; "
+         "server: the order of updates, from its arrivals, in the place of the clock; empty = "
+         "none, but without server ranks train.out"),
     COUNT_OR("async.staleness", RECIPE, "free", 0, free_bound, async.staleness,
              "server: clocks that a worker may be ahead of the slowest before it waits (stale "
              "synchronous parallel): 0 = bulk synchronous, free = it never waits"),

@@ -137,6 +137,7 @@ int events_outer(struct events *events, const struct ls_outer_report *outer, str
         ls_jsonl_int(m, "outer_step", outer->step);
         ls_jsonl_int(m, "fragment", outer->fragment);
         ls_jsonl_double(m, "outer_norm", outer->norm);
+        ls_jsonl_int(m, "workers", outer->members);
     }
     for (int i = 0; i < outer->groups; i++) {
         char key[32];

@@ -8,6 +8,7 @@
  *
  * A worker takes samples when it takes parameters, the next batch of the run's order: its ticket.
  */
+#include "train/members.h"
 #include "train/parameter_server.h"
 
 #include <lockstep/base/file.h>
@@ -115,7 +116,7 @@ static int log_open(struct ls_trainer *t, int64_t event, struct ls_arrivals **be
     struct workers *w = t->workers;
     struct ls_digest digest = {0, 0};
     char recipe[33], path[PATH_MAX];
-    bool serves = w->all > w->groups, follows = *t->config.async.follow != '\0';
+    bool serves = w->all > w->groups, follows = members_follows(t);
     *before = NULL;
     if (t->config.async.order != LS_CONFIG_BY_CLOCK)
         return LS_OK;

@@ -1,4 +1,5 @@
 /* Workers: who computes which, an interval of steps, and what is reported of it. */
+#include "train/members.h"
 #include "train/parameter_server.h"
 
 #include <stdlib.h>
@@ -69,6 +70,8 @@ int workers_open(struct ls_trainer *t, struct ls_error *error)
         w->delay = config->async.delay;
         w->hashed_step = -1;
         status = tables_open(t, error);
+        if (!status)
+            status = members_open(w, error);
         if (!status && config->async.mode == LS_CONFIG_SERVER)
             status = server_open(t, error);
     }
@@ -132,6 +135,7 @@ void workers_close(struct ls_trainer *t)
         return;
     ls_comm_free(w->own);
     server_close(w->server, NULL);
+    members_close(w->membership);
     free(w->place);
     free(w->fragment);
     free(w->scales);
@@ -158,114 +162,25 @@ bool workers_next(const struct ls_trainer *t, int *worker, int64_t *samples)
         return false;
     if (w->left > 1)
         return true;
-    *worker = (w->worker + 1) % w->each;
-    if (*worker > 0)
+    int next = w->worker;
+    do
+        next = (next + 1) % w->each;
+    while (!workers_takes_part(w, next));
+    if (next > w->worker)
         *samples = w->phase;
+    *worker = next;
     return true;
 }
 
 int64_t workers_place(const struct workers *w, int worker, int64_t samples, int64_t batch)
 {
-    int64_t index = (int64_t)w->group * w->each + worker;
-    return w->server ? samples : samples * w->count + index * batch;
+    int index = w->index[w->group * w->each + worker];
+    return w->server ? samples : w->base + (samples - w->start) * w->members + index * batch;
 }
 
 int64_t workers_shift(const struct workers *w, int64_t batch)
 {
-    return w->server ? 0 : ((int64_t)w->group * w->each + w->worker) * batch;
-}
-
-/* ---- notes and reports ----------------------------------------------------------------------- */
-
-void workers_note(const struct ls_trainer *t, const struct ls_step_report *r, double *note)
-{
-    int64_t tokens = r->sequences * t->config.data.sequence;
-    double counted = (double)(r->counted ? r->counted : tokens);
-    note[NOTE_LOSS] = (double)r->loss * counted;
-    note[NOTE_COUNTED] = counted;
-    note[NOTE_NORM] = r->grad_norm;
-    note[NOTE_SKIPPED] = r->skipped;
-    note[NOTE_STEP_S] = r->step_s;
-    note[NOTE_DATA_S] = r->data_wait_s;
-    note[NOTE_COMM_S] = r->comm_wait_s;
-    note[NOTE_OPTIMIZER_S] = r->optimizer_s;
-    for (int i = 0; i < t->sources && r->source_losses; i++) {
-        double of = (double)r->source_counted[i];
-        note[NOTES + 2 * i] = of > 0 ? (double)r->source_losses[i] * of : 0;
-        note[NOTES + 2 * i + 1] = of;
-    }
-}
-
-/* The mean over workers: values are added by their index, and divided once. */
-static void report_join(struct ls_trainer *t, int64_t step)
-{
-    struct workers *w = t->workers;
-    struct ls_step_report *r = &w->reports[step];
-    float *losses = w->source_losses + step * t->sources;
-    double sum[NOTES] = {0}, slowest = 0;
-    for (int g = 0; g < w->groups; g++) {
-        double group_s = 0;
-        for (int k = 0; k < w->each; k++) {
-            const double *note =
-                w->notes +
-                ((size_t)((g * w->interval + step) * w->each) + (size_t)k) * w->note_size;
-            for (int i = 0; i < NOTES; i++)
-                sum[i] += note[i];
-            group_s += note[NOTE_STEP_S];
-        }
-        slowest = group_s > slowest ? group_s : slowest;
-    }
-    for (int i = 0; i < t->sources; i++) {
-        double loss = 0, counted = 0;
-        for (int worker = 0; worker < w->count; worker++) {
-            const double *note = w->notes +
-                                 ((size_t)((worker / w->each * w->interval + step) * w->each) +
-                                  (size_t)(worker % w->each)) *
-                                     w->note_size +
-                                 NOTES + 2 * i;
-            loss += note[0];
-            counted += note[1];
-        }
-        losses[i] = (float)(loss / counted); /* NAN: nothing of it counts */
-    }
-    r->samples *= w->count;
-    r->sequences *= w->count;
-    r->tokens = r->samples * t->config.data.sequence;
-    int64_t tokens = r->sequences * t->config.data.sequence;
-    r->loss = (float)(sum[NOTE_LOSS] / sum[NOTE_COUNTED]);
-    memcpy(&r->loss_bits, &r->loss, sizeof r->loss_bits);
-    r->counted = sum[NOTE_COUNTED] < (double)tokens ? (int64_t)sum[NOTE_COUNTED] : 0;
-    r->source_losses = t->sources > 1 && t->data.blend ? losses : NULL;
-    r->source_counted = NULL;
-    r->grad_norm = sum[NOTE_NORM] / w->count;
-    r->skipped = sum[NOTE_SKIPPED] > 0;
-    r->step_s = slowest;
-    r->tokens_per_s = (double)tokens / slowest;
-    r->peak_share = step_peak_share(t, r->tokens_per_s);
-    r->data_wait_s = sum[NOTE_DATA_S] / w->count;
-    r->comm_wait_s = sum[NOTE_COMM_S] / w->count;
-    r->optimizer_s = sum[NOTE_OPTIMIZER_S] / w->count;
-    step_ledger(t, r->samples - r->sequences, r);
-}
-
-/* Collective over t->whole. */
-static int reports_join(struct ls_trainer *t, struct ls_error *error)
-{
-    struct workers *w = t->workers;
-    int64_t words = w->interval * w->each * (int64_t)w->note_size;
-    int status = ls_all_gather(w->across, w->mine, w->notes, words, LS_U64, error);
-    if (!status)
-        status = ls_all_gather(w->across, &w->exchange.wait_s, w->waits, 1, LS_U64, error);
-    for (int64_t step = 0; step < w->interval && !status; step++)
-        report_join(t, step);
-    if (status)
-        return status;
-    w->reports[w->interval - 1].outer = (struct ls_outer_report){.step = w->begin / w->interval + 1,
-                                                                 .fragment = workers_fragment(w),
-                                                                 .norm = w->outer_norm,
-                                                                 .groups = w->groups,
-                                                                 .wait_s = w->waits};
-    return LS_OK;
+    return w->server ? 0 : w->index[w->group * w->each + w->worker] * batch;
 }
 
 /* ---- an interval ----------------------------------------------------------------------------- */
@@ -277,8 +192,12 @@ static int phase_run(struct ls_trainer *t, int64_t done, int64_t steps, bool pol
 {
     struct workers *w = t->workers;
     int status = LS_OK;
-    w->phase = t->units->samples;
+    w->phase = w->start;
+    for (int k = 0; k < w->each; k++) /* alike of all that take part */
+        w->phase = ls_max(w->phase, t->units[k].samples);
     for (w->worker = 0; w->worker < w->each && steps > 0 && !status; w->worker++) {
+        if (!workers_takes_part(w, w->worker))
+            continue;
         t->state = &t->units[w->worker];
         for (w->left = steps; w->left > 0 && !status; w->left--) {
             int64_t step = done + steps - w->left;
@@ -296,34 +215,6 @@ static int phase_run(struct ls_trainer *t, int64_t done, int64_t steps, bool pol
     return status;
 }
 
-/* A step is the push of one worker, which alone has something to report. */
-static void push_report(struct ls_trainer *t, int64_t step)
-{
-    struct workers *w = t->workers;
-    struct ls_step_report *r = &w->reports[step];
-    const double *note = w->notes + (size_t)step * w->note_size;
-    int64_t batch = t->config.batch.global, tokens = batch * t->config.data.sequence;
-    r->samples = r->step * batch;
-    r->sequences = batch;
-    r->tokens = r->samples * t->config.data.sequence;
-    r->loss = (float)note[NOTE_GRADIENT_LOSS];
-    memcpy(&r->loss_bits, &r->loss, sizeof r->loss_bits);
-    r->counted = note[NOTE_COUNTED] < (double)tokens ? (int64_t)note[NOTE_COUNTED] : 0;
-    for (int i = 0; i < t->sources; i++)
-        w->source_losses[step * t->sources + i] =
-            (float)(note[NOTES + 2 * i] / note[NOTES + 2 * i + 1]);
-    r->source_losses =
-        t->sources > 1 && t->data.blend ? w->source_losses + step * t->sources : NULL;
-    r->grad_norm = note[NOTE_GRADIENT_NORM];
-    r->loss_scale = 1;
-    r->step_s = note[NOTE_STEP_S];
-    r->tokens_per_s = (double)tokens / r->step_s;
-    r->peak_share = step_peak_share(t, r->tokens_per_s);
-    r->data_wait_s = note[NOTE_DATA_S];
-    r->comm_wait_s = note[NOTE_COMM_S];
-    step_ledger(t, r->push.ticket * batch, r);
-}
-
 /* Collective over t->whole. */
 static int pushes_run(struct ls_trainer *t, struct ls_error *error)
 {
@@ -334,7 +225,7 @@ static int pushes_run(struct ls_trainer *t, struct ls_error *error)
     if (!status)
         status = ls_all_gather(w->across, &w->exchange.wait_s, w->waits, 1, LS_U64, error);
     for (int64_t step = 0; step < w->interval && !status; step++)
-        push_report(t, step);
+        reports_push(t, step);
     w->reports[w->interval - 1].outer =
         (struct ls_outer_report){.groups = w->all, .wait_s = w->waits};
     return status;
@@ -346,6 +237,10 @@ static int interval_run(struct ls_trainer *t, struct ls_error *error)
     struct ls_state *outer = workers_outer(t);
     int status = ls_state_settle(outer, error);
     w->begin = outer->step;
+    w->base = outer->samples;
+    w->start = t->units->samples;
+    if (!status)
+        status = members_next(t, error);
     memset(w->mine, 0, (size_t)(w->interval * w->each) * w->note_size * sizeof *w->mine);
     if (!status)
         status = phase_run(t, 0, w->interval - w->delay, false, error);
@@ -358,8 +253,6 @@ static int interval_run(struct ls_trainer *t, struct ls_error *error)
     t->state = outer;
     if (status)
         return status;
-    outer->step = t->units->step;
-    outer->samples = t->units->samples * w->count;
     return reports_join(t, error);
 }
 

@@ -82,7 +82,8 @@ static void slice_measure(struct walk *walk, int i)
     struct workers *w = t->workers;
     const struct ls_slice *global = &workers_outer(t)->slices[i];
     for (int k = 0; k < w->each; k++)
-        ls_delta_amax(&t->ops, global->master, t->units[k].slices[i].master, global->part->count,
+        if (workers_takes_part(w, k))
+            ls_delta_amax(&t->ops, global->master, t->units[k].slices[i].master, global->part->count,
                       &w->scales[w->place[i]]);
 }
 
@@ -110,15 +111,18 @@ static void slice_encode(struct walk *walk, int i)
     const struct ls_slice *global = &workers_outer(t)->slices[i];
     int64_t piece = w->exchange.piece, count = global->part->count, length;
     size_t bytes = ls_delta_bytes(type_of(t));
-    for (int k = 0; k < w->each; k++)
+    for (int k = 0; k < w->each; k++) {
+        /* Who takes no part adds zeros. */
+        const struct ls_state *unit = workers_takes_part(w, k) ? &t->units[k] : workers_outer(t);
         for (int64_t from = 0; from < count; from += length) {
             int64_t at = walk->elements + from, owner = at / piece;
             length = ls_min(count - from, (owner + 1) * piece - at);
             int64_t place = (owner * w->each + k) * piece + at % piece;
             ls_delta_encode(&t->ops, type_of(t), global->master + from,
-                            t->units[k].slices[i].master + from, length, w->scales[w->place[i]],
+                            unit->slices[i].master + from, length, w->scales[w->place[i]],
                             (char *)t->memory.exchange.deltas + (size_t)place * bytes);
         }
+    }
 }
 
 int exchange_begin(struct ls_trainer *t, struct ls_error *error)
@@ -221,7 +225,7 @@ static int run_update(struct ls_trainer *t, int set, const struct ls_slice *slic
 {
     struct ls_state *outer = workers_outer(t);
     const struct ls_optim_step update = {workers_turn(t->workers), outer->optimizer.config.lr,
-                                         outer->gradient, 1.0f / (float)t->workers->count};
+                                         outer->gradient, 1.0f / (float)t->workers->members};
     (void)set;
     return ls_optimizer_step(&outer->optimizer, &t->ops, slices, count, &update, error);
 }
@@ -238,7 +242,7 @@ static int norm_take(struct ls_trainer *t, struct ls_error *error)
         status = ls_queue_synchronise(&t->ops.queue, error);
     if (!status)
         status = ls_state_norm(outer, &w->outer_norm, error);
-    w->outer_norm /= w->count;
+    w->outer_norm /= w->members;
     if (!status && !isfinite(w->outer_norm))
         status = ls_error_set(error, LS_ENUMERIC,
                               "after step %ld the mean of the workers' deltas is not finite: the "
@@ -253,8 +257,24 @@ static void slice_mix(struct walk *walk, int i)
     struct ls_trainer *t = walk->t;
     const struct ls_slice *global = &workers_outer(t)->slices[i];
     for (int k = 0; k < t->workers->each; k++)
-        ls_mix(&t->ops, global->master, t->units[k].slices[i].master, global->part->count,
+        if (workers_takes_part(t->workers, k))
+            ls_mix(&t->ops, global->master, t->units[k].slices[i].master, global->part->count,
                (float)t->config.async.mixing);
+}
+
+/* As one that begins: with the global parameters, and an optimizer that has seen nothing. */
+static void worker_renew(struct ls_trainer *t, struct ls_state *unit)
+{
+    for (int i = 0; i < t->params.count; i++) {
+        const struct ls_slice *slice = &unit->slices[i];
+        size_t count = (size_t)slice->part->count;
+        if (slice->param->frozen || count == 0)
+            continue;
+        ls_copy(&t->ops, count * sizeof(float), workers_outer(t)->slices[i].master, slice->master);
+        for (int s = 0; s < ls_state_arrays(unit, slice->param); s++)
+            ls_fill_zero(&t->ops, count * ls_dtype_bytes(ls_state_type(unit, s)), slice->state[s]);
+    }
+    unit->loss_scale = ls_loss_scale_begin(&t->loss_scale);
 }
 
 int exchange_end(struct ls_trainer *t, struct ls_error *error)
@@ -275,6 +295,8 @@ int exchange_end(struct ls_trainer *t, struct ls_error *error)
         return status;
     fragment_visit(t, slice_mix);
     for (int k = 0; k < w->each && !status; k++) {
+        if (!workers_takes_part(w, k))
+            worker_renew(t, &t->units[k]);
         status = ls_state_publish(&t->units[k], error);
         if (!status)
             status = ls_state_settle(&t->units[k], error);

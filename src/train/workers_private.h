@@ -16,6 +16,7 @@ struct exchange_run {
 enum { WORKERS_MAX = LS_DELTA_INT8_WORKERS_MAX };
 
 struct server;
+struct members;
 
 /* A note of a step: what a worker says of it. Behind these, by source: loss times tokens that
  * count, and these. */
@@ -28,12 +29,19 @@ enum {
     NOTE_DATA_S,
     NOTE_COMM_S,
     NOTE_OPTIMIZER_S,
+    NOTE_SEQUENCES,
+    NOTE_LOSS_SCALE,
     NOTE_GRADIENT_LOSS, /* of a push, as they are */
     NOTE_GRADIENT_NORM,
     NOTES
 };
 
 struct workers {
+    struct members *membership;
+    bool member[WORKERS_MAX]; /* [count] who takes part in the interval's outer step */
+    int index[WORKERS_MAX];   /* [count] of these the how many-th */
+    int members;              /* so many do */
+    int64_t base, start;      /* samples when the interval began: of the run, of each worker */
     struct server *server;  /* NULL: with diloco */
     struct ls_comm *own;    /* t->world, where it is not t->whole */
     struct ls_comm *across; /* the ranks of this one's place in all groups, by group */
@@ -86,6 +94,18 @@ static inline int64_t workers_turn(const struct workers *w)
 
 /* What a report says, as a note of note_size doubles. */
 void workers_note(const struct ls_trainer *t, const struct ls_step_report *report, double *note);
+
+/* Collective over t->whole. Reports of an interval's steps, from the notes of all workers; the
+ * counters of the units follow. */
+int reports_join(struct ls_trainer *t, struct ls_error *error);
+/* Local. The report of a step of the interval that is the push of one worker, from its note. */
+void reports_push(struct ls_trainer *t, int64_t step);
+
+/* Whether a worker of this group takes part in the interval's outer step. */
+static inline bool workers_takes_part(const struct workers *w, int worker)
+{
+    return w->member[w->group * w->each + worker];
+}
 
 /* Of which fragment parameter i is; -1: it is not trained. Blocks are cut into runs of equal
  * length; tables, and what else is in no block, are of the first fragment. */

@@ -176,9 +176,8 @@ static int step_load(struct ls_trainer *t, const char *run, int64_t step, struct
         status = workers_digest(t, error);
     if (!status)
         status = unit_load(t, outer, run, -1, step, error);
-    int64_t shares = w->server ? 1 : w->count;
     for (int k = 0; k < w->held && !status; k++)
-        if (t->units[k].step != outer->step || t->units[k].samples * shares != outer->samples)
+        if (t->units[k].step != outer->step)
             status = ls_error_set(error, LS_ECKPT,
                                   "%.300s/workers/%04d: its checkpoint of step %ld is not of the "
                                   "run's",

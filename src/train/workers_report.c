@@ -1,0 +1,147 @@
+/* What workers tell of their steps, and what the run reports of them. */
+#include "train/parameter_server.h"
+
+#include <string.h>
+void workers_note(const struct ls_trainer *t, const struct ls_step_report *r, double *note)
+{
+    int64_t tokens = r->sequences * t->config.data.sequence;
+    double counted = (double)(r->counted ? r->counted : tokens);
+    note[NOTE_LOSS] = (double)r->loss * counted;
+    note[NOTE_COUNTED] = counted;
+    note[NOTE_NORM] = r->grad_norm;
+    note[NOTE_SKIPPED] = r->skipped;
+    note[NOTE_STEP_S] = r->step_s;
+    note[NOTE_DATA_S] = r->data_wait_s;
+    note[NOTE_COMM_S] = r->comm_wait_s;
+    note[NOTE_OPTIMIZER_S] = r->optimizer_s;
+    note[NOTE_SEQUENCES] = (double)r->sequences;
+    note[NOTE_LOSS_SCALE] = r->loss_scale;
+    for (int i = 0; i < t->sources && r->source_losses; i++) {
+        double of = (double)r->source_counted[i];
+        note[NOTES + 2 * i] = of > 0 ? (double)r->source_losses[i] * of : 0;
+        note[NOTES + 2 * i + 1] = of;
+    }
+}
+
+static const double *note_of(const struct workers *w, int worker, int64_t step)
+{
+    int64_t group = worker / w->each, own = worker % w->each;
+    return w->notes + (size_t)((group * w->interval + step) * w->each + own) * w->note_size;
+}
+
+/* The loss of a source: the mean over its tokens; NAN where there are none. */
+static float source_loss(const struct workers *w, int source, int64_t step)
+{
+    double loss = 0, counted = 0;
+    for (int i = 0; i < w->count; i++) {
+        const double *note = note_of(w, i, step) + NOTES + 2 * (size_t)source;
+        loss += note[0];
+        counted += note[1];
+    }
+    return (float)(loss / counted);
+}
+
+/* The mean over workers: values are added by their index, and divided once. The step takes
+ * `sequences` of each, and the samples from `first` on. */
+static void report_join(struct ls_trainer *t, int64_t step, int64_t first)
+{
+    struct workers *w = t->workers;
+    struct ls_step_report *r = &w->reports[step];
+    float *losses = w->source_losses + step * t->sources;
+    double sum[NOTES] = {0}, slowest = 0, group_s = 0;
+    for (int i = 0; i < w->count; i++) {
+        const double *note = note_of(w, i, step);
+        for (int k = 0; k < NOTES; k++)
+            sum[k] += note[k];
+        group_s = (i % w->each ? group_s : 0) + note[NOTE_STEP_S];
+        slowest = group_s > slowest ? group_s : slowest;
+    }
+    for (int i = 0; i < t->sources; i++)
+        losses[i] = source_loss(w, i, step);
+    *r = (struct ls_step_report){.step = w->begin + 1 + step,
+                                 .sequences = (int64_t)sum[NOTE_SEQUENCES],
+                                 .loss_scale = sum[NOTE_LOSS_SCALE] / w->members};
+    r->lr = ls_learning_rate(&t->units->optimizer.config, r->step);
+    r->samples = first + r->sequences;
+    r->tokens = r->samples * t->config.data.sequence;
+    int64_t tokens = r->sequences * t->config.data.sequence;
+    r->loss = (float)(sum[NOTE_LOSS] / sum[NOTE_COUNTED]);
+    memcpy(&r->loss_bits, &r->loss, sizeof r->loss_bits);
+    r->counted = sum[NOTE_COUNTED] < (double)tokens ? (int64_t)sum[NOTE_COUNTED] : 0;
+    r->source_losses = t->sources > 1 && t->data.blend ? losses : NULL;
+    r->grad_norm = sum[NOTE_NORM] / w->members;
+    r->skipped = sum[NOTE_SKIPPED] > 0;
+    r->step_s = slowest;
+    r->tokens_per_s = (double)tokens / slowest;
+    r->peak_share = step_peak_share(t, r->tokens_per_s);
+    r->data_wait_s = sum[NOTE_DATA_S] / w->members;
+    r->comm_wait_s = sum[NOTE_COMM_S] / w->members;
+    r->optimizer_s = sum[NOTE_OPTIMIZER_S] / w->members;
+    step_ledger(t, first, r);
+}
+
+/* All workers have done the steps of the interval, also those that took no part in it: where they
+ * come again is where the others are. */
+static void counters_set(struct ls_trainer *t, int64_t samples)
+{
+    struct workers *w = t->workers;
+    struct ls_state *outer = workers_outer(t);
+    outer->step = w->begin + w->interval;
+    for (int k = 0; k < w->each; k++) {
+        t->units[k].step = outer->step;
+        t->units[k].samples = w->start + (samples - w->base) / w->members;
+    }
+    outer->samples = samples;
+}
+
+int reports_join(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    int64_t words = w->interval * w->each * (int64_t)w->note_size;
+    int status = ls_all_gather(w->across, w->mine, w->notes, words, LS_U64, error);
+    if (!status)
+        status = ls_all_gather(w->across, &w->exchange.wait_s, w->waits, 1, LS_U64, error);
+    int64_t samples = w->base;
+    for (int64_t step = 0; step < w->interval && !status; step++) {
+        report_join(t, step, samples);
+        samples = w->reports[step].samples;
+    }
+    if (status)
+        return status;
+    counters_set(t, samples);
+    w->reports[w->interval - 1].outer = (struct ls_outer_report){.step = w->begin / w->interval + 1,
+                                                                 .fragment = workers_fragment(w),
+                                                                 .norm = w->outer_norm,
+                                                                 .groups = w->groups,
+                                                                 .members = w->members,
+                                                                 .wait_s = w->waits};
+    return LS_OK;
+}
+
+/* A step is the push of one worker, which alone has something to report. */
+void reports_push(struct ls_trainer *t, int64_t step)
+{
+    struct workers *w = t->workers;
+    struct ls_step_report *r = &w->reports[step];
+    const double *note = w->notes + (size_t)step * w->note_size;
+    int64_t batch = t->config.batch.global, tokens = batch * t->config.data.sequence;
+    r->samples = r->step * batch;
+    r->sequences = batch;
+    r->tokens = r->samples * t->config.data.sequence;
+    r->loss = (float)note[NOTE_GRADIENT_LOSS];
+    memcpy(&r->loss_bits, &r->loss, sizeof r->loss_bits);
+    r->counted = note[NOTE_COUNTED] < (double)tokens ? (int64_t)note[NOTE_COUNTED] : 0;
+    for (int i = 0; i < t->sources; i++)
+        w->source_losses[step * t->sources + i] =
+            (float)(note[NOTES + 2 * i] / note[NOTES + 2 * i + 1]);
+    r->source_losses =
+        t->sources > 1 && t->data.blend ? w->source_losses + step * t->sources : NULL;
+    r->grad_norm = note[NOTE_GRADIENT_NORM];
+    r->loss_scale = 1;
+    r->step_s = note[NOTE_STEP_S];
+    r->tokens_per_s = (double)tokens / r->step_s;
+    r->peak_share = step_peak_share(t, r->tokens_per_s);
+    r->data_wait_s = note[NOTE_DATA_S];
+    r->comm_wait_s = note[NOTE_COMM_S];
+    step_ledger(t, r->push.ticket * batch, r);
+}
