@@ -174,18 +174,27 @@ static void lives_mark(const struct ls_schedule *schedule, int rank, int stage,
     }
 }
 
-/* Lives begin in ascending order of micro-batch. used_until[slot] is the end of its last user. */
-static int slots_assign(const struct life *life, int64_t micro_batches, int32_t *used_until,
-                        int32_t *slot)
+/* The first slot that is free at the begin of a life, which takes it. until[leaves + slot] is the
+ * end of the slot's last user, and until[n] the least of those below n: 2n and 2n + 1. */
+static int32_t slot_take(int32_t *until, int64_t leaves, struct life life)
+{
+    int64_t at = 1;
+    while (at < leaves)
+        at = 2 * at + (until[2 * at] >= life.begin);
+    int32_t slot = (int32_t)(at - leaves);
+    for (until[at] = life.end; at > 1; at /= 2)
+        until[at / 2] = ls_min(until[at], until[at ^ 1]);
+    return slot;
+}
+
+/* until: 2 * leaves, all -1, of at least as many leaves as micro-batches. */
+static int slots_assign(const struct life *life, int64_t micro_batches, int32_t *until,
+                        int64_t leaves, int32_t *slot)
 {
     int slots = 0;
     for (int64_t m = 0; m < micro_batches; m++) {
-        int free_slot = 0;
-        while (free_slot < slots && used_until[free_slot] >= life[m].begin)
-            free_slot++;
-        slot[m] = free_slot;
-        used_until[free_slot] = life[m].end;
-        slots += free_slot == slots;
+        slot[m] = slot_take(until, leaves, life[m]);
+        slots = ls_max(slots, slot[m] + 1);
     }
     return slots;
 }
@@ -194,20 +203,24 @@ int ls_schedule_slots(const struct ls_schedule *schedule, int rank, int chunk,
                       enum ls_slot_kind kind, int32_t *slot)
 {
     int stage = ls_schedule_stage(schedule, rank, chunk);
-    int64_t m = schedule->micro_batches;
+    int64_t m = schedule->micro_batches, leaves = 1;
     if ((kind == LS_SLOT_INPUT && stage == 0) ||
         (kind == LS_SLOT_GRADIENT && stage == schedule->stages - 1)) {
         memset(slot, 0, (size_t)m * sizeof *slot);
         return 0;
     }
     struct life *life = malloc((size_t)m * sizeof *life);
-    int32_t *used_until = malloc((size_t)m * sizeof *used_until);
+    while (leaves < m)
+        leaves *= 2;
+    size_t bytes = 2 * (size_t)leaves * sizeof(int32_t);
+    int32_t *until = malloc(bytes);
     int slots = LS_ENOMEM;
-    if (life && used_until) {
+    if (life && until) {
         lives_mark(schedule, rank, stage, kind, life);
-        slots = slots_assign(life, m, used_until, slot);
+        memset(until, 0xff, bytes);
+        slots = slots_assign(life, m, until, leaves, slot);
     }
-    free(used_until);
+    free(until);
     free(life);
     return slots;
 }

@@ -459,6 +459,21 @@ static void check_slots(const struct ls_schedule *schedule, int rank, int chunk,
     assert_int_equal(used, slots);
 }
 
+/* Every slot before the one that was taken has a user who is not done. */
+static void check_first_free(const struct ls_schedule *schedule, int rank, int chunk,
+                             enum ls_slot_kind kind)
+{
+    int32_t slot[64], stage = ls_schedule_stage(schedule, rank, chunk);
+    ls_schedule_slots(schedule, rank, chunk, kind, slot);
+    for (int64_t m = 0; m < schedule->micro_batches; m++) {
+        int64_t begin = find(schedule, rank, stage, m, kind == LS_SLOT_SAVED ? "F" : "IB"),
+                busy = 0;
+        for (int64_t before = 0; before < m; before++)
+            busy += slot[before] < slot[m] && find(schedule, rank, stage, before, "WB") >= begin;
+        assert_int_equal(busy, slot[m]);
+    }
+}
+
 static void test_slots(void **state)
 {
     (void)state;
@@ -468,8 +483,11 @@ static void test_slots(void **state)
         generate(&schedule, (enum ls_schedule_kind)kind, 4, v, 13);
         for (int rank = 0; rank < 4; rank++)
             for (int chunk = 0; chunk < v; chunk++)
-                for (int slot = LS_SLOT_SAVED; slot <= LS_SLOT_GRADIENT; slot++)
+                for (int slot = LS_SLOT_SAVED; slot <= LS_SLOT_GRADIENT; slot++) {
                     check_slots(&schedule, rank, chunk, (enum ls_slot_kind)slot);
+                    if (slot <= LS_SLOT_WEIGHT)
+                        check_first_free(&schedule, rank, chunk, (enum ls_slot_kind)slot);
+                }
         ls_schedule_release(&schedule);
     }
 }
