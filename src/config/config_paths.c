@@ -111,7 +111,8 @@ static void put_expanded(struct text *text, const char *path, const char *folder
 
 /* One of the alternatives, with the folder put in; *found: each of its paths exists. The list is
  * parted before, so a comma in the folder's name parts nothing here. It would where the value is
- * used: there the absolute path stands for it, which has lost the name if "/.." follows. */
+ * used: there the absolute path stands for it, which has lost the name if "/.." follows. If it has
+ * not, whoever opens the store refuses it (data/store_names.h). */
 static bool expand(const char *one, bool list, const char *folder, char value[LS_CONFIG_TEXT_BYTES],
                    bool *found)
 {

@@ -161,16 +161,47 @@ static int member_add(struct store_names *names, const char *member,
     return store_names_add(names, before, name, error);
 }
 
+/* Looks from the beginning of each member on, over one comma and more. */
+int store_names_comma_check(const char *spec, struct ls_error *error)
+{
+    for (const char *from = spec, *comma; (comma = strchr(from, ',')); from = comma + 1) {
+        const char *file = store_name_bare(from), *name = file ? file : from;
+        for (const char *end = comma; *end;) {
+            char path[PATH_MAX];
+            end += 1 + strcspn(end + 1, ",");
+            snprintf(path, sizeof path, "%.*s", (int)(end - name), name);
+            if (exists(path))
+                return ls_error_set(error, LS_EINVAL,
+                                    "%.300s: the comma in its name would part it in a list of "
+                                    "stores: rename it, or name it by a link without a comma",
+                                    path);
+        }
+    }
+    return LS_OK;
+}
+
+static bool member_there(const char *member)
+{
+    const char *file = store_name_bare(member), *name = file ? file : member;
+    return ls_url_is(name) || exists(name);
+}
+
 int store_names_find(const char *spec, const struct ls_net_options *net, struct store_names *names,
                      struct ls_error *error)
 {
     char *copy = strdup(spec), *rest = copy;
     int status = copy ? LS_OK : no_memory(error);
+    bool all_there = true;
     *names = (struct store_names){0};
-    for (char *member; !status && (member = strsep(&rest, ","));)
+    for (char *member; !status && (member = strsep(&rest, ","));) {
+        all_there &= member_there(member);
         status = member_add(names, member, net, error);
+    }
     free(copy);
-    return status;
+    if (status == LS_ENOMEM || (status == LS_OK && all_there))
+        return status;
+    int parted = store_names_comma_check(spec, error);
+    return parted ? parted : status;
 }
 
 void store_names_release(struct store_names *names)

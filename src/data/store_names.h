@@ -10,11 +10,13 @@ struct store_names {
 };
 /* The members of spec, with folders and patterns expanded; those of S3 by the options (NULL: the
  * usual ones). LS_EINVAL for an empty name, LS_ECONFIG for a folder of a web server, LS_EDATA if a
- * folder or a pattern has no stores, LS_EIO if it cannot be read. Call the release whatever this
- * returns. */
+ * folder or a pattern has no stores, LS_EIO if it cannot be read. Errors of
+ * store_names_comma_check, if a member is not there. Call the release whatever this returns. */
 int store_names_find(const char *spec, const struct ls_net_options *net, struct store_names *names,
                      struct ls_error *error);
 void store_names_release(struct store_names *names);
+/* LS_EINVAL if a store that is there has a comma in its path, which parts it in spec. */
+int store_names_comma_check(const char *spec, struct ls_error *error);
 /* The file of bare tokens that "u16:FILE" names; NULL of another name. */
 const char *store_name_bare(const char *name);
 

@@ -50,6 +50,9 @@ static int one_check(const struct data_stored *stored, struct ls_error *error)
 int data_stored_open_alone(struct data_stored *stored, const char *name, struct ls_error *error)
 {
     *stored = (struct data_stored){.name = name, .vocabulary = (int64_t)INT32_MAX + 1};
+    int parted = store_names_comma_check(name, error);
+    if (parted)
+        return parted;
     if (strchr(name, ','))
         return ls_error_set(error, LS_EINVAL, "%.300s: expected one store, not a list", name);
     const char *tokens = store_name_bare(name);

@@ -149,6 +149,15 @@ static void test_names_with_commas(void **state)
     expect("mv gone/corpus_* . && rmdir gone && ls Q", 0, "plain");
     assert_string_equal(output, "plain\n");
     expect_same_run("Q/plain", "T/Q/c,d");
+    /* Moved alone, from beside its data: their whole path parts a list, which is said. */
+    expect("mkdir -p d,e M && cp corpus* d,e && cd d,e && $L train $C train.out=r train.steps=2", 0,
+           "hash");
+    expect("mv d,e/r M && $L eval M/r", 2, "/d,e/corpus_valid: the comma in its name");
+    expect("$L train M/r/config.yaml train.resume=auto train.steps=3", 2,
+           "/d,e/corpus_train: the comma in its name");
+    expect("ln -s d,e l && $L train M/r/config.yaml train.resume=auto train.steps=3 "
+           "data.train=l/corpus_train data.valid=l/corpus_valid",
+           0, "hash");
 }
 
 /* Renamed, under another path, from another current folder: it goes on, evaluates and speaks; its

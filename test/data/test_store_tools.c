@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { DOCUMENTS = 300, TEXT_MAX = 1 << 16 };
@@ -246,6 +247,45 @@ static void test_a_folder_is_no_store(void **state)
         assert_int_equal(ls_store_verify(names[i], NULL, NULL, &check, &error), LS_EINVAL);
         assert_int_equal(ls_store_stats(names[i], NULL, NULL, &stats, &error), LS_EINVAL);
     }
+}
+
+/* A list has no way to name a store whose path has a comma: that is said, whichever part is there.
+ */
+static void test_a_comma_in_a_path(void **state)
+{
+    (void)state;
+    char lists[5][1024];
+    mkdir(support_path("x,y"), 0777);
+    prepare_drawn("x,y/a", 1, 20, true);
+    prepare_drawn("b", 1, 20, true);
+    snprintf(lists[0], sizeof lists[0], "%s/x,y/a_train", support_folder);
+    snprintf(lists[1], sizeof lists[1], "%s/x,y/a_train,%s/b_train", support_folder,
+             support_folder);
+    snprintf(lists[2], sizeof lists[2], "%s/b_train,%s/x,y/a_train", support_folder,
+             support_folder);
+    snprintf(lists[3], sizeof lists[3], "u16:%s/x,y/a_train.bin", support_folder);
+    snprintf(lists[4], sizeof lists[4], "%s/x,y", support_folder);
+    for (int i = 0; i < 5; i++) {
+        struct ls_error error = {0};
+        struct ls_token_store *store;
+        struct ls_store_stats stats;
+        assert_int_equal(ls_token_store_open(lists[i], &store, &error), LS_EINVAL);
+        assert_text_contains(error.text, i < 4 ? "x,y/a_train" : "x,y");
+        assert_text_contains(error.text, "name it by a link without a comma");
+        assert_int_equal(ls_store_stats(lists[i], NULL, NULL, &stats, &error), LS_EINVAL);
+        assert_text_contains(error.text, "name it by a link without a comma");
+    }
+    struct ls_error error = {0};
+    struct ls_token_store *store;
+    symlink(support_path("x,y"), support_path("link"));
+    snprintf(lists[0], sizeof lists[0], "%s/link/a_train,%s/b_train", support_folder,
+             support_folder);
+    assert_ok(ls_token_store_open(lists[0], &store, &error), error);
+    assert_int_equal(ls_token_store_files(store), 2);
+    ls_token_store_close(store);
+    snprintf(lists[0], sizeof lists[0], "%s/no,%s/b_train", support_folder, support_folder);
+    assert_int_equal(ls_token_store_open(lists[0], &store, &error), LS_EIO);
+    assert_text_contains(error.text, "neither ");
 }
 
 /* The n-th write fails, for all n: nothing is left. */
@@ -505,6 +545,7 @@ int main(void)
         support_test(test_merged_is_one_behind_the_other),
         support_test(test_merge_refuses),
         support_test(test_a_folder_is_no_store),
+        support_test(test_a_comma_in_a_path),
         support_test(test_a_full_disk_leaves_nothing),
         support_test(test_split_is_a_loop_over_documents),
         support_test(test_shares),
