@@ -789,7 +789,7 @@ static void expect_alike(const char *spec, int count)
     assert_int_equal(ls_token_store_files(local), count);
     for (int i = 0; i < count; i++)
         assert_string_equal(ls_token_store_file(store, i).path + strlen("s3://bucket"),
-                            ls_token_store_file(local, i).path + strlen(folder));
+                            ls_token_store_file(local, i).path + strlen(support_folder));
     ls_token_store_close(store);
     ls_token_store_close(local);
 }
