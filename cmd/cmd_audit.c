@@ -154,9 +154,10 @@ static int cause_print(const struct audit *a, const struct ls_rerun_check *check
         ls_rerun_check(own, &audit->run, check->step, check->step, &own_check);
         step = ls_rerun_differs(own, here, tensor, sizeof tensor);
         if (step)
-            printf("the run's own layout gives other bits too, from step %ld on; first tensor: "
-                   "%s. Please report it; the record is %s\n",
-                   (long)step, tensor, own_check.step ? "neither's" : "the own layout's");
+            printf("the run's own layout gives other bits too, from step %ld on%s%s. Please report "
+                   "it; the record is %s\n",
+                   (long)step, *tensor ? "; first tensor: " : "", tensor,
+                   own_check.step ? "neither's" : "the own layout's");
         else
             puts("the run's own layout gives what was computed: the record, not the layout, is "
                  "what differs");

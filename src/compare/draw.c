@@ -41,6 +41,9 @@ static const struct ls_draw_row rows[] = {
     {"comm.bucket_mb", {"25", "1"}},
     {"comm.timeout_s", {"600", "60"}},
     {"comm.check", {"false", "true"}},
+    /* Of recipes with workers. */
+    {"parallel.workers", {"1", "2", "4", "3"}},
+    {"parallel.servers", {"0", "1"}},
     /* Made for a layout that the keys above give. */
     {"parallel.dp", {"0", "given"}},
     {"parallel.split", {"", "given"}},
@@ -53,7 +56,9 @@ static const struct ls_draw_row rows[] = {
 };
 enum {
     ROWS = sizeof rows / sizeof rows[0],
-    DP = ROWS - 7,
+    WORKERS = ROWS - 9,
+    SERVERS,
+    DP,
     SPLIT,
     SCHEDULE_FILE,
     TIER_FILE,
@@ -259,6 +264,8 @@ static void plain_draw(struct draws *d, const struct ls_draw *draw, struct ls_co
     for (int row = 0; row < DP; row++) {
         char assignment[128];
         int value = asked(draw, row), count = 0;
+        if (row >= WORKERS && config->async.mode == LS_CONFIG_SYNC)
+            break;
         while (rows[row].values[count] && strcmp(rows[row].values[count], "csv") != 0 &&
                draw_offers(draw, row, count))
             count++;

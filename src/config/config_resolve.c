@@ -615,13 +615,6 @@ static int check_async(const struct ls_config *config, struct ls_error *error)
                       "last step is a meeting: expected %lld or %lld steps in all",
                       (long long)interval, (long long)(steps / interval * interval),
                       (long long)((steps / interval + 1) * interval));
-    for (int what = 0; what < LS_OFFLOAD_ACTIVATIONS; what++) {
-        char key[64];
-        snprintf(key, sizeof key, "memory.offload.%s", ls_offload_name((enum ls_offload)what));
-        if (ls_config_tier(config, (enum ls_offload)what) != LS_TIER_DEVICE)
-            return REJECT(key, "the state of workers stays on the device: with async.mode only "
-                               "memory.offload.activations may be set");
-    }
     if (config->check.replay > 0)
         return REJECT("check.replay", "steps of workers are not computed again: expected 0 with "
                                       "async.mode");

@@ -112,11 +112,10 @@ static int file_read(struct members *m, const struct ls_trainer *t, struct ls_er
     int status = ls_path_join(path, run, "members", error);
     if (status || access(path, F_OK) != 0)
         return status;
-    if (!members_follows(t))
-        status = ls_jsonl_truncate_after(path, "outer_step", w->begin / w->interval, NULL, NULL,
-                                         error);
-    if (!status)
-        status = ls_jsonl_each(path, line_read, m, &torn, error);
+    status = members_follows(t)
+                 ? ls_jsonl_each(path, line_read, m, &torn, error)
+                 : ls_jsonl_truncate_after(path, "outer_step", w->begin / w->interval, line_read, m,
+                                           error);
     if (!status && m->damage.code)
         status = ls_error_set(error, m->damage.code, "%.300s: %s", path, m->damage.text);
     return status;

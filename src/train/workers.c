@@ -166,6 +166,8 @@ bool workers_next(const struct ls_trainer *t, int *worker, int64_t *samples)
     do
         next = (next + 1) % w->each;
     while (!workers_takes_part(w, next));
+    if (next <= w->worker && w->ends)
+        return false; /* who takes part in the next interval, they say when it begins */
     if (next > w->worker)
         *samples = w->phase;
     *worker = next;
@@ -192,6 +194,7 @@ static int phase_run(struct ls_trainer *t, int64_t done, int64_t steps, bool pol
 {
     struct workers *w = t->workers;
     int status = LS_OK;
+    w->ends = done + steps == w->interval;
     w->phase = w->start;
     for (int k = 0; k < w->each; k++) /* alike of all that take part */
         w->phase = ls_max(w->phase, t->units[k].samples);

@@ -56,6 +56,7 @@ struct workers {
     int64_t begin, told;    /* steps done when the interval began, and reported */
     int worker;             /* of the group, under way */
     int64_t left;           /* steps of its phase, the one under way included */
+    bool ends;                        /* the phase: the interval does with it */
     int64_t phase;          /* samples that each had consumed when the phase began */
 
     int *place;                                 /* [params] of each in the whole model */
