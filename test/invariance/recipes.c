@@ -17,8 +17,9 @@ enum { TOKENS = 60000, VOCABULARY = 300, EXAMPLES = 250 };
  * bf16 moments tp cuts rows of 30 elements, within the 8 whose random bits come together. The other
  * families: norms of heads that ranks share, windows that end inside of a tile, soft caps that
  * bend. Adapters beside some matrices, and beside all; parameters that are frozen, one of them read
- * in a product with others that are not, another one a table of both ends of a pipeline. 3 ranks of
- * tp are test_exhaustive's. */
+ * in a product with others that are not, another one a table of both ends of a pipeline. Workers
+ * that meet after each step, one fragment in turn, and workers of a parameter server. 3 ranks of tp
+ * are test_exhaustive's. */
 static const char *const common_keys[] = {
     "train.steps=64",      "optim.decay_steps=64",   "optim.lr=2e-3",
     "optim.clip=0.5",      "optim.weight_decay=0.1", "optim.warmup_steps=2",
@@ -82,11 +83,20 @@ static const char *const recipe_keys[RECIPES][14] = {
     {"model.arch=llama", "numerics.precision=bf16", "numerics.arithmetic=fma", "model.kv_heads=2",
      "model.tied=true", "numerics.leaf_sequences=2", "data.sequence=64", "model.context=64",
      "batch.global=24", "train.frozen=wte.*,h.0.*,h.1.*,*.attn.v.weight", NULL},
+    {"model.arch=gpt2", "numerics.precision=bf16", "numerics.arithmetic=bf16_pairs",
+     "model.dropout=0.1", "data.sequence=64", "model.context=64", "batch.global=8",
+     "async.mode=diloco", "async.workers=4", "async.sync_every=2", "async.fragments=2",
+     "async.mixing=0.25", "async.delta=bf16", NULL},
+    {"model.arch=llama", "numerics.precision=fp32", "model.kv_heads=2", "model.tied=true",
+     "data.sequence=64", "model.context=64", "batch.global=8", "async.mode=server",
+     "async.workers=4", "async.sync_every=1", "async.times=1,2,1,3", "async.staleness=2",
+     "async.compensation=0.5", NULL},
 };
 const char *const recipe_names[RECIPES] = {
     "gpt2 fp32",          "gpt2 bf16",   "llama fp32", "llama bf16", "gpt2 fp16",
     "llama bf16 moments", "llama muon",  "qwen2 bf16", "qwen3 fp32", "olmo2 bf16",
-    "mistral fp16",       "gemma2 fp32", "phi3 lora",  "qwen3 lora", "llama frozen"};
+    "mistral fp16",       "gemma2 fp32", "phi3 lora",  "qwen3 lora", "llama frozen",
+    "gpt2 diloco", "llama server"};
 
 /* Those of which some tokens count, and those that mix both kinds of tokens. */
 static const bool on_examples[RECIPES] = {[3] = true, [11] = true, [13] = true};
