@@ -176,16 +176,42 @@ static void time_print(const struct ls_forecast *f)
     part("in all", f->step_s, f);
 }
 
+/* What of them the network brings: bytes a second that keep a step from waiting. */
+static void elsewhere_print(const struct ls_cluster *cluster, const struct ls_forecast *f)
+{
+    const struct ls_samples_cost *cost = &f->samples;
+    double work_s = f->step_s - f->samples_exposed_s;
+    printf("  from elsewhere: %s; so that no step waits, %s/s to a host",
+           ls_bytes(cost->elsewhere).text, ls_bytes(cost->elsewhere / work_s).text);
+    if (cost->hosts > 1)
+        printf(", %s/s to all %.0f", ls_bytes(cost->elsewhere * cost->hosts / work_s).text,
+               cost->hosts);
+    if (cluster->storage_host_bytes_per_s > 0)
+        printf("; a host gets %s/s", ls_bytes(cluster->storage_host_bytes_per_s).text);
+    if (cluster->storage_bytes_per_s > 0)
+        printf("; all of them get %s/s", ls_bytes(cluster->storage_bytes_per_s).text);
+    if (cluster->storage_host_bytes_per_s == 0 && cluster->storage_bytes_per_s == 0)
+        printf("; the cluster does not say what comes (storage.host, storage.all)");
+    printf("\n");
+    if (cost->cold_bytes > cost->elsewhere)
+        printf("  shuffled, before their blocks are in a cache: up to %s/s to a host\n",
+               ls_bytes(cost->cold_bytes / work_s).text);
+}
+
 static void samples_print(const struct ls_search_options *options, const struct ls_forecast *f)
 {
     printf("\nsamples of a step: %s of a host", ls_bytes(f->samples.bytes).text);
-    if (options->cluster->disk_read_bytes_per_s == 0)
+    if (f->samples.seconds == 0 && f->samples.bytes > f->samples.elsewhere)
         printf("; the cluster names no disk (disk.read) to read them from\n");
+    else if (f->samples.seconds == 0)
+        printf("\n");
     else if (f->samples_exposed_s > 0)
         printf(", %s: the step before hides all but %s\n", seconds(f->samples.seconds).text,
                seconds(f->samples_exposed_s).text);
     else
         printf(", %s, hidden behind the step before\n", seconds(f->samples.seconds).text);
+    if (f->samples.elsewhere > 0)
+        elsewhere_print(options->cluster, f);
 }
 
 static void snapshot_print(const struct ls_search_options *options, const struct ls_forecast *f)

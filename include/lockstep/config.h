@@ -390,6 +390,9 @@ struct ls_config_source {
 };
 int ls_config_sources(const struct ls_config *config, struct ls_config_source **out, int *count,
                       struct ls_error *error);
+/* Of a step's samples the share whose source is at http://, https:// or s3://, or a list with such
+ * a name in it, by the weights of the stage that has most; 0 without data. */
+double ls_config_elsewhere(const struct ls_config *config);
 /* Whether `then` and `now` train on the same samples up to the end of step `step`: entries that
  * begin later may differ unless they change the order of sources or the epochs of one that has
  * begun, and data.train is a blend of one. */

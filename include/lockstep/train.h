@@ -51,7 +51,7 @@ struct ls_outer_report {
     int64_t step; /* from 1; 0: there was none, but a server's workers met */
     int fragment;
     double norm;          /* of the outer gradient, the mean of the workers' deltas */
-    int members; /* workers that took part */
+    int members;          /* workers that took part */
     int groups;           /* 0: nobody met */
     const double *wait_s; /* [groups] that each group of ranks waited for the others. Valid until
                            * the next step */

@@ -6,8 +6,10 @@
 #include "config/config_private.h"
 
 #include <lockstep/base/yaml.h>
+#include <lockstep/net.h>
 
 #include <libfyaml.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -235,6 +237,51 @@ int ls_config_sources(const struct ls_config *config, struct ls_config_source **
     *out = items.list;
     *count = (int)items.count;
     return status;
+}
+
+/* Whether a name of a list is a URL. */
+static bool is_elsewhere(const char *source)
+{
+    static const char bare[] = "u16:";
+    for (const char *at = source; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (ls_url_is(at + (strncmp(at, bare, sizeof bare - 1) ? 0 : sizeof bare - 1)))
+            return true;
+    return false;
+}
+
+/* Whether the entry's weight holds for the step behind `step`: no later one of its source does. */
+static bool holds(const struct ls_config_source *entries, int count, int entry, int64_t step)
+{
+    bool begun = entries[entry].from_step <= step;
+    for (int i = 0; i < count && begun; i++)
+        begun = entries[i].index != entries[entry].index ||
+                entries[i].from_step <= entries[entry].from_step || entries[i].from_step > step;
+    return begun;
+}
+
+/* Of the stage that begins behind `step`. */
+static double share_elsewhere(const struct ls_config_source *entries, int count, int64_t step)
+{
+    double all = 0, elsewhere = 0;
+    for (int i = 0; i < count; i++) {
+        double weight = holds(entries, count, i, step) ? entries[i].weight : 0;
+        all += weight;
+        elsewhere += is_elsewhere(entries[i].source) ? weight : 0;
+    }
+    return all > 0 ? elsewhere / all : 0;
+}
+
+double ls_config_elsewhere(const struct ls_config *config)
+{
+    struct ls_config_source *entries;
+    int count;
+    double most = 0;
+    if (ls_config_sources(config, &entries, &count, NULL))
+        return 0;
+    for (int i = 0; i < count; i++)
+        most = fmax(most, share_elsewhere(entries, count, entries[i].from_step));
+    free(entries);
+    return most;
 }
 
 bool config_blend_map(char blend[LS_CONFIG_BLEND_BYTES], void (*map)(void *user, char *source),

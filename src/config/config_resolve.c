@@ -314,7 +314,8 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
         {async->mode == LS_CONFIG_SYNC,
          "async.workers|async.sync_every|async.fragments|async.delay|async.outer_optim|"
          "async.outer_lr|async.outer_momentum|async.outer_beta2|async.outer_epsilon|"
-         "async.mixing|async.delta|async.follow|async.order|async.staleness|async.times|async.compensation|"
+         "async.mixing|async.delta|async.follow|async.order|async.staleness|async.times|async."
+         "compensation|"
          "async.staleness_lr",
          "async.mode = none"},
         {async->mode == LS_CONFIG_DILOCO,

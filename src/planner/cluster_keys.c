@@ -69,6 +69,11 @@ static const struct ls_config_key keys[] = {
     KEY("disk.write", RATE, "0", 0, LARGE, NULL, AT(disk_write_bytes_per_s),
         "write rate of a host's local disks; 0: there are none"),
     KEY("disk.size", SIZE, "0", 0, LARGE, NULL, AT(disk_bytes), "size of a host's local disks"),
+    KEY("storage.host", RATE, "0", 0, LARGE, NULL, AT(storage_host_bytes_per_s),
+        "rate at which data from elsewhere (http://, https://, s3://) come to one host; 0: "
+        "unknown"),
+    KEY("storage.all", RATE, "0", 0, LARGE, NULL, AT(storage_bytes_per_s),
+        "rate at which they come to all hosts together; 0: unknown"),
     KEY("links.name", NAME, REQUIRED, 1, LS_CLUSTER_NAME_BYTES, NULL, OF_LINK(name),
         "its name, also for `--what-if`"),
     KEY("links.joins", INT, REQUIRED, 1, 1e11, NULL, OF_LINK(joins),

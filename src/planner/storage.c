@@ -2,6 +2,7 @@
 #include <lockstep/planner/storage.h>
 
 #include <lockstep/data.h>
+#include <lockstep/data/sums.h>
 
 #include <math.h>
 
@@ -31,6 +32,12 @@ static int64_t rows_of_host(int64_t ranks, int64_t alike)
     return (latest + ranks + alike - 1) / alike;
 }
 
+/* Of no rate nothing is known. */
+static double transfer_s(double bytes, double bytes_per_s)
+{
+    return bytes_per_s > 0 ? bytes / bytes_per_s : 0;
+}
+
 struct ls_samples_cost ls_cost_samples(const struct ls_cluster *cluster,
                                        const struct ls_config *config,
                                        const struct ls_layout *layout, int accelerators)
@@ -42,9 +49,17 @@ struct ls_samples_cost ls_cost_samples(const struct ls_cluster *cluster,
     double sequences = (double)(layout->ramp.full * layout->numerics.leaf_sequences) / (double)dp;
     double each = (double)(layout->sequence + 1) *
                   (double)ls_dtype_bytes(ls_token_dtype(config->model.vocab));
-    struct ls_samples_cost cost = {.bytes = read * sequences * each};
-    if (cluster->disk_read_bytes_per_s > 0)
-        cost.seconds = cost.bytes / cluster->disk_read_bytes_per_s;
+    double share = ls_config_elsewhere(config), samples = read * sequences;
+    double unit = config->data.shuffle ? fmax(each, LS_SUMS_BLOCK_BYTES) : each;
+    struct ls_samples_cost cost = {.bytes = samples * each,
+                                   .elsewhere = samples * each * share,
+                                   .hosts = (double)ls_ceil_div(layout->ranks, ranks),
+                                   .cold_bytes = samples * unit * share};
+    /* Each way at once. */
+    cost.seconds = fmax(transfer_s(cost.bytes - cost.elsewhere, cluster->disk_read_bytes_per_s),
+                        transfer_s(cost.elsewhere, cluster->storage_host_bytes_per_s));
+    cost.seconds =
+        fmax(cost.seconds, transfer_s(cost.elsewhere * cost.hosts, cluster->storage_bytes_per_s));
     return cost;
 }
 

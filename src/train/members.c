@@ -101,8 +101,8 @@ static void line_read(void *user, const struct ls_record *record)
         change_add(m, (int64_t)step, in, &m->damage);
 }
 
-/* Local, on rank 0. What the run's earlier part recorded; lines of outer steps that a run does again
- * go. */
+/* Local, on rank 0. What the run's earlier part recorded; lines of outer steps that a run does
+ * again go. */
 static int file_read(struct members *m, const struct ls_trainer *t, struct ls_error *error)
 {
     const struct workers *w = t->workers;

@@ -8,8 +8,8 @@
  *
  * A worker takes samples when it takes parameters, the next batch of the run's order: its ticket.
  */
-#include "train/members.h"
 #include "train/parameter_server.h"
+#include "train/members.h"
 
 #include <lockstep/base/file.h>
 

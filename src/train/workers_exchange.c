@@ -83,8 +83,8 @@ static void slice_measure(struct walk *walk, int i)
     const struct ls_slice *global = &workers_outer(t)->slices[i];
     for (int k = 0; k < w->each; k++)
         if (workers_takes_part(w, k))
-            ls_delta_amax(&t->ops, global->master, t->units[k].slices[i].master, global->part->count,
-                      &w->scales[w->place[i]]);
+            ls_delta_amax(&t->ops, global->master, t->units[k].slices[i].master,
+                          global->part->count, &w->scales[w->place[i]]);
 }
 
 /* Collective over t->whole. One scale a tensor, of all its parts in all workers. */
@@ -259,7 +259,7 @@ static void slice_mix(struct walk *walk, int i)
     for (int k = 0; k < t->workers->each; k++)
         if (workers_takes_part(t->workers, k))
             ls_mix(&t->ops, global->master, t->units[k].slices[i].master, global->part->count,
-               (float)t->config.async.mixing);
+                   (float)t->config.async.mixing);
 }
 
 /* As one that begins: with the global parameters, and an optimizer that has seen nothing. */

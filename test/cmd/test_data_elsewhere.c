@@ -112,6 +112,23 @@ static void test_inspect(void **state)
     expect(line, 0, "");
 }
 
+/* The planner says what the network must bring, and what comes of it where that is less. */
+static void test_the_plan_says_what_must_come(void **state)
+{
+    static const char plan[] = "$L plan --layout --cluster $G/../../../clusters/cpu-2core.yaml $C "
+                               "data.train=s3://bucket/data/corpus_train ";
+    char line[512];
+    (void)state;
+    expect(plan, 0,
+           "/s to a host; the cluster does not say what comes (storage.host, storage.all)");
+    assert_non_null(strstr(output, "shuffled, before their blocks are in a cache: up to "));
+    assert_null(strstr(output, "waits for samples"));
+    snprintf(line, sizeof line, "%s --what-if storage.host=1kB/s", plan);
+    expect(line, 0, "; a host gets 1000 B/s");
+    assert_non_null(strstr(output, "waits for samples"));
+    assert_non_null(strstr(output, "the step before hides all but "));
+}
+
 /* The server says nothing when the first samples are asked for: a signal ends the run at once. */
 static void test_a_stop_while_a_server_stalls(void **state)
 {
@@ -166,6 +183,7 @@ int main(void)
         cmocka_unit_test(test_a_folder_is_its_stores),
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_the_plan_says_what_must_come),
         cmocka_unit_test(test_a_stop_while_a_server_stalls),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

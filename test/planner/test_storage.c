@@ -336,6 +336,74 @@ static void test_a_step_waits_for_what_is_longer(void **state)
     ls_cluster_release(&none);
 }
 
+#define BLEND "[{\"source\":\"a,s3://bucket/b\",\"weight\":1},{\"source\":\"c\",\"weight\":3}"
+
+/* Nobody asks the servers: they are named after the configuration was resolved. */
+static struct ls_config config_with(const char *train, const char *blend)
+{
+    struct ls_config config = config_of_words(SMALL);
+    strcpy(config.data.train, train);
+    strcpy(config.data.blend, blend);
+    return config;
+}
+
+/* Shares of a blend: of the stage that has most from elsewhere. */
+static void test_what_lies_elsewhere(void **state)
+{
+    static const struct {
+        const char *train, *blend;
+        double share;
+    } cases[] = {
+        {"", "", 0},
+        {"a,b/c", "", 0},
+        {"s3://bucket/a", "", 1},
+        {"a,u16:http://host/b", "", 1},
+        {"", BLEND "]", 0.25},
+        {"", BLEND ",{\"source\":\"c\",\"weight\":1,\"from_step\":5}]", 0.5},
+        {"", BLEND ",{\"source\":\"https://host/d\",\"weight\":4,\"from_step\":9}]", 0.625},
+        {"", BLEND ",{\"source\":\"a,s3://bucket/b\",\"weight\":0,\"from_step\":9}]", 0.25},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_config config = config_with(cases[i].train, cases[i].blend);
+        if (ls_config_elsewhere(&config) != cases[i].share)
+            fail_msg("%s%s: %g, expected %g", cases[i].train, cases[i].blend,
+                     ls_config_elsewhere(&config), cases[i].share);
+    }
+}
+
+/* The disk's samples and the network's come at once; the slower of them holds a step up. */
+static void test_a_step_waits_for_the_storage(void **state)
+{
+    (void)state;
+    enum { ALL = 4 * 17 * 2 };
+    struct ls_config half = config_with("", "1 a 1 s3://bucket/b");
+    struct ls_config whole = config_of_words(SMALL "parallel.dp=2 data.shuffle=false");
+    strcpy(whole.data.train, "s3://bucket/b");
+    struct ls_cluster fast = cluster_of("storage.host", "1 TB/s");
+    struct ls_cluster slow = cluster_of("storage.host", "100 B/s");
+    struct ls_forecast hidden = forecast_of(&half, &fast), seen = forecast_of(&half, &slow);
+    assert_true(hidden.samples_exposed_s == 0);
+    assert_true(hidden.samples.elsewhere == ALL / 2 && hidden.samples.hosts == 1);
+    assert_true(hidden.samples.cold_bytes == 2 * (4 << 20));
+    assert_true(seen.samples.seconds == ALL / 2 / 100. && seen.step_s == seen.samples.seconds);
+    assert_true(fabs(seen.samples_exposed_s + hidden.step_s - seen.step_s) < 1e-12);
+    /* Two hosts of one rank each read a half, and share what all of them get. */
+    slow.hosts = 2;
+    slow.accelerators = 1;
+    const struct ls_layout layout = layout_of(&whole);
+    struct ls_samples_cost cost = ls_cost_samples(&slow, &whole, &layout, 1);
+    assert_true(cost.elsewhere == ALL / 2 && cost.hosts == 2 && cost.cold_bytes == ALL / 2);
+    assert_true(cost.seconds == ALL / 2 / 100.);
+    slow.storage_bytes_per_s = 100;
+    assert_true(ls_cost_samples(&slow, &whole, &layout, 1).seconds == ALL / 100.);
+    /* Nobody reads at a rate that is not known. */
+    slow.storage_bytes_per_s = slow.storage_host_bytes_per_s = 0;
+    assert_true(ls_cost_samples(&slow, &whole, &layout, 1).seconds == 0);
+    ls_cluster_release(&fast);
+    ls_cluster_release(&slow);
+}
+
 /* Milliseconds between the ends of steps, from one to the next the same. */
 static int64_t step_took(const char *directory, int own_ms, int read_ms, bool reads_after)
 {
@@ -503,6 +571,8 @@ int main(void)
                                         scratch_teardown),
         cmocka_unit_test(test_a_host_reads_what_its_ranks_need),
         cmocka_unit_test(test_a_step_waits_for_what_is_longer),
+        cmocka_unit_test(test_what_lies_elsewhere),
+        cmocka_unit_test(test_a_step_waits_for_the_storage),
         cmocka_unit_test_setup_teardown(test_the_loader_hides_a_step, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test(test_a_slower_disk_is_never_faster),

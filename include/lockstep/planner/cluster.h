@@ -110,6 +110,7 @@ struct ls_cluster {
     struct ls_cluster_accelerator accelerator;
     double host_memory_bytes, host_link_bytes_per_s;
     double disk_read_bytes_per_s, disk_write_bytes_per_s, disk_bytes;
+    double storage_host_bytes_per_s, storage_bytes_per_s;
     struct ls_cluster_link link[LS_CLUSTER_LINKS_MAX];
     int links;
     double overlap;

@@ -7,6 +7,11 @@
  * host with most reads for one step, at the rate of its disks: one pass over a corpus that no
  * memory keeps.
  *
+ * Samples from elsewhere come over the network: to each host at storage.host, to all of them at
+ * storage.all. Counted are their own bytes, which is what a step takes where they are read in the
+ * file's order, or lie in caches. Shuffled samples whose blocks nobody has fetched yet take a whole
+ * block each (cold_bytes), which no forecast of a step counts.
+ *
  * Checkpoints. Without snapshots they hold the job up, as ls_state_save takes them: every rank
  * reads its part of the state for the state's hash, as long as the exact norm takes over as many
  * elements; then each reads its share for the digests and hands it to the disks of its host, which
@@ -26,8 +31,11 @@ extern "C" {
 #endif
 
 struct ls_samples_cost {
-    double bytes;   /* that the host with most reads for a step */
-    double seconds; /* 0 where the cluster names no disk */
+    double bytes;      /* that the host with most reads for a step */
+    double elsewhere;  /* of these, from elsewhere */
+    double hosts;      /* that read as much */
+    double cold_bytes; /* from elsewhere for a step, to a host whose cache is empty */
+    double seconds;    /* 0 where the cluster names no rate to read them at */
 };
 /* config is resolved, layout its own; each rank has so many accelerators. */
 struct ls_samples_cost ls_cost_samples(const struct ls_cluster *cluster,
