@@ -68,6 +68,22 @@ static void test_the_bits_of_the_local_run(void **state)
     expect("$L eval web", 0, "loss");
 }
 
+/* Best-fit packing: the .pack lies beside the store. */
+static void test_a_packed_run(void **state)
+{
+    (void)state;
+    char line[1024];
+    expect("$L data pack corpus_train --sequence 32", 0, "");
+    upload("corpus_train.pack");
+    expect(RUN "eval.every=0 data.valid= data.packing=best_fit train.out=packed", 0, "hash");
+    snprintf(line, sizeof line,
+             RUN "eval.every=0 data.valid= data.packing=best_fit train.out=packed_away "
+                 "data.train=%s data.cache.dir=cache parallel.dp=2",
+             s3_server_url(server, "data/corpus_train"));
+    expect(line, 0, "hash");
+    expect_same_run("packed", "packed_away");
+}
+
 static void test_a_folder_is_its_stores(void **state)
 {
     (void)state;
@@ -180,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_bits_of_the_local_run),
+        cmocka_unit_test(test_a_packed_run),
         cmocka_unit_test(test_a_folder_is_its_stores),
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_inspect),

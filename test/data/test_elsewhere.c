@@ -8,6 +8,8 @@
 
 #include "data/block_cache.h"
 
+#include <lockstep/data/pack.h>
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -221,6 +223,52 @@ static void test_an_index_elsewhere_is_not_read(void **state)
         assert_memory_equal(targets[0], targets[1], sizeof targets[0]);
     }
     ls_token_store_close(local);
+    ls_token_store_close(store);
+}
+
+/* The files of a store that is packed lie beside each other: its samples are the local ones. A
+ * packing of another store, as a copy in parts leaves it, is refused. */
+static void test_a_packing_elsewhere(void **state)
+{
+    (void)state;
+    enum { T = 700 };
+    struct ls_error error = {0};
+    struct ls_pack_report report;
+    struct ls_token_store *store, *local = open_good(support_path("c_train"), NULL);
+    int32_t inputs[2][T], targets[2][T], starts[2][T];
+    int64_t samples, same;
+    struct ls_store_options disk = options_of(support_path("packed"));
+    disk.block_bytes = 0; /* that of the sums */
+    store = open_good(s3_name, &disk);
+    assert_int_equal(ls_token_store_pack_best_fit(store, T, &error), LS_EDATA);
+    assert_text_contains(error.text, "c_train.pack: the store is not packed");
+    ls_token_store_close(store);
+    assert_ok(ls_store_pack(support_path("c_train"), T, NULL, &report, &error), error);
+    upload("c_train.pack", "c_train.pack");
+    assert_ok(ls_token_store_pack_best_fit(local, T, &error), error);
+    store = open_good(s3_name, &disk);
+    assert_ok(ls_token_store_pack_best_fit(store, T, &error), error);
+    assert_ok(ls_token_store_samples(store, T, &samples, &error), error);
+    assert_ok(ls_token_store_samples(local, T, &same, &error), error);
+    assert_int_equal(samples, same);
+    assert_true(samples > 100);
+    for (int64_t i = 0; i < samples; i += 7) {
+        ls_sample_prefetch(store, i, T);
+        assert_ok(ls_sample_read(store, i, T, 257, inputs[0], targets[0], &error), error);
+        assert_ok(ls_sample_read(local, i, T, 257, inputs[1], targets[1], &error), error);
+        ls_sample_starts(store, i, starts[0]);
+        ls_sample_starts(local, i, starts[1]);
+        assert_memory_equal(inputs[0], inputs[1], sizeof inputs[0]);
+        assert_memory_equal(targets[0], targets[1], sizeof targets[0]);
+        assert_memory_equal(starts[0], starts[1], sizeof starts[0]);
+    }
+    ls_token_store_close(local);
+    ls_token_store_close(store);
+    /* The broken twin. */
+    upload("c_train.sums", "c_train.pack");
+    store = open_good(s3_name, &disk);
+    assert_int_equal(ls_token_store_pack_best_fit(store, T, &error), LS_EDATA);
+    assert_text_contains(error.text, "c_train.pack");
     ls_token_store_close(store);
 }
 
@@ -920,6 +968,7 @@ int main(int count, char **words)
     const struct CMUnitTest tests[] = {
         TEST(test_tokens_are_those_of_the_local_store),
         TEST(test_an_index_elsewhere_is_not_read),
+        TEST(test_a_packing_elsewhere),
         TEST(test_each_request_fails_once),
         TEST(test_from_each_request_on_all_fail),
         TEST(test_a_server_that_lies),
