@@ -93,6 +93,10 @@ int cmd_data_dedup(const struct cmd_args *args, struct ls_error *error)
         return status;
     FILE *file = report_file(&config);
     print_report(file, &report.corpus);
+    int64_t kept = report.corpus.documents - report.corpus.removed;
+    fprintf(file, "memory of the documents kept: %s, %.0f bytes for each\n",
+            ls_bytes((double)report.memory_bytes).text,
+            (double)report.memory_bytes / (double)ls_max(kept, 1));
     fprintf(file, "exact duplicates: %lld\n", (long long)report.exact);
     if (dedup.near == 0)
         return LS_OK;

@@ -96,6 +96,14 @@ static int exact_add(struct exact *exact, const struct data_document *document,
     return LS_OK;
 }
 
+static int64_t exact_bytes(const struct exact *exact)
+{
+    return exact->room * (int64_t)sizeof *exact->list +
+           exact->origins_room * (int64_t)sizeof *exact->origins +
+           exact->near_room * (int64_t)sizeof *exact->near_to +
+           exact->slots * (int64_t)sizeof *exact->table;
+}
+
 static void exact_release(struct exact *exact)
 {
     free(exact->list);
@@ -244,6 +252,7 @@ int ls_corpus_dedup(const struct ls_corpus_config *config, const struct ls_dedup
     if (!status)
         status = run(&dedup, config, error);
     report->corpus.resumed = ls_min(report->corpus.resumed, report->corpus.documents);
+    report->memory_bytes = exact_bytes(&dedup.exact) + data_near_bytes(&dedup.index);
     data_corpus_output_release(&dedup.output);
     for (int i = 0; dedup.scratch && i < config->workers; i++)
         ls_text_release(&dedup.scratch[i]);

@@ -32,6 +32,8 @@ struct data_near_index {
 void data_near_init(struct data_near_index *index, int hashes, int bands, int rows);
 void data_near_release(struct data_near_index *index);
 int data_near_add(struct data_near_index *index, const uint32_t *signature, struct ls_error *error);
+/* Of memory. */
+int64_t data_near_bytes(const struct data_near_index *index);
 /* The first entry that shares a band with the signature and at least `equal` of its values; *values
  * = how many. -1: none. */
 int64_t data_near_find(struct data_near_index *index, const uint32_t *signature, int equal,

@@ -103,6 +103,12 @@ int data_near_add(struct data_near_index *index, const uint32_t *signature, stru
     return LS_OK;
 }
 
+int64_t data_near_bytes(const struct data_near_index *index)
+{
+    return (index->room * (index->hashes + index->bands + 1) + index->slots * index->bands) *
+           (int64_t)sizeof(uint32_t);
+}
+
 static int equal_values(const uint32_t *a, const uint32_t *b, int count)
 {
     int equal = 0;

@@ -82,6 +82,7 @@ static void test_exact_is_a_comparison_of_all_pairs(void **state)
         assert_int_equal(report.corpus.documents, EXACT_DOCUMENTS);
         assert_int_equal(report.exact, EXACT_DOCUMENTS - kept);
         assert_same_file("out.jsonl", "expected.jsonl");
+        assert_in_range(report.memory_bytes, 48 * kept, 96 * kept);
     }
 }
 
@@ -292,6 +293,11 @@ static void test_near_duplicates_are_found(void **state)
         }
     }
     assert_int_equal(report.exact, 0);
+    /* As doc/data.md says it of 128 hashes in 18 bands. */
+    int64_t kept_documents = report.corpus.documents - report.corpus.removed;
+    assert_int_equal(report.hashes, 128);
+    assert_int_equal(report.bands, 18);
+    assert_in_range(report.memory_bytes, 784 * kept_documents, 1274 * kept_documents);
     struct ls_text pairs = support_read(support_path("one.pairs"));
     int lines = 0;
     for (char *at = pairs.bytes; (at = strstr(at, "\"number\": ")); at++, lines++) {

@@ -81,6 +81,7 @@ struct ls_dedup_report {
     struct ls_corpus_report corpus;
     int64_t exact, near; /* removed */
     int hashes, bands, rows;
+    int64_t memory_bytes; /* of what is known of the documents kept, at the end */
 };
 int ls_corpus_dedup(const struct ls_corpus_config *config, const struct ls_dedup_config *dedup,
                     struct ls_dedup_report *report, struct ls_error *error);
