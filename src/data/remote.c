@@ -15,8 +15,9 @@ enum { ANSWER_BYTES = 4096, REQUESTS_DEFAULT = 8, HELD_LEAST = 4 };
 static bool ends(void *user)
 {
     struct data_remote *remote = user;
+    const volatile int *asked = remote->stop_on;
     return __atomic_load_n(&remote->stop, __ATOMIC_RELAXED) ||
-           (remote->stop_on && *remote->stop_on) || ls_net_ends(&remote->options.net);
+           (asked && __atomic_load_n(asked, __ATOMIC_RELAXED)) || ls_net_ends(&remote->options.net);
 }
 
 void data_remote_stop_on(struct data_remote *remote, const volatile int *stop)

@@ -122,7 +122,8 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
     if (run->writer) /* where it cannot be found, saving fails */
         run_folder_find(&run->lock, run->trainer->config.train.out, &run->events.log, &in_place,
                         NULL);
-    float sum[ALL] = {[ASKED] = run->hooks->stop && *run->hooks->stop ? 1.0f : 0.0f,
+    const volatile int *asked = run->hooks->stop; /* other threads than its writer read it too */
+    float sum[ALL] = {[ASKED] = asked && __atomic_load_n(asked, __ATOMIC_RELAXED) ? 1.0f : 0.0f,
                       [MOVED] = in_place ? 0.0f : 1.0f,
                       [SNAPSHOT] = run->writer && snapshots_due(&run->snapshots, r->step),
                       [SNAPSHOT_COST] = (float)run->snapshots.cost_s,
