@@ -521,7 +521,9 @@ static const struct cmd_page pages[] = {
      "measure loading samples",
      "Prints the time from nothing to the first batch at a sample of the run, and how many samples "
      "a second the loader gives from the page cache, beside plain reads of as many bytes at the "
-     "same places. rounds=1 measures the first pass over data elsewhere, without a round before.",
+     "same places. rounds=1 measures the first pass over data elsewhere, without a round before; "
+     "the time to the first batch is then that of a start behind it. fetched_bytes is what servers "
+     "sent to the loader.",
      none,
      "lockstep bench data data=runs/corpus_train sequence=64\n"
      "lockstep bench data blend=\"0.7 runs/web_train 0.3 runs/code_train\" from=1000000000\n"},

@@ -1,24 +1,32 @@
 #!/usr/bin/env python3
-"""Loading of shuffled samples from a web server that sends so many bytes a second and no more:
-`lockstep bench data` beside that limit, with and without a cache.
+"""Loading of shuffled samples from a server that sends so many bytes a second and no more: `lockstep
+bench data` and Mosaic's StreamingDataset, which read the same tokens by S3's protocol from the same
+server, each with a cache on the same disk.
 
     bench/peers/elsewhere.py [--megabytes 64] [--limit 40] [--sequence 1024] [--batch 32] [--rounds 3]
-                             [--lockstep build/lockstep]
+                             [--workers 2] [--lockstep build/lockstep]
 
-The server is on loopback; its limit, in MB/s, holds over all connections. A store of random tokens is
-made by this script. The first pass reads from the server, one sample after the other in a random order; with
-a cache a second pass reads what the first has kept."""
+The server is on loopback; its limit, in MB/s, holds over all connections. The text is made by this script. A
+pass reads each sample once, in a random order, in a process of its own; it is timed from the first
+sample's request to the last batch. The first pass of a cache begins with an empty folder, the second reads
+what the first has kept. Figures are medians over rounds, which go in turns. Mosaic has its default shards
+of 64 MiB, and runs with no worker and with --workers of them. Needs numpy, torch, mosaicml-streaming and
+boto3 for the rows of Mosaic, which are left out without them."""
 import argparse
 import http.server
+import importlib.util
 import json
 import os
 import random
 import socketserver
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
+
+BUCKET = "bucket"
 
 
 class Limit:
@@ -37,8 +45,8 @@ class Limit:
             time.sleep(begin - now)
 
 
-def serve(path, limit):
-    size = os.path.getsize(path)
+def serve(folder, limit):
+    """An S3 that gives out files to whoever asks."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -51,31 +59,43 @@ def serve(path, limit):
             self.send_header("Content-Length", str(count))
             self.send_header("Accept-Ranges", "bytes")
             self.send_header("ETag", '"1"')
+            self.send_header("Last-Modified", "Sun, 01 Nov 2026 00:00:00 GMT")
             for name, value in extra:
                 self.send_header(name, value)
             self.end_headers()
 
-        def known(self):
-            if self.path == "/tokens.bin":
-                return True
+        def file(self):
+            """The path of what is asked for, and its bytes; None where it is not there."""
+            path = os.path.join(folder, self.path.split("?")[0].removeprefix(f"/{BUCKET}/"))
+            if os.path.isfile(path):
+                return path, os.path.getsize(path)
             self.head(404, 0)
-            return False
+            return None
 
         def do_HEAD(self):
-            if self.known():
-                self.head(200, size)
+            found = self.file()
+            if found:
+                self.head(200, found[1])
 
         def do_GET(self):
-            if not self.known():
+            found = self.file()
+            if not found:
                 return
-            first, last = 0, size - 1
-            if "Range" in self.headers:
-                first, last = (int(x) for x in self.headers["Range"].split("=")[1].split("-"))
+            path, size = found
+            first, last, whole = 0, size - 1, "Range" not in self.headers
+            if not whole:
+                first, last = (int(x or size - 1) for x in self.headers["Range"].split("=")[1].split("-"))
                 last = min(last, size - 1)
-            self.head(206, last - first + 1, [("Content-Range", f"bytes {first}-{last}/{size}")])
+            self.head(200 if whole else 206, last - first + 1,
+                      () if whole else [("Content-Range", f"bytes {first}-{last}/{size}")])
+            try:
+                self.send(path, first, last - first + 1)
+            except ConnectionError:  # a pass has ended, and wants no more
+                self.close_connection = True
+
+        def send(self, path, first, left):
             with open(path, "rb") as file:
                 file.seek(first)
-                left = last - first + 1
                 while left:
                     piece = file.read(min(left, 1 << 16))
                     limit.take(len(piece))
@@ -91,12 +111,99 @@ def serve(path, limit):
     return server
 
 
-def ours(o, url, cache, batches):
-    words = [o.lockstep, "bench", "data", f"data=u16:{url}", f"sequence={o.sequence}", f"batch={o.batch}",
-             f"batches={batches}", "rounds=1"]
+def figures_of(output):
+    """The last line of a pass."""
+    return json.loads(output.splitlines()[-1])
+
+
+# ---- Lockstep -----------------------------------------------------------------------------------
+
+
+def store_make(folder, o):
+    """folder/corpus_train: two bytes a token, with digests of its blocks."""
+    letters = random.Random(1)
+    text = os.path.join(folder, "text.jsonl")
+    with open(text, "w", encoding="utf-8") as file:
+        for _ in range(o.megabytes << 9):
+            words = letters.choices("abcdefghijklmnopqrstuvwxyz ", k=1023)
+            file.write('{"text": "' + "".join(words) + '"}\n')
+    subprocess.run([o.lockstep, "data", "prepare", "--input", text, "--output", os.path.join(folder, "corpus"),
+                    "--tokenizer", "byte", "--validation", "0"], check=True, capture_output=True)
+    os.remove(text)
+
+
+def ours(name, o, cache):
+    words = [o.lockstep, "bench", "data", f"data={name}", f"sequence={o.sequence}", f"batch={o.batch}",
+             f"batches={o.batches}", "rounds=1"]
     output = subprocess.run(words + ([f"cache={cache}"] if cache else []), check=True, capture_output=True,
                             text=True).stdout
-    return json.loads(output.splitlines()[-1])["samples_per_s"]
+    return figures_of(output)
+
+
+# ---- Mosaic -------------------------------------------------------------------------------------
+
+
+def mosaic_write(folder, o):
+    import numpy
+    from streaming import MDSWriter
+    tokens = numpy.fromfile(os.path.join(folder, "corpus_train.bin"), numpy.uint16)
+    with MDSWriter(out=os.path.join(folder, "mds"), columns={"tokens": "bytes"}, compression=None) as out:
+        for i in range((len(tokens) - 1) // o.sequence):
+            out.write({"tokens": tokens[i * o.sequence:(i + 1) * o.sequence + 1].tobytes()})
+
+
+def mosaic_pass(o):
+    """In a process of its own, whose last line is the figure."""
+    import numpy
+    import torch
+    from streaming import StreamingDataset
+    from streaming.base.util import clean_stale_shared_memory
+    from torch.utils.data import DataLoader
+
+    class Tokens(StreamingDataset):
+        def __getitem__(self, i):
+            row = torch.from_numpy(numpy.frombuffer(super().__getitem__(i)["tokens"], numpy.uint16).astype(
+                numpy.int64))
+            return row[:-1], row[1:]
+
+    clean_stale_shared_memory()
+    data = Tokens(remote=f"s3://{BUCKET}/mds", local=o.mosaic, shuffle=True, batch_size=o.batch)
+    begin, count = time.perf_counter(), 0
+    for inputs, _ in DataLoader(data, o.batch, num_workers=o.workers):
+        count += len(inputs)
+    rate = count / (time.perf_counter() - begin)
+    assert count >= o.batches * o.batch, count
+    print(json.dumps({"samples_per_s": rate}), flush=True)
+    os._exit(0)  # its threads may still wait
+
+
+def mosaic(o, local, workers):
+    words = [sys.executable, __file__, "--mosaic", local, "--sequence", str(o.sequence), "--batch", str(o.batch),
+             "--batches", str(o.batches), "--workers", str(workers)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return figures_of(done.stdout)
+
+
+# ---- both ---------------------------------------------------------------------------------------
+
+
+def passes(o, folder, round_number, peer):
+    """Of each row of the table what runs it; a second pass comes after its first."""
+    def fresh(name):
+        return os.path.join(folder, f"cache-{name}-{round_number}")
+
+    store = f"s3://{BUCKET}/corpus_train"
+    rows = [("lockstep, no cache", lambda: ours(store, o, None)),
+            ("lockstep, no cache, no .sums", lambda: ours(f"u16:{store}.bin", o, None)),
+            ("lockstep, first pass", lambda: ours(store, o, fresh("ours"))),
+            ("lockstep, second pass", lambda: ours(store, o, fresh("ours")))]
+    for workers in (0, o.workers) if peer else ():
+        for which in ("first", "second"):
+            rows.append((f"mosaic, {workers} workers, {which} pass",
+                         lambda workers=workers: mosaic(o, fresh(f"mosaic{workers}"), workers)))
+    return rows
 
 
 def main():
@@ -106,31 +213,37 @@ def main():
     parser.add_argument("--sequence", type=int, default=1024)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--lockstep", default="build/lockstep")
+    parser.add_argument("--mosaic", help=argparse.SUPPRESS)
+    parser.add_argument("--batches", type=int, help=argparse.SUPPRESS)
     o = parser.parse_args()
-    found = {"without a cache": [], "with a cache, first pass": [], "with a cache, second pass": []}
-    moved = {"without a cache": [], "with a cache, first pass": [], "with a cache, second pass": []}
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "tokens.bin")
-        with open(path, "wb") as file:
-            random.seed(1)
-            for _ in range(o.megabytes):
-                file.write(bytes(random.randrange(0, 100) if i % 2 else 1 for i in range(2)) * (1 << 19))
-        batches = (o.megabytes << 19) // o.sequence // o.batch
+    if o.mosaic:
+        mosaic_pass(o)
+    peer = all(importlib.util.find_spec(name) for name in ("numpy", "torch", "streaming", "boto3"))
+    found, moved = {}, {}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        store_make(folder, o)
+        samples = (os.path.getsize(os.path.join(folder, "corpus_train.bin")) // 2 - 1) // o.sequence
+        o.batches = samples // o.batch
+        if peer:
+            mosaic_write(folder, o)
+        else:
+            print("mosaicml-streaming, torch, numpy or boto3 is not installed: Lockstep alone")
         limit = Limit(o.limit * 1e6)
-        server = serve(path, limit)
-        url = f"http://127.0.0.1:{server.server_port}/tokens.bin"
+        url = f"http://127.0.0.1:{serve(folder, limit).server_port}"
+        os.environ.update(AWS_ENDPOINT_URL=url, S3_ENDPOINT_URL=url, AWS_ACCESS_KEY_ID="none",
+                          AWS_SECRET_ACCESS_KEY="none", AWS_REGION="us-east-1", no_proxy="127.0.0.1")
         for i in range(o.rounds):
-            cache = os.path.join(folder, f"cache{i}")
-            for name, where in zip(found, (None, cache, cache)):
-                before, begin = limit.sent, time.monotonic()
-                found[name].append(ours(o, url, where, batches))
-                moved[name].append((limit.sent - before) / 1e6 / (time.monotonic() - begin))
-    for name in found:
-        rate = statistics.median(found[name])
-        need = rate * 2 * o.sequence / 1e6
-        print(f"{name:26} {rate:10.0f} samples/s, {need:8.1f} MB/s of tokens; "
-              f"the server sent {statistics.median(moved[name]):.1f} of {o.limit:g} MB/s")
+            for name, run in passes(o, folder, i, peer):
+                before, figures = limit.sent, run()
+                found.setdefault(name, []).append(figures["samples_per_s"])
+                moved.setdefault(name, []).append(figures.get("fetched_bytes", limit.sent - before) / 1e6)
+    print(f"{o.batches * o.batch} samples of {2 * o.sequence} bytes, {o.limit:g} MB/s, {o.rounds} rounds\n"
+          f"{'':32} {'samples/s':>10} {'MB/s':>8} {'MB sent':>8}")
+    for name, rates in found.items():
+        rate = statistics.median(rates)
+        print(f"{name:32} {rate:10.0f} {rate * 2 * o.sequence / 1e6:8.1f} {statistics.median(moved[name]):8.1f}")
 
 
 if __name__ == "__main__":
