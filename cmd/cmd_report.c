@@ -1,4 +1,4 @@
-/* lockstep report RUN [RUN]: a run, or two, as one page for a browser. */
+/* lockstep report RUN...: a run, or several, as one page for a browser. */
 #include "cmd.h"
 
 #include <lockstep/base/file.h>

@@ -213,7 +213,7 @@ OPTIONS(profile_options) = {
 OPTIONS(report_options) = {
     {"--output", "FILE",
      "write to FILE (default: report.html in the run's directory, or in the current folder for "
-     "two runs)"},
+     "several runs)"},
     END};
 OPTIONS(verify_options) = {
     {"--layouts", "N", "try N layouts (default: 50)"},
@@ -645,13 +645,16 @@ static const struct cmd_page pages[] = {
      "lockstep profile runs/demo\n"
      "lockstep bench machine --out machine.yaml runs/demo/config.yaml\n"
      "lockstep profile runs/demo --cluster machine.yaml\n"},
-    {"report", "RUN [RUN]", "show a run, or two side by side, as a page for a browser",
+    {"report", "RUN...", "show a run, or several side by side, as a page for a browser",
      "Writes one HTML file that holds everything it shows and loads nothing: losses, gradient "
      "norm and learning rate, throughput and its share of the machine's rate, where the time "
      "went by axis of the layout, the memory plan, ranks and schedule drawn, evaluations, "
      "checkpoints, events, and the configuration. It reads only the run's directory, and says "
-     "what is missing there. The run may still be going on.\n\nFor two runs it says first up to "
-     "which step they are equal, bit by bit, and draws their curves over each other.",
+     "what is missing there. The run may still be going on.\n\nFor two to six runs it says first "
+     "up "
+     "to which step each is equal to the first, bit by bit, and draws their curves over each "
+     "other: "
+     "losses against steps, tokens and time.",
      report_options, "lockstep report runs/demo\nlockstep report runs/a runs/b --output ab.html\n"},
     {"help", "[PAGE]", "show this manual", "Shows the page of a sub-command.", help_options,
      "lockstep help train\nlockstep help --man train | man -l -\n"},

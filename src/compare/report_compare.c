@@ -1,4 +1,4 @@
-/* Two runs side by side: whether they are equal, their figures, and how they were configured. */
+/* Runs side by side: whether they are equal, their figures, and how they were configured. */
 #include "compare/report_private.h"
 
 #include <math.h>
@@ -18,9 +18,9 @@ static void step_say(struct report *report, const struct ls_run_record *record, 
                   recorded->has_hash ? " hash " : "", recorded->hash);
 }
 
-/* As `lockstep diff --no-rerun --force` has it: from what was recorded. */
+/* Run b and the first one, as `lockstep diff --no-rerun --force` has it: from what was recorded. */
 static void equality_say(struct report *report, const struct ls_run_record *a,
-                         const struct ls_run_record *b)
+                         const struct ls_run_record *b, const char *label)
 {
     struct ls_run_difference found;
     char keys[700];
@@ -53,8 +53,8 @@ static void equality_say(struct report *report, const struct ls_run_record *a,
                                            : "the hash",
                   recipe ? "." : ", though the recipes are one: ",
                   recipe ? "" : "`lockstep diff` finds the first tensor.");
-    step_say(report, a, "A", found.step);
-    step_say(report, b, "B", found.step);
+    step_say(report, a, report->runs->label, found.step);
+    step_say(report, b, label, found.step);
 }
 
 static int equality(struct report *report)
@@ -62,14 +62,22 @@ static int equality(struct report *report)
     struct ls_run_record *records = calloc(2, sizeof *records);
     struct ls_error problem = {0};
     int status = records ? LS_OK : ls_error_set(&problem, LS_ENOMEM, "no memory to compare runs");
-    for (int r = 0; r < 2 && !status; r++)
-        status = ls_run_record_read(&records[r], report->runs[r].directory, &problem);
     if (!status)
-        equality_say(report, &records[0], &records[1]);
-    else
-        ls_html_print(report->file, "p", "warn", "They cannot be compared: %s", problem.text);
-    for (int r = 0; r < 2 && records; r++)
-        ls_run_record_release(&records[r]);
+        status = ls_run_record_read(&records[0], report->runs->directory, &problem);
+    for (int r = 1; r < report->count && status != LS_ENOMEM; r++) {
+        const struct report_run *run = &report->runs[r];
+        if (report->count > 2)
+            ls_html_print(report->file, "h3", NULL, "%s and %s", report->runs->label, run->label);
+        int read = status ? status : ls_run_record_read(&records[1], run->directory, &problem);
+        if (!read)
+            equality_say(report, &records[0], &records[1], run->label);
+        else
+            ls_html_print(report->file, "p", "warn", "They cannot be compared: %s", problem.text);
+        ls_run_record_release(&records[1]);
+        status = read == LS_ENOMEM ? read : status;
+    }
+    if (records)
+        ls_run_record_release(&records[0]);
     free(records);
     return status == LS_ENOMEM ? ls_error_set(report->error, status, "%s", problem.text) : LS_OK;
 }
@@ -92,13 +100,16 @@ static double last_loss(const struct report_run *run)
     return NAN;
 }
 
-/* A row of two numbers, and how the second relates to the first. */
-static void row(struct ls_html_table *table, const char *name, double a, double b,
-                struct report_text (*text)(double value))
+/* A number of each run, and of two how the second relates to the first. */
+static void row(struct report *report, struct ls_html_table *table, const char *name,
+                const double *values, struct report_text (*text)(double value))
 {
+    double a = values[0], b = values[1];
     ls_html_cell(table, "%s", name);
-    ls_html_cell(table, "%s", isfinite(a) ? text(a).text : "–");
-    ls_html_cell(table, "%s", isfinite(b) ? text(b).text : "–");
+    for (int r = 0; r < report->count; r++)
+        ls_html_cell(table, "%s", isfinite(values[r]) ? text(values[r]).text : "–");
+    if (report->count > 2)
+        return;
     if (isfinite(a) && isfinite(b) && a != 0)
         ls_html_cell(table, "%.3f", b / a);
     else
@@ -112,67 +123,121 @@ static struct report_text loss_text(double value)
     return out;
 }
 
-static int figures(struct report *report)
+/* [figures][runs] */
+struct figures {
+    double steps[LS_REPORT_RUNS_MAX], tokens[LS_REPORT_RUNS_MAX], last[LS_REPORT_RUNS_MAX],
+        best[LS_REPORT_RUNS_MAX], trained_s[LS_REPORT_RUNS_MAX], rate[LS_REPORT_RUNS_MAX],
+        overall[LS_REPORT_RUNS_MAX], median_s[LS_REPORT_RUNS_MAX], slow_s[LS_REPORT_RUNS_MAX],
+        share[LS_REPORT_RUNS_MAX];
+};
+
+static int figures_of(const struct report *report, int r, struct figures *f)
 {
-    static const struct ls_html_column columns[] = {{"Figure", LS_HTML_TEXT},
-                                                    {"A", LS_HTML_NUMBER},
-                                                    {"B", LS_HTML_NUMBER},
-                                                    {"B / A", LS_HTML_NUMBER}};
-    const struct report_run *a = &report->runs[0], *b = &report->runs[1];
-    struct report_speed sa, sb;
-    struct ls_html_table table;
-    int status = report_speed_of(a, &sa, report->error);
-    if (!status)
-        status = report_speed_of(b, &sb, report->error);
+    const struct report_run *run = &report->runs[r];
+    struct report_speed speed;
+    int status = report_speed_of(run, &speed, report->error);
     if (status)
         return status;
-    ls_html_table_begin(&table, report->file, "Figures of both", columns, 4);
-    row(&table, "steps recorded", (double)a->steps, (double)b->steps, report_count);
-    row(&table, "training loss, last", last_loss(a), last_loss(b), loss_text);
-    row(&table, "validation loss, best", best_validation(a), best_validation(b), loss_text);
-    row(&table, "tokens a second, median", sa.tokens_per_s_median, sb.tokens_per_s_median,
-        report_count);
-    row(&table, "a step, median", sa.percentile[3], sb.percentile[3], report_seconds);
-    row(&table, "a step, 95th percentile", sa.percentile[5], sb.percentile[5], report_seconds);
-    row(&table, "share of the machine's rate", sa.peak_share_mean, sb.peak_share_mean,
-        report_share);
+    f->steps[r] = (double)run->steps;
+    f->tokens[r] = run->tokens > 0 ? (double)run->tokens : (double)NAN;
+    f->last[r] = last_loss(run);
+    f->best[r] = best_validation(run);
+    f->trained_s[r] = run->wall_s > 0 ? run->wall_s : (double)NAN;
+    f->rate[r] = speed.tokens_per_s_median;
+    f->overall[r] = f->tokens[r] / f->trained_s[r];
+    f->median_s[r] = speed.percentile[3];
+    f->slow_s[r] = speed.percentile[5];
+    f->share[r] = speed.peak_share_mean;
+    return LS_OK;
+}
+
+/* Columns of a table: one that names the rows, one a run, and one more, if it has a name. */
+static int columns_of(const struct report *report, const char *first, enum ls_html_cells names,
+                      enum ls_html_cells cells, const char *last, enum ls_html_cells last_cells,
+                      struct ls_html_column columns[LS_REPORT_RUNS_MAX + 2])
+{
+    int count = 0;
+    columns[count++] = (struct ls_html_column){first, names};
+    for (int r = 0; r < report->count; r++)
+        columns[count++] = (struct ls_html_column){report->runs[r].label, cells};
+    if (last)
+        columns[count++] = (struct ls_html_column){last, last_cells};
+    return count;
+}
+
+static int figures(struct report *report)
+{
+    struct ls_html_column columns[LS_REPORT_RUNS_MAX + 2];
+    struct ls_html_table table;
+    struct figures f;
+    int status = LS_OK;
+    for (int r = 0; r < report->count && !status; r++)
+        status = figures_of(report, r, &f);
+    if (status)
+        return status;
+    bool two = report->count == 2;
+    int count = columns_of(report, "Figure", LS_HTML_TEXT, LS_HTML_NUMBER, two ? "B / A" : NULL,
+                           LS_HTML_NUMBER, columns);
+    ls_html_table_begin(&table, report->file, two ? "Figures of both" : "Figures of all", columns,
+                        count);
+    row(report, &table, "steps recorded", f.steps, report_count);
+    row(report, &table, "tokens trained on", f.tokens, report_count);
+    row(report, &table, "training loss, last", f.last, loss_text);
+    row(report, &table, "validation loss, best", f.best, loss_text);
+    row(report, &table, "time of training, by the clock", f.trained_s, report_seconds);
+    row(report, &table, "tokens a second of that time", f.overall, report_count);
+    row(report, &table, "tokens a second of a step, median", f.rate, report_count);
+    row(report, &table, "a step, median", f.median_s, report_seconds);
+    row(report, &table, "a step, 95th percentile", f.slow_s, report_seconds);
+    row(report, &table, "share of the machine's rate", f.share, report_share);
     ls_html_table_end(&table);
     return LS_OK;
 }
 
 /* ---- configurations -------------------------------------------------------------------------- */
 
+enum { VALUE_BYTES = 4 * LS_CONFIG_TEXT_BYTES };
+
+/* Whether a run has another value of the key than the first one; text: of two values. */
+static bool key_differs(const struct report *report, const struct ls_config_key *key, char *text)
+{
+    char *other = text + VALUE_BYTES;
+    ls_config_compared_value(&report->runs->config, key, text, VALUE_BYTES);
+    for (int r = 1; r < report->count; r++) {
+        ls_config_compared_value(&report->runs[r].config, key, other, VALUE_BYTES);
+        if (strcmp(text, other))
+            return true;
+    }
+    return false;
+}
+
 static int configurations(struct report *report)
 {
-    static const struct ls_html_column columns[] = {{"Key", LS_HTML_WORD},
-                                                    {"A", LS_HTML_TEXT},
-                                                    {"B", LS_HTML_TEXT},
-                                                    {"Part of the", LS_HTML_TEXT}};
-    const struct report_run *a = &report->runs[0], *b = &report->runs[1];
-    enum { BYTES = 4 * LS_CONFIG_TEXT_BYTES };
+    struct ls_html_column columns[LS_REPORT_RUNS_MAX + 2];
     struct ls_html_table table;
     int different = 0;
-    if (!a->configured || !b->configured) {
-        ls_html_print(report->file, "p", "note",
-                      "The configurations are not compared: one was not read.");
-        return LS_OK;
-    }
-    char *text = malloc(2 * BYTES);
+    for (int r = 0; r < report->count; r++)
+        if (!report->runs[r].configured) {
+            ls_html_print(report->file, "p", "note",
+                          "The configurations are not compared: one was not read.");
+            return LS_OK;
+        }
+    char *text = malloc(2 * VALUE_BYTES);
     if (!text)
         return ls_error_set(report->error, LS_ENOMEM, "no memory to compare configurations");
+    int count =
+        columns_of(report, "Key", LS_HTML_WORD, LS_HTML_TEXT, "Part of the", LS_HTML_TEXT, columns);
     ls_html_table_begin(&table, report->file, "Keys in which the configurations differ", columns,
-                        4);
+                        count);
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
-        ls_config_compared_value(&a->config, key, text, BYTES);
-        ls_config_compared_value(&b->config, key, text + BYTES, BYTES);
-        if (!strcmp(text, text + BYTES))
+        if (!key_differs(report, key, text))
             continue;
-        ls_config_value(&a->config, key, text, BYTES);
-        ls_config_value(&b->config, key, text + BYTES, BYTES);
         different++;
         ls_html_cell(&table, "%s", key->name);
-        ls_html_cell(&table, "%s", text);
-        ls_html_cell(&table, "%s", text + BYTES);
+        for (int r = 0; r < report->count; r++) {
+            ls_config_value(&report->runs[r].config, key, text, VALUE_BYTES);
+            ls_html_cell(&table, "%s", text);
+        }
         ls_html_cell(&table, "%s", report_config_part(key->part));
     }
     ls_html_table_end(&table);

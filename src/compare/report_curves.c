@@ -2,37 +2,100 @@
 #include "compare/report_private.h"
 
 #include <lockstep/base/words.h>
-#include <lockstep/trace/picture.h>
 
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 
-enum { CURVES_MAX = REPORT_SOURCES, PANELS = 4 };
-_Static_assert(CURVES_MAX >= 2 * LS_REPORT_RUNS_MAX, "two curves of each run");
+enum { CURVES_MAX = 2 * LS_REPORT_RUNS_MAX, PANELS = 4 };
+_Static_assert((int)CURVES_MAX >= (int)REPORT_SOURCES, "a curve of each source");
+
+/* ---- the axis -------------------------------------------------------------------------------- */
+
+enum by { BY_STEP, BY_TOKENS, BY_TIME };
+struct axis {
+    enum by by;
+    double unit; /* of what is drawn */
+    const char *label;
+};
+static const struct axis by_step = {BY_STEP, 1, "step"};
+
+static double place_on(const struct axis *axis, int64_t step, double tokens, double trained_s)
+{
+    return (axis->by == BY_STEP     ? (double)step
+            : axis->by == BY_TOKENS ? tokens
+                                    : trained_s) /
+           axis->unit;
+}
+
+/* "at step 12", "after 1,234 tokens", "after 2 min 05 s" */
+struct place_text {
+    char text[64];
+};
+static struct place_text place_text(const struct axis *axis, double x)
+{
+    struct place_text out;
+    if (axis->by == BY_STEP)
+        snprintf(out.text, sizeof out.text, "at step %.0f", x);
+    else if (axis->by == BY_TOKENS)
+        snprintf(out.text, sizeof out.text, "after %s tokens", report_count(x * axis->unit).text);
+    else
+        snprintf(out.text, sizeof out.text, "after %s", report_seconds(x * axis->unit).text);
+    return out;
+}
+
+/* The largest unit of which there are two at least. */
+struct unit {
+    double seconds;
+    const char *name;
+};
+static struct unit unit_of(double seconds)
+{
+    static const struct unit units[] = {
+        {86400, "days"}, {3600, "hours"}, {60, "minutes"}, {1, "seconds"}};
+    int i = 0;
+    while (units[i].seconds > 1 && seconds < 2 * units[i].seconds)
+        i++;
+    return units[i];
+}
 
 /* ---- curves ---------------------------------------------------------------------------------- */
 
-/* One field of a run's points by step; memory of the caller. NULL x: no memory. */
-static struct ls_series series_of(const struct report_run *run, size_t field)
+/* Of points in the order of their records. One whose place is unknown, or before that of another,
+ * as where a clock was put back, is left out. */
+static void series_add(struct ls_series *series, double x, double y)
 {
-    double *x = malloc((size_t)ls_max(run->count, 1) * 2 * sizeof *x);
-    struct ls_series series = {x, x + run->count, x ? (size_t)run->count : 0};
-    for (int64_t i = 0; x && i < run->count; i++) {
-        x[i] = (double)run->points[i].step;
-        series.y[i] = *(const double *)((const char *)&run->points[i] + field);
+    if (!isfinite(x) || (series->count > 0 && x < series->x[series->count - 1]))
+        return;
+    series->x[series->count] = x;
+    series->y[series->count++] = y;
+}
+
+static struct ls_series series_new(int64_t count)
+{
+    double *x = malloc((size_t)ls_max(count, 1) * 2 * sizeof *x);
+    return (struct ls_series){x, x ? x + count : NULL, 0};
+}
+
+/* One field of a run's points; memory of the caller. NULL x: no memory. */
+static struct ls_series series_of(const struct report_run *run, const struct axis *axis,
+                                  size_t field)
+{
+    struct ls_series series = series_new(run->count);
+    for (int64_t i = 0; series.x && i < run->count; i++) {
+        const struct report_point *p = &run->points[i];
+        series_add(&series, place_on(axis, p->step, p->tokens, p->trained_s),
+                   *(const double *)((const char *)p + field));
     }
     return series;
 }
 
-static struct ls_series evaluations_of(const struct report_run *run)
+static struct ls_series evaluations_of(const struct report_run *run, const struct axis *axis)
 {
-    int64_t count = run->evals.count;
-    double *x = malloc((size_t)ls_max(count, 1) * 2 * sizeof *x);
-    struct ls_series series = {x, x + count, x ? (size_t)count : 0};
-    for (int64_t i = 0; x && i < count; i++) {
-        x[i] = (double)report_eval(run, i)->step;
-        series.y[i] = report_eval(run, i)->loss;
+    struct ls_series series = series_new(run->evals.count);
+    for (int64_t i = 0; series.x && i < run->evals.count; i++) {
+        const struct report_eval *e = report_eval(run, i);
+        series_add(&series, place_on(axis, e->step, e->tokens, e->trained_s), e->loss);
     }
     return series;
 }
@@ -46,6 +109,7 @@ struct panel {
 };
 
 struct drawing {
+    const struct axis *axis;
     struct ls_curve curve[CURVES_MAX];
     char legend[CURVES_MAX][160];
     int count;
@@ -69,9 +133,9 @@ static void curve_add(const struct report *report, struct drawing *drawing,
     double value = last ? series.y[last - 1] : 0;
     char text[48];
     snprintf(text, sizeof text, "%.4f", value);
-    snprintf(drawing->legend[at], sizeof drawing->legend[at], "%s%s%s: %s at step %.0f", run->label,
+    snprintf(drawing->legend[at], sizeof drawing->legend[at], "%s%s%s: %s %s", run->label,
              *run->label ? " " : "", what, fabs(value) < 1000 ? text : report_count(value).text,
-             last ? series.x[last - 1] : 0.0);
+             place_text(drawing->axis, last ? series.x[last - 1] : 0.0).text);
     drawing->curve[at] = (struct ls_curve){.legend = last ? drawing->legend[at] : NULL,
                                            .series = series,
                                            .colour = colour,
@@ -81,29 +145,33 @@ static void curve_add(const struct report *report, struct drawing *drawing,
                                            .gaps = smooth};
 }
 
-/* The first panel's legend tells the runs apart; the others' axes say what they show. */
-static int drawing_make(const struct report *report, const struct panel *panel, bool legend,
-                        struct drawing *drawing)
+static int no_memory(const struct report *report)
 {
+    return ls_error_set(report->error, LS_ENOMEM, "no memory for the curves of a report");
+}
+
+/* The first panel's legend tells the runs apart; the others' axes say what they show. */
+static int drawing_make(const struct report *report, const struct axis *axis,
+                        const struct panel *panel, bool legend, struct drawing *drawing)
+{
+    drawing->axis = axis;
     for (int i = 0; i < report->count; i++) {
         const struct report_run *run = &report->runs[i];
-        curve_add(report, drawing, run, panel->what, series_of(run, panel->field), i, false,
+        curve_add(report, drawing, run, panel->what, series_of(run, axis, panel->field), i, false,
                   panel->smooth);
         if (panel->evaluations)
-            curve_add(report, drawing, run, "validation", evaluations_of(run),
+            curve_add(report, drawing, run, "validation", evaluations_of(run, axis),
                       report->count == 1 ? 1 : i, true, false);
     }
     for (int i = 0; i < drawing->count && !legend; i++)
         drawing->curve[i].legend = NULL;
     for (int i = 0; i < drawing->count; i++)
         if (!drawing->curve[i].series.x)
-            return ls_error_set(report->error, LS_ENOMEM, "no memory for the curves of a report");
+            return no_memory(report);
     return LS_OK;
 }
 
-/* Once for wide pages and once for narrow ones. A panel without a finite point is left out. */
-static int chart_print(struct report *report, const char *alt, const struct panel *panels,
-                       const struct drawing *drawings, int count)
+int report_chart(struct report *report, const struct ls_chart *chart)
 {
     static const struct {
         const char *classes;
@@ -111,19 +179,16 @@ static int chart_print(struct report *report, const char *alt, const struct pane
     } sizes[] = {{"wide", 860, 100}, {"narrow", 320, 75}};
     struct ls_error nothing = {0};
     int status = LS_OK;
+    LS_ASSERT(chart->count <= PANELS);
     for (int s = 0; s < 2 && !status; s++) {
         struct ls_panel shown[PANELS];
-        for (int p = 0; p < count; p++)
-            shown[p] = (struct ls_panel){.label = panels[p].label,
-                                         .curves = drawings[p].curve,
-                                         .count = drawings[p].count,
-                                         .height = panels[p].height * sizes[s].share / 100};
-        const struct ls_chart one = {.alt = alt,
-                                     .x_label = "step",
-                                     .panels = shown,
-                                     .count = count,
-                                     .width = sizes[s].width,
-                                     .x_whole = true};
+        struct ls_chart one = *chart;
+        for (int p = 0; p < chart->count; p++) {
+            shown[p] = chart->panels[p];
+            shown[p].height = shown[p].height * sizes[s].share / 100;
+        }
+        one.panels = shown;
+        one.width = sizes[s].width;
         fprintf(report->file, "<figure class=\"%s\">\n", sizes[s].classes);
         status = ls_chart_draw(&one, report->file, &nothing);
         if (status == LS_EDATA && s == 0)
@@ -136,14 +201,31 @@ static int chart_print(struct report *report, const char *alt, const struct pane
     return status;
 }
 
-static int chart(struct report *report, const char *alt, const struct panel *panels, int count)
+static int chart_print(struct report *report, const char *alt, const struct panel *panels,
+                       const struct drawing *drawings, int count)
+{
+    struct ls_panel shown[PANELS];
+    for (int p = 0; p < count; p++)
+        shown[p] = (struct ls_panel){.label = panels[p].label,
+                                     .curves = drawings[p].curve,
+                                     .count = drawings[p].count,
+                                     .height = panels[p].height};
+    const struct ls_chart chart = {.alt = alt,
+                                   .x_label = drawings->axis->label,
+                                   .panels = shown,
+                                   .count = count,
+                                   .x_whole = drawings->axis->by != BY_TIME};
+    return report_chart(report, &chart);
+}
+
+/* Panels without a finite point are left out. */
+static int chart(struct report *report, const char *alt, const struct axis *axis,
+                 const struct panel *panels, int count)
 {
     struct drawing *drawings = calloc(PANELS, sizeof *drawings);
-    int status =
-        drawings ? LS_OK
-                 : ls_error_set(report->error, LS_ENOMEM, "no memory for the curves of a report");
+    int status = drawings ? LS_OK : no_memory(report);
     for (int p = 0; p < count && !status; p++)
-        status = drawing_make(report, &panels[p], p == 0, &drawings[p]);
+        status = drawing_make(report, axis, &panels[p], p == 0, &drawings[p]);
     if (!status)
         status = chart_print(report, alt, panels, drawings, count);
     for (int p = 0; p < PANELS && drawings; p++)
@@ -159,14 +241,16 @@ static int sources_chart(struct report *report, const struct report_run *run)
     struct drawing *drawing = calloc(1, sizeof *drawing);
     int status = LS_OK;
     if (!drawing)
-        return ls_error_set(report->error, LS_ENOMEM, "no memory for the curves of a report");
+        return no_memory(report);
+    drawing->axis = &by_step;
     ls_html_print(report->file, "h3", NULL, "%s%sLoss by source", run->label,
                   *run->label ? ": " : "");
     for (int i = 0; i < run->source_count; i++) {
         size_t field = offsetof(struct report_point, source) + (size_t)i * sizeof(double);
-        curve_add(report, drawing, run, run->sources[i], series_of(run, field), i, false, true);
+        curve_add(report, drawing, run, run->sources[i], series_of(run, &by_step, field), i, false,
+                  true);
         if (!drawing->curve[i].series.x)
-            status = ls_error_set(report->error, LS_ENOMEM, "no memory for the curves of a report");
+            status = no_memory(report);
     }
     if (!status)
         status =
@@ -179,6 +263,30 @@ static int sources_chart(struct report *report, const struct report_run *run)
     return status;
 }
 
+/* A step of one run may be worth many of another one's, and take as long: so the losses of several
+ * runs are drawn once more, by tokens and by time. */
+static int losses_compare(struct report *report, const struct panel *loss)
+{
+    double most_s = 0;
+    for (int r = 0; r < report->count; r++)
+        most_s = fmax(most_s, report->runs[r].wall_s);
+    const struct unit unit = unit_of(most_s);
+    char label[64];
+    snprintf(label, sizeof label, "%s of training", unit.name);
+    const struct axis tokens = {BY_TOKENS, 1, "tokens"}, time = {BY_TIME, unit.seconds, label};
+    ls_html_print(report->file, "h3", NULL, "Loss against tokens");
+    int status = chart(report, "Curves of loss by tokens", &tokens, loss, 1);
+    if (status)
+        return status;
+    ls_html_print(report->file, "h3", NULL, "Loss against time");
+    status = chart(report, "Curves of loss by time", &time, loss, 1);
+    ls_html_print(report->file, "p", "note",
+                  "Time is that by the clock since the run began, with evaluations and saves. Of a "
+                  "run that was resumed, the time between its starts does not count, nor what was "
+                  "computed again.");
+    return status;
+}
+
 int report_curves(struct report *report)
 {
     static const struct panel panels[] = {
@@ -187,8 +295,10 @@ int report_curves(struct report *report)
          offsetof(struct report_point, grad_norm), 120, true, false},
         {"learning rate", "learning rate", offsetof(struct report_point, lr), 80, false, false},
     };
-    int status =
-        chart(report, "Curves of loss, gradient norm and learning rate by step", panels, 3);
+    int status = chart(report, "Curves of loss, gradient norm and learning rate by step", &by_step,
+                       panels, 3);
+    if (!status && report->count > 1)
+        status = losses_compare(report, &panels[0]);
     for (int r = 0; r < report->count && !status; r++)
         if (report->runs[r].source_count > 0)
             status = sources_chart(report, &report->runs[r]);
@@ -268,7 +378,8 @@ int report_speeds(struct report *report)
     ls_html_print(report->file, "p", "note",
                   "The share is of the best rate that the run saw: that of one large product on "
                   "all its threads, measured at the start, or of a step that was faster.");
-    return chart(report, "Curves of tokens a second and the time of a step, by step", panels, 2);
+    return chart(report, "Curves of tokens a second and the time of a step, by step", &by_step,
+                 panels, 2);
 }
 
 /* ---- where the time went --------------------------------------------------------------------- */
@@ -351,20 +462,12 @@ static void account(struct report *report, const char *what, const double (*seco
 static void failures_draw(FILE *file, const struct report_run *run, const char *classes, int width)
 {
     enum { BAR = 26, LEFT = 10, HEIGHT = 84 };
-    static const struct {
-        double seconds;
-        const char *label;
-    } units[] = {{172800, "days since the first start"},
-                 {7200, "hours since the first start"},
-                 {120, "minutes since the first start"},
-                 {0, "seconds since the first start"}};
-    static const double lengths[] = {86400, 3600, 60, 1};
     double all_s = run->last_s - run->first_s;
-    int unit = 0;
-    while (all_s < units[unit].seconds)
-        unit++;
+    const struct unit unit = unit_of(all_s);
+    char label[64];
+    snprintf(label, sizeof label, "%s since the first start", unit.name);
     struct ls_scale x = {
-        .high = all_s / lengths[unit], .from = LEFT, .to = width - LS_AXES_RIGHT - LEFT};
+        .high = all_s / unit.seconds, .from = LEFT, .to = width - LS_AXES_RIGHT - LEFT};
     ls_scale_fit(&x, width / 100);
     fprintf(file, "<figure class=\"%s\">\n", classes);
     ls_picture_begin(file, width, HEIGHT, "The run by the clock, with its failures");
@@ -373,8 +476,8 @@ static void failures_draw(FILE *file, const struct report_run *run, const char *
     for (int64_t i = 0; i < run->failures.count; i++) {
         const struct report_failure *failure = report_failure(run, i);
         double until = isfinite(failure->until) ? failure->until : run->last_s;
-        double from = ls_scale_place(&x, (failure->time - run->first_s) / lengths[unit]);
-        double to = ls_scale_place(&x, (until - run->first_s) / lengths[unit]);
+        double from = ls_scale_place(&x, (failure->time - run->first_s) / unit.seconds);
+        double to = ls_scale_place(&x, (until - run->first_s) / unit.seconds);
         char tip[400];
         snprintf(tip, sizeof tip, "%s; %s", failure->text,
                  isfinite(failure->until) ? report_seconds(until - failure->time).text
@@ -383,7 +486,7 @@ static void failures_draw(FILE *file, const struct report_run *run, const char *
         ls_picture_rect(file, ls_picture_class("ls-part", PART_REST).text, from, 0,
                         fmax(fmin(to, x.to) - from, 2), BAR, tip);
     }
-    ls_scale_axis(file, &x, BAR + 8, units[unit].label);
+    ls_scale_axis(file, &x, BAR + 8, label);
     ls_picture_end(file);
     fputs("</figure>\n", file);
 }

@@ -1,7 +1,8 @@
-/* The page of a run, or of two: its head, and its sections in order. */
+/* The page of a run, or of several: its head, and its sections in order. */
 #include "compare/report_private.h"
 
 #include <lockstep/base/median.h>
+#include <lockstep/base/words.h>
 
 #include <math.h>
 #include <stdarg.h>
@@ -266,7 +267,7 @@ static void problems_print(const struct report *report, const struct report_run 
 struct section {
     const char *id, *heading;
     int (*print)(struct report *report);
-    bool of_two; /* only where there are two runs */
+    bool of_several; /* only where there is more than one run */
 };
 static const struct section sections[] = {
     {"comparison", "Side by side", report_comparison, true},
@@ -283,17 +284,26 @@ static const struct section sections[] = {
 };
 enum { SECTIONS = sizeof sections / sizeof sections[0] };
 
+/* "NAME", or "A: NAME · B: NAME". */
+enum { NAMES_BYTES = LS_REPORT_RUNS_MAX * (sizeof((struct report_run *)0)->name + 8) };
+static const char *names_of(const struct report *report, char names[NAMES_BYTES])
+{
+    size_t used = 0;
+    for (int r = 0; r < report->count; r++)
+        used += (size_t)snprintf(names + used, NAMES_BYTES - used, "%s%s%s%s", r ? " · " : "",
+                                 report->runs[r].label, *report->runs[r].label ? ": " : "",
+                                 report->runs[r].name);
+    return names;
+}
+
 static int head_print(const struct report *report)
 {
     FILE *file = report->file;
     int status = LS_OK;
     fputs("<header>\n", file);
-    ls_html_print(file, "p", "soft", "Lockstep: %s", report->count == 1 ? "a run" : "two runs");
-    if (report->count == 1)
-        ls_html_print(file, "h1", NULL, "%s", report->runs[0].name);
-    else
-        ls_html_print(file, "h1", NULL, "A: %s · B: %s", report->runs[0].name,
-                      report->runs[1].name);
+    char names[NAMES_BYTES];
+    ls_html_print(file, "p", "soft", "Lockstep: %s", ls_counted(report->count, "run").text);
+    ls_html_print(file, "h1", NULL, "%s", names_of(report, names));
     for (int i = 0; i < report->count && !status; i++) {
         state_print(report, &report->runs[i]);
         if (report->count == 1)
@@ -302,7 +312,7 @@ static int head_print(const struct report *report)
     }
     fputs("<nav aria-label=\"Sections\">\n", file);
     for (int i = 0; i < SECTIONS; i++)
-        if (report->count > 1 || !sections[i].of_two)
+        if (report->count > 1 || !sections[i].of_several)
             fprintf(file, "<a href=\"#%s\">%s</a>\n", sections[i].id, sections[i].heading);
     fputs("</nav>\n</header>\n", file);
     return status;
@@ -323,17 +333,13 @@ static void foot_print(const struct report *report)
 
 static int page_write(struct report *report)
 {
-    char title[600];
-    if (report->count == 1)
-        snprintf(title, sizeof title, "%s · Lockstep", report->runs[0].name);
-    else
-        snprintf(title, sizeof title, "%s and %s · Lockstep", report->runs[0].name,
-                 report->runs[1].name);
+    char title[NAMES_BYTES + 16], names[NAMES_BYTES];
+    snprintf(title, sizeof title, "%s · Lockstep", names_of(report, names));
     ls_html_begin(report->file, title);
     int status = head_print(report);
     fputs("<main>\n", report->file);
     for (int i = 0; i < SECTIONS && !status; i++) {
-        if (sections[i].of_two && report->count == 1)
+        if (sections[i].of_several && report->count == 1)
             continue;
         ls_html_section_begin(report->file, sections[i].id, sections[i].heading);
         status = sections[i].print(report);
@@ -347,7 +353,7 @@ static int page_write(struct report *report)
 
 int ls_report_write(const char *const *directories, int count, FILE *file, struct ls_error *error)
 {
-    static const char *const labels[LS_REPORT_RUNS_MAX] = {"A", "B"};
+    static const char *const labels[LS_REPORT_RUNS_MAX] = {"A", "B", "C", "D", "E", "F"};
     if (count < 1 || count > LS_REPORT_RUNS_MAX)
         return ls_error_set(error, LS_EINVAL, "a report is of 1 to %d runs, not of %d",
                             LS_REPORT_RUNS_MAX, count);

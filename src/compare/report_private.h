@@ -7,6 +7,7 @@
 #include <lockstep/compare/report.h>
 #include <lockstep/trace.h>
 #include <lockstep/trace/html.h>
+#include <lockstep/trace/picture.h>
 
 #include <limits.h>
 
@@ -31,8 +32,10 @@ enum { REPORT_SOURCES = 8 };
 
 /* A step, or the mean of `count` neighbours. What was not recorded is NaN. */
 struct report_point {
-    int64_t step; /* the last of them */
+    int64_t step; /* the last of them, as tokens and trained_s */
     int64_t count;
+    double tokens;
+    double trained_s; /* since the run began, without the gaps between its starts */
     double loss, grad_norm, lr, step_s, tokens_per_s, peak_share;
     double part[PART_STEP];
     double source[REPORT_SOURCES]; /* loss of each */
@@ -40,6 +43,7 @@ struct report_point {
 
 struct report_eval {
     int64_t step;
+    double tokens, trained_s; /* as of a point */
     double loss, bits_per_byte, sequences, eval_s;
 };
 
@@ -80,7 +84,7 @@ struct report_list {
 
 struct report_run {
     char directory[PATH_MAX], name[256];
-    const char *label; /* "A", "B", or "" where there is one run */
+    const char *label; /* "A", "B", ..., or "" where there is one run */
 
     bool configured; /* config.yaml was read; with `laid_out`, resolved too */
     struct ls_config config;
@@ -110,7 +114,7 @@ struct report_run {
     int64_t hash_step;
     double total_s[PARTS], steps_s; /* of the whole run; steps_s: of its steps */
     /* Seconds since 1970 where they are times. */
-    double wall_s, first_s, segment_s, last_s;
+    double wall_s, first_s, segment_s, last_s; /* wall_s: of its starts, without the gaps */
 };
 
 struct report {
@@ -161,10 +165,14 @@ struct report_text report_count(double count);
 struct report_text report_share(double share);
 struct report_text report_time(double time);
 
-/* Of two runs, which one what follows is of. */
+/* Of several runs, which one what follows is of. */
 void report_heading(const struct report *report, const struct report_run *run);
 /* "recipe", "layout", "run" */
 const char *report_config_part(enum ls_config_part part);
+
+/* Draws the chart twice: for wide pages, and for narrow ones with lower panels; widths are set
+ * here. Without a finite point a note takes its place. */
+int report_chart(struct report *report, const struct ls_chart *chart);
 
 /* The sections; each writes itself. A problem of memory comes back; what a run lacks is said on the
  * page. */

@@ -75,6 +75,8 @@ static void point_merge(struct report_point *to, const struct report_point *from
                             ? to->source[i]
                             : to->source[i] + (from->source[i] - to->source[i]) * share;
     to->step = from->step;
+    to->tokens = from->tokens;
+    to->trained_s = from->trained_s;
     to->count += from->count;
 }
 
@@ -129,6 +131,12 @@ static double positive(double value)
     return value > 0 ? value : 0;
 }
 
+/* Between the first start and the record the run trained so long. Without a start nobody knows. */
+static double trained_s(const struct report_run *run, const struct ls_record *record)
+{
+    return run->segment_s > 0 ? run->wall_s + number(record, "time") - run->segment_s : (double)NAN;
+}
+
 static void event_add(struct reading *reading, const struct ls_record *record,
                       enum report_kind kind, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -173,6 +181,8 @@ static void step_read(struct reading *reading, const struct ls_record *record)
     struct report_run *run = reading->run;
     struct report_point point = {.step = (int64_t)number(record, "step"),
                                  .count = 1,
+                                 .tokens = number(record, "tokens"),
+                                 .trained_s = trained_s(run, record),
                                  .loss = number(record, "loss"),
                                  .grad_norm = number(record, "grad_norm"),
                                  .lr = number(record, "lr"),
@@ -186,7 +196,7 @@ static void step_read(struct reading *reading, const struct ls_record *record)
         point.source[i] = number(record, key);
     }
     run->steps++;
-    run->tokens = (int64_t)positive(number(record, "tokens"));
+    run->tokens = (int64_t)positive(point.tokens);
     run->not_finite += !isfinite(point.loss);
     if (!point_add(run, &point))
         reading->no_memory = true;
@@ -208,6 +218,8 @@ static void eval_read_record(struct reading *reading, const struct ls_record *re
         return;
     }
     *eval = (struct report_eval){.step = (int64_t)number(record, "step"),
+                                 .tokens = (double)reading->run->tokens,
+                                 .trained_s = trained_s(reading->run, record),
                                  .loss = number(record, "validation_loss"),
                                  .bits_per_byte = number(record, "validation_bits_per_byte"),
                                  .sequences = number(record, "sequences"),

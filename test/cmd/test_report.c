@@ -1,5 +1,6 @@
-/* The page of a run, and of two: well-formed, whole without a network, with the numbers that were
- * recorded, and made of whatever is there. What it looks like is looked at by `make report-shots`.
+/* The page of a run, and of several: well-formed, whole without a network, with the numbers that
+ * were recorded, and made of whatever is there. What it looks like is looked at by `make
+ * report-shots`.
  */
 #include "../support/scratch.h"
 #include "../support/svg.h"
@@ -311,7 +312,8 @@ static void test_what_is_refused(void **state)
     assert_false(exists("bare/report.html"));
     expect("mkdir good && echo '{}' > good/metrics.jsonl && $L report good --output no/where.html",
            ls_exit_code(LS_EIO), "no/where.html");
-    expect("$L report good good good", ls_exit_code(LS_ECONFIG), "one argument too many");
+    expect("$L report good good good good good good good", ls_exit_code(LS_ECONFIG),
+           "one argument too many");
 }
 
 /* ---- a run that goes on, and one that was killed --------------------------------------------- */
@@ -386,6 +388,48 @@ static void test_two_runs(void **state)
     free(page);
 }
 
+/* Of the first run's 4030 s by the clock it trained 30; the second one's records are an older
+ * version's, without tokens and time. */
+static void test_several_runs(void **state)
+{
+    (void)state;
+    expect("mkdir paused older plain", 0, "");
+    write_text("paused/metrics.jsonl",
+               "{\"step\": 0, \"event\": \"start\", \"time\": 1000, \"layout\": \"\"}\n"
+               "{\"step\": 1, \"time\": 1010, \"tokens\": 1000, \"loss\": 3}\n"
+               "{\"step\": 2, \"time\": 1020, \"tokens\": 2000, \"loss\": 2}\n"
+               "{\"step\": 2, \"event\": \"resume\", \"time\": 5000, \"layout\": \"\"}\n"
+               "{\"step\": 3, \"time\": 5008, \"tokens\": 3000, \"loss\": 1}\n"
+               "{\"step\": 3, \"time\": 5010, \"validation_loss\": 1.5}\n");
+    write_text("older/metrics.jsonl", "{\"step\": 1, \"loss\": 4}\n{\"step\": 2, \"loss\": 3.5}\n");
+    write_text("plain/metrics.jsonl",
+               "{\"step\": 0, \"event\": \"start\", \"time\": 100, \"layout\": \"\"}\n"
+               "{\"step\": 1, \"time\": 220, \"tokens\": 500, \"loss\": 2.5}\n"
+               "{\"step\": 2, \"time\": 160, \"tokens\": 9000, \"loss\": 0.5}\n");
+    expect("$L report paused older plain --output several.html", 0, "several.html");
+    char *page = page_read("several.html");
+    has(page, "<h1>A: paused · B: older · C: plain</h1>");
+    has(page, "<h3>A and B</h3>");
+    has(page, "<h3>A and C</h3>");
+    has(page, "A training: 1.0000 at step 3<");
+    has(page, "A training: 1.0000 after 3,000 tokens<");
+    has(page, "A training: 1.0000 after 28.0 s<");
+    has(page, "A validation: 1.5000 after 30.0 s<");
+    has(page, "B training: 3.5000 at step 2<");
+    has_not(page, "B training: 3.5000 after");
+    has(page, "C training: 0.5000 after 9,000 tokens<");
+    has(page, "C training: 2.5000 after 2 min 00 s<"); /* the clock was put back behind it */
+    has(page, ">minutes of training<");
+    has(page, "time of training, by the clock</th><td class=\"n\">30.0 s</td><td "
+              "class=\"n\">–</td><td class=\"n\">2 min 00 s</td>");
+    has(page, "tokens a second of that time</th><td class=\"n\">100</td><td "
+              "class=\"n\">–</td><td class=\"n\">75</td>");
+    free(page);
+    page = page_of("paused");
+    has_not(page, "Loss against time");
+    free(page);
+}
+
 /* ---- a long run ------------------------------------------------------------------------------ */
 
 static void test_a_long_run(void **state)
@@ -420,11 +464,17 @@ static void test_a_long_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_run),           cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_one_step_is_no_plural),
-        cmocka_unit_test(test_what_is_escaped), cmocka_unit_test(test_what_is_missing),
-        cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_two_runs),
-        cmocka_unit_test(test_a_long_run),      cmocka_unit_test(test_whether_it_goes_on),
+        cmocka_unit_test(test_a_run),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_one_step_is_no_plural),
+        cmocka_unit_test(test_what_is_escaped),
+        cmocka_unit_test(test_what_is_missing),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_two_runs),
+        cmocka_unit_test(test_several_runs),
+        cmocka_unit_test(test_a_long_run),
+        cmocka_unit_test(test_whether_it_goes_on),
         cmocka_unit_test(test_a_large_layout),
     };
     return cmocka_run_group_tests_name("report", tests, corpus_setup, scratch_teardown);

@@ -1,4 +1,4 @@
-/* lockstep/compare/report.h - a run, or two runs side by side, as one page for a browser.
+/* lockstep/compare/report.h - a run, or several side by side, as one page for a browser.
  *
  * The page holds everything that it shows: style and pictures, no scripts, no addresses. It is made
  * of what lies in a run's directory alone: config.yaml, metrics.jsonl, checkpoints/, log/. Layout,
@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-enum { LS_REPORT_RUNS_MAX = 2, LS_REPORT_POINTS_MAX = 1 << 16 };
+enum { LS_REPORT_RUNS_MAX = 6, LS_REPORT_POINTS_MAX = 1 << 16 };
 
 /* Local. Writes the page of directories[count], of runs or of their checkpoints, to file, which is
  * read as HTML and as XML. LS_EINVAL: count. LS_EIO: a directory that is not there; LS_EDATA: one
