@@ -123,12 +123,19 @@ static struct report_text loss_text(double value)
     return out;
 }
 
+static struct report_text tenths_text(double value)
+{
+    struct report_text out;
+    snprintf(out.text, sizeof out.text, "%.1f", value);
+    return out;
+}
+
 /* [figures][runs] */
 struct figures {
     double steps[LS_REPORT_RUNS_MAX], tokens[LS_REPORT_RUNS_MAX], last[LS_REPORT_RUNS_MAX],
         best[LS_REPORT_RUNS_MAX], trained_s[LS_REPORT_RUNS_MAX], rate[LS_REPORT_RUNS_MAX],
         overall[LS_REPORT_RUNS_MAX], median_s[LS_REPORT_RUNS_MAX], slow_s[LS_REPORT_RUNS_MAX],
-        share[LS_REPORT_RUNS_MAX];
+        share[LS_REPORT_RUNS_MAX], staleness[LS_REPORT_RUNS_MAX];
 };
 
 static int figures_of(const struct report *report, int r, struct figures *f)
@@ -148,6 +155,7 @@ static int figures_of(const struct report *report, int r, struct figures *f)
     f->median_s[r] = speed.percentile[3];
     f->slow_s[r] = speed.percentile[5];
     f->share[r] = speed.peak_share_mean;
+    f->staleness[r] = report_staleness(&run->async);
     return LS_OK;
 }
 
@@ -190,6 +198,8 @@ static int figures(struct report *report)
     row(report, &table, "a step, median", f.median_s, report_seconds);
     row(report, &table, "a step, 95th percentile", f.slow_s, report_seconds);
     row(report, &table, "share of the machine's rate", f.share, report_share);
+    if (report_has_workers(report))
+        row(report, &table, "staleness of an update, mean", f.staleness, tenths_text);
     ls_html_table_end(&table);
     return LS_OK;
 }

@@ -219,8 +219,10 @@ static int cards_print(const struct report *report, const struct report_run *run
         card(report, "a step, median", "%s", report_seconds(speed.percentile[3]).text);
     if (isfinite(speed.peak_share_mean))
         card(report, "of the machine's measured rate", "%.0f %%", 100 * speed.peak_share_mean);
-    if (run->laid_out)
-        card(report, run->layout.ranks == 1 ? "rank" : "ranks", "%ld", (long)run->layout.ranks);
+    if (run->laid_out) {
+        int64_t ranks = run->layout.ranks * ls_config_groups(&run->config);
+        card(report, ranks == 1 ? "rank" : "ranks", "%ld", (long)ranks);
+    }
     if (run->tokens > 0)
         card(report, "tokens trained on", "%s", report_count((double)run->tokens).text);
     fputs("</div>\n", report->file);
@@ -264,25 +266,36 @@ static void problems_print(const struct report *report, const struct report_run 
 
 /* ---- the page -------------------------------------------------------------------------------- */
 
+static bool of_several(const struct report *report)
+{
+    return report->count > 1;
+}
+
 struct section {
     const char *id, *heading;
     int (*print)(struct report *report);
-    bool of_several; /* only where there is more than one run */
+    bool (*has)(const struct report *report); /* NULL: it is there in any case */
 };
 static const struct section sections[] = {
-    {"comparison", "Side by side", report_comparison, true},
-    {"curves", "Curves", report_curves, false},
-    {"throughput", "Throughput", report_speeds, false},
-    {"time", "Where the time went", report_times, false},
-    {"layout", "Layout", report_layouts, false},
-    {"memory", "Memory plan", report_memory, false},
-    {"schedule", "Pipeline schedule", report_schedules, false},
-    {"evaluations", "Evaluations", report_evaluations, false},
-    {"checkpoints", "Checkpoints", report_checkpoints, false},
-    {"events", "Events", report_events, false},
-    {"configuration", "Configuration", report_configuration, false},
+    {"comparison", "Side by side", report_comparison, of_several},
+    {"curves", "Curves", report_curves, NULL},
+    {"throughput", "Throughput", report_speeds, NULL},
+    {"time", "Where the time went", report_times, NULL},
+    {"workers", "Workers", report_workers, report_has_workers},
+    {"layout", "Layout", report_layouts, NULL},
+    {"memory", "Memory plan", report_memory, NULL},
+    {"schedule", "Pipeline schedule", report_schedules, NULL},
+    {"evaluations", "Evaluations", report_evaluations, NULL},
+    {"checkpoints", "Checkpoints", report_checkpoints, NULL},
+    {"events", "Events", report_events, NULL},
+    {"configuration", "Configuration", report_configuration, NULL},
 };
 enum { SECTIONS = sizeof sections / sizeof sections[0] };
+
+static bool section_shown(const struct report *report, int i)
+{
+    return !sections[i].has || sections[i].has(report);
+}
 
 /* "NAME", or "A: NAME · B: NAME". */
 enum { NAMES_BYTES = LS_REPORT_RUNS_MAX * (sizeof((struct report_run *)0)->name + 8) };
@@ -312,7 +325,7 @@ static int head_print(const struct report *report)
     }
     fputs("<nav aria-label=\"Sections\">\n", file);
     for (int i = 0; i < SECTIONS; i++)
-        if (report->count > 1 || !sections[i].of_several)
+        if (section_shown(report, i))
             fprintf(file, "<a href=\"#%s\">%s</a>\n", sections[i].id, sections[i].heading);
     fputs("</nav>\n</header>\n", file);
     return status;
@@ -339,7 +352,7 @@ static int page_write(struct report *report)
     int status = head_print(report);
     fputs("<main>\n", report->file);
     for (int i = 0; i < SECTIONS && !status; i++) {
-        if (sections[i].of_several && report->count == 1)
+        if (!section_shown(report, i))
             continue;
         ls_html_section_begin(report->file, sections[i].id, sections[i].heading);
         status = sections[i].print(report);

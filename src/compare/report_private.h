@@ -76,6 +76,31 @@ struct report_checkpoint {
     char name[64], hash[33], fingerprint[256];
 };
 
+/* The outer step of a fragment (async.mode = diloco). */
+struct report_outer {
+    int64_t step;
+    int fragment;
+    double norm; /* of the outer gradient */
+};
+
+/* Groups of ranks at meetings, and workers of a parameter server (async.mode = server). */
+enum {
+    REPORT_GROUPS = 260,               /* of ranks, and workers; further ones are left out */
+    REPORT_DRAWN = LS_PICTURE_COLOURS, /* workers that are told apart in a picture */
+    REPORT_BINS = 32,
+};
+struct report_async {
+    int64_t meetings, pushes;
+    int groups, workers;          /* seen */
+    double wait_s[REPORT_GROUPS]; /* [groups] that the ranks of each waited at meetings, in all */
+    /* [workers] updates of each, and their staleness: its sum, and the most. */
+    int64_t updates[REPORT_GROUPS], most[REPORT_GROUPS];
+    double sum[REPORT_GROUPS];
+    /* Updates by staleness, in bins of so many values; of all workers behind those that are drawn
+     * together. */
+    int64_t bin_width, bin[REPORT_DRAWN + 1][REPORT_BINS];
+};
+
 /* Grows by itself up to a bound; then every other entry goes. */
 struct report_list {
     void *items;
@@ -103,7 +128,8 @@ struct report_run {
     int64_t tokens;
     bool torn;
     bool has_parts; /* some step has them */
-    struct report_list evals, events, checkpoints, failures;
+    struct report_list evals, events, checkpoints, failures, outers;
+    struct report_async async;
     int64_t starts;
 
     /* Of the newest start, and of the end. */
@@ -145,6 +171,19 @@ static inline const struct report_checkpoint *report_checkpoint(const struct rep
     return (const struct report_checkpoint *)run->checkpoints.items + i;
 }
 
+static inline const struct report_outer *report_outer(const struct report_run *run, int64_t i)
+{
+    return (const struct report_outer *)run->outers.items + i;
+}
+
+/* Room for one more entry of so many bytes; NULL without memory. */
+void *report_list_add(struct report_list *list, size_t bytes);
+/* What a record of a meeting, or a step, says of workers. False without memory. */
+bool report_meeting_read(struct report_run *run, const struct ls_record *record);
+void report_push_read(struct report_run *run, const struct ls_record *record);
+/* Mean staleness of all updates; NaN where there are none. */
+double report_staleness(const struct report_async *async);
+
 /* Figures of the steps. */
 enum { REPORT_PERCENTILES = 7 }; /* fastest, 5th, 25th, median, 75th, 95th, slowest */
 struct report_speed {
@@ -180,6 +219,8 @@ int report_comparison(struct report *report);
 int report_curves(struct report *report);
 int report_speeds(struct report *report);
 int report_times(struct report *report);
+bool report_has_workers(const struct report *report);
+int report_workers(struct report *report);
 int report_layouts(struct report *report);
 int report_memory(struct report *report);
 int report_schedules(struct report *report);

@@ -22,8 +22,7 @@ static int no_memory(const struct report_run *run, struct ls_error *error)
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* Room for one more entry of so many bytes; NULL without memory. */
-static void *list_add(struct report_list *list, size_t bytes)
+void *report_list_add(struct report_list *list, size_t bytes)
 {
     list->all++;
     if (list->count == LIST_MAX) {
@@ -145,7 +144,7 @@ static void event_add(struct reading *reading, const struct ls_record *record,
 {
     struct report_list *list = &reading->run->events;
     events_thin(list);
-    struct report_event *event = list_add(list, sizeof *event);
+    struct report_event *event = report_list_add(list, sizeof *event);
     if (!event) {
         reading->no_memory = true;
         return;
@@ -195,6 +194,7 @@ static void step_read(struct reading *reading, const struct ls_record *record)
         snprintf(key, sizeof key, "loss/%s", i < run->source_count ? run->sources[i] : "");
         point.source[i] = number(record, key);
     }
+    report_push_read(run, record);
     run->steps++;
     run->tokens = (int64_t)positive(point.tokens);
     run->not_finite += !isfinite(point.loss);
@@ -212,7 +212,7 @@ static void step_read(struct reading *reading, const struct ls_record *record)
 
 static void eval_read_record(struct reading *reading, const struct ls_record *record)
 {
-    struct report_eval *eval = list_add(&reading->run->evals, sizeof *eval);
+    struct report_eval *eval = report_list_add(&reading->run->evals, sizeof *eval);
     if (!eval) {
         reading->no_memory = true;
         return;
@@ -261,6 +261,8 @@ static void event_read(struct reading *reading, const struct ls_record *record, 
         run->total_s[PART_SAVE] += positive(save_s);
         event_add(reading, record, EVENT_SAVE, "checkpoint saved in %s",
                   report_seconds(save_s).text);
+    } else if (!strcmp(name, "meeting")) {
+        reading->no_memory |= !report_meeting_read(run, record);
     } else if (!strcmp(name, "replay")) {
         event_add(reading, record, EVENT_HASH, "computed twice, by other ranks: equal");
     } else if (!strcmp(name, "signal")) {
@@ -312,7 +314,7 @@ static int metrics_read(struct report_run *run, struct ls_error *error)
 
 static void failure_add(struct reading *reading, const struct ls_record *record)
 {
-    struct report_failure *failure = list_add(&reading->run->failures, sizeof *failure);
+    struct report_failure *failure = report_list_add(&reading->run->failures, sizeof *failure);
     reading->no_memory |= !failure;
     if (!failure)
         return;
@@ -420,7 +422,8 @@ static void checkpoint_visit(void *user, const char *directory,
                              const struct ls_checkpoint_state *state)
 {
     struct reading *reading = user;
-    struct report_checkpoint *checkpoint = list_add(&reading->run->checkpoints, sizeof *checkpoint);
+    struct report_checkpoint *checkpoint =
+        report_list_add(&reading->run->checkpoints, sizeof *checkpoint);
     if (!checkpoint) {
         reading->no_memory = true;
         return;
@@ -488,4 +491,5 @@ void report_run_release(struct report_run *run)
     free(run->events.items);
     free(run->checkpoints.items);
     free(run->failures.items);
+    free(run->outers.items);
 }

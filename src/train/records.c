@@ -241,8 +241,15 @@ int records_step(struct records *records, const struct ls_step_report *r,
         {"loss_scale", (float)r->loss_scale},
     };
     size_t unscaled = records->trainer->config.numerics.precision != LS_F16;
-    return scalars_record(records, r->step, scalars, sizeof scalars / sizeof scalars[0] - unscaled,
-                          error);
+    status = scalars_record(records, r->step, scalars,
+                            sizeof scalars / sizeof scalars[0] - unscaled, error);
+    const struct ls_scalar staleness = {"staleness", (float)r->push.staleness};
+    if (!status && r->push.is)
+        status = scalars_record(records, r->step, &staleness, 1, error);
+    const struct ls_scalar norm = {"outer_norm", (float)r->outer.norm};
+    if (!status && r->outer.step > 0)
+        status = scalars_record(records, r->step, &norm, 1, error);
+    return status;
 }
 
 int records_step_end(struct records *records, const struct ls_step_report *r, bool last,

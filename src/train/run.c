@@ -274,11 +274,14 @@ static void due_add(struct run *run, int64_t step)
     run->due.sample |= train_due(step, config->sample.every);
 }
 
-/* Local, on rank 0: the record of a step between two meetings. */
+/* Local, on rank 0: the record of a step between two meetings, with the means of its workers. */
 static int step_between(struct run *run, const struct ls_step_report *report,
                         struct ls_error *error)
 {
-    struct step_means means = {.data_s = report->data_wait_s, .optimizer_s = report->optimizer_s};
+    double others_s = report->data_wait_s + report->optimizer_s + report->comm_wait_s;
+    struct step_means means = {.compute_s = (float)fmax(0, report->step_s - others_s),
+                               .data_s = (float)report->data_wait_s,
+                               .optimizer_s = (float)report->optimizer_s};
     return step_write(run, report, &means, false, false, false, error);
 }
 

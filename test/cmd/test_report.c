@@ -430,6 +430,100 @@ static void test_several_runs(void **state)
     free(page);
 }
 
+/* ---- workers --------------------------------------------------------------------------------- */
+
+/* Two fragments, which take turns; worker 1 is never waited for, and half of the time is waiting.
+ */
+static void test_outer_steps(void **state)
+{
+    (void)state;
+    expect("mkdir outer", 0, "");
+    write_text("outer/metrics.jsonl",
+               "{\"step\": 0, \"event\": \"start\", \"time\": 1000, \"layout\": \"\"}\n"
+               "{\"step\": 2, \"time\": 1010, \"tokens\": 1000, \"loss\": 3}\n"
+               "{\"step\": 2, \"event\": \"meeting\", \"time\": 1010, \"outer_step\": 1, "
+               "\"fragment\": 0, \"outer_norm\": 5.5, \"outer_wait_s/0\": 4, "
+               "\"outer_wait_s/1\": 0}\n"
+               "{\"step\": 4, \"time\": 1020, \"tokens\": 2000, \"loss\": 2}\n"
+               "{\"step\": 4, \"event\": \"meeting\", \"time\": 1020, \"outer_step\": 2, "
+               "\"fragment\": 1, \"outer_norm\": 7.5, \"outer_wait_s/0\": 6, "
+               "\"outer_wait_s/1\": 0}\n");
+    char *page = page_of("outer");
+    has(page, "<section id=\"workers\"");
+    has(page, "<a href=\"#workers\"");
+    has(page, ">outer gradient norm<");
+    has(page, ">fragment 0<");
+    has(page, ">fragment 1<");
+    has(page, "<th scope=\"row\">0</th><td class=\"n\">10.0 s</td><td class=\"n\">5.00 s</td>"
+              "<td class=\"n\">50.0 %</td>");
+    has(page, "<th scope=\"row\">1</th><td class=\"n\">0 s</td>");
+    has(page, "2 meetings in all.");
+    has_not(page, "Updates by their staleness");
+    has_not(page, "warning: meeting"); /* they are no events */
+    has_not(page, "<td>meeting");
+    free(page);
+}
+
+/* Of worker 0 one update of staleness 0; of worker 1 one of 1 and two of 70, so that a bin is of
+ * four values. Of the two whose numbers are none, nothing is drawn. */
+static void test_staleness(void **state)
+{
+    (void)state;
+    expect("mkdir stale many", 0, "");
+    write_text("stale/metrics.jsonl",
+               "{\"step\": 1, \"loss\": 3, \"worker\": 0, \"clock\": 0, \"staleness\": 0}\n"
+               "{\"step\": 2, \"loss\": 3, \"worker\": 1, \"clock\": 0, \"staleness\": 1}\n"
+               "{\"step\": 3, \"loss\": 3, \"worker\": 1, \"clock\": 1, \"staleness\": 70}\n"
+               "{\"step\": 4, \"loss\": 3, \"worker\": 1, \"clock\": 2, \"staleness\": 70}\n"
+               "{\"step\": 5, \"loss\": 3, \"worker\": -1, \"staleness\": 1}\n"
+               "{\"step\": 6, \"loss\": 3, \"worker\": 1e30, \"staleness\": 1e30}\n");
+    char *page = page_of("stale");
+    has(page, "<title>worker 0: 1 update of staleness 0 to 3</title>");
+    has(page, "<title>worker 1: 1 update of staleness 0 to 3</title>");
+    has(page, "<title>worker 1: 2 updates of staleness 68 to 71</title>");
+    has(page, "<th scope=\"row\" class=\"n\">1</th><td class=\"n\">3</td>"
+              "<td class=\"n\">47.00</td><td class=\"n\">70</td>");
+    has_not(page, "How long groups waited");
+    free(page);
+    FILE *file = fopen(at("many/metrics.jsonl"), "w");
+    for (int i = 0; i < 64; i++)
+        fprintf(file, "{\"step\": %d, \"loss\": 2, \"worker\": %d, \"staleness\": 5}\n", i + 1, i);
+    assert_int_equal(fclose(file), 0);
+    page = page_of("many");
+    has(page, "<title>64 updates of staleness 5</title>");
+    free(page);
+    expect("$L report stale many --output stale.html", 0, "stale.html");
+    page = page_read("stale.html");
+    has(page, "staleness of an update, mean</th><td class=\"n\">35.2</td><td class=\"n\">5.0</td>");
+    free(page);
+}
+
+/* What a run records is what the page shows: every step of a server is one update. */
+static void test_workers_of_runs(void **state)
+{
+    (void)state;
+    char words[256];
+    expect("$L train $C train.out=served train.steps=8 async.mode=server async.workers=2 "
+           "async.sync_every=4 async.times=1,3 && $L train $C train.out=local train.steps=8 "
+           "async.mode=diloco async.workers=2 async.sync_every=4 parallel.workers=2",
+           0, "step 8/8");
+    expect("$L report served local --output workers.html", 0, "workers.html");
+    char *page = page_read("workers.html");
+    snprintf(words, sizeof words, "<th scope=\"row\" class=\"n\">%d</th><td class=\"n\">%d</td>", 0,
+             6);
+    has(page, words); /* three of four are of the worker that is three times as fast */
+    has(page, ">outer gradient norm<");
+    assert_int_equal(count_of(page, "2 meetings in all."), 2);
+    free(page);
+    page = page_of("local");
+    has(page, "<b>2</b>\n<span>ranks</span>");
+    free(page);
+    expect("grep -c '\"compute_s\": 0,' local/metrics.jsonl", 1, "0");
+    expect("grep -ac outer_norm local/events.out.* && grep -ac staleness served/events.out.*", 0,
+           "");
+    expect("grep -ac staleness local/events.out.*", 1, "0");
+}
+
 /* ---- a long run ------------------------------------------------------------------------------ */
 
 static void test_a_long_run(void **state)
@@ -464,17 +558,13 @@ static void test_a_long_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_run),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_one_step_is_no_plural),
-        cmocka_unit_test(test_what_is_escaped),
-        cmocka_unit_test(test_what_is_missing),
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_two_runs),
-        cmocka_unit_test(test_several_runs),
-        cmocka_unit_test(test_a_long_run),
-        cmocka_unit_test(test_whether_it_goes_on),
+        cmocka_unit_test(test_a_run),           cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_one_step_is_no_plural),
+        cmocka_unit_test(test_what_is_escaped), cmocka_unit_test(test_what_is_missing),
+        cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_two_runs),
+        cmocka_unit_test(test_several_runs),    cmocka_unit_test(test_outer_steps),
+        cmocka_unit_test(test_staleness),       cmocka_unit_test(test_workers_of_runs),
+        cmocka_unit_test(test_a_long_run),      cmocka_unit_test(test_whether_it_goes_on),
         cmocka_unit_test(test_a_large_layout),
     };
     return cmocka_run_group_tests_name("report", tests, corpus_setup, scratch_teardown);
