@@ -199,6 +199,10 @@ $(BUILD)/test/train/test_trace_times: private LDFLAGS_BASE += $(call wrap,ls_now
 $(BUILD)/test/train/test_step_replay: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_trainer_hash)
 # This one flips a bit of what a rank holds.
 $(BUILD)/test/train/test_memory_flips: private LDFLAGS_BASE += $(call wrap,ls_trainer_new replay_due ls_trainer_step)
+# This one sends stale deltas, adds workers in another order, forgets the outer momentum and mixes up
+# samples; it takes each outer step beside the run.
+$(BUILD)/test/train/test_workers_reference: private LDFLAGS_BASE += $(call wrap,exchange_begin exchange_end ls_delta_encode \
+	ls_delta_sum ls_state_resume workers_place ls_loader_post_runs ls_loader_take)
 # This one compares nothing: an audit's twin.
 $(BUILD)/test/cmd/test_audit: private LDFLAGS_BASE += $(call wrap,ls_rerun_check)
 # These count calls.

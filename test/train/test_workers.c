@@ -1,0 +1,214 @@
+/* Workers (async.mode = diloco): who computes them is layout. Recipes of every key of async, with
+ * every kind of inner state, give the same losses, norms, ledgers, evaluations and hashes in every
+ * layout and number of groups; they stop and go on in another one; each sample is taken once; and a
+ * lone worker that keeps all of itself trains as a run without workers does. */
+#include "../support/extent.h"
+#include "../support/scratch.h"
+#include "tokens.h"
+#include "workers_run.h"
+
+#include <lockstep/config/inputs.h>
+#include <lockstep/data/blend.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- recipes and layouts --------------------------------------------------------------------- */
+
+static const char *const recipes[] = {
+    "",
+    "async.sync_every=6 async.fragments=3 async.delay=1 async.mixing=0.5",
+    "async.sync_every=4 async.fragments=2 async.delay=1 async.delta=int8 numerics.precision=bf16",
+    "async.delta=bf16 async.outer_optim=adamw async.outer_lr=0.01 optim.name=lion",
+    "async.outer_optim=sgd async.outer_lr=1 optim.name=muon model.arch=llama model.ffn=32",
+    "numerics.precision=fp16 model.arch=llama model.ffn=32 model.tied=true async.sync_every=6 "
+    "async.fragments=2 numerics.initial_scale_power=26",
+    "lora.rank=2 async.sync_every=6 async.fragments=3 async.mixing=0.25",
+    "batch.global=4 batch.rampup_start=2 batch.rampup_increment=2 batch.rampup_samples=4",
+    "blend async.sync_every=2 async.delay=1",
+    "model.dropout=0.1 async.sync_every=6 async.fragments=3 async.delay=1 async.delta=int8",
+    "async.mixing=1 optim.name=sgd optim.momentum=0.9 numerics.precision=bf16",
+    "data.sequence=256 model.context=256 numerics.seq_tiles=2 async.sync_every=6 async.delay=2 "
+    "optim.moments=bf16",
+};
+enum { RECIPES = sizeof recipes / sizeof *recipes, CP = RECIPES - 1 };
+
+static const char *const layouts[] = {
+    "",
+    "parallel.dp=2",
+    "parallel.tp=2",
+    "parallel.pp=2",
+    "parallel.dp_shard=2 parallel.zero=1",
+    "parallel.dp_shard=2 parallel.zero=2",
+    "parallel.dp_shard=2 parallel.zero=3",
+    "parallel.tp=2 parallel.dp=2",
+    "parallel.pp=2 parallel.dp_shard=2 parallel.zero=1",
+    "parallel.cp=2",
+    "parallel.cp=2 parallel.cp_method=ring parallel.zero=1",
+};
+static const int groups[] = {1, 2, 4};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts, LAYOUTS_CP = 9, GROUPS = 3 };
+
+static void expect_alike(const struct workers_run *a, const struct workers_run *b, const char *what)
+{
+    const char *difference = workers_difference(a, b);
+    if (difference)
+        fail_msg("%s: %s", what, difference);
+}
+
+/* Each recipe in so many layouts, one after the other, that each has its turn. */
+static void test_layouts_of_workers_give_the_same_bits(void **state)
+{
+    int every = check_every(29, 23), runs = 0;
+    for (int r = 0; r < RECIPES; r++) {
+        struct workers_run one = {.config = workers_config(*state, "%s", recipes[r]),
+                                  .evaluate = true};
+        workers_run_well(&one);
+        for (int l = 0; l < LAYOUTS * GROUPS; l++) {
+            struct workers_run other = {.evaluate = true};
+            int layout = l / GROUPS, group = groups[(l + r) % GROUPS];
+            if ((layout >= LAYOUTS_CP && r != CP) || (l + 5 * r) % every)
+                continue;
+            other.config = workers_config(*state, "%s %s parallel.workers=%d", recipes[r],
+                                          layouts[layout], group);
+            workers_run_well(&other);
+            expect_alike(&one, &other, layouts[layout]);
+            runs++;
+        }
+    }
+    printf("%d recipes in %d layouts\n", RECIPES, runs);
+}
+
+/* Evaluations read the global parameters where workers' are computed with. */
+static void test_an_evaluation_changes_nothing(void **state)
+{
+    struct ls_config config = workers_config(*state, "numerics.precision=bf16 async.sync_every=2 "
+                                                     "parallel.dp_shard=2 parallel.zero=3");
+    struct workers_run with = {.config = config, .evaluate = true}, without = {.config = config};
+    workers_run_well(&with);
+    workers_run_well(&without);
+    assert_true(with.told[5].evaluation > 0);
+    for (int i = 0; i < 6; i++)
+        assert_string_equal(with.hash[i], without.hash[i]);
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+static void test_a_run_goes_on_in_another_layout(void **state)
+{
+    static const struct {
+        const char *recipe, *before, *after;
+    } cases[] = {
+        {"async.sync_every=6 async.fragments=3 async.delay=1 async.mixing=0.5",
+         "parallel.workers=4", "parallel.workers=2 parallel.dp_shard=2 parallel.zero=3"},
+        {"async.outer_optim=adamw async.delta=int8 numerics.precision=bf16",
+         "parallel.workers=2 parallel.pp=2", "parallel.tp=2"},
+        {"async.sync_every=2 async.delay=1 batch.global=4 batch.rampup_start=2 "
+         "batch.rampup_increment=2 batch.rampup_samples=4 numerics.precision=fp16",
+         "parallel.dp=2", "parallel.workers=4"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct workers_run whole = {.config = workers_config(*state, "%s", cases[i].recipe)};
+        int half = (int)ls_config_interval(&whole.config) == 2 ? 4 : 3;
+        workers_run_well(&whole);
+        struct workers_run before = {.config = workers_config(*state, "%s %s train.out=%s/go%zu",
+                                                              cases[i].recipe, cases[i].before,
+                                                              (char *)*state, i),
+                                     .steps = i == 0 ? 2 : half,
+                                     .save = true};
+        struct workers_run after = {.config = workers_config(*state,
+                                                             "%s %s train.out=%s/go%zu "
+                                                             "train.resume=auto",
+                                                             cases[i].recipe, cases[i].after,
+                                                             (char *)*state, i),
+                                    .resume = true};
+        workers_run_well(&before);
+        workers_run_well(&after);
+        assert_int_equal(after.first, before.steps);
+        expect_alike(&whole, &before, "before");
+        expect_alike(&whole, &after, "after");
+        assert_string_equal(after.said, "");
+    }
+}
+
+/* ---- what it must equal ---------------------------------------------------------------------- */
+
+/* A worker that keeps all of its own parameters is a run without workers: on any number of them,
+ * each takes its own samples; one takes all. */
+static void test_a_lone_worker_is_a_run_without_workers(void **state)
+{
+    struct workers_run sync = {.config = workers_config(*state, "async.mode=none "
+                                                                "async.workers=1 "
+                                                                "async.sync_every=100")};
+    struct workers_run lone = {.config = workers_config(*state, "async.workers=1 async.mixing=1 "
+                                                                "async.delay=1")};
+    struct workers_run mixed = {.config = workers_config(*state, "async.workers=1")};
+    workers_run_well(&sync);
+    workers_run_well(&lone);
+    workers_run_well(&mixed);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(sync.told[i].loss, lone.told[i].loss);
+        assert_string_equal(sync.told[i].ledger, lone.told[i].ledger);
+        assert_int_equal(sync.told[i].samples, lone.told[i].samples);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(sync.told[i].loss, mixed.told[i].loss);
+    assert_int_not_equal(sync.told[3].loss, mixed.told[3].loss); /* the outer step is felt */
+}
+
+/* A step takes one range of the run's samples, behind that of the step before: together each sample
+ * once. The records' ledger is that of the range. */
+static void test_each_sample_is_taken_once(void **state)
+{
+    struct workers_run run = {
+        .config = workers_config(*state, "parallel.workers=2 batch.global=4 batch.rampup_start=2 "
+                                         "batch.rampup_increment=2 batch.rampup_samples=4")};
+    struct ls_training_data data;
+    struct ls_error error = {0};
+    int64_t first = 0;
+    workers_run_well(&run);
+    if (ls_training_data_open(&run.config, &data, &error))
+        fail_msg("%s", error.text);
+    for (int i = 0; i < 6; i++) {
+        const struct workers_told *told = &run.told[i];
+        struct ls_digest digest = {0, 0};
+        char expected[33];
+        ls_blend_ledger(data.blend, first, told->sequences, &digest);
+        ls_digest_hex(&digest, expected);
+        assert_string_equal(told->ledger, expected);
+        first += told->sequences;
+        assert_int_equal(told->samples, first);
+        assert_int_equal(told->sequences, i < 2 ? 8 : 16);
+    }
+    ls_training_data_close(&data);
+}
+
+static int group_setup(void **state)
+{
+    size_t bytes;
+    if (tokens_setup(state))
+        return -1;
+    char *tokens = scratch_read(scratch_path(*state, "tokens.bin"), &bytes);
+    scratch_write(scratch_path(*state, "more.bin"), tokens, bytes / 2);
+    free(tokens);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layouts_of_workers_give_the_same_bits),
+        cmocka_unit_test(test_an_evaluation_changes_nothing),
+        cmocka_unit_test(test_a_run_goes_on_in_another_layout),
+        cmocka_unit_test(test_a_lone_worker_is_a_run_without_workers),
+        cmocka_unit_test(test_each_sample_is_taken_once),
+    };
+    return cmocka_run_group_tests_name("workers", tests, group_setup, scratch_teardown);
+}
