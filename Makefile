@@ -202,7 +202,7 @@ $(BUILD)/test/train/test_memory_flips: private LDFLAGS_BASE += $(call wrap,ls_tr
 # This one sends stale deltas, adds workers in another order, forgets the outer momentum and mixes up
 # samples; it takes each outer step beside the run.
 $(BUILD)/test/train/test_workers_reference: private LDFLAGS_BASE += $(call wrap,exchange_begin exchange_end ls_delta_encode \
-	ls_delta_sum ls_state_resume workers_place ls_loader_post_runs ls_loader_take)
+	ls_delta_sum ls_state_load workers_place ls_loader_post_runs ls_loader_take)
 # This one compares nothing: an audit's twin.
 $(BUILD)/test/cmd/test_audit: private LDFLAGS_BASE += $(call wrap,ls_rerun_check)
 # These count calls.

@@ -217,6 +217,8 @@ int ls_state_recall(struct ls_config *config, struct ls_comm *world, struct ls_e
  * older checkpoint, with a warning. LS_ECKPT where it belongs to another recipe, with the keys that
  * differ, or where ranks found different ones. */
 int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error);
+/* Collective. The checkpoint of that path, whatever keys say; errors name the path alone. */
+int ls_state_load(struct ls_state *state, const char *path, struct ls_error *error);
 
 /* Collective. The masters are new: the copies that are computed with follow. */
 int ls_state_publish(struct ls_state *state, struct ls_error *error);

@@ -312,6 +312,29 @@ static int named_load(struct ls_state *state, const char *key, const struct ls_l
     return status;
 }
 
+/* Collective. What was read becomes what is computed with, once its hash is right. */
+static int loaded_take(struct ls_state *state, struct ls_checkpoint *checkpoint,
+                       struct ls_error *error)
+{
+    counters_take(state, &checkpoint->state);
+    return ls_comm_agree(ls_state_world(state), state_publish(state, checkpoint, error), error);
+}
+
+int ls_state_load(struct ls_state *state, const char *path, struct ls_error *error)
+{
+    struct ls_checkpoint *checkpoint = NULL;
+    const struct ls_log *log = ls_comm_rank(ls_state_world(state)) == 0 ? state->log : NULL;
+    int found = ls_checkpoint_open(&checkpoint, path, error);
+    int status = ls_checkpoint_load(&checkpoint, ls_state_world(state), found, checkpoint_apply,
+                                    state, log, error);
+    if (!status)
+        status = loaded_take(state, checkpoint, error);
+    if (!status)
+        ls_log(log, LS_LOG_INFO, "going on from %s (step %ld)", path, (long)state->step);
+    ls_checkpoint_close(checkpoint);
+    return status;
+}
+
 /* Collective. *checkpoint is NULL where there is none. */
 static int resume(struct ls_state *state, const struct ls_log *log,
                   struct ls_checkpoint **checkpoint, struct ls_error *error)
@@ -321,10 +344,7 @@ static int resume(struct ls_state *state, const struct ls_log *log,
                      : named_load(state, "train.resume", log, checkpoint, error);
     if (own && !status && !*checkpoint && ls_config_resume_path(state->config))
         status = named_load(state, "train.resume_else", log, checkpoint, error);
-    if (status || !*checkpoint)
-        return status;
-    counters_take(state, &(*checkpoint)->state);
-    return ls_comm_agree(ls_state_world(state), state_publish(state, *checkpoint, error), error);
+    return status || !*checkpoint ? status : loaded_take(state, *checkpoint, error);
 }
 
 /* Collective. The newest snapshot is not what was hashed: a bit flipped before it was copied, so

@@ -5,7 +5,9 @@
 #include <lockstep/ckpt.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STEPS_MAX = 256 }; /* of checkpoints that are tried, newest first */
 
@@ -148,17 +150,18 @@ int workers_save(struct ls_trainer *t, struct ls_error *error)
 static int unit_load(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
                      int64_t step, struct ls_error *error)
 {
-    struct ls_config *config = t->workers->config;
     char path[PATH_MAX];
-    bool resumed;
     int status = folder_set(t, unit, run, worker, error);
     if (!status)
-        status = ls_checkpoint_path(path, config->train.out, step, error);
-    if (!status && snprintf(config->train.resume, sizeof config->train.resume, "%s", path) >=
-                       (int)sizeof config->train.resume)
-        status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", path);
+        status = ls_checkpoint_path(path, t->workers->config->train.out, step, error);
+    if (!status && ls_comm_rank(t->world) == 0 && access(path, F_OK))
+        status = ls_error_set(error, LS_ECKPT,
+                              "%.600s is missing: expected a checkpoint of each worker under "
+                              "%.300s/workers, as runs with async.mode have them",
+                              path, run);
+    status = ls_comm_agree(t->world, status, error);
     if (!status)
-        status = ls_state_resume(unit, &resumed, error);
+        status = ls_state_load(unit, path, error);
     unit->config = &t->config;
     return status;
 }
@@ -191,49 +194,63 @@ struct found {
     int64_t count, step[STEPS_MAX];
 };
 
-static void step_note(void *user, const char *directory, const struct ls_checkpoint_state *state)
+static int step_note(void *user, const char *directory, struct ls_error *error)
 {
     struct found *found = user;
-    (void)directory;
+    (void)error;
     if (found->count < STEPS_MAX)
-        found->step[found->count++] = state->step;
+        found->step[found->count++] = strtoll(strrchr(directory, '-') + 1, NULL, 10);
+    return LS_OK;
 }
 
 /* Collective over t->whole. The newest that is whole, of the run itself. */
 static int newest_load(struct ls_trainer *t, bool *resumed, struct ls_error *error)
 {
     struct found found = {0};
+    const char *run = t->config.train.out;
     const struct ls_log *log = ls_comm_rank(t->whole) == 0 ? t->log : NULL;
-    struct ls_error why = {0};
-    int status = ls_comm_rank(t->whole) == 0
-                     ? ls_checkpoint_list(t->config.train.out, step_note, &found, &why)
-                     : LS_OK;
-    status = ls_comm_agree(t->whole, status, &why);
+    struct ls_error newest = {0};
+    int status =
+        ls_comm_rank(t->whole) == 0 ? ls_checkpoint_each(run, step_note, &found, error) : LS_OK;
+    status = ls_comm_agree(t->whole, status, error);
     if (!status)
-        status = ls_broadcast(t->whole, &found, sizeof found, LS_U8, 0, &why);
+        status = ls_broadcast(t->whole, &found, sizeof found, LS_U8, 0, error);
     for (int64_t i = 0; i < found.count && !status && !*resumed; i++) {
-        status = step_load(t, t->config.train.out, found.step[i], &why);
+        struct ls_error damage = {0};
+        status = step_load(t, run, found.step[i], &damage);
         *resumed = !status;
-        if (status == LS_ECKPT && i + 1 < found.count) {
-            ls_log(log, LS_LOG_WARNING, "skipping a damaged checkpoint: %s", why.text);
-            status = LS_OK;
-        }
+        newest = newest.code ? newest : damage;
+        if (status && status != LS_ECKPT) /* it may be whole: an older one is not taken */
+            return ls_error_set(error, status, "%s", damage.text);
+        if (status)
+            ls_log(log, LS_LOG_WARNING, "skipping a damaged checkpoint: %s", damage.text);
+        status = LS_OK;
     }
-    if (status && error)
-        *error = why;
-    return status;
+    if (status || *resumed || found.count == 0)
+        return status;
+    return ls_error_set(error, LS_ECKPT,
+                        "%.300s/checkpoints: none of %ld checkpoints can be read (move them away "
+                        "to start afresh); the newest: %.600s",
+                        run, (long)found.count, newest.text);
+}
+
+static void state_note(void *user, const char *directory, const struct ls_checkpoint_state *state)
+{
+    int64_t *step = user;
+    (void)directory;
+    *step = state->step;
 }
 
 /* Collective over t->whole. The checkpoint of a path, and those of its run's workers. */
 static int named_load(struct ls_trainer *t, const char *path, struct ls_error *error)
 {
     char run[PATH_MAX];
-    struct found found = {0};
+    int64_t step = 0;
     int status = ls_checkpoint_run(path, run, error);
     if (!status)
-        status = ls_checkpoint_visit(path, step_note, &found, error);
+        status = ls_checkpoint_visit(path, state_note, &step, error);
     status = ls_comm_agree(t->whole, status, error);
-    return status ? status : step_load(t, run, found.step[0], error);
+    return status ? status : step_load(t, run, step, error);
 }
 
 int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)

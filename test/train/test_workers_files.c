@@ -1,0 +1,226 @@
+/* What workers refuse: keys of async that cannot be kept, and checkpoints of workers that are
+ * damaged, missing, of another step or of another recipe. A run goes on from the newest one that is
+ * whole, says so, and ends with the bits of one that nothing disturbed. */
+#include "../support/scratch.h"
+#include "tokens.h"
+#include "workers_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *directory;
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static void test_keys_that_cannot_be_kept(void **state)
+{
+    static const struct {
+        const char *words, *key, *says;
+    } cases[] = {
+        {"async.fragments=2", "async.sync_every = 3", "multiple of async.fragments = 2"},
+        {"async.sync_every=6 async.fragments=6", "async.fragments = 6", "model.layers = 3"},
+        {"async.delay=3", "async.delay = 3", "less than the 3 steps between two outer steps"},
+        {"async.sync_every=6 async.fragments=2 async.delay=3", "async.delay = 3", "the 3 steps"},
+        {"train.steps=7", "train.steps = 7", "expected 6 or 9 steps"},
+        {"train.extend=2", "train.extend = 2", "expected 6 or 9 steps"},
+        {"memory.offload.optimizer=host", "memory.offload.optimizer = host", "on the device"},
+        {"check.replay=1", "check.replay = 1", "expected 0"},
+        {"checkpoint.also=elsewhere", "checkpoint.also = \"elsewhere\"", "expected none"},
+        {"snapshot.every=1", "snapshot.every = 1", "use train.save_every"},
+        {"async.mode=none", "async.workers = 4", "async.mode = none"},
+        {"async.outer_optim=sgd async.outer_momentum=0.5", "async.outer_momentum = 0.5",
+         "async.outer_optim = sgd"},
+        {"async.outer_beta2=0.9", "async.outer_beta2 = 0.9", "adamw"},
+        {"async.mode=dilco", "async.mode", "diloco"},
+        {"async.workers=0", "async.workers = 0", "from 1 to 258"},
+        {"async.workers=259", "async.workers = 259", "from 1 to 258"},
+        {"async.outer_lr=0", "async.outer_lr = 0", "above 0"},
+        {"async.mixing=1.5", "async.mixing = 1.5", "from 0 to 1"},
+        {"async.delta=fp8", "async.delta", "int8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_config config;
+        struct ls_error error = {0};
+        int status = workers_config_try(&config, &error, *state, cases[i].words);
+        if (status != LS_ECONFIG || !strstr(error.text, cases[i].key) ||
+            !strstr(error.text, cases[i].says))
+            fail_msg("%s: status %d: %s", cases[i].words, status, error.text);
+    }
+}
+
+static void test_groups_that_do_not_divide_workers(void **state)
+{
+    static const char *const cases[][2] = {
+        {"parallel.workers=3", "of the 4 workers"},
+        {"parallel.workers=8", "of the 4 workers"},
+        {"async.workers=1 parallel.workers=2", "of the 1 worker"}};
+    for (size_t i = 0; i < 3; i++) {
+        struct ls_config config = workers_config(*state, "%s", cases[i][0]);
+        struct ls_memory_plan plan;
+        struct ls_error error = {0};
+        int status = ls_plan(&config, &plan, &error);
+        if (status != LS_ELAYOUT || !strstr(error.text, cases[i][1]) ||
+            !strstr(error.text, "parallel.workers = "))
+            fail_msg("%s: status %d: %s", cases[i][0], status, error.text);
+    }
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+static struct workers_run whole; /* nine steps that nothing disturbed */
+
+static void shell(const char *words)
+{
+    char line[2048];
+    assert_true(snprintf(line, sizeof line, "cd '%s' && %s", directory, words) < (int)sizeof line);
+    assert_int_equal(system(line), 0);
+}
+
+/* Both checkpoints of `saved`, those after steps 3 and 6, are in `run`, and a command spoiled it.
+ */
+static void run_spoil(const char *command)
+{
+    shell("rm -rf run && cp -r saved run");
+    shell(command);
+}
+
+#define WORKER(n, step) "run/workers/000" #n "/checkpoints/step-0000000" #step
+
+static void test_a_worker_whose_checkpoint_is_not_whole(void **state)
+{
+    static const struct {
+        const char *command, *says; /* says NULL: there is nothing to say */
+    } cases[] = {
+        {"true", NULL},
+        {"rm -r " WORKER(2, 6), WORKER(2, 6) " is missing"},
+        {"for f in " WORKER(3, 6) "/*model*; do printf '\\377\\377\\377' | "
+                                  "dd of=$f bs=1 seek=3000 conv=notrunc status=none; done",
+         WORKER(3, 6) "/shard-00001-model"},
+        {"rm -r " WORKER(1, 6) " && cp -r " WORKER(1, 3) " " WORKER(1, 6), "the state's hash is"},
+        {"rm -r " WORKER(1, 6) " && cp -r " WORKER(2, 6) " " WORKER(1, 6), "the state's hash is"},
+        {"rm run/checkpoints/step-00000006/*optimizer*", "run/checkpoints/step-00000006/shard"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct workers_run after = {
+            .config = workers_config(*state, "train.steps=9 train.resume=auto parallel.workers=%d",
+                                     i % 2 ? 4 : 1),
+            .resume = true};
+        run_spoil(cases[i].command);
+        workers_run_well(&after);
+        bool told = cases[i].says ? strstr(after.said, "skipping a damaged checkpoint: ") &&
+                                        strstr(after.said, cases[i].says)
+                                  : !after.said[0];
+        if (!told || after.first != (cases[i].says ? 3 : 6) || workers_difference(&whole, &after))
+            fail_msg("%s: from step %d: %s", cases[i].command, after.first, after.said);
+    }
+}
+
+/* None of a run that has checkpoints is whole: it does not begin anew. */
+static void test_workers_without_any_checkpoint(void **state)
+{
+    static const char *const commands[] = {"rm -r run/workers/0001", "rm -r run/workers",
+                                           "rm -r run/workers && touch run/workers"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        struct workers_run after = {
+            .config = workers_config(*state, "train.steps=9 train.resume=auto parallel.workers=%d",
+                                     i % 2 ? 1 : 2),
+            .resume = true};
+        run_spoil(commands[i]);
+        int status = workers_run(&after);
+        if (status != LS_ECKPT || !strstr(after.error.text, "none of 2 checkpoints can be read") ||
+            !strstr(after.error.text, "step-00000006 is missing"))
+            fail_msg("%s: status %d: %s", commands[i], status, after.error.text);
+    }
+}
+
+/* ---- checkpoints by their path --------------------------------------------------------------- */
+
+static void expect_resume(const char *path, const char *words, const char *says)
+{
+    struct workers_run after = {.config = workers_config(directory,
+                                                         "train.steps=9 train.out=%s/new "
+                                                         "train.resume=%s/%s %s",
+                                                         directory, directory, path, words),
+                                .resume = true};
+    int status = workers_run(&after);
+    if (!says && (status || after.first != 3 || workers_difference(&whole, &after)))
+        fail_msg("%s: status %d, from step %d: %s", path, status, after.first, after.error.text);
+    if (says && (status != LS_ECKPT || !strstr(after.error.text, says)))
+        fail_msg("%s: status %d: %s", path, status, after.error.text);
+}
+
+static void test_checkpoints_by_their_path(void **state)
+{
+    const char *sync = "async.mode=none async.workers=1 async.sync_every=100";
+    struct workers_run alone = {
+        .config = workers_config(*state, "%s train.out=%s/sync", sync, directory), .save = true};
+    workers_run_well(&alone);
+    expect_resume("saved/checkpoints/step-00000003", "parallel.workers=2", NULL);
+    expect_resume("saved/checkpoints/step-00000003", "async.workers=2",
+                  "async.workers: 2 here, 4 there");
+    expect_resume("saved/checkpoints/step-00000003", "async.outer_lr=0.5",
+                  "async.outer_lr: 0.5 here, 0.7 there");
+    expect_resume("saved/checkpoints/step-00000003", sync, "async.mode: none here, diloco there");
+    expect_resume("saved/workers/0001/checkpoints/step-00000003", "",
+                  "expected a checkpoint of each worker");
+    expect_resume("sync/checkpoints/step-00000006", "", "sync/workers/0000/checkpoints/");
+}
+
+/* ---- folders that cannot be written ---------------------------------------------------------- */
+
+/* The global parameters come last: without those of all workers there is no checkpoint. */
+static void test_folders_of_workers_that_cannot_be_made(void **state)
+{
+    static const char *const commands[] = {"mkdir run && touch run/workers",
+                                           "mkdir -p run/workers && touch run/workers/0002"};
+    for (size_t i = 0; i < 2; i++) {
+        struct workers_run run = {.config = workers_config(*state, "parallel.workers=2"),
+                                  .save = true};
+        shell("rm -rf run");
+        shell(commands[i]);
+        int status = workers_run(&run);
+        if (status != LS_EIO || !strstr(run.error.text, "cannot create the directory"))
+            fail_msg("%s: status %d: %s", commands[i], status, run.error.text);
+        assert_int_not_equal(access(scratch_path(directory, "run/checkpoints"), F_OK), 0);
+    }
+}
+
+static int group_setup(void **state)
+{
+    if (tokens_setup(state))
+        return -1;
+    directory = *state;
+    whole = (struct workers_run){.config = workers_config(directory, "train.steps=9")};
+    for (int i = 0; i < 2; i++) {
+        struct workers_run half = {
+            .config = workers_config(directory, "train.steps=9 train.out=%s/saved train.resume=%s",
+                                     directory, i ? "auto" : "never"),
+            .resume = i == 1,
+            .steps = i ? 6 : 3,
+            .save = true};
+        workers_run_well(&half);
+    }
+    return workers_run(&whole);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_keys_that_cannot_be_kept),
+        cmocka_unit_test(test_groups_that_do_not_divide_workers),
+        cmocka_unit_test(test_a_worker_whose_checkpoint_is_not_whole),
+        cmocka_unit_test(test_workers_without_any_checkpoint),
+        cmocka_unit_test(test_checkpoints_by_their_path),
+        cmocka_unit_test(test_folders_of_workers_that_cannot_be_made),
+    };
+    return cmocka_run_group_tests_name("workers' keys and files", tests, group_setup,
+                                       scratch_teardown);
+}
