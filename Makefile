@@ -360,6 +360,7 @@ interop: all
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_checkpoint.py --lockstep $(BUILD)/lockstep \
 		--library $(BUILD)/liblockstep.so
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_place.py --lockstep $(BUILD)/lockstep
+	@PYTHON="$(PYTHON)" tools/interop.sh interop_workers.py --lockstep $(BUILD)/lockstep --seed $(SEED)
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_parquet.py --lockstep $(BUILD)/lockstep \
 		--seed $(SEED)
 
