@@ -16,7 +16,7 @@ static const char common[] =
     "model.context=8 data.sequence=8 batch.global=2 numerics.leaf_sequences=1 numerics.tp_tiles=2 "
     "numerics.precision=fp32 numerics.arithmetic=fma optim.lr=3e-3 optim.warmup_steps=0 "
     "train.steps=6 async.mode=diloco async.workers=4 async.sync_every=3 parallel.threads=1 "
-    "log.tensorboard=false eval.samples=4 log.drift_every=0 train.save_every=3 log.hash_every=3";
+    "log.tensorboard=false eval.samples=2 log.drift_every=0 train.save_every=3 log.hash_every=3";
 
 static int words_set(struct ls_config *config, struct ls_error *error, const char *words)
 {
