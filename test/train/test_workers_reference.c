@@ -202,7 +202,7 @@ int __wrap_exchange_end(struct ls_trainer *t, struct ls_error *error)
             free(reference.local[i][k]);
         }
     }
-    reference.meeting++;
+    reference.meeting += reference.runs;
     return status;
 }
 
