@@ -52,11 +52,14 @@ int server_open(struct ls_trainer *t, struct ls_error *error)
         return ls_error_set(error, LS_ENOMEM, "no memory for a parameter server");
     s->ticket = calloc(workers, sizeof *s->ticket);
     s->pushes = calloc((size_t)w->each, sizeof *s->pushes);
+    s->pushed = calloc((size_t)w->each * w->note_size, sizeof *s->pushed);
     s->order = calloc((size_t)w->interval, sizeof *s->order);
     s->callers = calloc(workers, sizeof *s->callers);
     s->calls = calloc(workers * w->note_size, sizeof *s->calls);
-    if (!s->ticket || !s->pushes || !s->order || !s->callers || !s->calls)
+    if (!s->ticket || !s->pushes || !s->pushed || !s->order || !s->callers || !s->calls)
         return ls_error_set(error, LS_ENOMEM, "no memory for a parameter server");
+    for (int k = 0; k < w->each; k++)
+        s->pushes[k].note = s->pushed + (size_t)k * w->note_size;
     int status = ls_clocks_init(&s->clocks, rule, error);
     if (status || t->config.async.order == LS_CONFIG_BY_CLOCK)
         return status;
@@ -73,6 +76,7 @@ int server_close(struct server *s, struct ls_error *error)
     ls_clocks_release(&s->clocks);
     free(s->ticket);
     free(s->pushes);
+    free(s->pushed);
     free(s->order);
     free(s->callers);
     free(s->calls);
@@ -175,19 +179,24 @@ int server_gradient(struct ls_trainer *t, int worker, int64_t ticket, struct ls_
     struct workers *w = t->workers;
     struct push *push = &w->server->pushes[worker];
     struct ls_state *unit = &t->units[worker];
+    struct train_gradient gradient;
+    struct ls_step_report report = {0};
     struct train_batch batch;
     unit->step = ticket;
     unit->samples = ticket * t->config.batch.global;
     t->state = unit;
     t->posted = false;
-    int status = step_gradient(t, &batch, &push->gradient, &push->report, error);
+    int status = step_gradient(t, &batch, &gradient, &report, error);
     if (!status)
         status = ls_state_settle(unit, error);
     if (status)
         return status;
     unit->step++;
     unit->samples += t->config.batch.global;
-    step_report(t, &batch, &push->gradient, &push->report);
+    step_report(t, &batch, &gradient, &report);
+    workers_note(t, &report, push->note);
+    push->note[NOTE_GRADIENT_NORM] = gradient.norm;
+    push->note[NOTE_GRADIENT_LOSS] = (double)gradient.loss;
     push->ready = true;
     return LS_OK;
 }
@@ -206,13 +215,6 @@ static int gradients_compute(struct ls_trainer *t, int next, struct ls_error *er
             status = server_gradient(t, k, s->ticket[worker], error);
     }
     return status;
-}
-
-void server_note(const struct ls_trainer *t, const struct push *push, double *note)
-{
-    workers_note(t, &push->report, note);
-    note[NOTE_GRADIENT_NORM] = push->gradient.norm;
-    note[NOTE_GRADIENT_LOSS] = (double)push->gradient.loss;
 }
 
 /* ---- it goes to all groups ------------------------------------------------------------------- */
@@ -294,7 +296,7 @@ static int gradient_send(struct ls_trainer *t, int worker, double *note, struct 
     int owner = worker / w->each;
     const struct push *push = &s->pushes[worker % w->each];
     if (owner == w->group) {
-        server_note(t, push, note);
+        memcpy(note, push->note, w->note_size * sizeof *note);
         server_pack(t, worker % w->each);
         server_correct(t, &t->units[worker % w->each], NULL);
     }

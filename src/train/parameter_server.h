@@ -10,8 +10,8 @@
 /* A gradient that a worker of this group computed and has not pushed. */
 struct push {
     bool ready;
-    struct train_gradient gradient;
-    struct ls_step_report report;
+    double
+        *note; /* [note_size] what is said of it; what it was said by is the next one's by then */
 };
 
 /* What a server rank knows of the rank of its place in a worker's group. */
@@ -28,6 +28,7 @@ struct server {
     int64_t *ticket;     /* [workers] the batch that each computes on */
     int64_t tickets;     /* given so far */
     struct push *pushes; /* [workers of this group] */
+    double *pushed;      /* [workers of this group, note_size] their notes */
 
     /* With ranks of its own. */
     struct ls_arrival_log *log; /* of its first rank, by the clock */
@@ -59,8 +60,6 @@ int server_next(const struct ls_trainer *t, int *worker, struct ls_error *error)
 /* Collective over t->world. The gradient of a worker of this group on that batch, which is then
  * ready. */
 int server_gradient(struct ls_trainer *t, int worker, int64_t ticket, struct ls_error *error);
-/* Local. What is said of it. */
-void server_note(const struct ls_trainer *t, const struct push *push, double *note);
 /* Local. Into the buffer that it is sent from, and from there to the global parameters' gradient.
  * In between corrected towards these as they are now, if the recipe says so: it was computed on
  * those of unit, or on `then`, packed by server_masters; of a tied table the sum of both. */

@@ -47,9 +47,8 @@ static int gradient_push(struct ls_trainer *t, bool *met, struct ls_error *error
     struct exchange *x = &t->memory.exchange;
     enum answer answer = ANSWER_MEET;
     int server = peer_of(t, w->owner);
-    double *note = w->server->calls;
-    server_note(t, w->server->pushes, note);
-    int status = ls_send(t->whole, note, (int64_t)w->note_size, LS_U64, server, TAG_READY, error);
+    int status = ls_send(t->whole, w->server->pushes->note, (int64_t)w->note_size, LS_U64, server,
+                         TAG_READY, error);
     if (!status)
         status = answer_get(t, &answer, error);
     *met = answer == ANSWER_MEET;

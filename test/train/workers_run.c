@@ -85,6 +85,10 @@ static struct workers_told told_of(const struct ls_step_report *r)
                                 .outer_norm = r->outer.norm,
                                 .samples = r->samples,
                                 .sequences = r->sequences,
+                                .worker = r->push.worker,
+                                .clock = r->push.clock,
+                                .ticket = r->push.ticket,
+                                .staleness = r->push.staleness,
                                 .fragment = r->outer.fragment};
     if (r->source_losses)
         memcpy(told.source_losses, r->source_losses, sizeof told.source_losses);

@@ -22,6 +22,7 @@ struct workers_told {
     double grad_norm, outer_norm;
     double evaluation; /* where it is asked for */
     int64_t samples, sequences;
+    int64_t worker, clock, ticket, staleness; /* of a server's push */
     int fragment;
     char ledger[33];
 };
