@@ -46,6 +46,29 @@ void pushes_expect(int workers, int bound, const int64_t *order, int count,
     }
 }
 
+void pushes_order(int workers, int bound, const int64_t *times, int count, int64_t *order)
+{
+    int64_t done[PUSHERS_MAX], clock[PUSHERS_MAX] = {0};
+    bool waits[PUSHERS_MAX] = {false};
+    for (int w = 0; w < workers; w++)
+        done[w] = times[w];
+    for (int e = 0; e < count; e++) {
+        int first = -1;
+        for (int w = 0; w < workers; w++)
+            if (!waits[w] && (first < 0 || done[w] < done[first]))
+                first = w;
+        order[e] = bound == 0 ? e % workers : first; /* all of a clock are added together */
+        clock[first]++;
+        waits[first] = true;
+        for (int w = 0; w < workers; w++) {
+            if (!waits[w] || (bound >= 0 && clock[w] > least_of(clock, workers) + bound))
+                continue;
+            waits[w] = false;
+            done[w] = done[first] + times[w];
+        }
+    }
+}
+
 const char *pushes_wrong(const struct workers_run *run)
 {
     static char text[200];
@@ -53,12 +76,17 @@ const char *pushes_wrong(const struct workers_run *run)
     const struct ls_config *config = &run->config;
     struct ls_training_data data;
     struct ls_error error = {0};
-    int64_t order[WORKERS_STEPS_MAX], batch = config->batch.global;
+    int64_t order[WORKERS_STEPS_MAX], timed[WORKERS_STEPS_MAX], times[PUSHERS_MAX];
+    int64_t batch = config->batch.global, workers = config->async.workers;
     const char *wrong = NULL;
     for (int e = 0; e < run->steps; e++)
         order[e] = run->told[e].worker;
-    pushes_expect((int)config->async.workers, (int)config->async.staleness, order, run->steps,
-                  expected);
+    pushes_expect((int)workers, (int)config->async.staleness, order, run->steps, expected);
+    assert_in_range(workers, 1, PUSHERS_MAX);
+    assert_int_equal(ls_config_times(config, times, &error), LS_OK);
+    pushes_order((int)workers, (int)config->async.staleness, times, run->steps, timed);
+    if (config->async.order == LS_CONFIG_BY_CLOCK)
+        memcpy(timed, order, sizeof timed);
     if (ls_training_data_open(config, &data, &error))
         fail_msg("%s", error.text);
     for (int e = run->first; e < run->steps && !wrong; e++) {
@@ -67,7 +95,8 @@ const char *pushes_wrong(const struct workers_run *run)
         char ledger[33];
         ls_blend_ledger(data.blend, expected[e].ticket * batch, batch, &digest);
         ls_digest_hex(&digest, ledger);
-        wrong = told->ticket != expected[e].ticket           ? "ticket"
+        wrong = order[e] != timed[e]                         ? "worker"
+                : told->ticket != expected[e].ticket         ? "ticket"
                 : told->clock != expected[e].clock           ? "clock"
                 : told->staleness != e - expected[e].version ? "staleness"
                 : told->samples != (e + 1) * batch           ? "samples"
