@@ -13,8 +13,10 @@
 
 #include <lockstep/base/file.h>
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -105,12 +107,27 @@ static int log_read(struct ls_trainer *t, const char *recipe, const char *path,
                     struct ls_arrivals **out, struct ls_error *error)
 {
     int status = ls_arrivals_of_log(path, recipe, t->workers->server->clocks.rule, out, error);
-    return status ? ls_config_reject(&t->config, status, "async.order", error,
-                                     "without parallel.servers = 1, whose ranks see who comes "
-                                     "first, and behind a checkpoint the order is read from the "
-                                     "run's log: %.500s",
-                                     error ? error->text : path)
-                  : LS_OK;
+    if (!status)
+        return LS_OK;
+    if (*t->config.async.follow)
+        return ls_config_reject(&t->config, status, "async.follow", error,
+                                "expected the folder of a run whose order of updates this one "
+                                "takes: %.500s",
+                                error ? error->text : path);
+    return ls_config_reject(&t->config, status, "async.order", error,
+                            "without parallel.servers = 1, whose ranks see who comes first, and "
+                            "behind a checkpoint the order is read from the run's log: %.500s",
+                            error ? error->text : path);
+}
+
+/* A run that begins has nothing before it: what an earlier start of it left, of this recipe or of
+ * another one, goes. */
+static int log_begin(const char *path, struct ls_error *error)
+{
+    if (unlink(path) == 0 || errno == ENOENT)
+        return LS_OK;
+    return ls_error_set(error, LS_EIO, "%.300s: an old log of arrivals cannot be removed: %s", path,
+                        strerror(errno));
 }
 
 /* By the clock: what came before the event is in the log, which goes on from there. */
@@ -135,6 +152,8 @@ static int log_open(struct ls_trainer *t, int64_t event, struct ls_arrivals **be
     w->server->log = NULL;
     if (!status && serves && !follows && w->group == w->owner && ls_comm_rank(t->world) == 0) {
         status = ls_directory_make(t->config.train.out, NULL, error);
+        if (!status && event == 0)
+            status = log_begin(path, error);
         if (!status)
             status = ls_arrival_log_open(path, recipe, w->server->clocks.rule, event,
                                          &w->server->log, error);
