@@ -193,6 +193,7 @@ extern const struct ls_log cmd_warnings;
     COMMAND(plot, "plot", LS_PLOT_RUNS_MAX)                                                        \
     COMMAND(profile, "profile", 1)                                                                 \
     COMMAND(report, "report", LS_REPORT_RUNS_MAX)                                                  \
+    COMMAND(members, "members", 2)                                                                 \
     COMMAND(status, "status", 1)                                                                   \
     COMMAND(train, "train", CMD_WORDS_MAX)                                                         \
     COMMAND(verify, "verify", CMD_WORDS_MAX)

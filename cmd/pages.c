@@ -288,6 +288,13 @@ static const struct cmd_page pages[] = {
      "newest checkpoint, its layout, and the failures that `lockstep launch` has seen. It may be "
      "used while the run goes on.",
      none, "lockstep status runs/demo\n"},
+    {"members", "RUN [WORKERS]", "show which workers of a run take part, or ask for others",
+     "Of a run with async.mode = diloco. Prints from which outer step on which workers took part. "
+     "WORKERS asks for others, by their numbers (0-2,5) or as `all`: the run takes it up when its "
+     "workers meet, and they train from the next interval on. Who leaves has no part in the mean "
+     "and consumes no samples; who joins begins with the global parameters. The run may go on, or "
+     "start later.",
+     none, "lockstep members runs/diloco 0-2\n"},
     {"layout", "[CONFIG.yaml] [key=value]...", "show how a configuration is cut over ranks",
      "Trains nothing. Prints the ranks and their coordinates, the groups, what a rank holds of "
      "each tensor, the stages and their share of the work, the pipeline's schedule with its idle "

@@ -619,6 +619,9 @@ static int check_async(const struct ls_config *config, struct ls_error *error)
     if (config->check.replay > 0)
         return REJECT("check.replay", "steps of workers are not computed again: expected 0 with "
                                       "async.mode");
+    if (config->train.auto_layout)
+        return REJECT("parallel.auto", "the planner lays out one worker, not several: expected "
+                                       "false with async.mode");
     if (*config->checkpoint.also)
         return REJECT("checkpoint.also", "there are no copies of workers' checkpoints: expected "
                                          "none with async.mode");

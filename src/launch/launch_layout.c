@@ -87,8 +87,11 @@ static int planners_best(const struct ls_launch *launch, const struct launch_hos
     const struct ls_config *config = launch->config;
     struct ls_config *start = malloc(sizeof *start), *best = malloc(sizeof *best);
     int status = start && best ? LS_ELAYOUT : LS_ENOMEM;
-    if (start)
+    if (start) {
         *start = *config;
+        start->parallel.workers = 1;
+        start->parallel.servers = 0;
+    }
     for (const struct ls_config_key *key = ls_config_keys(NULL); start && key->name; key++)
         if (key->part == LS_CONFIG_LAYOUT)
             start->origin[key - ls_config_keys(NULL)].line =
@@ -111,6 +114,24 @@ static int planners_best(const struct ls_launch *launch, const struct launch_hos
     return status;
 }
 
+/* Groups of workers are cut to as many as there is room for: each computes more of them. False: not
+ * even one of them has room, or who comes first decides and each worker needs ranks of its own. */
+static bool groups_fewer(const struct ls_config *config, int64_t slots, char *keys, int64_t *ranks)
+{
+    int64_t workers = ls_config_workers(config);
+    int64_t each = ls_config_ranks(config) / ls_config_groups(config);
+    bool clock = config->parallel.servers > 0 && config->async.order == LS_CONFIG_BY_CLOCK;
+    int64_t groups = ls_min(workers, slots / each);
+    while (groups > 0 && workers % groups)
+        groups--;
+    if (workers == 1 || clock || groups == 0)
+        return false;
+    snprintf(keys, LS_CONFIG_TEXT_BYTES, "parallel.workers=%ld%s", (long)groups,
+             config->parallel.servers ? " parallel.servers=0" : "");
+    *ranks = groups * each;
+    return true;
+}
+
 int launch_layout_choose(const struct ls_launch *launch, const struct launch_hosts *hosts,
                          const struct launch_watch *watch, int64_t wanted, char *keys,
                          int64_t *ranks, struct ls_error *error)
@@ -122,6 +143,13 @@ int launch_layout_choose(const struct ls_launch *launch, const struct launch_hos
         keys[0] = '\0';
         return LS_OK;
     }
+    if (groups_fewer(launch->config, ls_min(slots, wanted), keys, ranks))
+        return LS_OK;
+    if (launch->config->parallel.servers > 0 && launch->config->async.order == LS_CONFIG_BY_CLOCK)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "workers of a server that takes who comes first need all %ld ranks, "
+                            "and there are %ld",
+                            (long)wanted, (long)slots);
     int status =
         planners_best(launch, hosts, ls_min(slots, wanted),
                       watch->peak_flops / (double)ls_max(watch->ranks, 1), keys, ranks, error);

@@ -2,6 +2,7 @@
 #include "train/members.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/train/members.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,53 +20,8 @@ struct members {
     size_t count;
     bool opened;
     int workers;
-    struct ls_error damage; /* of a line */
+    struct ls_error damage;
 };
-
-/* ---- texts ----------------------------------------------------------------------------------- */
-
-bool members_parse(const char *text, int workers, bool *in)
-{
-    int found = 0;
-    memset(in, 0, (size_t)workers * sizeof *in);
-    if (!strcmp(text, "all"))
-        text = "";
-    for (int i = 0; i < workers && !*text; i++)
-        in[i] = true;
-    while (*text) {
-        char *end;
-        long first = strtol(text, &end, 10), last = first;
-        if (end == text || first < 0)
-            return false;
-        if (*end == '-') {
-            text = end + 1;
-            last = strtol(text, &end, 10);
-            if (end == text)
-                return false;
-        }
-        if (last < first || last >= workers || (*end && (*end != ',' || !end[1])))
-            return false;
-        for (long i = first; i <= last; i++)
-            in[i] = true;
-        found++;
-        text = *end ? end + 1 : end;
-    }
-    return found > 0 || in[0];
-}
-
-void members_text(const bool *in, int workers, char *text, size_t bytes)
-{
-    size_t used = 0;
-    *text = '\0';
-    for (int i = 0, end; i < workers; i = end) {
-        for (end = i + 1; end < workers && in[end] == in[i]; end++)
-            ;
-        if (!in[i] || used >= bytes)
-            continue;
-        used += (size_t)snprintf(text + used, bytes - used, end - i > 1 ? "%s%d-%d" : "%s%d",
-                                 used ? "," : "", i, end - 1);
-    }
-}
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
@@ -81,24 +37,18 @@ static int change_add(struct members *m, int64_t outer_step, const bool *in, str
     return LS_OK;
 }
 
-static void line_read(void *user, const struct ls_record *record)
+static void change_note(void *user, int64_t outer_step, const char *workers)
 {
     struct members *m = user;
-    const char *text = ls_record_text(record, "workers");
-    bool in[WORKERS_MAX] = {false};
-    double step;
-    int64_t last = m->count ? m->changes[m->count - 1].outer_step : 0;
-    if (m->damage.code)
-        return;
-    if (!text || !members_parse(text, m->workers, in) ||
-        !ls_record_number(record, "outer_step", &step) || step != (double)(int64_t)step ||
-        (int64_t)step <= last)
-        ls_error_set(&m->damage, LS_EDATA,
-                     "entry %ld: expected an outer_step that is larger than the one before, and "
-                     "workers such as 0-2,5 of %d",
-                     (long)m->count + 1, m->workers);
-    else
-        change_add(m, (int64_t)step, in, &m->damage);
+    bool in[WORKERS_MAX];
+    if (!m->damage.code && ls_members_parse(workers, m->workers, in))
+        change_add(m, outer_step, in, &m->damage);
+}
+
+static void nothing(void *user, const struct ls_record *record)
+{
+    (void)user;
+    (void)record;
 }
 
 /* Local, on rank 0. What the run's earlier part recorded; lines of outer steps that a run does
@@ -108,16 +58,14 @@ static int file_read(struct members *m, const struct ls_trainer *t, struct ls_er
     const struct workers *w = t->workers;
     const char *run = members_follows(t) ? t->config.async.follow : t->config.train.out;
     char path[PATH_MAX];
-    bool torn;
-    int status = ls_path_join(path, run, "members", error);
-    if (status || access(path, F_OK) != 0)
-        return status;
-    status = members_follows(t)
-                 ? ls_jsonl_each(path, line_read, m, &torn, error)
-                 : ls_jsonl_truncate_after(path, "outer_step", w->begin / w->interval, line_read, m,
-                                           error);
+    int status = ls_path_join(path, run, LS_MEMBERS_FILE, error);
+    if (!status && !members_follows(t))
+        status = ls_jsonl_truncate_after(path, "outer_step", w->begin / w->interval, nothing, NULL,
+                                         error);
+    if (!status)
+        status = ls_members_each(run, m->workers, change_note, m, error);
     if (!status && m->damage.code)
-        status = ls_error_set(error, m->damage.code, "%.300s: %s", path, m->damage.text);
+        status = ls_error_set(error, m->damage.code, "%s", m->damage.text);
     return status;
 }
 
@@ -125,8 +73,8 @@ static int file_add(const struct ls_trainer *t, const struct change *change, str
 {
     char path[PATH_MAX], text[8 * WORKERS_MAX];
     struct ls_jsonl *file = NULL;
-    members_text(change->in, t->workers->count, text, sizeof text);
-    int status = ls_path_join(path, t->config.train.out, "members", error);
+    ls_members_text(change->in, t->workers->count, text, sizeof text);
+    int status = ls_path_join(path, t->config.train.out, LS_MEMBERS_FILE, error);
     if (!status)
         status = ls_jsonl_open(&file, path, error);
     if (status)
@@ -152,14 +100,14 @@ static int wanted_take(const struct ls_trainer *t, struct change *change, bool *
     size_t bytes;
     bool in[WORKERS_MAX];
     *asked = false;
-    int status = ls_path_join(path, t->config.train.out, "members.wanted", error);
+    int status = ls_path_join(path, t->config.train.out, LS_MEMBERS_WANTED, error);
     if (status || access(path, F_OK) != 0)
         return status;
     status = ls_file_read(path, WANTED_MAX, LS_EDATA, &text, &bytes, error);
     if (status)
         return status;
     text[strcspn(text, "\n")] = '\0';
-    if (!members_parse(text, workers, in))
+    if (!ls_members_parse(text, workers, in))
         ls_log(t->log, LS_LOG_WARNING,
                "%s: \"%.60s\" names no workers: expected numbers below %d such as 0-2,5, or all. "
                "It is removed",
@@ -197,7 +145,7 @@ static int change_make(struct ls_trainer *t, struct change *now, struct ls_error
     status = wanted_take(t, now, &asked, error);
     if (status || !asked)
         return status;
-    members_text(now->in, w->count, text, sizeof text);
+    ls_members_text(now->in, w->count, text, sizeof text);
     ls_log(t->log, LS_LOG_INFO, "from step %ld on workers %s train", (long)w->begin + 1, text);
     status = file_add(t, now, error); /* before it counts */
     return status ? status : change_add(m, now->outer_step, now->in, error);

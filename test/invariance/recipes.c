@@ -93,10 +93,9 @@ static const char *const recipe_keys[RECIPES][14] = {
      "async.compensation=0.5", NULL},
 };
 const char *const recipe_names[RECIPES] = {
-    "gpt2 fp32",          "gpt2 bf16",   "llama fp32", "llama bf16", "gpt2 fp16",
-    "llama bf16 moments", "llama muon",  "qwen2 bf16", "qwen3 fp32", "olmo2 bf16",
-    "mistral fp16",       "gemma2 fp32", "phi3 lora",  "qwen3 lora", "llama frozen",
-    "gpt2 diloco", "llama server"};
+    "gpt2 fp32",  "gpt2 bf16",  "llama fp32",   "llama bf16",  "gpt2 fp16",    "llama bf16 moments",
+    "llama muon", "qwen2 bf16", "qwen3 fp32",   "olmo2 bf16",  "mistral fp16", "gemma2 fp32",
+    "phi3 lora",  "qwen3 lora", "llama frozen", "gpt2 diloco", "llama server"};
 
 /* Those of which some tokens count, and those that mix both kinds of tokens. */
 static const bool on_examples[RECIPES] = {[3] = true, [11] = true, [13] = true};

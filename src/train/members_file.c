@@ -1,0 +1,103 @@
+/* RUN/members, and the texts in it. */
+#include <lockstep/train/members.h>
+
+#include <lockstep/base/file.h>
+#include <lockstep/trace.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A number, or two with a dash between, at *text, which moves behind it and a comma. */
+static bool range_read(const char **text, int workers, long *first, long *last)
+{
+    char *end;
+    if (**text < '0' || **text > '9')
+        return false;
+    *first = *last = strtol(*text, &end, 10);
+    if (*end == '-' && (end[1] < '0' || end[1] > '9'))
+        return false;
+    if (*end == '-')
+        *last = strtol(end + 1, &end, 10);
+    bool more = *end == ',';
+    *text = end + more;
+    return *first <= *last && *last < workers && more == (**text != '\0');
+}
+
+bool ls_members_parse(const char *text, int workers, bool *in)
+{
+    bool all = !strcmp(text, "all");
+    for (int i = 0; i < workers; i++)
+        in[i] = all;
+    if (all)
+        return true;
+    do {
+        long first, last;
+        if (!range_read(&text, workers, &first, &last))
+            return false;
+        for (long i = first; i <= last; i++)
+            in[i] = true;
+    } while (*text);
+    return true;
+}
+
+void ls_members_text(const bool *in, int workers, char *text, size_t bytes)
+{
+    size_t used = 0;
+    *text = '\0';
+    for (int i = 0, end; i < workers; i = end) {
+        for (end = i + 1; end < workers && in[end] == in[i]; end++)
+            ;
+        if (!in[i] || used >= bytes)
+            continue;
+        used += (size_t)snprintf(text + used, bytes - used, end - i > 1 ? "%s%d-%d" : "%s%d",
+                                 used ? "," : "", i, end - 1);
+    }
+}
+
+struct reading {
+    int workers;
+    ls_members_visitor *visit;
+    void *user;
+    long entries;
+    int64_t last;
+    struct ls_error damage;
+};
+
+static void line_read(void *user, const struct ls_record *record)
+{
+    struct reading *r = user;
+    const char *text = ls_record_text(record, "workers");
+    bool in[LS_MEMBERS_MAX];
+    double step;
+    if (r->damage.code)
+        return;
+    r->entries++;
+    if (!text || !ls_members_parse(text, r->workers, in) ||
+        !ls_record_number(record, "outer_step", &step) || step != (double)(int64_t)step ||
+        (int64_t)step <= r->last) {
+        ls_error_set(&r->damage, LS_EDATA,
+                     "entry %ld: expected an outer_step that is larger than the one before, and "
+                     "workers such as 0-2,5 of %d",
+                     r->entries, r->workers);
+        return;
+    }
+    r->last = (int64_t)step;
+    r->visit(r->user, r->last, text);
+}
+
+int ls_members_each(const char *run, int workers, ls_members_visitor *visit, void *user,
+                    struct ls_error *error)
+{
+    struct reading r = {.workers = workers, .visit = visit, .user = user};
+    char path[PATH_MAX];
+    bool torn;
+    int status = ls_path_join(path, run, LS_MEMBERS_FILE, error);
+    if (status || access(path, F_OK) != 0)
+        return status;
+    status = ls_jsonl_each(path, line_read, &r, &torn, error);
+    if (!status && r.damage.code)
+        status = ls_error_set(error, r.damage.code, "%.300s: %s", path, r.damage.text);
+    return status;
+}
