@@ -9,7 +9,7 @@
  * A worker takes samples when it takes parameters, the next batch of the run's order: its ticket.
  */
 #include "train/parameter_server.h"
-#include "train/members.h"
+#include "train/membership.h"
 
 #include <lockstep/base/file.h>
 

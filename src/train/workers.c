@@ -1,5 +1,5 @@
 /* Workers: who computes which, an interval of steps, and what is reported of it. */
-#include "train/members.h"
+#include "train/membership.h"
 #include "train/parameter_server.h"
 
 #include <stdlib.h>

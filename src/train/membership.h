@@ -4,8 +4,8 @@
  * A worker that does not take part consumes no samples and has no part in the mean. One that comes
  * again is new: it has the global parameters, and an optimizer that has seen nothing. So nothing of
  * it need be kept. */
-#ifndef TRAIN_MEMBERS_H
-#define TRAIN_MEMBERS_H
+#ifndef TRAIN_MEMBERSHIP_H
+#define TRAIN_MEMBERSHIP_H
 
 #include "train/workers_private.h"
 

@@ -1,5 +1,5 @@
 /* Which workers take part in which outer step, and who asks for others. */
-#include "train/members.h"
+#include "train/membership.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/train/members.h>
