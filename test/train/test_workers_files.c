@@ -177,6 +177,70 @@ static void test_checkpoints_by_their_path(void **state)
     expect_resume("sync/checkpoints/step-00000006", "", "sync/workers/0000/checkpoints/");
 }
 
+/* ---- who takes part -------------------------------------------------------------------------- */
+
+static void text_write(const char *name, const char *text)
+{
+    scratch_write(scratch_path(directory, name), text, strlen(text));
+}
+
+/* What was asked for while a run trained is all that another one needs to do the same, in another
+ * layout; so does the run itself, when it goes on. */
+static void test_members_of_a_run_are_followed(void **state)
+{
+    static const char *const wanted[] = {"0-2\n", "1,3\n", "9\n"};
+    struct workers_run part = {0};
+    char *said = NULL;
+    shell("rm -rf run && mkdir run");
+    for (int i = 0; i < 3; i++) {
+        part = (struct workers_run){
+            .config = workers_config(*state, "train.steps=9 %s", i ? "train.resume=auto" : ""),
+            .resume = i > 0,
+            .steps = 3 * (i + 1),
+            .save = true};
+        text_write("run/members.wanted", wanted[i]);
+        workers_run_well(&part);
+        assert_int_not_equal(access(scratch_path(directory, "run/members.wanted"), F_OK), 0);
+    }
+    assert_non_null(strstr(part.said, "\"9\" names no workers"));
+    said = scratch_read(scratch_path(directory, "run/members"), NULL);
+    assert_string_equal(said, "{\"outer_step\": 1, \"workers\": \"0-2\"}\n"
+                              "{\"outer_step\": 2, \"workers\": \"1,3\"}\n");
+    free(said);
+    struct workers_run after = {.config = workers_config(*state,
+                                                         "train.steps=9 parallel.workers=4 "
+                                                         "async.follow=%s/run",
+                                                         directory)};
+    workers_run_well(&after);
+    part.first = 6; /* of the others it has no record */
+    const char *difference = workers_difference(&part, &after);
+    if (difference)
+        fail_msg("%s", difference);
+    assert_string_not_equal(after.hash[8], whole.hash[8]);
+}
+
+static void test_members_that_cannot_be_read(void **state)
+{
+    static const char *const lines[] = {
+        "{\"outer_step\": 1, \"workers\": \"0-4\"}\n",
+        "{\"outer_step\": 1, \"workers\": \"\"}\n",
+        "{\"outer_step\": 0, \"workers\": \"0\"}\n",
+        "{\"outer_step\": 1.5, \"workers\": \"0\"}\n",
+        "{\"workers\": \"0\"}\n",
+        "{\"outer_step\": 2, \"workers\": \"0\"}\n{\"outer_step\": 2, \"workers\": \"1\"}\n",
+        "outer_step: 1\n",
+    };
+    shell("rm -rf other && mkdir other");
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        struct workers_run run = {.config =
+                                      workers_config(*state, "async.follow=%s/other", directory)};
+        text_write("other/members", lines[i]);
+        int status = workers_run(&run);
+        if (status != LS_EDATA || !strstr(run.error.text, "other/members:"))
+            fail_msg("%s: status %d: %s", lines[i], status, run.error.text);
+    }
+}
+
 /* ---- folders that cannot be written ---------------------------------------------------------- */
 
 /* The global parameters come last: without those of all workers there is no checkpoint. */
@@ -222,6 +286,8 @@ int main(void)
         cmocka_unit_test(test_a_worker_whose_checkpoint_is_not_whole),
         cmocka_unit_test(test_workers_without_any_checkpoint),
         cmocka_unit_test(test_checkpoints_by_their_path),
+        cmocka_unit_test(test_members_of_a_run_are_followed),
+        cmocka_unit_test(test_members_that_cannot_be_read),
         cmocka_unit_test(test_folders_of_workers_that_cannot_be_made),
     };
     return cmocka_run_group_tests_name("workers' keys and files", tests, group_setup,

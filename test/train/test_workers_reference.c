@@ -27,6 +27,43 @@ static enum { HONEST, STALE, REVERSED, ARRIVAL, FORGOTTEN, OTHERS_SAMPLES } twin
 
 static _Thread_local struct ls_trainer *trainer; /* of this rank */
 
+/* ---- who takes part -------------------------------------------------------------------------- */
+
+/* Of four workers, by the interval from 0 on; the last one holds on. NULL: all do. */
+static const char *const *membership;
+
+static bool takes_part(int interval, int worker)
+{
+    int i = 0;
+    while (membership && i < interval && membership[i + 1])
+        i++;
+    return !membership || strchr(membership[i], '0' + worker);
+}
+/* Members below a worker; of the number of workers: all of them. */
+static int members_below(int interval, int worker)
+{
+    int count = 0;
+    for (int i = 0; i < worker; i++)
+        count += takes_part(interval, i);
+    return count;
+}
+
+/* As RUN/members has it, for runs with async.follow. */
+static void membership_write(const char *directory)
+{
+    char lines[1024];
+    size_t used = 0;
+    for (int i = 0; membership[i]; i++) {
+        const char *in = membership[i];
+        used += (size_t)snprintf(lines + used, sizeof lines - used,
+                                 "{\"outer_step\": %d, \"workers\": \"%c", i + 1, in[0]);
+        for (const char *more = in + 1; *more; more++)
+            used += (size_t)snprintf(lines + used, sizeof lines - used, ",%c", *more);
+        used += (size_t)snprintf(lines + used, sizeof lines - used, "\"}\n");
+    }
+    scratch_write(scratch_path(directory, "members"), lines, used);
+}
+
 /* ---- the reference --------------------------------------------------------------------------- */
 
 enum { PARAMS_MAX = 64, WORKERS = 4 };
@@ -104,7 +141,7 @@ static float scale_of(const struct ls_trainer *t, int i)
 {
     float largest = 0;
     for (int k = 0; k < t->workers->each; k++)
-        for (int64_t e = 0; e < reference.count[i]; e++)
+        for (int64_t e = 0; takes_part(reference.meeting, k) && e < reference.count[i]; e++)
             largest =
                 fmaxf(largest, fabsf(reference.global[i][e] - t->units[k].slices[i].master[e]));
     return largest / 127;
@@ -117,13 +154,17 @@ static void sum_take(const struct ls_trainer *t, int i)
     float scale = scale_of(t, i);
     for (int64_t e = 0; e < reference.count[i]; e++) {
         float sum = 0;
+        bool first = true;
         for (int k = 0; k < t->workers->each; k++) {
+            if (!takes_part(reference.meeting, k))
+                continue;
             float delta = reference.global[i][e] - t->units[k].slices[i].master[e];
             if (type == LS_DELTA_BF16)
                 delta = bf16_of(delta);
             if (type == LS_DELTA_INT8)
                 delta = scale > 0 ? fmaxf(-127, fminf(127, rintf(delta / scale))) : 0;
-            sum = k == 0 ? delta : sum + delta;
+            sum = first ? delta : sum + delta;
+            first = false;
         }
         reference.sum[i][e] = type == LS_DELTA_BF16   ? bf16_of(sum)
                               : type == LS_DELTA_INT8 ? sum * scale
@@ -138,8 +179,9 @@ static void global_move(const struct ls_trainer *t, int i)
     bool nesterov = async->outer == LS_CONFIG_NESTEROV;
     float lr = (float)async->outer_lr, momentum = (float)async->outer_momentum;
     bool first = reference.meeting < reference.fragments;
+    int members = members_below(reference.meeting, t->workers->each);
     for (int64_t e = 0; e < reference.count[i]; e++) {
-        float gradient = reference.sum[i][e] * (1.0f / (float)t->workers->each);
+        float gradient = reference.sum[i][e] * (1.0f / (float)members);
         float *buffer = &reference.momentum[i][e];
         if (nesterov) {
             *buffer = first ? gradient : momentum * *buffer + gradient;
@@ -156,9 +198,14 @@ static float mixed(float global, float local, float share)
     return share < 0.5f ? fmaf(share, d, global) : fmaf(share - 1, d, local);
 }
 
+/* Who took no part begins anew, with the global parameters. */
 static void locals_take(const struct ls_trainer *t, int i)
 {
     for (int k = 0; k < t->workers->each; k++) {
+        if (!takes_part(reference.meeting, k)) {
+            reference.local[i][k] = copied(reference.global[i], reference.count[i]);
+            continue;
+        }
         float *local = reference.local[i][k] =
             copied(t->units[k].slices[i].master, reference.count[i]);
         for (int64_t e = 0; e < reference.count[i] && has_turn(i); e++)
@@ -175,6 +222,17 @@ static void expect_bits(const struct ls_trainer *t, int i, const char *whose, co
                      "meeting %d, %s: element %ld of %.60s is %.9g, expected %.9g",
                      reference.meeting, whose, (long)e, t->params.list[i].name, (double)got[e],
                      (double)right[e]);
+}
+
+/* The first state of the worker's optimizer, in float32. */
+static void expect_nothing_seen(const struct ls_trainer *t, int i, int k)
+{
+    const float *moment = t->units[k].slices[i].state[0];
+    for (int64_t e = 0; e < reference.count[i] && !reference.wrong[0]; e++)
+        if (moment[e] != 0)
+            snprintf(reference.wrong, sizeof reference.wrong,
+                     "meeting %d: worker %d took no part, but its optimizer has seen %.60s",
+                     reference.meeting, k, t->params.list[i].name);
 }
 
 WRAPPED(exchange_begin);
@@ -199,10 +257,13 @@ int __wrap_exchange_end(struct ls_trainer *t, struct ls_error *error)
         expect_bits(t, i, "global", reference.global[i], workers_outer(t)->slices[i].master);
         for (int k = 0; k < t->workers->each; k++) {
             expect_bits(t, i, "worker", reference.local[i][k], t->units[k].slices[i].master);
+            if (!takes_part(reference.meeting, k))
+                expect_nothing_seen(t, i, k);
             free(reference.local[i][k]);
         }
     }
-    reference.meeting += reference.runs;
+    if (reference.runs)
+        reference.meeting++;
     return status;
 }
 
@@ -220,6 +281,18 @@ static _Thread_local struct posted {
     int64_t count;
 } posted[POSTED_MAX];
 static _Thread_local int posts, takes;
+
+/* Where the batch of a step begins, of batches of one size: behind the samples of the intervals
+ * before, of this one's steps before, and of members with a lower index. */
+static int64_t member_place(const struct ls_trainer *t, int worker, int64_t batch)
+{
+    int64_t interval = ls_config_interval(&t->config), now = t->state->step / interval, batches = 0;
+    int workers = t->workers->count;
+    for (int i = 0; i < now; i++)
+        batches += interval * members_below(i, workers);
+    batches += t->state->step % interval * members_below((int)now, workers);
+    return (batches + members_below((int)now, worker)) * batch;
+}
 
 WRAPPED(ls_loader_post_runs);
 int __wrap_ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *runs,
@@ -245,11 +318,12 @@ int __wrap_ls_loader_take(struct ls_loader *loader, const int32_t **inputs, cons
         for (int64_t i = 0; i < last->runs[m].count; i++)
             if (last->runs[m].first + i < SAMPLES_MAX)
                 taken[last->runs[m].first + i]++;
-    int64_t worker = t->workers->group * t->workers->each + (t->state - t->units);
-    int64_t right = t->state->samples * t->workers->count + worker * last->batch.count;
+    int worker = t->workers->group * t->workers->each + (int)(t->state - t->units);
+    int64_t right = membership ? member_place(t, worker, last->batch.count)
+                               : t->state->samples * t->workers->count + worker * last->batch.count;
     if (last->batch.first != right)
         snprintf(misplaced, sizeof misplaced,
-                 "worker %ld, %ld samples on, begins with sample %ld, expected %ld", (long)worker,
+                 "worker %d, %ld samples on, begins with sample %ld, expected %ld", worker,
                  (long)t->state->samples, (long)last->batch.first, (long)right);
     pthread_mutex_unlock(&taken_mutex);
     return __real_ls_loader_take(loader, inputs, targets, wait_s, error);
@@ -339,17 +413,23 @@ static void reference_made(struct ls_trainer *t)
 }
 
 /* What the reference found wrong, or NULL. */
-static const char *referred(const char *directory, const char *recipe)
+static const char *run_referred(const char *directory, const char *recipe, struct workers_run *run)
 {
     static char wrong[200];
-    struct workers_run run = {.config = workers_config(directory, "%s", recipe),
-                              .made = reference_made};
-    int meetings = (int)(run.config.train.steps / ls_config_interval(&run.config));
-    workers_run_well(&run);
+    *run = (struct workers_run){.config = workers_config(directory, "%s", recipe),
+                                .made = reference_made};
+    int meetings = (int)(run->config.train.steps / ls_config_interval(&run->config));
+    workers_run_well(run);
     reference_end();
     assert_int_equal(reference.meeting, meetings);
     memcpy(wrong, reference.wrong, sizeof wrong);
     return wrong[0] ? wrong : NULL;
+}
+
+static const char *referred(const char *directory, const char *recipe)
+{
+    struct workers_run run;
+    return run_referred(directory, recipe, &run);
 }
 
 static void test_outer_steps_are_those_of_the_definition(void **state)
@@ -430,21 +510,27 @@ static void test_a_resumption_that_forgets_the_outer_momentum_is_found(void **st
 }
 
 /* What was wrong with the samples that were read, or NULL: each once, and by its worker. */
-static const char *samples_read(const char *directory, const char *words)
+static const char *run_read(const char *directory, const char *words, struct workers_run *run)
 {
     static char wrong[200];
-    struct workers_run run = {.config = workers_config(directory, "%s", words),
-                              .made = samples_made};
+    *run = (struct workers_run){.config = workers_config(directory, "%s", words),
+                                .made = samples_made};
     memset(taken, 0, sizeof taken);
     misplaced[0] = '\0';
-    workers_run_well(&run);
-    int64_t all = run.told[run.steps - 1].samples;
+    workers_run_well(run);
+    int64_t all = run->told[run->steps - 1].samples;
     assert_true(all > 0 && all < SAMPLES_MAX);
     for (int64_t i = 0; i < SAMPLES_MAX; i++)
         if (taken[i] != (i < all))
             return snprintf(wrong, sizeof wrong, "sample %ld is read %d times", (long)i, taken[i]),
                    wrong;
     return misplaced[0] ? memcpy(wrong, misplaced, sizeof wrong) : NULL;
+}
+
+static const char *samples_read(const char *directory, const char *words)
+{
+    struct workers_run run;
+    return run_read(directory, words, &run);
 }
 
 static void test_each_sample_is_read_once_by_its_worker(void **state)
@@ -467,6 +553,37 @@ static void test_each_sample_is_read_once_by_its_worker(void **state)
     twin = HONEST;
 }
 
+/* Workers leave and come again; the last ones leave with a whole group. */
+static void test_workers_that_take_no_part(void **state)
+{
+    static const char *const plans[][6] = {{"0123", "012", "13", "0123", NULL},
+                                           {"23", "3", "0123", "1", NULL}};
+    static const char *const recipes[] = {
+        "async.sync_every=2 train.steps=8",
+        "async.sync_every=6 async.fragments=3 async.delay=1 async.mixing=0.5 train.steps=10",
+        "async.sync_every=2 async.delay=1 async.delta=int8 train.steps=10",
+    };
+    for (int p = 0; p < 2; p++) {
+        membership = plans[p];
+        membership_write(*state);
+        for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+            char words[512];
+            struct workers_run one, other;
+            snprintf(words, sizeof words, "%s async.follow=%s", recipes[i], (char *)*state);
+            const char *wrong = run_referred(*state, words, &one);
+            if (!wrong) {
+                strcat(words, i % 2 ? " parallel.workers=4" : " parallel.workers=2");
+                wrong = run_read(*state, words, &other);
+            }
+            if (!wrong)
+                wrong = workers_difference(&one, &other);
+            if (wrong)
+                fail_msg("plan %d, %s: %s", p, words, wrong);
+        }
+    }
+    membership = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -476,6 +593,7 @@ int main(void)
         cmocka_unit_test(test_layouts_find_an_order_of_arrival),
         cmocka_unit_test(test_a_resumption_that_forgets_the_outer_momentum_is_found),
         cmocka_unit_test(test_each_sample_is_read_once_by_its_worker),
+        cmocka_unit_test(test_workers_that_take_no_part),
     };
     return cmocka_run_group_tests_name("workers beside their definition", tests, tokens_setup,
                                        scratch_teardown);
