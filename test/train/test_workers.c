@@ -35,7 +35,7 @@ static const char *const recipes[] = {
     "blend async.sync_every=2 async.delay=1",
     "model.dropout=0.1 async.sync_every=6 async.fragments=3 async.delay=1 async.delta=int8",
     "async.workers=6 async.mixing=0.9 optim.name=sgd optim.momentum=0.9 numerics.precision=bf16",
-    "async.workers=2 data.sequence=256 model.context=256 numerics.seq_tiles=2 async.sync_every=6 "
+    "async.workers=2 data.sequence=256 model.context=256 numerics.seq_tiles=2 train.steps=3 "
     "async.delay=2 optim.moments=bf16",
 };
 enum { RECIPES = sizeof recipes / sizeof *recipes, CP = RECIPES - 1 };
