@@ -209,6 +209,8 @@ $(BUILD)/test/train/test_server_reference: private LDFLAGS_BASE += $(call wrap,l
 	ls_copy ls_compensate workers_place)
 # In this one a worker is late; it gets parameters too early, or takes a batch twice.
 $(BUILD)/test/train/test_server_clock: private LDFLAGS_BASE += $(call wrap,server_gradient server_masters ls_arrival_log_add)
+# In this one a worker stops or is killed at its gradient.
+$(BUILD)/test/train/test_server_mpi: private LDFLAGS_BASE += $(call wrap,server_gradient)
 # This one compares nothing: an audit's twin.
 $(BUILD)/test/cmd/test_audit: private LDFLAGS_BASE += $(call wrap,ls_rerun_check)
 # These count calls.

@@ -92,8 +92,14 @@ static int job_find(const char *out, pid_t pids[RANKS])
     return program_ranks(folder, words, 1, pids, RANKS);
 }
 
+#define STAGES "parallel.pp=2 parallel.tp=2 train.steps=1000000 "
+/* Rank 3 is the server, and ranks 0 to 2 do not wait for each other between two meetings. */
+#define SERVER                                                                                     \
+    "async.mode=server async.order=clock async.workers=3 async.sync_every=10 parallel.workers=3 "  \
+    "parallel.servers=1 train.steps=1000000 "
+
 /* Starts the job in a session of its own and returns the launcher. */
-static pid_t job_start(const char *out)
+static pid_t job_start(const char *out, const char *keys)
 {
     char self_path[PATH_MAX] = "", line[3 * PATH_MAX];
     assert_true(readlink("/proc/self/exe", self_path, sizeof self_path - 1) > 0);
@@ -101,9 +107,8 @@ static pid_t job_start(const char *out)
              "cd '%s' && OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0 "
              "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " CLOCK "=%s.clock exec "
              "mpirun --oversubscribe -n %d '%s' train " KEYS
-             "comm.timeout_s=%g parallel.pp=2 parallel.tp=2 train.steps=1000000 train.out=%s "
-             "> %s.log 2>&1",
-             folder, out, RANKS, self_path, turned_timeout_s, out, out);
+             "%s comm.timeout_s=%g train.out=%s > %s.log 2>&1",
+             folder, out, RANKS, self_path, keys, turned_timeout_s, out, out);
     pid_t child = fork();
     if (child == 0) {
         setsid();
@@ -126,9 +131,9 @@ static void job_wait(pid_t launcher, const char *out)
 }
 
 /* A signal to rank 2, which is away from then on; the job's exit code. Nobody is left behind. */
-static int job_disturb(const char *out, int signal)
+static int job_disturb(const char *out, const char *keys, int signal)
 {
-    pid_t pids[RANKS], launcher = job_start(out);
+    pid_t pids[RANKS], launcher = job_start(out, keys);
     char name[64];
     int status;
     job_wait(launcher, out);
@@ -160,20 +165,21 @@ static void mpi_or_skip(void)
     }
 }
 
-static void test_a_process_that_freezes(void **state)
+/* Every rank but the frozen one says in its own words in which operation it was, and who is late.
+ */
+static void freeze_and_expect_names(const char *out, const char *keys)
 {
-    (void)state;
+    char name[64];
+    snprintf(name, sizeof name, "%s.log", out);
     mpi_or_skip();
-    int code = job_disturb("frozen", SIGSTOP);
-    char *said = scratch_read(scratch_path(folder, "frozen.log"), NULL);
+    int code = job_disturb(out, keys, SIGSTOP);
+    char *said = scratch_read(scratch_path(folder, name), NULL);
     if (code != ls_exit_code(LS_ECOMM) || !strstr(said, "is stopped; "))
         fail_msg("exited with %d and printed:\n%s", code, said);
     free(said);
-    /* Every rank but the frozen one, in its own words: which operation, and who is late. */
     bool named = false;
     for (int rank = 0; rank < RANKS; rank++) {
-        char name[64];
-        snprintf(name, sizeof name, "frozen/log/rank-%05d.txt", rank);
+        snprintf(name, sizeof name, "%s/log/rank-%05d.txt", out, rank);
         if (rank == 2)
             continue;
         expect_text(name, " at #");
@@ -187,11 +193,25 @@ static void test_a_process_that_freezes(void **state)
     assert_true(named);
     char line[PATH_MAX + 128];
     snprintf(line, sizeof line,
-             "cd '%s/frozen/log' && test $(ls operations-*.txt | wc -l) = 1 && "
+             "cd '%s/%s/log' && test $(ls operations-*.txt | wc -l) = 1 && "
              "for r in 0 1 2 3; do grep -c \"^rank $r: #\" operations-*.txt; done > counts",
-             folder);
+             folder, out);
     assert_int_equal(system(line), 0);
-    expect_text("frozen/log/counts", "64\n64\n64\n64\n");
+    snprintf(name, sizeof name, "%s/log/counts", out);
+    expect_text(name, "64\n64\n64\n64\n");
+}
+
+static void test_a_process_that_freezes(void **state)
+{
+    (void)state;
+    freeze_and_expect_names("frozen", STAGES);
+}
+
+/* The others go on to where all meet, and wait there. */
+static void test_a_worker_that_freezes(void **state)
+{
+    (void)state;
+    freeze_and_expect_names("worker", SERVER);
 }
 
 /* The launcher tells of the signal, or of the code with which the others ended. */
@@ -199,7 +219,7 @@ static void test_a_process_that_dies(void **state)
 {
     (void)state;
     mpi_or_skip();
-    int code = job_disturb("killed", SIGKILL);
+    int code = job_disturb("killed", STAGES, SIGKILL);
     if (code != 128 + SIGKILL && code != ls_exit_code(LS_ECOMM))
         fail_msg("exited with %d and printed:\n%s", code,
                  scratch_read(scratch_path(folder, "killed.log"), NULL));
@@ -316,6 +336,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_thread_that_calls_another_collective),
         cmocka_unit_test(test_the_program_over_threads),
         cmocka_unit_test(test_a_process_that_freezes),
+        cmocka_unit_test(test_a_worker_that_freezes),
         cmocka_unit_test(test_a_process_that_dies),
     };
     return cmocka_run_group_tests_name("hang", tests, folder_setup, scratch_teardown);
