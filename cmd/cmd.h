@@ -192,6 +192,7 @@ extern const struct ls_log cmd_warnings;
     COMMAND(plan_memory, "plan memory", CMD_WORDS_MAX)                                             \
     COMMAND(plot, "plot", LS_PLOT_RUNS_MAX)                                                        \
     COMMAND(profile, "profile", 1)                                                                 \
+    COMMAND(replay, "replay", CMD_WORDS_MAX)                                                       \
     COMMAND(report, "report", LS_REPORT_RUNS_MAX)                                                  \
     COMMAND(members, "members", 2)                                                                 \
     COMMAND(status, "status", 1)                                                                   \

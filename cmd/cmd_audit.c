@@ -1,4 +1,5 @@
-/* lockstep audit: steps of a run computed again, and compared with its records. */
+/* lockstep audit and lockstep replay: steps of a run, or all of them, computed again and compared
+ * with its records. */
 #include "cmd.h"
 #include "rank_start.h"
 
@@ -32,10 +33,12 @@ static int steps_read(const char *text, int64_t *from, int64_t *to, struct ls_er
                         text);
 }
 
-static int open_audit(struct audit *a, const struct cmd_args *args, struct ls_error *error)
+static int open_audit(struct audit *a, const struct cmd_args *args, bool whole,
+                      struct ls_error *error)
 {
-    struct ls_audit_request request = {.keys = args->word + 1, .key_count = args->words - 1};
-    const char *steps = cmd_args_value(args, "--steps");
+    struct ls_audit_request request = {
+        .keys = args->word + 1, .key_count = args->words - 1, .whole = whole};
+    const char *steps = whole ? NULL : cmd_args_value(args, "--steps");
     if (args->words < 1 || strchr(args->word[0], '='))
         return ls_error_set(error, LS_ECONFIG, "expected the directory of a run");
     if (ls_mpi_launched())
@@ -193,13 +196,13 @@ static int verdict_print(const struct audit *a, const struct ls_audit_verdict *v
     return LS_OK;
 }
 
-int cmd_audit(const struct cmd_args *args, struct ls_error *error)
+static int audit_run(const struct cmd_args *args, bool whole, struct ls_error *error)
 {
     static struct audit a;
     struct ls_audit_verdict verdict = {0};
     a = (struct audit){0};
     cmd_progress_begin();
-    int status = open_audit(&a, args, error);
+    int status = open_audit(&a, args, whole, error);
     if (!status) {
         print_run(&a.audit.run);
         status = compute(&a.audit, &a.audit.config, INT64_MAX, a.audit.to, &a.again, error);
@@ -212,4 +215,14 @@ int cmd_audit(const struct cmd_args *args, struct ls_error *error)
     ls_rerun_free(a.again);
     ls_audit_release(&a.audit);
     return status ? status : !verdict.equal;
+}
+
+int cmd_audit(const struct cmd_args *args, struct ls_error *error)
+{
+    return audit_run(args, false, error);
+}
+
+int cmd_replay(const struct cmd_args *args, struct ls_error *error)
+{
+    return audit_run(args, true, error);
 }

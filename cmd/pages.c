@@ -366,6 +366,15 @@ static const struct cmd_page pages[] = {
      "1 if anything differs.",
      audit_options,
      "lockstep audit runs/demo\nlockstep audit runs/demo --steps 1000..1200 parallel.tp=2\n"},
+    {"replay", "RUN [key=value...]", "compute a whole run again, and compare with its records",
+     "An audit of all that a run recorded, from its beginning to its last step. A run that went on "
+     "from the checkpoint of another one begins there or, if that is gone, at the oldest "
+     "checkpoint "
+     "of its own.\n\nWith async.order=clock the order in which gradients arrived is read from "
+     "RUN/arrivals. It is the only input of such a run that the recipe does not give, so the same "
+     "steps follow from it on any number of ranks.\n\nThe keys, the output and the exit code are "
+     "those of `lockstep audit`.",
+     none, "lockstep replay runs/demo\nlockstep replay runs/server parallel.workers=2\n"},
     {"ckpt verify", "PATH...", "check every byte of checkpoints",
      "Reads all checkpoints of each run, or the checkpoint that PATH is, and compares every file "
      "with its size and its digest. Each checkpoint is one line, a damaged one with the file that "

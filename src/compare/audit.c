@@ -39,7 +39,7 @@ static int steps_choose(struct ls_audit *audit, const struct ls_audit_request *r
     const struct ls_run_record *run = &audit->run;
     int64_t first = first_recorded(run), last = last_recorded(run);
     bool given = request->from || request->to;
-    audit->from = given ? request->from : default_from(run);
+    audit->from = given ? request->from : request->whole ? first : default_from(run);
     audit->to = given ? request->to : last;
     if (audit->from <= audit->to && audit->from >= ls_max(first, 1) && audit->to <= last)
         return LS_OK;
@@ -54,24 +54,36 @@ static int steps_choose(struct ls_audit *audit, const struct ls_audit_request *r
 
 struct beginning {
     struct ls_audit *audit;
-    bool found;
+    bool found, oldest; /* oldest: not the newest before the first step, but that */
 };
 
-/* The newest before the first step. */
 static void checkpoint_visit(void *user, const char *directory,
                              const struct ls_checkpoint_state *state)
 {
     struct beginning *b = user;
     struct ls_audit *audit = b->audit;
-    if (state->step >= audit->from || (b->found && state->step < audit->checkpoint_step))
+    if (b->found && (state->step < audit->checkpoint_step) != b->oldest)
+        return;
+    if (state->step >= (b->oldest ? audit->to : audit->from))
         return;
     b->found = true;
     audit->checkpoint_step = state->step;
     snprintf(audit->checkpoint, sizeof audit->checkpoint, "%s", directory);
 }
 
+/* A replay of a run whose beginning is gone. */
+static int oldest_choose(struct ls_audit *audit, bool *found, struct ls_error *error)
+{
+    struct beginning b = {.audit = audit, .oldest = true};
+    int status = ls_checkpoint_list(audit->run.directory, checkpoint_visit, &b, error);
+    *found = !status && b.found;
+    if (*found)
+        audit->from = audit->checkpoint_step + 1;
+    return status;
+}
+
 /* A checkpoint of the run; the one of another run that it went on from; or the seed. */
-static int beginning_choose(struct ls_audit *audit, struct ls_error *error)
+static int beginning_choose(struct ls_audit *audit, bool whole, struct ls_error *error)
 {
     const struct ls_run_record *run = &audit->run;
     const char *resume = ls_config_resume_path(&run->config);
@@ -80,7 +92,9 @@ static int beginning_choose(struct ls_audit *audit, struct ls_error *error)
     if (status || b.found || !run->resumed)
         return status;
     if (resume)
-        status = ls_checkpoint_visit(resume, checkpoint_visit, &b, error);
+        status = ls_checkpoint_visit(resume, checkpoint_visit, &b, whole ? NULL : error);
+    if (whole && !b.found)
+        status = oldest_choose(audit, &b.found, error);
     if (status || b.found)
         return status;
     return ls_error_set(error, LS_ECKPT,
@@ -212,7 +226,7 @@ int ls_audit_open(struct ls_audit *audit, const struct ls_audit_request *request
     if (!status)
         status = steps_choose(audit, request, error);
     if (!status)
-        status = beginning_choose(audit, error);
+        status = beginning_choose(audit, request->whole, error);
     if (!status && audit->run.config.numerics.mode == LS_CONFIG_FAST)
         status = ls_config_reject(&audit->run.config, LS_ECONFIG, "numerics.mode", error,
                                   "in this mode the bits depend on the layout, so no other one "

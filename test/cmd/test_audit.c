@@ -52,7 +52,7 @@ static int audit(const char *run, int64_t from, int64_t to, struct ls_audit_verd
 {
     static const char *const keys[] = {"parallel.dp=1"};
     static struct ls_audit audit;
-    const struct ls_audit_request request = {at(run), from, to, keys, 1};
+    const struct ls_audit_request request = {at(run), from, to, keys, 1, false};
     struct ls_rerun *again = NULL;
     audit = (struct ls_audit){0};
     *verdict = (struct ls_audit_verdict){0};
@@ -405,6 +405,46 @@ static void test_resumed_runs(void **state)
            "the run went on from a checkpoint, and none from before step 7 is left");
 }
 
+/* ---- replays --------------------------------------------------------------------------------- */
+
+/* An audit from the beginning; of a run that began with another one's checkpoint, from there. */
+static void test_replays(void **state)
+{
+    (void)state;
+    expect("$L replay one parallel.tp=2", 0,
+           "steps 1 to 8: equal; compared: 8 losses, 8 gradient norms, 5 hashes, 8 ledgers of");
+    assert_non_null(strstr(output, "computing steps 1 to 8 again from the start, with parallel."));
+    altered_make(alter_loss_and_chain);
+    expect("$L replay altered parallel.dp=1", 1, "\nstep 5 differs: loss bits ");
+    expect("$L train $C model.layers=2 train.out=branch train.steps=8 train.save_every=1 "
+           "numerics.tp_tiles=4 train.resume=one/checkpoints/step-00000006",
+           0, "hash ");
+    expect("$L replay branch", 0, "steps 7 to 8: equal; compared: 2 losses");
+    expect("sed -i 's/resume: .*/resume: auto/' branch/config.yaml && $L replay branch", 0,
+           "step 8: equal; compared: 1 loss");
+    assert_non_null(strstr(output, "computing step 8 again from the checkpoint of step 7"));
+    expect("rm -r branch/checkpoints/step-00000007 && $L replay branch", 15,
+           "the run went on from a checkpoint, and none from before step 7 is left");
+    expect("$L replay one --steps 2..3", 2, "unknown option --steps");
+    expect("$L replay", 2, "the directory of a run");
+}
+
+/* Gradients in the order in which they came, which the run's log has. */
+static void test_replays_of_a_server_by_the_clock(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=server train.steps=8 async.mode=server async.workers=2 "
+           "async.sync_every=4 async.order=clock parallel.workers=2 parallel.servers=1",
+           0, "hash ");
+    expect("mv server served && $L replay served parallel.workers=1", 0,
+           "steps 1 to 8: equal; compared: 8 losses, 8 gradient norms, 1 hash, 8 ledgers");
+    expect("$L replay served parallel.workers=2 parallel.tp=2", 0, "steps 1 to 8: equal");
+    expect("sed -i 4d served/arrivals && $L replay served", ls_exit_code(LS_EDATA),
+           "served/arrivals:4: event is 3: expected events without a gap, so 2");
+    expect("rm served/arrivals && $L replay served", ls_exit_code(LS_EIO),
+           "served/arrivals: cannot be opened");
+}
+
 /* ---- a step that differs --------------------------------------------------------------------- */
 
 static void test_the_record_is_what_differs(void **state)
@@ -471,6 +511,8 @@ int main(void)
         cmocka_unit_test(test_equal_in_drawn_layouts),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_resumed_runs),
+        cmocka_unit_test(test_replays),
+        cmocka_unit_test(test_replays_of_a_server_by_the_clock),
         cmocka_unit_test(test_what_was_altered_is_found),
         cmocka_unit_test(test_an_audit_that_never_differs_is_caught),
         cmocka_unit_test(test_an_audit_that_compares_nothing_is_no_verdict),

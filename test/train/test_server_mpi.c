@@ -97,7 +97,7 @@ static void expect_audit(const char *where)
 {
     static const char *const keys[] = {"parallel.workers=1"};
     static struct ls_audit audit;
-    struct ls_audit_request request = {scratch_path(where, "run"), 1, STEPS, keys, 1};
+    struct ls_audit_request request = {scratch_path(where, "run"), 0, 0, keys, 1, true};
     struct ls_audit_verdict verdict = {0};
     struct ls_rerun *again = NULL;
     struct ls_error error = {0};

@@ -22,6 +22,8 @@ struct ls_audit_request {
     int64_t from, to;        /* steps; 0 and 0: those after the newest checkpoint but one */
     const char *const *keys; /* [key_count] "parallel.tp=2"; where the data lies now may be there */
     int key_count;
+    bool whole; /* a replay: all steps from the beginning of the run or, if it went on from another
+                 * one that is gone, from the oldest checkpoint of its own. from and to are 0 */
 };
 /* Borrowed from nobody. */
 struct ls_audit {
