@@ -115,6 +115,8 @@ static int folder_own(struct ls_trainer *t, struct ls_state *unit, struct ls_err
         status = ls_run_token_read(t->config.train.out, &token, error);
     if (!status && ls_comm_rank(t->world) == 0)
         status = ls_run_token_write(folder, &token, error);
+    if (!status && ls_comm_rank(t->world) == 0) /* it can be evaluated as a run can */
+        status = ls_kept_write(t->workers->config, t->tokenizer, false, error);
     unit->start = workers_outer(t)->start;
     return ls_comm_agree(t->world, status, error);
 }
