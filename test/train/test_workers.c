@@ -2,6 +2,7 @@
  * every kind of inner state, give the same losses, norms, ledgers, evaluations and hashes in every
  * layout and number of groups; they stop and go on in another one; each sample is taken once; and a
  * lone worker that keeps all of itself trains as a run without workers does. */
+#include "../support/examples.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "tokens.h"
@@ -16,6 +17,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,6 +193,42 @@ static void test_each_sample_is_taken_once(void **state)
     ls_training_data_close(&data);
 }
 
+/* Before the first meeting all workers have the parameters of a run without: the first step's loss
+ * is that of one batch of all their samples, of which some tokens count. Each worker's mean is
+ * rounded to float32 before they are joined, hence the tolerance; without weights it is 2e-4 off.
+ */
+static void test_a_loss_is_the_mean_over_all_tokens_that_count(void **state)
+{
+    enum { EXAMPLES = 60 };
+    char lines[EXAMPLES * 160], *at = lines;
+    for (int i = 0; i < EXAMPLES; i++)
+        at += sprintf(at, "{\"prompt\": \"%.*s\", \"completion\": \"%0*d\"}\n", 1 + i * 37 % 50,
+                      "What does the machine under the table in the hall say?", 1 + i * 17 % 40, i);
+    examples_prepare(*state, "some", lines);
+    struct workers_run runs[2];
+    for (int i = 0; i < 2; i++) {
+        runs[i] = (struct workers_run){
+            .config = workers_config(*state,
+                                     "data.train=%s/some_train data.valid= model.vocab=260 "
+                                     "data.sequence=32 model.context=32 %s",
+                                     (char *)*state,
+                                     i ? "parallel.workers=2"
+                                       : "async.mode=none async.workers=1 async.sync_every=100 "
+                                         "batch.global=8"),
+            .steps = 3};
+        workers_run_well(&runs[i]);
+    }
+    const struct workers_told *one = &runs[0].told[0], *all = &runs[1].told[0];
+    float losses[2];
+    memcpy(&losses[0], &one->loss, sizeof *losses);
+    memcpy(&losses[1], &all->loss, sizeof *losses);
+    assert_string_equal(all->ledger, one->ledger);
+    assert_int_equal(all->counted, one->counted);
+    assert_in_range(all->counted, 1, 8 * 32 - 1);
+    if (!(fabsf(losses[1] - losses[0]) <= 1e-6f * losses[0]))
+        fail_msg("loss %.9g, expected %.9g", (double)losses[1], (double)losses[0]);
+}
+
 static int group_setup(void **state)
 {
     size_t bytes;
@@ -210,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_a_run_goes_on_in_another_layout),
         cmocka_unit_test(test_a_lone_worker_is_a_run_without_workers),
         cmocka_unit_test(test_each_sample_is_taken_once),
+        cmocka_unit_test(test_a_loss_is_the_mean_over_all_tokens_that_count),
     };
     return cmocka_run_group_tests_name("workers", tests, group_setup, scratch_teardown);
 }

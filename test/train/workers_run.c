@@ -85,6 +85,7 @@ static struct workers_told told_of(const struct ls_step_report *r)
                                 .outer_norm = r->outer.norm,
                                 .samples = r->samples,
                                 .sequences = r->sequences,
+                                .counted = r->counted,
                                 .worker = r->push.worker,
                                 .clock = r->push.clock,
                                 .ticket = r->push.ticket,

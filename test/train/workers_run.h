@@ -21,7 +21,7 @@ struct workers_told {
     uint32_t source_losses[2];
     double grad_norm, outer_norm;
     double evaluation; /* where it is asked for */
-    int64_t samples, sequences;
+    int64_t samples, sequences, counted;
     int64_t worker, clock, ticket, staleness; /* of a server's push */
     int fragment;
     char ledger[33];
