@@ -9,14 +9,9 @@
  * A worker takes samples when it takes parameters, the next batch of the run's order: its ticket.
  */
 #include "train/parameter_server.h"
-#include "train/membership.h"
 
-#include <lockstep/base/file.h>
-
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -102,66 +97,7 @@ struct ls_arrival server_push(struct server *s, int worker, int64_t *ticket)
     return arrival;
 }
 
-/* The order of a run that gradients' arrival decided. recipe: a digest's text. */
-static int log_read(struct ls_trainer *t, const char *recipe, const char *path,
-                    struct ls_arrivals **out, struct ls_error *error)
-{
-    int status = ls_arrivals_of_log(path, recipe, t->workers->server->clocks.rule, out, error);
-    if (!status)
-        return LS_OK;
-    if (*t->config.async.follow)
-        return ls_config_reject(&t->config, status, "async.follow", error,
-                                "expected the folder of a run whose order of updates this one "
-                                "takes: %.500s",
-                                error ? error->text : path);
-    return ls_config_reject(&t->config, status, "async.order", error,
-                            "without parallel.servers = 1, whose ranks see who comes first, and "
-                            "behind a checkpoint the order is read from the run's log: %.500s",
-                            error ? error->text : path);
-}
-
-/* A run that begins has nothing before it: what an earlier start of it left, of this recipe or of
- * another one, goes. */
-static int log_begin(const char *path, struct ls_error *error)
-{
-    if (unlink(path) == 0 || errno == ENOENT)
-        return LS_OK;
-    return ls_error_set(error, LS_EIO, "%.300s: an old log of arrivals cannot be removed: %s", path,
-                        strerror(errno));
-}
-
-/* By the clock: what came before the event is in the log, which goes on from there. */
-static int log_open(struct ls_trainer *t, int64_t event, struct ls_arrivals **before,
-                    struct ls_error *error)
-{
-    struct workers *w = t->workers;
-    struct ls_digest digest = {0, 0};
-    char recipe[33], path[PATH_MAX];
-    bool serves = w->all > w->groups, follows = members_follows(t);
-    *before = NULL;
-    if (t->config.async.order != LS_CONFIG_BY_CLOCK)
-        return LS_OK;
-    ls_config_recipe_digest(&t->config, &digest);
-    ls_digest_hex(&digest, recipe);
-    int status = ls_path_join(path, follows ? t->config.async.follow : t->config.train.out,
-                              "arrivals", error);
-    if (!status && (event > 0 || !serves || follows))
-        status = log_read(t, recipe, path, before, error);
-    status = ls_comm_agree(t->whole, status, error);
-    ls_arrival_log_close(w->server->log, NULL);
-    w->server->log = NULL;
-    if (!status && serves && !follows && w->group == w->owner && ls_comm_rank(t->world) == 0) {
-        status = ls_directory_make(t->config.train.out, NULL, error);
-        if (!status && event == 0)
-            status = log_begin(path, error);
-        if (!status)
-            status = ls_arrival_log_open(path, recipe, w->server->clocks.rule, event,
-                                         &w->server->log, error);
-    }
-    return ls_comm_agree(t->whole, status, error);
-}
-
-int server_seek(struct ls_trainer *t, int64_t event, struct ls_error *error)
+int server_seek(struct ls_trainer *t, int64_t event, const char *run, struct ls_error *error)
 {
     struct workers *w = t->workers;
     struct server *s = w->server;
@@ -172,7 +108,7 @@ int server_seek(struct ls_trainer *t, int64_t event, struct ls_error *error)
     s->sought = true;
     int status = ls_clocks_init(&s->clocks, rule, error);
     if (!status)
-        status = log_open(t, event, &before, error);
+        status = server_log_open(t, event, run, &before, error);
     if (status)
         return status;
     s->tickets = 0;

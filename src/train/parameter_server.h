@@ -42,9 +42,14 @@ struct server {
 /* Local; with w->each and so on set. */
 int server_open(struct ls_trainer *t, struct ls_error *error);
 int server_close(struct server *server, struct ls_error *error);
-/* Collective over t->whole. The state is that after so many events; the order goes on from there.
- */
-int server_seek(struct ls_trainer *t, int64_t event, struct ls_error *error);
+/* Collective over t->whole. The state is that after so many events, of `run` (NULL: of this run);
+ * the order goes on from there. */
+int server_seek(struct ls_trainer *t, int64_t event, const char *run, struct ls_error *error);
+/* Collective over t->whole. By the clock: *before = the log of async.follow, of `run` or of this
+ * run, where it is needed, otherwise NULL: to be freed. It has at least so many events. This run's
+ * own goes on from there, with what came before it. */
+int server_log_open(struct ls_trainer *t, int64_t event, const char *run,
+                    struct ls_arrivals **before, struct ls_error *error);
 /* Local. The buffers that gradients and parameters pass through. */
 void server_take(const struct memory_request *request, struct ls_arena *arena,
                  struct exchange *exchange);

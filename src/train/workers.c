@@ -222,7 +222,7 @@ static int phase_run(struct ls_trainer *t, int64_t done, int64_t steps, bool pol
 static int pushes_run(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
-    int status = w->server->sought ? LS_OK : server_seek(t, workers_outer(t)->step, error);
+    int status = w->server->sought ? LS_OK : server_seek(t, workers_outer(t)->step, NULL, error);
     if (!status)
         status = w->all > w->groups ? serving_run(t, error) : server_run(t, error);
     if (!status)

@@ -243,10 +243,10 @@ static void state_note(void *user, const char *directory, const struct ls_checkp
     *step = state->step;
 }
 
-/* Collective over t->whole. The checkpoint of a path, and those of its run's workers. */
-static int named_load(struct ls_trainer *t, const char *path, struct ls_error *error)
+/* Collective over t->whole. The checkpoint of a path, and those of its run's workers. run: that. */
+static int named_load(struct ls_trainer *t, const char *path, char run[PATH_MAX],
+                      struct ls_error *error)
 {
-    char run[PATH_MAX];
     int64_t step = 0;
     int status = ls_checkpoint_run(path, run, error);
     if (!status)
@@ -260,14 +260,16 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
     struct workers *w = t->workers;
     const struct ls_log *log = ls_comm_rank(t->whole) == 0 ? t->log : NULL;
     const char *path = ls_config_resume_path(&t->config), *key = "train.resume";
-    bool own = !strcmp(t->config.train.resume, "auto");
+    bool own = !strcmp(t->config.train.resume, "auto"), named;
+    char run[PATH_MAX];
     *resumed = false;
     if (!strcmp(t->config.train.resume, "never"))
         return LS_OK;
     int status = own ? newest_load(t, resumed, error) : LS_OK;
-    if (!status && !*resumed && path) {
+    named = !status && !*resumed && path;
+    if (named) {
         key = own ? "train.resume_else" : key;
-        status = named_load(t, path, error);
+        status = named_load(t, path, run, error);
         *resumed = !status;
         if (status)
             ls_config_blame(&t->config, key, error);
@@ -276,7 +278,7 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
         return status;
     w->told = workers_outer(t)->step;
     if (w->server)
-        status = server_seek(t, w->told, error);
+        status = server_seek(t, w->told, named ? run : NULL, error);
     if (status)
         return status;
     if (!*resumed)

@@ -241,6 +241,28 @@ static void test_a_run_goes_on_as_it_went(void **state)
     expect_alike(&last, &again, "its own log");
 }
 
+/* From a checkpoint of another run, in a folder of its own: the log begins with what came before.
+ */
+static void test_a_run_goes_on_from_another_one(void **state)
+{
+    (void)state;
+    char words[1024];
+    struct workers_run first = part("first", SERVED, 3, 6, false, true);
+    struct workers_run whole = part("first", SERVED "train.resume=auto", 1, 12, true, false);
+    memcpy(whole.told, first.told, 6 * sizeof *whole.told);
+    snprintf(words, sizeof words, "train.resume=%s/first/checkpoints/step-00000006 %s", directory,
+             SERVED);
+    struct workers_run second = part("second", words, 2, 12, true, true);
+    memcpy(second.told, first.told, 6 * sizeof *second.told);
+    expect_log("second", &second);
+    struct workers_run again = replayed("second", "", "parallel.workers=2");
+    expect_alike(&second, &again, "another run, by the clock");
+    snprintf(words, sizeof words, "train.resume=%s/first/checkpoints/step-00000006", directory);
+    struct workers_run third = part("third", words, -1, 12, true, true);
+    expect_alike(&whole, &third, "another run, as that went on");
+    expect_log("third", &whole);
+}
+
 /* ---- twins ----------------------------------------------------------------------------------- */
 
 static void expect_differs(const struct workers_run *run, const char *name, const char *words)
@@ -337,6 +359,26 @@ static void test_logs_that_are_refused(void **state)
     }
 }
 
+/* A run cannot go on behind what its log has. */
+static void test_a_log_that_ends_before_the_checkpoint(void **state)
+{
+    static const char *const keys[] = {"async.order = ", "async.order = ", "async.follow = "};
+    (void)state;
+    part("short", SERVED, 3, 6, false, true);
+    shell("sed -i 6,7d short/arrivals");
+    for (int i = 0; i < 3; i++) {
+        char words[1024];
+        snprintf(words, sizeof words, "train.resume=auto async.follow=%s%s %s",
+                 i == 2 ? directory : "", i == 2 ? "/short" : "", i == 1 ? SERVED : "");
+        struct workers_run run = clock_run("short", words, -1, 0);
+        run.resume = true;
+        int status = workers_run(&run);
+        if (status != LS_EDATA || !strstr(run.error.text, keys[i]) ||
+            !strstr(run.error.text, "short/arrivals has 4 events: expected at least the 6"))
+            fail_msg("%s: status %d: %s", words, status, run.error.text);
+    }
+}
+
 static int group_setup(void **state)
 {
     int status = tokens_setup(state);
@@ -350,10 +392,12 @@ int main(void)
         cmocka_unit_test(test_a_log_replays_in_every_layout),
         cmocka_unit_test(test_a_run_goes_on_with_its_log),
         cmocka_unit_test(test_a_run_goes_on_as_it_went),
+        cmocka_unit_test(test_a_run_goes_on_from_another_one),
         cmocka_unit_test(test_an_event_of_another_worker_is_found),
         cmocka_unit_test(test_parameters_too_early_are_found),
         cmocka_unit_test(test_a_batch_taken_twice_is_found),
         cmocka_unit_test(test_logs_that_are_refused),
+        cmocka_unit_test(test_a_log_that_ends_before_the_checkpoint),
     };
     return cmocka_run_group_tests_name("server_clock", tests, group_setup, scratch_teardown);
 }
