@@ -32,6 +32,11 @@ static int layout_set(struct resharding *r, struct ls_error *error)
     char differences[700];
     int status = LS_OK;
     r->config = r->kept;
+    if (r->kept.async.mode != LS_CONFIG_SYNC)
+        return ls_error_set(error, LS_ENOTSUP,
+                            "%.300s is a run with workers, each with files of its own: any layout "
+                            "goes on with them as they are (train.resume)",
+                            r->what->from);
     ls_config_layout_reset(&r->config);
     for (int i = 0; i < r->what->count && !status; i++)
         status = ls_config_set(&r->config, r->what->keys[i], error);
