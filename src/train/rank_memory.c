@@ -70,7 +70,8 @@ static int units_take(const struct memory_request *r, struct ls_arena *arena,
     if (!status && r->unit_count > 1) {
         size_t start = arena->used;
         exchange_take(r, arena, &memory->exchange);
-        bytes[LS_MEMORY_COMMUNICATION] += arena->used - start;
+        memory->exchange.bytes = arena->used - start;
+        bytes[LS_MEMORY_COMMUNICATION] += memory->exchange.bytes;
     }
     return status;
 }

@@ -36,6 +36,7 @@ void part_release(struct train_part *part);
 struct exchange {
     int64_t piece;   /* the most that a group owns of them; of a server gradients, */
     int64_t masters; /* and parameters */
+    size_t bytes;    /* of all buffers */
     void *deltas;    /* [groups, workers of a group, piece]: block g goes to group g */
     void *came;      /* [workers, piece]: this group's share of all workers' deltas */
     void *sums;      /* [groups, piece] */
