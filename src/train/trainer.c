@@ -239,8 +239,6 @@ static int place_open(struct ls_trainer *t, struct ls_error *error)
 {
     t->numerics = t->layout.numerics;
     ls_layout_coordinates(&t->layout, ls_comm_rank(t->world), t->coordinates);
-    ls_comm_set_check(t->world, t->config.comm.check);
-    ls_comm_set_timeout(t->world, t->config.comm.timeout_s);
     int status = ls_groups_open(&t->layout, t->world, &t->ops.queue, t->groups, error);
     if (status)
         return status;
@@ -323,6 +321,8 @@ int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
     if (!status) /* machines may differ in what they have */
         status = ls_config_threads(&t->config, world, &threads, error);
     status = ls_comm_agree(world, status, error);
+    ls_comm_set_check(t->whole, t->config.comm.check); /* all groups of it inherit both */
+    ls_comm_set_timeout(t->whole, t->config.comm.timeout_s);
     if (!status)
         status = workers_open(t, error);
     if (status)

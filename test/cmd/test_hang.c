@@ -95,8 +95,8 @@ static int job_find(const char *out, pid_t pids[RANKS])
 #define STAGES "parallel.pp=2 parallel.tp=2 train.steps=1000000 "
 /* Rank 3 is the server, and ranks 0 to 2 do not wait for each other between two meetings. */
 #define SERVER                                                                                     \
-    "async.mode=server async.order=clock async.workers=3 async.sync_every=10 parallel.workers=3 "  \
-    "parallel.servers=1 train.steps=1000000 "
+    "batch.global=1 async.mode=server async.order=clock async.workers=3 async.sync_every=3 "       \
+    "parallel.workers=3 parallel.servers=1 train.steps=999999 "
 
 /* Starts the job in a session of its own and returns the launcher. */
 static pid_t job_start(const char *out, const char *keys)
@@ -259,20 +259,20 @@ static int thread_body(struct ls_comm *world, void *user, struct ls_error *error
     return job->status[rank];
 }
 
-static struct thread_job *threads_run(const char *out, bool calls)
+static struct thread_job *threads_run(const char *out, const char *layout, bool calls)
 {
     static struct thread_job job;
-    static const char *const keys[] = {
-        "model.preset=gpt2-tiny", "batch.global=8",     "parallel.tp=2",
-        "parallel.dp=2",          "parallel.threads=1", "train.steps=100",
-        "log.tensorboard=false",  "model.vocab=320",    "train.save_every=0"};
-    char key[PATH_MAX + 32];
+    char keys[1024], key[PATH_MAX + 32], *save = NULL;
     struct ls_error error = {0};
     job = (struct thread_job){.calls = calls};
     turned_begin(RANKS);
     ls_config_defaults(&job.config);
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        assert_int_equal(ls_config_set(&job.config, keys[i], &error), 0);
+    snprintf(keys, sizeof keys,
+             "model.preset=gpt2-tiny batch.global=8 parallel.threads=1 log.tensorboard=false "
+             "model.vocab=320 train.save_every=0 train.steps=100 %s",
+             layout);
+    for (char *word = strtok_r(keys, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        assert_int_equal(ls_config_set(&job.config, word, &error), 0);
     snprintf(key, sizeof key, "data.train=%s/corpus_train", folder);
     assert_int_equal(ls_config_set(&job.config, key, &error), 0);
     snprintf(key, sizeof key, "comm.timeout_s=%g", turned_timeout_s);
@@ -287,29 +287,43 @@ static struct thread_job *threads_run(const char *out, bool calls)
     return &job;
 }
 
-static void test_a_thread_that_stays_away(void **state)
+/* Rank 0 does; the others, if they do not wait for it at once, find it late where they do. */
+static void stay_away_and_expect_names(const char *out, const char *layout)
 {
-    (void)state;
-    const struct thread_job *job = threads_run("away", false);
+    char name[64];
+    const struct thread_job *job = threads_run(out, layout, false);
     for (int rank = 0; rank < RANKS; rank++)
         assert_int_equal(job->status[rank], LS_ECOMM);
     for (int rank = 1; rank < RANKS; rank++)
         if (!says_waited(job->errors[rank].text, turned_timeout_s) ||
             !strstr(job->errors[rank].text, " of world (4 ranks); late is rank 0: ") ||
-            !strstr(job->errors[rank].text, "away/log"))
+            !strstr(job->errors[rank].text, out))
             fail_msg("rank %d: %s", rank, job->errors[rank].text);
-    expect_text("away/log/rank-00003.txt", "late is rank 0");
+    snprintf(name, sizeof name, "%s/log/rank-00003.txt", out);
+    expect_text(name, "late is rank 0");
     char line[PATH_MAX + 128];
-    snprintf(line, sizeof line, "grep -l '^rank 3: #' '%s'/away/log/operations-*.txt >/dev/null",
-             folder);
+    snprintf(line, sizeof line, "grep -l '^rank 3: #' '%s'/%s/log/operations-*.txt >/dev/null",
+             folder, out);
     assert_int_equal(system(line), 0);
+}
+
+static void test_a_thread_that_stays_away(void **state)
+{
+    (void)state;
+    stay_away_and_expect_names("away", "parallel.tp=2 parallel.dp=2");
+}
+
+static void test_a_worker_thread_that_stays_away(void **state)
+{
+    (void)state;
+    stay_away_and_expect_names("idle", SERVER);
 }
 
 /* A barrier where the others agree: each side is named with its call site. */
 static void test_a_thread_that_calls_another_collective(void **state)
 {
     (void)state;
-    const struct thread_job *job = threads_run("other", true);
+    const struct thread_job *job = threads_run("other", "parallel.tp=2 parallel.dp=2", true);
     for (int rank = 1; rank < RANKS; rank++)
         if (!strstr(job->errors[rank].text, "test_hang.c:") ||
             !strstr(job->errors[rank].text, "barrier"))
@@ -333,6 +347,7 @@ int main(int argc, char **argv)
         return rank_main(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_thread_that_stays_away),
+        cmocka_unit_test(test_a_worker_thread_that_stays_away),
         cmocka_unit_test(test_a_thread_that_calls_another_collective),
         cmocka_unit_test(test_the_program_over_threads),
         cmocka_unit_test(test_a_process_that_freezes),
