@@ -80,7 +80,7 @@ static float bits_float(uint32_t bits)
 /* Each recipe in so many layouts, one after the other, that each has its turn. */
 static void test_layouts_of_a_server_give_the_same_bits(void **state)
 {
-    int every = check_every(43, 29), runs = 0;
+    int every = check_every(43, 37), runs = 0;
     for (int r = 0; r < RECIPES; r++) {
         struct workers_run one = {.config = workers_config(*state, "%s " SERVER, recipes[r]),
                                   .evaluate = r != SKIPS};

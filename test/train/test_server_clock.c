@@ -187,7 +187,7 @@ static void test_a_log_replays_in_every_layout(void **state)
         for (int e = 0; e < 6 && i != 2; e++)
             assert_int_not_equal(run.told[e].worker, 3);
         for (int l = 0; l < 5; l++) {
-            if (!check_all() && l != i && l != 4 - i)
+            if (!check_all() && l % 4 != i)
                 continue;
             struct workers_run again = replayed("recorded", cases[i].recipe, layouts[l]);
             expect_alike(&run, &again, layouts[l]);
