@@ -203,6 +203,10 @@ $(BUILD)/test/train/test_memory_flips: private LDFLAGS_BASE += $(call wrap,ls_tr
 # samples; it takes each outer step beside the run.
 $(BUILD)/test/train/test_workers_reference: private LDFLAGS_BASE += $(call wrap,exchange_begin exchange_end ls_delta_encode \
 	ls_delta_sum ls_state_load workers_place ls_loader_post_runs ls_loader_take)
+# In this one workers that are away add deltas, or come again with old moments, and a mean is over all; it
+# takes each outer step beside the run.
+$(BUILD)/test/train/test_members: private LDFLAGS_BASE += $(call wrap,members_next exchange_begin exchange_end ls_fill_zero \
+	ls_optimizer_step ls_loader_post_runs)
 # This one takes events in another order, parameters too early and batches twice; it computes each push
 # beside the run.
 $(BUILD)/test/train/test_server_reference: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_arrivals_worker \

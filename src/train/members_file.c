@@ -75,8 +75,8 @@ static void line_read(void *user, const struct ls_record *record)
         return;
     r->entries++;
     if (!text || !ls_members_parse(text, r->workers, in) ||
-        !ls_record_number(record, "outer_step", &step) || step != (double)(int64_t)step ||
-        (int64_t)step <= r->last) {
+        !ls_record_number(record, "outer_step", &step) ||
+        !(step > (double)r->last && step < 0x1p53) || step != (double)(int64_t)step) {
         ls_error_set(&r->damage, LS_EDATA,
                      "entry %ld: expected an outer_step that is larger than the one before, and "
                      "workers such as 0-2,5 of %d",

@@ -89,23 +89,34 @@ static int file_add(const struct ls_trainer *t, const struct change *change, str
 
 /* ---- who asks -------------------------------------------------------------------------------- */
 
-/* Local, on rank 0. *asked: RUN/members.wanted asks for other workers from that outer step on. What
- * cannot be read is told and removed: nobody takes part by mistake. */
+/* Local. Where a request lies until it is recorded: so one that is made meanwhile is not lost, nor
+ * one whose run dies before. */
+static int taken_path(const struct ls_trainer *t, char path[PATH_MAX], struct ls_error *error)
+{
+    return ls_path_join(path, t->config.train.out, LS_MEMBERS_WANTED ".taken", error);
+}
+
+/* Local, on rank 0. *asked: RUN/members.wanted asks for other workers from that outer step on. A
+ * request that cannot be read is reported, and nobody takes part by mistake. */
 static int wanted_take(const struct ls_trainer *t, struct change *change, bool *asked,
                        struct ls_error *error)
 {
     enum { WANTED_MAX = 1 << 16 };
     const int workers = t->workers->count;
-    char path[PATH_MAX], *text = NULL;
+    char path[PATH_MAX], taken[PATH_MAX], *text = NULL;
     size_t bytes;
     bool in[WORKERS_MAX];
+    struct ls_error why = {0};
     *asked = false;
     int status = ls_path_join(path, t->config.train.out, LS_MEMBERS_WANTED, error);
-    if (status || access(path, F_OK) != 0)
+    if (!status)
+        status = taken_path(t, taken, error);
+    if (status || (rename(path, taken) != 0 && access(taken, F_OK) != 0))
         return status;
-    status = ls_file_read(path, WANTED_MAX, LS_EDATA, &text, &bytes, error);
-    if (status)
-        return status;
+    if (ls_file_read(taken, WANTED_MAX, LS_EDATA, &text, &bytes, &why)) {
+        ls_log(t->log, LS_LOG_WARNING, "a request for other workers is removed: %s", why.text);
+        return LS_OK;
+    }
     text[strcspn(text, "\n")] = '\0';
     if (!ls_members_parse(text, workers, in))
         ls_log(t->log, LS_LOG_WARNING,
@@ -117,8 +128,15 @@ static int wanted_take(const struct ls_trainer *t, struct change *change, bool *
         *asked = true;
     }
     free(text);
-    unlink(path);
     return LS_OK;
+}
+
+/* Local, on rank 0. It is recorded, or there is nothing to record. */
+static void wanted_done(const struct ls_trainer *t)
+{
+    char taken[PATH_MAX];
+    if (!taken_path(t, taken, NULL))
+        remove(taken);
 }
 
 bool members_follows(const struct ls_trainer *t)
@@ -143,12 +161,16 @@ static int change_make(struct ls_trainer *t, struct change *now, struct ls_error
     if (status || members_follows(t))
         return status;
     status = wanted_take(t, now, &asked, error);
-    if (status || !asked)
+    if (!status && asked)
+        status = file_add(t, now, error); /* before it counts */
+    if (status)
         return status;
+    wanted_done(t);
+    if (!asked)
+        return LS_OK;
     ls_members_text(now->in, w->count, text, sizeof text);
     ls_log(t->log, LS_LOG_INFO, "from step %ld on workers %s train", (long)w->begin + 1, text);
-    status = file_add(t, now, error); /* before it counts */
-    return status ? status : change_add(m, now->outer_step, now->in, error);
+    return change_add(m, now->outer_step, now->in, error);
 }
 
 int members_next(struct ls_trainer *t, struct ls_error *error)
