@@ -13,6 +13,10 @@ static int request_write(const struct ls_config *config, const char *run, const 
     int workers = (int)ls_config_workers(config);
     char path[PATH_MAX];
     struct ls_atomic_file file;
+    if (*config->async.follow)
+        return ls_error_set(error, LS_ECONFIG,
+                            "%s: its workers are those of async.follow = %s: ask that run", run,
+                            config->async.follow);
     if (!ls_members_parse(text, workers, (bool[LS_MEMBERS_MAX]){false}))
         return ls_error_set(error, LS_ECONFIG,
                             "%.60s: expected workers by their numbers, below %d, such as 0-2,5, or "

@@ -136,7 +136,7 @@ int config_admit(const struct ls_config *config, int64_t world, const struct ls_
         .model = &config->model,
         .numerics = ls_config_numerics(config),
         .keys = &config->parallel,
-        .world = world / groups,
+        .world = groups > 1 ? 0 : world, /* of one group: below, all are counted */
         .sequence = config->data.sequence,
         .ramp = {.full = batch->global / leaf,
                  .start = batch->rampup_start / leaf,
@@ -149,12 +149,15 @@ int config_admit(const struct ls_config *config, int64_t world, const struct ls_
         .table = config->parallel.schedule == LS_LAYOUT_CSV ? table : NULL,
     };
     int status = keys_check(config, error);
-    if (!status && world % groups)
-        status = ls_error_set(
-            error, LS_ELAYOUT, "parallel.workers = %ld: %s cannot be divided into %ld groups",
-            (long)config->parallel.workers, ls_counted(world, "rank").text, (long)groups);
     if (!status)
         status = ls_layout_resolve(&request, layout, error);
+    if (!status && groups > 1 && world && world != groups * layout->ranks)
+        status = ls_error_set(
+            error, LS_ELAYOUT,
+            "parallel.workers = %ld: %ld groups of %s each need %ld, but %ld were "
+            "started",
+            (long)config->parallel.workers, (long)groups, ls_counted(layout->ranks, "rank").text,
+            (long)(groups * layout->ranks), (long)world);
     if (!status)
         status = offload_check(config, layout, error);
     return locate(config, status, error);

@@ -59,6 +59,10 @@ static int file_read(struct members *m, const struct ls_trainer *t, struct ls_er
     const char *run = members_follows(t) ? t->config.async.follow : t->config.train.out;
     char path[PATH_MAX];
     int status = ls_path_join(path, run, LS_MEMBERS_FILE, error);
+    if (!status && members_follows(t) && access(run, F_OK) != 0)
+        return ls_config_reject(&t->config, LS_EIO, "async.follow", error,
+                                "expected the folder of a run whose workers this one's follow, and "
+                                "there is none");
     if (!status && !members_follows(t))
         status = ls_jsonl_truncate_after(path, "outer_step", w->begin / w->interval, nothing, NULL,
                                          error);
