@@ -81,6 +81,7 @@ struct ls_state {
                               * its hash. The caller's to set, before a load too */
     struct ls_loss_scale loss_scale; /* of the next step */
     int64_t saved_step;    /* of the newest checkpoint that this run wrote or went on from, or -1 */
+    bool keeps_older;      /* older checkpoints are the caller's to remove, who sets this */
     int64_t start;         /* ls_run_token.start, 0 where not known: the caller's to set */
     const char *snapshots; /* the folder of ls_saving_begin, where ls_state_resume looks too; NULL:
                             * there is none. The caller's */

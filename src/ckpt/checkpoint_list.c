@@ -249,6 +249,29 @@ int ls_checkpoint_remove_others(const char *run_directory, int64_t step, struct 
     return others_remove(run_directory, 0, step, step, error);
 }
 
+int ls_checkpoint_retain(const char *run_directory, const int64_t *steps, int64_t count,
+                         struct ls_error *error)
+{
+    struct dirent **entries;
+    char parent[PATH_MAX], directory[PATH_MAX];
+    int found;
+    int status = ls_checkpoint_prune(run_directory, 0, -1, error);
+    if (!status)
+        status = list(&entries, &found, parent, run_directory, is_checkpoint_entry, error);
+    if (status)
+        return status;
+    for (int i = 0; !status && i < found; i++) {
+        bool stays = false;
+        for (int64_t k = 0; k < count; k++)
+            stays |= steps[k] == ckpt_step_of(entries[i]->d_name);
+        status = ls_path_join(directory, parent, entries[i]->d_name, error);
+        if (!status && !stays)
+            status = ckpt_remove_checkpoint(directory, error);
+    }
+    list_free(entries, found);
+    return status;
+}
+
 int ls_checkpoint_prune(const char *run_directory, int keep, int64_t saved, struct ls_error *error)
 {
     struct dirent **entries;

@@ -19,8 +19,10 @@ void units_init(struct ls_state *units, int count, const struct ls_state *borrow
         units[i] = *borrowed;
     if (count == 1)
         return;
-    for (int i = 0; i < count - 1; i++)
+    for (int i = 0; i < count - 1; i++) {
         units[i].log = NULL; /* the last one tells for all */
+        units[i].keeps_older = true;
+    }
     *outer = ls_config_outer_optim(config);
     bool server = config->async.mode == LS_CONFIG_SERVER;
     for (int i = 0; i < count - 1 && server; i++)

@@ -121,6 +121,45 @@ static int folder_own(struct ls_trainer *t, struct ls_state *unit, struct ls_err
     return ls_comm_agree(t->world, status, error);
 }
 
+struct found {
+    int64_t count, step[STEPS_MAX];
+};
+
+static int step_note(void *user, const char *directory, struct ls_error *error)
+{
+    struct found *found = user;
+    (void)error;
+    if (found->count < STEPS_MAX)
+        found->step[found->count++] = strtoll(strrchr(directory, '-') + 1, NULL, 10);
+    return LS_OK;
+}
+
+/* Collective over t->whole. What a worker saved before goes with the global checkpoint that it
+ * belongs to, and not before that: a run goes on from those that are whole. */
+static int older_remove(struct ls_trainer *t, struct ls_error *error)
+{
+    const struct workers *w = t->workers;
+    struct found found = {0};
+    struct ls_error why = {0};
+    int root = w->owner * ls_comm_size(t->world);
+    if (ls_comm_rank(t->whole) == root &&
+        ls_checkpoint_each(t->config.train.out, step_note, &found, &why))
+        found.count = 0;
+    int status = ls_broadcast(t->whole, &found, sizeof found, LS_U8, root, error);
+    bool removes = !status && ls_comm_rank(t->world) == 0 && found.count < STEPS_MAX;
+    for (int k = 0; k < w->held && removes && found.count > 0; k++) {
+        struct ls_state *unit = &t->units[k];
+        int failed = folder_set(t, unit, t->config.train.out, index_of(t, k), &why);
+        if (!failed)
+            failed = ls_checkpoint_retain(unit->config->train.out, found.step, found.count, &why);
+        unit->config = &t->config;
+        if (failed)
+            ls_log(t->log, LS_LOG_WARNING, "older checkpoints of worker %d stay: %s",
+                   (int)index_of(t, k), why.text);
+    }
+    return status;
+}
+
 int workers_save(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
@@ -143,7 +182,7 @@ int workers_save(struct ls_trainer *t, struct ls_error *error)
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
         outer->saved_step = outer->step;
-    return status;
+    return status ? status : older_remove(t, error);
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */
@@ -190,19 +229,6 @@ static int step_load(struct ls_trainer *t, const char *run, int64_t step, struct
     for (int u = 0; u < t->unit_count && !status; u++)
         status = ls_state_settle(&t->units[u], error);
     return ls_comm_agree(t->whole, status, error);
-}
-
-struct found {
-    int64_t count, step[STEPS_MAX];
-};
-
-static int step_note(void *user, const char *directory, struct ls_error *error)
-{
-    struct found *found = user;
-    (void)error;
-    if (found->count < STEPS_MAX)
-        found->step[found->count++] = strtoll(strrchr(directory, '-') + 1, NULL, 10);
-    return LS_OK;
 }
 
 /* Collective over t->whole. The newest that is whole, of the run itself. */

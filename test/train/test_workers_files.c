@@ -5,6 +5,8 @@
 #include "tokens.h"
 #include "workers_run.h"
 
+#include <lockstep/ckpt.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -124,6 +126,60 @@ static void test_a_worker_whose_checkpoint_is_not_whole(void **state)
         if (!told || after.first != (cases[i].says ? 3 : 6) || workers_difference(&whole, &after))
             fail_msg("%s: from step %d: %s", cases[i].command, after.first, after.said);
     }
+}
+
+/* With train.keep=1 workers have written the new checkpoint and the global parameters cannot be: the
+ * run goes on from the one before. */
+static void test_the_last_checkpoint_stays_until_the_next_is_whole(void **state)
+{
+    static const char *const resume[] = {
+        "never", "%s/former/checkpoints/step-00000003 train.out=%s/run", "auto"};
+    for (int groups = 1; groups <= 4; groups += 3) {
+        struct workers_run part;
+        shell("rm -rf run former");
+        for (int i = 0; i < 3; i++) {
+            char words[1024];
+            snprintf(words, sizeof words, resume[i], directory, directory);
+            part = (struct workers_run){
+                .config = workers_config(*state,
+                                         "train.steps=9 train.keep=1 parallel.workers=%d "
+                                         "train.resume=%s",
+                                         groups, words),
+                .resume = i > 0,
+                .steps = 3 * (i + 1),
+                .save = true};
+            int status = workers_run(&part);
+            if (i == 1 ? !status : status || workers_difference(&whole, &part))
+                fail_msg("part %d: from step %d: %s", i, part.first, part.error.text);
+            if (i == 0)
+                shell("cp -r run former && mv run/checkpoints saving && touch run/checkpoints");
+            if (i == 1)
+                shell("test -d " WORKER(3, 6) " && rm run/checkpoints && "
+                      "mv saving run/checkpoints");
+        }
+        assert_int_equal(part.first, 3);
+        shell("test -d " WORKER(3, 9) " && ! test -e " WORKER(3, 6) " && ! test -e " WORKER(0, 3));
+    }
+}
+
+/* The best one of a run stays with its workers'. */
+static void test_workers_keep_what_the_run_keeps(void **state)
+{
+    shell("rm -rf run");
+    for (int i = 0; i < 3; i++) {
+        struct workers_run part = {
+            .config = workers_config(*state, "train.steps=9 train.keep=1 parallel.workers=2 %s",
+                                     i ? "train.resume=auto" : ""),
+            .resume = i > 0,
+            .steps = 3 * (i + 1),
+            .save = true};
+        workers_run_well(&part);
+        struct ls_checkpoint_best best = {.step = 3, .loss = 1, .sequences = 1};
+        struct ls_error error = {0};
+        if (i == 0 && ls_checkpoint_best_write(part.config.train.out, &best, &error))
+            fail_msg("%s", error.text);
+    }
+    shell("test -d " WORKER(3, 3) " && test -d " WORKER(3, 9) " && ! test -e " WORKER(3, 6));
 }
 
 /* None of a run that has checkpoints is whole: it does not begin anew. */
@@ -284,6 +340,8 @@ int main(void)
         cmocka_unit_test(test_keys_that_cannot_be_kept),
         cmocka_unit_test(test_layouts_that_workers_cannot_have),
         cmocka_unit_test(test_a_worker_whose_checkpoint_is_not_whole),
+        cmocka_unit_test(test_the_last_checkpoint_stays_until_the_next_is_whole),
+        cmocka_unit_test(test_workers_keep_what_the_run_keeps),
         cmocka_unit_test(test_workers_without_any_checkpoint),
         cmocka_unit_test(test_checkpoints_by_their_path),
         cmocka_unit_test(test_members_of_a_run_are_followed),
