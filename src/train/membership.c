@@ -51,8 +51,8 @@ static void nothing(void *user, const struct ls_record *record)
     (void)record;
 }
 
-/* Local, on rank 0. What the run's earlier part recorded; lines of outer steps that a run does
- * again go. */
+/* Local, on rank 0. What the run's earlier part recorded, also of outer steps behind the checkpoint
+ * that it goes on from: these come out as they did. A run that begins has nothing before it. */
 static int file_read(struct members *m, const struct ls_trainer *t, struct ls_error *error)
 {
     const struct workers *w = t->workers;
@@ -63,9 +63,8 @@ static int file_read(struct members *m, const struct ls_trainer *t, struct ls_er
         return ls_config_reject(&t->config, LS_EIO, "async.follow", error,
                                 "expected the folder of a run whose workers this one's follow, and "
                                 "there is none");
-    if (!status && !members_follows(t))
-        status = ls_jsonl_truncate_after(path, "outer_step", w->begin / w->interval, nothing, NULL,
-                                         error);
+    if (!status && !members_follows(t) && w->begin == 0)
+        status = ls_jsonl_truncate_after(path, "outer_step", 0, nothing, NULL, error);
     if (!status)
         status = ls_members_each(run, m->workers, change_note, m, error);
     if (!status && m->damage.code)
@@ -73,12 +72,16 @@ static int file_read(struct members *m, const struct ls_trainer *t, struct ls_er
     return status;
 }
 
+/* From that outer step on: what a run that goes on had recorded behind it no longer holds. */
 static int file_add(const struct ls_trainer *t, const struct change *change, struct ls_error *error)
 {
     char path[PATH_MAX], text[8 * WORKERS_MAX];
     struct ls_jsonl *file = NULL;
     ls_members_text(change->in, t->workers->count, text, sizeof text);
     int status = ls_path_join(path, t->config.train.out, LS_MEMBERS_FILE, error);
+    if (!status)
+        status = ls_jsonl_truncate_after(path, "outer_step", change->outer_step - 1, nothing, NULL,
+                                         error);
     if (!status)
         status = ls_jsonl_open(&file, path, error);
     if (status)
@@ -174,6 +177,8 @@ static int change_make(struct ls_trainer *t, struct change *now, struct ls_error
         return LS_OK;
     ls_members_text(now->in, w->count, text, sizeof text);
     ls_log(t->log, LS_LOG_INFO, "from step %ld on workers %s train", (long)w->begin + 1, text);
+    while (m->count > 0 && m->changes[m->count - 1].outer_step >= now->outer_step)
+        m->count--;
     return change_add(m, now->outer_step, now->in, error);
 }
 

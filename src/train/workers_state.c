@@ -3,6 +3,7 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
+#include <lockstep/config/inputs.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
 #include "workers_run.h"
 
 #include <lockstep/ckpt.h>
+#include <lockstep/config/inputs.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,6 +126,24 @@ static void test_a_worker_whose_checkpoint_is_not_whole(void **state)
                                   : !after.said[0];
         if (!told || after.first != (cases[i].says ? 3 : 6) || workers_difference(&whole, &after))
             fail_msg("%s: from step %d: %s", cases[i].command, after.first, after.said);
+    }
+}
+
+/* What `lockstep eval` and `export` read of a run, a worker's folder has too. */
+static void test_a_worker_s_folder_is_a_run(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        struct ls_config config;
+        struct ls_tokenizer *tokenizer = NULL;
+        struct ls_error error = {0};
+        char name[32];
+        (void)state;
+        snprintf(name, sizeof name, "saved/workers/%04d", i);
+        const char *folder = scratch_path(directory, name);
+        if (ls_kept_read(folder, &config, &tokenizer, &error))
+            fail_msg("%s", error.text);
+        assert_string_equal(strrchr(config.train.out, '/') + 1, name + 14);
+        ls_tokenizer_free(tokenizer);
     }
 }
 
@@ -275,6 +294,39 @@ static void test_members_of_a_run_are_followed(void **state)
     assert_string_not_equal(after.hash[8], whole.hash[8]);
 }
 
+/* A change that was recorded holds where a run that was killed does its steps again, until another
+ * one is asked for. */
+static void test_members_of_steps_that_are_done_again(void **state)
+{
+    static const char *const lines = "{\"outer_step\": 2, \"workers\": \"0-1\"}\n";
+    struct workers_run part[4];
+    for (int i = 0; i < 4; i++) {
+        part[i] = (struct workers_run){
+            .config = workers_config(*state, "train.steps=9 parallel.workers=%d %s", i == 2 ? 4 : 1,
+                                     i ? "train.resume=auto" : ""),
+            .resume = i > 0,
+            .steps = i ? 9 : 3,
+            .save = i < 2};
+        if (i == 0)
+            shell("rm -rf run && mkdir run");
+        if (i == 1)
+            text_write("run/members.wanted", "0-1\n");
+        if (i == 2)
+            shell("rm -r run/checkpoints/step-00000009");
+        if (i == 3)
+            text_write("run/members.wanted", "2\n");
+        workers_run_well(&part[i]);
+        char *said = i > 0 ? scratch_read(scratch_path(directory, "run/members"), NULL) : NULL;
+        if (i > 0)
+            assert_string_equal(said, i < 3 ? lines : "{\"outer_step\": 2, \"workers\": \"2\"}\n");
+        free(said);
+    }
+    const char *difference = workers_difference(&part[1], &part[2]);
+    if (difference)
+        fail_msg("%s", difference);
+    assert_string_not_equal(part[3].hash[8], part[1].hash[8]);
+}
+
 static void test_members_that_cannot_be_read(void **state)
 {
     static const char *const lines[] = {
@@ -340,11 +392,13 @@ int main(void)
         cmocka_unit_test(test_keys_that_cannot_be_kept),
         cmocka_unit_test(test_layouts_that_workers_cannot_have),
         cmocka_unit_test(test_a_worker_whose_checkpoint_is_not_whole),
+        cmocka_unit_test(test_a_worker_s_folder_is_a_run),
         cmocka_unit_test(test_the_last_checkpoint_stays_until_the_next_is_whole),
         cmocka_unit_test(test_workers_keep_what_the_run_keeps),
         cmocka_unit_test(test_workers_without_any_checkpoint),
         cmocka_unit_test(test_checkpoints_by_their_path),
         cmocka_unit_test(test_members_of_a_run_are_followed),
+        cmocka_unit_test(test_members_of_steps_that_are_done_again),
         cmocka_unit_test(test_members_that_cannot_be_read),
         cmocka_unit_test(test_folders_of_workers_that_cannot_be_made),
     };
