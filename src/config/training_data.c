@@ -156,24 +156,26 @@ static int end_check(const struct ls_training_data *data, const struct ls_config
                      struct ls_error *error)
 {
     int64_t steps = ls_config_steps(config), wanted = ls_config_samples(config, steps);
-    if (config->async.mode ==
-        LS_CONFIG_SERVER) /* what workers compute when the last step is done */
-        wanted += config->async.workers * config->batch.global;
+    /* What a server's other workers compute when the last step is done. */
+    int64_t ahead = config->async.mode == LS_CONFIG_SERVER ? config->async.workers - 1 : 0;
     int64_t end = ls_blend_end(data->blend), last = 0, past = steps;
-    if (end >= wanted)
+    ahead *= config->batch.global;
+    if (end - ahead >= wanted)
         return LS_OK;
     while (past - last > 1) { /* there are samples for `last` steps, and not for `past` */
         int64_t middle = last + (past - last) / 2;
-        if (ls_config_samples(config, middle) <= end)
+        if (ls_config_samples(config, middle) <= end - ahead)
             last = middle;
         else
             past = middle;
     }
     return ls_error_set(error, LS_ECONFIG,
                         "the data ends behind step %lld: all sources have had their epochs, or "
-                        "none has a weight, after %s, and train.steps is %lld. Give a source more "
-                        "epochs or a weight there, or take fewer steps",
-                        (long long)last, ls_counted(end, "sample").text, (long long)steps);
+                        "none has a weight, after %s%s, and train.steps is %lld. Give a source "
+                        "more epochs or a weight there, or take fewer steps",
+                        (long long)last, ls_counted(end, "sample").text,
+                        ahead ? ", of which other workers have the last in hand" : "",
+                        (long long)steps);
 }
 
 int ls_training_data_open(const struct ls_config *config, struct ls_training_data *data,

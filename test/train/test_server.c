@@ -326,6 +326,39 @@ static int group_setup(void **state)
     return 0;
 }
 
+/* Steps for which the data of a source's few epochs are enough; the refusal of more names them. */
+static int steps_admitted(const char *directory, const char *words)
+{
+    for (int steps = 1; steps <= 12; steps++) {
+        struct workers_run run = {
+            .config = workers_config(directory,
+                                     "%s train.steps=%d data.train= data.blend=[{\"source\":"
+                                     "\"u16:%s/tokens.bin\",\"weight\":1,\"epochs\":0.02}]",
+                                     words, steps, directory)};
+        int status = workers_run(&run);
+        char says[64];
+        snprintf(says, sizeof says, "the data ends behind step %d:", steps - 1);
+        if (status && !strstr(run.error.text, says))
+            fail_msg("%s, %d steps: %s", words, steps, run.error.text);
+        if (status)
+            return steps - 1;
+    }
+    return 12;
+}
+
+/* Beside the batches that are pushed there is one in the hands of each other worker. */
+static void test_the_end_of_the_data(void **state)
+{
+#define AT_ONCE "async.mode=server async.sync_every=1 "
+    static const char *const four[] = {AT_ONCE, AT_ONCE "parallel.workers=4",
+                                       AT_ONCE "parallel.workers=4 parallel.servers=1"};
+    int sync = steps_admitted(*state, "async.mode=none async.workers=1 async.sync_every=100");
+    assert_in_range(sync, 5, 11);
+    assert_int_equal(steps_admitted(*state, AT_ONCE "async.workers=1"), sync);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(steps_admitted(*state, four[i]), sync - 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_each_batch_is_pushed_once),
         cmocka_unit_test(test_keys_that_cannot_be_kept),
         cmocka_unit_test(test_layouts_that_are_refused),
+        cmocka_unit_test(test_the_end_of_the_data),
     };
     return cmocka_run_group_tests_name("server", tests, group_setup, scratch_teardown);
 }
