@@ -28,26 +28,26 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error)
  * the same time, and their rates are added: what they share of a machine, they share here too. */
 int ls_trainer_measure_peak(struct ls_trainer *t, struct ls_error *error)
 {
-    bool together = ls_comm_transport(t->world) == LS_TRANSPORT_THREAD;
-    int ranks = together ? ls_comm_size(t->world) : 1;
+    bool together = ls_comm_transport(t->whole) == LS_TRANSPORT_THREAD;
+    int ranks = together ? ls_comm_size(t->whole) : 1;
     int64_t threads = ls_min((int64_t)t->ops.threads * ranks, ls_device_cores());
     struct ls_ops ops = {0};
     double flops = 0;
     uint64_t sum = 0;
     int status = LS_OK;
-    bool mine = !together || ls_comm_rank(t->world) == 0;
+    bool mine = !together || ls_comm_rank(t->whole) == 0;
     if (mine)
         status = ls_ops_init(&ops, (int)ls_max(threads, 1), t->ops.isa, error);
     ops.arithmetic = t->ops.arithmetic;
-    status = ls_comm_agree(t->world, status, error);
+    status = ls_comm_agree(t->whole, status, error);
     if (!status && mine)
         status = ls_gemm_peak(&ops, t->numerics.act, &flops, error);
     if (ops.threads)
         ls_ops_release(&ops);
-    status = ls_comm_agree(t->world, status, error);
+    status = ls_comm_agree(t->whole, status, error);
     sum = (uint64_t)flops;
     if (!status)
-        status = ls_all_reduce_u64(t->world, &sum, 1, error);
+        status = ls_all_reduce_u64(t->whole, &sum, 1, error);
     if (!status)
         t->peak_flops = (double)sum;
     return status;

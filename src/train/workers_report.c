@@ -140,7 +140,7 @@ void reports_push(struct ls_trainer *t, int64_t step)
     r->loss_scale = 1;
     r->step_s = note[NOTE_STEP_S];
     r->tokens_per_s = (double)tokens / r->step_s;
-    r->peak_share = step_peak_share(t, r->tokens_per_s);
+    r->peak_share = step_peak_share(t, r->tokens_per_s * w->groups); /* all as busy as this one */
     r->data_wait_s = note[NOTE_DATA_S];
     r->comm_wait_s = note[NOTE_COMM_S];
     step_ledger(t, r->push.ticket * batch, r);

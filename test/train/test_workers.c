@@ -8,6 +8,8 @@
 #include "tokens.h"
 #include "workers_run.h"
 
+#include "train/trainer.h"
+
 #include <lockstep/config/inputs.h>
 #include <lockstep/data/blend.h>
 
@@ -240,6 +242,27 @@ static int group_setup(void **state)
     return 0;
 }
 
+/* Ranks of all groups know one rate: that of the machine. */
+static double rates[4];
+
+static void rate_take(struct ls_trainer *t)
+{
+    struct ls_error error = {0};
+    if (ls_trainer_measure_peak(t, &error))
+        fail_msg("%s", error.text);
+    rates[ls_comm_rank(t->whole)] = t->peak_flops;
+}
+
+static void test_the_peak_is_that_of_all_groups(void **state)
+{
+    struct workers_run run = {
+        .config = workers_config(*state, "parallel.workers=2 parallel.dp=2"), .made = rate_take};
+    workers_run_well(&run);
+    for (int i = 0; i < 4; i++)
+        if (!(rates[i] > 0) || rates[i] != rates[0])
+            fail_msg("rank %d: %.17g FLOP/s, rank 0: %.17g", i, rates[i], rates[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_a_lone_worker_is_a_run_without_workers),
         cmocka_unit_test(test_each_sample_is_taken_once),
         cmocka_unit_test(test_a_loss_is_the_mean_over_all_tokens_that_count),
+        cmocka_unit_test(test_the_peak_is_that_of_all_groups),
     };
     return cmocka_run_group_tests_name("workers", tests, group_setup, scratch_teardown);
 }
