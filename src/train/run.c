@@ -100,6 +100,14 @@ static bool evaluates(const struct ls_config *config, int64_t step)
            (final || train_due(step, config->eval.every));
 }
 
+/* The same of a meeting of workers, which it follows too where it falls due between two. */
+static bool evaluates_by(const struct ls_config *config, int64_t step)
+{
+    int64_t every = config->eval.every, before = ls_max(0, step - ls_config_interval(config));
+    return evaluates(config, step) ||
+           (config->data.valid[0] && every > 0 && step / every > before / every);
+}
+
 /* What ranks tell each other after a step: whether a signal came or train.out was moved, and where
  * their time went. */
 static int step_agree(struct run *run, const struct ls_step_report *r, bool *stop,
@@ -397,7 +405,7 @@ static int first_save(struct run *run, struct ls_error *error)
 static int evaluation_make_up(struct run *run, struct ls_error *error)
 {
     int64_t step = ls_trainer_steps(run->trainer);
-    int64_t lacks = run->writer && evaluates(run->config, step) && run->best.last < step &&
+    int64_t lacks = run->writer && evaluates_by(run->config, step) && run->best.last < step &&
                     run->best.recorded == step;
     int status = ls_all_reduce_max(run->world, &lacks, error);
     return status || !lacks ? status : evaluate(run, error);

@@ -89,6 +89,21 @@ static void events_expect(const char *name, const char *expected)
     json_decref(all);
 }
 
+/* An evaluation that fell due between two meetings follows the second, also where a run that went
+ * on from there has none of it. */
+static void test_an_evaluation_that_a_meeting_owes(void **state)
+{
+    (void)state;
+    expect("train run.yaml train.out=met train.steps=3 train.save_every=3 eval.every=0 "
+           "async.mode=diloco async.workers=2 async.sync_every=3",
+           0, "");
+    expect("train run.yaml train.out=met train.steps=6 optim.decay_steps=3 train.save_every=3 "
+           "eval.every=2 async.mode=diloco async.workers=2 async.sync_every=3 train.resume=auto",
+           0, "");
+    events_expect("met/metrics.jsonl", "start@0 meeting@3 save@3 end@3 resume@3 eval@3 meeting@6 "
+                                       "save@6 eval@6 end@6");
+}
+
 /* The parts of a step add up to it, and there is one part for each axis that is cut. */
 static void test_where_the_time_went(void **state)
 {
@@ -227,6 +242,7 @@ static void test_warnings_and_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_evaluation_that_a_meeting_owes),
         cmocka_unit_test(test_where_the_time_went),
         cmocka_unit_test(test_what_happened),
         cmocka_unit_test(test_warnings_and_failures),
