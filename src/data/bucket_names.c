@@ -8,15 +8,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char scheme[] = "s3://", wild[] = "*?[", only_in_patterns[] = "*?[]!^";
+
+static bool is_s3(const char *url)
+{
+    return !strncasecmp(url, scheme, sizeof scheme - 1);
+}
 
 bool bucket_names_is(const char *url)
 {
     size_t length = strlen(url);
-    bool web = strncmp(url, scheme, sizeof scheme - 1) != 0;
     /* The question mark of a web server begins a query, which ls_url_check refuses. */
-    return url[length - 1] == '/' || strpbrk(url, web ? "*[" : wild);
+    return url[length - 1] == '/' || strpbrk(url, is_s3(url) ? wild : "*[");
 }
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
@@ -64,6 +69,7 @@ static int folder_begin(struct bucket_folder *f, const char *before, const char 
     path += strcspn(path, "/");
     snprintf(f->url, sizeof f->url, "%s", url);
     snprintf(f->bucket, sizeof f->bucket, "%.*s", (int)(path - url), url);
+    ls_url_normalize(f->bucket);
     snprintf(f->before, sizeof f->before, "%s", before);
     path += strspn(path, "/");
     if (strpbrk(path, wild))
@@ -149,7 +155,7 @@ int bucket_names_add(struct store_names *names, const char *before, const char *
                      const struct ls_net_options *net, struct ls_error *error)
 {
     struct bucket_folder f = {.count = 0};
-    if (strncmp(url, scheme, sizeof scheme - 1) != 0) {
+    if (!is_s3(url)) {
         int status = ls_url_check(url, error);
         return status ? status
                       : ls_error_set(error, LS_ECONFIG,

@@ -871,6 +871,8 @@ static void test_folders_and_patterns_of_a_bucket(void **state)
     expect_alike("m/c_train.b*", 1); /* a pair, whatever led to it */
     expect_alike("m/*/a*,m/n/", 2);
     expect_all("s3://bucket/data/", &memory);
+    expect_all("S3://bucket/data/", &memory);
+    expect_all("S3://bucket/data/c_tr?in", &memory);
 }
 
 static void test_folders_that_cannot_be_listed(void **state)
