@@ -217,6 +217,10 @@ static int file_put(struct ls_atomic_file *file, const unsigned char *data, size
         size_t written;
         int failure = ls_fd_write(file->fd, data, piece, file->fault, &written);
         file->on_disk += written;
+        if (failure == EPIPE && !strcmp(file->path, "-")) {
+            failure = 0;
+            written = piece; /* of whoever read the output and had enough */
+        }
         if (failure)
             return file_fail(file, failure, "write");
         data += written;

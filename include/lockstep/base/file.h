@@ -7,8 +7,8 @@
  *   or ls_atomic_file_abort(&file)                   removes the temporary file
  *
  * A regular file at path is replaced. A symbolic link stays, and its target is written. A pipe or a
- * device is written to; a pipe waits LS_FILE_WAIT_S for a reader. "-" is standard output. A folder
- * is LS_EIO.
+ * device is written to; a pipe waits LS_FILE_WAIT_S for a reader. "-" is standard output; where its
+ * reader had enough, and SIGPIPE is ignored, what nobody reads is dropped. A folder is LS_EIO.
  *
  * The first failure is kept in the file: later writes do nothing and commit reports it, after
  * removing the temporary, so a caller may check only the commit. Everything here is Local.
