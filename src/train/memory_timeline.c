@@ -64,9 +64,8 @@ static int moment(struct timeline *t, size_t work, size_t transit)
     int64_t room = ls_pipeline_gradient_sends(t->schedule);
     size_t boundaries = (size_t)(t->held + ls_min(t->sent, room));
     now->bytes[LS_MEMORY_WORKSPACE] = ls_model_table_bytes(t->measured->memory.model) + work;
-    now->bytes[LS_MEMORY_COMMUNICATION] =
-        boundaries * ls_pipeline_boundary_bytes(t->pipeline) + transit +
-        t->measured->memory.exchange.bytes;
+    now->bytes[LS_MEMORY_COMMUNICATION] = boundaries * ls_pipeline_boundary_bytes(t->pipeline) +
+                                          transit + t->measured->memory.exchange.bytes;
     now->all = 0;
     for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
         now->all += now->bytes[kind];

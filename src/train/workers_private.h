@@ -65,6 +65,7 @@ struct workers {
     float *scales;                              /* [whole] */
     struct ls_digest hashes[WORKERS_MAX], hash; /* [each], and of all, after hashed_step */
     int64_t hashed_step;                        /* -1: none */
+    bool kept; /* workers' folders have what runs' folders keep of their inputs */
     struct exchange_run exchange;
     double outer_norm;
 

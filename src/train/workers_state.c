@@ -110,14 +110,14 @@ static int folder_own(struct ls_trainer *t, struct ls_state *unit, struct ls_err
     int status = LS_OK;
     if (ls_comm_rank(t->world) == 0)
         status = ls_directory_make(folder, NULL, error);
+    if (!status && !t->workers->kept && ls_comm_rank(t->world) == 0)
+        status = ls_kept_write(t->workers->config, t->tokenizer, false, error);
     if (unit->start == workers_outer(t)->start)
         return ls_comm_agree(t->world, status, error);
     if (!status && ls_comm_rank(t->world) == 0)
         status = ls_run_token_read(t->config.train.out, &token, error);
     if (!status && ls_comm_rank(t->world) == 0)
         status = ls_run_token_write(folder, &token, error);
-    if (!status && ls_comm_rank(t->world) == 0) /* it can be evaluated as a run can */
-        status = ls_kept_write(t->workers->config, t->tokenizer, false, error);
     unit->start = workers_outer(t)->start;
     return ls_comm_agree(t->world, status, error);
 }
@@ -178,6 +178,7 @@ int workers_save(struct ls_trainer *t, struct ls_error *error)
         unit->config = &t->config;
     }
     status = ls_comm_agree(t->whole, status, error);
+    w->kept = w->kept || !status;
     if (!status && w->group == w->owner) /* the last, so that it says that all are there */
         status = ls_state_save(outer, &w->hash, error);
     status = ls_comm_agree(t->whole, status, error);

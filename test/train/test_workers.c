@@ -255,8 +255,8 @@ static void rate_take(struct ls_trainer *t)
 
 static void test_the_peak_is_that_of_all_groups(void **state)
 {
-    struct workers_run run = {
-        .config = workers_config(*state, "parallel.workers=2 parallel.dp=2"), .made = rate_take};
+    struct workers_run run = {.config = workers_config(*state, "parallel.workers=2 parallel.dp=2"),
+                              .made = rate_take};
     workers_run_well(&run);
     for (int i = 0; i < 4; i++)
         if (!(rates[i] > 0) || rates[i] != rates[0])

@@ -147,8 +147,8 @@ static void test_a_worker_s_folder_is_a_run(void **state)
     }
 }
 
-/* With train.keep=1 workers have written the new checkpoint and the global parameters cannot be: the
- * run goes on from the one before. */
+/* With train.keep=1 workers have written the new checkpoint and the global parameters cannot be:
+ * the run goes on from the one before. */
 static void test_the_last_checkpoint_stays_until_the_next_is_whole(void **state)
 {
     static const char *const resume[] = {
@@ -174,7 +174,7 @@ static void test_the_last_checkpoint_stays_until_the_next_is_whole(void **state)
                 shell("cp -r run former && mv run/checkpoints saving && touch run/checkpoints");
             if (i == 1)
                 shell("test -d " WORKER(3, 6) " && rm run/checkpoints && "
-                      "mv saving run/checkpoints");
+                                              "mv saving run/checkpoints");
         }
         assert_int_equal(part.first, 3);
         shell("test -d " WORKER(3, 9) " && ! test -e " WORKER(3, 6) " && ! test -e " WORKER(0, 3));
