@@ -327,6 +327,22 @@ static void test_members_of_steps_that_are_done_again(void **state)
     assert_string_not_equal(part[3].hash[8], part[1].hash[8]);
 }
 
+/* A request is not worth a run. */
+static void test_a_request_that_cannot_be_read(void **state)
+{
+    static char digits[(1 << 16) + 2];
+    for (int i = 0; i < 2; i++) {
+        struct workers_run run = {.config = workers_config(*state, "train.steps=3")};
+        shell(i ? "rm -rf run && mkdir -p run/members.wanted" : "rm -rf run && mkdir run");
+        memset(digits, '0', sizeof digits - 1);
+        if (i == 0)
+            text_write("run/members.wanted", digits);
+        workers_run_well(&run);
+        assert_non_null(strstr(run.said, i ? "a folder" : "65537 bytes"));
+        assert_int_not_equal(access(scratch_path(directory, "run/members"), F_OK), 0);
+    }
+}
+
 static void test_members_that_cannot_be_read(void **state)
 {
     static const char *const lines[] = {
@@ -399,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_checkpoints_by_their_path),
         cmocka_unit_test(test_members_of_a_run_are_followed),
         cmocka_unit_test(test_members_of_steps_that_are_done_again),
+        cmocka_unit_test(test_a_request_that_cannot_be_read),
         cmocka_unit_test(test_members_that_cannot_be_read),
         cmocka_unit_test(test_folders_of_workers_that_cannot_be_made),
     };
