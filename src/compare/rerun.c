@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TENSOR_NAME_MAX = 128 };
 
@@ -128,7 +129,8 @@ int ls_rerun_new(const struct ls_config *config, const char *checkpoint, int64_t
     bool workers = again->async.mode != LS_CONFIG_SYNC;
     if (workers) /* whose tensors have no digests */
         tensors_from = last + 1;
-    if (workers && !*again->async.follow)
+    bool follows = again->async.mode == LS_CONFIG_SERVER || access(again->train.out, F_OK) == 0;
+    if (workers && follows && !*again->async.follow)
         memcpy(again->async.follow, again->train.out, sizeof again->async.follow);
     bool from = checkpoint && checkpoint[0];
     if (from && strlen(checkpoint) >= sizeof again->train.resume) {

@@ -60,9 +60,9 @@ static int file_read(struct members *m, const struct ls_trainer *t, struct ls_er
     char path[PATH_MAX];
     int status = ls_path_join(path, run, LS_MEMBERS_FILE, error);
     if (!status && members_follows(t) && access(run, F_OK) != 0)
-        return ls_config_reject(&t->config, LS_EIO, "async.follow", error,
-                                "expected the folder of a run whose workers this one's follow, and "
-                                "there is none");
+        return ls_config_reject(&t->config, LS_ECONFIG, "async.follow", error,
+                                "there is no such folder: expected that of a run whose workers "
+                                "this one's follow");
     if (!status && !members_follows(t) && w->begin == 0)
         status = ls_jsonl_truncate_after(path, "outer_step", 0, nothing, NULL, error);
     if (!status)

@@ -102,6 +102,9 @@ static void test_an_evaluation_that_a_meeting_owes(void **state)
            0, "");
     events_expect("met/metrics.jsonl", "start@0 meeting@3 save@3 end@3 resume@3 eval@3 meeting@6 "
                                        "save@6 eval@6 end@6");
+    /* A worker's folder is a run like any other. */
+    expect("eval met/workers/0001", 0, "step 6 ");
+    expect("export met/workers/0001 --out met-worker", 0, "met-worker");
 }
 
 /* The parts of a step add up to it, and there is one part for each axis that is cut. */

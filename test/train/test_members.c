@@ -509,8 +509,8 @@ static void test_a_run_that_follows(void **state)
     assert_false(is_there(path, LS_MEMBERS_FILE));
     struct workers_run none = {.config = workers_config(*state, "%s", SHORT "async.follow=nowhere"),
                                .made = made};
-    assert_int_equal(workers_run(&none), LS_EIO);
-    assert_non_null(strstr(none.error.text, "async.follow = \"nowhere\": expected the folder"));
+    assert_int_equal(workers_run(&none), LS_ECONFIG);
+    assert_non_null(strstr(none.error.text, "async.follow = \"nowhere\": there is no such folder"));
 }
 
 /* ---- what is damaged ------------------------------------------------------------------------- */

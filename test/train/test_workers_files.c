@@ -6,7 +6,6 @@
 #include "workers_run.h"
 
 #include <lockstep/ckpt.h>
-#include <lockstep/config/inputs.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -126,24 +125,6 @@ static void test_a_worker_whose_checkpoint_is_not_whole(void **state)
                                   : !after.said[0];
         if (!told || after.first != (cases[i].says ? 3 : 6) || workers_difference(&whole, &after))
             fail_msg("%s: from step %d: %s", cases[i].command, after.first, after.said);
-    }
-}
-
-/* What `lockstep eval` and `export` read of a run, a worker's folder has too. */
-static void test_a_worker_s_folder_is_a_run(void **state)
-{
-    for (int i = 0; i < 4; i++) {
-        struct ls_config config;
-        struct ls_tokenizer *tokenizer = NULL;
-        struct ls_error error = {0};
-        char name[32];
-        (void)state;
-        snprintf(name, sizeof name, "saved/workers/%04d", i);
-        const char *folder = scratch_path(directory, name);
-        if (ls_kept_read(folder, &config, &tokenizer, &error))
-            fail_msg("%s", error.text);
-        assert_string_equal(strrchr(config.train.out, '/') + 1, name + 14);
-        ls_tokenizer_free(tokenizer);
     }
 }
 
@@ -294,6 +275,14 @@ static void test_members_of_a_run_are_followed(void **state)
     assert_string_not_equal(after.hash[8], whole.hash[8]);
 }
 
+static void test_a_run_to_follow_that_is_not_there(void **state)
+{
+    struct workers_run run = {.config =
+                                  workers_config(*state, "async.follow=%s/nobody", directory)};
+    assert_int_equal(workers_run(&run), LS_ECONFIG);
+    assert_non_null(strstr(run.error.text, "there is no such folder"));
+}
+
 /* A change that was recorded holds where a run that was killed does its steps again, until another
  * one is asked for. */
 static void test_members_of_steps_that_are_done_again(void **state)
@@ -408,12 +397,12 @@ int main(void)
         cmocka_unit_test(test_keys_that_cannot_be_kept),
         cmocka_unit_test(test_layouts_that_workers_cannot_have),
         cmocka_unit_test(test_a_worker_whose_checkpoint_is_not_whole),
-        cmocka_unit_test(test_a_worker_s_folder_is_a_run),
         cmocka_unit_test(test_the_last_checkpoint_stays_until_the_next_is_whole),
         cmocka_unit_test(test_workers_keep_what_the_run_keeps),
         cmocka_unit_test(test_workers_without_any_checkpoint),
         cmocka_unit_test(test_checkpoints_by_their_path),
         cmocka_unit_test(test_members_of_a_run_are_followed),
+        cmocka_unit_test(test_a_run_to_follow_that_is_not_there),
         cmocka_unit_test(test_members_of_steps_that_are_done_again),
         cmocka_unit_test(test_a_request_that_cannot_be_read),
         cmocka_unit_test(test_members_that_cannot_be_read),
