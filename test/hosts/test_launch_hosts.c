@@ -3,6 +3,7 @@
  * back; or of which one is lost, and a spare takes over. The end is that of one rank. */
 /* check: network */
 #include "../launch/launched.h"
+#include "../support/await.h"
 #include "../support/extent.h"
 #include "hosts.h"
 
@@ -13,6 +14,9 @@
 
 #include <cmocka.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define LONG                                                                                       \
     LAUNCHED_KEYS "train.steps=1000000 train.save_every=4 "                                        \
@@ -63,14 +67,81 @@ static void test_a_host_that_is_lost(void **state)
     launched_expect_same(hosts_directory, "lost");
 }
 
+/* ---- workers --------------------------------------------------------------------------------- */
+
+#define DILOCO "async.mode=diloco async.workers=4 async.sync_every=2 "
+#define BY_TIMES                                                                                   \
+    "async.mode=server async.workers=2 async.order=times async.times=1,3 async.staleness=2 "       \
+    "optim.name=sgd "
+#define BY_CLOCK "async.mode=server async.workers=2 async.order=clock optim.name=sgd "
+
+/* A host of workers is cut off: the rest computes all of them, in fewer groups. */
+static void fewer_groups(const char *out, const char *recipe, const char *layout, const char *left)
+{
+    char keys[1024];
+    hosts_or_skip();
+    snprintf(keys, sizeof keys, LONG "%s %s", recipe, layout);
+    pid_t launcher = hosts_launch(hosts_directory, 0, 2, out, keys);
+    launched_await_step(launcher, hosts_directory, out, 6);
+    int before = launched_events(hosts_directory, out, "going_on", NULL); /* of late ranks */
+    hosts_link(false);
+    launched_await_event(launcher, hosts_directory, out, "layout", 1);
+    launched_await_event(launcher, hosts_directory, out, "going_on", before + 1);
+    launched_stop(launcher, hosts_directory, out);
+    hosts_link(true);
+    assert_int_equal(launched_events(hosts_directory, out, "layout", left), 1);
+    launched_expect_same_of(hosts_directory, out, recipe);
+}
+
+static void test_workers_of_a_host_that_is_cut_off(void **state)
+{
+    (void)state;
+    fewer_groups("diloco", DILOCO, "parallel.workers=4", "parallel.workers=2");
+}
+
+/* The order of a table of times is the same wherever workers are computed: it needs no server. */
+static void test_a_server_by_times_whose_host_is_cut_off(void **state)
+{
+    (void)state;
+    fewer_groups("times", BY_TIMES, "parallel.workers=2 parallel.servers=1",
+                 "parallel.workers=2 parallel.servers=0");
+}
+
+/* Who comes first is known of ranks of their own alone: it waits until the host is back. */
+static void test_a_server_by_the_clock_waits_for_its_host(void **state)
+{
+    static const char says[] = "waiting for hosts: workers of a server that takes who comes first "
+                               "need all 3 ranks, and there are 2";
+    (void)state;
+    hosts_or_skip();
+    pid_t launcher = hosts_launch(hosts_directory, 0, 2, "clock",
+                                  LONG BY_CLOCK "parallel.workers=2 parallel.servers=1");
+    launched_await_step(launcher, hosts_directory, "clock", 6);
+    int before = launched_events(hosts_directory, "clock", "going_on", NULL);
+    hosts_link(false);
+    launched_await_event(launcher, hosts_directory, "clock", "host_lost", 1);
+    for (char *said = NULL; !said || !strstr(said, says);) {
+        free(said);
+        said = hosts_said(hosts_directory, "clock");
+        await_pause();
+    }
+    hosts_link(true);
+    launched_await_event(launcher, hosts_directory, "clock", "going_on", before + 1);
+    launched_stop(launcher, hosts_directory, "clock");
+    assert_int_equal(launched_events(hosts_directory, "clock", "layout", NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest usual[] = {
         cmocka_unit_test(test_a_host_that_is_cut_off),
     };
     const struct CMUnitTest all[] = {
+        cmocka_unit_test(test_workers_of_a_host_that_is_cut_off),
+        cmocka_unit_test(test_a_server_by_times_whose_host_is_cut_off),
+        cmocka_unit_test(test_a_server_by_the_clock_waits_for_its_host),
         cmocka_unit_test(test_a_host_that_is_cut_off),
-        cmocka_unit_test(test_a_host_that_is_lost),
+        cmocka_unit_test(test_a_host_that_is_lost), /* the last: that host ends */
     };
     return check_all()
                ? cmocka_run_group_tests_name("launched", all, hosts_setup, hosts_teardown)

@@ -137,13 +137,14 @@ bool launched_steps_agree(const struct launched_steps *a, const struct launched_
     return a->last < b->last || !a->hash[0] || strcmp(a->hash, b->hash) == 0;
 }
 
-void launched_reference(struct launched_steps *steps, const char *folder, int64_t last)
+static void reference_run(struct launched_steps *steps, const char *folder, const char *keys_more,
+                          int64_t last)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     char enter[PATH_MAX], keys[1024];
     snprintf(enter, sizeof enter, "cd '%s'; rm -rf reference; LOCKSTEP_PEAK_FLOPS=1e12", folder);
-    snprintf(keys, sizeof keys, "train " LAUNCHED_KEYS "train.out=reference train.steps=%ld",
-             (long)last);
+    snprintf(keys, sizeof keys, "train " LAUNCHED_KEYS "%s train.out=reference train.steps=%ld",
+             keys_more, (long)last);
     int code = program_run(enter, keys, output);
     if (code)
         fail_msg("the reference ended with %d:\n%s", code, output);
@@ -151,11 +152,21 @@ void launched_reference(struct launched_steps *steps, const char *folder, int64_
     assert_int_equal(steps->last, last);
 }
 
+void launched_reference(struct launched_steps *steps, const char *folder, int64_t last)
+{
+    reference_run(steps, folder, "", last);
+}
+
 int64_t launched_expect_same(const char *folder, const char *out)
+{
+    return launched_expect_same_of(folder, out, "");
+}
+
+int64_t launched_expect_same_of(const char *folder, const char *out, const char *keys)
 {
     struct launched_steps got, expected;
     launched_steps_read(&got, folder, out);
-    launched_reference(&expected, folder, got.last);
+    reference_run(&expected, folder, keys, got.last);
     if (!got.hash[0] || !launched_steps_agree(&got, &expected))
         fail_msg("%s ends at step %ld with hash %s, one rank with %s:\n%s", out, (long)got.last,
                  got.hash, expected.hash, scratch_read(file_of(folder, out, ".log"), NULL));

@@ -48,5 +48,7 @@ bool launched_steps_agree(const struct launched_steps *a, const struct launched_
 void launched_reference(struct launched_steps *steps, const char *folder, int64_t last);
 /* Fails the test if the run is not that of one rank, bit for bit; returns its last step. */
 int64_t launched_expect_same(const char *folder, const char *out);
+/* The same, of a recipe with further keys. */
+int64_t launched_expect_same_of(const char *folder, const char *out, const char *keys);
 
 #endif

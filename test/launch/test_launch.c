@@ -212,6 +212,31 @@ static void test_a_rank_that_is_stopped_while_mpi_starts(void **state)
     assert_int_equal(launched_events(folder, "stuck", "failed", "rank 1 on here (process "), 1);
 }
 
+/* A rank of one worker of four: the others do not go on without it, and all of them meet again. */
+static void test_a_worker_that_is_killed(void **state)
+{
+    static const char recipe[] = "async.mode=diloco async.workers=4 async.sync_every=2 "
+                                 "async.delay=1 async.mixing=0.5";
+    char keys[512];
+    pid_t pids[LAUNCHED_RANKS];
+    (void)state;
+    mpirun_or_skip();
+    snprintf(keys, sizeof keys,
+             "%s " LAUNCHED_KEYS "train.steps=1000000 train.save_every=4 "
+             "parallel.workers=4",
+             recipe);
+    pid_t launcher = launched_start(folder, RATE, "workers", keys);
+    launched_await_step(launcher, folder, "workers", 6);
+    expect_ranks("workers", 4, pids);
+    assert_int_equal(kill(pids[2], SIGKILL), 0);
+    launched_await_event(launcher, folder, "workers", "going_on", 1);
+    launched_stop(launcher, folder, "workers");
+    await_no_ranks("workers");
+    launched_expect_same_of(folder, "workers", recipe);
+    assert_int_equal(launched_events(folder, "workers", "going_on", "\"from\": 0,"), 0);
+    assert_int_equal(launched_events(folder, "workers", "layout", NULL), 0);
+}
+
 /* ---- what must be seen ----------------------------------------------------------------------- */
 
 /* An mpirun that does `first` before the first start, and `second` before every other one. */
@@ -376,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_each_rank_killed),
         cmocka_unit_test(test_a_frozen_rank),
         cmocka_unit_test(test_a_rank_that_is_stopped_while_mpi_starts),
+        cmocka_unit_test(test_a_worker_that_is_killed),
         cmocka_unit_test(test_other_batches_are_seen),
         cmocka_unit_test(test_a_new_beginning_is_seen),
         cmocka_unit_test(test_a_step_that_is_not_finite),
