@@ -109,6 +109,7 @@ static int wanted_take(const struct ls_trainer *t, struct change *change, bool *
                        struct ls_error *error)
 {
     enum { WANTED_MAX = 1 << 16 };
+    const struct members *m = t->workers->membership;
     const int workers = t->workers->count;
     char path[PATH_MAX], taken[PATH_MAX], *text = NULL;
     size_t bytes;
@@ -130,9 +131,11 @@ static int wanted_take(const struct ls_trainer *t, struct change *change, bool *
                "%s: \"%.60s\" names no workers: expected numbers below %d such as 0-2,5, or all. "
                "It is removed",
                path, text, workers);
-    else if (memcmp(in, change->in, (size_t)workers * sizeof *in) != 0) {
+    else {
+        /* Also those that train already, where others were recorded behind a checkpoint. */
+        *asked = memcmp(in, change->in, (size_t)workers * sizeof *in) != 0 ||
+                 (m->count > 0 && m->changes[m->count - 1].outer_step > change->outer_step);
         memcpy(change->in, in, (size_t)workers * sizeof *in);
-        *asked = true;
     }
     free(text);
     return LS_OK;
