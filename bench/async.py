@@ -4,12 +4,12 @@
     bench/async.py [--lockstep PATH] [--only slow|links] [--json FILE] [--torchft PYTHON]
 
 Four workers, one rank each, train one small model on five books of the Bible (Debian:
-bible-kjv); in each mode on the same number of tokens, with the same learning rate. Part `slow` runs them over MPI on this
-machine, without and with one worker that is four times slower. Part `links` puts each on a host of
-its own (network namespaces), joined by links of --mbit each way, and counts the bytes that hosts
-send. With --torchft, a Python that has torch and torchft, its DiLoCo trains a model of the same
-shape on the same text there (bench/peers/diloco.py; other first weights, another order, its own
-split).
+bible-kjv); in each mode on the same number of tokens, with the same learning rate. Part `slow` runs
+them over MPI on this machine, without and with one worker that is four times slower. Part `links`
+puts each on a host of its own (network namespaces), joined by links of --mbit each way, and counts
+the bytes that hosts send. With --torchft, a Python that has torch and torchft, its DiLoCo trains a
+model of the same shape on the same text there (bench/peers/diloco.py; other first weights, another
+order, its own split).
 
 A worker of part `slow` has a share of a core (--share), as if by itself on a machine of that speed;
 the slow one a fourth of it. The bench stops a worker (SIGSTOP) whose CPU time is ahead of its
