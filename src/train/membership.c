@@ -14,6 +14,11 @@ struct change {
     int64_t outer_step;
     bool in[WORKERS_MAX];
 };
+/* Who takes part in an outer step, and since which: 1, or the last one that it joined at. */
+struct now {
+    struct change change;
+    int64_t since[WORKERS_MAX];
+};
 
 struct members {
     struct change *changes; /* in ascending order */
@@ -155,7 +160,23 @@ bool members_follows(const struct ls_trainer *t)
 }
 
 /* Local, on rank 0. */
-static int change_make(struct ls_trainer *t, struct change *now, struct ls_error *error)
+/* What is recorded up to that outer step. */
+static void now_find(const struct members *m, struct now *now)
+{
+    for (int i = 0; i < m->workers; i++) {
+        now->change.in[i] = true;
+        now->since[i] = 1;
+    }
+    for (size_t c = 0; c < m->count && m->changes[c].outer_step <= now->change.outer_step; c++)
+        for (int i = 0; i < m->workers; i++) {
+            bool in = m->changes[c].in[i];
+            if (in && !now->change.in[i])
+                now->since[i] = m->changes[c].outer_step;
+            now->change.in[i] = in;
+        }
+}
+
+static int change_make(struct ls_trainer *t, struct now *now, struct ls_error *error)
 {
     struct workers *w = t->workers;
     struct members *m = w->membership;
@@ -163,41 +184,42 @@ static int change_make(struct ls_trainer *t, struct change *now, struct ls_error
     bool asked = false;
     int status = m->opened ? LS_OK : file_read(m, t, error);
     m->opened = true;
-    for (int i = 0; i < w->count; i++)
-        now->in[i] = true;
-    now->outer_step = w->begin / w->interval + 1;
-    for (size_t i = 0; i < m->count && m->changes[i].outer_step <= now->outer_step; i++)
-        memcpy(now->in, m->changes[i].in, (size_t)w->count * sizeof *now->in);
+    now->change.outer_step = w->begin / w->interval + 1;
+    now_find(m, now);
     if (status || members_follows(t))
         return status;
-    status = wanted_take(t, now, &asked, error);
+    struct change *change = &now->change;
+    status = wanted_take(t, change, &asked, error);
     if (!status && asked)
-        status = file_add(t, now, error); /* before it counts */
+        status = file_add(t, change, error); /* before it counts */
     if (status)
         return status;
     wanted_done(t);
     if (!asked)
         return LS_OK;
-    ls_members_text(now->in, w->count, text, sizeof text);
+    ls_members_text(change->in, w->count, text, sizeof text);
     ls_log(t->log, LS_LOG_INFO, "from step %ld on workers %s train", (long)w->begin + 1, text);
-    while (m->count > 0 && m->changes[m->count - 1].outer_step >= now->outer_step)
+    while (m->count > 0 && m->changes[m->count - 1].outer_step >= change->outer_step)
         m->count--;
-    return change_add(m, now->outer_step, now->in, error);
+    status = change_add(m, change->outer_step, change->in, error);
+    now_find(m, now);
+    return status;
 }
 
 int members_next(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
-    struct change now = {0};
+    struct now now = {0};
     int status = ls_comm_rank(t->whole) == 0 ? change_make(t, &now, error) : LS_OK;
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
-        status = ls_broadcast(t->whole, now.in, sizeof now.in, LS_U8, 0, error);
+        status = ls_broadcast(t->whole, &now, sizeof now, LS_U8, 0, error);
     w->members = 0;
     for (int i = 0; i < w->count; i++) {
-        w->member[i] = now.in[i];
+        w->member[i] = now.change.in[i];
+        w->joined[i] = (now.since[i] - 1) * w->interval;
         w->index[i] = w->members;
-        w->members += now.in[i];
+        w->members += now.change.in[i];
     }
     return status;
 }

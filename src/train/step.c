@@ -388,8 +388,9 @@ int step_update(struct ls_trainer *t, const struct train_gradient *gradient, boo
     double clip = (double)ls_clip_factor(&t->state->optimizer.config, gradient->norm);
     double start_s = ls_now_s() - matrices_wait_s(t);
     enum ls_work_pass before = stage_pass_begin(t, LS_WORK_PASS_UPDATE);
-    int status =
-        ls_state_update(t->state, report->step, report->lr, (float)(clip / gradient->scale), error);
+    int64_t seen = t->workers ? workers_joined(t->workers) : 0;
+    int status = ls_state_update(t->state, report->step - seen, report->lr,
+                                 (float)(clip / gradient->scale), error);
     report->optimizer_s = ls_now_s() - matrices_wait_s(t) - start_s;
     status = tiers_agree(t, status, error);
     if (!status && shares) {

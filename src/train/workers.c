@@ -187,6 +187,11 @@ int64_t workers_shift(const struct workers *w, int64_t batch)
     return w->server ? 0 : w->index[w->group * w->each + w->worker] * batch;
 }
 
+int64_t workers_joined(const struct workers *w)
+{
+    return w->server ? 0 : w->joined[w->group * w->each + w->worker];
+}
+
 /* ---- an interval ----------------------------------------------------------------------------- */
 
 /* The workers of this group, each so many steps, which begin `done` steps into the interval. poll:

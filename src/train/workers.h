@@ -38,6 +38,9 @@ bool workers_next(const struct ls_trainer *t, int *worker, int64_t *samples);
  * batch of the worker under way (workers_shift). */
 int64_t workers_place(const struct workers *workers, int worker, int64_t samples, int64_t batch);
 int64_t workers_shift(const struct workers *workers, int64_t batch);
+/* Local. Steps of the run before the worker under way began, or began anew: its moments have seen
+ * those behind. */
+int64_t workers_joined(const struct workers *workers);
 
 /* Collective over t->whole: of all workers and the global parameters. Files:
  * RUN/checkpoints has the global ones, RUN/workers/%04d/checkpoints a worker's; a checkpoint is

@@ -38,26 +38,27 @@ enum {
 
 struct workers {
     struct members *membership;
-    bool member[WORKERS_MAX]; /* [count] who takes part in the interval's outer step */
-    int index[WORKERS_MAX];   /* [count] of these the how many-th */
-    int members;              /* so many do */
-    int64_t base, start;      /* samples when the interval began: of the run, of each worker */
-    struct server *server;    /* NULL: with diloco */
-    struct ls_comm *own;      /* t->world, where it is not t->whole */
-    struct ls_comm *across;   /* the ranks of this one's place in all groups, by group */
-    int groups, group;        /* groups of workers; of ranks, this one: behind those a server's */
-    int all;                  /* groups of ranks */
-    int owner;                /* the group whose global parameters are saved and hashed */
-    int held;                 /* workers of this group: each, or none of a server's */
-    int each, count;          /* workers of a group, and in all; a group has consecutive ones */
-    int fragments;            /* of the model */
-    int64_t interval;         /* steps between two meetings */
-    int64_t delay;            /* of them those behind the start of an exchange */
-    int64_t begin, told;      /* steps done when the interval began, and reported */
-    int worker;               /* of the group, under way */
-    int64_t left;             /* steps of its phase, the one under way included */
-    bool ends;                /* the phase: the interval does with it */
-    int64_t phase;            /* samples that each had consumed when the phase began */
+    bool member[WORKERS_MAX];    /* [count] who takes part in the interval's outer step */
+    int index[WORKERS_MAX];      /* [count] of these the how many-th */
+    int64_t joined[WORKERS_MAX]; /* [count] steps of the run when it began, or began anew */
+    int members;                 /* so many do */
+    int64_t base, start;         /* samples when the interval began: of the run, of each worker */
+    struct server *server;       /* NULL: with diloco */
+    struct ls_comm *own;         /* t->world, where it is not t->whole */
+    struct ls_comm *across;      /* the ranks of this one's place in all groups, by group */
+    int groups, group;   /* groups of workers; of ranks, this one: behind those a server's */
+    int all;             /* groups of ranks */
+    int owner;           /* the group whose global parameters are saved and hashed */
+    int held;            /* workers of this group: each, or none of a server's */
+    int each, count;     /* workers of a group, and in all; a group has consecutive ones */
+    int fragments;       /* of the model */
+    int64_t interval;    /* steps between two meetings */
+    int64_t delay;       /* of them those behind the start of an exchange */
+    int64_t begin, told; /* steps done when the interval began, and reported */
+    int worker;          /* of the group, under way */
+    int64_t left;        /* steps of its phase, the one under way included */
+    bool ends;           /* the phase: the interval does with it */
+    int64_t phase;       /* samples that each had consumed when the phase began */
 
     int *place;                                 /* [params] of each in the whole model */
     int whole;                                  /* parameters of that */
