@@ -138,20 +138,21 @@ static int piece_invent(void *user, const struct ls_slice_piece *piece, struct l
 
 static int state_invent(struct ls_trainer *t, struct ls_error *error)
 {
-    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&t->state.optimizer.config); s++)
+    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&t->state->optimizer.config);
+         s++)
         for (int i = 0; i < t->params.count; i++) {
-            struct inventing inventing = {&t->params.list[i], t->state.slices[i].part->first, s,
-                                          ls_state_type(&t->state, s) == LS_BF16};
-            if (s >= ls_state_arrays(&t->state, inventing.param))
+            struct inventing inventing = {&t->params.list[i], t->state->slices[i].part->first, s,
+                                          ls_state_type(t->state, s) == LS_BF16};
+            if (s >= ls_state_arrays(t->state, inventing.param))
                 continue;
-            int status = ls_slice_visit_array(&t->state.optimizer, &t->state.slices[i], s + 1,
+            int status = ls_slice_visit_array(&t->state->optimizer, &t->state->slices[i], s + 1,
                                               LS_WRITES, piece_invent, &inventing, error);
             if (status)
                 return status;
         }
-    t->state.step = 7;
-    t->state.samples = 56;
-    return ls_state_publish(&t->state, error);
+    t->state->step = 7;
+    t->state->samples = 56;
+    return ls_state_publish(t->state, error);
 }
 
 /* What the ranks of one layout do, and what comes out of rank 0. */
@@ -212,9 +213,9 @@ static int act_resume(struct ls_trainer *t, struct task *task, struct ls_error *
 {
     bool resumed = false;
     int status = ls_trainer_resume(t, &resumed, error);
-    if (!status && (!resumed || t->state.step != 7 || t->state.samples != 56))
+    if (!status && (!resumed || t->state->step != 7 || t->state->samples != 56))
         status = ls_error_set(error, LS_ECKPT, "resumed %d at step %ld, sample %ld", (int)resumed,
-                              (long)t->state.step, (long)t->state.samples);
+                              (long)t->state->step, (long)t->state->samples);
     return status ? status : hash_put(t, task, error);
 }
 
@@ -320,7 +321,7 @@ static void warning_note(void *user, enum ls_log_level level, const char *line)
 static int act_save_two(struct ls_trainer *t, struct task *task, struct ls_error *error)
 {
     int status = act_save(t, task, error);
-    t->state.step = 8;
+    t->state->step = 8;
     return status ? status : ls_trainer_save(t, error);
 }
 
@@ -330,10 +331,10 @@ static int act_resume_warned(struct ls_trainer *t, struct task *task, struct ls_
     const struct ls_log log = {LS_LOG_INFO, warning_note, &warned};
     if (ls_comm_rank(t->world) == 0) {
         warned = (struct warned){0};
-        t->state.log = &log;
+        t->state->log = &log;
     }
     int status = act_resume(t, task, error);
-    t->state.log = NULL;
+    t->state->log = NULL;
     if (!status && ls_comm_rank(t->world) == 0 &&
         (warned.count != 1 || !strstr(warned.last, "skipping a damaged checkpoint: ") ||
          !strstr(warned.last, "step-00000008")))
@@ -441,9 +442,9 @@ static int act_damage(struct ls_trainer *t, struct task *task, struct ls_error *
         return status ? status : hash_put(t, task, error);
     const struct ls_param *p = task->name ? ls_params_find(&t->params, task->name) : NULL;
     if (!task->name) {
-        t->state.samples++;
+        t->state->samples++;
     } else if (p) {
-        status = ls_slice_visit_array(&t->state.optimizer, &t->state.slices[p - t->params.list],
+        status = ls_slice_visit_array(&t->state->optimizer, &t->state->slices[p - t->params.list],
                                       task->state + 1, LS_READS_WRITES, last_negate, NULL, error);
         if (status)
             return status;
