@@ -205,6 +205,7 @@ int ls_fd_write(int fd, const void *data, size_t bytes, const struct ls_fault *f
         if (failure && failure != EINTR)
             return failure;
         *done += written > 0 ? (size_t)written : 0;
+        ls_progress(); /* of a slow disk too */
     }
     return 0;
 }

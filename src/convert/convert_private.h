@@ -161,7 +161,7 @@ void convert_first_weights(struct convert *c, const char *theirs);
 #define EXPERTS     "there are no experts", "*expert*|*moe*|*: *router*"
 #define NO_FP8      "nothing is trained in FP8", "*fp8*|*float8*"
 #define NO_FP4      "nothing is trained in FP4", "*fp4*"
-#define QUANTISED   "nothing is quantised in training", "*quant*|*=int8|*=int4"
+#define QUANTISED   "nothing is quantised in training", "*quant*|*precision=int8|*=int4"
 #define MASTERS     "master weights are fp32", "*master*|*param*dtype*|*param*type*"
 #define NO_RL       "there is no reinforcement learning", "rl.*|*grpo*|*ppo*|*reward*"
 #define WHOLE_STATE "a run goes on with its whole state", "train.*load*|train.*reset*"

@@ -8,7 +8,7 @@
 #define RETRIEVAL "there is no BERT, and no retrieval", "*bert*|*retriev*|*retro*"
 #define STATE_SPACE                                                                                \
     "no family has a state space, or linear attention",                                            \
-        "*mamba*|*ssm*|*hybrid*|*: *scan*|*: *delta*"
+        "*mamba*|*ssm*|*hybrid*|*: *scan*|*: *delta*rule*|*: *delta*net*"
 #define LATENT         "no family has latent or sparse attention", "*latent*|*mla*|*sparse*"
 #define STREAMS        "no family has several residual streams", "*hyper*|*mhc*|*streams*"
 #define MUP            "there is no muP", "*.mup*|*_mup"
