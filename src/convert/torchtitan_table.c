@@ -170,8 +170,8 @@ const struct ls_convert_rule convert_torchtitan_rules[] = {
          "`lockstep export` writes models for other programs"),
     DROP("fault_tolerance.process_group*", "without fault_tolerance.enable it means nothing"),
     LOSE("fault_tolerance.*", "false",
-         "ranks that come and go, and steps apart, give other results",
-         "*replica_id*|*elastic*|*diloco*|*semi_sync*"),
+         "steps apart are async.mode here: set it and its keys by hand",
+         "*replica_id*|*elastic*|*semi_sync*"),
     /* evaluation */
     READ("validation.enable|validation.enabled", "eval.every", ""),
     READ("validation.dataset|validation.dataset_path", "data.valid", ""),
