@@ -159,7 +159,6 @@ bool members_follows(const struct ls_trainer *t)
     return *t->config.async.follow != '\0';
 }
 
-/* Local, on rank 0. */
 /* What is recorded up to that outer step. */
 static void now_find(const struct members *m, struct now *now)
 {
@@ -176,6 +175,7 @@ static void now_find(const struct members *m, struct now *now)
         }
 }
 
+/* Local, on rank 0. */
 static int change_make(struct ls_trainer *t, struct now *now, struct ls_error *error)
 {
     struct workers *w = t->workers;

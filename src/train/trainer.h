@@ -124,7 +124,7 @@ struct ls_trainer {
                               * them the outer one (src/train/workers.h) */
     int unit_count;
     struct ls_state *state;                 /* of these the one that is trained, or read */
-    struct ls_optim_config outer;           /* of the outer one */
+    struct ls_optim_config outer;           /* of the outer one; of a server's workers */
     struct workers *workers;                /* NULL: there are none */
     struct ls_loss_scale_config loss_scale; /* how the state's changes */
     struct ls_tp tp;

@@ -23,10 +23,12 @@ void units_init(struct ls_state *units, int count, const struct ls_state *borrow
         units[i].log = NULL; /* the last one tells for all */
         units[i].keeps_older = true;
     }
-    *outer = ls_config_outer_optim(config);
     bool server = config->async.mode == LS_CONFIG_SERVER;
+    /* Workers of a server update nothing, and keep nothing for it. */
+    *outer = server ? (struct ls_optim_config){.kind = LS_SGD, .moments = LS_F32}
+                    : ls_config_outer_optim(config);
     for (int i = 0; i < count - 1 && server; i++)
-        units[i].optim = outer; /* workers of a server update nothing, and keep nothing for it */
+        units[i].optim = outer;
     if (!server)
         units[count - 1].optim = outer;
 }
