@@ -209,6 +209,27 @@ struct ls_run_hooks {
 int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
            const struct ls_run_hooks *hooks, struct ls_error *error);
 
+/* The same step by step, for callers with a loop of their own:
+ *
+ *     ls_run_open                            all that ls_run does before its first step
+ *     while !ls_run_ended: ls_run_step       a step, with all that follows it
+ *     ls_run_close                           in each case, with what the last call returned
+ *
+ * Between two steps the trainer may be evaluated, hashed and read. Collective, but for
+ * ls_run_ended and ls_run_trainer, which are Local. */
+struct ls_running;
+/* config, world, log and hooks are borrowed until ls_run_close. After a failure *out is NULL. */
+int ls_run_open(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
+                const struct ls_run_hooks *hooks, struct ls_running **out, struct ls_error *error);
+/* At the run's last step, or once hooks->stop was heard. */
+bool ls_run_ended(const struct ls_running *run);
+/* Not once ls_run_ended. */
+int ls_run_step(struct ls_running *run, struct ls_step_report *report, struct ls_error *error);
+struct ls_trainer *ls_run_trainer(struct ls_running *run);
+/* Saves the state where no checkpoint has it yet, unless status says that the run failed. Returns
+ * status, or what failed then; LS_ESTOPPED where hooks->stop ended the run. NULL is allowed. */
+int ls_run_close(struct ls_running *run, int status, struct ls_error *error);
+
 /* Local. Whether this machine has snapshots of the run in config's train.out: a start with
  * train.resume=auto goes on from the newest. They are in folder/checkpoints. */
 bool ls_run_has_snapshot(const struct ls_config *config, char folder[PATH_MAX]);

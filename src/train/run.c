@@ -29,7 +29,7 @@ static int source_keep(const struct ls_config *config, struct ls_error *error)
 }
 
 /* What the run needs later of what it was given. */
-static int folder_fill(const struct run *run, bool resumed, struct ls_error *error)
+static int folder_fill(const struct ls_running *run, bool resumed, struct ls_error *error)
 {
     char path[LS_CONFIG_TEXT_BYTES + 64];
     snprintf(path, sizeof path, "%s/checkpoints", run->config->train.out);
@@ -44,7 +44,7 @@ static int folder_fill(const struct run *run, bool resumed, struct ls_error *err
 /* Local, on rank 0: what an earlier part of this run found best. Its records say so; the file, if
  * there are none of them. A run that was killed between the two writes is mended here, before
  * anything is pruned. */
-static int best_open(struct run *run, struct ls_error *error)
+static int best_open(struct ls_running *run, struct ls_error *error)
 {
     struct ls_checkpoint_best named;
     bool found;
@@ -61,7 +61,7 @@ static int best_open(struct run *run, struct ls_error *error)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static int evaluate(struct run *run, struct ls_error *error)
+static int evaluate(struct ls_running *run, struct ls_error *error)
 {
     struct ls_eval_report report;
     double start_s = ls_now_s();
@@ -80,7 +80,7 @@ static int evaluate(struct run *run, struct ls_error *error)
     return status || !run->config->train.keep_best ? status : run_best_keep(run, &report, error);
 }
 
-static int sample(struct run *run, struct ls_error *error)
+static int sample(struct ls_running *run, struct ls_error *error)
 {
     char *text = NULL;
     run_trace_begin(&run->trace, "sample");
@@ -110,7 +110,7 @@ static bool evaluates_by(const struct ls_config *config, int64_t step)
 
 /* What ranks tell each other after a step: whether a signal came or train.out was moved, and where
  * their time went. */
-static int step_agree(struct run *run, const struct ls_step_report *r, bool *stop,
+static int step_agree(struct ls_running *run, const struct ls_step_report *r, bool *stop,
                       struct step_means *means, struct ls_error *error)
 {
     enum {
@@ -169,7 +169,7 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
 }
 
 /* Local, on rank 0: what a window showed goes to the records, and to who may know better. */
-static int drift_tell(struct run *run, double step_s, struct ls_error *error)
+static int drift_tell(struct ls_running *run, double step_s, struct ls_error *error)
 {
     struct drift_watch *watch = &run->drift;
     bool changed[LS_DRIFT_KINDS];
@@ -193,7 +193,7 @@ static int drift_tell(struct run *run, double step_s, struct ls_error *error)
 }
 
 /* Local, on rank 0. */
-static int advice_tell(struct run *run, struct ls_error *error)
+static int advice_tell(struct ls_running *run, struct ls_error *error)
 {
     char text[512];
     if (!run->hooks->advice || !run->hooks->advice(run->hooks->user, text, sizeof text))
@@ -202,7 +202,7 @@ static int advice_tell(struct run *run, struct ls_error *error)
 }
 
 /* Local, on rank 0. */
-static int copies_tell(struct run *run, struct ls_error *error)
+static int copies_tell(struct ls_running *run, struct ls_error *error)
 {
     struct copy_outcome outcome;
     int status = LS_OK;
@@ -214,7 +214,7 @@ static int copies_tell(struct run *run, struct ls_error *error)
 }
 
 /* Rank 0's part of what follows a step. */
-static int step_write(struct run *run, const struct ls_step_report *report,
+static int step_write(struct ls_running *run, const struct ls_step_report *report,
                       const struct step_means *means, bool whole, bool stop, bool last,
                       struct ls_error *error)
 {
@@ -243,7 +243,8 @@ static int step_write(struct run *run, const struct ls_step_report *report,
 }
 
 /* A step, and if it is drawn the same step again, by other ranks. */
-static int step_compute(struct run *run, struct ls_step_report *report, struct ls_error *error)
+static int step_compute(struct ls_running *run, struct ls_step_report *report,
+                        struct ls_error *error)
 {
     struct replay *replay = NULL;
     int64_t number = ls_trainer_steps(run->trainer) + 1;
@@ -273,7 +274,7 @@ static int step_compute(struct run *run, struct ls_step_report *report, struct l
 }
 
 /* What falls due with a step is done when workers meet. */
-static void due_add(struct run *run, int64_t step)
+static void due_add(struct ls_running *run, int64_t step)
 {
     const struct ls_config *config = run->config;
     run->due.hash |= train_due(step, config->log.hash_every);
@@ -283,7 +284,7 @@ static void due_add(struct run *run, int64_t step)
 }
 
 /* Local, on rank 0: the record of a step between two meetings, with the means of its workers. */
-static int step_between(struct run *run, const struct ls_step_report *report,
+static int step_between(struct ls_running *run, const struct ls_step_report *report,
                         struct ls_error *error)
 {
     double others_s = report->data_wait_s + report->optimizer_s + report->comm_wait_s;
@@ -293,27 +294,26 @@ static int step_between(struct run *run, const struct ls_step_report *report,
     return step_write(run, report, &means, false, false, false, error);
 }
 
-/* One step with all that follows it. *stop: a signal asked for the end, on any rank, or train.out
- * was moved. */
-static int step(struct run *run, bool *stop, struct ls_error *error)
+/* One step with all that follows it. run->stop: a signal asked for the end, on any rank, or
+ * train.out was moved. */
+static int step(struct ls_running *run, struct ls_step_report *report, struct ls_error *error)
 {
     const struct ls_config *config = run->config;
-    struct ls_step_report report;
     double waited_s = run->trainer->state->saving_wait_s;
-    int status = step_compute(run, &report, error);
+    int status = step_compute(run, report, error);
     if (status)
         return status;
-    due_add(run, report.step);
+    due_add(run, report->step);
     if (!ls_trainer_meets(run->trainer)) /* nothing can be seen but its losses */
-        return run->writer ? step_between(run, &report, error) : LS_OK;
-    report.snapshot_s = run->snapshot_s + run->trainer->state->saving_wait_s - waited_s;
+        return run->writer ? step_between(run, report, error) : LS_OK;
+    report->snapshot_s = run->snapshot_s + run->trainer->state->saving_wait_s - waited_s;
     struct step_means means;
-    status = step_agree(run, &report, stop, &means, error);
-    bool last = report.step >= ls_config_steps(config) || *stop;
+    status = step_agree(run, report, &run->stop, &means, error);
+    bool last = report->step >= ls_config_steps(config) || run->stop;
     struct due due = run->due;
     run->due = (struct due){0};
     bool saves = due.save || last;
-    bool hashed = run->hashed_step == report.step;
+    bool hashed = run->hashed_step == report->step;
     if (!status && !hashed && (due.hash || saves)) {
         run_trace_begin(&run->trace, "hash");
         status = ls_trainer_hash(run->trainer, &run->hash, error);
@@ -325,16 +325,16 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     if (status)
         return status;
     if (hashed) {
-        run->hashed_step = report.step;
-        report.hashed = true;
-        ls_digest_hex(&run->hash, report.hash);
+        run->hashed_step = report->step;
+        report->hashed = true;
+        ls_digest_hex(&run->hash, report->hash);
     }
     run_trace_begin(&run->trace, "record");
     bool whole;
     int local = LS_OK;
-    status = drift_watch_step(&run->drift, &report, &whole, error);
+    status = drift_watch_step(&run->drift, report, &whole, error);
     if (!status && run->writer)
-        local = step_write(run, &report, &means, whole, *stop, last, error);
+        local = step_write(run, report, &means, whole, run->stop, last, error);
     if (status)
         return status;
     status = ls_comm_agree(run->world, local, error);
@@ -342,7 +342,7 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     run_trace_end(&run->trace);
     /* Saved first: who asked for the end may not wait for more than that. */
     if (!status)
-        status = run_saves(run, saves, last, *stop, error);
+        status = run_saves(run, saves, last, run->stop, error);
     if (!status && due.evaluate)
         status = evaluate(run, error);
     if (!status && due.sample)
@@ -375,7 +375,7 @@ static int fresh_check(const struct ls_config *config, struct ls_error *error)
 }
 
 /* Local, on rank 0: nobody else writes to train.out from here on. */
-static int directory_open(struct run *run, const struct ls_log *log, struct ls_error *error)
+static int directory_open(struct ls_running *run, const struct ls_log *log, struct ls_error *error)
 {
     const char *out = run->config->train.out;
     struct ls_error held = {0};
@@ -392,7 +392,7 @@ static int directory_open(struct run *run, const struct ls_log *log, struct ls_e
 }
 
 /* The initial weights. */
-static int first_save(struct run *run, struct ls_error *error)
+static int first_save(struct ls_running *run, struct ls_error *error)
 {
     const struct ls_config *config = run->config;
     bool only = ls_config_steps(config) == 0;
@@ -402,7 +402,7 @@ static int first_save(struct run *run, struct ls_error *error)
 
 /* Collective. A run that was killed between a checkpoint and its evaluation evaluates now. One that
  * goes on from the checkpoint of another has no record of its step. */
-static int evaluation_make_up(struct run *run, struct ls_error *error)
+static int evaluation_make_up(struct ls_running *run, struct ls_error *error)
 {
     int64_t step = ls_trainer_steps(run->trainer);
     int64_t lacks = run->writer && evaluates_by(run->config, step) && run->best.last < step &&
@@ -412,7 +412,7 @@ static int evaluation_make_up(struct run *run, struct ls_error *error)
 }
 
 /* Local, on rank 0. */
-static int plan_open(struct run *run, struct ls_error *error)
+static int plan_open(struct ls_running *run, struct ls_error *error)
 {
     struct drift_watch *watch = &run->drift;
     if (watch->every == 0 || !run->config->train.plan[0] || !run->hooks->plan)
@@ -430,7 +430,7 @@ static int plan_open(struct run *run, struct ls_error *error)
 
 /* What an earlier start of the run measured, or a measurement, which takes some tenths of a second,
  * and seconds where ranks share cores: a run that goes on shall not wait for it. */
-static int peak_measure(struct run *run, struct ls_error *error)
+static int peak_measure(struct ls_running *run, struct ls_error *error)
 {
     struct ls_trainer *t = run->trainer;
     uint64_t flops = (uint64_t)run->records.peak_flops;
@@ -440,7 +440,7 @@ static int peak_measure(struct run *run, struct ls_error *error)
 }
 
 /* What the environment says; otherwise it is measured later. */
-static int peak_given(struct run *run, struct ls_error *error)
+static int peak_given(struct ls_running *run, struct ls_error *error)
 {
     struct ls_trainer *t = run->trainer;
     const char *given = getenv("LOCKSTEP_PEAK_FLOPS");
@@ -461,7 +461,7 @@ static int peak_given(struct run *run, struct ls_error *error)
 }
 
 /* Local, on rank 0. */
-static int writer_open(struct run *run, bool resumed, struct ls_error *error)
+static int writer_open(struct ls_running *run, bool resumed, struct ls_error *error)
 {
     int status = run_folder_stays(&run->lock, run->config, error);
     if (!status)
@@ -473,7 +473,7 @@ static int writer_open(struct run *run, bool resumed, struct ls_error *error)
 }
 
 /* Local, on rank 0. */
-static int writer_begin(struct run *run, bool resumed, struct ls_error *error)
+static int writer_begin(struct ls_running *run, bool resumed, struct ls_error *error)
 {
     struct ls_params whole;
     int status = plan_open(run, error);
@@ -506,7 +506,7 @@ static int writer_begin(struct run *run, bool resumed, struct ls_error *error)
 
 /* Collective. What the state has to know of the run: which start this is, and where snapshots are.
  */
-static int state_tell(struct run *run, struct ls_error *error)
+static int state_tell(struct ls_running *run, struct ls_error *error)
 {
     struct ls_state *state = run->trainer->state;
     int status =
@@ -525,7 +525,7 @@ static int state_tell(struct run *run, struct ls_error *error)
 
 /* Collective. If all checkpoints of train.out are damaged, the second place may have a sound one.
  */
-static int resume(struct run *run, bool *resumed, struct ls_error *error)
+static int resume(struct ls_running *run, bool *resumed, struct ls_error *error)
 {
     const struct ls_config *config = run->config;
     int status = ls_trainer_resume(run->trainer, resumed, error);
@@ -538,7 +538,7 @@ static int resume(struct run *run, bool *resumed, struct ls_error *error)
     return ls_trainer_resume(run->trainer, resumed, error);
 }
 
-static int run_open(struct run *run, bool *resumed, struct ls_error *error)
+static int run_open(struct ls_running *run, bool *resumed, struct ls_error *error)
 {
     int status = run->writer ? directory_open(run, &run->events.log, error) : LS_OK;
     status = ls_comm_agree(run->world, status, error);
@@ -579,7 +579,7 @@ static int run_open(struct run *run, bool *resumed, struct ls_error *error)
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* Collective. A run that has no step to do says so, and what it holds. */
-static int idle(struct run *run, struct ls_error *error)
+static int idle(struct ls_running *run, struct ls_error *error)
 {
     struct ls_digest digest;
     char hash[33];
@@ -592,7 +592,7 @@ static int idle(struct run *run, struct ls_error *error)
 }
 
 /* A rank was late, or called something else: every rank tells what it knows before it unwinds. */
-static void late(const struct run *run, struct ls_error *error)
+static void late(const struct ls_running *run, struct ls_error *error)
 {
     struct ls_error ignored = {0};
     const struct ls_config *config = run->config;
@@ -607,7 +607,7 @@ static void late(const struct run *run, struct ls_error *error)
 
 /* A run that was asked to end before its last step. A batch system that starts it again would find
  * nothing under the old name, and begin anew: so this is another code where it was moved. */
-static int stopped(const struct run *run, const struct ls_config *given, struct ls_error *error)
+static int stopped(const struct ls_running *run, struct ls_error *error)
 {
     long step = (long)ls_trainer_steps(run->trainer);
     const char *out = run->config->train.out;
@@ -616,7 +616,7 @@ static int stopped(const struct run *run, const struct ls_config *given, struct 
                             "%s was moved while the run wrote to it; the state after step %ld "
                             "is saved in %s/checkpoints: resume with train.out=%s "
                             "train.resume=auto",
-                            given->train.out, step, out, out);
+                            run->given->train.out, step, out, out);
     return ls_error_set(error, LS_ESTOPPED,
                         "stopped by a signal after step %ld; the state is saved in "
                         "%s/checkpoints: resume with train.resume=auto",
@@ -626,18 +626,18 @@ static int stopped(const struct run *run, const struct ls_config *given, struct 
 /* Collective. The signal came while ranks waited for data, of a step or of an evaluation: what the
  * steps before have made is saved as after a step. Nothing is where no step was done; and the last
  * step has saved already. */
-static int wait_stopped(struct run *run, int64_t first_step, bool *stop, struct ls_error *error)
+static int wait_stopped(struct ls_running *run, struct ls_error *error)
 {
     int64_t step = ls_trainer_steps(run->trainer);
-    if (step == first_step)
+    if (step == run->first_step)
         ls_error_suffix(error, "; no step was done, and nothing is saved");
-    if (step == first_step || step >= ls_config_steps(run->config))
+    if (step == run->first_step || step >= ls_config_steps(run->config))
         return LS_ESTOPPED;
     if (run->trainer->workers) {
         ls_error_suffix(error, "; workers save where they meet, and this is between two meetings");
         return LS_ESTOPPED;
     }
-    *stop = true;
+    run->stop = true;
     int local = run->writer
                     ? records_judge(&run->records, events_signal(&run->events, error), error)
                     : LS_OK;
@@ -647,47 +647,112 @@ static int wait_stopped(struct run *run, int64_t first_step, bool *stop, struct 
                : run_saves(run, true, true, true, error);
 }
 
-int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
-           const struct ls_run_hooks *hooks, struct ls_error *error)
+/* ---- step by step ---------------------------------------------------------------------------- */
+
+static const struct ls_run_hooks no_hooks;
+
+static struct ls_running *run_alloc(const struct ls_config *config, struct ls_comm *world,
+                                    const struct ls_run_hooks *hooks)
 {
-    static const struct ls_run_hooks none;
-    struct run run = {.config = config,
-                      .world = world,
-                      .hooks = hooks ? hooks : &none,
-                      .hashed_step = -1,
-                      .best_step = -1,
-                      .writer = ls_comm_rank(world) == 0};
-    bool stop = false, resumed = false;
-    events_init(&run.events, log);
-    int status = run_open(&run, &resumed, error);
-    if (!status)
-        status = resumed ? evaluation_make_up(&run, error) : first_save(&run, error);
-    if (!status && ls_trainer_steps(run.trainer) >= ls_config_steps(config))
-        status = idle(&run, error);
-    int64_t first_step = status ? 0 : ls_trainer_steps(run.trainer);
-    while (!status && !stop && ls_trainer_steps(run.trainer) < ls_config_steps(config)) {
-        status = step(&run, &stop, error);
-        if (status == LS_ESTOPPED)
-            status = wait_stopped(&run, first_step, &stop, error);
+    struct ls_running *run = calloc(1, sizeof *run);
+    if (!run)
+        return NULL;
+    run->config = run->given = config;
+    run->world = world;
+    run->hooks = hooks ? hooks : &no_hooks;
+    run->hashed_step = run->best_step = -1;
+    run->writer = ls_comm_rank(world) == 0;
+    return run;
+}
+
+int ls_run_open(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
+                const struct ls_run_hooks *hooks, struct ls_running **out, struct ls_error *error)
+{
+    struct ls_running *run = run_alloc(config, world, hooks);
+    bool resumed = false;
+    int status = run ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a run");
+    *out = NULL;
+    status = ls_comm_agree(world, status, error);
+    if (status) {
+        free(run);
+        return status;
     }
-    run_trace_close(&run.trace);
-    if (!status && stop && ls_trainer_steps(run.trainer) < ls_config_steps(config))
-        status = stopped(&run, config, error);
+    events_init(&run->events, log);
+    status = run_open(run, &resumed, error);
+    if (!status)
+        status = resumed ? evaluation_make_up(run, error) : first_save(run, error);
+    if (!status && ls_run_ended(run))
+        status = idle(run, error);
+    if (status)
+        return ls_run_close(run, status, error);
+    run->first_step = ls_trainer_steps(run->trainer);
+    *out = run;
+    return LS_OK;
+}
+
+bool ls_run_ended(const struct ls_running *run)
+{
+    return run->stop || ls_trainer_steps(run->trainer) >= ls_config_steps(run->config);
+}
+
+struct ls_trainer *ls_run_trainer(struct ls_running *run)
+{
+    return run->trainer;
+}
+
+int ls_run_step(struct ls_running *run, struct ls_step_report *report, struct ls_error *error)
+{
+    int status = step(run, report, error);
+    return status == LS_ESTOPPED ? wait_stopped(run, error) : status;
+}
+
+/* Collective. Who ends a run before its last step keeps what its steps have made. */
+static int close_save(struct ls_running *run, struct ls_error *error)
+{
+    int64_t step = ls_trainer_steps(run->trainer);
+    bool stands = run->trainer->state->saved_step == step || step == run->first_step;
+    return stands || run->trainer->workers ? LS_OK : run_saves(run, true, true, true, error);
+}
+
+int ls_run_close(struct ls_running *run, int status, struct ls_error *error)
+{
+    if (!run)
+        return status;
+    struct ls_comm *world = run->world;
+    if (!status && !run->stop)
+        status = close_save(run, error);
+    run_trace_close(&run->trace);
+    if (!status && run->stop && ls_trainer_steps(run->trainer) < ls_config_steps(run->config))
+        status = stopped(run, error);
     if (status == LS_ECOMM && error)
-        late(&run, error);
+        late(run, error);
     if (!status || status == LS_ESTOPPED) /* after a failure the next start goes on at once */
-        second_copy_finish(run.copy);
-    copies_tell(&run, NULL);
-    second_copy_close(run.copy);
-    records_tell_lost(&run.records);
-    events_end(&run.events, status, error, NULL);
-    records_close(&run.records);
-    snapshots_close(&run.snapshots, status && status != LS_ESTOPPED);
-    drift_watch_close(&run.drift);
-    ls_trainer_free(run.trainer);
-    ls_lock_release(&run.lock);
+        second_copy_finish(run->copy);
+    copies_tell(run, NULL);
+    second_copy_close(run->copy);
+    records_tell_lost(&run->records);
+    events_end(&run->events, status, error, NULL);
+    records_close(&run->records);
+    snapshots_close(&run->snapshots, status && status != LS_ESTOPPED);
+    drift_watch_close(&run->drift);
+    ls_trainer_free(run->trainer);
+    ls_lock_release(&run->lock);
+    free(run);
     /* A process that returns with this ends its job: not before rank 0 has written how it ended. */
     if (status == LS_ESTOPPED)
         ls_comm_agree(world, LS_OK, NULL);
     return status;
+}
+
+int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
+           const struct ls_run_hooks *hooks, struct ls_error *error)
+{
+    struct ls_running *run;
+    struct ls_step_report report;
+    int status = ls_run_open(config, world, log, hooks, &run, error);
+    if (status)
+        return status;
+    while (!status && !ls_run_ended(run))
+        status = ls_run_step(run, &report, error);
+    return ls_run_close(run, status, error);
 }

@@ -21,8 +21,9 @@ struct due {
     bool hash, save, evaluate, sample;
 };
 
-struct run {
+struct ls_running {
     struct ls_trainer *trainer;
+    const struct ls_config *given;  /* borrowed while the run is opened */
     const struct ls_config *config; /* the trainer's, once it is there */
     struct ls_comm *world;
     const struct ls_run_hooks *hooks;
@@ -47,21 +48,23 @@ struct run {
     int64_t best_step;              /* whose checkpoint is on its way, and is the best; -1: none */
     struct best_records best_after; /* then */
     struct due due;
-    bool writer; /* rank 0 */
-    bool moved;  /* train.out was, while the run wrote to it */
+    int64_t first_step; /* that it goes on from */
+    bool stop;          /* a signal asked for the end, or train.out was moved */
+    bool writer;        /* rank 0 */
+    bool moved;         /* train.out was, while the run wrote to it */
 };
 
 /* Collective. Every rank's train.out is that of rank 0. */
-int run_out_follow(struct run *run, struct ls_error *error);
+int run_out_follow(struct ls_running *run, struct ls_error *error);
 /* Collective. The checkpoint of the state as it is. last: there is no later occasion. */
-int run_save(struct run *run, bool last, struct ls_error *error);
+int run_save(struct ls_running *run, bool last, struct ls_error *error);
 /* Collective, after each step and its record: snapshots and checkpoints that are under way get
  * their names if they are complete, and new ones are begun. saves: a checkpoint is due. */
-int run_saves(struct run *run, bool saves, bool last, bool stop, struct ls_error *error);
+int run_saves(struct ls_running *run, bool saves, bool last, bool stop, struct ls_error *error);
 /* Collective. A checkpoint of this step is kept where it has the lowest validation loss so far,
  * among evaluations of as many sequences. */
-int run_best_keep(struct run *run, const struct ls_eval_report *r, struct ls_error *error);
+int run_best_keep(struct ls_running *run, const struct ls_eval_report *r, struct ls_error *error);
 /* Local, on rank 0. Names the best one. */
-int run_best_write(struct run *run, struct ls_error *error);
+int run_best_write(struct ls_running *run, struct ls_error *error);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-int run_out_follow(struct run *run, struct ls_error *error)
+int run_out_follow(struct ls_running *run, struct ls_error *error)
 {
     float words[LS_CONFIG_TEXT_BYTES / sizeof(float)];
     char *out = run->trainer->config.train.out;
@@ -20,7 +20,8 @@ int run_out_follow(struct run *run, struct ls_error *error)
 
 /* A checkpoint that cannot be written does not end a run that is not at its end: the next due one
  * may find room, and until then all that was computed since the last one would be lost. */
-static int save_failed(struct run *run, int64_t of, bool last, int status, struct ls_error *error)
+static int save_failed(struct ls_running *run, int64_t of, bool last, int status,
+                       struct ls_error *error)
 {
     long step = (long)of, newest = (long)run->trainer->state->saved_step;
     char stands[64] = "there is none yet";
@@ -40,7 +41,7 @@ static int save_failed(struct run *run, int64_t of, bool last, int status, struc
 }
 
 /* Collective. The checkpoint, in train.out as it is now. *moved: that was moved meanwhile. */
-static int save_here(struct run *run, bool *moved, struct ls_error *error)
+static int save_here(struct ls_running *run, bool *moved, struct ls_error *error)
 {
     char now[PATH_MAX];
     bool in_place;
@@ -65,7 +66,7 @@ static int save_here(struct run *run, bool *moved, struct ls_error *error)
 }
 
 /* Collective. A checkpoint of that step stands. */
-static int saved(struct run *run, int64_t step, double save_s, struct ls_error *error)
+static int saved(struct ls_running *run, int64_t step, double save_s, struct ls_error *error)
 {
     int local = LS_OK;
     snapshots_outdated(&run->snapshots);
@@ -87,7 +88,7 @@ static int saved(struct run *run, int64_t step, double save_s, struct ls_error *
 
 /* Collective. Of the checkpoint that is on its way, if there is one and it is complete, or waited
  * for. */
-static int stored(struct run *run, bool wait, struct ls_error *error)
+static int stored(struct ls_running *run, bool wait, struct ls_error *error)
 {
     struct ls_error why = {0};
     int64_t step;
@@ -106,7 +107,7 @@ static int stored(struct run *run, bool wait, struct ls_error *error)
     return status;
 }
 
-int run_save(struct run *run, bool last, struct ls_error *error)
+int run_save(struct ls_running *run, bool last, struct ls_error *error)
 {
     double start_s = ls_now_s();
     struct ls_error why = {0};
@@ -131,7 +132,7 @@ int run_save(struct run *run, bool last, struct ls_error *error)
 /* ---- from snapshots -------------------------------------------------------------------------- */
 
 /* Collective. What is stored has it when it begins. */
-static int hash_take(struct run *run, struct ls_error *error)
+static int hash_take(struct ls_running *run, struct ls_error *error)
 {
     int64_t step = ls_trainer_steps(run->trainer);
     if (run->hashed_step == step)
@@ -145,7 +146,7 @@ static int hash_take(struct run *run, struct ls_error *error)
 
 /* Collective. The newest snapshot, which is stored too if a checkpoint is owed and none is on its
  * way. Where memory has no room a checkpoint that is owed is written at once. */
-static int snapshot(struct run *run, struct ls_error *error)
+static int snapshot(struct ls_running *run, struct ls_error *error)
 {
     struct snapshots *snapshots = &run->snapshots;
     bool stores = run->owed && !snapshots->storing;
@@ -164,7 +165,7 @@ static int snapshot(struct run *run, struct ls_error *error)
 }
 
 /* Collective. A state is kept only if the data that it came of are still those that were opened. */
-static int data_look(struct run *run, struct ls_error *error)
+static int data_look(struct ls_running *run, struct ls_error *error)
 {
     const struct ls_training_data *data = &run->trainer->data;
     int status = LS_OK;
@@ -173,7 +174,7 @@ static int data_look(struct run *run, struct ls_error *error)
     return ls_comm_agree(run->world, status, error);
 }
 
-int run_saves(struct run *run, bool saves, bool last, bool stop, struct ls_error *error)
+int run_saves(struct ls_running *run, bool saves, bool last, bool stop, struct ls_error *error)
 {
     struct snapshots *snapshots = &run->snapshots;
     int looked = saves || run->owed || run->snapshot_due ? data_look(run, error) : LS_OK;
@@ -207,21 +208,21 @@ int run_saves(struct run *run, bool saves, bool last, bool stop, struct ls_error
 
 /* ---- the best -------------------------------------------------------------------------------- */
 
-int run_best_write(struct run *run, struct ls_error *error)
+int run_best_write(struct ls_running *run, struct ls_error *error)
 {
     int status = ls_checkpoint_best_write(run->config->train.out, &run->best.best, error);
     return sink_judge(&run->best_sink, "checkpoints/best", status, &run->events.log, error);
 }
 
 /* Whether the checkpoint of that step is begun: it will be on the disk. */
-static bool on_its_way(const struct run *run, int64_t step)
+static bool on_its_way(const struct ls_running *run, int64_t step)
 {
     const struct snapshots *snapshots = &run->snapshots;
     return (snapshots->newest && snapshots->stores && ls_saving_step(snapshots->newest) == step) ||
            (snapshots->storing && ls_saving_step(snapshots->storing) == step);
 }
 
-int run_best_keep(struct run *run, const struct ls_eval_report *r, struct ls_error *error)
+int run_best_keep(struct ls_running *run, const struct ls_eval_report *r, struct ls_error *error)
 {
     const struct ls_checkpoint_best now = {ls_trainer_steps(run->trainer), r->loss, r->sequences};
     struct best_records after = run->best_step < 0 ? run->best : run->best_after;
