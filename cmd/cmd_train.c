@@ -220,18 +220,14 @@ struct job {
     struct ls_heartbeat *heart; /* until the ranks know each other; or NULL */
 };
 
-/* Processes that a launcher started, for a configuration that says nothing of a layout, are data
- * parallel: mpirun -n 2 lockstep train run.yaml. */
 static int processes_spread(struct ls_config *config, struct ls_comm *world, struct ls_error *error)
 {
-    int ranks = ls_comm_size(world);
-    char word[48];
-    if (ls_config_axis_given(config))
-        return LS_OK;
-    snprintf(word, sizeof word, "parallel.dp=%d", ranks);
-    if (ranks > 1 && ls_comm_rank(world) == 0)
-        printf("%d processes were started and no layout is given: %s\n", ranks, word);
-    return ranks > 1 ? ls_config_set(config, word, error) : LS_OK;
+    bool spread;
+    int status = ls_train_spread(config, world, &spread, error);
+    if (!status && spread && ls_comm_rank(world) == 0)
+        printf("%d processes were started and no layout is given: parallel.dp=%d\n",
+               ls_comm_size(world), ls_comm_size(world));
+    return status;
 }
 
 /* While MPI starts, a rank that is stopped holds up all others: the launcher finds it by these. */

@@ -60,6 +60,8 @@ struct ls_runner;
 int ls_runner_new(const struct ls_runner_parts *parts, struct ls_runner **out,
                   struct ls_error *error);
 void ls_runner_free(struct ls_runner *runner);
+/* Local. NULL where none is known. */
+const struct ls_tokenizer *ls_runner_tokenizer(const struct ls_runner *runner);
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
@@ -240,6 +242,16 @@ const struct ls_model_config *ls_finished_model(const struct ls_finished *finish
 /* NULL where none is known. */
 const struct ls_tokenizer *ls_finished_tokenizer(const struct ls_finished *finished);
 int64_t ls_finished_step(const struct ls_finished *finished);
+/* Local. The layout that runs, this rank's part of the parameters, the type of their matrices
+ * (vectors are float32), and parameter i as a distributed tensor, whose data are those that are
+ * computed with. LS_EINVAL for a matrix in int8. */
+const struct ls_layout *ls_finished_layout(const struct ls_finished *finished);
+const struct ls_params *ls_finished_params(const struct ls_finished *finished);
+enum ls_dtype ls_finished_dtype(const struct ls_finished *finished);
+int ls_finished_dtensor(const struct ls_finished *finished, int i, struct ls_dtensor *out,
+                        struct ls_error *error);
+/* Local. Pointers to these data outlive it: ls_finished_free leaves their memory in *kept. */
+void ls_finished_lend(struct ls_finished *finished, struct ls_arena *kept);
 
 #ifdef __cplusplus
 }

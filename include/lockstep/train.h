@@ -43,6 +43,10 @@ struct ls_trainer;
 /* Local. ls_config_resolve with the vocabulary of the data's tokenizer (data.tokenizer, or the one
  * found beside data.train). */
 int ls_train_resolve(struct ls_config *config, struct ls_error *error);
+/* Local. Processes that a launcher started, for a configuration that says nothing of a layout, are
+ * data parallel: with mpirun -n 2, parallel.dp becomes 2. *spread (may be NULL): it did. */
+int ls_train_spread(struct ls_config *config, const struct ls_comm *world, bool *spread,
+                    struct ls_error *error);
 
 /* ---- a trainer ------------------------------------------------------------------------------- */
 
@@ -137,6 +141,10 @@ int ls_trainer_evaluate(struct ls_trainer *trainer, struct ls_eval_report *repor
 int ls_trainer_hash(struct ls_trainer *trainer, struct ls_digest *digest, struct ls_error *error);
 int ls_trainer_save(struct ls_trainer *trainer, struct ls_error *error);
 int ls_trainer_resume(struct ls_trainer *trainer, bool *resumed, struct ls_error *error);
+/* Collective. The weights of a model or a run (lockstep/interop.h) of the same shape, into all
+ * units of state; what the optimizer keeps, and the counters, stay. Nothing is changed where it
+ * fails. */
+int ls_trainer_load(struct ls_trainer *trainer, const char *path, struct ls_error *error);
 /* Collective. Text continued from prompt by the current parameters; *text is malloc'ed on rank 0
  * and NULL on the others. Needs a tokenizer. Each rank computes what it holds; with ZeRO 3 layers
  * are gathered for each token. */
@@ -145,6 +153,8 @@ int ls_trainer_sample(struct ls_trainer *trainer, const char *prompt, char **tex
 /* Local. The layout that runs, and this rank's part of the parameters. */
 const struct ls_layout *ls_trainer_layout(const struct ls_trainer *trainer);
 const struct ls_params *ls_trainer_params(const struct ls_trainer *trainer);
+/* Local. What evaluates, scores and writes with the parameters as they are between two steps. */
+struct ls_runner *ls_trainer_runner(struct ls_trainer *trainer);
 /* Local. What this rank's operations moved and waited for since the trainer was made, by group:
  * between two steps the bytes are those that ls_record_bytes counts. */
 void ls_trainer_stats(const struct ls_trainer *trainer, struct ls_comm_stats stats[LS_GROUPS]);
@@ -168,6 +178,13 @@ int ls_trainer_tensor_count(const struct ls_trainer *trainer);
  * memory tier (memory.offload), or no step was taken yet that made the gradient. */
 int ls_trainer_dtensor(const struct ls_trainer *trainer, int i, enum ls_tensor_kind kind,
                        struct ls_dtensor *out, struct ls_error *error);
+
+/* Collective. Parameters were written, between two steps and alike on all ranks that hold the same
+ * elements: the copies that are computed with follow. */
+int ls_trainer_publish(struct ls_trainer *trainer, struct ls_error *error);
+/* Local. Pointers to data of tensors outlive the trainer: ls_trainer_free leaves their memory in
+ * *kept, for the caller to release. */
+void ls_trainer_lend(struct ls_trainer *trainer, struct ls_arena *kept);
 
 /* Digests of each step's tensors, to find where two layouts part: outputs of layers ascending,
  * gradients of their inputs descending, gradients of parameters. The same numbers in any layout.
@@ -216,7 +233,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
  *     ls_run_close                           in each case, with what the last call returned
  *
  * Between two steps the trainer may be evaluated, hashed and read. Collective, but for
- * ls_run_ended and ls_run_trainer, which are Local. */
+ * ls_run_ended, _trainer and _folder, which are Local. */
 struct ls_running;
 /* config, world, log and hooks are borrowed until ls_run_close. After a failure *out is NULL. */
 int ls_run_open(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
@@ -226,6 +243,10 @@ bool ls_run_ended(const struct ls_running *run);
 /* Not once ls_run_ended. */
 int ls_run_step(struct ls_running *run, struct ls_step_report *report, struct ls_error *error);
 struct ls_trainer *ls_run_trainer(struct ls_running *run);
+/* train.out, where it is now. */
+const char *ls_run_folder(const struct ls_running *run);
+/* A checkpoint of the state as it is, now. LS_EINVAL between two meetings of workers. */
+int ls_run_save(struct ls_running *run, struct ls_error *error);
 /* Saves the state where no checkpoint has it yet, unless status says that the run failed. Returns
  * status, or what failed then; LS_ESTOPPED where hooks->stop ended the run. NULL is allowed. */
 int ls_run_close(struct ls_running *run, int status, struct ls_error *error);

@@ -152,6 +152,7 @@ struct ls_finished {
     struct ls_runner *runner;
     int64_t step;
     enum ls_quantize quantize;
+    struct ls_arena *kept; /* where the weights' memory goes in the end; NULL: it is released */
 };
 
 /* Parameter i is there: a sign of life of each rank, and rank 0 tells how far it is. */
@@ -356,6 +357,10 @@ void ls_finished_free(struct ls_finished *f)
     ls_groups_close(f->groups); /* what failed transfers use goes after them */
     ls_runner_free(f->runner);
     ls_tokenizer_free(f->tokenizer);
+    if (f->kept) {
+        *f->kept = f->weights.arena;
+        f->weights.arena = (struct ls_arena){0};
+    }
     held_weights_release(&f->weights);
     ls_params_release(&f->params);
     free(f->held);
@@ -382,4 +387,37 @@ const struct ls_tokenizer *ls_finished_tokenizer(const struct ls_finished *f)
 int64_t ls_finished_step(const struct ls_finished *f)
 {
     return f->step;
+}
+
+const struct ls_layout *ls_finished_layout(const struct ls_finished *f)
+{
+    return &f->layout;
+}
+
+const struct ls_params *ls_finished_params(const struct ls_finished *f)
+{
+    return &f->params;
+}
+
+enum ls_dtype ls_finished_dtype(const struct ls_finished *f)
+{
+    return f->weights.act;
+}
+
+int ls_finished_dtensor(const struct ls_finished *f, int i, struct ls_dtensor *out,
+                        struct ls_error *error)
+{
+    const struct ls_param *param = &f->params.list[i];
+    struct ls_dtensor_spec spec = param->spec;
+    void *data = held_weights_data(&f->weights, param);
+    spec.dtype = param->matrix ? f->weights.act : LS_F32;
+    int64_t rank = ls_comm_rank(f->groups[LS_GROUP_WORLD]) % ls_mesh_ranks(&spec.mesh);
+    if (!data)
+        return ls_error_set(error, LS_EINVAL, "%s is kept in int8", param->name);
+    return ls_dtensor_init(out, &spec, rank, data, error);
+}
+
+void ls_finished_lend(struct ls_finished *f, struct ls_arena *kept)
+{
+    f->kept = kept;
 }

@@ -82,6 +82,17 @@ void held_weights_release(struct held_weights *held)
     *held = (struct held_weights){0};
 }
 
+void *held_weights_data(const struct held_weights *held, const struct ls_param *param)
+{
+    const struct ls_weights *weights = &held->list[param->unit];
+    int64_t matrices = held->params->units[param->unit].matrix_elements;
+    if (is_int8(held, param))
+        return NULL;
+    return param->matrix
+               ? (char *)weights->matrices + (size_t)param->offset * ls_dtype_bytes(held->act)
+               : (char *)weights->vectors + (size_t)(param->offset - matrices) * sizeof(float);
+}
+
 void held_weights_set(struct held_weights *held, struct ls_ops *ops, const struct ls_param *param,
                       int64_t first, int64_t count, const float *values)
 {

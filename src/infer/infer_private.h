@@ -73,6 +73,8 @@ struct held_weights {
 int held_weights_init(struct held_weights *held, const struct ls_params *params, enum ls_dtype act,
                       enum ls_quantize quantize, struct ls_error *error);
 void held_weights_release(struct held_weights *held);
+/* Where the part of the parameter lies; NULL where it is int8. */
+void *held_weights_data(const struct held_weights *held, const struct ls_param *param);
 /* Elements [first, first + count) of the part of the parameter become values. */
 void held_weights_set(struct held_weights *held, struct ls_ops *ops, const struct ls_param *param,
                       int64_t first, int64_t count, const float *values);

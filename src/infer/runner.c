@@ -41,6 +41,11 @@ void ls_runner_free(struct ls_runner *r)
     free(r);
 }
 
+const struct ls_tokenizer *ls_runner_tokenizer(const struct ls_runner *r)
+{
+    return r->parts.tokenizer;
+}
+
 bool runner_ends(const struct ls_runner *r)
 {
     const struct ls_layout *layout = r->parts.layout;

@@ -700,10 +700,23 @@ struct ls_trainer *ls_run_trainer(struct ls_running *run)
     return run->trainer;
 }
 
+const char *ls_run_folder(const struct ls_running *run)
+{
+    return run->config->train.out;
+}
+
 int ls_run_step(struct ls_running *run, struct ls_step_report *report, struct ls_error *error)
 {
     int status = step(run, report, error);
     return status == LS_ESTOPPED ? wait_stopped(run, error) : status;
+}
+
+int ls_run_save(struct ls_running *run, struct ls_error *error)
+{
+    if (!ls_trainer_meets(run->trainer))
+        return ls_error_set(error, LS_EINVAL,
+                            "workers save where they meet, and this is between two meetings");
+    return run_save(run, true, error);
 }
 
 /* Collective. Who ends a run before its last step keeps what its steps have made. */

@@ -5,6 +5,7 @@
 #include <lockstep/ckpt.h>
 #include <lockstep/interop.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,19 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error)
     int64_t vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : 0;
     ls_tokenizer_free(tokenizer);
     return ls_config_resolve(config, vocabulary, error);
+}
+
+int ls_train_spread(struct ls_config *config, const struct ls_comm *world, bool *spread,
+                    struct ls_error *error)
+{
+    int ranks = ls_comm_size(world);
+    bool spreads =
+        ranks > 1 && ls_comm_transport(world) == LS_TRANSPORT_MPI && !ls_config_axis_given(config);
+    char word[48];
+    snprintf(word, sizeof word, "parallel.dp=%d", ranks);
+    if (spread)
+        *spread = spreads;
+    return spreads ? ls_config_set(config, word, error) : LS_OK;
 }
 
 /* All threads of the run compute at once. Rank threads of one process are measured as one product
@@ -167,6 +181,26 @@ static int piece_fill(void *user, const struct ls_slice_piece *piece, struct ls_
     return LS_OK;
 }
 
+/* Collective. The model of a path, checked against this one. key: what names it; NULL: none does.
+ */
+static int source_read(struct ls_trainer *t, const char *path, const char *key,
+                       struct ls_model_source **source, struct ls_error *error)
+{
+    int status =
+        ls_model_source_open(source, path, ls_comm_rank(t->world) == 0 ? t->log : NULL, error);
+    if (status && key)
+        ls_config_blame(&t->config, key, error);
+    status = ls_model_source_agree(source, t->world, status, error);
+    if (!status && key && t->config.lora.from[0])
+        status = ls_model_source_adapt(*source, t->config.lora.from, error);
+    if (!status) {
+        status = ls_model_source_check(*source, &t->config.model, &t->numerics, error);
+        if (status && key)
+            ls_config_blame(&t->config, t->config.lora.from[0] ? "lora.from" : key, error);
+    }
+    return ls_comm_agree(t->world, status, error);
+}
+
 /* Collective. Where the first weights come from: model.from, but not for a run that goes on, which
  * has its own. *source is NULL where they are random. */
 static int source_open(struct ls_trainer *t, struct ls_model_source **source,
@@ -183,26 +217,30 @@ static int source_open(struct ls_trainer *t, struct ls_model_source **source,
     int status = ls_all_reduce_max(t->world, &resumes, error);
     if (status || resumes)
         return status;
-    status = ls_model_source_open(source, t->config.model_keys.from,
-                                  ls_comm_rank(t->world) == 0 ? t->log : NULL, error);
-    if (status)
-        ls_config_blame(&t->config, "model.from", error);
-    status = ls_model_source_agree(source, t->world, status, error);
-    if (!status && t->config.lora.from[0])
-        status = ls_model_source_adapt(*source, t->config.lora.from, error);
-    if (!status) {
-        status = ls_model_source_check(*source, &t->config.model, &t->numerics, error);
-        if (status)
-            ls_config_blame(&t->config, t->config.lora.from[0] ? "lora.from" : "model.from", error);
-    }
-    return ls_comm_agree(t->world, status, error);
+    return source_read(t, t->config.model_keys.from, "model.from", source, error);
 }
 
-/* Initial values of what this rank owns, and everything that is made of them. */
-static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
+int ls_trainer_publish(struct ls_trainer *t, struct ls_error *error)
 {
-    struct ls_model_source *source;
-    int status = source_open(t, &source, error);
+    int status = LS_OK;
+    for (int u = 0; u < t->unit_count && !status; u++) {
+        status = ls_state_publish(&t->units[u], error);
+        if (!status && t->unit_count > 1)
+            status = ls_state_settle(&t->units[u], error);
+    }
+    return status;
+}
+
+void ls_trainer_lend(struct ls_trainer *t, struct ls_arena *kept)
+{
+    t->kept = kept;
+}
+
+/* Values of what this rank owns, and everything that is made of them. status: of the source, which
+ * is closed in each case; NULL: random values. */
+static int parameters_fill(struct ls_trainer *t, struct ls_model_source *source, int status,
+                           struct ls_error *error)
+{
     for (int i = 0; i < t->params.count && !status; i++) {
         for (int u = 0; u < t->unit_count && !status; u++) {
             struct ls_state *unit = &t->units[u];
@@ -217,12 +255,21 @@ static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
         ls_model_source_tell(source, t->log);
     ls_model_source_close(source);
     status = ls_comm_agree(t->world, status, error);
-    for (int u = 0; u < t->unit_count && !status; u++) {
-        status = ls_state_publish(&t->units[u], error);
-        if (!status && t->unit_count > 1)
-            status = ls_state_settle(&t->units[u], error);
-    }
-    return status;
+    return status ? status : ls_trainer_publish(t, error);
+}
+
+static int first_parameters(struct ls_trainer *t, struct ls_error *error)
+{
+    struct ls_model_source *source;
+    int status = source_open(t, &source, error);
+    return parameters_fill(t, source, status, error);
+}
+
+int ls_trainer_load(struct ls_trainer *t, const char *path, struct ls_error *error)
+{
+    struct ls_model_source *source = NULL;
+    int status = source_read(t, path, NULL, &source, error);
+    return parameters_fill(t, source, status, error);
 }
 
 static int layout_resolve(struct ls_trainer *t, struct ls_error *error)
@@ -354,7 +401,7 @@ int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
         status = stage_runner_new(t, &t->runner, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
-        status = parameters_fill(t, error);
+        status = first_parameters(t, error);
     if (status)
         goto failed;
     *out = t;
@@ -417,6 +464,10 @@ void ls_trainer_free(struct ls_trainer *t)
     for (int i = 0; i < t->unit_count; i++)
         ls_state_release(&t->units[i]);
     free(t->units);
+    if (t->kept) {
+        *t->kept = t->memory.arena;
+        t->memory.arena = (struct ls_arena){0};
+    }
     memory_release(&t->memory);
     part_release(&t->part);
     ls_ops_release(&t->ops);
@@ -446,6 +497,11 @@ int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *erro
     return t->workers ? workers_resume(t, resumed, error)
                       : ls_state_resume(t->state, resumed, error);
 }
+struct ls_runner *ls_trainer_runner(struct ls_trainer *t)
+{
+    return t->runner;
+}
+
 int ls_trainer_evaluate(struct ls_trainer *t, struct ls_eval_report *report, struct ls_error *error)
 {
     int status = t->valid_store ? LS_OK : ls_config_require(&t->config, "data.valid", error);

@@ -148,6 +148,7 @@ struct ls_trainer {
     char peak_of[256];              /* what was measured; "" where it was given */
     bool records_works;             /* to a recording: transfers too */
     bool rehearses;                 /* idle ops on real memory */
+    struct ls_arena *kept;          /* where the memory goes in the end; NULL: it is released */
     bool failed;                    /* a step did: transfers may be under way that never end */
     bool posted;                    /* the next step's samples are on their way */
     int64_t ahead;                  /* samples before this were asked for ahead of that */

@@ -1,0 +1,124 @@
+/* lockstep/session.h - runs and models for programs whose code is no rank: what the Python package
+ * is made of.
+ *
+ * A rank's code calls collectives, in its own thread or process. A program that trains between two
+ * lines of its own has one thread instead. A session stands between them: it starts the ranks, and
+ * hands them one order after the other.
+ *
+ *     ls_session_new
+ *     ls_session_ask(session, "open", "{\"keys\": {\"train\": {\"steps\": 3}}, ...}", ...)
+ *     ls_session_wait ... until it is over;  ls_session_answer, ls_session_array
+ *     ls_session_ask(session, "step", "{}", NULL, 0, ...);  ls_session_wait ...
+ *     ls_session_ask(session, "close", ...);  ls_session_free
+ *
+ * An order is a verb, a JSON object of options, and arrays. Its answer is a JSON object, and
+ * arrays. So a binding mirrors two structs, and a new verb or option changes no binary interface.
+ *
+ * Asking returns at once; waiting returns now and then, so that the caller sees its signals, and
+ * hears of events (a line for the log, a checkpoint) in its own thread. One order is under way at a
+ * time. Ranks are threads of this process; where an MPI launcher started it they are the job's
+ * processes, each with a session, which ask the same in the same order (Collective).
+ *
+ * A failed order leaves the ranks as they were where all of them failed alike: what was wrong with
+ * the order. Otherwise (LS_ECOMM, or memory that one rank did not get) the ranks end, and the
+ * session answers nothing but "close".
+ *
+ * Verbs, with their options; arrays in brackets. `?` marks what may be left out.
+ *
+ *   without ranks
+ *     configure     config? keys? use? -> yaml, ranks: reads and resolves, starts nothing
+ *   which start ranks
+ *     open          config? keys?      a run (lockstep/train.h): FILE.yaml, and keys over it
+ *     open_model    path, keys? which? quantize?  a finished run, or another program's model
+ *                   -> what "describe" gives
+ *   of a run
+ *     step          [tokens, targets?, weights?]? sum?   one step, on a batch of data.train or on
+ *                   that one; after "backward" the update -> the step's report, ended
+ *     backward      [tokens, targets?, weights?] sum?    the gradient of that batch waits
+ *                   -> its report, [logprobs]
+ *     hash -> hash;  save -> step;  evaluate -> loss, bits_per_byte, sequences, tokens
+ *     load          from      weights of a model or a run, into this one
+ *     tensor_set    name, kind? state? [value]
+ *   of a run and of a model
+ *     describe      -> step, steps, ended, out, ranks, batch, sequence, vocabulary, context, ...
+ *     parameters    -> parameters: [{name, shape, dtype, trained, placement, states}]
+ *     tensor        name, kind? state?, how: "full" (a copy), "local" (of this process's first
+ *                   rank), "view" (no copy: the memory itself, where a rank has all of it)
+ *                   -> [value], rank
+ *     generate      prompts | [ids, lengths], samples? max_tokens? temperature? top_k? top_p? seed?
+ *                   stop? ends? batch? special_tokens? -> texts, finish, [ids, lengths, logprobs,
+ *                   prompt_lengths]
+ *     logprobs      [ids, lengths] -> [logprobs]
+ *     encode        texts, special_tokens? -> ids;  decode  ids -> texts
+ *     export        out, format? dtype?    a model's files, as lockstep/interop.h writes them
+ *     share         [value]                of rank 0, to all processes -> [value]
+ *   which ends ranks
+ *     close         saves what a run's steps have made -> step
+ *
+ * Everything here is Local, but for what the verbs do.
+ */
+#ifndef LOCKSTEP_SESSION_H
+#define LOCKSTEP_SESSION_H
+
+#include <lockstep/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_session;
+
+/* Values in memory, dense and row-major. */
+enum { LS_ARRAY_DIMS_MAX = 8 };
+struct ls_array {
+    const char *name;  /* "tokens" */
+    const char *dtype; /* "f4", "f2", "bf16", "f8", "i1", "i4", "i8", "u1", "u2", ... */
+    int dims;
+    int64_t shape[LS_ARRAY_DIMS_MAX];
+    void *data;
+};
+
+/* LS_ENOMEM. */
+int ls_session_new(struct ls_session **out, struct ls_error *error);
+/* Ends the ranks without saving, where "close" did not. NULL is allowed. */
+void ls_session_free(struct ls_session *session);
+
+/* Hands an order to the ranks. options: a JSON object, "" or NULL for none; arrays are borrowed
+ * until the order is over. LS_EINVAL: there is no such verb or option, it cannot be asked now (the
+ * text says why: another order is under way, nothing is open, the process is a fork of the one that
+ * has the ranks), or an array has a wrong name, type or shape. */
+int ls_session_ask(struct ls_session *session, const char *verb, const char *options,
+                   const struct ls_array *arrays, int count, struct ls_error *error);
+
+/* What ls_session_wait returns beside a status, which means that the order is over. */
+enum ls_session_turn {
+    LS_SESSION_WAITS = 1, /* seconds have passed */
+    LS_SESSION_EVENT = 2, /* *event: a JSON object, valid until the next call */
+};
+/* {"event": "log", "level": "warning", "text": ...}, "started", "evaluated", "sampled", "saved",
+ * "idle", "meter": what struct ls_run_hooks and ls_meter tell. event may be NULL: events are
+ * dropped. Without an order under way: LS_OK. */
+int ls_session_wait(struct ls_session *session, double seconds, const char **event,
+                    struct ls_error *error);
+/* Asks, and waits until it is over; events are dropped. */
+int ls_session_call(struct ls_session *session, const char *verb, const char *options,
+                    const struct ls_array *arrays, int count, struct ls_error *error);
+/* The step under way, or the next one, is the run's last, as after SIGTERM. From any thread, and
+ * from a signal handler. */
+void ls_session_stop(struct ls_session *session);
+
+/* Of the last order that is over; valid until the next one is asked. "{}" where there is none. */
+const char *ls_session_answer(struct ls_session *session);
+/* False where it has none of that name. */
+bool ls_session_array(struct ls_session *session, const char *name, struct ls_array *out);
+/* No pointer to the tensor of that "view" is in use any more. While one is, the next order looks
+ * whether it was written to, and makes that known to all ranks. */
+void ls_session_unview(struct ls_session *session, const char *tensor);
+
+/* Of a process that an MPI launcher started, before it exits: ends MPI. Collective. */
+void ls_session_leave(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,98 @@
+/* What orders give back, and events. */
+#include "session/session_private.h"
+
+#include <lockstep/base/json.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+json_t *real_json(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+json_t *text_json(const char *bytes, size_t count)
+{
+    char *quoted = NULL;
+    size_t size = 0;
+    json_error_t where;
+    FILE *file = open_memstream(&quoted, &size);
+    if (!file)
+        return NULL;
+    ls_json_string(file, bytes, count);
+    json_t *text =
+        fclose(file) ? NULL : ls_json_load(quoted, size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
+    free(quoted);
+    return text;
+}
+
+int json_share(struct ls_comm *world, json_t **value, int status, struct ls_error *error)
+{
+    bool first = ls_comm_rank(world) == 0;
+    char *text = first && !status ? json_dumps(*value, JSON_COMPACT) : NULL;
+    int64_t bytes = text ? (int64_t)strlen(text) : 0;
+    json_error_t where;
+    if (first && !status && !text)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for an answer");
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = ls_all_reduce_max(world, &bytes, error);
+    if (!first && !status)
+        text = malloc((size_t)bytes + 1);
+    if (!status && !text)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for an answer");
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = ls_broadcast(world, text, bytes, LS_U8, 0, error);
+    if (!status && !first) {
+        json_decref(*value);
+        *value = ls_json_load(text, (size_t)bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
+    }
+    free(text);
+    return status || *value ? status : ls_error_set(error, LS_ENOMEM, "no memory for an answer");
+}
+
+void session_tell(struct ls_session *s, const char *event, json_t *more)
+{
+    enum { UNHEARD_MAX = 4096 }; /* a caller who does not listen loses the oldest */
+    json_t *object = json_pack("{s:s}", "event", event);
+    if (object && more)
+        json_object_update(object, more);
+    json_decref(more);
+    pthread_mutex_lock(&s->lock);
+    if (json_array_size(s->events) >= UNHEARD_MAX)
+        json_array_remove(s->events, 0);
+    if (object)
+        json_array_append_new(s->events, object);
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void answer_set(struct ls_session *s, const char *key, json_t *value)
+{
+    if (value)
+        json_object_set_new(s->answer, key, value);
+}
+
+int answer_array(struct ls_session *s, const char *name, const char *dtype, int dims,
+                 const int64_t *shape, void **data, bool owned, struct ls_error *error)
+{
+    size_t bytes = strcmp(dtype, "bf16") ? (size_t)(dtype[1] - '0') : 2;
+    LS_ASSERT(s->array_count < ANSWER_ARRAYS_MAX);
+    struct answer_array *answer = &s->arrays[s->array_count];
+    *answer = (struct answer_array){.array = {.dtype = dtype, .dims = dims}, .owned = owned};
+    snprintf(answer->name, sizeof answer->name, "%s", name);
+    answer->array.name = answer->name;
+    for (int i = 0; i < dims; i++) {
+        answer->array.shape[i] = shape[i];
+        bytes *= (size_t)shape[i];
+    }
+    if (owned)
+        *data = calloc(1, bytes + 1);
+    answer->array.data = *data;
+    if (!*data && owned)
+        return ls_error_set(error, LS_ENOMEM, "no memory for %s of %zu bytes", name, bytes);
+    s->array_count++;
+    return LS_OK;
+}

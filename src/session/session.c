@@ -1,0 +1,344 @@
+/* The caller's side: orders handed over, events and answers taken back. */
+#include "session/session_private.h"
+
+#include <lockstep/base/helper_thread.h>
+#include <lockstep/base/json.h>
+#include <lockstep/base/key.h>
+#include <lockstep/base/meter.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- verbs ----------------------------------------------------------------------------------- */
+
+static const struct verb *const verb_lists[] = {verbs_run, verbs_model, verbs_tensor};
+enum { VERB_LISTS = sizeof verb_lists / sizeof *verb_lists, VERBS_MAX = 64 };
+
+static const struct verb *verb_find(const char *name, struct ls_error *error)
+{
+    const char *names[VERBS_MAX];
+    size_t count = 0;
+    for (int i = 0; i < VERB_LISTS; i++)
+        for (const struct verb *verb = verb_lists[i]; verb->name; verb++) {
+            if (!strcmp(verb->name, name))
+                return verb;
+            LS_ASSERT(count < VERBS_MAX);
+            names[count++] = verb->name;
+        }
+    const char *near = ls_nearest(name, names, count);
+    ls_error_set(error, LS_EINVAL, "%s: there is no such verb%s%s%s", name,
+                 near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    return NULL;
+}
+
+/* ---- the session's own thread ---------------------------------------------------------------- */
+
+void order_done(struct ls_session *s, int status, const struct ls_error *error)
+{
+    pthread_mutex_lock(&s->lock);
+    s->status = status;
+    if (status)
+        s->error = *error;
+    s->under_way = false;
+    s->done = s->number;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The ranks have ended: as they were asked to, or because something failed. */
+static void ranks_ended(struct ls_session *s, int status, const struct ls_error *error)
+{
+    pthread_mutex_lock(&s->lock);
+    bool asked = s->under_way;
+    s->opened = false;
+    s->view_count = 0;
+    if (status && status != LS_ESTOPPED && s->order.verb->where != VERB_STARTS)
+        s->broken = *error;
+    pthread_mutex_unlock(&s->lock);
+    free(s->config);
+    s->config = NULL;
+    if (asked)
+        order_done(s, status, error);
+}
+
+static void order_carry_out(struct ls_session *s)
+{
+    struct ls_error error = {0};
+    const struct verb *verb = s->order.verb;
+    int status = verb->alone ? verb->alone(s, &error) : LS_OK;
+    if (status || verb->where != VERB_STARTS) {
+        order_done(s, status, &error);
+        return;
+    }
+    status = session_ranks(s, &error);
+    ranks_ended(s, status, &error);
+}
+
+static void *session_main(void *argument)
+{
+    struct ls_session *s = argument;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (!s->quits && s->number == s->done)
+            pthread_cond_wait(&s->changed, &s->lock);
+        if (s->quits)
+            break;
+        pthread_mutex_unlock(&s->lock);
+        order_carry_out(s); /* until the ranks that it starts have ended */
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- making and ending ----------------------------------------------------------------------- */
+
+static void arrays_release(struct ls_session *s)
+{
+    for (int i = 0; i < s->array_count; i++)
+        if (s->arrays[i].owned)
+            free(s->arrays[i].array.data);
+    s->array_count = 0;
+}
+
+int ls_session_new(struct ls_session **out, struct ls_error *error)
+{
+    struct ls_session *s = calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a session");
+    pthread_mutex_init(&s->lock, NULL);
+    ls_condition_init(&s->changed);
+    s->process = getpid();
+    s->events = json_array();
+    s->answer = json_object();
+    int failed = s->events && s->answer ? ls_helper_start(&s->thread, session_main, s) : 1;
+    if (!failed) {
+        *out = s;
+        return LS_OK;
+    }
+    s->process = 0; /* it has no thread */
+    ls_session_free(s);
+    return ls_error_set(error, LS_ENOMEM, "no memory for a session's thread");
+}
+
+void ls_session_free(struct ls_session *s)
+{
+    if (!s)
+        return;
+    if (s->process == getpid()) { /* a fork has no threads, and what they hold is theirs */
+        pthread_mutex_lock(&s->lock);
+        s->quits = true;
+        s->stop = 1;
+        pthread_cond_broadcast(&s->changed);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->thread, NULL);
+        pthread_cond_destroy(&s->changed);
+        pthread_mutex_destroy(&s->lock);
+    } else if (s->process)
+        return;
+    arrays_release(s);
+    json_decref(s->order.options);
+    json_decref(s->events);
+    json_decref(s->answer);
+    free(s->event);
+    free(s->answer_text);
+    free(s->views);
+    for (struct kept *kept = s->kept, *next; kept; kept = next) {
+        next = kept->next;
+        for (int i = 0; i < kept->ranks; i++)
+            ls_arena_release(&kept->arenas[i]);
+        free(kept);
+    }
+    free(s->config);
+    free(s);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static int admitted(const struct ls_session *s, const struct verb *verb, struct ls_error *error)
+{
+    bool ranks = verb->where == VERB_RANKS || verb->where == VERB_ENDS;
+    if (s->under_way)
+        return ls_error_set(error, LS_EINVAL,
+                            "%s: \"%s\" is under way, in another thread or a callback: a session "
+                            "does one thing at a time",
+                            verb->name, s->order.verb->name);
+    if (ranks && !s->opened && s->broken.code)
+        return ls_error_set(error, s->broken.code, "%s: the ranks have ended: %s", verb->name,
+                            s->broken.text);
+    if (ranks && !s->opened)
+        return ls_error_set(error, LS_EINVAL, "%s: nothing is open", verb->name);
+    if (!ranks && s->opened)
+        return ls_error_set(error, LS_EINVAL, "%s: close what is open first", verb->name);
+    if (verb->trains && s->model)
+        return ls_error_set(error, LS_EINVAL, "%s: a model is open, not a run: it is not trained",
+                            verb->name);
+    return LS_OK;
+}
+
+static int options_read(const struct verb *verb, const char *text, json_t **out,
+                        struct ls_error *error)
+{
+    const char *given = text && *text ? text : "{}", *key;
+    json_t *value;
+    int status = ls_json_parse(verb->name, given, strlen(given), LS_EINVAL, out, error);
+    if (status)
+        return status;
+    json_object_foreach(*out, key, value)
+    {
+        if (ls_word_among(verb->options, key))
+            continue;
+        return ls_error_set(error, LS_EINVAL, "%s: %s: there is no such option: expected %s",
+                            verb->name, key, *verb->options ? verb->options : "none");
+    }
+    return LS_OK;
+}
+
+static int arrays_read(const struct verb *verb, const struct ls_array *arrays, int count,
+                       struct order *order, struct ls_error *error)
+{
+    if (count > ORDER_ARRAYS_MAX)
+        return ls_error_set(error, LS_EINVAL, "%s: %d arrays are too many", verb->name, count);
+    for (int i = 0; i < count; i++) {
+        if (!ls_word_among(verb->arrays, arrays[i].name))
+            return ls_error_set(error, LS_EINVAL, "%s: %s: there is no such array: expected %s",
+                                verb->name, arrays[i].name, *verb->arrays ? verb->arrays : "none");
+        order->arrays[order->array_count++] = arrays[i];
+    }
+    return LS_OK;
+}
+
+static void order_take(struct ls_session *s, struct order *order)
+{
+    json_decref(s->order.options);
+    arrays_release(s);
+    json_object_clear(s->answer);
+    s->order = *order;
+    order->options = NULL;
+}
+
+static int ask(struct ls_session *s, struct order *order, struct ls_error *error)
+{
+    const struct verb *verb = order->verb;
+    int status = admitted(s, verb, error);
+    if (status)
+        return status;
+    order_take(s, order);
+    status = verb->check ? verb->check(s, error) : LS_OK;
+    if (status)
+        return status;
+    if (verb->where == VERB_STARTS)
+        s->broken.code = s->stop = 0;
+    s->number++;
+    s->under_way = true;
+    s->status = LS_OK;
+    pthread_cond_broadcast(&s->changed);
+    return LS_OK;
+}
+
+int ls_session_ask(struct ls_session *s, const char *name, const char *options,
+                   const struct ls_array *arrays, int count, struct ls_error *error)
+{
+    struct order order = {.verb = verb_find(name, error)};
+    if (!order.verb)
+        return LS_EINVAL;
+    if (s->process != getpid())
+        return ls_error_set(error, LS_EINVAL,
+                            "%s: this process is a fork of the one that has the ranks: ask there, "
+                            "or start a session of its own",
+                            name);
+    int status = options_read(order.verb, options, &order.options, error);
+    if (!status)
+        status = arrays_read(order.verb, arrays, count, &order, error);
+    if (!status) {
+        pthread_mutex_lock(&s->lock);
+        status = ask(s, &order, error);
+        pthread_mutex_unlock(&s->lock);
+    }
+    json_decref(order.options);
+    return status;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* The oldest event; false: there is none. */
+static bool event_take(struct ls_session *s, const char **event)
+{
+    if (json_array_size(s->events) == 0)
+        return false;
+    free(s->event);
+    s->event = json_dumps(json_array_get(s->events, 0), JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_array_remove(s->events, 0);
+    *event = s->event;
+    return s->event != NULL;
+}
+
+int ls_session_wait(struct ls_session *s, double seconds, const char **event,
+                    struct ls_error *error)
+{
+    double until = ls_now_s() + seconds;
+    int turn = LS_SESSION_WAITS;
+    pthread_mutex_lock(&s->lock);
+    while (turn == LS_SESSION_WAITS) {
+        if (!event)
+            json_array_clear(s->events);
+        if (event && event_take(s, event))
+            turn = LS_SESSION_EVENT;
+        else if (!s->under_way)
+            turn = s->status;
+        else if (ls_condition_wait_until(&s->changed, &s->lock, until))
+            break;
+    }
+    if (turn < 0 && error)
+        *error = s->error;
+    pthread_mutex_unlock(&s->lock);
+    return turn;
+}
+
+int ls_session_call(struct ls_session *s, const char *verb, const char *options,
+                    const struct ls_array *arrays, int count, struct ls_error *error)
+{
+    const double long_s = 3600;
+    int status = ls_session_ask(s, verb, options, arrays, count, error);
+    if (status)
+        return status;
+    while ((status = ls_session_wait(s, long_s, NULL, error)) > 0)
+        ;
+    return status;
+}
+
+void ls_session_stop(struct ls_session *s)
+{
+    s->stop = 1;
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+const char *ls_session_answer(struct ls_session *s)
+{
+    free(s->answer_text);
+    s->answer_text =
+        s->under_way ? NULL : json_dumps(s->answer, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    return s->answer_text ? s->answer_text : "{}";
+}
+
+bool ls_session_array(struct ls_session *s, const char *name, struct ls_array *out)
+{
+    for (int i = 0; i < s->array_count && !s->under_way; i++)
+        if (!strcmp(s->arrays[i].name, name)) {
+            *out = s->arrays[i].array;
+            return true;
+        }
+    return false;
+}
+
+void ls_session_unview(struct ls_session *s, const char *tensor)
+{
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < s->view_count && !s->under_way; i++)
+        if (!strcmp(s->views[i].name, tensor) && s->views[i].count > 0)
+            s->views[i].count--;
+    pthread_mutex_unlock(&s->lock);
+}

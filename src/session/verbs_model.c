@@ -1,0 +1,340 @@
+/* Verbs of a run and of a model: what they are, token ids and texts, files of other programs. */
+#include "session/session_private.h"
+
+#include <lockstep/base/key.h>
+#include <lockstep/interop.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ls_runner *rank_runner(struct rank *rank)
+{
+    return rank->trainer ? ls_trainer_runner(rank->trainer) : ls_finished_runner(rank->finished);
+}
+
+const struct ls_tokenizer *rank_tokenizer(struct rank *rank)
+{
+    return ls_runner_tokenizer(rank_runner(rank));
+}
+
+const struct ls_model_config *rank_model(const struct rank *rank)
+{
+    return rank->trainer ? &ls_trainer_layout(rank->trainer)->model
+                         : ls_finished_model(rank->finished);
+}
+
+/* ---- a model --------------------------------------------------------------------------------- */
+
+/* {"parallel.tp": 2} as "parallel.tp=2"; words[count]. */
+static int words_make(const json_t *keys, char **words, int *count, struct ls_error *error)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)keys, key, value)
+    {
+        char *dumped = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
+        const char *text = dumped ? dumped : json_string_value(value);
+        size_t bytes = strlen(key) + (text ? strlen(text) : 0) + 2;
+        words[*count] = text ? malloc(bytes) : NULL;
+        if (words[*count])
+            snprintf(words[(*count)++], bytes, "%s=%s", key, text);
+        free(dumped);
+        if (!text || !words[*count - 1])
+            return ls_error_set(error, LS_ENOMEM, "no memory for keys");
+    }
+    return LS_OK;
+}
+
+static int model_configure(struct ls_session *s, const json_t *keys, struct ls_error *error)
+{
+    size_t room = json_object_size(keys);
+    char **words = calloc(room + 1, sizeof *words);
+    int count = 0;
+    int status = words ? words_make(keys, words, &count, error)
+                       : ls_error_set(error, LS_ENOMEM, "no memory for keys");
+    s->config = calloc(1, sizeof *s->config);
+    if (!status && !s->config)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    if (!status)
+        status = ls_finished_configure(s->path, LS_TO_EVALUATE, (const char *const *)words, count,
+                                       s->config, error);
+    for (int i = 0; i < count; i++)
+        free(words[i]);
+    free(words);
+    if (status) {
+        free(s->config);
+        s->config = NULL;
+    }
+    return status;
+}
+
+static int open_model_alone(struct ls_session *s, struct ls_error *error)
+{
+    const char *path = NULL, *which = NULL, *quantize = "none";
+    const json_t *keys;
+    int form = LS_QUANTIZE_NONE;
+    int status = option_text(&s->order, "path", &path, error);
+    if (!status)
+        status = option_text(&s->order, "which", &which, error);
+    if (!status)
+        status = option_text(&s->order, "quantize", &quantize, error);
+    if (!status)
+        status = option_of_type(&s->order, "keys", JSON_OBJECT, &keys, error);
+    if (!status && !path)
+        status = ls_error_set(error, LS_EINVAL, "open_model: path: expected a run or a folder");
+    if (!status && !ls_word_read(ls_quantizes, quantize, &form))
+        status = ls_error_set(error, LS_EINVAL,
+                              "open_model: quantize: expected none, int8 or int8-weights");
+    if (status)
+        return status;
+    snprintf(s->path, sizeof s->path, "%s", path);
+    snprintf(s->which, sizeof s->which, "%s", which ? which : "");
+    s->choice = (struct ls_finished_choice){.which = which ? s->which : NULL,
+                                            .quantize = (enum ls_quantize)form};
+    s->model = true;
+    return model_configure(s, keys, error);
+}
+
+static int open_model_run(struct rank *rank, struct ls_error *error)
+{
+    struct ls_session *s = rank->session;
+    int status = ls_finished_new(s->config, s->path, &s->choice, rank->world, &rank->log,
+                                 &rank->finished, error);
+    if (!status)
+        describe(rank);
+    return status;
+}
+
+void describe(struct rank *rank)
+{
+    struct ls_session *s = rank->session;
+    const struct ls_model_config *model = rank_model(rank);
+    const struct ls_tokenizer *tokenizer = rank_tokenizer(rank);
+    const struct ls_config *config = s->config;
+    if (!rank->speaks)
+        return;
+    int64_t step = rank->run ? ls_trainer_steps(rank->trainer) : ls_finished_step(rank->finished);
+    answer_set(s, "step", json_integer(step));
+    answer_set(s, "steps", json_integer(rank->run ? ls_config_steps(config) : step));
+    answer_set(s, "ended", json_boolean(!rank->run || ls_run_ended(rank->run)));
+    answer_set(s, "out", json_string(config->train.out));
+    answer_set(s, "ranks", json_integer(ls_comm_size(rank->world)));
+    answer_set(s, "rank", json_integer(ls_comm_rank(rank->world)));
+    answer_set(s, "transport", json_string(ls_transport_name(ls_comm_transport(rank->world))));
+    answer_set(s, "batch", json_integer(config->batch.global));
+    answer_set(s, "sequence", json_integer(config->data.sequence));
+    answer_set(s, "precision", json_string(ls_config_precision(config)));
+    answer_set(s, "family", json_string(ls_arch_name(model->arch)));
+    answer_set(s, "vocabulary", json_integer(model->vocab));
+    answer_set(s, "context", json_integer(model->context));
+    answer_set(s, "layers", json_integer(model->layers));
+    answer_set(s, "channels", json_integer(model->channels));
+    answer_set(s, "tokenizer", json_boolean(tokenizer != NULL));
+    if (tokenizer)
+        answer_set(s, "end_of_document", json_integer(ls_tokenizer_eod(tokenizer)));
+    char *yaml = NULL;
+    if (!ls_config_text(config, &yaml, NULL))
+        answer_set(s, "yaml", json_string(yaml));
+    free(yaml);
+}
+
+static int describe_run(struct rank *rank, struct ls_error *error)
+{
+    (void)error;
+    describe(rank);
+    return LS_OK;
+}
+
+/* ---- ids and texts --------------------------------------------------------------------------- */
+
+static int tokenizer_require(struct rank *rank, struct ls_error *error)
+{
+    return rank_tokenizer(rank)
+               ? LS_OK
+               : ls_error_set(error, LS_ECONFIG,
+                              "text needs the tokenizer that made the model's data, and none is "
+                              "known: name it with data.tokenizer, or give ids");
+}
+
+static json_t *ids_json(const struct ls_token_list *ids)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < ids->count && list; i++)
+        json_array_append_new(list, json_integer(ids->ids[i]));
+    return list;
+}
+
+static int texts_encode(struct rank *rank, const json_t *texts, struct ls_encoder *encoder,
+                        const struct ls_encode_options *options, json_t *out,
+                        struct ls_error *error)
+{
+    int status = LS_OK;
+    for (size_t i = 0; i < json_array_size(texts) && !status; i++) {
+        const json_t *text = json_array_get(texts, i);
+        struct ls_token_list ids = {0};
+        (void)rank;
+        if (!json_is_string(text))
+            return ls_error_set(error, LS_EINVAL, "encode: texts: entry %zu is no text", i);
+        status = ls_encode_with(encoder, json_string_value(text), json_string_length(text), options,
+                                &ids, error);
+        if (!status)
+            json_array_append_new(out, ids_json(&ids));
+        ls_token_list_release(&ids);
+    }
+    return status;
+}
+
+static int encode_run(struct rank *rank, struct ls_error *error)
+{
+    const struct order *order = &rank->session->order;
+    const json_t *texts;
+    struct ls_encoder *encoder = NULL;
+    bool special = true;
+    int status = tokenizer_require(rank, error);
+    if (!status)
+        status = option_bool(order, "special_tokens", &special, error);
+    if (!status)
+        status = option_of_type(order, "texts", JSON_ARRAY, &texts, error);
+    if (status || !rank->speaks)
+        return status;
+    const struct ls_encode_options options = {.special = special, .around = special};
+    json_t *ids = json_array();
+    status = ls_encoder_new(rank_tokenizer(rank), &encoder, error);
+    if (!status)
+        status = texts_encode(rank, texts, encoder, &options, ids, error);
+    ls_encoder_free(encoder);
+    answer_set(rank->session, "ids", ids);
+    return status;
+}
+
+/* The ids of one list; LS_EINVAL where it is none. */
+static int ids_decode(struct rank *rank, const json_t *list, struct ls_text *text,
+                      struct ls_error *error)
+{
+    size_t count = json_array_size(list);
+    int32_t *ids = calloc(count + 1, sizeof *ids);
+    int status = ids ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %zu ids", count);
+    for (size_t i = 0; i < count && !status; i++) {
+        const json_t *id = json_array_get(list, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) > INT32_MAX)
+            status = ls_error_set(error, LS_EINVAL, "decode: ids: expected lists of token ids");
+        ids[i] = (int32_t)json_integer_value(id);
+    }
+    if (!status)
+        status = ls_decode(rank_tokenizer(rank), ids, (int64_t)count, text, error);
+    free(ids);
+    return status;
+}
+
+static int decode_run(struct rank *rank, struct ls_error *error)
+{
+    const json_t *lists;
+    int status = tokenizer_require(rank, error);
+    if (!status)
+        status = option_of_type(&rank->session->order, "ids", JSON_ARRAY, &lists, error);
+    if (status || !rank->speaks)
+        return status;
+    json_t *texts = json_array();
+    for (size_t i = 0; i < json_array_size(lists) && !status; i++) {
+        struct ls_text text = {0};
+        status = ids_decode(rank, json_array_get(lists, i), &text, error);
+        if (!status)
+            json_array_append_new(texts, text_json(text.bytes, (size_t)text.count));
+        ls_text_release(&text);
+    }
+    answer_set(rank->session, "texts", texts);
+    return status;
+}
+
+/* ---- files of other programs ----------------------------------------------------------------- */
+
+static int export_read(const struct order *order, struct ls_export *what, struct ls_error *error)
+{
+    static const struct ls_word formats[] = {{"hf", LS_EXPORT_HF},
+                                             {"peft", LS_EXPORT_PEFT},
+                                             {"llmc", LS_EXPORT_LLMC},
+                                             {"gguf", LS_EXPORT_GGUF},
+                                             {0}},
+                                types[] = {{"fp32", LS_F32},
+                                           {"bf16", LS_BF16},
+                                           {"fp16", LS_F16},
+                                           {"int8", LS_I8},
+                                           {0}};
+    const char *format = "hf", *dtype = "fp32";
+    int form = LS_EXPORT_HF, type = LS_F32;
+    int status = option_text(order, "out", &what->out, error);
+    if (!status)
+        status = option_text(order, "format", &format, error);
+    if (!status)
+        status = option_text(order, "dtype", &dtype, error);
+    if (!status && !what->out)
+        status = ls_error_set(error, LS_EINVAL, "export: out: expected where it is to be written");
+    if (!status && !ls_word_read(formats, format, &form))
+        status = ls_error_set(error, LS_EINVAL, "export: format: expected hf, peft, llmc or gguf");
+    if (!status && !ls_word_read(types, dtype, &type))
+        status = ls_error_set(error, LS_EINVAL,
+                              "export: dtype: expected fp32, bf16 or fp16 (of gguf also int8)");
+    what->format = (enum ls_export_format)form;
+    what->dtype = (enum ls_dtype)type;
+    return status;
+}
+
+/* Of a run: of a checkpoint of its state as it is now. */
+static int export_run(struct rank *rank, struct ls_error *error)
+{
+    struct ls_session *s = rank->session;
+    struct ls_export what = {.from = rank->run ? ls_run_folder(rank->run) : s->path,
+                             .which = rank->run ? NULL : s->choice.which,
+                             .log = &rank->log};
+    struct ls_export_report report = {0};
+    int status = export_read(&s->order, &what, error);
+    if (!status && rank->run)
+        status = ls_run_save(rank->run, error);
+    if (status)
+        return status;
+    status = rank->first ? ls_export(&what, &report, error) : LS_OK;
+    if (!status && rank->speaks)
+        answer_set(s, "tensors", json_integer(report.tensors));
+    return status;
+}
+
+/* ---- between processes ----------------------------------------------------------------------- */
+
+static int share_run(struct rank *rank, struct ls_error *error)
+{
+    struct ls_session *s = rank->session;
+    const struct ls_array *value = order_array(&s->order, "value");
+    if (!value || strcmp(value->dtype, "u1") || value->dims != 1)
+        return ls_error_set(error, LS_EINVAL, "share: value: expected bytes (u1)");
+    int64_t count = value->shape[0];
+    void *data = NULL;
+    int status = ls_all_reduce_max(rank->world, &count, error);
+    if (!status && count != value->shape[0])
+        status = ls_error_set(error, LS_EINVAL, "share: value: all processes give as many bytes");
+    if (!status && rank->speaks)
+        status = answer_array(s, "value", "u1", 1, &count, &data, true, error);
+    status = ls_comm_agree(rank->world, status, error);
+    if (status)
+        return status;
+    if (rank->speaks)
+        memcpy(data, value->data, (size_t)count);
+    if (ls_comm_transport(rank->world) != LS_TRANSPORT_MPI)
+        return LS_OK;
+    return ls_broadcast(rank->world, data, count, LS_U8, 0, error);
+}
+
+const struct verb verbs_model[] = {
+    {"open_model", "path|keys|which|quantize", "", VERB_STARTS, .alone = open_model_alone,
+     .run = open_model_run},
+    {"describe", "", "", VERB_RANKS, .run = describe_run},
+    {"encode", "texts|special_tokens", "", VERB_RANKS, .run = encode_run},
+    {"decode", "ids", "", VERB_RANKS, .run = decode_run},
+    {"generate",
+     "prompts|samples|max_tokens|temperature|top_k|top_p|seed|stop|ends|batch|"
+     "special_tokens",
+     "ids|lengths", VERB_RANKS, .run = generate_run},
+    {"logprobs", "", "ids|lengths", VERB_RANKS, .run = logprobs_run},
+    {"export", "out|format|dtype", "", VERB_RANKS, .run = export_run},
+    {"share", "", "value", VERB_RANKS, .run = share_run},
+    {0}};

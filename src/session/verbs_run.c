@@ -1,0 +1,203 @@
+/* Verbs of a run: open, steps, what is read of it, close. */
+#include "session/session_private.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/config/inputs.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- configurations -------------------------------------------------------------------------- */
+
+/* FILE.yaml, and over it the keys: {"train": {"steps": 3}}. */
+static int config_read(struct ls_session *s, struct ls_config *config, struct ls_error *error)
+{
+    const char *path = NULL;
+    const json_t *keys;
+    ls_config_defaults(config);
+    int status = option_text(&s->order, "config", &path, error);
+    if (!status)
+        status = option_of_type(&s->order, "keys", JSON_OBJECT, &keys, error);
+    if (!status && path)
+        status = ls_config_load_file(config, path, error);
+    if (status || !keys || json_object_size(keys) == 0)
+        return status ? status : ls_train_resolve(config, error);
+    char *text = json_dumps(keys, JSON_INDENT(1) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(17));
+    if (!text)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    status = ls_config_load_text(config, "keys", text, strlen(text), error);
+    free(text);
+    return status ? status : ls_train_resolve(config, error);
+}
+
+static int config_new(struct ls_session *s, struct ls_config **out, struct ls_error *error)
+{
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    int status = config_read(s, *out, error);
+    if (status) {
+        free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+static int configure_alone(struct ls_session *s, struct ls_error *error)
+{
+    struct ls_config *config;
+    char *yaml = NULL;
+    int status = config_new(s, &config, error);
+    if (!status)
+        status = ls_config_text(config, &yaml, error);
+    if (!status) {
+        answer_set(s, "yaml", json_string(yaml));
+        answer_set(s, "ranks", json_integer(ls_config_ranks(config)));
+    }
+    free(yaml);
+    free(config);
+    return status;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static int open_alone(struct ls_session *s, struct ls_error *error)
+{
+    s->model = false;
+    return config_new(s, &s->config, error);
+}
+
+static int open_run(struct rank *rank, struct ls_error *error)
+{
+    struct ls_config *config = rank->session->config;
+    int status = LS_OK;
+    if (rank->first || ls_comm_transport(rank->world) == LS_TRANSPORT_MPI)
+        status = ls_train_spread(config, rank->world, NULL, error);
+    if (!status)
+        status = ls_run_open(config, rank->world, &rank->log, &rank->hooks, &rank->run, error);
+    if (status)
+        return status;
+    rank->trainer = ls_run_trainer(rank->run);
+    describe(rank);
+    return LS_OK;
+}
+
+static int close_run(struct rank *rank, struct ls_error *error)
+{
+    int64_t step = rank->trainer ? ls_trainer_steps(rank->trainer) : 0;
+    int status = rank->run ? ls_run_close(rank->run, LS_OK, error) : LS_OK;
+    bool stopped = status == LS_ESTOPPED; /* by ls_session_stop: that it has saved is no failure */
+    status = stopped ? LS_OK : status;
+    rank->run = NULL;
+    rank->trainer = NULL;
+    if (rank->speaks)
+        answer_set(rank->session, "step", json_integer(step));
+    if (rank->speaks)
+        answer_set(rank->session, "stopped", json_boolean(stopped));
+    return status;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+json_t *report_json(const struct ls_step_report *r)
+{
+    json_t *json = json_pack("{s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:b,s:o,s:o,s:o}", "step",
+                             (json_int_t)r->step, "samples", (json_int_t)r->samples, "tokens",
+                             (json_int_t)r->tokens, "sequences", (json_int_t)r->sequences, "loss",
+                             real_json((double)r->loss), "grad_norm", real_json(r->grad_norm),
+                             "loss_scale", real_json(r->loss_scale), "lr", real_json((double)r->lr),
+                             "skipped", r->skipped, "step_s", real_json(r->step_s), "tokens_per_s",
+                             real_json(r->tokens_per_s), "peak_share", real_json(r->peak_share));
+    if (json && r->hashed)
+        json_object_set_new(json, "hash", json_string(r->hash));
+    if (json && r->counted > 0)
+        json_object_set_new(json, "counted", json_integer(r->counted));
+    return json;
+}
+
+static void report_answer(struct rank *rank, const struct ls_step_report *report)
+{
+    json_t *json = rank->speaks ? report_json(report) : NULL;
+    if (!json)
+        return;
+    json_object_update(rank->session->answer, json);
+    json_decref(json);
+    answer_set(rank->session, "ended", json_boolean(ls_run_ended(rank->run)));
+}
+
+static int step_check(struct ls_session *s, struct ls_error *error)
+{
+    (void)s;
+    (void)error;
+    return LS_OK;
+}
+
+static int step_run(struct rank *rank, struct ls_error *error)
+{
+    struct ls_step_report report = {0};
+    if (ls_run_ended(rank->run))
+        return ls_error_set(error, LS_EINVAL,
+                            "the run has ended at step %lld: no step follows; train.extend adds "
+                            "more",
+                            (long long)ls_trainer_steps(rank->trainer));
+    int status = ls_run_step(rank->run, &report, error);
+    rank->lost = status && status != LS_ESTOPPED;
+    if (!status)
+        report_answer(rank, &report);
+    return status;
+}
+
+/* ---- what is read of it ---------------------------------------------------------------------- */
+
+static int hash_run(struct rank *rank, struct ls_error *error)
+{
+    struct ls_digest digest;
+    char hash[33];
+    int status = ls_trainer_hash(rank->trainer, &digest, error);
+    ls_digest_hex(&digest, hash);
+    if (!status && rank->speaks)
+        answer_set(rank->session, "hash", json_string(hash));
+    return status;
+}
+
+static int save_run(struct rank *rank, struct ls_error *error)
+{
+    int status = ls_run_save(rank->run, error);
+    if (!status && rank->speaks)
+        answer_set(rank->session, "step", json_integer(ls_trainer_steps(rank->trainer)));
+    return status;
+}
+
+static int evaluate_run(struct rank *rank, struct ls_error *error)
+{
+    struct ls_eval_report r;
+    int status = ls_trainer_evaluate(rank->trainer, &r, error);
+    if (status || !rank->speaks)
+        return status;
+    answer_set(rank->session, "loss", real_json(r.loss));
+    answer_set(rank->session, "bits_per_byte", real_json(r.bits_per_byte));
+    answer_set(rank->session, "sequences", json_integer(r.sequences));
+    answer_set(rank->session, "tokens", json_integer(r.tokens));
+    return LS_OK;
+}
+
+static int load_run(struct rank *rank, struct ls_error *error)
+{
+    const char *from = NULL;
+    int status = option_text(&rank->session->order, "from", &from, error);
+    if (!status && !from)
+        status = ls_error_set(error, LS_EINVAL, "load: from: expected a model's folder");
+    return status ? status : ls_trainer_load(rank->trainer, from, error);
+}
+
+const struct verb verbs_run[] = {
+    {"configure", "config|keys", "", VERB_ALONE, .alone = configure_alone},
+    {"open", "config|keys", "", VERB_STARTS, .alone = open_alone, .run = open_run},
+    {"step", "sum", "tokens|targets|weights", VERB_RANKS, true, .check = step_check,
+     .run = step_run},
+    {"hash", "", "", VERB_RANKS, true, .run = hash_run},
+    {"save", "", "", VERB_RANKS, true, .run = save_run},
+    {"evaluate", "", "", VERB_RANKS, true, .run = evaluate_run},
+    {"load", "from", "", VERB_RANKS, true, .run = load_run},
+    {"close", "", "", VERB_ENDS, .run = close_run},
+    {0}};

@@ -1,0 +1,368 @@
+/* Verbs of texts: what a model writes, and how likely it finds what is written. */
+#include "session/session_private.h"
+
+#include <lockstep/interop.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- prompts --------------------------------------------------------------------------------- */
+
+/* Rows of [ids], of which the first lengths[i] count. */
+static int rows_check(const struct order *order, struct ls_error *error)
+{
+    const struct ls_array *ids = order_array(order, "ids"),
+                          *lengths = order_array(order, "lengths");
+    int status = order_array_check(order, "ids", "i4", 2, error);
+    if (!status)
+        status = order_array_check(order, "lengths", "i4", 1, error);
+    if (status)
+        return status;
+    if (!ids || !lengths || lengths->shape[0] != ids->shape[0])
+        return ls_error_set(error, LS_EINVAL, "%s: expected ids [n, tokens] and lengths [n]",
+                            order->verb->name);
+    for (int64_t i = 0; i < ids->shape[0]; i++) {
+        int32_t length = ((const int32_t *)lengths->data)[i];
+        if (length < 1 || length > ids->shape[1])
+            return ls_error_set(error, LS_EINVAL,
+                                "%s: text %lld has %d tokens: expected from 1 to %lld",
+                                order->verb->name, (long long)i, length, (long long)ids->shape[1]);
+    }
+    return LS_OK;
+}
+
+static json_t *row_json(const struct ls_array *ids, int64_t row, int32_t length)
+{
+    const int32_t *values = (const int32_t *)ids->data + row * ids->shape[1];
+    json_t *list = json_array();
+    for (int32_t i = 0; i < length && list; i++)
+        json_array_append_new(list, json_integer(values[i]));
+    return list;
+}
+
+static int prompt_put(FILE *file, json_t *prompt, struct ls_error *error)
+{
+    json_t *line = json_pack("{s:o}", "prompt", prompt);
+    int failed = line ? json_dumpf(line, file, JSON_COMPACT) : -1;
+    json_decref(line);
+    fputc('\n', file);
+    return failed ? ls_error_set(error, LS_ENOMEM, "no memory for prompts") : LS_OK;
+}
+
+/* The prompts as lines of a file of prompts, each `samples` times. */
+static int prompts_put(const struct order *order, FILE *file, struct ls_error *error)
+{
+    const struct ls_array *ids = order_array(order, "ids");
+    const json_t *texts;
+    int status = option_of_type(order, "prompts", JSON_ARRAY, &texts, error);
+    if (!status && !texts)
+        status = rows_check(order, error);
+    size_t count = texts ? json_array_size(texts) : status ? 0 : (size_t)ids->shape[0];
+    for (size_t i = 0; i < count && !status; i++) {
+        json_t *prompt = texts
+                             ? json_incref(json_array_get(texts, i))
+                             : row_json(ids, (int64_t)i,
+                                        ((const int32_t *)order_array(order, "lengths")->data)[i]);
+        status = prompt_put(file, prompt, error);
+    }
+    if (!status && count == 0)
+        status = ls_error_set(error, LS_EINVAL, "generate: expected at least one prompt");
+    return status;
+}
+
+static int prompts_read(struct rank *rank, struct ls_text_requests *out, struct ls_error *error)
+{
+    const struct order *order = &rank->session->order;
+    bool special = true;
+    char *text = NULL;
+    size_t bytes = 0;
+    int status = option_bool(order, "special_tokens", &special, error);
+    FILE *file = status ? NULL : open_memstream(&text, &bytes);
+    if (!status && !file)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for prompts");
+    if (!status)
+        status = prompts_put(order, file, error);
+    if (file && fclose(file) && !status)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for prompts");
+    const struct ls_text_reader reader = {.tokenizer = rank_tokenizer(rank),
+                                          .vocabulary = rank_model(rank)->vocab,
+                                          .encode = {.special = special, .around = special}};
+    if (!status)
+        status = ls_requests_parse("prompts", text, bytes, LS_PROMPTS, &reader, out, error);
+    free(text);
+    return status;
+}
+
+/* ---- what is written ------------------------------------------------------------------------- */
+
+struct text {
+    int32_t *ids;
+    float *logprobs;
+    int32_t count, prompt_count;
+    char *bytes;
+    size_t byte_count;
+    enum ls_finish finish;
+};
+
+struct texts {
+    struct text *list; /* [prompts x samples], of rank 0 */
+    int64_t count, samples, longest;
+};
+
+static void texts_release(struct texts *texts)
+{
+    for (int64_t i = 0; i < texts->count && texts->list; i++) {
+        free(texts->list[i].ids);
+        free(texts->list[i].logprobs);
+        free(texts->list[i].bytes);
+    }
+    free(texts->list);
+}
+
+static int on_done(void *user, int64_t prompt, const struct ls_generated *made,
+                   struct ls_error *error)
+{
+    struct texts *texts = user;
+    struct text *text = &texts->list[prompt];
+    size_t count = (size_t)made->count;
+    *text = (struct text){.ids = malloc(count * sizeof *text->ids),
+                          .logprobs = malloc(count * sizeof *text->logprobs),
+                          .bytes = malloc(made->bytes + 1),
+                          .count = (int32_t)count,
+                          .prompt_count = (int32_t)made->prompt_count,
+                          .byte_count = made->bytes,
+                          .finish = made->finish};
+    if (!text->ids || !text->logprobs || !text->bytes)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a text of %zu tokens", count);
+    memcpy(text->ids, made->ids, count * sizeof *text->ids);
+    memcpy(text->logprobs, made->logprobs, count * sizeof *text->logprobs);
+    memcpy(text->bytes, made->text, made->bytes);
+    texts->longest = ls_max(texts->longest, made->count);
+    return LS_OK;
+}
+
+/* The answer's arrays, in this process; rank 0's are filled. */
+static int texts_answer(struct rank *rank, struct texts *texts, void *data[4],
+                        struct ls_error *error)
+{
+    struct ls_session *s = rank->session;
+    const int64_t shape[] = {texts->count, texts->longest};
+    int status = answer_array(s, "ids", "i4", 2, shape, &data[0], true, error);
+    if (!status)
+        status = answer_array(s, "logprobs", "f4", 2, shape, &data[1], true, error);
+    if (!status)
+        status = answer_array(s, "lengths", "i4", 1, shape, &data[2], true, error);
+    if (!status)
+        status = answer_array(s, "prompt_lengths", "i4", 1, shape, &data[3], true, error);
+    for (int64_t i = 0; i < texts->count && rank->first && !status; i++) {
+        const struct text *text = &texts->list[i];
+        int32_t *ids = (int32_t *)data[0] + i * texts->longest;
+        memcpy(ids, text->ids, (size_t)text->count * sizeof *ids);
+        for (int64_t t = text->count; t < texts->longest; t++)
+            ids[t] = -1;
+        memcpy((float *)data[1] + i * texts->longest, text->logprobs,
+               (size_t)text->count * sizeof(float));
+        ((float *)data[1])[i * texts->longest] = 0; /* nothing stands before the first one */
+        ((int32_t *)data[2])[i] = text->count;
+        ((int32_t *)data[3])[i] = text->prompt_count;
+    }
+    return status;
+}
+
+/* Texts and why they end, as one JSON text: rank 0's to all processes. */
+static int words_answer(struct rank *rank, const struct texts *texts, struct ls_error *error)
+{
+    json_t *words = json_array(), *ends = json_array();
+    for (int64_t i = 0; i < texts->count && rank->first; i++) {
+        const struct text *text = &texts->list[i];
+        json_array_append_new(words, text_json(text->bytes, text->byte_count));
+        json_array_append_new(ends, json_string(ls_finish_name(text->finish)));
+    }
+    json_t *both = json_pack("{s:o,s:o}", "texts", words, "finish", ends);
+    int status = both ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for texts");
+    if (ls_comm_transport(rank->world) == LS_TRANSPORT_MPI)
+        status = json_share(rank->world, &both, status, error);
+    if (!status)
+        json_object_update(rank->session->answer, both);
+    json_decref(both);
+    return status;
+}
+
+/* Collective. What rank 0 was given becomes the answer of each process. */
+static int texts_tell(struct rank *rank, struct texts *texts, struct ls_error *error)
+{
+    void *data[4] = {0};
+    int status = ls_all_reduce_max(rank->world, &texts->longest, error);
+    if (!status && rank->speaks)
+        status = texts_answer(rank, texts, data, error);
+    status = ls_comm_agree(rank->world, status, error);
+    if (status || !rank->speaks)
+        return status;
+    int64_t all = texts->count * texts->longest;
+    const struct {
+        int64_t count;
+        enum ls_dtype dtype;
+    } arrays[] = {{all, LS_I32}, {all, LS_F32}, {texts->count, LS_I32}, {texts->count, LS_I32}};
+    for (int i = 0; i < 4 && !status && ls_comm_transport(rank->world) == LS_TRANSPORT_MPI; i++)
+        status = ls_broadcast(rank->world, data[i], arrays[i].count, arrays[i].dtype, 0, error);
+    return status ? status : words_answer(rank, texts, error);
+}
+
+/* ---- generate -------------------------------------------------------------------------------- */
+
+struct asked {
+    int64_t samples, tokens, batch, seed, top_k;
+    double temperature, top_p;
+    const char *stops[16];
+    int stop_count;
+    int32_t ends[LS_ENDS_MAX];
+    int end_count;
+};
+
+static int stops_read(const struct order *order, struct asked *asked, struct ls_error *error)
+{
+    const json_t *stops;
+    enum { MOST = sizeof asked->stops / sizeof *asked->stops };
+    int status = option_of_type(order, "stop", JSON_ARRAY, &stops, error);
+    if (status || !stops)
+        return status;
+    for (size_t i = 0; i < json_array_size(stops) && i < MOST; i++)
+        asked->stops[asked->stop_count++] = json_string_value(json_array_get(stops, i));
+    for (int i = 0; i < asked->stop_count && !status; i++)
+        if (!asked->stops[i] || !*asked->stops[i] || json_array_size(stops) > MOST)
+            status =
+                ls_error_set(error, LS_EINVAL,
+                             "generate: stop: expected at most %d texts that are not empty", MOST);
+    return status;
+}
+
+/* Given, or those of the model's folder, or the token that ends a document. */
+static int ends_read(struct rank *rank, struct asked *asked, struct ls_error *error)
+{
+    const json_t *ends;
+    const struct ls_tokenizer *tokenizer = rank_tokenizer(rank);
+    int64_t vocabulary = rank_model(rank)->vocab;
+    int status = option_of_type(&rank->session->order, "ends", JSON_ARRAY, &ends, error);
+    if (status || !ends) {
+        struct ls_generation_defaults there = {0};
+        if (!status && rank->session->model && ls_model_is_foreign(rank->session->path))
+            status = ls_generation_defaults_read(rank->session->path, vocabulary, &there, error);
+        memcpy(asked->ends, there.ends, sizeof there.ends);
+        asked->end_count = there.end_count;
+        if (!asked->end_count && tokenizer)
+            asked->ends[asked->end_count++] = ls_tokenizer_eod(tokenizer);
+        return status;
+    }
+    for (size_t i = 0; i < json_array_size(ends) && !status; i++) {
+        const json_t *id = json_array_get(ends, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+            json_integer_value(id) >= vocabulary || i >= LS_ENDS_MAX)
+            status = ls_error_set(error, LS_EINVAL,
+                                  "generate: ends: expected at most %d token ids below %lld",
+                                  LS_ENDS_MAX, (long long)vocabulary);
+        else
+            asked->ends[asked->end_count++] = (int32_t)json_integer_value(id);
+    }
+    return status;
+}
+
+static int asked_read(struct rank *rank, struct asked *asked, struct ls_error *error)
+{
+    const struct order *order = &rank->session->order;
+    const int64_t most = INT32_MAX;
+    *asked = (struct asked){.samples = 1, .tokens = 128, .batch = 64, .temperature = 1, .top_p = 1};
+    int status = option_int(order, "samples", 1, most, &asked->samples, error);
+    if (!status)
+        status = option_int(order, "max_tokens", 1, most, &asked->tokens, error);
+    if (!status)
+        status = option_int(order, "batch", 1, most, &asked->batch, error);
+    if (!status)
+        status = option_int(order, "seed", 0, INT64_MAX, &asked->seed, error);
+    if (!status)
+        status = option_int(order, "top_k", 0, most, &asked->top_k, error);
+    if (!status)
+        status = option_real(order, "temperature", &asked->temperature, error);
+    if (!status)
+        status = option_real(order, "top_p", &asked->top_p, error);
+    if (!status && !(asked->temperature >= 0))
+        status = ls_error_set(error, LS_EINVAL, "generate: temperature: expected 0 or more");
+    if (!status && !(asked->top_p > 0 && asked->top_p <= 1))
+        status = ls_error_set(error, LS_EINVAL, "generate: top_p: expected above 0, at most 1");
+    if (!status)
+        status = stops_read(order, asked, error);
+    return status ? status : ends_read(rank, asked, error);
+}
+
+int generate_run(struct rank *rank, struct ls_error *error)
+{
+    struct asked asked;
+    struct ls_text_requests prompts = {0};
+    struct ls_generation_report report;
+    struct texts texts = {0};
+    int status = asked_read(rank, &asked, error);
+    if (!status)
+        status = prompts_read(rank, &prompts, error);
+    texts.count = prompts.count;
+    texts.list = status ? NULL : calloc((size_t)texts.count, sizeof *texts.list);
+    if (!status && !texts.list)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for texts");
+    status = ls_comm_agree(rank->world, status, error);
+    const struct ls_generation generation = {.prompts = &prompts,
+                                             .tokens = asked.tokens,
+                                             .sampling = {.temperature = (float)asked.temperature,
+                                                          .top_p = (float)asked.top_p,
+                                                          .top_k = asked.top_k},
+                                             .seed = (uint64_t)asked.seed,
+                                             .batch = asked.batch,
+                                             .ends = asked.ends,
+                                             .end_count = asked.end_count,
+                                             .stops = asked.stops,
+                                             .stop_count = asked.stop_count,
+                                             .logprobs = true,
+                                             .done = on_done,
+                                             .user = &texts};
+    if (!status)
+        status = ls_runner_continue(rank_runner(rank), &generation, &report, error);
+    if (!status)
+        status = texts_tell(rank, &texts, error);
+    if (!status && rank->speaks) {
+        answer_set(rank->session, "seconds", real_json(report.seconds));
+        answer_set(rank->session, "written", json_integer(report.written));
+    }
+    texts_release(&texts);
+    ls_requests_release(&prompts);
+    return status;
+}
+
+/* ---- log-probabilities ----------------------------------------------------------------------- */
+
+int logprobs_run(struct rank *rank, struct ls_error *error)
+{
+    struct ls_session *s = rank->session;
+    const struct ls_array *ids = order_array(&s->order, "ids");
+    int status = rows_check(&s->order, error);
+    if (status)
+        return status;
+    int64_t count = ids->shape[0], tokens = ids->shape[1];
+    void *out = NULL;
+    struct ls_scored *texts = calloc((size_t)count + 1, sizeof *texts);
+    float *logprobs = calloc((size_t)(count * tokens) + 1, sizeof *logprobs);
+    if (!texts || !logprobs)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for %lld texts", (long long)count);
+    for (int64_t i = 0; i < count && !status; i++)
+        texts[i] = (struct ls_scored){
+            .ids = (const int32_t *)ids->data + i * tokens,
+            .count = ((const int32_t *)order_array(&s->order, "lengths")->data)[i],
+            .first = 1,
+            .logprobs = logprobs + i * tokens};
+    if (!status && rank->speaks)
+        status = answer_array(s, "logprobs", "f4", 2, ids->shape, &out, true, error);
+    status = ls_comm_agree(rank->world, status, error);
+    if (!status)
+        status = ls_runner_score(rank_runner(rank), texts, count, error);
+    if (!status && rank->speaks)
+        memcpy(out, logprobs, (size_t)(count * tokens) * sizeof *logprobs);
+    free(texts);
+    free(logprobs);
+    return status;
+}
