@@ -110,7 +110,7 @@ static void rope(struct bench *b)
 }
 static void cross_entropy(struct bench *b)
 {
-    struct ls_cross_entropy op = {LOSS_ROWS, VOCABULARY, PADDED, 4, LS_BF16, 1, 0, 0};
+    struct ls_cross_entropy op = {LOSS_ROWS, VOCABULARY, PADDED, 4, LS_BF16, 1, 0, 0, NULL};
     ls_cross_entropy(&b->ops, &op, at(b, 0), b->ids, b->floats);
 }
 static struct ls_embedding embedding_of(struct bench *b)

@@ -437,9 +437,9 @@ const int64_t *ls_loader_counted(const struct ls_loader *loader);
  * where samples are not packed. Valid as long as its inputs. */
 const int32_t *ls_loader_starts(const struct ls_loader *loader);
 /* Local. out[i] = the segments of sequence i, one behind the other: in [count, tokens], out [count,
- * their sum]. */
+ * their sum], of four bytes each (int32 tokens, float32 weights). */
 void ls_segments_copy(const struct ls_token_segment *segments, int segment_count, int64_t count,
-                      int64_t tokens, const int32_t *in, int32_t *out);
+                      int64_t tokens, const void *in, void *out);
 
 /* ---- distributed sampler -------------------------------------------------------------------- */
 

@@ -319,6 +319,7 @@ struct ls_micro_batch {
     /* [B, T / cp]: the tokens held here, in the order of rows (ls_segment). */
     const int32_t *ids;
     const int32_t *targets; /* -1: no loss */
+    const float *weights;   /* of the losses, the same; finite, of any sign. NULL: each is 1 */
     /* Documents that are packed in a sequence, with options.documents: starts[b * T + t] is where
      * the one begins that holds token t of sequence b (as struct ls_attention has it). A token
      * attends to its own document, and its position is t - starts. [B, T] by position in the whole
@@ -329,7 +330,8 @@ struct ls_micro_batch {
     int64_t step;           /* dropout */
     bool training;          /* dropout on, gradients of the head made */
     bool likeliest;         /* not training: the head makes ls_model_likeliest */
-    float gradient_scale;   /* of every token's loss: 1 / tokens of the global batch */
+    float gradient_scale;   /* of every token's loss: 1 / tokens of the global batch, or / the sum
+                             * of their weights */
     int slot;               /* which set of saved activations, below options.slots */
     /* Where a layer's neighbour is held elsewhere: the first layer of a chunk reads input in its
      * forward and in both halves of its backward, from the same place; the last one d_output in its
@@ -445,10 +447,11 @@ int ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int lay
 /* After layer's forward: its output [N, C] act, until its slot is used again; when not training,
  * that of a layer which is not the last of its chunk only until the next layer's but one. */
 const void *ls_model_output(const struct ls_model *model, int layer, int slot);
-/* After the head's forward: loss summed over each sequence's tokens held here, [sequences]; the
- * same on all tp ranks. */
+/* After the head's forward: loss, times weights, summed over each sequence's tokens held here,
+ * [sequences]; the same on all tp ranks. */
 const float *ls_model_losses(const struct ls_model *model);
-/* The same of each row: minus the log-probability of its target, 0 where that is -1, [M]. */
+/* The loss of each row, not weighted: minus the log-probability of its target, 0 where that is -1,
+ * [M]. */
 const float *ls_model_row_losses(const struct ls_model *model);
 /* And with batch->likeliest minus the token of the largest logit, the lowest of equal ones, [M];
  * -inf where no logit is a number. */

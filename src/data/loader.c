@@ -92,13 +92,15 @@ struct ls_loader {
 };
 
 void ls_segments_copy(const struct ls_token_segment *segments, int segment_count, int64_t count,
-                      int64_t tokens, const int32_t *in, int32_t *out)
+                      int64_t tokens, const void *in, void *out)
 {
+    enum { BYTES = 4 };
+    char *to = out;
     for (int64_t i = 0; i < count; i++)
         for (int s = 0; s < segment_count; s++) {
-            memcpy(out, in + i * tokens + segments[s].first,
-                   (size_t)segments[s].count * sizeof *out);
-            out += segments[s].count;
+            size_t bytes = (size_t)segments[s].count * BYTES;
+            memcpy(to, (const char *)in + (i * tokens + segments[s].first) * BYTES, bytes);
+            to += bytes;
         }
 }
 

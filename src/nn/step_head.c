@@ -118,9 +118,10 @@ struct walk {
     bool partial_sums, training;
 };
 
-static struct ls_cross_entropy loss_of(const struct walk *walk, int64_t rows)
+static struct ls_cross_entropy loss_of(const struct walk *walk, int64_t first_row, int64_t rows)
 {
     const struct ls_model *model = walk->run->model;
+    const float *weights = walk->run->batch->weights;
     return (struct ls_cross_entropy){.rows = rows,
                                      .vocabulary = model->config.vocab,
                                      .padded = walk->weight->rows,
@@ -128,7 +129,8 @@ static struct ls_cross_entropy loss_of(const struct walk *walk, int64_t rows)
                                      .act = model->numerics.act,
                                      .scale = walk->training ? walk->run->batch->gradient_scale : 0,
                                      .first = walk->weight->first_row,
-                                     .softcap = model->config.logit_softcap};
+                                     .softcap = model->config.logit_softcap,
+                                     .weight = weights ? weights + first_row : NULL};
 }
 
 /* The largest logit of each row, over all ranks' parts of the vocabulary, and the first token that
@@ -138,7 +140,7 @@ static int group_likeliest(struct walk *walk, int64_t first_row, int64_t rows)
     const struct layer_run *run = walk->run;
     const struct ls_model *model = run->model;
     struct head_buffers *b = &walk->buffers;
-    struct ls_cross_entropy op = loss_of(walk, rows);
+    struct ls_cross_entropy op = loss_of(walk, first_row, rows);
     float *likeliest = model->losses.likeliest + first_row;
     int status = LS_OK;
     LS_ASSERT(likeliest && model->config.vocab < 1 << 24);
@@ -175,7 +177,7 @@ static int group_loss(struct walk *walk, int64_t first_row, int64_t rows)
     struct head_buffers *b = &walk->buffers;
     const int32_t *target = run->batch->targets + first_row;
     float *loss = model->losses.rows + first_row;
-    struct ls_cross_entropy op = loss_of(walk, rows);
+    struct ls_cross_entropy op = loss_of(walk, first_row, rows);
     if (model->tp.size == 1) {
         ls_cross_entropy(run->ops, &op, b->logits, target, loss);
         return LS_OK;
@@ -327,8 +329,8 @@ static int head_forward(const struct layer_run *run, const struct bound_step *s)
                                     model->config.channels, &walk.buffers.reduce.scratch,
                                     run_dx(run, s), run->error);
     if (!status)
-        ls_loss_sum(run->ops, model->losses.rows, run->batch->sequences, run->rows->tiles,
-                    run->rows->tile_tokens, model->losses.sequences);
+        ls_loss_sum(run->ops, model->losses.rows, run->batch->weights, run->batch->sequences,
+                    run->rows->tiles, run->rows->tile_tokens, model->losses.sequences);
     return status;
 }
 

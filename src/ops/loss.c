@@ -44,6 +44,8 @@ static void loss_operands(const struct ls_ops *ops, const void *arguments, struc
     ls_operand_add(out, c, &c->logits, ops_bytes(c->op.act, c->op.rows * c->op.padded),
                    c->op.scale != 0 ? kind->logits : LS_READS);
     ops_operand_ids(ls_operand_add(out, c, &c->target, row, LS_READS), -1, c->op.vocabulary);
+    if (kind->gradient_passes > kind->passes)
+        ls_operand_add(out, c, &c->op.weight, row, LS_READS);
     ls_operand_add(out, c, &c->max, row, kind->row_max);
     ls_operand_add(out, c, &c->sum, row, kind->row_sum);
     ls_operand_add(out, c, &c->target_logit, row, kind->row_sum);
@@ -156,7 +158,12 @@ void ls_cross_entropy_place(struct ls_ops *ops, const struct ls_cross_entropy *o
                                    (float *)(uintptr_t)max, NULL, NULL, place});
 }
 
-static float tokens_sum(const float *loss, int64_t tokens)
+static float weighted(const float *loss, const float *weight, int64_t t)
+{
+    return !weight ? loss[t] : weight[t] != 0 ? weight[t] * loss[t] : 0.0f;
+}
+
+static float tokens_sum(const float *loss, const float *weight, int64_t tokens)
 {
     float stack[64];
     int top = 0;
@@ -165,7 +172,7 @@ static float tokens_sum(const float *loss, int64_t tokens)
         float partial = 0;
         int64_t end = ls_min(tokens, (tile + 1) * LS_TOKEN_TILE);
         for (int64_t t = tile * LS_TOKEN_TILE; t < end; t++)
-            partial += loss[t];
+            partial += weighted(loss, weight, t);
         stack[top++] = partial;
         for (int merges = ops_tree_merges(tile, tiles); merges > 0; merges--, top--)
             stack[top - 2] += stack[top - 1];
@@ -174,7 +181,7 @@ static float tokens_sum(const float *loss, int64_t tokens)
 }
 
 struct loss_sum {
-    const float *loss;
+    const float *loss, *weight;
     int64_t sequences, tiles, tokens;
     float *out;
 };
@@ -184,21 +191,23 @@ static void loss_sum_operands(const struct ls_ops *ops, const void *arguments,
 {
     const struct loss_sum *c = arguments;
     (void)ops;
-    ls_operand_add(out, c, &c->loss, ops_bytes(LS_F32, c->sequences * c->tiles * c->tokens),
-                   LS_READS);
+    const size_t rows = ops_bytes(LS_F32, c->sequences * c->tiles * c->tokens);
+    ls_operand_add(out, c, &c->loss, rows, LS_READS);
+    ls_operand_add(out, c, &c->weight, rows, LS_READS);
     ls_operand_add(out, c, &c->out, ops_bytes(LS_F32, c->sequences), LS_WRITES);
 }
 
 static int loss_sum_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
 {
     const struct loss_sum *c = arguments;
-    const float *loss = c->loss;
     (void)ops, (void)error;
     for (int64_t sequence = 0; sequence < c->sequences; sequence++) {
         float stack[64] = {0};
         int top = 0;
-        for (int64_t tile = 0; tile < c->tiles; tile++, loss += c->tokens) {
-            stack[top++] = tokens_sum(loss, c->tokens);
+        for (int64_t tile = 0; tile < c->tiles; tile++) {
+            int64_t first = (sequence * c->tiles + tile) * c->tokens;
+            stack[top++] =
+                tokens_sum(c->loss + first, c->weight ? c->weight + first : NULL, c->tokens);
             for (int merges = ops_tree_merges(tile, c->tiles); merges > 0; merges--, top--)
                 stack[top - 2] += stack[top - 1];
         }
@@ -207,9 +216,9 @@ static int loss_sum_run(struct ls_ops *ops, const void *arguments, struct ls_err
     return LS_OK;
 }
 
-void ls_loss_sum(struct ls_ops *ops, const float *loss, int64_t sequences, int64_t tiles,
-                 int64_t tokens, float *out)
+void ls_loss_sum(struct ls_ops *ops, const float *loss, const float *weight, int64_t sequences,
+                 int64_t tiles, int64_t tokens, float *out)
 {
     static const struct ops_op op = OPS_OP(struct loss_sum, NULL, loss_sum_operands, loss_sum_run);
-    ops_submit(ops, &op, &(struct loss_sum){loss, sequences, tiles, tokens, out});
+    ops_submit(ops, &op, &(struct loss_sum){loss, weight, sequences, tiles, tokens, out});
 }

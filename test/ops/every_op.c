@@ -9,7 +9,7 @@ enum { N = EVERY_OP_N };
 static const struct ls_token_sum sum = {1, 1, 1, N, LS_ONTO_NOTHING};
 static const int32_t length = N;
 static const struct ls_token_sum one_row = {1, 1, 1, 1, LS_ONTO_NOTHING};
-static const struct ls_cross_entropy loss = {N, N, N, 1, LS_F32, 1, 0, 0};
+static const struct ls_cross_entropy loss = {N, N, N, 1, LS_F32, 1, 0, 0, NULL};
 
 static struct ls_attention attention(void)
 {
@@ -66,7 +66,7 @@ OP(ls_cross_entropy_max, (ops, &loss, AT, AT))
 OP(ls_cross_entropy_sum, (ops, &loss, AT, AT, AT, AT, AT))
 OP(ls_cross_entropy_finish, (ops, &loss, AT, AT, AT, AT, AT, AT))
 OP(ls_cross_entropy_place, (ops, &loss, AT, AT, AT))
-OP(ls_loss_sum, (ops, AT, 1, 1, N, AT))
+OP(ls_loss_sum, (ops, AT, AT, 1, 1, N, AT))
 OP(ls_layernorm_forward, (ops, NORM, AT, AT, AT, AT))
 OP(ls_rmsnorm_forward, (ops, NORM, AT, AT, AT, AT))
 OP(ls_layernorm_backward_input, (ops, NORM, AT, AT, AT, AT))

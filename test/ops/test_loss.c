@@ -35,7 +35,7 @@ static double reference_loss(void *context)
 static void check(enum ls_dtype act, int64_t rows, int64_t vocabulary, int64_t padded,
                   int64_t tiles, float softcap)
 {
-    struct ls_cross_entropy op = {rows, vocabulary, padded, tiles, act, 0, 0, softcap};
+    struct ls_cross_entropy op = {rows, vocabulary, padded, tiles, act, 0, 0, softcap, NULL};
     void *z = values_normal(1, act, rows * padded, 3);
     void *kept = values_normal(1, act, rows * padded, 3);
     double *z64 = values_in_double(act, z, rows * padded);
@@ -82,7 +82,7 @@ static void test_ignored_target(void **state)
 {
     (void)state;
     enum { ROWS = 3, VOCABULARY = 40 };
-    struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1, LS_F32, 1, 0, 0};
+    struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1, LS_F32, 1, 0, 0, NULL};
     float *z = values_normal(1, LS_F32, ROWS * VOCABULARY, 1), loss[ROWS];
     int32_t target[ROWS] = {3, -1, 4};
     ls_cross_entropy(&ops_best, &op, z, target, loss);
@@ -96,7 +96,7 @@ static void test_large_and_non_finite_logits(void **state)
 {
     (void)state;
     enum { VOCABULARY = 50 };
-    struct ls_cross_entropy op = {1, VOCABULARY, VOCABULARY, 1, LS_F32, 0, 0, 0};
+    struct ls_cross_entropy op = {1, VOCABULARY, VOCABULARY, 1, LS_F32, 0, 0, 0, NULL};
     float z[VOCABULARY] = {0}, loss;
     int32_t target = 3;
     z[3] = 1e30f;
@@ -126,7 +126,7 @@ static void test_loss_sum_is_the_ordered_sum(void **state)
         int64_t tiles = cases[s].tiles, tokens = cases[s].tokens, sequences = cases[s].sequences;
         float *loss = values_normal(2, LS_F32, sequences * tiles * tokens, 1), got[7];
         const float *at = loss;
-        ls_loss_sum(&ops_best, loss, sequences, tiles, tokens, got);
+        ls_loss_sum(&ops_best, loss, NULL, sequences, tiles, tokens, got);
         for (int64_t i = 0; i < sequences; i++) {
             float sums[8];
             for (int64_t tile = 0; tile < tiles; tile++, at += tokens) {
@@ -240,7 +240,8 @@ static void test_split_vocabulary_gives_the_same_bits(void **state)
     for (int a = 0; a < ACTS; a++)
         for (int ranks = 1; ranks <= RANKS_MAX; ranks *= 2) {
             const size_t row = PADDED * ls_dtype_bytes(acts[a]);
-            struct ls_cross_entropy op = {ROWS, VOCABULARY, PADDED, TILES, acts[a], 0.125f, 0, 0};
+            struct ls_cross_entropy op = {ROWS,   VOCABULARY, PADDED, TILES, acts[a],
+                                          0.125f, 0,          0,      NULL};
             char *whole = split_logits(acts[a], target), *cut = split_logits(acts[a], target);
             float want[ROWS], got[RANKS_MAX][ROWS], sums[ROWS], twin[ROWS];
             op.scale = 0;
@@ -294,7 +295,7 @@ static void test_bits(void **state)
     for (int r = 0; r < ROWS; r++)
         target[r] = r * 100;
     for (int a = 0; a < ACTS; a++) {
-        struct bits_values v = {{ROWS, VOCABULARY, PADDED, 4, acts[a], 0.125f, 0, 0},
+        struct bits_values v = {{ROWS, VOCABULARY, PADDED, 4, acts[a], 0.125f, 0, 0, NULL},
                                 values_normal(1, acts[a], ROWS * PADDED, 4),
                                 target};
         struct bits_case bits = {"cross-entropy",

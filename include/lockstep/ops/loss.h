@@ -4,12 +4,13 @@
 
 /* loss[r] = log(sum_v exp(z[r,v] - max)) + max - z[r, target[r]] over v < vocabulary.
  * z is [rows, padded] act; columns vocabulary..padded are padding: they take no part and get
- * gradient 0. With scale != 0, z becomes in place its gradient: scale * (softmax - onehot), rounded
- * to act. The sum over v: the padded vocabulary is cut in `tiles` equal tiles, each summed in 64
- * interleaved lanes (lanes by a fixed tree), tiles by the tree (S2). target -1 means: no loss, zero
- * gradient; any other target is below vocabulary (an assertion). A logit that is NaN or +inf, or a
- * row of nothing but -inf, gives a loss that is not finite. loss [rows]. The rows are a chunk, so
- * logits of the whole batch never exist. */
+ * gradient 0. With scale != 0, z becomes in place its gradient: scale * weight[r] * (softmax -
+ * onehot), rounded to act; the loss itself is not weighted: ls_loss_sum does that. The sum over v:
+ * the padded vocabulary is cut in `tiles` equal tiles, each summed in 64 interleaved lanes (lanes
+ * by a fixed tree), tiles by the tree (S2). target -1 means: no loss, zero gradient; weight 0 means
+ * zero gradient, whatever the logits are; any other target is below vocabulary (an assertion). A
+ * logit that is NaN or +inf, or a row of nothing but -inf, gives a loss that is not finite. loss
+ * [rows]. The rows are a chunk, so logits of the whole batch never exist. */
 struct ls_cross_entropy {
     int64_t rows, vocabulary;
     int64_t padded, tiles; /* columns held here, padding included, and the tiles they make */
@@ -18,6 +19,7 @@ struct ls_cross_entropy {
     int64_t first; /* vocabulary entry of column 0: 0 unless the vocabulary is split (below) */
     float softcap; /* z came from ls_softcap with this cap, and the gradient is that of what went
                     * in: times 1 - (z / cap)^2; 0: none */
+    const float *weight; /* [rows], finite, of any sign; NULL: each is 1 */
 };
 /* Local. The whole vocabulary is here: first is 0 and vocabulary at most padded. */
 void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
@@ -46,10 +48,11 @@ void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *
  * maximum over ranks is that of the whole vocabulary. place [rows]. Local. */
 void ls_cross_entropy_place(struct ls_ops *ops, const struct ls_cross_entropy *op,
                             const void *logits, const float *max, float *place);
-/* out[i], i < sequences: the sum of sequence i's losses. loss [sequences * tiles * tokens]: groups
- * of LS_TOKEN_TILE tokens from zero; those of a tile, and tiles, by the tree. Single-threaded: it
- * is small. Local. */
-void ls_loss_sum(struct ls_ops *ops, const float *loss, int64_t sequences, int64_t tiles,
-                 int64_t tokens, float *out);
+/* out[i], i < sequences: the sum of sequence i's losses, each times its weight (rounded) unless
+ * weight is NULL; a loss of weight 0 is left out, finite or not. loss and weight are [sequences,
+ * tiles, tokens]: groups of LS_TOKEN_TILE tokens from zero; those of a tile, and the tiles, by the
+ * tree. Single-threaded: it is small. Local. */
+void ls_loss_sum(struct ls_ops *ops, const float *loss, const float *weight, int64_t sequences,
+                 int64_t tiles, int64_t tokens, float *out);
 
 #endif

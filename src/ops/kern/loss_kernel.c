@@ -83,12 +83,18 @@ static void through_softcap(float cap, const float *restrict z, int64_t n, float
     }
 }
 
+/* What a row's loss is weighted by. */
+static float row_weight(const struct ls_cross_entropy *op, int64_t row)
+{
+    return op->weight ? op->weight[row] : 1.0f;
+}
+
 /* z = scale * (exp(z - max) / sum - onehot), through the soft cap where there is one; padding 0. */
 static void row_gradient(const struct ls_cross_entropy *op, void *z, int64_t from, int64_t column,
-                         float max, float sum)
+                         float max, float sum, float scale)
 {
     float buffer[BLOCK], out[BLOCK];
-    float inverse = 1.0f / sum, scale = op->scale;
+    float inverse = 1.0f / sum;
     int64_t columns = columns_of(op);
     for (int64_t at = 0; at < columns; at += BLOCK) {
         int64_t n = block_length(at, columns);
@@ -111,12 +117,16 @@ static void row_clear(const struct ls_cross_entropy *op, void *z, int64_t from, 
     memset((char *)z + (size_t)(from + begin) * bytes, 0, (size_t)(end - begin) * bytes);
 }
 
-static float row_finish(const struct ls_cross_entropy *op, void *z, int64_t from, int32_t target,
+/* A row of weight 0 has a gradient of zero even where its softmax is no number. */
+static float row_finish(const struct ls_cross_entropy *op, void *z, int64_t row, int32_t target,
                         float max, float sum, float target_logit)
 {
+    int64_t from = row * op->padded;
+    float weight = row_weight(op, row);
     if (op->scale != 0.0f) {
-        row_gradient(op, z, from, target - op->first, max, sum);
-        row_clear(op, z, from, columns_of(op), op->padded);
+        if (weight != 0.0f)
+            row_gradient(op, z, from, target - op->first, max, sum, op->scale * weight);
+        row_clear(op, z, from, weight != 0.0f ? columns_of(op) : 0, op->padded);
     }
     return math_log(sum) + (max - target_logit);
 }
@@ -140,7 +150,7 @@ static void cross_entropy(const struct ls_cross_entropy *op, void *logits, const
         float max = row_max(op->act, logits, from, columns_of(op));
         float sum = row_sum(op, logits, from, max);
         float target_logit = row_target(op, logits, from, target[row]);
-        loss[row] = row_finish(op, logits, from, target[row], max, sum, target_logit);
+        loss[row] = row_finish(op, logits, row, target[row], max, sum, target_logit);
     }
 }
 
@@ -165,9 +175,8 @@ static void finish(const struct ls_cross_entropy *op, void *logits, const int32_
                    const struct loss_rows *rows, float *loss, int64_t begin, int64_t end)
 {
     for (int64_t row = begin; row < end; row++) {
-        int64_t from = row * op->padded;
-        loss[row] = target[row] < 0 ? row_ignored(op, logits, from)
-                                    : row_finish(op, logits, from, target[row], rows->max[row],
+        loss[row] = target[row] < 0 ? row_ignored(op, logits, row * op->padded)
+                                    : row_finish(op, logits, row, target[row], rows->max[row],
                                                  rows->sum[row], rows->target_logit[row]);
     }
 }
