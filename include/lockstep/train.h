@@ -8,7 +8,9 @@
  *     ls_config_*                        lockstep/config.h: a resolved configuration
  *     ls_trainer_new                     plans and takes all memory, initialises the parameters
  *     ls_trainer_resume                  optional: the newest checkpoint of the run
- *     ls_trainer_step ...                one optimizer step each
+ *     ls_trainer_step ...                one optimizer step each, on the next samples of the data
+ *     ls_trainer_step_on ...             or on a batch that the caller gives; or that in two parts,
+ *     ls_trainer_backward, _update       with whatever reads the model in between
  *     ls_trainer_evaluate, ls_trainer_hash, ls_trainer_save
  *     ls_trainer_free
  *
@@ -80,9 +82,11 @@ struct ls_step_report {
      * there is one source. Valid until the next step. */
     const float *source_losses;
     const int64_t *source_counted; /* [sources] its tokens that count; NULL: nothing was read */
-    uint32_t loss_bits;            /* the same, as stored */
-    double grad_norm;              /* before clipping, without the loss scale */
-    double loss_scale;             /* that the gradient was computed with; 1 where none is used */
+    double weight; /* what the sum of the losses was divided by: as many tokens as count, or the
+                    * sum of their weights; 1 where the loss is that sum */
+    uint32_t loss_bits; /* the same, as stored */
+    double grad_norm;   /* before clipping, without the loss scale */
+    double loss_scale;  /* that the gradient was computed with; 1 where none is used */
     float lr;
     bool skipped; /* not finite; with fp16 the loss scale may be too large, else
                    * train.on_nonfinite is skip */
@@ -119,12 +123,59 @@ void ls_trainer_free(struct ls_trainer *trainer);
  * of a second, for peak_share. */
 int ls_trainer_measure_peak(struct ls_trainer *trainer, struct ls_error *error);
 
-/* Collective. One step. LS_ENUMERIC where loss or gradient is not finite, train.on_nonfinite is
- * stop, and no smaller loss scale can help: nothing was updated. LS_ESTOPPED where a store's stop
- * (ls_token_store_stop_on) ended the wait for samples: the step has not begun on any rank, what was
- * done before it can be saved, and no step follows. */
+/* Collective. One step on the next samples of data.train (LS_ECONFIG without). LS_ENUMERIC where
+ * loss or gradient is not finite, train.on_nonfinite is stop, and no smaller loss scale can help:
+ * nothing was updated. LS_ESTOPPED where a store's stop (ls_token_store_stop_on) ended the wait for
+ * samples: the step has not begun on any rank, what was done before it can be saved, and no step
+ * follows. */
 int ls_trainer_step(struct ls_trainer *trainer, struct ls_step_report *report,
                     struct ls_error *error);
+
+/* ---- batches of the caller ------------------------------------------------------------------- */
+
+/* A batch in the place of the data's, the whole of it, the same on every rank: each takes its
+ * share. What it lacks of the step's batch and of data.sequence is padding that does not count; a
+ * sequence is one document. The loss of target t, weighted: weight * -log p(t). The step's loss and
+ * gradient are those of the sum over all targets, ordered as ever, divided by the sum of their
+ * weights, which is exact; or with sum of the sum itself. So the bits are the same in any layout. A
+ * target of weight 0 is as one that does not count, and weights of 1 give the bits of no weights.
+ */
+struct ls_given_batch {
+    int64_t sequences, tokens; /* at most the step's batch (batch.global), and data.sequence */
+    const int32_t *inputs;     /* [sequences, tokens] token ids */
+    const int32_t *targets;    /* the same, what follows each; -1: does not count */
+    const float *weights;      /* the same, finite, of any sign; NULL: each is 1 */
+    bool sum;                  /* nothing divides the loss */
+    /* [sequences, tokens], filled on each rank that gives a place (its own): of each target,
+     * weighted or not, its log-probability before the update, minus its loss; 0 where the target is
+     * -1. In bits that of ls_runner_score and of generation where nothing is dropped out. NULL: not
+     * asked for. */
+    float *logprobs;
+};
+/* Collective. One step on that batch: samples and steps count as those of the data, whose samples
+ * in these places are passed over. Nothing was changed where the batch is refused: LS_EINVAL for
+ * its shape, or if ranks were given different ones; LS_EDATA, with the place, for a token or target
+ * that is not in the vocabulary, a weight that is not finite, or weights that sum up to 0 where
+ * they divide; LS_ECONFIG with async.mode. data.train is not needed, if every step is of this kind.
+ */
+int ls_trainer_step_on(struct ls_trainer *trainer, const struct ls_given_batch *batch,
+                       struct ls_step_report *report, struct ls_error *error);
+/* Collective. The same in two parts. The gradient waits for the update, which clips it and takes
+ * the step; in between the model may be evaluated, scored, sampled, hashed and saved, all as before
+ * the step, and no other step may be taken (LS_EINVAL). The report of backward is of its part alone
+ * and counts no step yet; update's is that of the step. */
+int ls_trainer_backward(struct ls_trainer *trainer, const struct ls_given_batch *batch,
+                        struct ls_step_report *report, struct ls_error *error);
+int ls_trainer_update(struct ls_trainer *trainer, struct ls_step_report *report,
+                      struct ls_error *error);
+/* Local, on every rank. Gives up the gradient that waits, if one does: the step is not taken. */
+void ls_trainer_discard(struct ls_trainer *trainer);
+
+/* Local. Runs the model forward between two steps (ls_runner_score, ls_runner_continue,
+ * lockstep/infer.h), in any layout: the trainer's, with its current parameters. NULL with
+ * async.mode, where several models are trained. */
+struct ls_runner *ls_trainer_runner(struct ls_trainer *trainer);
+
 /* Local. Whether the state is that of the last step that was reported. With workers
  * (async.mode) it is after the steps at which they meet, every ls_config_interval: the first step
  * behind a meeting computes all up to the next one, and the ones after it only report. */

@@ -15,11 +15,12 @@ static struct ls_micro_batch micro_batch_of(const struct ls_trainer *t,
         .tokens = tokens,
         .ids = batch->inputs + offset,
         .targets = batch->targets + offset,
+        .weights = batch->weights ? batch->weights + offset : NULL,
         .starts = batch->starts ? batch->starts + micro.offset * tokens : NULL,
         .first_sequence = batch->shift + micro.first,
         .step = batch->step,
         .training = true,
-        .gradient_scale = (float)(batch->loss_scale / (double)batch->counted),
+        .gradient_scale = (float)(batch->loss_scale / batch->divisor),
         .slot = slot,
         .input = task->input,
         .d_output = task->output_gradient,
@@ -126,6 +127,19 @@ static void layer_end(struct ls_trainer *t)
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
+/* What the head found of a micro-batch: the loss of each sequence and, if they are wanted, row. */
+static void losses_keep(struct ls_trainer *t, const struct train_batch *batch,
+                        const struct ls_micro_batch *micro, int64_t m)
+{
+    int64_t offset = ls_dp_micro_batch(&batch->share, m).offset;
+    int64_t row = micro->tokens / t->layout.size[LS_AXIS_CP];
+    ls_copy(&t->ops, (size_t)micro->sequences * sizeof(float), ls_model_losses(t->memory.model),
+            t->losses + offset);
+    if (batch->row_losses)
+        ls_copy(&t->ops, (size_t)(micro->sequences * row) * sizeof(float),
+                ls_model_row_losses(t->memory.model), batch->row_losses + offset * row);
+}
+
 static int layer_forward(struct ls_trainer *t, const struct train_batch *batch, int layer,
                          int64_t m, const struct ls_micro_batch *micro, struct ls_error *error)
 {
@@ -143,8 +157,7 @@ static int layer_forward(struct ls_trainer *t, const struct train_batch *batch, 
         status = digests_note_stream(t, DIGEST_OUTPUT, layer, micro,
                                      ls_model_output(t->memory.model, layer, micro->slot), error);
     if (!status && head)
-        ls_copy(&t->ops, (size_t)micro->sequences * sizeof(float), ls_model_losses(t->memory.model),
-                t->losses + ls_dp_micro_batch(&batch->share, m).offset);
+        losses_keep(t, batch, micro, m);
     return status;
 }
 

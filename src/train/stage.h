@@ -13,8 +13,13 @@ struct train_batch {
     struct ls_dp_share share;        /* of its leaves */
     int64_t counted;                 /* targets of the whole batch that count */
     const int64_t *source_counted;   /* [sources] the same; NULL: nothing is read */
+    double divisor;                  /* of the sum of the batch's losses: as many, or the sum of
+                                      * their weights, or 1 */
     const int32_t *inputs, *targets; /* [share.count * share.leaf, tokens held here] */
+    const float *weights;            /* the same, of the losses; NULL: each is 1 */
     const int32_t *starts;           /* [share.count * share.leaf, T]; NULL: no documents */
+    float *row_losses; /* where the head leaves those of all rows, as targets; NULL: nowhere */
+    bool given;        /* by the caller: it is none of the data's */
 };
 
 /* What is told of the final gradient of a batch, t->state->gradient. */
@@ -56,6 +61,17 @@ const struct ls_pipeline *stage_pipeline_of(const struct train_memory *memory,
                                             const struct ls_schedule **schedule);
 /* The units that a layer reads: its own, and the embedding that of the head where they are tied. */
 int stage_units_of(const struct ls_params *params, int layer, int units[2]);
+
+/* A batch that the caller gives (src/train/given.c). Collective: checks it, without a change of
+ * anything, and what all ranks were given is the same; then this rank's share of it, for a batch
+ * whose share and step are set; then, behind its forward, the log-probabilities where they were
+ * asked for. */
+int given_admit(struct ls_trainer *t, const struct ls_given_batch *batch, struct ls_error *error);
+void given_take(struct ls_trainer *t, struct train_batch *batch);
+int given_logprobs(struct ls_trainer *t, const struct train_batch *batch, struct ls_error *error);
+void given_free(struct given *given);
+/* Local. The sequences of the batch of the next step. */
+int64_t step_sequences(const struct ls_trainer *t);
 
 /* Digests of a step's tensors, where they are on (t->digests is not NULL). */
 enum digest_kind { DIGEST_OUTPUT, DIGEST_INPUT_GRADIENT };

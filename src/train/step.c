@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { STEPS_AHEAD = 4 }; /* whose data is fetched from elsewhere */
@@ -153,20 +154,39 @@ static int next_post(struct ls_trainer *t, int64_t batch, struct ls_error *error
     return status;
 }
 
-static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *wait_s,
+/* The samples that were asked for are not those of the step after a batch that was given. What came
+ * of the request matters to nobody. */
+static void posted_drop(struct ls_trainer *t)
+{
+    const int32_t *inputs, *targets;
+    if (t->posted)
+        ls_loader_take(t->loader, &inputs, &targets, NULL, NULL);
+    t->posted = false;
+}
+
+int64_t step_sequences(const struct ls_trainer *t)
+{
+    return ls_ramp_at(&t->layout.ramp, t->state->samples) * t->layout.numerics.leaf_sequences;
+}
+
+static int batch_load(struct ls_trainer *t, bool given, struct train_batch *batch, double *wait_s,
                       struct ls_error *error)
 {
-    batch->step = t->state->step + 1;
+    *batch = (struct train_batch){.step = t->state->step + 1, .given = given};
     batch->loss_scale = t->state->loss_scale.scale;
     batch->share = share_of(t, t->state->samples);
     batch->first = place_of_batch(t, cursor_of(t), sequences_of(batch));
     batch->shift = t->workers ? workers_shift(t->workers, sequences_of(batch)) : 0;
     batch->counted = sequences_of(batch) * t->config.data.sequence;
-    batch->starts = NULL;
-    batch->source_counted = NULL;
+    batch->divisor = (double)batch->counted;
     if (t->ops.idle) { /* nobody reads them */
         batch->inputs = batch->targets = (const int32_t *)t->memory.arena.base;
         return ls_comm_agree(t->world, LS_OK, error);
+    }
+    if (given) {
+        posted_drop(t);
+        given_take(t, batch);
+        return LS_OK;
     }
     int status = t->posted ? LS_OK : batch_post(t, cursor_of(t), error);
     t->ahead = t->posted ? t->ahead : 0;
@@ -185,6 +205,7 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
         batch->counted = 0;
         for (int i = 0; i < t->sources; i++)
             batch->counted += batch->source_counted[i];
+        batch->divisor = (double)batch->counted;
         batch->starts = ls_loader_starts(t->loader);
         status = batch_admit(t, batch, error);
     }
@@ -228,7 +249,8 @@ static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, fl
     const struct ls_dp_share *share = &batch->share;
     int64_t own = share->count * share->leaf, all = sequences_of(batch);
     float *sums = t->loss_sums, *gathered = t->losses + all;
-    bool parted = t->sources > 1 && t->data.blend;
+    int sources = batch->given ? 1 : t->sources;
+    bool parted = sources > 1 && t->data.blend;
     int status = LS_OK;
     loss_label(t, "loss");
     if (t->part.head) {
@@ -240,15 +262,15 @@ static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, fl
             t->losses[place_of(share, &cut, i % own)] = gathered[i];
         }
         sums[0] = ls_tree_sum(t->losses, all);
-        for (int i = 0; i < t->sources && parted; i++)
+        for (int i = 0; i < sources && parted; i++)
             sums[1 + i] = source_loss(t, batch, i, gathered);
     }
     if (!status)
-        status = ls_broadcast(t->groups[LS_GROUP_PP], sums, t->sources > 1 ? 1 + t->sources : 1,
-                              LS_F32, ls_layout_head_rank(&t->layout), error);
+        status = ls_broadcast(t->groups[LS_GROUP_PP], sums, sources > 1 ? 1 + sources : 1, LS_F32,
+                              ls_layout_head_rank(&t->layout), error);
     loss_label(t, NULL);
-    *loss = (float)((double)sums[0] / (double)batch->counted);
-    for (int i = 0; i < t->sources && parted; i++) /* NAN: nothing of it counts */
+    *loss = (float)((double)sums[0] / batch->divisor);
+    for (int i = 0; i < sources && parted; i++) /* NAN: nothing of it counts */
         sums[1 + i] = (float)((double)sums[1 + i] / (double)batch->source_counted[i]);
     return status;
 }
@@ -287,6 +309,8 @@ static int gradient_compute(struct ls_trainer *t, const struct train_batch *batc
         status = gradient_judge(t, batch, gradient, error);
     if (!status)
         status = digests_finish(t, error);
+    if (!status && batch->row_losses)
+        status = given_logprobs(t, batch, error);
     stage_pass_end(t, before);
     return status;
 }
@@ -455,16 +479,18 @@ void step_report(struct ls_trainer *t, const struct train_batch *batch,
     report->loss = gradient->loss;
     report->grad_norm = gradient->norm;
     report->loss_scale = gradient->scale;
-    report->source_losses = t->sources > 1 && t->data.blend ? t->loss_sums + 1 : NULL;
+    report->source_losses = batch->source_counted && t->sources > 1 ? t->loss_sums + 1 : NULL;
     report->samples = t->state->samples;
     report->sequences = sequences_of(batch);
-    if (!t->workers)
+    if (!t->workers && !batch->given)
         step_ledger(t, batch->first, report);
     report->source_counted = batch->source_counted;
     report->counted = batch->counted < (int64_t)tokens ? batch->counted : 0;
+    report->weight = batch->divisor;
     report->tokens = t->state->samples * t->config.data.sequence;
     waits_add(t, 1, report->wait_s);
     tiers_add(t, 1, report);
+    report->comm_wait_s = 0;
     for (int a = 0; a < LS_ACCOUNT_OTHER; a++)
         report->comm_wait_s += report->wait_s[a];
     memcpy(report->work_s, t->times.work_s, sizeof report->work_s);
@@ -475,8 +501,9 @@ void step_report(struct ls_trainer *t, const struct train_batch *batch,
     memcpy(&report->loss_bits, &report->loss, sizeof report->loss_bits);
 }
 
-int step_gradient(struct ls_trainer *t, struct train_batch *batch, struct train_gradient *gradient,
-                  struct ls_step_report *report, struct ls_error *error)
+int step_gradient(struct ls_trainer *t, bool given, struct train_batch *batch,
+                  struct train_gradient *gradient, struct ls_step_report *report,
+                  struct ls_error *error)
 {
     *report = (struct ls_step_report){.step = t->state->step + 1};
     report->lr = ls_learning_rate(&t->state->optimizer.config, report->step);
@@ -485,31 +512,108 @@ int step_gradient(struct ls_trainer *t, struct train_batch *batch, struct train_
     tiers_add(t, -1, report);
     digests_begin(t->digests);
     work_times_clear(&t->times);
-    int status = batch_load(t, batch, &report->data_wait_s, error);
+    int status = batch_load(t, given, batch, &report->data_wait_s, error);
     return status ? status : gradient_compute(t, batch, gradient, error);
 }
 
-static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+/* The step is done. */
+static void step_count(struct ls_trainer *t, const struct train_batch *batch)
+{
+    t->state->step = batch->step;
+    t->state->samples += sequences_of(batch);
+}
+
+/* ---- a step in two parts --------------------------------------------------------------------- */
+
+/* What lies between a backward and its update. */
+struct step_waiting {
+    struct train_batch batch;
+    struct train_gradient gradient;
+    struct ls_step_report report;
+};
+
+static int waiting_begin(struct ls_trainer *t, struct ls_step_report *report,
+                         struct ls_error *error)
+{
+    struct step_waiting *w = malloc(sizeof *w);
+    int status = w ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a gradient that waits");
+    status = ls_comm_agree(t->world, status, error);
+    if (!status)
+        status = step_gradient(t, true, &w->batch, &w->gradient, report, error);
+    if (status) {
+        free(w);
+        return status;
+    }
+    step_report(t, &w->batch, &w->gradient, report);
+    w->report = *report;
+    t->waiting = w;
+    return LS_OK;
+}
+
+/* The report goes on where the backward's ended: what was done in between is no part of it. */
+static int waiting_end(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+{
+    struct step_waiting *w = t->waiting;
+    *report = w->report;
+    w->gradient.start_s = ls_now_s() - report->step_s;
+    memcpy(t->times.work_s, report->work_s, sizeof report->work_s);
+    memcpy(t->times.works, report->works, sizeof report->works);
+    waits_add(t, -1, report->wait_s);
+    tiers_add(t, -1, report);
+    int status = step_update(t, &w->gradient, true, report, error);
+    if (!status) {
+        step_count(t, &w->batch);
+        step_report(t, &w->batch, &w->gradient, report);
+    }
+    ls_trainer_discard(t);
+    return status;
+}
+
+void ls_trainer_discard(struct ls_trainer *t)
+{
+    free(t->waiting);
+    t->waiting = NULL;
+}
+
+/* ---- the step -------------------------------------------------------------------------------- */
+
+static int step_run(struct ls_trainer *t, bool given, struct ls_step_report *report,
+                    struct ls_error *error)
 {
     struct train_batch batch;
     struct train_gradient gradient;
-    int status = step_gradient(t, &batch, &gradient, report, error);
+    int status = step_gradient(t, given, &batch, &gradient, report, error);
     if (!status)
         status = step_update(t, &gradient, true, report, error);
     if (status)
         return status;
-    t->state->step = batch.step;
-    t->state->samples += sequences_of(&batch);
+    step_count(t, &batch);
     step_report(t, &batch, &gradient, report);
     return LS_OK;
 }
 
-int step_once(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+enum step_part { STEP_OF_DATA, STEP_GIVEN, STEP_BACKWARD, STEP_UPDATE };
+
+static int part_run(struct ls_trainer *t, enum step_part part, struct ls_step_report *report,
+                    struct ls_error *error)
+{
+    switch (part) {
+    case STEP_BACKWARD:
+        return waiting_begin(t, report, error);
+    case STEP_UPDATE:
+        return waiting_end(t, report, error);
+    default:
+        return step_run(t, part == STEP_GIVEN, report, error);
+    }
+}
+
+static int part_traced(struct ls_trainer *t, enum step_part part, struct ls_step_report *report,
+                       struct ls_error *error)
 {
     const char *before = ls_trace_phase(t->trace, "train");
     ls_trace_set(t->trace, LS_TRACE_STEP, t->state->step + 1);
     ls_trace_begin(t->trace, "step", "step");
-    int status = step_run(t, report, error);
+    int status = part_run(t, part, report, error);
     bool ends = !status || status == LS_ESTOPPED;
     t->failed = t->failed || !ends;
     if (!ends)
@@ -519,7 +623,60 @@ int step_once(struct ls_trainer *t, struct ls_step_report *report, struct ls_err
     return status;
 }
 
+int step_once(struct ls_trainer *t, bool given, struct ls_step_report *report,
+              struct ls_error *error)
+{
+    return part_traced(t, given ? STEP_GIVEN : STEP_OF_DATA, report, error);
+}
+
+/* A gradient that waits is used, or given up, before another is made. */
+static int none_waits(const struct ls_trainer *t, struct ls_error *error)
+{
+    if (!t->waiting)
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL,
+                        "the gradient of step %lld waits since ls_trainer_backward: expected "
+                        "ls_trainer_update, which takes that step, or ls_trainer_discard before "
+                        "another one",
+                        (long long)t->state->step + 1);
+}
+
 int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
-    return t->workers ? workers_step(t, report, error) : step_once(t, report, error);
+    int status = none_waits(t, error);
+    if (!status && !t->loader && !t->ops.idle)
+        status = ls_config_require_data(&t->config, error);
+    if (status)
+        return status;
+    return t->workers ? workers_step(t, report, error) : step_once(t, false, report, error);
+}
+
+static int given_run(struct ls_trainer *t, const struct ls_given_batch *batch, enum step_part part,
+                     struct ls_step_report *report, struct ls_error *error)
+{
+    int status = none_waits(t, error);
+    if (!status)
+        status = given_admit(t, batch, error);
+    return status ? status : part_traced(t, part, report, error);
+}
+
+int ls_trainer_step_on(struct ls_trainer *t, const struct ls_given_batch *batch,
+                       struct ls_step_report *report, struct ls_error *error)
+{
+    return given_run(t, batch, STEP_GIVEN, report, error);
+}
+
+int ls_trainer_backward(struct ls_trainer *t, const struct ls_given_batch *batch,
+                        struct ls_step_report *report, struct ls_error *error)
+{
+    return given_run(t, batch, STEP_BACKWARD, report, error);
+}
+
+int ls_trainer_update(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+{
+    if (!t->waiting)
+        return ls_error_set(error, LS_EINVAL,
+                            "step %lld: no gradient waits: expected ls_trainer_backward first",
+                            (long long)t->state->step + 1);
+    return part_traced(t, STEP_UPDATE, report, error);
 }

@@ -70,7 +70,9 @@ int ls_trainer_measure_peak(struct ls_trainer *t, struct ls_error *error)
 static int data_open(struct ls_trainer *t, struct ls_error *error)
 {
     const struct ls_config *config = &t->config;
-    int status = ls_training_data_open(config, &t->data, error);
+    /* Without data each batch is given; workers take theirs of the data. */
+    bool has_data = ls_config_has_data(config) || t->workers;
+    int status = has_data ? ls_training_data_open(config, &t->data, error) : LS_OK;
     if (!status && config->data.valid[0])
         status = ls_config_valid(config, &t->valid_store, error);
     if (!status)
@@ -86,7 +88,7 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
     }
     status = ls_layout_segments(&t->layout, t->coordinates[LS_AXIS_CP], &t->segments,
                                 &t->segment_count, error);
-    if (status)
+    if (status || !has_data)
         return status;
     struct ls_dp_share share;
     ls_layout_share(&t->layout, t->layout.ramp.full, t->coordinates, &share);
@@ -447,6 +449,8 @@ void ls_trainer_free(struct ls_trainer *t)
         ls_state_settle(&t->units[i], NULL);
     if (t->trace)
         ls_comm_set_trace(t->world, NULL, NULL);
+    ls_trainer_discard(t);
+    given_free(t->given);
     ls_runner_free(t->runner);
     ls_loader_free(t->loader);
     ls_tokenizer_free(t->tokenizer);
@@ -493,7 +497,7 @@ int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
 }
 int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
 {
-    LS_ASSERT(!t->posted);
+    LS_ASSERT(!t->posted && !t->waiting);
     return t->workers ? workers_resume(t, resumed, error)
                       : ls_state_resume(t->state, resumed, error);
 }
@@ -515,6 +519,11 @@ int ls_trainer_sample(struct ls_trainer *t, const char *prompt, char **text, str
 {
     int status = t->workers ? workers_publish(t, error) : LS_OK;
     return status ? status : ls_runner_sample(t->runner, prompt, text, error);
+}
+
+struct ls_runner *ls_trainer_runner(struct ls_trainer *t)
+{
+    return t->workers ? NULL : t->runner;
 }
 
 int64_t ls_trainer_steps(const struct ls_trainer *t)

@@ -139,6 +139,7 @@ struct ls_trainer {
     int sources;                /* that are trained on */
     float *loss_sums;           /* [1 + sources]: of a batch, and of each source's part of it */
     struct ls_sample_run *runs; /* [micro-batches of a step]: what is asked of the loader */
+    struct given *given;        /* a batch that the caller gave; NULL: none did */
     struct ls_runner *runner;   /* evaluations and samples */
     struct ls_trace *trace;
     struct tensor_digests *digests; /* NULL: not asked for */
@@ -149,6 +150,7 @@ struct ls_trainer {
     bool records_works;             /* to a recording: transfers too */
     bool rehearses;                 /* idle ops on real memory */
     struct ls_arena *kept;          /* where the memory goes in the end; NULL: it is released */
+    struct step_waiting *waiting;   /* between a backward and its update; else NULL */
     bool failed;                    /* a step did: transfers may be under way that never end */
     bool posted;                    /* the next step's samples are on their way */
     int64_t ahead;                  /* samples before this were asked for ahead of that */

@@ -1,0 +1,274 @@
+/* A batch that the caller gives in the place of the data's: it is checked, each rank takes its
+ * share of it, and what the head found of its targets goes back to the caller. */
+#include "train/stage.h"
+
+#include <lockstep/base/words.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of one rank: room for the largest batch of the run, taken when the first one is given. */
+struct given {
+    struct ls_given_batch batch; /* the one under way */
+    int64_t counted;             /* its targets that count */
+    double divisor;
+    int64_t row;                 /* tokens held here of a sequence */
+    int32_t *inputs, *targets;   /* [sequences here, row] */
+    float *weights, *row_losses; /* the same */
+    int32_t *whole;              /* [T] one sequence, of ids or of weights */
+    bool wants;                  /* some rank asks for log-probabilities */
+    float *logprobs;             /* [sequences, tokens] of the largest batch; NULL: not yet asked */
+};
+
+void given_free(struct given *g)
+{
+    if (!g)
+        return;
+    free(g->inputs);
+    free(g->targets);
+    free(g->weights);
+    free(g->row_losses);
+    free(g->whole);
+    free(g->logprobs);
+    free(g);
+}
+
+static int given_new(struct ls_trainer *t, struct ls_error *error)
+{
+    struct given *g = calloc(1, sizeof *g);
+    struct ls_dp_share share;
+    ls_layout_share(&t->layout, t->layout.ramp.full, t->coordinates, &share);
+    if (g) {
+        for (int i = 0; i < t->segment_count; i++)
+            g->row += t->segments[i].count;
+        size_t count = (size_t)(share.count * share.leaf * g->row);
+        g->inputs = calloc(count, sizeof *g->inputs);
+        g->targets = calloc(count, sizeof *g->targets);
+        g->weights = calloc(count, sizeof *g->weights);
+        g->row_losses = calloc(count, sizeof *g->row_losses);
+        g->whole = calloc((size_t)t->config.data.sequence, sizeof *g->whole);
+    }
+    if (g && g->inputs && g->targets && g->weights && g->row_losses && g->whole) {
+        t->given = g;
+        return LS_OK;
+    }
+    given_free(g);
+    return ls_error_set(error, LS_ENOMEM, "no memory for a batch that is given");
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+static int shape_check(const struct ls_trainer *t, const struct ls_given_batch *b,
+                       struct ls_error *error)
+{
+    int64_t most = step_sequences(t), tokens = t->config.data.sequence;
+    if (!b->inputs || !b->targets)
+        return ls_error_set(error, LS_EINVAL,
+                            "the given batch has no %s: expected [sequences, "
+                            "tokens] of them",
+                            b->inputs ? "targets" : "inputs");
+    if (b->sequences < 1 || b->sequences > most)
+        return ls_error_set(error, LS_EINVAL,
+                            "the given batch has %lld sequences: expected 1 to %lld, the batch of "
+                            "step %lld (batch.global, batch.rampup)",
+                            (long long)b->sequences, (long long)most,
+                            (long long)t->state->step + 1);
+    if (b->tokens < 1 || b->tokens > tokens)
+        return ls_error_set(error, LS_EINVAL,
+                            "the given batch has sequences of %lld tokens: expected 1 to %lld "
+                            "(data.sequence)",
+                            (long long)b->tokens, (long long)tokens);
+    return LS_OK;
+}
+
+static int value_check(const struct ls_given_batch *b, int64_t vocabulary, int64_t i,
+                       struct ls_error *error)
+{
+    const int32_t input = b->inputs[i], target = b->targets[i];
+    long long sequence = i / b->tokens, token = i % b->tokens;
+    if (input < 0 || input >= vocabulary)
+        return ls_error_set(error, LS_EDATA,
+                            "the given batch, sequence %lld, token %lld: input %d is not in the "
+                            "model's vocabulary: expected 0 to %lld",
+                            sequence, token, input, (long long)vocabulary - 1);
+    if (target < -1 || target >= vocabulary)
+        return ls_error_set(error, LS_EDATA,
+                            "the given batch, sequence %lld, token %lld: target %d is not in the "
+                            "model's vocabulary: expected 0 to %lld, or -1 for one that does not "
+                            "count",
+                            sequence, token, target, (long long)vocabulary - 1);
+    if (b->weights && !isfinite(b->weights[i]))
+        return ls_error_set(error, LS_EDATA,
+                            "the given batch, sequence %lld, token %lld: the weight is %g: "
+                            "expected a finite number",
+                            sequence, token, ls_shown((double)b->weights[i]));
+    return LS_OK;
+}
+
+/* What the sum of losses is divided by. The sum of weights is exact, and rounded once. */
+static int divisor_find(struct given *g, const struct ls_given_batch *b, struct ls_error *error)
+{
+    struct ls_exact_sum sum;
+    ls_exact_clear(&sum);
+    g->counted = 0;
+    for (int64_t i = 0; i < b->sequences * b->tokens; i++) {
+        float weight = b->weights ? b->weights[i] : 1;
+        if (b->targets[i] < 0 || weight == 0)
+            continue;
+        g->counted++;
+        if (b->weights)
+            ls_exact_add(&sum, (double)weight);
+    }
+    g->divisor = b->sum ? 1 : b->weights ? ls_exact_value(&sum) : (double)g->counted;
+    if (g->divisor != 0)
+        return LS_OK;
+    return ls_error_set(error, LS_EDATA,
+                        g->counted ? "the weights of the given batch sum up to 0, and the loss is "
+                                     "divided by their sum: ask for the sum of losses, or give "
+                                     "other weights"
+                                   : "no target of the given batch counts: each is -1, or has "
+                                     "weight 0");
+}
+
+static int batch_check(struct ls_trainer *t, const struct ls_given_batch *b, struct ls_error *error)
+{
+    int status = shape_check(t, b, error);
+    for (int64_t i = 0; !status && i < b->sequences * b->tokens; i++)
+        status = value_check(b, t->config.model.vocab, i, error);
+    if (!status && !t->given)
+        status = given_new(t, error);
+    return status ? status : divisor_find(t->given, b, error);
+}
+
+static int64_t batch_digest(const struct ls_given_batch *b)
+{
+    const int64_t shape[] = {b->sequences, b->tokens, b->sum};
+    const size_t count = (size_t)(b->sequences * b->tokens);
+    struct ls_digest digest = {0, 0};
+    ls_digest_piece(&digest, "shape", 0, 0, shape, sizeof shape);
+    ls_digest_piece(&digest, "inputs", 0, 0, b->inputs, count * sizeof *b->inputs);
+    ls_digest_piece(&digest, "targets", 0, 0, b->targets, count * sizeof *b->targets);
+    if (b->weights)
+        ls_digest_piece(&digest, "weights", 0, 0, b->weights, count * sizeof *b->weights);
+    return (int64_t)(digest.low >> 1);
+}
+
+/* Collective. A rank that was given something else would train another model than the rest. */
+static int batches_compare(struct ls_trainer *t, const struct ls_given_batch *b,
+                           struct ls_error *error)
+{
+    int64_t most = batch_digest(b), least = -most, wants = b->logprobs != NULL;
+    int status = ls_all_reduce_max(t->world, &most, error);
+    if (!status)
+        status = ls_all_reduce_max(t->world, &least, error);
+    if (!status)
+        status = ls_all_reduce_max(t->world, &wants, error);
+    t->given->wants = wants;
+    if (status || most == -least)
+        return status;
+    return ls_error_set(error, LS_EINVAL,
+                        "step %lld: ranks were given different batches: expected the same whole "
+                        "batch on each, which takes its share of it",
+                        (long long)t->state->step + 1);
+}
+
+static int logprobs_open(struct ls_trainer *t, struct ls_error *error)
+{
+    struct given *g = t->given;
+    int64_t most = t->layout.ramp.full * t->layout.numerics.leaf_sequences;
+    if (!g->logprobs)
+        g->logprobs = calloc((size_t)(most * t->config.data.sequence), sizeof *g->logprobs);
+    return g->logprobs ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for log-probabilities");
+}
+
+int given_admit(struct ls_trainer *t, const struct ls_given_batch *batch, struct ls_error *error)
+{
+    if (t->workers)
+        return ls_config_reject(&t->config, LS_ECONFIG, "async.mode", error,
+                                "each worker takes its own batches of the data, and none can be "
+                                "given: expected none");
+    int status = ls_comm_agree(t->world, batch_check(t, batch, error), error);
+    if (!status)
+        status = batches_compare(t, batch, error);
+    if (!status && t->given->wants)
+        status = ls_comm_agree(t->world, logprobs_open(t, error), error);
+    if (!status)
+        t->given->batch = *batch;
+    return status;
+}
+
+/* ---- a rank's share -------------------------------------------------------------------------- */
+
+/* Sequence `sequence` of values [sequences, tokens] to row `at` of out: the tokens held here, with
+ * `padding` where it has none. All are of four bytes. */
+static void row_take(const struct ls_trainer *t, int64_t sequence, int64_t at, const void *values,
+                     int32_t padding, void *out)
+{
+    struct given *g = t->given;
+    const struct ls_given_batch *b = &g->batch;
+    const size_t bytes = sizeof *g->whole;
+    int64_t count = sequence < b->sequences ? b->tokens : 0;
+    for (int64_t i = count; i < t->config.data.sequence; i++)
+        g->whole[i] = padding;
+    if (count)
+        memcpy(g->whole, (const char *)values + (size_t)(sequence * b->tokens) * bytes,
+               (size_t)count * bytes);
+    ls_segments_copy(t->segments, t->segment_count, 1, t->config.data.sequence, g->whole,
+                     (char *)out + (size_t)(at * g->row) * bytes);
+}
+
+void given_take(struct ls_trainer *t, struct train_batch *batch)
+{
+    struct given *g = t->given;
+    const struct ls_given_batch *b = &g->batch;
+    for (int64_t m = 0; m < batch->share.micro_batches; m++) {
+        struct ls_dp_micro micro = ls_dp_micro_batch(&batch->share, m);
+        for (int64_t k = 0; k < micro.count; k++) {
+            row_take(t, micro.first + k, micro.offset + k, b->inputs, 0, g->inputs);
+            row_take(t, micro.first + k, micro.offset + k, b->targets, -1, g->targets);
+            if (b->weights)
+                row_take(t, micro.first + k, micro.offset + k, b->weights, 0, g->weights);
+        }
+    }
+    batch->inputs = g->inputs;
+    batch->targets = g->targets;
+    batch->weights = b->weights ? g->weights : NULL;
+    batch->row_losses = g->wants ? g->row_losses : NULL;
+    batch->counted = g->counted;
+    batch->divisor = g->divisor;
+}
+
+/* ---- log-probabilities ----------------------------------------------------------------------- */
+
+/* Minus the losses of row `at`, to where its tokens are in sequence `sequence`. */
+static void row_give(const struct ls_trainer *t, int64_t sequence, int64_t at)
+{
+    const struct given *g = t->given;
+    const struct ls_given_batch *b = &g->batch;
+    const float *loss = g->row_losses + at * g->row;
+    float *out = g->logprobs + sequence * b->tokens;
+    for (int i = 0; i < t->segment_count; i++)
+        for (int64_t k = 0; k < t->segments[i].count; k++, loss++)
+            if (t->segments[i].first + k < b->tokens)
+                out[t->segments[i].first + k] = 0 - *loss;
+}
+
+/* Each is known to one rank, and zero on the others: adding them rounds nothing. */
+int given_logprobs(struct ls_trainer *t, const struct train_batch *batch, struct ls_error *error)
+{
+    struct given *g = t->given;
+    const struct ls_given_batch *b = &g->batch;
+    bool answers = t->part.head && t->coordinates[LS_AXIS_TP] == 0;
+    const size_t bytes = (size_t)(b->sequences * b->tokens) * sizeof *g->logprobs;
+    memset(g->logprobs, 0, bytes);
+    for (int64_t m = 0; m < batch->share.micro_batches && answers; m++) {
+        struct ls_dp_micro micro = ls_dp_micro_batch(&batch->share, m);
+        for (int64_t k = 0; k < micro.count && micro.first + k < b->sequences; k++)
+            row_give(t, micro.first + k, micro.offset + k);
+    }
+    int status = ls_all_reduce(t->world, g->logprobs, b->sequences * b->tokens, error);
+    if (!status && b->logprobs)
+        memcpy(b->logprobs, g->logprobs, bytes);
+    return status;
+}
