@@ -41,9 +41,11 @@ static void check(enum ls_dtype act, int64_t rows, int64_t vocabulary, int64_t p
     double *z64 = values_in_double(act, z, rows * padded);
     int32_t *target = values_new((size_t)rows * 4);
     float *loss = values_new((size_t)rows * 4), *again = values_new((size_t)rows * 4);
+    float *weight = values_new((size_t)rows * 4);
     double *want = values_new((size_t)rows * 8), *dz = values_new((size_t)(rows * padded) * 8);
     for (int64_t r = 0; r < rows; r++) {
         target[r] = (int32_t)(r * 31 % vocabulary);
+        weight[r] = r == 2 ? 0 : 0.75f - 0.5f * (float)r;
         struct reference one = {vocabulary, z64 + r * padded, target[r]};
         want[r] = reference_loss(&one);
         gradient_by_differences(reference_loss, &one, one.z, vocabulary, 1e-4, dz + r * padded);
@@ -61,6 +63,16 @@ static void check(enum ls_dtype act, int64_t rows, int64_t vocabulary, int64_t p
     double tolerance = act == LS_F32 ? 2e-6 : act == LS_BF16 ? 4e-3 : 5e-4;
     assert_near("cross-entropy gradient", act, z, dz, rows * padded, tolerance);
     assert_gradient_near("cross-entropy gradient", act, z, dz, rows * padded, tolerance);
+    /* Weights scale the gradient, and not the loss. */
+    memcpy(z, kept, (size_t)(rows * padded) * ls_dtype_bytes(act));
+    for (int64_t i = 0; i < rows * padded; i++)
+        dz[i] *= (double)weight[i / padded];
+    op.weight = weight;
+    ls_cross_entropy(&ops_best, &op, z, target, again);
+    assert_memory_equal(loss, again, (size_t)rows * 4);
+    assert_near("weighted gradient", act, z, dz, rows * padded, tolerance);
+    assert_gradient_near("weighted gradient", act, z, dz, rows * padded, tolerance);
+    free(weight);
     free(z), free(kept), free(z64), free(target), free(loss), free(again), free(want), free(dz);
 }
 
@@ -90,6 +102,37 @@ static void test_ignored_target(void **state)
     for (int v = 0; v < VOCABULARY; v++)
         assert_true(z[VOCABULARY + v] == 0 && z[v] != 0);
     free(z);
+}
+
+/* Weights of 1 change no bit. One of 0 leaves nothing of a row, whatever is in it. */
+static void test_weights_of_one_and_of_zero(void **state)
+{
+    (void)state;
+    enum { ROWS = 4, VOCABULARY = 40 };
+    float *z = values_normal(1, LS_F32, ROWS * VOCABULARY, 1), loss[ROWS], sums[2];
+    float *plain = values_normal(1, LS_F32, ROWS * VOCABULARY, 1), plain_loss[ROWS], plain_sums[2];
+    const int32_t target[ROWS] = {3, -1, 4, 5};
+    const float ones[ROWS] = {1, 1, 1, 1}, some[ROWS] = {1, 1, -0.0f, -2};
+    struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1, LS_F32, 0.5f, 0, 0, NULL};
+    ls_cross_entropy(&ops_best, &op, plain, target, plain_loss);
+    ls_loss_sum(&ops_best, plain_loss, NULL, 2, 1, 2, plain_sums);
+    op.weight = ones;
+    ls_cross_entropy(&ops_best, &op, z, target, loss);
+    ls_loss_sum(&ops_best, loss, ones, 2, 1, 2, sums);
+    assert_memory_equal(z, plain, ROWS * VOCABULARY * sizeof *z);
+    assert_memory_equal(sums, plain_sums, sizeof sums);
+    free(z);
+    z = values_normal(1, LS_F32, ROWS * VOCABULARY, 1);
+    z[2 * VOCABULARY + 7] = NAN;
+    op.weight = some;
+    ls_cross_entropy(&ops_best, &op, z, target, loss);
+    ls_loss_sum(&ops_best, loss, some, 2, 1, 2, sums);
+    assert_true(isnan(loss[2]) && sums[0] == loss[0] && sums[1] == -2 * loss[3]);
+    for (int v = 0; v < VOCABULARY; v++) {
+        assert_true(z[2 * VOCABULARY + v] == 0);
+        assert_true(z[3 * VOCABULARY + v] == -2 * plain[3 * VOCABULARY + v]);
+    }
+    free(z), free(plain);
 }
 
 static void test_large_and_non_finite_logits(void **state)
@@ -236,12 +279,15 @@ static void test_split_vocabulary_gives_the_same_bits(void **state)
 {
     (void)state;
     int32_t target[ROWS];
+    float weight[ROWS];
     bool twin_differs = false;
+    for (int r = 0; r < ROWS; r++) /* nothing of the last row, whose loss is no number */
+        weight[r] = r == ROWS - 1 ? 0 : r == 3 ? -1.5f : 0.25f * (float)r;
     for (int a = 0; a < ACTS; a++)
         for (int ranks = 1; ranks <= RANKS_MAX; ranks *= 2) {
             const size_t row = PADDED * ls_dtype_bytes(acts[a]);
-            struct ls_cross_entropy op = {ROWS,   VOCABULARY, PADDED, TILES, acts[a],
-                                          0.125f, 0,          0,      NULL};
+            struct ls_cross_entropy op = {
+                ROWS, VOCABULARY, PADDED, TILES, acts[a], 0.125f, 0, 0, ranks == 8 ? NULL : weight};
             char *whole = split_logits(acts[a], target), *cut = split_logits(acts[a], target);
             float want[ROWS], got[RANKS_MAX][ROWS], sums[ROWS], twin[ROWS];
             op.scale = 0;
@@ -257,7 +303,7 @@ static void test_split_vocabulary_gives_the_same_bits(void **state)
             assert_true(want[5] == 0 && isnan(want[ROWS - 1]));
             for (int rank = 0; rank < ranks; rank++)
                 assert_true(isnan(got[rank][ROWS - 1]));
-            assert_memory_equal(cut, whole, (ROWS - 1) * row);
+            assert_memory_equal(cut, whole, (ranks == 8 ? ROWS - 1 : ROWS) * row);
             for (int r = 0; r < ROWS - 1; r++)
                 twin_differs |= twin[r] != sums[r];
             free(whole), free(cut);
@@ -353,6 +399,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loss_and_gradient),
         cmocka_unit_test(test_ignored_target),
+        cmocka_unit_test(test_weights_of_one_and_of_zero),
         cmocka_unit_test(test_large_and_non_finite_logits),
         cmocka_unit_test(test_loss_sum_is_the_ordered_sum),
         cmocka_unit_test(test_split_vocabulary_gives_the_same_bits),
