@@ -1,9 +1,9 @@
 /* Batches that the caller gives, and weights of their targets: one hash, one loss and the same
  * log-probabilities in every layout, a step in two parts, and what is refused. */
 #include "../support/config_words.h"
-#include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/wrapped.h"
+#include "tokens.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/train.h>
@@ -256,6 +256,7 @@ static void test_layouts_agree(void **state)
         {LLAMA, "parallel.cp=2 parallel.pp=2 batch.micro=1"},
         {LLAMA, "parallel.dp=2 parallel.zero=3"},
         {LLAMA, "parallel.tp=2 parallel.dp=2 parallel.zero=1"},
+        {LLAMA "numerics.precision=fp16 ", "parallel.cp=2"},
     };
     (void)state;
     static struct told one, cut;
@@ -275,10 +276,446 @@ static void test_layouts_agree(void **state)
     assert_non_null(difference(&one, &cut));
 }
 
+/* ---- against a plain reference --------------------------------------------------------------- */
+
+#define PLAIN                                                                                      \
+    GPT2 "model.dropout=0 numerics.precision=fp32 optim.name=sgd optim.momentum=0 "                \
+         "optim.weight_decay=0 optim.clip=0 optim.schedule=constant "
+
+static struct ls_trainer *trainer_of(const struct ls_config *config, struct ls_comm **world)
+{
+    struct ls_error error = {0};
+    struct ls_trainer *trainer = NULL;
+    if (ls_comm_self_new(world, &error) || ls_trainer_new(config, *world, NULL, &trainer, &error))
+        fail_msg("%s", error.text);
+    return trainer;
+}
+
+static void trainer_end(struct ls_trainer *trainer, struct ls_comm *world)
+{
+    ls_trainer_free(trainer);
+    ls_comm_free(world);
+}
+
+/* Of a batch at the parameters of a new model, or of one that took a step on `move`. */
+static struct ls_step_report report_of(const char *words, const struct batch *batch,
+                                       const struct batch *move)
+{
+    struct ls_config config = config_of_words("%s", words);
+    struct ls_comm *world;
+    struct ls_trainer *t = trainer_of(&config, &world);
+    struct ls_step_report report;
+    struct ls_error error = {0};
+    if ((move && ls_trainer_step_on(t, &move->given, &report, &error)) ||
+        ls_trainer_backward(t, &batch->given, &report, &error))
+        fail_msg("%s", error.text);
+    trainer_end(t, world);
+    return report;
+}
+
+/* Of its targets: the sum of weights, and that of weighted losses, in double. */
+static void sums_of(const struct batch *b, double *weights, double *losses, int64_t *counted)
+{
+    *weights = *losses = 0;
+    *counted = 0;
+    for (int64_t i = 0; i < b->given.sequences * b->given.tokens; i++) {
+        double weight = b->targets[i] < 0 ? 0 : (double)b->weights[i];
+        *counted += weight != 0;
+        *weights += weight;
+        *losses -= weight * (double)b->logprobs[i];
+    }
+}
+
+/* Whether the loss is the weighted mean, or sum, in double, and the gradient its derivative, by a
+ * central difference along itself. */
+static bool is_the_loss(bool sum)
+{
+    static struct batch batch, up, down;
+    const double lr = 1e-5;
+    batch_fill(&batch, 5, 7, 50);
+    batch.given.sum = sum;
+    struct ls_step_report here = report_of(PLAIN, &batch, NULL);
+    double weights, losses;
+    int64_t counted;
+    sums_of(&batch, &weights, &losses, &counted);
+    /* Along the gradient of the sum, to both sides. */
+    up = down = batch;
+    up.given = (struct ls_given_batch){7, 50, up.inputs, up.targets, up.weights, true, NULL};
+    down.given =
+        (struct ls_given_batch){7, 50, down.inputs, down.targets, down.weights, true, NULL};
+    for (int i = 0; i < 7 * 50; i++)
+        up.weights[i] = -batch.weights[i];
+    struct ls_step_report above = report_of(PLAIN "optim.lr=1e-5", &batch, &up);
+    struct ls_step_report below = report_of(PLAIN "optim.lr=1e-5", &batch, &down);
+    struct ls_step_report along = report_of(PLAIN, &down, NULL);
+    double divisor = sum ? 1 : weights;
+    double slope = ((double)above.loss - (double)below.loss) / (2 * lr * along.grad_norm);
+    print_message("loss %.9g, in double %.9g; slope %.6g, gradient's norm %.6g\n",
+                  (double)here.loss, losses / divisor, slope, here.grad_norm);
+    return here.counted == counted && fabs(here.weight - divisor) < 1e-12 * fabs(divisor) &&
+           fabs((double)here.loss - losses / divisor) < 1e-6 * fabs(losses / divisor) &&
+           fabs(slope - here.grad_norm) < 2e-3 * here.grad_norm;
+}
+
+static void test_loss_and_gradient_are_the_weighted_ones(void **state)
+{
+    (void)state;
+    assert_true(is_the_loss(true));
+    assert_true(is_the_loss(false));
+    counted_scale = 1.0f / 280;
+    for (twin = OVER_COUNTED; twin <= LOSS_ALONE; twin++)
+        assert_false(is_the_loss(false));
+    twin = HONEST;
+}
+
+/* ---- weights of one -------------------------------------------------------------------------- */
+
+static struct ls_digest hash_of(const char *words, const struct batch *batch)
+{
+    struct ls_config config = config_of_words("%s", words);
+    struct ls_comm *world;
+    struct ls_trainer *t = trainer_of(&config, &world);
+    struct ls_step_report report;
+    struct ls_error error = {0};
+    struct ls_digest hash;
+    if (ls_trainer_step_on(t, &batch->given, &report, &error) || ls_trainer_hash(t, &hash, &error))
+        fail_msg("%s", error.text);
+    trainer_end(t, world);
+    return hash;
+}
+
+/* Weights of 1 are none; one of 0 is a target that does not count. */
+static void test_weights_of_one_and_of_zero(void **state)
+{
+    (void)state;
+    static struct batch b;
+    batch_fill(&b, 6, 8, 64);
+    for (int i = 0; i < 8 * 64; i++)
+        b.weights[i] = 1;
+    struct ls_digest ones = hash_of(GPT2, &b), none, zeros;
+    b.weights[5] = 0;
+    zeros = hash_of(GPT2, &b);
+    b.given.weights = NULL;
+    none = hash_of(GPT2, &b);
+    assert_memory_equal(&ones, &none, sizeof none);
+    assert_memory_not_equal(&zeros, &none, sizeof none);
+    b.targets[5] = -1;
+    none = hash_of(GPT2, &b);
+    assert_memory_equal(&zeros, &none, sizeof none);
+}
+
+/* ---- batches of the data between ------------------------------------------------------------- */
+
+/* A given batch takes the place of the data's: those behind it are the same, whoever asks ahead. */
+static int between_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    const struct job *job = user;
+    struct ls_trainer *t = NULL;
+    struct ls_step_report report;
+    struct batch *batch = calloc(1, sizeof *batch);
+    batch_fill(batch, 7, 4, 9);
+    int status = ls_trainer_new(&job->config, world, NULL, &t, error);
+    for (int i = 0; i < 4 && !status; i++) {
+        bool given = i == 1 && job->sequences > 0;
+        status = given ? ls_trainer_step_on(t, &batch->given, &report, error)
+                       : ls_trainer_step(t, &report, error);
+        if (!status && ls_comm_rank(world) == 0 && !given)
+            memcpy(job->told->logprobs[i], report.ledger, sizeof report.ledger);
+        if (!status && (report.samples != 8 * (i + 1) || (given && report.ledger[0])))
+            status = ls_error_set(error, LS_EINVAL, "step %d: samples", i);
+    }
+    struct ls_digest hash;
+    if (!status)
+        status = ls_trainer_hash(t, &hash, error);
+    if (!status && ls_comm_rank(world) == 0)
+        job->told->hash[0] = hash;
+    ls_trainer_free(t);
+    free(batch);
+    return status;
+}
+
+static void test_given_batches_take_the_place_of_samples(void **state)
+{
+    static struct told data, mixed, cut;
+    static const char *const layouts[] = {"", "", "parallel.dp=2 parallel.zero=2"};
+    struct told *const told[] = {&data, &mixed, &cut};
+    for (int i = 0; i < 3; i++) {
+        struct ls_error error = {0};
+        struct job job = {.config = config_of_words(GPT2 "data.train=u16:%s/tokens.bin %s",
+                                                    (const char *)*state, layouts[i]),
+                          .sequences = i,
+                          .told = told[i]};
+        if (ls_world_run((int)ls_config_ranks(&job.config), between_body, &job, &error))
+            fail_msg("%s", error.text);
+    }
+    for (int i = 0; i < 4; i++)
+        assert_true(i == 1 || !memcmp(data.logprobs[i], mixed.logprobs[i], 33));
+    assert_memory_equal(&mixed.hash[0], &cut.hash[0], sizeof cut.hash[0]);
+    assert_memory_not_equal(&mixed.hash[0], &data.hash[0], sizeof cut.hash[0]);
+}
+
+/* ---- stopped, and on in another layout ------------------------------------------------------- */
+
+static int resumed_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    const struct job *job = user;
+    struct ls_trainer *t = NULL;
+    struct ls_step_report report;
+    struct ls_digest hash;
+    bool resumed;
+    struct batch *batch = calloc(1, sizeof *batch);
+    int status = ls_trainer_new(&job->config, world, NULL, &t, error);
+    if (!status)
+        status = ls_trainer_resume(t, &resumed, error);
+    for (int64_t i = ls_trainer_steps(t); i < job->sequences && !status; i++) {
+        batch_fill(batch, (uint32_t)i, 8, 40);
+        status = ls_trainer_step_on(t, &batch->given, &report, error);
+    }
+    if (!status)
+        status = ls_trainer_save(t, error);
+    if (!status)
+        status = ls_trainer_hash(t, &hash, error);
+    if (!status && ls_comm_rank(world) == 0)
+        job->told->hash[0] = hash;
+    ls_trainer_free(t);
+    free(batch);
+    return status;
+}
+
+static void test_a_run_on_given_batches_goes_on(void **state)
+{
+    static struct told whole, parts;
+    static const struct {
+        const char *out, *layout;
+        int steps;
+    } runs[] = {{"whole", "", 4},
+                {"parts", "parallel.tp=2", 2},
+                {"parts", "parallel.dp=2 parallel.zero=2 batch.micro=2", 4}};
+    for (int i = 0; i < 3; i++) {
+        struct ls_error error = {0};
+        struct job job = {.config =
+                              config_of_words(GPT2 "numerics.precision=fp16 "
+                                                   "train.resume=auto train.out=%s/%s %s",
+                                              (const char *)*state, runs[i].out, runs[i].layout),
+                          .sequences = runs[i].steps,
+                          .told = i ? &parts : &whole};
+        if (ls_world_run((int)ls_config_ranks(&job.config), resumed_body, &job, &error))
+            fail_msg("%s: %s", runs[i].layout, error.text);
+    }
+    assert_memory_equal(&whole.hash[0], &parts.hash[0], sizeof whole.hash[0]);
+}
+
+/* ---- what is generated ----------------------------------------------------------------------- */
+
+enum { WRITTEN = 24, PROMPT = 5 };
+
+struct drawing {
+    int32_t ids[PROMPT + WRITTEN];
+    float logprobs[PROMPT + WRITTEN];
+    int64_t count;
+};
+
+static int text_done(void *user, int64_t prompt, const struct ls_generated *text,
+                     struct ls_error *error)
+{
+    struct drawing *d = user;
+    (void)prompt, (void)error;
+    d->count = text->count;
+    memcpy(d->ids, text->ids, (size_t)text->count * sizeof *text->ids);
+    memcpy(d->logprobs, text->logprobs, (size_t)text->count * sizeof *text->logprobs);
+    return LS_OK;
+}
+
+static int text_draw(struct ls_trainer *t, struct ls_comm *world, struct drawing *d,
+                     struct ls_error *error)
+{
+    int32_t ids[PROMPT] = {3, 14, 15, 92, 6};
+    struct ls_text_request request = {.tokens = {.ids = ids, .count = PROMPT}, .first = PROMPT};
+    const struct ls_text_requests prompts = {&request, 1, 1};
+    const struct ls_generation generation = {.prompts = &prompts,
+                                             .tokens = WRITTEN,
+                                             .sampling = {.temperature = 1},
+                                             .seed = 4,
+                                             .batch = 1,
+                                             .logprobs = true,
+                                             .done = text_done,
+                                             .user = d};
+    struct ls_generation_report report;
+    int status = ls_runner_continue(ls_trainer_runner(t), &generation, &report, error);
+    if (!status)
+        status = ls_broadcast(world, (char *)d, sizeof *d, LS_U8, 0, error);
+    return status;
+}
+
+/* Trained, drawn, and seen by the backward: one log-probability, so that the ratio of the new one
+ * to the old one is 1. In the layout of two steps, of which the second trains what was drawn. */
+static int drawn_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    const struct job *job = user;
+    struct ls_trainer *t = NULL;
+    struct ls_step_report report;
+    struct drawing d = {.count = 0};
+    struct batch *batch = calloc(1, sizeof *batch);
+    batch_fill(batch, 8, 8, 64);
+    int status = ls_trainer_new(&job->config, world, NULL, &t, error);
+    if (!status)
+        status = ls_trainer_step_on(t, &batch->given, &report, error);
+    if (!status)
+        status = text_draw(t, world, &d, error);
+    if (!status && d.count != PROMPT + WRITTEN)
+        status = ls_error_set(error, LS_EINVAL, "%ld tokens", (long)d.count);
+    batch->given.sequences = 1;
+    batch->given.tokens = PROMPT + WRITTEN - 1;
+    memcpy(batch->inputs, d.ids, (PROMPT + WRITTEN - 1) * sizeof *d.ids);
+    memcpy(batch->targets, d.ids + 1, (PROMPT + WRITTEN - 1) * sizeof *d.ids);
+    if (!status)
+        status = ls_trainer_backward(t, &batch->given, &report, error);
+    if (!status)
+        status = scores_check(t, batch, error);
+    for (int i = PROMPT; i < PROMPT + WRITTEN && !status; i++)
+        if (memcmp(&d.logprobs[i], &batch->logprobs[i - 1], sizeof(float)))
+            status = ls_error_set(error, LS_EINVAL, "token %d: drawn with %.9g, trained with %.9g",
+                                  i, (double)d.logprobs[i], (double)batch->logprobs[i - 1]);
+    if (!status)
+        status = ls_trainer_update(t, &report, error);
+    struct ls_digest hash;
+    if (!status)
+        status = ls_trainer_hash(t, &hash, error);
+    if (ls_comm_rank(world) == 0)
+        job->told->hash[0] = hash;
+    ls_trainer_free(t);
+    free(batch);
+    return status;
+}
+
+static void test_what_is_drawn_has_the_bits_of_the_backward(void **state)
+{
+    static const char *const layouts[] = {
+        "", "parallel.dp=2 parallel.zero=3", "parallel.tp=2 parallel.sp=true",
+        "parallel.pp=2 batch.micro=2", "parallel.dp=2 parallel.zero=1"};
+    (void)state;
+    static struct told one, cut;
+    for (int i = 0; i < 5; i++) {
+        struct ls_error error = {0};
+        struct job job = {.config = config_of_words(GPT2 "model.dropout=0 %s", layouts[i]),
+                          .told = i ? &cut : &one};
+        if (ls_world_run((int)ls_config_ranks(&job.config), drawn_body, &job, &error))
+            fail_msg("%s: %s", layouts[i], error.text);
+        assert_true(!i || !memcmp(&cut.hash[0], &one.hash[0], sizeof one.hash[0]));
+    }
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+static int refused_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    const struct job *job = user;
+    struct ls_trainer *t = NULL;
+    struct ls_step_report report;
+    struct batch *batch = calloc(1, sizeof *batch);
+    struct ls_digest before, after;
+    int status = ls_trainer_new(&job->config, world, NULL, &t, error);
+    if (!status)
+        status = ls_trainer_hash(t, &before, error);
+    enum { CASES = 11 };
+    static const struct {
+        int status;
+        const char *text;
+    } want[CASES] = {
+        {LS_EINVAL, "9 sequences: expected 1 to 8, the batch of step 1"},
+        {LS_EINVAL, "sequences of 65 tokens: expected 1 to 64 (data.sequence)"},
+        {LS_EDATA,
+         "sequence 1, token 3: input 96 is not in the model's vocabulary: expected 0 to 95"},
+        {LS_EDATA, "sequence 0, token 2: target -2 is not in"},
+        {LS_EDATA, "sequence 2, token 0: the weight is inf: expected a finite number"},
+        {LS_EDATA, "the weights of the given batch sum up to 0"},
+        {LS_EDATA, "no target of the given batch counts"},
+        {LS_EINVAL, "has no targets"},
+        {LS_EINVAL, "ranks were given different batches"},
+        {LS_EINVAL, "has 0 sequences"},
+        {LS_ECONFIG, "data.train"},
+    };
+    for (int i = 0; i < CASES && !status; i++) {
+        batch_fill(batch, 9, 4, 4);
+        struct ls_given_batch *b = &batch->given;
+        b->sequences = i == 0 ? 9 : i == 9 ? 0 : 4;
+        b->tokens = i == 1 ? 65 : 4;
+        batch->inputs[7] = i == 2 ? VOCAB : 5;
+        batch->targets[2] = i == 3 ? -2 : 5;
+        batch->weights[8] = i == 4 ? INFINITY : 5;
+        for (int k = 0; k < 16 && i == 5; k++) {
+            batch->targets[k] = 3;
+            batch->weights[k] = k % 2 ? 0.1f : -0.1f;
+        }
+        for (int k = 0; k < 16 && i == 6; k++)
+            batch->targets[k] = k % 2 ? -1 : 0, batch->weights[k] = 0;
+        b->targets = i == 7 ? NULL : b->targets;
+        batch->inputs[0] = i == 8 ? ls_comm_rank(world) : 0;
+        *error = (struct ls_error){0};
+        int got =
+            i == 10 ? ls_trainer_step(t, &report, error) : ls_trainer_step_on(t, b, &report, error);
+        if (got != want[i].status || !strstr(error->text, want[i].text))
+            status = ls_error_set(error, LS_EINVAL, "case %d: %s: %.500s", i, ls_status_name(got),
+                                  error->text);
+    }
+    if (!status && ls_trainer_update(t, &report, error) != LS_EINVAL)
+        status = ls_error_set(error, LS_EINVAL, "an update of nothing");
+    if (!status)
+        status = ls_trainer_hash(t, &after, error);
+    if (!status && memcmp(&before, &after, sizeof after))
+        status = ls_error_set(error, LS_EINVAL, "a batch that is refused changes the model");
+    /* The sum of losses needs no weight: nothing is learned of them. */
+    batch_fill(batch, 9, 4, 4);
+    memset(batch->weights, 0, sizeof batch->weights);
+    batch->given.sum = true;
+    if (!status)
+        status = ls_trainer_step_on(t, &batch->given, &report, error);
+    if (!status && (report.loss != 0 || report.grad_norm != 0 || report.skipped))
+        status = ls_error_set(error, LS_EINVAL, "weights of 0: loss %g, norm %g",
+                              (double)report.loss, report.grad_norm);
+    ls_trainer_free(t);
+    free(batch);
+    return status;
+}
+
+static void test_bad_batches_are_refused(void **state)
+{
+    struct ls_error error = {0};
+    struct job job = {.config = config_of_words(GPT2 "parallel.dp=2 parallel.tp=2")};
+    if (ls_world_run(4, refused_body, &job, &error))
+        fail_msg("%s", error.text);
+    /* Workers take batches of the data, and need it. */
+    static struct batch batch;
+    batch_fill(&batch, 9, 4, 4);
+    job.config = config_of_words(GPT2 "async.mode=diloco async.workers=2 data.train=u16:%s/"
+                                      "tokens.bin",
+                                 (const char *)*state);
+    struct ls_comm *world;
+    struct ls_trainer *t = trainer_of(&job.config, &world);
+    struct ls_step_report report;
+    assert_int_equal(ls_trainer_step_on(t, &batch.given, &report, &error), LS_ECONFIG);
+    if (!strstr(error.text, "async.mode") || !strstr(error.text, "none can be given"))
+        fail_msg("%s", error.text);
+    assert_null(ls_trainer_runner(t));
+    trainer_end(t, world);
+    job.config = config_of_words(GPT2 "async.mode=diloco async.workers=2");
+    assert_int_equal(ls_comm_self_new(&world, &error), LS_OK);
+    assert_int_equal(ls_trainer_new(&job.config, world, NULL, &t, &error), LS_ECONFIG);
+    if (!strstr(error.text, "data.train"))
+        fail_msg("%s", error.text);
+    ls_comm_free(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layouts_agree),
+        cmocka_unit_test(test_loss_and_gradient_are_the_weighted_ones),
+        cmocka_unit_test(test_weights_of_one_and_of_zero),
+        cmocka_unit_test(test_given_batches_take_the_place_of_samples),
+        cmocka_unit_test(test_a_run_on_given_batches_goes_on),
+        cmocka_unit_test(test_what_is_drawn_has_the_bits_of_the_backward),
+        cmocka_unit_test(test_bad_batches_are_refused),
     };
-    return cmocka_run_group_tests_name("given", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("given", tests, tokens_setup, scratch_teardown);
 }
