@@ -32,10 +32,11 @@
  *     open_model    path, keys? which? quantize?  a finished run, or another program's model
  *                   -> what "describe" gives
  *   of a run
- *     step          [tokens, targets?, weights?]? sum?   one step, on a batch of data.train or on
- *                   that one; after "backward" the update -> the step's report, ended
- *     backward      [tokens, targets?, weights?] sum?    the gradient of that batch waits
- *                   -> its report, [logprobs]
+ *     step          [inputs, targets, weights?]? sum?   one step, on that batch (struct
+ *                   ls_given_batch) or on one of data.train; after "backward" the update
+ *                   -> the step's report, ended
+ *     backward      [inputs, targets, weights?] sum?   its gradient waits for "step"
+ *                   -> its report, [logprobs];  discard: it is given up
  *     hash -> hash;  save -> step;  evaluate -> loss, bits_per_byte, sequences, tokens
  *     load          from      weights of a model or a run, into this one
  *     tensor_set    name, kind? state? [value]

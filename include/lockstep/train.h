@@ -204,8 +204,6 @@ int ls_trainer_sample(struct ls_trainer *trainer, const char *prompt, char **tex
 /* Local. The layout that runs, and this rank's part of the parameters. */
 const struct ls_layout *ls_trainer_layout(const struct ls_trainer *trainer);
 const struct ls_params *ls_trainer_params(const struct ls_trainer *trainer);
-/* Local. What evaluates, scores and writes with the parameters as they are between two steps. */
-struct ls_runner *ls_trainer_runner(struct ls_trainer *trainer);
 /* Local. What this rank's operations moved and waited for since the trainer was made, by group:
  * between two steps the bytes are those that ls_record_bytes counts. */
 void ls_trainer_stats(const struct ls_trainer *trainer, struct ls_comm_stats stats[LS_GROUPS]);
@@ -291,9 +289,14 @@ int ls_run_open(const struct ls_config *config, struct ls_comm *world, const str
                 const struct ls_run_hooks *hooks, struct ls_running **out, struct ls_error *error);
 /* At the run's last step, or once hooks->stop was heard. */
 bool ls_run_ended(const struct ls_running *run);
-/* Not once ls_run_ended. */
-int ls_run_step(struct ls_running *run, struct ls_step_report *report, struct ls_error *error);
+/* Not once ls_run_ended. On batch, if one is given; else the update where a gradient waits
+ * (ls_trainer_backward); else on a batch of the data. A batch that is refused leaves all as it was.
+ */
+int ls_run_step(struct ls_running *run, const struct ls_given_batch *batch,
+                struct ls_step_report *report, struct ls_error *error);
 struct ls_trainer *ls_run_trainer(struct ls_running *run);
+/* Local. Whether a gradient waits for its update. */
+bool ls_run_waits(const struct ls_running *run);
 /* train.out, where it is now. */
 const char *ls_run_folder(const struct ls_running *run);
 /* A checkpoint of the state as it is, now. LS_EINVAL between two meetings of workers. */

@@ -145,8 +145,7 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
     return status;
 }
 
-/* ---- what outlives them -----------------------------------------------------------------------
- */
+/* ---- what outlives them ---------------------------------------------------------------------- */
 
 static int kept_add(struct ls_session *s, int ranks, struct ls_error *error)
 {

@@ -125,26 +125,109 @@ static void report_answer(struct rank *rank, const struct ls_step_report *report
     answer_set(rank->session, "ended", json_boolean(ls_run_ended(rank->run)));
 }
 
-static int step_check(struct ls_session *s, struct ls_error *error)
+/* inputs and targets [sequences, tokens], and weights of the targets. */
+static int batch_check(struct ls_session *s, struct ls_error *error)
 {
-    (void)s;
-    (void)error;
-    return LS_OK;
+    const struct order *order = &s->order;
+    const struct ls_array *inputs = order_array(order, "inputs");
+    const char *const names[] = {"targets", "weights"};
+    int status = order_array_check(order, "inputs", "i4", 2, error);
+    if (!status)
+        status = order_array_check(order, "targets", "i4", 2, error);
+    if (!status)
+        status = order_array_check(order, "weights", "f4", 2, error);
+    for (int i = 0; i < 2 && !status; i++) {
+        const struct ls_array *array = order_array(order, names[i]);
+        if (array &&
+            (!inputs || array->shape[0] != inputs->shape[0] || array->shape[1] != inputs->shape[1]))
+            status = ls_error_set(error, LS_EINVAL, "%s: %s: expected the shape of inputs",
+                                  order->verb->name, names[i]);
+    }
+    if (!status && inputs && !order_array(order, "targets"))
+        status = ls_error_set(error, LS_EINVAL, "%s: targets: expected those of the inputs",
+                              order->verb->name);
+    return status;
+}
+
+static int backward_check(struct ls_session *s, struct ls_error *error)
+{
+    return order_array(&s->order, "inputs")
+               ? batch_check(s, error)
+               : ls_error_set(error, LS_EINVAL, "backward: inputs: expected a batch");
+}
+
+/* False: none was given. */
+static bool batch_read(const struct order *order, struct ls_given_batch *batch)
+{
+    const struct ls_array *inputs = order_array(order, "inputs"),
+                          *weights = order_array(order, "weights");
+    *batch = (struct ls_given_batch){0};
+    if (!inputs)
+        return false;
+    batch->sequences = inputs->shape[0];
+    batch->tokens = inputs->shape[1];
+    batch->inputs = inputs->data;
+    batch->targets = order_array(order, "targets")->data;
+    batch->weights = weights ? weights->data : NULL;
+    return true;
+}
+
+/* A batch that is refused leaves all as it was. */
+static bool refused(const struct ls_given_batch *batch, int status)
+{
+    return batch && (status == LS_EINVAL || status == LS_EDATA || status == LS_ECONFIG);
 }
 
 static int step_run(struct rank *rank, struct ls_error *error)
 {
     struct ls_step_report report = {0};
+    struct ls_given_batch given, *batch = NULL;
     if (ls_run_ended(rank->run))
         return ls_error_set(error, LS_EINVAL,
                             "the run has ended at step %lld: no step follows; train.extend adds "
                             "more",
                             (long long)ls_trainer_steps(rank->trainer));
-    int status = ls_run_step(rank->run, &report, error);
-    rank->lost = status && status != LS_ESTOPPED;
+    if (batch_read(&rank->session->order, &given))
+        batch = &given;
+    int status = option_bool(&rank->session->order, "sum", &given.sum, error);
+    if (status)
+        return status;
+    if (!batch && !ls_run_waits(rank->run) && !ls_config_has_data(rank->session->config))
+        return ls_config_require_data(rank->session->config, error);
+    status = ls_run_step(rank->run, batch, &report, error);
+    rank->lost = status && status != LS_ESTOPPED && !refused(batch, status);
     if (!status)
         report_answer(rank, &report);
     return status;
+}
+
+static int backward_run(struct rank *rank, struct ls_error *error)
+{
+    struct ls_session *s = rank->session;
+    struct ls_step_report report = {0};
+    struct ls_given_batch batch;
+    void *logprobs = NULL;
+    batch_read(&s->order, &batch);
+    int status = option_bool(&s->order, "sum", &batch.sum, error);
+    if (!status && rank->speaks)
+        status = answer_array(s, "logprobs", "f4", 2, order_array(&s->order, "inputs")->shape,
+                              &logprobs, true, error);
+    status = ls_comm_agree(rank->world, status, error);
+    if (status)
+        return status;
+    batch.logprobs = logprobs;
+    status = ls_trainer_backward(rank->trainer, &batch, &report, error);
+    rank->lost = status && !refused(&batch, status);
+    if (!status)
+        report_answer(rank, &report);
+    return status;
+}
+
+static int discard_run(struct rank *rank, struct ls_error *error)
+{
+    (void)error;
+    ls_trainer_discard(rank->trainer);
+    return LS_OK;
 }
 
 /* ---- what is read of it ---------------------------------------------------------------------- */
@@ -193,8 +276,11 @@ static int load_run(struct rank *rank, struct ls_error *error)
 const struct verb verbs_run[] = {
     {"configure", "config|keys", "", VERB_ALONE, .alone = configure_alone},
     {"open", "config|keys", "", VERB_STARTS, .alone = open_alone, .run = open_run},
-    {"step", "sum", "tokens|targets|weights", VERB_RANKS, true, .check = step_check,
+    {"step", "sum", "inputs|targets|weights", VERB_RANKS, true, .check = batch_check,
      .run = step_run},
+    {"backward", "sum", "inputs|targets|weights", VERB_RANKS, true, .check = backward_check,
+     .run = backward_run},
+    {"discard", "", "", VERB_RANKS, true, .run = discard_run},
     {"hash", "", "", VERB_RANKS, true, .run = hash_run},
     {"save", "", "", VERB_RANKS, true, .run = save_run},
     {"evaluate", "", "", VERB_RANKS, true, .run = evaluate_run},

@@ -242,13 +242,18 @@ static int step_write(struct ls_running *run, const struct ls_step_report *repor
     return status;
 }
 
-/* A step, and if it is drawn the same step again, by other ranks. */
-static int step_compute(struct ls_running *run, struct ls_step_report *report,
-                        struct ls_error *error)
+/* A step, and if it is drawn the same step again, by other ranks. What the caller computes of is
+ * not computed again. */
+static int step_compute(struct ls_running *run, const struct ls_given_batch *batch,
+                        struct ls_step_report *report, struct ls_error *error)
 {
     struct replay *replay = NULL;
     int64_t number = ls_trainer_steps(run->trainer) + 1;
     run->replay_s = 0;
+    if (batch)
+        return ls_trainer_step_on(run->trainer, batch, report, error);
+    if (run->trainer->waiting)
+        return ls_trainer_update(run->trainer, report, error);
     if (!replay_due(run->config, number))
         return ls_trainer_step(run->trainer, report, error);
     double start_s = ls_now_s();
@@ -296,11 +301,12 @@ static int step_between(struct ls_running *run, const struct ls_step_report *rep
 
 /* One step with all that follows it. run->stop: a signal asked for the end, on any rank, or
  * train.out was moved. */
-static int step(struct ls_running *run, struct ls_step_report *report, struct ls_error *error)
+static int step(struct ls_running *run, const struct ls_given_batch *batch,
+                struct ls_step_report *report, struct ls_error *error)
 {
     const struct ls_config *config = run->config;
     double waited_s = run->trainer->state->saving_wait_s;
-    int status = step_compute(run, report, error);
+    int status = step_compute(run, batch, report, error);
     if (status)
         return status;
     due_add(run, report->step);
@@ -700,14 +706,20 @@ struct ls_trainer *ls_run_trainer(struct ls_running *run)
     return run->trainer;
 }
 
+bool ls_run_waits(const struct ls_running *run)
+{
+    return run->trainer->waiting != NULL;
+}
+
 const char *ls_run_folder(const struct ls_running *run)
 {
     return run->config->train.out;
 }
 
-int ls_run_step(struct ls_running *run, struct ls_step_report *report, struct ls_error *error)
+int ls_run_step(struct ls_running *run, const struct ls_given_batch *batch,
+                struct ls_step_report *report, struct ls_error *error)
 {
-    int status = step(run, report, error);
+    int status = step(run, batch, report, error);
     return status == LS_ESTOPPED ? wait_stopped(run, error) : status;
 }
 
@@ -766,6 +778,6 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
     if (status)
         return status;
     while (!status && !ls_run_ended(run))
-        status = ls_run_step(run, &report, error);
+        status = ls_run_step(run, NULL, &report, error);
     return ls_run_close(run, status, error);
 }

@@ -501,10 +501,6 @@ int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *erro
     return t->workers ? workers_resume(t, resumed, error)
                       : ls_state_resume(t->state, resumed, error);
 }
-struct ls_runner *ls_trainer_runner(struct ls_trainer *t)
-{
-    return t->runner;
-}
 
 int ls_trainer_evaluate(struct ls_trainer *t, struct ls_eval_report *report, struct ls_error *error)
 {

@@ -1,0 +1,101 @@
+"""Arrays of the caller's, checked: numpy's, torch's, lists."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence, Tuple
+
+from ._lib import numpy
+from .errors import ArgumentError
+
+
+def host(name: str, values: Any) -> Any:
+    """A numpy array of what was given, without a copy where that can be."""
+    np = numpy()
+    if type(values).__module__.split(".")[0] == "torch":
+        if values.device.type != "cpu":
+            raise ArgumentError(
+                f"{name} is on {values.device}: expected memory of the host: {name}.cpu()"
+            )
+        values = values.detach()
+        if str(values.dtype) == "torch.bfloat16":
+            values = values.float()
+        return values.numpy()
+    device = getattr(values, "__dlpack_device__", None)
+    if device is not None and device()[0] != 1 and not isinstance(values, np.ndarray):
+        raise ArgumentError(f"{name} is on another device: expected memory of the host")
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ArgumentError(f"{name}: expected an array: {error}") from None
+    if array.dtype == object:
+        raise ArgumentError(f"{name}: expected an array of numbers; rows are not of one length?")
+    return array
+
+
+def shaped(name: str, values: Any, dims: int, like: Optional[Tuple[int, ...]] = None) -> Any:
+    """The same, with so many dimensions, or of that shape."""
+    array = host(name, values)
+    if like is not None and tuple(array.shape) != like:
+        raise ArgumentError(f"{name} has shape {tuple(array.shape)}: expected {like}")
+    if array.ndim != dims:
+        raise ArgumentError(f"{name} has {array.ndim} dimensions: expected {dims}")
+    return array
+
+
+def token_ids(name: str, values: Any, vocabulary: int, least: int = 0,
+              like: Optional[Tuple[int, ...]] = None) -> Any:
+    """int32 [n, tokens] of token ids from `least` to below the vocabulary; dense."""
+    np = numpy()
+    array = shaped(name, values, 2, like)
+    if array.dtype.kind not in "iu":
+        raise ArgumentError(f"{name} has type {array.dtype}: expected whole numbers")
+    wrong = (array < least) | (array >= vocabulary)
+    if wrong.any():
+        row, column = (int(i) for i in np.argwhere(wrong)[0])
+        raise ArgumentError(
+            f"{name}[{row}, {column}] is {int(array[row, column])}: expected a token id from "
+            f"{least} to {vocabulary - 1}"
+        )
+    return np.ascontiguousarray(array, dtype=np.int32)
+
+
+def floats(name: str, values: Any, like: Tuple[int, ...]) -> Any:
+    """float32 of that shape, all finite; dense."""
+    np = numpy()
+    array = shaped(name, values, len(like), like)
+    if array.dtype.kind not in "iufb":
+        raise ArgumentError(f"{name} has type {array.dtype}: expected numbers")
+    with np.errstate(over="ignore"):
+        array = np.ascontiguousarray(array, dtype=np.float32)
+    finite = np.isfinite(array)
+    if not finite.all():
+        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        raise ArgumentError(f"{name}{list(where)} is {array[where]}: expected finite numbers")
+    return array
+
+
+def ragged(name: str, rows: Any, vocabulary: int) -> Tuple[Any, Any]:
+    """ids [n, longest] and lengths [n] of rows of token ids: lists of different lengths, or one
+    array whose rows end with -1."""
+    np = numpy()
+    if not hasattr(rows, "shape") and isinstance(rows, Sequence) and not isinstance(rows, str):
+        lists = [host(f"{name}[{i}]", row) for i, row in enumerate(rows)]
+        for i, row in enumerate(lists):
+            if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
+                raise ArgumentError(f"{name}[{i}]: expected a list of token ids")
+        width = max((row.size for row in lists), default=0)
+        array = np.full((len(lists), width), -1, dtype=np.int64)
+        for i, row in enumerate(lists):
+            array[i, : row.size] = row
+    else:
+        array = shaped(name, rows, 2)
+    ids = token_ids(name, array, vocabulary, least=-1)
+    lengths = (ids >= 0).sum(axis=1).astype(np.int32)
+    inside = np.arange(ids.shape[1])[None, :] < lengths[:, None]
+    if (ids < 0)[inside].any():
+        row = int(np.argwhere((ids < 0) & inside)[0][0])
+        raise ArgumentError(f"{name}[{row}]: -1 ends a row: nothing may follow it")
+    if ids.shape[0] == 0 or (lengths == 0).any():
+        row = int(np.argmin(lengths)) if ids.shape[0] else 0
+        raise ArgumentError(f"{name}[{row}]: expected at least one token")
+    return np.where(inside, ids, 0).astype(np.int32), lengths

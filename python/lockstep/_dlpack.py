@@ -1,0 +1,69 @@
+"""Memory of the library as a DLPack capsule, for torch and others; bf16, which numpy lacks, too."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Dict, Sequence
+
+_CPU = 1
+_CODES = {"f4": (2, 32), "f2": (2, 16), "f8": (2, 64), "bf16": (4, 16), "i4": (0, 32),
+          "i8": (0, 64)}
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+
+class _Type(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device", _Device), ("ndim", ctypes.c_int),
+                ("dtype", _Type), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+class _Managed(ctypes.Structure):
+    pass
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
+_Managed._fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter)]
+
+_alive: Dict[int, Any] = {}  # what capsules that others took still need
+
+
+@_Deleter
+def _delete(managed: Any) -> None:
+    _alive.pop(ctypes.addressof(managed.contents), None)
+
+
+_Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_api = ctypes.pythonapi
+_api.PyCapsule_New.restype = ctypes.py_object
+_api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, _Destructor]
+_api.PyCapsule_IsValid.restype = ctypes.c_int
+_api.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_api.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+
+
+@_Destructor
+def _destroy(capsule: int) -> None:
+    # Who took it has renamed it, and deletes it himself.
+    if _api.PyCapsule_IsValid(capsule, b"dltensor"):
+        _alive.pop(_api.PyCapsule_GetPointer(capsule, b"dltensor"), None)
+
+
+def capsule(pointer: int, dtype: str, shape: Sequence[int], owner: Any) -> Any:
+    """A capsule of dense memory that `owner` keeps."""
+    sizes = (ctypes.c_int64 * max(len(shape), 1))(*shape)
+    code, bits = _CODES[dtype]
+    managed = _Managed()
+    managed.tensor = _Tensor(pointer, _Device(_CPU, 0), len(shape), _Type(code, bits, 1), sizes,
+                             None, 0)
+    managed.deleter = _delete
+    address = ctypes.addressof(managed)
+    _alive[address] = (managed, sizes, owner)
+    return _api.PyCapsule_New(address, b"dltensor", _destroy)

@@ -1,0 +1,250 @@
+"""The shared library: its functions by ctypes, and a session as an object.
+
+ctypes releases the interpreter's lock in every call. No call here lasts longer than a fraction of a
+second: ``ls_session_wait`` returns now and then, so that signals are seen and events are heard.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import sys
+import threading
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from . import errors
+
+DIMS_MAX = 8
+WAITS, EVENT = 1, 2
+
+
+class _Error(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_int), ("text", ctypes.c_char * 1024)]
+
+
+class Array(ctypes.Structure):
+    """``struct ls_array`` of lockstep/session.h."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_char_p),
+        ("dims", ctypes.c_int),
+        ("shape", ctypes.c_int64 * DIMS_MAX),
+        ("data", ctypes.c_void_p),
+    ]
+
+
+def _launched() -> bool:
+    return any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"))
+
+
+def _candidates() -> List[str]:
+    here = os.path.dirname(os.path.abspath(__file__))
+    given = os.environ.get("LOCKSTEP_LIBRARY")
+    if given:
+        return [given]
+    build = os.environ.get("BUILD", "build")
+    names = [os.path.join(here, "liblockstep.so.0")]
+    names.append(os.path.join(here, "..", "..", build, "liblockstep.so.0"))
+    return names + ["liblockstep.so.0"]
+
+
+def _load() -> ctypes.CDLL:
+    # Threads of OpenMP that spin keep ranks that share a machine from each other.
+    if _launched():
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    missing = []
+    for name in _candidates():
+        if os.path.sep in name and not os.path.exists(name):
+            missing.append(name)
+            continue
+        try:
+            # MPI's own plug-ins look for its symbols among those of the process.
+            return ctypes.CDLL(name, ctypes.RTLD_GLOBAL if _launched() else ctypes.DEFAULT_MODE)
+        except OSError as error:
+            missing.append(f"{name} ({error})")
+    raise ImportError(
+        "the library liblockstep.so.0 was not found: looked for "
+        + "; ".join(missing)
+        + ". Install the package, run `make`, or set LOCKSTEP_LIBRARY"
+    )
+
+
+_library: Optional[ctypes.CDLL] = None
+_library_lock = threading.Lock()
+
+
+def library() -> ctypes.CDLL:
+    """The library, loaded when it is first asked for."""
+    global _library
+    with _library_lock:
+        if _library is None:
+            lib = _load()
+            pointer, error = ctypes.c_void_p, ctypes.POINTER(_Error)
+            text, number = ctypes.c_char_p, ctypes.c_int
+            arrays = ctypes.POINTER(Array)
+            prototypes: Dict[str, Tuple[Any, List[Any]]] = {
+                "ls_session_new": (number, [ctypes.POINTER(pointer), error]),
+                "ls_session_free": (None, [pointer]),
+                "ls_session_ask": (number, [pointer, text, text, arrays, number, error]),
+                "ls_session_wait": (number, [pointer, ctypes.c_double, ctypes.POINTER(text), error]),
+                "ls_session_stop": (None, [pointer]),
+                "ls_session_answer": (text, [pointer]),
+                "ls_session_array": (ctypes.c_bool, [pointer, text, arrays]),
+                "ls_session_unview": (None, [pointer, text]),
+                "ls_session_leave": (None, []),
+                "ls_version": (text, []),
+            }
+            for name, (result, arguments) in prototypes.items():
+                function = getattr(lib, name)
+                function.restype, function.argtypes = result, arguments
+            _library = lib
+        return _library
+
+
+def numpy() -> Any:
+    """numpy, which arrays need and the rest does not."""
+    try:
+        import numpy as np
+    except ImportError as error:
+        raise ImportError("arrays need numpy: pip install numpy") from error
+    return np
+
+
+NUMPY_TYPES = {"f4": "float32", "f2": "float16", "f8": "float64", "bf16": "uint16", "i1": "int8",
+               "i4": "int32", "i8": "int64", "u1": "uint8", "u2": "uint16", "u8": "uint64"}
+ITEM_BYTES = {"f4": 4, "f2": 2, "f8": 8, "bf16": 2, "i1": 1, "i4": 4, "i8": 8, "u1": 1, "u2": 2,
+              "u8": 8}
+
+
+def array_of(name: str, values: Any, dtype: str) -> Array:
+    """What stands in a numpy array, dense and of that type, for one call."""
+    out = Array(name.encode(), dtype.encode(), values.ndim)
+    for i, size in enumerate(values.shape):
+        out.shape[i] = size
+    out.data = values.ctypes.data
+    return out
+
+
+class Session:
+    """A session of lockstep/session.h: one order after the other, in the caller's thread.
+
+    on_event is called with each event as a dict, between two waits. Ctrl-C asks the ranks to stop,
+    waits for the order, and is raised again then.
+    """
+
+    def __init__(self) -> None:
+        self._handle = ctypes.c_void_p()
+        error = _Error()
+        self._pid = os.getpid()
+        status = library().ls_session_new(ctypes.byref(self._handle), ctypes.byref(error))
+        if status:
+            raise errors.from_status(status, error.text.decode())
+        self.on_event: Optional[Callable[[Dict[str, Any]], None]] = None
+        self.unviewed: List[str] = []
+        self.interrupted = False
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), ctypes.c_void_p()
+        if handle and _library is not None:
+            _library.ls_session_free(handle)
+
+    def stop(self) -> None:
+        """The step under way is the last one. From any thread."""
+        library().ls_session_stop(self._handle)
+
+    def _hear(self, event: bytes) -> None:
+        if self.on_event is not None:
+            self.on_event(json.loads(event))
+
+    def _wait(self) -> None:
+        lib, error, event = library(), _Error(), ctypes.c_char_p()
+        interrupt: Optional[BaseException] = None
+        while True:
+            try:
+                turn = lib.ls_session_wait(self._handle, 0.1, ctypes.byref(event),
+                                           ctypes.byref(error))
+                if turn == EVENT:
+                    self._hear(event.value or b"{}")
+                elif turn != WAITS:
+                    break
+            except BaseException as raised:  # a signal's, or a callback's: the order goes on
+                if interrupt is None:
+                    lib.ls_session_stop(self._handle)
+                    self.interrupted = True
+                    interrupt = raised
+                elif isinstance(raised, KeyboardInterrupt):
+                    raise
+        if turn:
+            failure = errors.from_status(turn, error.text.decode("utf-8", "replace"))
+            raise failure from interrupt
+        if interrupt is not None:
+            raise interrupt
+
+    def ask(self, verb: str, options: Optional[Dict[str, Any]] = None,
+            arrays: Optional[List[Array]] = None) -> Dict[str, Any]:
+        """Does the order; returns its answer. Its arrays: :meth:`array`."""
+        lib, error = library(), _Error()
+        while self.unviewed:
+            lib.ls_session_unview(self._handle, self.unviewed.pop().encode())
+        given = arrays or []
+        block = (Array * max(len(given), 1))(*given)
+        text = json.dumps(options or {}, default=_plain).encode()
+        status = lib.ls_session_ask(self._handle, verb.encode(), text, block, len(given),
+                                    ctypes.byref(error))
+        if status:
+            raise errors.from_status(status, error.text.decode("utf-8", "replace"))
+        self._wait()
+        answer: Dict[str, Any] = json.loads(lib.ls_session_answer(self._handle))
+        return answer
+
+    def raw(self, name: str) -> Optional[Array]:
+        """An array of the last answer: memory of the session, until the next order."""
+        out = Array()
+        found = library().ls_session_array(self._handle, name.encode(), ctypes.byref(out))
+        return out if found else None
+
+    def array(self, name: str) -> Any:
+        """The same, copied to a numpy array (bf16 as uint16)."""
+        np, raw = numpy(), self.raw(name)
+        if raw is None:
+            raise KeyError(name)
+        dtype = (raw.dtype or b"").decode()
+        shape = tuple(raw.shape[: raw.dims])
+        out = np.empty(shape, dtype=NUMPY_TYPES[dtype])
+        if out.nbytes:
+            ctypes.memmove(out.ctypes.data, raw.data, out.nbytes)
+        return out
+
+
+def _plain(value: Any) -> Any:
+    """What JSON lacks: paths, and numpy's numbers."""
+    if hasattr(value, "item"):
+        return value.item()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{type(value).__name__} has no place in a configuration")
+
+
+_failed = False
+
+
+def _on_failure(kind: Any, value: Any, trace: Any, _before: Any = sys.excepthook) -> None:
+    global _failed
+    _failed = True
+    _before(kind, value, trace)
+
+
+def _leave() -> None:
+    # After an uncaught error other processes may be stuck: the launcher ends them.
+    if _library is not None and not _failed:
+        _library.ls_session_leave()
+
+
+if _launched():
+    sys.excepthook = _on_failure
+    atexit.register(_leave)

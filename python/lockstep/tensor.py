@@ -1,0 +1,201 @@
+"""Tensors of a run or a model: parameters, gradients, what the optimizer keeps."""
+
+from __future__ import annotations
+
+
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+
+from . import _dlpack
+from ._arrays import floats, host
+from ._lib import ITEM_BYTES, Array, Session, array_of, numpy
+from .errors import ArgumentError
+
+_NAMES = {"f4": "float32", "f2": "float16", "bf16": "bfloat16"}
+
+
+class _View:
+    """Memory of the library, which stays as long as this does."""
+
+    def __init__(self, session: Session, name: str, raw: Array) -> None:
+        self.session, self.name = session, name
+        self.dtype = (raw.dtype or b"").decode()
+        self.shape = tuple(int(n) for n in raw.shape[: raw.dims])
+        self.pointer = int(raw.data or 0)
+
+    def __del__(self) -> None:
+        self.session.unviewed.append(self.name)
+
+    @property
+    def __array_interface__(self) -> Dict[str, Any]:
+        letter = "u" if self.dtype == "bf16" else self.dtype[0]
+        return {"version": 3, "shape": self.shape, "data": (self.pointer, False),
+                "typestr": f"<{letter}{ITEM_BYTES[self.dtype]}", "strides": None}
+
+
+class Tensor:
+    """A tensor of a run: where it lies, and its values.
+
+    Attributes:
+        name: such as ``"h.0.attn.q.weight"``.
+        shape: of the whole tensor, whatever ranks have of it.
+        dtype: ``"float32"`` of a run's parameters, else also ``"bfloat16"``, ``"float16"``.
+        placement: how ranks share it, such as ``"Shard(0) on tp"``, or ``"Replicate"``.
+        trained: whether the optimizer changes it.
+        kind: ``"parameter"``, ``"gradient"`` or ``"state"``.
+    """
+
+    def __init__(self, owner: Any, entry: Dict[str, Any], kind: str = "parameter",
+                 state: int = 0) -> None:
+        self._owner, self._entry = owner, entry
+        self.kind, self._state = kind, state
+        self._view: Optional[_View] = None
+        self.name: str = entry["name"]
+        self.shape: Tuple[int, ...] = tuple(entry["shape"])
+        self.dtype: str = _NAMES[entry["dtype"]]
+        self.placement: str = entry["placement"]
+        self.trained: bool = entry["trained"]
+
+    def __repr__(self) -> str:
+        what = "" if self.kind == "parameter" else f", {self.kind}"
+        return f"Tensor({self.name!r}, {list(self.shape)}, {self.dtype}, {self.placement}{what})"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions it has."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        count = 1
+        for n in self.shape:
+            count *= n
+        return count
+
+    @property
+    def grad(self) -> "Tensor":
+        """The gradient of the last step, before clipping: of a run's trained parameter."""
+        return Tensor(self._owner, self._entry, "gradient")
+
+    def state(self, i: int) -> "Tensor":
+        """State i of the optimizer: 0 and 1 are AdamW's moments."""
+        if not 0 <= i < self._entry["states"]:
+            raise ArgumentError(f"state {i} of {self.name}: it has {self._entry['states']}")
+        return Tensor(self._owner, self._entry, "state", i)
+
+    # -- reading --
+
+    def _ask(self, verb: str, more: Dict[str, Any], arrays: Any = None) -> Session:
+        session: Session = self._owner._session_open()
+        session.ask(verb, {"name": self.name, "kind": self.kind, "state": self._state, **more},
+                    arrays)
+        return session
+
+    def _view_get(self) -> _View:
+        if self._view is None:
+            session = self._ask("tensor", {"how": "view"})
+            raw = session.raw("value")
+            if raw is None:
+                raise ArgumentError(f"{self.name}: no view shows it")
+            self._view = _View(session, self.name, raw)
+        self._owner._session_open()
+        return self._view
+
+    def numpy(self) -> Any:
+        """Its values as a numpy array, float32 (bf16 as uint16).
+
+        Where one rank has all of it the array is the library's memory: no copy. Writing to it
+        between two steps changes the parameter, on all ranks from the next call on. Where ranks
+        share it, it is a copy, read-only; :meth:`set` writes. Over MPI that is collective.
+        """
+        np = numpy()
+        try:
+            return np.asarray(self._view_get())
+        except ArgumentError:
+            self._owner._session_open()
+            out = self.full()
+            out.flags.writeable = False
+            return out
+
+    def full(self) -> Any:
+        """A copy of the whole tensor. Over MPI collective."""
+        return self._ask("tensor", {"how": "full"}).array("value")
+
+    def local(self) -> Any:
+        """A copy of what this process's first rank has of it."""
+        return self._ask("tensor", {"how": "local"}).array("value")
+
+    @property
+    def __array_interface__(self) -> Dict[str, Any]:
+        return self._view_get().__array_interface__
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        out = self.numpy()
+        return out if dtype is None else out.astype(dtype)
+
+    def __dlpack__(self, *, stream: Any = None, **more: Any) -> Any:
+        if stream is not None:
+            raise ArgumentError("stream: expected None: memory of the host has none")
+        view = self._view_get()
+        return _dlpack.capsule(view.pointer, view.dtype, view.shape, view)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return (1, 0)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.numpy()[at]
+
+    # -- writing --
+
+    def set(self, values: Any) -> None:
+        """Other values, of the same shape, on all ranks. Over MPI collective: rank 0's count."""
+        if self.dtype != "float32":
+            raise ArgumentError(f"{self.name} is {self.dtype}: only a run's tensors are written")
+        array = host("values", values)
+        if tuple(array.shape) != self.shape:
+            raise ArgumentError(f"values have shape {tuple(array.shape)}: expected {self.shape}")
+        dense = floats("values", array, self.shape)
+        self._ask("tensor_set", {}, [array_of("value", dense, "f4")])
+
+    def __setitem__(self, at: Any, values: Any) -> None:
+        whole = self.full()
+        whole[at] = host("values", values)
+        self.set(whole)
+
+
+class Params(Mapping[str, Tensor]):
+    """The parameters of a run or a model, by name."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self._entries: Optional[Dict[str, Dict[str, Any]]] = None
+
+    def _all(self) -> Dict[str, Dict[str, Any]]:
+        if self._entries is None:
+            answer = self._owner._session_open().ask("parameters")
+            self._entries = {entry["name"]: entry for entry in answer["parameters"]}
+        return self._entries
+
+    def __getitem__(self, name: str) -> Tensor:
+        entries = self._all()
+        if name not in entries:
+            import difflib
+
+            near = difflib.get_close_matches(name, entries, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise KeyError(f"{name}: the model has no such parameter{hint}")
+        return Tensor(self._owner, entries[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return f"{len(self)} parameters: {', '.join(list(self)[:4])}, ..."
+
+
