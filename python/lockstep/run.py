@@ -1,0 +1,568 @@
+"""Runs that train, and models that do not: what a program holds of the library."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Tuple, Union
+
+from . import _arrays, _progress, _safetensors
+from ._lib import Session, array_of, numpy
+from .errors import ArgumentError, ClosedError, ConfigError
+from .tensor import Params
+
+Keys = Dict[str, Any]
+Config = Union[str, "os.PathLike[str]", Keys, None]
+
+
+class Step(NamedTuple):
+    """What a step gave.
+
+    ``loss`` is the mean over the batch's tokens that count, in nats; ``grad_norm`` is taken before
+    clipping. ``hash`` is that of the whole state, where the run computed it (``log.hash_every``),
+    else None: :meth:`Run.hash` computes it at any time.
+    """
+
+    step: int
+    loss: float
+    hash: Optional[str]
+    grad_norm: float
+    lr: float
+    tokens: int
+    samples: int
+    sequences: int
+    skipped: bool
+    loss_scale: float
+    step_s: float
+    tokens_per_s: float
+    peak_share: float
+
+
+class Evaluation(NamedTuple):
+    """The validation loss: mean over tokens, in nats; and in bits of a byte of the text."""
+
+    loss: float
+    bits_per_byte: float
+    sequences: int
+    tokens: int
+
+
+class Generated(tuple):  # type: ignore[type-arg]
+    """``ids, logp = run.generate(...)``, and more of the texts.
+
+    Attributes:
+        ids: int32 [texts, longest]: prompt and what was drawn; -1 behind the end.
+        logp: float32 [texts, longest]: log-probability of each token given those before it; 0 of
+            the first one and behind the end.
+        mask: bool [texts, longest]: the tokens that were drawn.
+        prompt_lengths: int32 [texts].
+        texts: what was drawn, as text; empty without a tokenizer.
+        finish: why each text ended: ``"end"``, ``"stop"``, ``"length"``, ``"context"``.
+        seconds: what it took.
+    """
+
+    mask: Any
+    prompt_lengths: Any
+    texts: List[str]
+    finish: List[str]
+    seconds: float
+
+    @property
+    def ids(self) -> Any:
+        return self[0]
+
+    @property
+    def logp(self) -> Any:
+        return self[1]
+
+
+def _nested(keys: Keys) -> Keys:
+    """{"train.steps": 3} as {"train": {"steps": 3}}, as files have it."""
+    out: Keys = {}
+    for key, value in keys.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"{key!r}: expected a key such as 'train.steps'")
+        group, _, name = key.partition(".")
+        if not name and not isinstance(value, dict):
+            raise ConfigError(f"{key}: expected a key such as 'train.steps', or a group of keys")
+        inner = {name: value} if name else value
+        into = out.setdefault(group, {})
+        for one, what in inner.items():
+            into[one] = os.fspath(what) if isinstance(what, os.PathLike) else what
+    return out
+
+
+def _config_order(config: Config, keys: Optional[Keys]) -> Dict[str, Any]:
+    order: Dict[str, Any] = {}
+    given: Keys = {}
+    if isinstance(config, dict):
+        given.update(_nested(config))
+    elif config is not None:
+        order["config"] = os.path.expanduser(os.fspath(config))
+    for group, inner in _nested(keys or {}).items():
+        given.setdefault(group, {}).update(inner)
+    if given:
+        order["keys"] = given
+    return order
+
+
+class _Opened:
+    """What runs and models have in common."""
+
+    _what = "model"
+
+    def __init__(self) -> None:
+        self._session: Optional[Session] = None
+        self._answer: Dict[str, Any] = {}
+        self._events: List[Callable[[Dict[str, Any]], None]] = []
+
+    def _open(self, verb: str, options: Dict[str, Any],
+              on_event: Optional[Callable[[Dict[str, Any]], None]]) -> None:
+        if on_event is not None:
+            self._events.append(on_event)
+        session = Session()
+        session.on_event = self._hear
+        self._answer = session.ask(verb, options)
+        self._session = session
+        self.params = Params(self)
+
+    def _hear(self, event: Dict[str, Any]) -> None:
+        for listener in self._events:
+            listener(event)
+
+    def _session_open(self) -> Session:
+        if self._session is None:
+            raise ClosedError(f"the {self._what} was closed")
+        return self._session
+
+    def _refresh(self) -> Dict[str, Any]:
+        if self._session is not None:
+            self._answer = self._session.ask("describe")
+        return self._answer
+
+    # -- what it is --
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._session is None
+
+    @property
+    def config(self) -> str:
+        """The whole configuration, as YAML."""
+        return str(self._answer["yaml"])
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are: threads of this process, or processes of an MPI job."""
+        return int(self._answer["ranks"])
+
+    @property
+    def rank(self) -> int:
+        """This process's rank: 0, but over MPI."""
+        return int(self._answer["rank"])
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids are below this."""
+        return int(self._answer["vocabulary"])
+
+    @property
+    def context(self) -> int:
+        """Tokens of the longest sequence."""
+        return int(self._answer["context"])
+
+    @property
+    def end_of_document(self) -> Optional[int]:
+        """The token that ends a document; None without a tokenizer."""
+        return self._answer.get("end_of_document")
+
+    # -- texts --
+
+    def encode(self, text: str, special_tokens: bool = True) -> List[int]:
+        """Token ids of a text, by the model's tokenizer. special_tokens: those in the text become
+        their ids, and those that the tokenizer puts around a text (bos) are put there."""
+        answer = self._session_open().ask(
+            "encode", {"texts": [text], "special_tokens": special_tokens})
+        return list(answer["ids"][0])
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of token ids."""
+        plain = [int(i) for i in ids if int(i) >= 0]
+        return str(self._session_open().ask("decode", {"ids": [plain]})["texts"][0])
+
+    def generate(self, prompts: Union[str, Sequence[Any], Any], n: int = 1, *,
+                 max_tokens: int = 128, temperature: float = 1.0, top_k: int = 0,
+                 top_p: float = 1.0, seed: int = 0, stop: Sequence[str] = (),
+                 ends: Optional[Sequence[int]] = None, batch: int = 64,
+                 special_tokens: bool = True) -> Generated:
+        """Continues each prompt n times: texts, lists of token ids, or an array [prompts, tokens]
+        whose rows end with -1.
+
+        Text i * n + k is the k-th of prompt i. What is drawn depends on the prompt, i, k, the seed
+        and the sampling alone, in any layout. A text ends at one of the token ids ``ends`` (None:
+        the model's), at a text of ``stop``, after max_tokens, or where the context is full.
+        temperature 0 takes the likeliest token. batch: texts under work at a time.
+        """
+        np, session = numpy(), self._session_open()
+        options: Dict[str, Any] = {
+            "samples": n, "max_tokens": max_tokens, "temperature": temperature, "top_k": top_k,
+            "top_p": top_p, "seed": seed, "batch": batch, "special_tokens": special_tokens}
+        if stop:
+            options["stop"] = [stop] if isinstance(stop, str) else list(stop)
+        if ends is not None:
+            options["ends"] = [int(i) for i in ends]
+        if isinstance(prompts, str):
+            prompts = [prompts]
+        if isinstance(prompts, Sequence) and prompts and all(isinstance(p, str) for p in prompts):
+            answer = session.ask("generate", {**options, "prompts": list(prompts)})
+        else:
+            ids, lengths = _arrays.ragged("prompts", prompts, self.vocabulary)
+            answer = session.ask("generate", options, [array_of("ids", ids, "i4"),
+                                                       array_of("lengths", lengths, "i4")])
+        ids, lengths = session.array("ids"), session.array("lengths")
+        out = Generated((ids, session.array("logprobs")))
+        out.prompt_lengths = session.array("prompt_lengths")
+        place = np.arange(ids.shape[1])[None, :]
+        out.mask = (place >= out.prompt_lengths[:, None]) & (place < lengths[:, None])
+        out.texts, out.finish = answer["texts"], answer["finish"]
+        out.seconds = answer["seconds"]
+        return out
+
+    def logprobs(self, ids: Any) -> Any:
+        """float32 [texts, longest]: log-probability of each token given those before it, 0 of the
+        first one and behind the end. Bit for bit minus the loss of training, and what
+        :meth:`generate` gave, in any layout. ids: an array whose rows end with -1, or lists."""
+        np, session = numpy(), self._session_open()
+        dense, lengths = _arrays.ragged("ids", ids, self.vocabulary)
+        session.ask("logprobs", {}, [array_of("ids", dense, "i4"),
+                                     array_of("lengths", lengths, "i4")])
+        out = session.array("logprobs")
+        return out if out.size else np.zeros(dense.shape, np.float32)
+
+    # -- files of other programs --
+
+    def save_pretrained(self, out: Union[str, "os.PathLike[str]"], *, format: str = "hf",
+                        dtype: str = "fp32") -> None:
+        """Writes the model for other programs: ``hf`` a folder of transformers, ``peft`` its
+        adapters alone, ``gguf``, ``llmc``. dtype: fp32, bf16, fp16; of gguf also int8. out must not
+        exist. A run saves a checkpoint first."""
+        path = os.path.abspath(os.path.expanduser(os.fspath(out)))
+        self._session_open().ask("export", {"out": path, "format": format, "dtype": dtype})
+
+    def state_dict(self) -> Dict[str, Any]:
+        """All weights as float32 arrays, by the names that transformers has for them."""
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "model")
+            self.save_pretrained(self._shared_path(out))
+            return _safetensors.read_folder(self._shared_path(out))
+
+    def _shared_path(self, path: str) -> str:
+        """Rank 0's, in all processes."""
+        return self.share(path.encode().ljust(4096, b"\0")).rstrip(b"\0").decode()
+
+    def share(self, value: bytes) -> bytes:
+        """Rank 0's bytes, in all processes, which give as many. Over MPI collective."""
+        np, session = numpy(), self._session_open()
+        if self._answer["transport"] != "mpi":
+            return value
+        data = np.frombuffer(value, dtype=np.uint8)
+        session.ask("share", {}, [array_of("value", data, "u1")])
+        return bytes(session.array("value").tobytes())
+
+    # -- its end --
+
+    def close(self) -> None:
+        """Ends the ranks; a run saves what its steps have made. Arrays without a copy stay
+        readable. Closing twice does nothing."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.ask("close")
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        self.close()
+
+
+class Run(_Opened):
+    """A run that trains: what ``lockstep train`` does, one step at a time.
+
+    ::
+
+        run = ls.Run("cfg.yaml", {"train.steps": 100, "parallel.dp": 2})
+        for m in run:
+            print(m.step, m.loss)
+
+    Args:
+        config: a YAML file, or a dict of keys, ``{"train": {"steps": 100}}`` or
+            ``{"train.steps": 100}``.
+        keys: more keys, over those of config.
+        on_step: called with each :class:`Step`, in this thread.
+        on_event: called with dicts: ``{"event": "log" | "started" | "evaluated" | "saved" |
+            "sampled" | "idle", ...}``.
+        progress: a live line; None: on a terminal, or in a notebook.
+
+    Records, checkpoints and evaluations go to ``train.out`` as configured. Ranks are threads of
+    this process; under ``mpirun`` its processes, which all make the same calls.
+    """
+
+    _what = "run"
+
+    def __init__(self, config: Config = None, keys: Optional[Keys] = None, *,
+                 on_step: Optional[Callable[[Step], None]] = None,
+                 on_event: Optional[Callable[[Dict[str, Any]], None]] = None,
+                 progress: Optional[bool] = None) -> None:
+        super().__init__()
+        self._on_step = on_step
+        self._bar = _progress.make(progress)
+        self._events.append(self._bar.event)
+        self._open("open", _config_order(config, keys), on_event)
+        self._step = int(self._answer["step"])
+        self._ended = bool(self._answer["ended"])
+        self._waits = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"step {self._step} of {self.steps}"
+        return f"Run({self.out!r}, {state}, {self.ranks} ranks)"
+
+    @property
+    def step_count(self) -> int:
+        """Steps done so far."""
+        return self._step
+
+    @property
+    def steps(self) -> int:
+        """Steps that the run takes in all."""
+        return int(self._answer["steps"])
+
+    @property
+    def ended(self) -> bool:
+        """Whether no step follows."""
+        return self._ended
+
+    @property
+    def out(self) -> str:
+        """The run's folder."""
+        return str(self._answer["out"])
+
+    @property
+    def batch(self) -> int:
+        """Sequences of a step."""
+        return int(self._answer["batch"])
+
+    @property
+    def sequence(self) -> int:
+        """Tokens of a sequence, at most."""
+        return int(self._answer["sequence"])
+
+    # -- steps --
+
+    def __iter__(self) -> Iterator[Step]:
+        while not self._ended:
+            yield self.step()
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def _made(self, answer: Dict[str, Any]) -> Step:
+        nan = float("nan")
+        step = Step(**{name: answer.get(name) for name in Step._fields})
+        step = step._replace(loss=nan if step.loss is None else step.loss,
+                             grad_norm=nan if step.grad_norm is None else step.grad_norm)
+        self._step, self._ended = step.step, bool(answer["ended"])
+        return step
+
+    def step(self, tokens: Any = None, targets: Any = None, weights: Any = None, *,
+             sum: bool = False) -> Step:
+        """One step: forward, backward, update.
+
+        Without tokens on the next batch of ``data.train``; after :meth:`backward` the update alone.
+
+        Args:
+            tokens: int [sequences, T] of the whole batch; each rank takes its share. Sequences are
+                at most ``batch``; padding stands for those that lack.
+            targets: int [sequences, T], what follows each token, -1 where nothing counts; T is at
+                most ``sequence``. None: the tokens themselves, one further, so that T may be one
+                more.
+            weights: float [sequences, T] of each target (of each token, where targets is None); the
+                loss is their weighted mean.
+            sum: the loss is the weighted sum.
+        """
+        session = self._session_open()
+        answer = session.ask("step", {"sum": sum}, self._batch(tokens, targets, weights))
+        self._waits = False
+        step = self._made(answer)
+        self._bar.step(step, self.steps)
+        if self._on_step is not None:
+            self._on_step(step)
+        return step
+
+    def _batch(self, tokens: Any, targets: Any, weights: Any) -> List[Any]:
+        np = numpy() if tokens is not None else None
+        if np is None:
+            if targets is not None or weights is not None:
+                raise ArgumentError("targets and weights need tokens")
+            return []
+        ids = _arrays.token_ids("tokens", tokens, self.vocabulary, least=-1)
+        if targets is None:
+            least_two = ids.shape[1] >= 2
+            if not least_two:
+                raise ArgumentError("tokens: expected at least two a sequence, or targets")
+            goals = np.where(ids[:, :-1] >= 0, ids[:, 1:], -1).astype(np.int32)
+            if weights is not None:
+                weights = _arrays.floats("weights", weights, ids.shape)[:, 1:]
+            ids = ids[:, :-1]
+        else:
+            goals = _arrays.token_ids("targets", targets, self.vocabulary, -1, ids.shape)
+            if ((ids < 0) & (goals >= 0)).any():
+                raise ArgumentError("tokens: -1 has a target: expected a token id")
+            if weights is not None:
+                weights = _arrays.floats("weights", weights, ids.shape)
+        for size, most, what in ((ids.shape[0], self.batch, "sequences (batch.global)"),
+                                 (ids.shape[1], self.sequence, "tokens (data.sequence)")):
+            if not 0 < size <= most:
+                raise ArgumentError(f"tokens: {size} {what}: expected from 1 to {most}")
+        self._held = [np.ascontiguousarray(np.maximum(ids, 0)), np.ascontiguousarray(goals)]
+        arrays = [array_of("inputs", self._held[0], "i4"), array_of("targets", self._held[1], "i4")]
+        if weights is not None:
+            self._held.append(np.ascontiguousarray(weights, dtype=np.float32))
+            arrays.append(array_of("weights", self._held[2], "f4"))
+        return arrays
+
+    def backward(self, tokens: Any, d_logprobs: Any) -> Any:
+        """The gradient of any loss, given its derivative by each token's log-probability.
+
+        Args:
+            tokens: int [sequences, T] as :meth:`generate` gives them: rows end with -1. At most
+                ``batch`` sequences of ``sequence`` + 1 tokens.
+            d_logprobs: float [sequences, T]: the derivative by ``logprobs(tokens)``; what stands at
+                the first token and behind the end counts for nothing.
+
+        Returns:
+            float32 [sequences, T], ``logprobs(tokens)``, bit for bit where nothing is dropped out.
+
+        :meth:`step` updates with it.
+        """
+        np, session = numpy(), self._session_open()
+        ids, lengths = _arrays.ragged("tokens", tokens, self.vocabulary)
+        place = np.arange(ids.shape[1])[None, :]
+        ids = np.where(place < lengths[:, None], ids, -1).astype(np.int32)
+        given = _arrays.shaped("d_logprobs", d_logprobs, 2, ids.shape)
+        d = _arrays.floats("d_logprobs", np.where(ids >= 0, given, 0), ids.shape)
+        session.ask("backward", {"sum": True}, self._batch(ids, None, -d))
+        self._waits = True
+        out = np.zeros(ids.shape, np.float32)
+        out[:, 1:] = session.array("logprobs")
+        return out
+
+    def discard(self) -> None:
+        """Gives up the gradient of :meth:`backward`."""
+        self._session_open().ask("discard")
+        self._waits = False
+
+    def stop(self) -> None:
+        """The step under way is the last one. From any thread."""
+        self._session_open().stop()
+
+    # -- what it holds --
+
+    def hash(self) -> str:
+        """128 bits of the whole state, the same in any layout."""
+        return str(self._session_open().ask("hash")["hash"])
+
+    def evaluate(self) -> Evaluation:
+        """The loss over ``data.valid``."""
+        answer = self._session_open().ask("evaluate")
+        return Evaluation(*(answer[name] for name in Evaluation._fields))
+
+    def save(self) -> str:
+        """Writes a checkpoint now; returns its folder."""
+        step = self._session_open().ask("save")["step"]
+        return os.path.join(self.out, "checkpoints", f"step-{step:08d}")
+
+    def load(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """The weights of another model of the same shape: a folder of transformers, or a run. What
+        the optimizer keeps stays."""
+        self._session_open().ask("load", {"from": os.path.expanduser(os.fspath(path))})
+
+    def load_state_dict(self, tensors: Dict[str, Any]) -> None:
+        """Weights by the names of transformers, as :meth:`state_dict` gives them: all of them."""
+        np = numpy()
+        with tempfile.TemporaryDirectory() as folder:
+            out = self._shared_path(os.path.join(folder, "model"))
+            self.save_pretrained(out)
+            before = _safetensors.read_folder(out)
+            missing, more = sorted(set(before) - set(tensors)), sorted(set(tensors) - set(before))
+            if missing or more:
+                raise ArgumentError(
+                    f"state_dict: missing {', '.join(missing[:4]) or 'none'}; not known "
+                    f"{', '.join(more[:4]) or 'none'}")
+            whole = {name: np.ascontiguousarray(
+                _arrays.shaped(name, tensors[name], data.ndim, tuple(data.shape)),
+                dtype=np.float32) for name, data in before.items()}
+            if self.rank == 0:
+                for name in os.listdir(out):
+                    if ".safetensors" in name:
+                        os.remove(os.path.join(out, name))
+                _safetensors.write(os.path.join(out, "model.safetensors"), whole)
+            self._shared_path(out)
+            self.load(out)
+
+    # -- pictures --
+
+    def _records(self) -> List[Dict[str, Any]]:
+        import json
+
+        path = os.path.join(self.out, "metrics.jsonl")
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def plot(self) -> "_progress.Picture":
+        """The loss over steps, as the program draws it: an SVG that a notebook shows."""
+        session = Session()
+        return _progress.Picture(session.ask("plot", {"runs": [self.out]})["svg"])
+
+    def _repr_html_(self) -> str:
+        try:
+            return repr(self) + "<br>" + self.plot().svg
+        except (OSError, ArgumentError):
+            return repr(self)
+
+
+class Model(_Opened):
+    """A model that is not trained: a finished run, or another program's folder.
+
+    Args:
+        path: a run, one of its checkpoints, or a folder of transformers.
+        keys: the layout, ``{"parallel.tp": 2}``; for a folder also ``numerics.precision``.
+        which: of a run: ``"best"``, or a step; None: the newest.
+        quantize: ``"none"``, ``"int8"``, ``"int8-weights"``.
+    """
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"], keys: Optional[Keys] = None, *,
+                 which: Optional[str] = None, quantize: str = "none",
+                 on_event: Optional[Callable[[Dict[str, Any]], None]] = None) -> None:
+        super().__init__()
+        self.path = os.path.expanduser(os.fspath(path))
+        flat = {f"{group}.{name}": value for group, inner in _nested(keys or {}).items()
+                for name, value in inner.items()}
+        options: Dict[str, Any] = {"path": self.path, "keys": flat, "quantize": quantize}
+        if which is not None:
+            options["which"] = str(which)
+        self._open("open_model", options, on_event)
+
+    def __repr__(self) -> str:
+        return f"Model({self.path!r}{', closed' if self.closed else ''})"
+
+
+def from_pretrained(path: Union[str, "os.PathLike[str]"], keys: Optional[Keys] = None,
+                    **more: Any) -> Run:
+    """A run that begins from a model's weights: a folder of transformers, a run, llm.c's file.
+
+    keys: of the run, such as ``{"train.steps": 100, "optim.lr": 1e-5, "train.out": "runs/tuned"}``.
+    For a model that is not trained :class:`Model` takes less memory.
+    """
+    return Run({"model.from": os.path.expanduser(os.fspath(path))}, keys, **more)
