@@ -18,7 +18,7 @@ struct asked {
     bool logprobs, truncate, chat;
     const char *chat_template, *template_date, *system;
     struct ls_encode_options encode;
-    int64_t tokens, batch, seed;
+    int64_t tokens, samples, batch, seed;
     struct ls_sampling sampling;
     bool temperature_given, top_k_given, top_p_given;
     const char *folder; /* a model's own, of other programs; NULL: a run */
@@ -38,13 +38,13 @@ struct generating {
     struct ls_text_requests prompts;
     struct cmd_lines lines;
     struct cmd_text text; /* of a single prompt, as it comes */
-    struct kept *kept;    /* [prompts.count] */
+    struct kept *kept;    /* [prompts.count, samples] */
     struct ls_chat *chat; /* --chat; NULL: texts */
     struct conversation conversation;
     char *answer; /* [answer_bytes]: what was drawn last, of a conversation by turns */
     size_t answer_bytes;
     enum ls_finish finish; /* of it */
-    int64_t next;          /* prompt to be written */
+    int64_t next;          /* text to be written */
     int32_t ends[LS_ENDS_MAX];
     int end_count;
 };
@@ -55,6 +55,11 @@ static void on_piece(void *user, const char *bytes, size_t count)
 {
     struct generating *g = user;
     cmd_text_put(&g->text, bytes, count);
+}
+
+static int64_t texts_count(const struct generating *g)
+{
+    return g->prompts.count * g->asked->samples;
 }
 
 /* ---- texts in order -------------------------------------------------------------------------- */
@@ -86,12 +91,15 @@ static int text_keep(struct kept *kept, const struct ls_generated *text, struct 
     return LS_OK;
 }
 
-static int text_write(struct generating *g, int64_t prompt, const struct ls_generated *text,
+static int text_write(struct generating *g, int64_t number, const struct ls_generated *text,
                       struct ls_error *error)
 {
+    int64_t samples = g->asked->samples;
     struct cmd_lines *lines = &g->lines;
     cmd_lines_begin(lines);
-    cmd_lines_int(lines, "index", prompt);
+    cmd_lines_int(lines, "index", number / samples);
+    if (samples > 1)
+        cmd_lines_int(lines, "sample", number % samples);
     if (ls_finished_tokenizer(g->finished))
         cmd_lines_text(lines, "text", text->text, text->bytes);
     const char *finish = ls_finish_name(text->finish);
@@ -117,12 +125,12 @@ static int tokens_write(struct generating *g, const struct ls_generated *text,
     return status;
 }
 
-static int on_done(void *user, int64_t prompt, const struct ls_generated *text,
+static int on_done(void *user, int64_t prompt, int64_t sample, const struct ls_generated *text,
                    struct ls_error *error)
 {
     struct generating *g = user;
-    int status = text_keep(&g->kept[prompt], text, error);
-    while (g->next < g->prompts.count && g->kept[g->next].here && !status) {
+    int status = text_keep(&g->kept[prompt * g->asked->samples + sample], text, error);
+    while (g->next < texts_count(g) && g->kept[g->next].here && !status) {
         const struct ls_generated *next = &g->kept[g->next].text;
         status =
             g->asked->prompts ? text_write(g, g->next, next, error) : tokens_write(g, next, error);
@@ -133,11 +141,12 @@ static int on_done(void *user, int64_t prompt, const struct ls_generated *text,
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static int on_answer(void *user, int64_t prompt, const struct ls_generated *text,
+static int on_answer(void *user, int64_t prompt, int64_t sample, const struct ls_generated *text,
                      struct ls_error *error)
 {
     struct generating *g = user;
     (void)prompt;
+    (void)sample;
     g->finish = text->finish;
     g->answer_bytes = text->bytes;
     g->answer = malloc(text->bytes + 1);
@@ -244,10 +253,9 @@ static int prompts_read(struct generating *g, struct ls_error *error)
         status = ls_prompt_encode(prompt_of(asked), &reader, &g->prompts, error);
     if (!status)
         prompts_fit(g);
-    g->kept = calloc((size_t)g->prompts.count + 1, sizeof *g->kept);
+    g->kept = calloc((size_t)texts_count(g) + 1, sizeof *g->kept);
     if (!status && !g->kept)
-        status =
-            ls_error_set(error, LS_ENOMEM, "no memory for %ld prompts", (long)g->prompts.count);
+        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld texts", (long)texts_count(g));
     return status;
 }
 
@@ -272,6 +280,7 @@ static int generate(struct generating *g, bool first, struct ls_error *error)
                                        .tokens = asked->tokens,
                                        .sampling = g->sampling,
                                        .seed = (uint64_t)asked->seed,
+                                       .samples = asked->samples,
                                        .batch = asked->batch,
                                        .ends = g->ends,
                                        .end_count = g->end_count,
@@ -387,7 +396,7 @@ static int generate_run(struct finished_job *job, struct ls_finished *finished,
     if (!status && first)
         status = cmd_lines_close(&g.lines, error);
     cmd_lines_abort(&g.lines);
-    for (int64_t i = 0; i < g.prompts.count && g.kept; i++)
+    for (int64_t i = 0; i < texts_count(&g) && g.kept; i++)
         kept_release(&g.kept[i]);
     free(g.kept);
     free(g.answer);
@@ -434,6 +443,8 @@ static int asked_check(const struct asked *asked, struct ls_error *error)
         return ls_error_set(error, LS_ECONFIG, "--stop: expected a text that is not empty");
     if (asked->output && !asked->prompts && !asked->logprobs)
         return ls_error_set(error, LS_ECONFIG, "--output is of --prompts and of --logprobs");
+    if (asked->samples > 1 && !asked->prompts)
+        return ls_error_set(error, LS_ECONFIG, "--samples: expected --prompts FILE beside it");
     return asked->chat ? chat_check(asked, error) : no_chat_check(asked, error);
 }
 
@@ -455,6 +466,7 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
                             .top_k_given = cmd_args_value(args, "--top-k"),
                             .top_p_given = cmd_args_value(args, "--top-p"),
                             .tokens = cmd_args_given(args, "--chat") ? ANSWER_TOKENS : TOKENS,
+                            .samples = 1,
                             .batch = BATCH,
                             .seed = 1234};
     int status = finished_encode(args, &asked->encode, error);
@@ -464,6 +476,8 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
         status = cmd_args_int(args, "--top-k", 0, INT64_MAX, &asked->sampling.top_k, error);
     if (!status)
         status = cmd_args_int(args, "--seed", 0, INT64_MAX, &asked->seed, error);
+    if (!status)
+        status = cmd_args_int(args, "--samples", 1, 1 << 20, &asked->samples, error);
     if (!status)
         status = cmd_args_int(args, "--batch", 1, 1 << 16, &asked->batch, error);
     if (!status)

@@ -74,7 +74,8 @@ OPTIONS(generate_options) = {
     TEMPLATE_DATE,
     {"--system", "TEXT", "with --chat: the system's message, before the first turn"},
     {"--output", "FILE", "where JSON lines go (default: printed)"},
-    {"--batch", "N", "process N prompts at once (default: 16)"},
+    {"--samples", "N", "continue each prompt of the file N times (default: 1)"},
+    {"--batch", "N", "process N texts at once (default: 16)"},
     {"--logprobs", NULL,
      "give each token's log-probability, in decimal and as the bits of the float; with "
      "--prompt, as a JSON line for each token"},

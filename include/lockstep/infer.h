@@ -166,6 +166,7 @@ struct ls_generation {
     int64_t tokens; /* to add to each at most, where a prompt does not say itself */
     struct ls_sampling sampling;
     uint64_t seed;
+    int64_t samples;     /* texts that continue each prompt; 0: one */
     int64_t batch;       /* texts under work at a time */
     const int32_t *ends; /* [end_count] tokens that end a text */
     int end_count;
@@ -174,11 +175,11 @@ struct ls_generation {
     bool logprobs;
     bool slides; /* a text may be longer than the context: the newer half is kept each time it is
                   * full. Without logprobs, and without prompts' own stops where piece is set. */
-    /* On rank 0 of the world. piece: what was drawn, as it comes, of a single prompt. done: a text,
+    /* On rank 0 of the world. piece: what was drawn, as it comes, of a single text. done: a text,
      * in whichever order they end; its failure ends all. Both may be NULL. */
     void (*piece)(void *user, const char *bytes, size_t count);
     const char *echo; /* what piece gets first, once nothing was refused; NULL: nothing */
-    int (*done)(void *user, int64_t prompt, const struct ls_generated *text,
+    int (*done)(void *user, int64_t prompt, int64_t sample, const struct ls_generated *text,
                 struct ls_error *error);
     void *user;
 };
@@ -190,9 +191,11 @@ struct ls_generation_report {
 };
 /* Collective over the world, each rank with the same prompts. Prompts are fed many tokens at a
  * time, beside the texts that go on by one; a text that ends makes room for the next prompt. What
- * becomes of a prompt depends on its tokens, its number, the seed and the sampling alone: not on
- * the batch, the other prompts or the layout. LS_EDATA for a prompt that is longer than the
- * context, LS_ENOMEM where keys and values do not fit, with the batch that would. */
+ * becomes of a prompt depends on its tokens, its number, that of the sample, the seed and the
+ * sampling alone: not on the batch, the other prompts and samples or the layout; sample 0 is what a
+ * single one would be. LS_EINVAL for more than 2^32 samples, or for pieces of several. LS_EDATA for
+ * a prompt that is longer than the context, LS_ENOMEM where keys and values do not fit, with the
+ * batch that would. */
 int ls_runner_continue(struct ls_runner *runner, const struct ls_generation *generation,
                        struct ls_generation_report *report, struct ls_error *error);
 

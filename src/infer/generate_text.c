@@ -16,7 +16,12 @@ const char *ls_finish_name(enum ls_finish finish)
 
 /* ---- the decoder ----------------------------------------------------------------------------- */
 
-/* Of as many texts at a time as there are prompts, each as long as the longest may become. */
+static int64_t samples_of(const struct ls_generation *g)
+{
+    return ls_max(g->samples, 1);
+}
+
+/* Of as many texts at a time as there are, each as long as the longest may become. */
 static int size_find(const struct ls_runner *r, const struct ls_generation *g,
                      struct ls_decoder_size *size, struct ls_error *error)
 {
@@ -34,8 +39,9 @@ static int size_find(const struct ls_runner *r, const struct ls_generation *g,
         longest =
             ls_max(longest, count - 1 + (request->tokens_max ? request->tokens_max : g->tokens));
     }
-    *size = (struct ls_decoder_size){.sequences = ls_max(ls_min(g->batch, prompts->count), 1),
-                                     .context = ls_min(longest, context)};
+    *size = (struct ls_decoder_size){
+        .sequences = ls_max(ls_min(g->batch, prompts->count * samples_of(g)), 1),
+        .context = ls_min(longest, context)};
     size->rows =
         ls_max(size->sequences, ls_min(STEP_ROWS, ls_min(prompt, context) * size->sequences));
     return LS_OK;
@@ -115,6 +121,19 @@ static bool stops_any(const struct ls_generation *g)
     return any;
 }
 
+static int samples_check(const struct writing *w, struct ls_error *error)
+{
+    const struct ls_generation *g = w->g;
+    if (w->samples > (int64_t)1 << 32 || g->samples < 0)
+        return ls_error_set(error, LS_EINVAL, "%ld samples of a prompt: expected 1 to 2^32",
+                            (long)g->samples);
+    if (g->piece && w->samples > 1)
+        return ls_error_set(error, LS_EINVAL,
+                            "pieces of %ld samples: expected one sample, or what is done alone",
+                            (long)w->samples);
+    return LS_OK;
+}
+
 static int prepare(struct writing *w, struct ls_decoder_size *size, struct ls_error *error)
 {
     struct ls_runner *r = w->r;
@@ -122,8 +141,12 @@ static int prepare(struct writing *w, struct ls_decoder_size *size, struct ls_er
     if (!tokenizer && stops_any(w->g))
         return ls_config_reject(r->parts.config, LS_ECONFIG, "data.tokenizer", error,
                                 "a text to stop at: " NO_TOKENIZER);
+    w->samples = samples_of(w->g);
+    w->all = w->g->prompts->count * w->samples;
     w->vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : r->parts.layout->model.vocab;
-    int status = size_find(r, w->g, size, error);
+    int status = samples_check(w, error);
+    if (!status)
+        status = size_find(r, w->g, size, error);
     if (!status)
         status = runner_decoder(r, size, error);
     return status ? status : writing_open(w, size, error);

@@ -31,13 +31,15 @@ static int id_append(struct written *t, int32_t id, float logprob, struct ls_err
     return LS_OK;
 }
 
-static int text_begin(struct writing *w, struct written *t, int64_t prompt, struct ls_error *error)
+static int text_begin(struct writing *w, struct written *t, int64_t number, struct ls_error *error)
 {
     const struct ls_generation *g = w->g;
+    int64_t prompt = number / w->samples;
     const struct ls_text_request *request = &g->prompts->list[prompt];
     int64_t most = request->tokens_max ? request->tokens_max : g->tokens;
     int status = LS_OK;
     t->prompt = prompt;
+    t->sample = number % w->samples;
     t->request = request;
     t->count = t->base = t->fed = 0;
     t->text.count = t->told = 0;
@@ -176,11 +178,13 @@ static bool targets_any(const struct writing *w)
     return false;
 }
 
-/* The uniform number depends on the prompt and the place in its text alone. */
+/* The uniform number depends on the prompt, the sample and the place in its text alone. */
 static int32_t token_draw(const struct writing *w, const struct written *t, const float *logits)
 {
     uint64_t at = (uint64_t)(t->count - t->request->tokens.count), prompt = (uint64_t)t->prompt;
-    uint32_t counter[4] = {(uint32_t)at, (uint32_t)prompt, (uint32_t)(prompt >> 32), 0}, bits[4];
+    uint32_t counter[4] = {(uint32_t)at, (uint32_t)prompt, (uint32_t)(prompt >> 32),
+                           (uint32_t)t->sample};
+    uint32_t bits[4];
     ls_philox(ls_philox_key_of(w->g->seed, "generate"), counter, bits);
     return ls_sample(&w->g->sampling, logits, w->vocabulary, w->order, ls_uniform_of(bits[0]));
 }
@@ -252,7 +256,7 @@ static int text_done(struct writing *w, struct written *t, struct ls_error *erro
     result.bytes = t->text.count;
     text_tell(w, t, true);
     if (!status && w->first && w->g->done)
-        status = w->g->done(w->g->user, t->prompt, &result, error);
+        status = w->g->done(w->g->user, t->prompt, t->sample, &result, error);
     t->prompt = -1;
     w->active--;
     status = ls_comm_agree(groups[LS_GROUP_TP], status, error);
@@ -288,7 +292,7 @@ static int places_fill(struct writing *w, struct ls_error *error)
 {
     int status = LS_OK;
     for (int64_t i = 0; i < w->places && !status; i++) {
-        if (w->texts[i].prompt >= 0 || w->next == w->g->prompts->count)
+        if (w->texts[i].prompt >= 0 || w->next == w->all)
             continue;
         status = text_begin(w, &w->texts[i], w->next++, error);
         w->report->read += w->texts[i].count;
@@ -308,8 +312,8 @@ int writing_run(struct writing *w, struct ls_error *error)
             status = found_take_all(w, ending, error);
         if (!status)
             status = places_fill(w, error);
-        if (w->g->prompts->count > 1) /* one shows its text */
-            runner_tell(w->r, "prompts", w->next - w->active, w->g->prompts->count);
+        if (w->all > 1) /* one shows its text */
+            runner_tell(w->r, "texts", w->next - w->active, w->all);
     }
     return status;
 }

@@ -7,6 +7,7 @@
 /* A text that is being continued, in its place of the decoder. */
 struct written {
     int64_t prompt; /* its number; -1: the place is free */
+    int64_t sample; /* of the prompt */
     const struct ls_text_request *request;
     int32_t *ids;    /* [count]: the prompt's, and what was drawn */
     float *logprobs; /* [count] */
@@ -25,9 +26,10 @@ struct writing {
     struct ls_generation_report *report;
     bool first; /* rank 0, which hears of texts */
     int64_t vocabulary;
+    int64_t samples;       /* of each prompt */
     struct written *texts; /* [places] */
     int64_t places, active;
-    int64_t next;                /* prompt */
+    int64_t next, all;           /* text: samples of a prompt follow each other */
     struct ls_decoder_run *runs; /* of a step */
     int run_count;
     int32_t *ids, *targets; /* [rows] */

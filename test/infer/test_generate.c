@@ -42,10 +42,11 @@ struct job {
     struct outcome *out;
 };
 
-static int on_done(void *user, int64_t prompt, const struct ls_generated *text,
+static int on_done(void *user, int64_t prompt, int64_t sample, const struct ls_generated *text,
                    struct ls_error *error)
 {
     struct outcome *out = user;
+    assert_int_equal(sample, 0);
     if (text->count > LONG || text->bytes >= sizeof out->text[0])
         return ls_error_set(error, LS_EINVAL, "a text of %ld tokens", (long)text->count);
     memcpy(out->ids[prompt], text->ids, (size_t)text->count * sizeof *text->ids);
@@ -132,7 +133,7 @@ static struct outcome *generate(const char *directory, int run, const keys_t key
     told_clear();
     if (job_run(&job, directory, run, keys, &error))
         fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
-    told_expect("prompts", PROMPTS);
+    told_expect("texts", PROMPTS);
     return job.out;
 }
 

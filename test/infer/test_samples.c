@@ -1,0 +1,209 @@
+/* Several samples of each prompt: each is what a decoder of its own, fed token by token, draws with
+ * the sample's own numbers, and has the log-probabilities of training, in any layout. */
+#include "../support/extent.h"
+#include "../support/scratch.h"
+#include "small_runs.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROMPTS = 3, SAMPLES = 4, TEXTS = PROMPTS * SAMPLES, ADDED = 20, LONG = 160 };
+enum { SEED = 5 };
+
+/* Their ends are in a block of attention, at its end and behind it. */
+static const int64_t lengths[PROMPTS] = {10, 128, 129};
+
+struct outcome {
+    int64_t count[TEXTS];
+    enum ls_finish finish[TEXTS];
+    int32_t ids[TEXTS][LONG];
+    float logprobs[TEXTS][LONG];
+    int calls;
+    struct ls_generation_report report;
+};
+
+struct job {
+    struct ls_config config;
+    const char *path;
+    int64_t samples, batch;
+    struct outcome *out;
+};
+
+static const struct job plain = {.samples = SAMPLES, .batch = 5};
+
+static int on_done(void *user, int64_t prompt, int64_t sample, const struct ls_generated *text,
+                   struct ls_error *error)
+{
+    struct outcome *out = user;
+    int64_t i = prompt * SAMPLES + sample;
+    if (text->count > LONG || sample >= SAMPLES)
+        return ls_error_set(error, LS_EINVAL, "sample %ld of %ld tokens", (long)sample,
+                            (long)text->count);
+    out->count[i] = text->count;
+    out->finish[i] = text->finish;
+    out->calls++;
+    memcpy(out->ids[i], text->ids, (size_t)text->count * sizeof *text->ids);
+    memcpy(out->logprobs[i] + 1, text->logprobs + 1, (size_t)(text->count - 1) * sizeof(float));
+    return LS_OK;
+}
+
+static void prompts_make(struct ls_text_request *list, int32_t ids[PROMPTS][LONG])
+{
+    for (int i = 0; i < PROMPTS; i++) {
+        for (int64_t t = 0; t < lengths[i]; t++)
+            ids[i][t] = (int32_t)((t * t + 7 * i + t / 3) % 251);
+        list[i] = (struct ls_text_request){
+            .line = i + 1, .tokens = {ids[i], lengths[i], lengths[i]}, .first = lengths[i]};
+    }
+}
+
+static const struct ls_sampling sampling = {.temperature = 1, .top_p = 1};
+
+static int generate_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_finished *finished = NULL;
+    struct ls_text_request list[PROMPTS];
+    int32_t ids[PROMPTS][LONG];
+    prompts_make(list, ids);
+    const struct ls_text_requests prompts = {list, PROMPTS, PROMPTS};
+    struct ls_generation generation = {.prompts = &prompts,
+                                       .tokens = ADDED,
+                                       .sampling = sampling,
+                                       .seed = SEED,
+                                       .samples = job->samples,
+                                       .batch = job->batch,
+                                       .logprobs = true,
+                                       .done = on_done,
+                                       .user = job->out};
+    struct ls_generation_report report;
+    int status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+    if (!status)
+        status = ls_runner_continue(ls_finished_runner(finished), &generation, &report, error);
+    if (!status && ls_comm_rank(world) == 0)
+        job->out->report = report;
+    ls_finished_free(finished);
+    return status;
+}
+
+static void run_in(const char *directory, int run, const keys_t keys,
+                   int (*body)(struct ls_comm *world, void *user, struct ls_error *error),
+                   struct ls_config *config, const char **at, void *user)
+{
+    static char path[ROOM];
+    struct ls_error error = {0};
+    int count = 0;
+    snprintf(path, sizeof path, "%s/run%d", directory, run);
+    *at = path;
+    while (count < KEYS_MAX && keys[count])
+        count++;
+    int status = ls_finished_configure(path, LS_TO_GENERATE, keys, count, config, &error);
+    config->parallel.threads = 1;
+    if (!status)
+        status = ls_world_run((int)ls_config_ranks(config), body, user, &error);
+    if (status)
+        fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+}
+
+static struct outcome *generate(const char *directory, int run, const keys_t keys, struct job job)
+{
+    job.out = calloc(1, sizeof *job.out);
+    run_in(directory, run, keys, generate_body, &job.config, &job.path, &job);
+    assert_int_equal(job.out->calls, PROMPTS * job.samples);
+    return job.out;
+}
+
+/* ---- what each should be --------------------------------------------------------------------- */
+
+struct reference {
+    struct ls_config config;
+    const char *path;
+    const struct outcome *drawn;
+    int64_t other; /* the twin: sample i draws the numbers of sample i ^ other */
+    int wrong;     /* tokens that are not as drawn, and log-probabilities */
+};
+
+static int32_t draw(const struct reference *ref, int i, int64_t at, const float *logits)
+{
+    int32_t order[300];
+    uint32_t sample = (uint32_t)(i % SAMPLES ^ ref->other), bits[4];
+    uint32_t counter[4] = {(uint32_t)at, (uint32_t)(i / SAMPLES), 0, sample};
+    ls_philox(ls_philox_key_of(SEED, "generate"), counter, bits);
+    return ls_sample(&sampling, logits, 257, order, ls_uniform_of(bits[0]));
+}
+
+static int text_check(struct reference *ref, struct ls_runner *runner, int i,
+                      struct ls_error *error)
+{
+    int64_t prompt = lengths[i / SAMPLES];
+    const float *logits = NULL;
+    int status = ls_runner_restart(runner, error);
+    for (int64_t t = 0; t + 1 < prompt + ADDED && !status; t++) {
+        status = ls_runner_next(runner, ref->drawn->ids[i][t], &logits, error);
+        if (!status && t + 1 >= prompt)
+            ref->wrong += draw(ref, i, t + 1 - prompt, logits) != ref->drawn->ids[i][t + 1];
+    }
+    return status;
+}
+
+static int scores_check(struct reference *ref, struct ls_runner *runner, struct ls_error *error)
+{
+    struct ls_scored texts[TEXTS];
+    static float found[TEXTS][LONG];
+    for (int i = 0; i < TEXTS; i++)
+        texts[i] = (struct ls_scored){
+            .ids = ref->drawn->ids[i], .count = ref->drawn->count[i], .logprobs = found[i]};
+    int status = ls_runner_score(runner, texts, TEXTS, error);
+    for (int i = 0; i < TEXTS; i++)
+        for (int64_t t = 1; t < texts[i].count; t++)
+            ref->wrong += memcmp(&found[i][t], &ref->drawn->logprobs[i][t], sizeof(float)) != 0;
+    return status;
+}
+
+static int reference_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct reference *ref = user;
+    struct ls_finished *finished = NULL;
+    int status = ls_finished_new(&ref->config, ref->path, NULL, world, NULL, &finished, error);
+    for (int i = 0; i < TEXTS && !status; i++)
+        status = text_check(ref, ls_finished_runner(finished), i, error);
+    if (!status && !ref->other)
+        status = scores_check(ref, ls_finished_runner(finished), error);
+    ls_finished_free(finished);
+    return status;
+}
+
+static int wrong(const char *directory, int run, const struct outcome *drawn, int64_t other)
+{
+    struct reference ref = {.drawn = drawn, .other = other};
+    run_in(directory, run, (keys_t){NULL}, reference_body, &ref.config, &ref.path, &ref);
+    return ref.wrong;
+}
+
+static void test_each_sample_draws_its_own_numbers(void **state)
+{
+    for (int run = 0; run < RUNS; run += check_every(5, 3)) {
+        struct outcome *drawn = generate(*state, run, (keys_t){NULL}, plain);
+        for (int i = 0; i < TEXTS; i++)
+            assert_int_equal(drawn->count[i], lengths[i / SAMPLES] + ADDED);
+        assert_int_equal(drawn->report.written, TEXTS * ADDED);
+        assert_int_equal(wrong(*state, run, drawn, 0), 0);
+        assert_true(wrong(*state, run, drawn, 1) > TEXTS);
+        free(drawn);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_sample_draws_its_own_numbers),
+    };
+    return cmocka_run_group_tests_name("samples", tests, runs_setup, scratch_teardown);
+}
