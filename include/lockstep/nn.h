@@ -470,12 +470,16 @@ const void *ls_model_input_gradient(const struct ls_model *model, int layer);
  *     ls_decoder_end                            the logits behind the runs that asked for them
  *
  * Each token has the bits of the forward over its whole text, however it is cut in steps and
- * whatever is beside it. */
+ * whatever is beside it. A text takes blocks of key/value memory as it grows, and texts that begin
+ * alike may share them (ls_decoder_share); where a text goes on in a block that it shares, it takes
+ * a copy. */
 struct ls_decoder;
 struct ls_decoder_size {
     int64_t sequences; /* texts at a time */
     int64_t context;   /* tokens of each, at most config.context */
     int64_t rows;      /* tokens of a step, all texts together */
+    int64_t blocks;    /* of LS_ATTENTION_BLOCK tokens of keys and values, all texts together, and
+                        * no fewer than one text's; 0: as many as all need when they are full */
 };
 /* Local. Of options it takes what the model is and which part of it is here: not cp, nor what is
  * said of micro-batches and training. */
@@ -486,10 +490,18 @@ int ls_decoder_bytes(const struct ls_model_options *options, const struct ls_dec
                      size_t *bytes, struct ls_error *error);
 void ls_decoder_free(struct ls_decoder *decoder);
 const struct ls_decoder_size *ls_decoder_size(const struct ls_decoder *decoder);
-/* The text in that place begins anew. */
+/* The text in that place begins anew; the blocks that it alone had are free. */
 void ls_decoder_reset(struct ls_decoder *decoder, int64_t sequence);
-/* Tokens that still fit. */
+/* Tokens that still fit its context. */
 int64_t ls_decoder_room(const struct ls_decoder *decoder, int64_t sequence);
+/* The text in place `to` becomes the first tokens of that in place `from`, in the same memory;
+ * where they are one place, it loses those behind. The texts go on as they like. */
+void ls_decoder_share(struct ls_decoder *decoder, int64_t from, int64_t to, int64_t tokens);
+/* Takes blocks for the next tokens of a text, which a step then finds there. False, and nothing is
+ * taken, where too few are free. */
+bool ls_decoder_reserve(struct ls_decoder *decoder, int64_t sequence, int64_t tokens);
+/* Blocks that no text has. */
+int64_t ls_decoder_blocks_free(const struct ls_decoder *decoder);
 /* Borrowed. Rows are the same on all ranks of tp: the stream is not cut. */
 struct ls_model *ls_decoder_model(struct ls_decoder *decoder);
 
@@ -501,7 +513,7 @@ struct ls_decoder_run {
 /* Local. runs ascend by sequence; ids has all their tokens, one run behind the other, borrowed
  * until the end. *batch is what to run; with its targets (of each row, or -1) set, the head makes
  * ls_model_row_losses too. LS_EINVAL past the context, and outside of the vocabulary: then the
- * decoder is as before. */
+ * decoder is as before. LS_ENOMEM where too few blocks are free. */
 int ls_decoder_begin(struct ls_decoder *decoder, const struct ls_decoder_run *runs, int count,
                      const int32_t *ids, struct ls_micro_batch *batch, struct ls_error *error);
 /* Local. The tokens are part of their texts. Where the head is held, float32 logits [runs that

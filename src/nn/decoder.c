@@ -1,4 +1,4 @@
-/* Generation: a model of micro-batches of rows of several texts, with a key/value cache for each.
+/* Generation: a model of micro-batches of rows of several texts, with a key/value cache in blocks.
  * Rows of a text follow each other, where it stands; no row's bits depend on what is beside it. */
 #include "nn/model.h"
 
@@ -11,7 +11,6 @@ struct ls_decoder {
     struct ls_model *model;
     struct ls_arena model_arena, arena;
     struct decoding decoding;
-    int64_t *position;  /* [sequences] tokens that the cache holds */
     float *logits;      /* [sequences, padded vocabulary]; NULL where there is no head */
     int64_t vocabulary; /* of the model, padding too */
 };
@@ -26,8 +25,9 @@ static void buffers_take(struct ls_decoder *d, struct ls_arena *arena)
     int64_t sequences = decoding->size.sequences;
     for (int64_t block = 1; block <= c->layers; block++)
         if (model_held(model, block))
-            decoding->cache[block] = model_take(
-                model, arena, 2 * sequences * decoding->size.context, size_held(model, SIZE_KV));
+            decoding->cache[block] =
+                model_take(model, arena, 2 * decoding->size.blocks * LS_ATTENTION_BLOCK,
+                           size_held(model, SIZE_KV));
     if (!model_held(model, c->layers + 1))
         return;
     decoding->rows = model_take(model, arena, sequences, c->channels);
@@ -99,13 +99,20 @@ static int decoder_new(const struct ls_model_options *options, const struct ls_d
     *out = d;
     if (!d)
         return ls_error_set(error, LS_ENOMEM, "no memory for the decoder's tables");
-    d->decoding.size = *size;
+    struct decoding *decoding = &d->decoding;
+    int64_t width = ls_ceil_div(size->context, LS_ATTENTION_BLOCK);
+    decoding->size = *size;
+    if (!size->blocks)
+        decoding->size.blocks = size->sequences * width;
+    LS_ASSERT(decoding->size.blocks >= width);
     d->vocabulary = options->config->vocab_padded;
-    d->decoding.cache = calloc((size_t)options->config->layers + 2, sizeof(char *));
-    d->decoding.runs = calloc((size_t)size->sequences, sizeof *d->decoding.runs);
-    d->decoding.lengths = calloc((size_t)size->sequences, sizeof *d->decoding.lengths);
-    d->position = calloc((size_t)size->sequences, sizeof *d->position);
-    if (!d->decoding.cache || !d->decoding.runs || !d->decoding.lengths || !d->position)
+    size_t texts = (size_t)size->sequences;
+    decoding->cache = calloc((size_t)options->config->layers + 2, sizeof(char *));
+    decoding->runs = calloc(texts, sizeof *decoding->runs);
+    decoding->lengths = calloc(texts, sizeof *decoding->lengths);
+    decoding->tables = calloc(texts * (size_t)width, sizeof *decoding->tables);
+    if (!text_blocks_init(&decoding->blocks, size->sequences, width, decoding->size.blocks) ||
+        !decoding->cache || !decoding->runs || !decoding->lengths || !decoding->tables)
         return ls_error_set(error, LS_ENOMEM, "no memory for the decoder's tables");
     return buffers_open(d, options, measured, error);
 }
@@ -140,7 +147,8 @@ void ls_decoder_free(struct ls_decoder *d)
     free(d->decoding.cache);
     free(d->decoding.runs);
     free(d->decoding.lengths);
-    free(d->position);
+    free(d->decoding.tables);
+    text_blocks_release(&d->decoding.blocks);
     free(d);
 }
 
@@ -148,7 +156,7 @@ void ls_decoder_free(struct ls_decoder *d)
 
 void ls_decoder_reset(struct ls_decoder *d, int64_t sequence)
 {
-    d->position[sequence] = 0;
+    text_blocks_clear(&d->decoding.blocks, sequence);
 }
 
 const struct ls_decoder_size *ls_decoder_size(const struct ls_decoder *d)
@@ -158,7 +166,23 @@ const struct ls_decoder_size *ls_decoder_size(const struct ls_decoder *d)
 
 int64_t ls_decoder_room(const struct ls_decoder *d, int64_t sequence)
 {
-    return d->decoding.size.context - d->position[sequence];
+    return d->decoding.size.context - d->decoding.blocks.position[sequence];
+}
+
+void ls_decoder_share(struct ls_decoder *d, int64_t from, int64_t to, int64_t tokens)
+{
+    text_blocks_share(&d->decoding.blocks, from, to, tokens);
+}
+
+bool ls_decoder_reserve(struct ls_decoder *d, int64_t sequence, int64_t tokens)
+{
+    LS_ASSERT(tokens <= ls_decoder_room(d, sequence));
+    return text_blocks_reserve(&d->decoding.blocks, sequence, tokens);
+}
+
+int64_t ls_decoder_blocks_free(const struct ls_decoder *d)
+{
+    return d->decoding.blocks.free_count;
 }
 
 struct ls_model *ls_decoder_model(struct ls_decoder *d)
@@ -177,6 +201,23 @@ static int ids_check(const struct ls_decoder *d, const int32_t *ids, int64_t cou
     return LS_OK;
 }
 
+/* What a step reads of the texts' blocks, which may change behind it. */
+static int blocks_begin(struct decoding *decoding, struct ls_error *error)
+{
+    struct text_blocks *blocks = &decoding->blocks;
+    for (int i = 0; i < decoding->run_count; i++) {
+        const struct decoding_run *run = &decoding->runs[i];
+        if (!text_blocks_reserve(blocks, run->sequence, run->count))
+            return ls_error_set(error, LS_ENOMEM,
+                                "all %ld blocks of key/value memory are taken, of %d tokens each",
+                                (long)blocks->count, LS_ATTENTION_BLOCK);
+        decoding->lengths[i] = (int32_t)(run->position + run->count);
+        memcpy(decoding->tables + i * blocks->width, blocks->table + run->sequence * blocks->width,
+               (size_t)blocks->width * sizeof *blocks->table);
+    }
+    return LS_OK;
+}
+
 int ls_decoder_begin(struct ls_decoder *d, const struct ls_decoder_run *runs, int count,
                      const int32_t *ids, struct ls_micro_batch *batch, struct ls_error *error)
 {
@@ -191,11 +232,12 @@ int ls_decoder_begin(struct ls_decoder *d, const struct ls_decoder_run *runs, in
         if (run->count > ls_decoder_room(d, run->sequence))
             return ls_error_set(error, LS_EINVAL, "the model's context of %ld tokens is full",
                                 (long)decoding->size.context);
-        decoding->runs[i] = (struct decoding_run){.row = row,
-                                                  .count = run->count,
-                                                  .sequence = run->sequence,
-                                                  .position = d->position[run->sequence],
-                                                  .ends = run->ends};
+        decoding->runs[i] =
+            (struct decoding_run){.row = row,
+                                  .count = run->count,
+                                  .sequence = run->sequence,
+                                  .position = decoding->blocks.position[run->sequence],
+                                  .ends = run->ends};
         decoding->ending += run->ends;
         row += run->count;
     }
@@ -204,6 +246,9 @@ int ls_decoder_begin(struct ls_decoder *d, const struct ls_decoder_run *runs, in
     if (status)
         return status;
     decoding->run_count = count;
+    status = blocks_begin(decoding, error);
+    if (status)
+        return status;
     *batch = (struct ls_micro_batch){.sequences = row, .tokens = 1, .ids = ids};
     return LS_OK;
 }
@@ -211,11 +256,12 @@ int ls_decoder_begin(struct ls_decoder *d, const struct ls_decoder_run *runs, in
 /* Each rank of tp gave its columns of all rows, one rank's behind the other's. */
 const float *ls_decoder_end(struct ls_decoder *d, struct ls_ops *ops)
 {
-    const struct decoding *decoding = &d->decoding;
+    struct decoding *decoding = &d->decoding;
     enum ls_dtype act = d->model->numerics.act;
     int64_t rows = decoding->ending, parts = d->model->tp.size, width = d->vocabulary / parts;
     for (int i = 0; i < decoding->run_count; i++)
-        d->position[decoding->runs[i].sequence] += decoding->runs[i].count;
+        decoding->blocks.position[decoding->runs[i].sequence] += decoding->runs[i].count;
+    decoding->blocks.copy_count = 0;
     for (int64_t i = 0; i < parts * rows && d->logits; i++) {
         const void *from = decoding->logits + (size_t)(i * width) * ls_dtype_bytes(act);
         float *to = d->logits + i % rows * d->vocabulary + i / rows * width;

@@ -6,6 +6,7 @@
 #define NN_MODEL_H
 
 #include "nn/program.h"
+#include "nn/text_blocks.h"
 
 /* Of the head: losses outlive its step. */
 struct head_losses {
@@ -230,9 +231,11 @@ struct decoding {
     struct ls_decoder_size size;
     struct decoding_run *runs; /* [sequences], of which there are run_count */
     int run_count;
-    int64_t ending;   /* runs whose logits are asked for */
-    int32_t *lengths; /* [sequences]: scratch of attention */
-    char **cache; /* [layers + 2] of each block held: keys, values [sequences, context, G*D] act */
+    int64_t ending; /* runs whose logits are asked for */
+    struct text_blocks blocks;
+    int32_t *lengths; /* [runs]: tokens of each text, with those of the step */
+    int32_t *tables;  /* [runs, blocks.width]: where they are */
+    char **cache; /* [layers + 2] of each layer held: keys, then values [blocks, BLOCK, G*D] act */
     char *rows;   /* [sequences, C] act: the head's input of runs that end */
     char *logits; /* [tp, ending, V / tp] act */
 };

@@ -188,63 +188,82 @@ static int attention_input(const struct layer_run *run, const struct bound_step 
 
 /* ---- generation ------------------------------------------------------------------------------ */
 
-/* Keys and values of one text: [context, G*D] each. */
-static char *cache_of(const struct layer_run *run, int64_t sequence, bool values)
+/* Keys or values of all texts, [blocks, BLOCK, G*D], from a row on. */
+static char *cache_of(const struct layer_run *run, bool values, int64_t row)
 {
     const struct ls_model *model = run->model;
-    const struct ls_decoder_size *size = &model->decoding->size;
     size_t row_bytes = (size_t)size_held(model, SIZE_KV) * model_act_bytes(model);
+    int64_t rows = model->decoding->size.blocks * LS_ATTENTION_BLOCK;
     return model->decoding->cache[run->layer->index] +
-           (size_t)((sequence + (values ? size->sequences : 0)) * size->context) * row_bytes;
+           (size_t)(row + (values ? rows : 0)) * row_bytes;
 }
 
-static void cache_put(const struct layer_run *run, const char *qkv, const struct decoding_run *one)
+static struct ls_key_blocks blocks_of(const struct layer_run *run, int first)
+{
+    const struct decoding *decoding = run->model->decoding;
+    int64_t width = decoding->blocks.width;
+    return (struct ls_key_blocks){decoding->tables + first * width, width, decoding->size.blocks};
+}
+
+/* Texts that go on in a block that others have go on in a copy. */
+static void cache_copy(const struct layer_run *run, const struct block_copy *copy)
+{
+    size_t row = (size_t)size_held(run->model, SIZE_KV) * model_act_bytes(run->model);
+    for (int values = 0; values < 2; values++)
+        ls_copy(run->ops, (size_t)copy->rows * row,
+                cache_of(run, values, (int64_t)copy->from * LS_ATTENTION_BLOCK),
+                cache_of(run, values, (int64_t)copy->to * LS_ATTENTION_BLOCK));
+}
+
+static void cache_put(const struct layer_run *run, const char *qkv, int index)
 {
     const struct ls_model *model = run->model;
+    const struct decoding_run *one = &model->decoding->runs[index];
+    const int32_t *table = blocks_of(run, index).table;
     size_t act = model_act_bytes(model);
     int64_t q = size_held(model, SIZE_QUERY), kv = size_held(model, SIZE_KV);
     size_t bytes = (size_t)kv * act;
     for (int64_t i = 0; i < one->count; i++) {
         const char *row = qkv + (size_t)((one->row + i) * (q + 2 * kv)) * act;
-        size_t place = (size_t)(one->position + i) * bytes;
-        ls_copy(run->ops, bytes, row + (size_t)q * act,
-                cache_of(run, one->sequence, false) + place);
-        ls_copy(run->ops, bytes, row + (size_t)(q + kv) * act,
-                cache_of(run, one->sequence, true) + place);
+        int64_t at = one->position + i;
+        int64_t to =
+            table[at / LS_ATTENTION_BLOCK] * (int64_t)LS_ATTENTION_BLOCK + at % LS_ATTENTION_BLOCK;
+        ls_copy(run->ops, bytes, row + (size_t)q * act, cache_of(run, false, to));
+        ls_copy(run->ops, bytes, row + (size_t)(q + kv) * act, cache_of(run, true, to));
     }
 }
 
-/* Runs of a token each, of neighbours among the texts, attend at once. */
-static int tokens_attend(const struct attending *a, int first, int count, int32_t *lengths)
+/* Runs of a token each, which follow each other, attend at once. */
+static int tokens_attend(const struct attending *a, int first, int count)
 {
     const struct layer_run *run = a->run;
-    const struct decoding_run *runs = &a->model->decoding->runs[first];
+    const struct decoding *decoding = a->model->decoding;
     struct ls_attention all = attention_of(a);
-    size_t act = model_act_bytes(a->model), row = (size_t)runs[0].row;
-    for (int i = 0; i < count; i++)
-        lengths[i] = (int32_t)runs[i].position + 1;
+    size_t act = model_act_bytes(a->model), row = (size_t)decoding->runs[first].row;
     struct ls_attention_decode decode = {.batch = count,
-                                         .capacity = a->model->decoding->size.context,
+                                         .capacity = decoding->size.context,
                                          .heads = all.heads,
                                          .kv_heads = all.kv_heads,
                                          .head_dim = all.head_dim,
                                          .scale = all.scale,
                                          .act = all.act,
-                                         .lengths = lengths,
+                                         .lengths = decoding->lengths + first,
                                          .q = (const char *)all.q + row * (size_t)all.q_ld * act,
-                                         .k_cache = cache_of(run, runs[0].sequence, false),
-                                         .v_cache = cache_of(run, runs[0].sequence, true),
+                                         .k_cache = cache_of(run, false, 0),
+                                         .v_cache = cache_of(run, true, 0),
                                          .q_ld = all.q_ld,
                                          .o_ld = all.o_ld,
                                          .o = (char *)all.o + row * (size_t)all.o_ld * act,
                                          .window = all.window,
-                                         .softcap = all.softcap};
+                                         .softcap = all.softcap,
+                                         .blocks = blocks_of(run, first)};
     return ls_attention_decode(a->ops, &decode, a->error);
 }
 
 /* Several tokens of a text: queries that begin where it stands. */
-static int chunk_attend(const struct attending *a, const struct decoding_run *one)
+static int chunk_attend(const struct attending *a, int index)
 {
+    const struct decoding_run *one = &a->model->decoding->runs[index];
     struct ls_attention chunk = attention_of(a);
     size_t act = model_act_bytes(a->model), row = (size_t)one->row;
     chunk.batch = 1;
@@ -252,10 +271,11 @@ static int chunk_attend(const struct attending *a, const struct decoding_run *on
     chunk.q = (const char *)chunk.q + row * (size_t)chunk.q_ld * act;
     chunk.o = (char *)chunk.o + row * (size_t)chunk.o_ld * act;
     chunk.lse += one->row * chunk.heads;
-    chunk.k = cache_of(a->run, one->sequence, false);
-    chunk.v = cache_of(a->run, one->sequence, true);
+    chunk.k = cache_of(a->run, false, 0);
+    chunk.v = cache_of(a->run, true, 0);
     chunk.kv_ld = size_held(a->model, SIZE_KV);
     chunk.keys = a->model->decoding->size.context;
+    chunk.blocks = blocks_of(a->run, index);
     chunk.q_first = one->position;
     return ls_attention_forward(a->ops, &chunk, a->error);
 }
@@ -266,20 +286,16 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
     const struct decoding *decoding = run->model->decoding;
     const struct attending a = attending_of(run, s);
     int status = LS_OK;
+    for (int i = 0; i < decoding->blocks.copy_count; i++)
+        cache_copy(run, &decoding->blocks.copies[i]);
     for (int i = 0; i < decoding->run_count; i++)
-        cache_put(run, a.qkv, &decoding->runs[i]);
+        cache_put(run, a.qkv, i);
     for (int i = 0, count; i < decoding->run_count && !status; i += count) {
         const struct decoding_run *runs = &decoding->runs[i];
         count = 1;
-        while (i + count < decoding->run_count && runs[count].count == 1 &&
-               runs[count].sequence == runs[0].sequence + count)
+        while (runs[0].count == 1 && i + count < decoding->run_count && runs[count].count == 1)
             count++;
-        if (runs[0].count > 1) {
-            count = 1;
-            status = chunk_attend(&a, &runs[0]);
-        } else {
-            status = tokens_attend(&a, i, count, decoding->lengths);
-        }
+        status = runs[0].count > 1 ? chunk_attend(&a, i) : tokens_attend(&a, i, count);
     }
     return status;
 }

@@ -321,6 +321,8 @@ static int backward(struct ls_ops *ops, const struct attention_job *job, struct 
 
 static int check_gradients(const struct ls_attention *a, struct ls_error *error)
 {
+    if (a->blocks.table)
+        return ls_error_set(error, LS_EINVAL, "attention: keys in blocks: not of the backward");
     if (!a->d_k_sum == !a->d_v_sum)
         return LS_OK;
     return ls_error_set(error, LS_EINVAL, "attention: %s without %s: expected both or neither",

@@ -32,6 +32,8 @@ static int check(const struct ls_attention_decode *d, struct ls_error *error)
 {
     const struct ls_attention like = attention_like(d);
     int status = attention_check_shape(&like, error);
+    if (!status)
+        status = attention_check_blocks(&d->blocks, d->batch, d->capacity, error);
     for (int64_t b = 0; b < d->batch && !status; b++) {
         if (d->lengths[b] < 1 || d->lengths[b] > d->capacity)
             status = ls_error_set(error, LS_EINVAL,
@@ -124,18 +126,25 @@ static const struct attention_mask *mask_of(int64_t first, int64_t last, int64_t
     return mask;
 }
 
-/* Rows of the block after this one, to be asked for while this one is worked on. */
-static struct attention_ahead ahead_of(const struct decode_job *job, struct attention_rows k,
-                                       struct attention_rows v, int64_t left)
+/* Rows of a key block of sequence b, of the key/value head of `head`. */
+static struct attention_rows key_rows(const struct decode_job *job, const void *cache, int64_t b,
+                                      int64_t head, int64_t block)
+{
+    const struct ls_attention_decode *d = job->d;
+    const int64_t kv_ld = d->kv_heads * d->head_dim;
+    const int64_t row = attention_block_row(&d->blocks, b, d->capacity, block);
+    return rows_at(job, cache, row * kv_ld + head / job->group * d->head_dim, kv_ld,
+                   ls_min(BLOCK, d->lengths[b] - block * BLOCK));
+}
+
+/* Rows of a block, to be asked for while the one before is worked on. */
+static struct attention_ahead ahead_of(const struct decode_job *job, int64_t b, int64_t head,
+                                       int64_t block)
 {
     struct attention_ahead ahead = attention_ahead_of(&job->shape);
-    if (left > BLOCK) {
-        const size_t block = (size_t)(BLOCK * k.ld) * ls_dtype_bytes(job->d->act);
-        k.at = (char *)k.at + block;
-        v.at = (char *)v.at + block;
-        k.count = v.count = ls_min(BLOCK, left - BLOCK);
-        attention_ahead_add(&ahead, k);
-        attention_ahead_add(&ahead, v);
+    if (block * BLOCK < job->d->lengths[b]) {
+        attention_ahead_add(&ahead, key_rows(job, job->d->k_cache, b, head, block));
+        attention_ahead_add(&ahead, key_rows(job, job->d->v_cache, b, head, block));
         attention_ahead_allow(&ahead, 0, 1);
     }
     return ahead;
@@ -147,23 +156,21 @@ static void decode_heads(const struct decode_job *job, struct decode_room *room,
 {
     const struct ls_attention_decode *d = job->d;
     const int64_t length = d->lengths[b], first = first_seen(d, b);
-    const int64_t dim = d->head_dim, kv_ld = d->kv_heads * dim;
-    const int64_t kv = b * d->capacity * kv_ld + head / job->group * dim;
+    const int64_t dim = d->head_dim;
     struct attention_rows q = rows_at(job, d->q, b * d->q_ld + head * dim, dim, count);
     struct attention_rows o = rows_at(job, d->o, b * d->o_ld + head * dim, dim, count);
     float lse[BLOCK];
     attention_state_clear(&job->shape, &room->state);
     job->kernel->pack_query_forward(&job->shape, &q, &room->query);
     room->query.count = count;
-    for (int64_t at = first / BLOCK * BLOCK; at < length; at += BLOCK) {
-        const int64_t left = length - at, rows = ls_min(BLOCK, left);
+    for (int64_t block = first / BLOCK; block * BLOCK < length; block++) {
         struct attention_mask mask;
-        struct attention_rows k = rows_at(job, d->k_cache, kv + at * kv_ld, kv_ld, rows);
-        struct attention_rows v = rows_at(job, d->v_cache, kv + at * kv_ld, kv_ld, rows);
-        struct attention_ahead ahead = ahead_of(job, k, v, left);
+        struct attention_rows k = key_rows(job, d->k_cache, b, head, block);
+        struct attention_rows v = key_rows(job, d->v_cache, b, head, block);
+        struct attention_ahead ahead = ahead_of(job, b, head, block + 1);
         job->kernel->pack_key_forward(&job->shape, &k, &v, &room->key);
         job->kernel->forward_pair(&job->shape, &room->query, &room->key,
-                                  mask_of(first, length - 1, at, &mask), &room->state,
+                                  mask_of(first, length - 1, block * BLOCK, &mask), &room->state,
                                   room->scratch, &ahead);
     }
     job->kernel->forward_store(&job->shape, &room->state, &o, lse);
@@ -188,7 +195,8 @@ static void decode_operands(const struct ls_ops *ops, const void *arguments,
 {
     const struct ls_attention_decode *d = arguments;
     int64_t width = d->heads * d->head_dim;
-    const size_t cache = ops_bytes(d->act, d->batch * d->capacity * d->kv_heads * d->head_dim);
+    const int64_t rows = attention_blocks_operand(&d->blocks, d, d->batch, d->capacity, out);
+    const size_t cache = ops_bytes(d->act, rows * d->kv_heads * d->head_dim);
     const size_t each = ops_bytes(LS_F32, d->batch);
     (void)ops;
     ops_operand_ids(ls_operand_add(out, d, &d->lengths, each, LS_READS), 1, d->capacity + 1);

@@ -168,7 +168,49 @@ int attention_check(const struct ls_ops *ops, const struct ls_attention *a,
     int status = attention_check_shape(a, error);
     if (status == LS_OK)
         status = check_positions(a, keys, in_parts, error);
+    if (status == LS_OK && a->blocks.table && in_parts)
+        return ls_error_set(error, LS_EINVAL, "attention: keys in blocks: not of a call in parts");
+    if (status == LS_OK && !ops->idle)
+        status = attention_check_blocks(&a->blocks, a->batch, keys.count, error);
     return status == LS_OK && !ops->idle ? check_starts(a, error) : status;
+}
+
+int attention_check_blocks(const struct ls_key_blocks *blocks, int64_t batch, int64_t keys,
+                           struct ls_error *error)
+{
+    if (!blocks->table)
+        return LS_OK;
+    if (blocks->ld < ls_ceil_div(keys, BLOCK))
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: a table of %lld blocks for each sequence: %lld keys are in "
+                            "%lld",
+                            (long long)blocks->ld, (long long)keys,
+                            (long long)ls_ceil_div(keys, BLOCK));
+    for (int64_t i = 0; i < batch * blocks->ld; i++)
+        if (blocks->table[i] < 0 || blocks->table[i] >= blocks->count)
+            return ls_error_set(error, LS_EINVAL,
+                                "attention: block %lld of sequence %lld is %d: expected 0 to %lld",
+                                (long long)(i % blocks->ld), (long long)(i / blocks->ld),
+                                (int)blocks->table[i], (long long)blocks->count - 1);
+    return LS_OK;
+}
+
+int64_t attention_block_row(const struct ls_key_blocks *blocks, int64_t b, int64_t each,
+                            int64_t block)
+{
+    return blocks->table ? (int64_t)blocks->table[b * blocks->ld + block] * BLOCK
+                         : b * each + block * BLOCK;
+}
+
+int64_t attention_blocks_operand(const struct ls_key_blocks *blocks, const void *arguments,
+                                 int64_t batch, int64_t each, struct ls_operands *out)
+{
+    if (!blocks->table)
+        return batch * each;
+    ops_operand_ids(ls_operand_add(out, arguments, &blocks->table,
+                                   ops_bytes(LS_F32, batch * blocks->ld), LS_READS),
+                    0, blocks->count);
+    return blocks->count * BLOCK;
 }
 
 int64_t attention_query_blocks(const struct ls_attention *a)
@@ -260,6 +302,8 @@ static void key_operands(const struct attention_call *c, struct ls_operands *out
     const struct ls_attention *a = &c->a;
     int64_t each = a->keys ? a->keys : a->tokens, width = a->kv_heads * a->head_dim;
     int64_t rows = (a->batch - 1) * each + (c->state ? c->keys.count : each);
+    if (a->blocks.table)
+        rows = attention_blocks_operand(&a->blocks, c, a->batch, each, out);
     const size_t bytes = ops_rows_bytes(a->act, rows, width, a->kv_ld);
     const size_t starts = ops_rows_bytes(LS_F32, a->batch, a->q_first + a->tokens, a->starts_ld);
     ls_operand_add(out, c, &a->k, bytes, LS_READS);
@@ -403,8 +447,9 @@ struct attention_rows attention_query_rows(const struct attention_job *job, cons
 struct attention_rows attention_key_rows(const struct attention_job *job, const void *matrix,
                                          int64_t ld, int64_t b, int64_t head, int64_t block)
 {
-    int64_t at = (block - job->first_key) * BLOCK;
-    return rows_at(job, matrix, ld, b * job->key_rows + at, head, job->keys.count - at);
+    block -= job->first_key;
+    return rows_at(job, matrix, ld, attention_block_row(&job->a->blocks, b, job->key_rows, block),
+                   head, job->keys.count - block * BLOCK);
 }
 
 float *attention_lse_of(const struct attention_job *job, int64_t b, int64_t head, int64_t block)

@@ -19,6 +19,16 @@ int attention_check_shape(const struct ls_attention *attention, struct ls_error 
 /* in_parts: the keys need not reach to the last query. */
 int attention_check(const struct ls_ops *ops, const struct ls_attention *attention,
                     struct attention_range keys, bool in_parts, struct ls_error *error);
+/* Where block `block` of sequence b begins, in rows of K and V; without a table each sequence has
+ * `each` rows. */
+int64_t attention_block_row(const struct ls_key_blocks *blocks, int64_t b, int64_t each,
+                            int64_t block);
+/* LS_EINVAL unless a table has blocks for so many keys of each sequence. */
+int attention_check_blocks(const struct ls_key_blocks *blocks, int64_t batch, int64_t keys,
+                           struct ls_error *error);
+/* Adds a table, a member of arguments; the rows of K and of V, `each` of each sequence without. */
+int64_t attention_blocks_operand(const struct ls_key_blocks *blocks, const void *arguments,
+                                 int64_t batch, int64_t each, struct ls_operands *out);
 /* Query blocks of a call. */
 int64_t attention_query_blocks(const struct ls_attention *attention);
 

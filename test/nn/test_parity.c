@@ -347,7 +347,7 @@ static void test_greedy_generation(void **state)
                                        .params = &f.held.params,
                                        .weights = f.held.weights};
     struct ls_decoder *decoder;
-    const struct ls_decoder_size size = {1, config.context, 1};
+    const struct ls_decoder_size size = {1, config.context, 1, 0};
     assert_int_equal(ls_decoder_new(&options, &size, &decoder, &error), LS_OK);
     const float *logits = NULL;
     int32_t order[64], token = 0;

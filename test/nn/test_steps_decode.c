@@ -71,7 +71,7 @@ static struct pair *pair_open(enum ls_arch arch, enum ls_activation activation, 
     tiny_model(&p->tiny, options);
     assert_int_equal(ls_ops_init(&p->threads, 3, ls_isa_best(), &error), LS_OK);
     p->tiny.ops.arithmetic = p->threads.arithmetic = way.arithmetic;
-    const struct ls_decoder_size size = {SEQUENCES, TOKENS + 1, ROWS};
+    const struct ls_decoder_size size = {SEQUENCES, TOKENS + 1, ROWS, 0};
     assert_int_equal(ls_decoder_new(&options, &size, &p->decoder, &error), LS_OK);
     for (int i = 0; i < ROWS; i++) {
         p->ids[i] = (i * 5 + i / 3) % TINY_VOCAB;

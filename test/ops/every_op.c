@@ -14,7 +14,7 @@ static const struct ls_cross_entropy loss = {N, N, N, 1, LS_F32, 1, 0, 0, NULL};
 static struct ls_attention attention(void)
 {
     return (struct ls_attention){1,  N,  1,  1,  8,  1, LS_F32, AT, AT, AT, 8, 8,    8, AT,
-                                 AT, AT, AT, AT, AT, N, 0,      AT, AT, 0,  0, NULL, 0};
+                                 AT, AT, AT, AT, AT, N, 0,      AT, AT, 0,  0, NULL, 0, {0}};
 }
 
 #define OP(name, arguments)                                                                        \
@@ -100,10 +100,11 @@ CHECKED_OP(ls_attention_forward_finish, (ops, &a, AT, NULL))
 CHECKED_OP(ls_attention_backward, (ops, &a, NULL))
 CHECKED_OP(ls_attention_backward_part, (ops, &a, 0, N, AT, NULL))
 CHECKED_OP(ls_attention_backward_finish, (ops, &a, AT, NULL))
-CHECKED_OP(ls_attention_decode, (ops,
-                                 &(struct ls_attention_decode){1, N, 1, 1, 8, 1, LS_F32, &length,
-                                                               AT, AT, AT, 8, 8, AT, 0, 0, NULL},
-                                 NULL))
+CHECKED_OP(ls_attention_decode,
+           (ops,
+            &(struct ls_attention_decode){
+                1, N, 1, 1, 8, 1, LS_F32, &length, AT, AT, AT, 8, 8, AT, 0, 0, NULL, {0}},
+            NULL))
 CHECKED_OP(ls_int8_quantize, (ops, 1, N, 1, AT, AT, AT, NULL))
 CHECKED_OP(ls_gemm_run, (ops,
                          &(struct ls_gemm){.m = 8,

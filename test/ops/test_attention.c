@@ -921,6 +921,44 @@ static void cached_free(struct cached *c)
     free(c->v);
 }
 
+/* The same in blocks, those of both sequences mixed, the last first. */
+enum { TABLE = 3 };
+struct scattered {
+    char *k, *v;
+    int32_t table[2 * TABLE];
+};
+
+static void scattered_fill(struct scattered *s, const struct cached *c, const struct instance *x)
+{
+    const size_t row = (size_t)width_of(&x->p, K) * ls_dtype_bytes(x->p.act);
+    const size_t block = LS_ATTENTION_BLOCK * row;
+    for (int64_t i = 0; i < 2 * TABLE; i++) {
+        const int64_t b = i / TABLE, first = i % TABLE * LS_ATTENTION_BLOCK;
+        const int64_t rows = ls_max(0, ls_min(LS_ATTENTION_BLOCK, c->capacity - first));
+        const size_t from = (size_t)(b * c->capacity + first) * row;
+        s->table[i] = (int32_t)(i % 2 * TABLE + TABLE - 1 - i / 2);
+        memcpy(s->k + (size_t)s->table[i] * block, c->k + from, (size_t)rows * row);
+        memcpy(s->v + (size_t)s->table[i] * block, c->v + from, (size_t)rows * row);
+    }
+}
+
+static struct scattered scattered_new(const struct instance *x)
+{
+    const size_t row = (size_t)width_of(&x->p, K) * ls_dtype_bytes(x->p.act);
+    const size_t bytes = 2 * TABLE * LS_ATTENTION_BLOCK * row;
+    return (struct scattered){.k = calloc(1, bytes), .v = calloc(1, bytes)};
+}
+
+static struct ls_key_blocks scattered_blocks(const struct scattered *s, int64_t b)
+{
+    return (struct ls_key_blocks){s->table + b * TABLE, TABLE, 2 * TABLE};
+}
+
+static void scattered_free(struct scattered *s)
+{
+    free(s->k), free(s->v);
+}
+
 /* Row t of sequence b of the queries or of their outputs. */
 static char *row_of(const struct instance *x, int m, int64_t b, int64_t t)
 {
@@ -937,6 +975,7 @@ static void decode_for(struct problem p, int kernel)
     run_forward(&x, kernel);
     const size_t row = (size_t)width_of(&p, Q) * ls_dtype_bytes(p.act);
     struct cached cache = cached_new(&x);
+    struct scattered scattered = scattered_new(&x);
     char *q = malloc(2 * row), *o = malloc(2 * row);
     for (size_t n = 0; n < sizeof lengths / sizeof lengths[0]; n++) {
         int32_t starts[2];
@@ -964,13 +1003,28 @@ static void decode_for(struct problem p, int kernel)
                                              o,
                                              p.window,
                                              p.softcap,
-                                             x.starts ? starts : NULL};
+                                             x.starts ? starts : NULL,
+                                             {0}};
         if (ls_attention_decode(&ops, &decode, &error))
             fail_msg("%s", error.text);
         for (int64_t b = 0; b < 2; b++)
             assert_same_bits(kernel_name(kernel), O, o + (size_t)b * row,
                              row_of(&x, O, b, lengths[n][b] - 1), row);
-        /* The twin: one key more to the left, or one less. */
+        struct ls_attention_decode apart = decode;
+        memset(o, 0, 2 * row);
+        scattered_fill(&scattered, &cache, &x);
+        apart.k_cache = scattered.k;
+        apart.v_cache = scattered.v;
+        apart.blocks = scattered_blocks(&scattered, 0);
+        assert_int_equal(ls_attention_decode(&ops, &apart, &error), LS_OK);
+        for (int64_t b = 0; b < 2; b++)
+            assert_same_bits(kernel_name(kernel), O, o + (size_t)b * row,
+                             row_of(&x, O, b, lengths[n][b] - 1), row);
+        /* The twins: blocks in each other's place; one key more to the left, or one less. */
+        scattered.table[0] = scattered.table[TABLE];
+        assert_int_equal(ls_attention_decode(&ops, &apart, &error), LS_OK);
+        if (lengths[n][0] > 1 && !p.window)
+            assert_memory_not_equal(o, row_of(&x, O, 0, lengths[n][0] - 1), row);
         decode.starts = starts;
         starts[0] = starts[0] > 0 ? starts[0] - 1 : 1;
         if (lengths[n][0] > 1 && !p.window) {
@@ -980,6 +1034,7 @@ static void decode_for(struct problem p, int kernel)
         ls_ops_release(&ops);
     }
     free(q), free(o);
+    scattered_free(&scattered);
     cached_free(&cache);
     instance_free(&x);
 }
@@ -1000,32 +1055,44 @@ static void prefill_for(struct problem p, int kernel)
     struct instance whole = instance_new(p, 16), x = instance_new(p, 16);
     const size_t row = (size_t)width_of(&p, Q) * ls_dtype_bytes(p.act);
     struct cached cache = cached_new(&x);
+    struct scattered scattered = scattered_new(&x);
     struct ls_ops ops = ops_new(2, kernel);
     run_forward(&whole, kernel);
-    for (int n = 0; n < 7; n++)
-        for (int64_t b = 0; b < p.batch; b++) {
-            struct ls_error error = {0};
-            struct ls_attention a = x.a;
-            cached_fill(&cache, &x, b, cuts[n + 1]);
-            a.batch = 1;
-            a.q_first = cuts[n];
-            a.tokens = cuts[n + 1] - cuts[n];
-            a.keys = cache.capacity;
-            a.q = row_of(&x, Q, b, cuts[n]);
-            a.k = cache.k + (size_t)(b * cache.capacity * width_of(&p, K)) * ls_dtype_bytes(p.act);
-            a.v = cache.v + (size_t)(b * cache.capacity * width_of(&p, K)) * ls_dtype_bytes(p.act);
-            a.o = row_of(&x, O, b, cuts[n]);
-            a.starts = x.starts ? x.starts + b * p.tokens : NULL;
-            if (ls_attention_forward(&ops, &a, &error))
-                fail_msg("%s", error.text);
-            assert_same_bits(kernel_name(kernel), O, a.o, row_of(&whole, O, b, cuts[n]),
-                             (size_t)a.tokens * row);
-            for (int64_t h = 0; h < p.heads; h++)
-                assert_memory_equal(a.lse + h * a.tokens,
-                                    whole.a.lse + (b * p.heads + h) * p.tokens + cuts[n],
-                                    (size_t)a.tokens * sizeof(float));
-        }
+    for (int apart = 0; apart < 2; apart++)
+        for (int n = 0; n < 7; n++)
+            for (int64_t b = 0; b < p.batch; b++) {
+                struct ls_error error = {0};
+                struct ls_attention a = x.a;
+                cached_fill(&cache, &x, b, cuts[n + 1]);
+                a.batch = 1;
+                a.q_first = cuts[n];
+                a.tokens = cuts[n + 1] - cuts[n];
+                a.keys = cache.capacity;
+                a.q = row_of(&x, Q, b, cuts[n]);
+                a.k = cache.k +
+                      (size_t)(b * cache.capacity * width_of(&p, K)) * ls_dtype_bytes(p.act);
+                a.v = cache.v +
+                      (size_t)(b * cache.capacity * width_of(&p, K)) * ls_dtype_bytes(p.act);
+                if (apart) {
+                    scattered_fill(&scattered, &cache, &x);
+                    a.k = scattered.k;
+                    a.v = scattered.v;
+                    a.blocks = scattered_blocks(&scattered, b);
+                }
+                a.o = row_of(&x, O, b, cuts[n]);
+                memset(a.o, 0, (size_t)a.tokens * row);
+                a.starts = x.starts ? x.starts + b * p.tokens : NULL;
+                if (ls_attention_forward(&ops, &a, &error))
+                    fail_msg("%s", error.text);
+                assert_same_bits(kernel_name(kernel), O, a.o, row_of(&whole, O, b, cuts[n]),
+                                 (size_t)a.tokens * row);
+                for (int64_t h = 0; h < p.heads; h++)
+                    assert_memory_equal(a.lse + h * a.tokens,
+                                        whole.a.lse + (b * p.heads + h) * p.tokens + cuts[n],
+                                        (size_t)a.tokens * sizeof(float));
+            }
     ls_ops_release(&ops);
+    scattered_free(&scattered);
     cached_free(&cache);
     instance_free(&x);
     instance_free(&whole);
@@ -1108,7 +1175,7 @@ static void test_decode_refusals(void **state)
     float row[8] = {0}, cache[32] = {0};
     int32_t length = 5, start = 0;
     struct ls_attention_decode d = {1,     4,     1, 1, 8,   1, LS_F32, &length, row,
-                                    cache, cache, 8, 8, row, 0, 0,      &start};
+                                    cache, cache, 8, 8, row, 0, 0,      &start,  {0}};
     assert_int_equal(ls_attention_decode(&ops, &d, &error), LS_EINVAL);
     assert_non_null(strstr(error.text, "5 cached tokens of sequence 0: expected 1 to 4"));
     length = 3;
@@ -1117,6 +1184,16 @@ static void test_decode_refusals(void **state)
     assert_non_null(strstr(error.text, "starts at 3: expected 0 to 2"));
     start = 2;
     assert_int_equal(ls_attention_decode(&ops, &d, &error), LS_OK);
+    int32_t block = 1;
+    d.blocks = (struct ls_key_blocks){&block, 1, 1};
+    assert_int_equal(ls_attention_decode(&ops, &d, &error), LS_EINVAL);
+    assert_non_null(strstr(error.text, "block 0 of sequence 0 is 1: expected 0 to 0"));
+    block = 0;
+    d.capacity = 65;
+    assert_int_equal(ls_attention_decode(&ops, &d, &error), LS_EINVAL);
+    assert_non_null(strstr(error.text, "1 blocks for each sequence: 65 keys are in 2"));
+    d.blocks.table = NULL;
+    d.capacity = 4;
     const size_t whole = ops.workspace_bytes;
     ops.workspace_bytes = 4096;
     assert_int_equal(ls_attention_decode(&ops, &d, &error), LS_EINVAL);

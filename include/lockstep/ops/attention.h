@@ -32,6 +32,15 @@
  * packed keys and gradient sums fit, about 16 T D bytes for G = H (1 MiB at T = 1024, D = 64). */
 enum { LS_ATTENTION_BLOCK = 64 };
 
+/* Keys and values in blocks of LS_ATTENTION_BLOCK tokens, of which several sequences may read the
+ * same ("paged": Kwon et al. 2023, "Efficient Memory Management for Large Language Model Serving
+ * with PagedAttention"). K and V are [count * LS_ATTENTION_BLOCK, G*D]; keys 64 i to 64 i + 63 of
+ * sequence b are in block table[b * ld + i]. No bit depends on where a block lies. */
+struct ls_key_blocks {
+    const int32_t *table; /* [B, ld], each in [0, count): places behind the keys too */
+    int64_t ld, count;
+};
+
 struct ls_attention {
     int64_t batch, tokens;   /* B, T: rows of Q are b * T + t */
     int64_t heads, kv_heads; /* H, G; G divides H */
@@ -59,6 +68,8 @@ struct ls_attention {
      * positions, q_first to q_first + tokens - 1. starts[t] <= t; they do not descend. */
     const int32_t *starts;
     int64_t starts_ld;
+    /* Forward only: keys and values in blocks that lie apart. NULL: they lie together. */
+    struct ls_key_blocks blocks;
 };
 /* Local. batch, tokens >= 1, D a multiple of 8, scale > 0, window and softcap >= 0, each row
  * distance at least its row's width (LS_EINVAL otherwise). The forward writes o and lse; the
@@ -70,7 +81,7 @@ struct ls_attention {
  * are, bit for bit, those rows of the call with all queries. d_k and d_v are the sums over this
  * call's queries, in the order above: zero for keys that none of them sees. Rows of K and V behind
  * the last query are not read: a prompt may be fed in chunks of any length, whose keys lie in a
- * cache of `keys` rows per sequence.
+ * cache of `keys` rows per sequence. With a table of blocks `keys` is what a sequence may hold.
  *
  * With d_k_sum and d_v_sum the sums over queries and heads go there as they are, in float32, before
  * scale and rounding; d_k and d_v are not touched. So pieces of a sum can be added by the tree: the
@@ -132,7 +143,8 @@ struct ls_attention_decode {
     void *o; /* [B, H*D], row distance o_ld */
     int64_t window;
     float softcap;
-    const int32_t *starts; /* [B]: where the token's document begins; NULL: at 0 */
+    const int32_t *starts;       /* [B]: where the token's document begins; NULL: at 0 */
+    struct ls_key_blocks blocks; /* of the caches; without a table each sequence has its rows */
 };
 /* Local. 1 <= lengths[b] <= capacity and 0 <= starts[b] < lengths[b], the rest and the workspace as
  * above. The cache behind lengths[b] rows is not read. */
