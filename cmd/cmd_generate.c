@@ -18,7 +18,7 @@ struct asked {
     bool logprobs, truncate, chat;
     const char *chat_template, *template_date, *system;
     struct ls_encode_options encode;
-    int64_t tokens, samples, batch, seed;
+    int64_t tokens, samples, batch, cache_tokens, seed;
     struct ls_sampling sampling;
     bool temperature_given, top_k_given, top_p_given;
     const char *folder; /* a model's own, of other programs; NULL: a run */
@@ -262,11 +262,14 @@ static int prompts_read(struct generating *g, struct ls_error *error)
 static void report_print(const struct ls_generation_report *report)
 {
     fprintf(stderr,
-            "lockstep generate: %s read, %ld written in %.2f s: %.1f tokens/s; %ld at a time with "
-            "room for %s each: %s\n",
+            "lockstep generate: %s read, %ld written in %.2f s: %.1f tokens/s; %ld at a time, keys "
+            "and values of %ld tokens: %s",
             ls_counted(report->read, "token").text, (long)report->written, report->seconds,
             (double)report->written / report->seconds, (long)report->batch,
-            ls_counted(report->context, "token").text, ls_bytes((double)report->bytes).text);
+            (long)(report->blocks * LS_ATTENTION_BLOCK), ls_bytes((double)report->bytes).text);
+    if (report->put_back)
+        fprintf(stderr, "; texts put back: %ld", (long)report->put_back);
+    fputc('\n', stderr);
 }
 
 /* A single prompt is shown as it comes; lines are written where there are several, or more than
@@ -282,6 +285,7 @@ static int generate(struct generating *g, bool first, struct ls_error *error)
                                        .seed = (uint64_t)asked->seed,
                                        .samples = asked->samples,
                                        .batch = asked->batch,
+                                       .cache_tokens = asked->cache_tokens,
                                        .ends = g->ends,
                                        .end_count = g->end_count,
                                        .stops = &asked->stop,
@@ -480,6 +484,8 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
         status = cmd_args_int(args, "--samples", 1, 1 << 20, &asked->samples, error);
     if (!status)
         status = cmd_args_int(args, "--batch", 1, 1 << 16, &asked->batch, error);
+    if (!status)
+        status = cmd_args_int(args, "--cache-tokens", 1, INT64_MAX, &asked->cache_tokens, error);
     if (!status)
         status = cmd_args_real(args, "--temperature", 0, 100, &temperature, error);
     if (!status)

@@ -166,9 +166,11 @@ struct ls_generation {
     int64_t tokens; /* to add to each at most, where a prompt does not say itself */
     struct ls_sampling sampling;
     uint64_t seed;
-    int64_t samples;     /* texts that continue each prompt; 0: one */
-    int64_t batch;       /* texts under work at a time */
-    const int32_t *ends; /* [end_count] tokens that end a text */
+    int64_t samples;      /* texts that continue each prompt; 0: one */
+    int64_t batch;        /* texts under work at a time */
+    int64_t cache_tokens; /* room for keys and values, all texts together, in whole blocks of
+                           * LS_ATTENTION_BLOCK; 0: what the batch needs */
+    const int32_t *ends;  /* [end_count] tokens that end a text */
     int end_count;
     const char *const *stops; /* [stop_count], beside those of a prompt */
     int stop_count;
@@ -186,16 +188,22 @@ struct ls_generation {
 struct ls_generation_report {
     int64_t read, written; /* tokens of prompts, and drawn */
     double seconds;
-    int64_t batch, context; /* texts at a time, tokens that each has room for */
-    size_t bytes;           /* of this rank's decoder: mostly keys and values */
+    int64_t batch, context; /* texts at a time, tokens that each may come to */
+    int64_t blocks;      /* of LS_ATTENTION_BLOCK tokens of keys and values, all texts together */
+    int64_t blocks_used; /* at a time, at most */
+    int64_t put_back;    /* how often a text gave its blocks to an older one */
+    size_t bytes;        /* of this rank's decoder: mostly keys and values */
 };
 /* Collective over the world, each rank with the same prompts. Prompts are fed many tokens at a
- * time, beside the texts that go on by one; a text that ends makes room for the next prompt. What
- * becomes of a prompt depends on its tokens, its number, that of the sample, the seed and the
- * sampling alone: not on the batch, the other prompts and samples or the layout; sample 0 is what a
- * single one would be. LS_EINVAL for more than 2^32 samples, or for pieces of several. LS_EDATA for
- * a prompt that is longer than the context, LS_ENOMEM where keys and values do not fit, with the
- * batch that would. */
+ * time, beside the texts that go on by one; a text that ends makes room for the next. What becomes
+ * of a prompt depends on its tokens, its number, that of the sample, the seed and the sampling
+ * alone: not on the batch, the other prompts and samples, memory or the layout; sample 0 is what a
+ * single one would be. The samples of a prompt share its keys and values. A text takes memory for
+ * its own as it grows; where none is left, the youngest text is put back: it is fed again with what
+ * it has written when there is room. So a batch needs no more than its longest text alone, and
+ * where too little is free for cache_tokens = 0, it works with what is. LS_EINVAL for more than
+ * 2^32 samples, or for pieces of several; LS_EDATA for a prompt that is longer than the context, or
+ * cache_tokens without room for the longest text; LS_ENOMEM where not even that is free. */
 int ls_runner_continue(struct ls_runner *runner, const struct ls_generation *generation,
                        struct ls_generation_report *report, struct ls_error *error);
 

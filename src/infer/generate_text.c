@@ -16,9 +16,56 @@ const char *ls_finish_name(enum ls_finish finish)
 
 /* ---- the decoder ----------------------------------------------------------------------------- */
 
+/* Those of the longest text. */
+static int64_t blocks_least(const struct ls_decoder_size *size)
+{
+    return ls_ceil_div(size->context, LS_ATTENTION_BLOCK);
+}
+
 static int64_t samples_of(const struct ls_generation *g)
 {
     return ls_max(g->samples, 1);
+}
+
+/* Tokens that are fed of a prompt's text, if it becomes as long as it may. */
+static int64_t fed_most(const struct ls_runner *r, const struct ls_generation *g, int64_t prompt)
+{
+    const struct ls_text_request *request = &g->prompts->list[prompt];
+    int64_t added = request->tokens_max ? request->tokens_max : g->tokens;
+    return ls_min(request->tokens.count - 1 + added, r->parts.layout->model.context);
+}
+
+/* Blocks that all samples of a prompt share, and those of one of them alone. */
+static int64_t blocks_shared(const struct ls_generation *g, int64_t prompt)
+{
+    bool several = samples_of(g) > 1;
+    return several ? (g->prompts->list[prompt].tokens.count - 1) / LS_ATTENTION_BLOCK : 0;
+}
+
+static int64_t blocks_own(const struct ls_runner *r, const struct ls_generation *g, int64_t prompt)
+{
+    int64_t all = ls_ceil_div(fed_most(r, g, prompt), LS_ATTENTION_BLOCK);
+    return ls_max(all - blocks_shared(g, prompt), 1);
+}
+
+/* What texts that follow each other, a batch of them, take at most. */
+static int64_t blocks_wanted(const struct ls_runner *r, const struct ls_generation *g,
+                             int64_t batch)
+{
+    int64_t samples = samples_of(g), all = g->prompts->count * samples, sum = 0, most = 0;
+    for (int64_t begin = 0, end = 0; end < all; end++) {
+        sum += blocks_own(r, g, end / samples);
+        if (end % samples == 0 || begin == end)
+            sum += blocks_shared(g, end / samples);
+        most = ls_max(most, sum);
+        if (end - begin + 1 < batch)
+            continue;
+        int64_t gone = begin++ / samples;
+        sum -= blocks_own(r, g, gone);
+        if (begin / samples != gone || begin > end)
+            sum -= blocks_shared(g, gone);
+    }
+    return most;
 }
 
 /* Of as many texts at a time as there are, each as long as the longest may become. */
@@ -26,34 +73,62 @@ static int size_find(const struct ls_runner *r, const struct ls_generation *g,
                      struct ls_decoder_size *size, struct ls_error *error)
 {
     const struct ls_text_requests *prompts = g->prompts;
-    int64_t context = r->parts.layout->model.context, longest = 0, prompt = 0;
+    int64_t context = r->parts.layout->model.context, longest = 1, prompt = 0;
     for (int64_t i = 0; i < prompts->count; i++) {
-        const struct ls_text_request *request = &prompts->list[i];
-        int64_t count = request->tokens.count;
+        int64_t count = prompts->list[i].tokens.count;
         if (count > context && !g->slides)
             return ls_error_set(error, LS_EDATA,
                                 "line %ld: a prompt of %ld tokens does not fit the model's context "
                                 "of %ld",
-                                (long)request->line, (long)count, (long)context);
+                                (long)prompts->list[i].line, (long)count, (long)context);
         prompt = ls_max(prompt, count);
-        longest =
-            ls_max(longest, count - 1 + (request->tokens_max ? request->tokens_max : g->tokens));
+        longest = ls_max(longest, fed_most(r, g, i));
     }
-    *size = (struct ls_decoder_size){
-        .sequences = ls_max(ls_min(g->batch, prompts->count * samples_of(g)), 1),
-        .context = ls_min(longest, context)};
-    size->rows =
-        ls_max(size->sequences, ls_min(STEP_ROWS, ls_min(prompt, context) * size->sequences));
+    int64_t batch = ls_max(ls_min(g->batch, prompts->count * samples_of(g)), 1);
+    *size = (struct ls_decoder_size){.sequences = batch, .context = longest};
+    size->rows = ls_max(batch, ls_min(STEP_ROWS, ls_min(prompt, context) * batch));
+    size->blocks = ls_max(blocks_wanted(r, g, batch), blocks_least(size));
+    if (!g->cache_tokens)
+        return LS_OK;
+    size->blocks = g->cache_tokens / LS_ATTENTION_BLOCK;
+    if (size->blocks < blocks_least(size))
+        return ls_error_set(error, LS_EDATA,
+                            "room for keys and values of %ld tokens: the longest text may come to "
+                            "%ld: expected %ld or more",
+                            (long)g->cache_tokens, (long)longest,
+                            (long)(blocks_least(size) * LS_ATTENTION_BLOCK));
     return LS_OK;
 }
 
-/* Bytes that the decoders of this machine's ranks take, if they are like this one. */
+/* Bytes that the decoders of this machine's ranks take, if they are like this one, and whether they
+ * are free. */
 static int machine_bytes(const struct ls_runner *r, const struct ls_decoder_size *size,
-                         double *bytes, struct ls_error *error)
+                         double *bytes, bool *fits, struct ls_error *error)
 {
     size_t mine = 0;
+    double free_bytes = (double)ls_device_memory().free;
     int status = ls_decoder_bytes(&r->parts.part, size, &mine, error);
     *bytes = (double)mine * ls_comm_machine_ranks(r->parts.groups[LS_GROUP_WORLD]);
+    *fits = free_bytes <= 0 || *bytes <= free_bytes;
+    return status;
+}
+
+/* The most of *value, a member of size, that fits; 0 if none does. */
+static int fitting_find(const struct ls_runner *r, const struct ls_decoder_size *size,
+                        int64_t *value, int64_t least, struct ls_error *error)
+{
+    int64_t good = least - 1, bad = *value + 1;
+    int status = LS_OK;
+    for (*value = bad - 1; good + 1 < bad && !status; *value = (good + bad) / 2) {
+        double bytes;
+        bool fits;
+        status = machine_bytes(r, size, &bytes, &fits, error);
+        if (fits)
+            good = *value;
+        else
+            bad = *value;
+    }
+    *value = good < least ? 0 : good;
     return status;
 }
 
@@ -61,36 +136,31 @@ static int machine_bytes(const struct ls_runner *r, const struct ls_decoder_size
 static int memory_check(const struct ls_runner *r, const struct ls_decoder_size *size,
                         struct ls_error *error)
 {
-    double bytes, all, free_bytes = (double)ls_device_memory().free;
-    int status = machine_bytes(r, size, &all, error);
-    if (status || free_bytes <= 0 || all <= free_bytes)
+    double bytes;
+    bool fits;
+    struct ls_decoder_size tried = *size;
+    int status = machine_bytes(r, size, &bytes, &fits, error);
+    if (status || fits)
         return status;
-    int64_t fits = 0, too_many = size->sequences;
-    while (fits + 1 < too_many) {
-        struct ls_decoder_size tried = *size;
-        tried.sequences = (fits + too_many) / 2;
-        status = machine_bytes(r, &tried, &bytes, error);
-        if (status)
-            return status;
-        if (bytes <= free_bytes)
-            fits = tried.sequences;
-        else
-            too_many = tried.sequences;
-    }
+    tried.blocks = blocks_least(size);
+    status = fitting_find(r, &tried, &tried.sequences, 1, error);
+    if (status)
+        return status;
     char hint[80] = "fewer tokens need less";
-    if (fits > 0)
-        snprintf(hint, sizeof hint, "a batch of %ld would fit", (long)fits);
+    if (tried.sequences > 0)
+        snprintf(hint, sizeof hint, "a batch of %ld would fit", (long)tried.sequences);
     return ls_error_set(
         error, LS_ENOMEM,
-        "keys and values of %ld texts of %ld tokens take %s on this machine, and %s "
+        "%ld texts with room for keys and values of %ld tokens take %s on this machine, and %s "
         "is free: %s",
-        (long)size->sequences, (long)size->context, ls_bytes(all).text, ls_bytes(free_bytes).text,
-        hint);
+        (long)size->sequences, (long)(size->blocks * LS_ATTENTION_BLOCK), ls_bytes(bytes).text,
+        ls_bytes((double)ls_device_memory().free).text, hint);
 }
 
 static bool same_size(const struct ls_decoder_size *a, const struct ls_decoder_size *b)
 {
-    return a->sequences == b->sequences && a->context == b->context && a->rows == b->rows;
+    return a->sequences == b->sequences && a->context == b->context && a->rows == b->rows &&
+           a->blocks == b->blocks;
 }
 
 int runner_decoder(struct ls_runner *r, const struct ls_decoder_size *size, struct ls_error *error)
@@ -101,6 +171,26 @@ int runner_decoder(struct ls_runner *r, const struct ls_decoder_size *size, stru
     r->decoder = NULL;
     int status = memory_check(r, size, error);
     return status ? status : ls_decoder_new(&r->parts.part, size, &r->decoder, error);
+}
+
+/* Collective over the world: as many blocks as every rank has memory for, if those of one text fit.
+ */
+static int blocks_agree(struct ls_runner *r, struct ls_decoder_size *size, struct ls_error *error)
+{
+    int64_t wanted = size->blocks, least = blocks_least(size);
+    int status = LS_OK;
+    if (r->decoder && !same_size(ls_decoder_size(r->decoder), size)) {
+        ls_decoder_free(r->decoder); /* its memory is free then */
+        r->decoder = NULL;
+    }
+    if (!r->decoder)
+        status = fitting_find(r, size, &size->blocks, least, error);
+    status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
+    int64_t missing = wanted - ls_max(size->blocks, least);
+    if (!status)
+        status = ls_all_reduce_max(r->parts.groups[LS_GROUP_WORLD], &missing, error);
+    size->blocks = wanted - missing;
+    return status;
 }
 
 /* ---- many prompts ---------------------------------------------------------------------------- */
@@ -147,9 +237,19 @@ static int prepare(struct writing *w, struct ls_decoder_size *size, struct ls_er
     int status = samples_check(w, error);
     if (!status)
         status = size_find(r, w->g, size, error);
+    return status;
+}
+
+/* Collective over the world. */
+static int decoder_prepare(struct writing *w, struct ls_decoder_size *size, struct ls_error *error)
+{
+    struct ls_comm *world = w->r->parts.groups[LS_GROUP_WORLD];
+    int status = w->g->cache_tokens ? LS_OK : blocks_agree(w->r, size, error);
     if (!status)
-        status = runner_decoder(r, size, error);
-    return status ? status : writing_open(w, size, error);
+        status = runner_decoder(w->r, size, error);
+    if (!status)
+        status = writing_open(w, size, error);
+    return ls_comm_agree(world, status, error);
 }
 
 int ls_runner_continue(struct ls_runner *r, const struct ls_generation *g,
@@ -161,6 +261,8 @@ int ls_runner_continue(struct ls_runner *r, const struct ls_generation *g,
     *report = (struct ls_generation_report){0};
     int status = prepare(&w, &size, error);
     status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = decoder_prepare(&w, &size, error);
     double start = ls_now_s();
     if (!status && g->piece && g->echo && w.first)
         g->piece(g->user, g->echo, strlen(g->echo));
@@ -170,6 +272,7 @@ int ls_runner_continue(struct ls_runner *r, const struct ls_generation *g,
     report->seconds = ls_now_s() - start;
     report->batch = size.sequences;
     report->context = size.context;
+    report->blocks = size.blocks;
     if (!status)
         status = ls_decoder_bytes(&r->parts.part, &size, &report->bytes, error);
     writing_release(&w);

@@ -206,7 +206,8 @@ int runner_forward(struct ls_runner *r, struct ls_model *model, struct ls_micro_
 
 int ls_runner_restart(struct ls_runner *r, struct ls_error *error)
 {
-    const struct ls_decoder_size one = {1, r->parts.layout->model.context, 1, 0};
+    int64_t context = r->parts.layout->model.context;
+    const struct ls_decoder_size one = {1, context, 1, ls_ceil_div(context, LS_ATTENTION_BLOCK)};
     int status = runner_decoder(r, &one, error);
     status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
     if (!status)

@@ -1,5 +1,5 @@
 /* Texts continued from prompts, many at a time: each has a place in the decoder, and a step feeds
- * the next tokens of all of them. When one ends, the next prompt takes its place. */
+ * the next tokens of all of them (writing_plan.c). When one ends, the next takes its place. */
 #include "infer/writing.h"
 
 #include <stdlib.h>
@@ -31,21 +31,21 @@ static int id_append(struct written *t, int32_t id, float logprob, struct ls_err
     return LS_OK;
 }
 
-static int text_begin(struct writing *w, struct written *t, int64_t number, struct ls_error *error)
+int writing_begin(struct writing *w, struct written *t, int64_t number, struct ls_error *error)
 {
     const struct ls_generation *g = w->g;
-    int64_t prompt = number / w->samples;
-    const struct ls_text_request *request = &g->prompts->list[prompt];
+    const struct ls_text_request *request = &g->prompts->list[number / w->samples];
+    bool same = t->request == request; /* its log-probabilities are known */
     int64_t most = request->tokens_max ? request->tokens_max : g->tokens;
     int status = LS_OK;
-    t->prompt = prompt;
+    t->prompt = number / w->samples;
     t->sample = number % w->samples;
     t->request = request;
     t->count = t->base = t->fed = 0;
     t->text.count = t->told = 0;
     t->detokenizer = (struct ls_detokenizer){.tokenizer = w->r->parts.tokenizer};
     for (int64_t i = 0; i < request->tokens.count && !status; i++) {
-        status = id_append(t, request->tokens.ids[i], 0, error);
+        status = id_append(t, request->tokens.ids[i], same ? t->logprobs[i] : 0, error);
         if (!status && w->r->parts.tokenizer &&
             t->ids[i] < w->vocabulary) /* what is drawn goes on with its text */
             status = ls_detokenizer_next(&t->detokenizer, t->ids[i], &t->text, error);
@@ -54,7 +54,7 @@ static int text_begin(struct writing *w, struct written *t, int64_t number, stru
     t->most = t->count + most;
     if (t->count > context_of(w))
         t->base = t->count - ls_max(context_of(w) / 2, 1);
-    ls_decoder_reset(w->r->decoder, t - w->texts);
+    w->report->read += t->sample == 0 ? t->count : 0;
     return status;
 }
 
@@ -128,47 +128,6 @@ static int text_append(struct writing *w, struct written *t, int32_t id, float l
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
-
-/* When the model's context is full, a text begins again with the newer half of what it held, so
- * that it may be longer than the context. */
-static void text_slide(struct writing *w, struct written *t)
-{
-    int64_t place = t - w->texts;
-    if (t->base + t->fed == t->count || ls_decoder_room(w->r->decoder, place) > 0)
-        return;
-    ls_decoder_reset(w->r->decoder, place);
-    t->base = t->count - ls_max(context_of(w) / 2, 1);
-    t->fed = 0;
-}
-
-/* Those who wait for their next token have a row each; prompts share the rest. */
-static void runs_plan(struct writing *w)
-{
-    int64_t rows = ls_decoder_size(w->r->decoder)->rows;
-    w->run_count = 0;
-    w->row_count = 0;
-    for (int64_t i = 0; i < w->places; i++) {
-        struct written *t = &w->texts[i];
-        if (t->prompt >= 0)
-            text_slide(w, t);
-        rows -= t->prompt >= 0;
-    }
-    for (int64_t i = 0; i < w->places; i++) {
-        struct written *t = &w->texts[i];
-        if (t->prompt < 0)
-            continue;
-        int64_t waiting = t->count - t->base - t->fed, more = ls_min(waiting - 1, rows);
-        struct ls_decoder_run run = {i, 1 + more, 1 + more == waiting};
-        rows -= more;
-        w->runs[w->run_count++] = run;
-        for (int64_t k = 0; k < run.count; k++) {
-            int64_t at = t->base + t->fed + k;
-            bool known = w->g->logprobs && at + 1 < t->request->tokens.count;
-            w->ids[w->row_count] = t->ids[at];
-            w->targets[w->row_count++] = known ? t->ids[at + 1] : -1;
-        }
-    }
-}
 
 static bool targets_any(const struct writing *w)
 {
@@ -257,8 +216,7 @@ static int text_done(struct writing *w, struct written *t, struct ls_error *erro
     text_tell(w, t, true);
     if (!status && w->first && w->g->done)
         status = w->g->done(w->g->user, t->prompt, t->sample, &result, error);
-    t->prompt = -1;
-    w->active--;
+    writing_leave(w, t);
     status = ls_comm_agree(groups[LS_GROUP_TP], status, error);
     return ls_comm_agree(groups[LS_GROUP_PP], status, error);
 }
@@ -286,34 +244,23 @@ static int found_take_all(struct writing *w, int64_t ending, struct ls_error *er
     return status;
 }
 
-/* ---- all prompts ----------------------------------------------------------------------------- */
-
-static int places_fill(struct writing *w, struct ls_error *error)
-{
-    int status = LS_OK;
-    for (int64_t i = 0; i < w->places && !status; i++) {
-        if (w->texts[i].prompt >= 0 || w->next == w->all)
-            continue;
-        status = text_begin(w, &w->texts[i], w->next++, error);
-        w->report->read += w->texts[i].count;
-        w->active++;
-    }
-    return status;
-}
+/* ---- all texts ------------------------------------------------------------------------------- */
 
 int writing_run(struct writing *w, struct ls_error *error)
 {
-    int status = places_fill(w, error);
+    int64_t ended = 0;
+    int status = writing_fill(w, error);
     while (w->active > 0 && !status) {
-        int64_t ending = 0;
-        runs_plan(w);
+        int64_t ending = 0, before = w->active;
+        writing_plan(w);
         status = step_run(w, &ending, error);
         if (!status)
             status = found_take_all(w, ending, error);
+        ended += before - w->active;
         if (!status)
-            status = places_fill(w, error);
+            status = writing_fill(w, error);
         if (w->all > 1) /* one shows its text */
-            runner_tell(w->r, "texts", w->next - w->active, w->all);
+            runner_tell(w->r, "texts", ended, w->all);
     }
     return status;
 }
@@ -323,7 +270,7 @@ int writing_run(struct writing *w, struct ls_error *error)
 static bool taken(const struct writing *w)
 {
     return w->texts && w->runs && w->ids && w->targets && w->found && w->drawn && w->losses &&
-           w->order;
+           w->order && w->by_age && w->counts;
 }
 
 int writing_open(struct writing *w, const struct ls_decoder_size *size, struct ls_error *error)
@@ -337,11 +284,15 @@ int writing_open(struct writing *w, const struct ls_decoder_size *size, struct l
     w->found = calloc(rows + places, sizeof *w->found);
     w->drawn = calloc(places, sizeof *w->drawn);
     w->losses = calloc(places, sizeof *w->losses);
+    w->by_age = calloc(places, sizeof *w->by_age);
+    w->counts = calloc(places, sizeof *w->counts);
     w->order = calloc((size_t)w->vocabulary, sizeof *w->order);
     if (!taken(w))
         return ls_error_set(error, LS_ENOMEM, "no memory for %zu texts", places);
-    for (size_t i = 0; i < places; i++)
+    for (size_t i = 0; i < places; i++) {
         w->texts[i].prompt = -1;
+        ls_decoder_reset(w->r->decoder, (int64_t)i);
+    }
     return LS_OK;
 }
 
@@ -360,4 +311,6 @@ void writing_release(struct writing *w)
     free(w->drawn);
     free(w->losses);
     free(w->order);
+    free(w->by_age);
+    free(w->counts);
 }

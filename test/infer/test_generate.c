@@ -370,7 +370,18 @@ struct ls_device_memory __wrap_ls_device_memory(void)
     return memory;
 }
 
-static void test_a_batch_that_does_not_fit_is_refused(void **state)
+/* Two ranks, with free memory for so many of their decoders' bytes. */
+static int generate_within(const char *directory, struct job *job, int64_t bytes,
+                           struct ls_error *error)
+{
+    job->out = calloc(1, sizeof *job->out);
+    free_bytes = 2 * bytes;
+    int status = job_run(job, directory, 2, (keys_t){"parallel.tp=2"}, error);
+    free_bytes = 0;
+    return status;
+}
+
+static void test_a_batch_takes_the_memory_that_is_free(void **state)
 {
     struct ls_error error = {0};
     struct job job = plain;
@@ -379,16 +390,23 @@ static void test_a_batch_that_does_not_fit_is_refused(void **state)
     assert_int_equal(strncmp(one->told, "to be", 5), 0); /* once, of rank 0 */
     assert_null(strstr(one->told + 5, "to be"));
     job.batch = PROMPTS;
-    job.out = calloc(1, sizeof *job.out);
-    free_bytes = 2 * (int64_t)one->report.bytes; /* what three take on two ranks */
-    int status = job_run(&job, *state, 2, (keys_t){NULL}, &error);
-    free_bytes = 0;
-    assert_int_equal(status, LS_ENOMEM);
-    if (!strstr(error.text, "keys and values of 7 texts of 239 tokens take ") ||
-        !strstr(error.text, " is free: a batch of "))
+    job.echo = NULL;
+    struct outcome *all = generate(*state, 2, (keys_t){"parallel.tp=2"}, job);
+    assert_int_equal(all->report.put_back, 0);
+    if (generate_within(*state, &job, (int64_t)all->report.bytes * 3 / 4, &error))
+        fail_msg("%s", error.text);
+    assert_true(job.out->report.bytes <= all->report.bytes * 3 / 4);
+    assert_true(job.out->report.blocks < all->report.blocks && job.out->report.blocks >= 4);
+    assert_true(same(one, job.out));
+    free(job.out);
+    job.echo = "to be";
+    assert_int_equal(generate_within(*state, &job, 1 << 14, &error), LS_ENOMEM);
+    if (!strstr(error.text, "7 texts with room for keys and values of 256 tokens take ") ||
+        !strstr(error.text, " is free: "))
         fail_msg("%s", error.text);
     assert_string_equal(job.out->told, "");
     free(job.out);
+    free(all);
     free(one);
 }
 
@@ -400,7 +418,7 @@ int main(void)
         cmocka_unit_test(test_greedy_text_is_the_likeliest),
         cmocka_unit_test(test_texts_depend_neither_on_batch_nor_layout),
         cmocka_unit_test(test_a_text_ends_where_it_is_told_to),
-        cmocka_unit_test(test_a_batch_that_does_not_fit_is_refused),
+        cmocka_unit_test(test_a_batch_takes_the_memory_that_is_free),
     };
     return cmocka_run_group_tests_name("generate", tests, runs_setup, scratch_teardown);
 }

@@ -32,7 +32,7 @@ struct outcome {
 struct job {
     struct ls_config config;
     const char *path;
-    int64_t samples, batch;
+    int64_t samples, batch, cache_tokens;
     struct outcome *out;
 };
 
@@ -80,6 +80,7 @@ static int generate_body(struct ls_comm *world, void *user, struct ls_error *err
                                        .seed = SEED,
                                        .samples = job->samples,
                                        .batch = job->batch,
+                                       .cache_tokens = job->cache_tokens,
                                        .logprobs = true,
                                        .done = on_done,
                                        .user = job->out};
@@ -200,10 +201,74 @@ static void test_each_sample_draws_its_own_numbers(void **state)
     }
 }
 
+/* ---- shared memory --------------------------------------------------------------------------- */
+
+static void expect_same(const struct outcome *a, const struct outcome *b, const char *what)
+{
+    if (memcmp(a->count, b->count, sizeof a->count) || memcmp(a->ids, b->ids, sizeof a->ids) ||
+        memcmp(a->finish, b->finish, sizeof a->finish))
+        fail_msg("%s: other texts", what);
+    if (memcmp(a->logprobs, b->logprobs, sizeof a->logprobs))
+        fail_msg("%s: other log-probabilities", what);
+}
+
+/* Prompts of 128 tokens and 20 tokens added: the first 127 are of all samples, and each has a copy
+ * of their last block and one more. */
+static void test_samples_share_their_prompt(void **state)
+{
+    struct job job = plain;
+    job.batch = TEXTS;
+    struct outcome *all = generate(*state, 1, (keys_t){NULL}, job);
+    assert_int_equal(all->report.read, 10 + 128 + 129);
+    /* 1 each of the first; 1 and 2 each of the second; 2 and 1 each of the third */
+    assert_true(all->report.blocks_used <= SAMPLES + (1 + 2 * SAMPLES) + (2 + SAMPLES));
+    assert_true(all->report.blocks_used <= all->report.blocks);
+    assert_int_equal(all->report.put_back, 0);
+    free(all);
+}
+
+static void test_neither_memory_nor_layout_changes_bits(void **state)
+{
+    static const struct {
+        keys_t keys;
+        int64_t batch, cache_tokens;
+    } cases[] = {
+        {{NULL}, 1, 0},
+        {{NULL}, 3, 192},
+        {{NULL}, TEXTS, 192},
+        {{NULL}, TEXTS, 448},
+        {{"parallel.tp=2"}, TEXTS, 640},
+        {{"parallel.tp=4", "parallel.pp=2"}, 7, 256},
+        {{"parallel.pp=2"}, TEXTS, 0},
+    };
+    for (int run = 0; run < RUNS; run += check_every(5, 3)) {
+        struct outcome *one = generate(*state, run, (keys_t){NULL}, plain);
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            char what[ROOM];
+            struct job job = plain;
+            job.batch = cases[i].batch;
+            job.cache_tokens = cases[i].cache_tokens;
+            struct outcome *out = generate(*state, run, cases[i].keys, job);
+            snprintf(what, sizeof what, "run %d, %s, %ld at a time in %ld tokens", run,
+                     layout_text(cases[i].keys), (long)job.batch, (long)job.cache_tokens);
+            expect_same(one, out, what);
+            if (job.cache_tokens)
+                assert_int_equal(out->report.blocks, job.cache_tokens / LS_ATTENTION_BLOCK);
+            assert_true(out->report.blocks_used <= out->report.blocks);
+            if (job.batch == TEXTS && job.cache_tokens == 448)
+                assert_true(out->report.put_back > 0);
+            free(out);
+        }
+        free(one);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_sample_draws_its_own_numbers),
+        cmocka_unit_test(test_samples_share_their_prompt),
+        cmocka_unit_test(test_neither_memory_nor_layout_changes_bits),
     };
     return cmocka_run_group_tests_name("samples", tests, runs_setup, scratch_teardown);
 }
