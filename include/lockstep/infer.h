@@ -50,8 +50,8 @@ struct ls_runner_parts {
     int (*enter)(void *user, int layer, int last, struct ls_error *error);
     void (*leave)(void *user, int layer);
     void *user;
-    bool together; /* enter is collective over LS_GROUP_SHARD: all ranks work on each text, while
-                    * otherwise one data- and context-parallel copy does */
+    bool together; /* enter is collective over LS_GROUP_SHARD: in generation all ranks take part in
+                    * each step, with texts or without */
 };
 
 /* A model that is run forward alone, over all stages of its layout. */
@@ -178,15 +178,18 @@ struct ls_generation {
     bool slides; /* a text may be longer than the context: the newer half is kept each time it is
                   * full. Without logprobs, and without prompts' own stops where piece is set. */
     /* On rank 0 of the world. piece: what was drawn, as it comes, of a single text. done: a text,
-     * in whichever order they end; its failure ends all. Both may be NULL. */
+     * in whichever order they end, and those of other copies of the model at the end; its failure
+     * ends all. Both may be NULL. */
     void (*piece)(void *user, const char *bytes, size_t count);
     const char *echo; /* what piece gets first, once nothing was refused; NULL: nothing */
     int (*done)(void *user, int64_t prompt, int64_t sample, const struct ls_generated *text,
                 struct ls_error *error);
     void *user;
+    bool everywhere; /* done is called on all ranks: elsewhere than on rank 0 at the end */
 };
+/* Of all ranks together, and the same on each, but for seconds and bytes. */
 struct ls_generation_report {
-    int64_t read, written; /* tokens of prompts, and drawn */
+    int64_t read, written; /* tokens of prompts, each prompt once, and drawn */
     double seconds;
     int64_t batch, context; /* texts at a time, tokens that each may come to */
     int64_t blocks;      /* of LS_ATTENTION_BLOCK tokens of keys and values, all texts together */
@@ -194,16 +197,17 @@ struct ls_generation_report {
     int64_t put_back;    /* how often a text gave its blocks to an older one */
     size_t bytes;        /* of this rank's decoder: mostly keys and values */
 };
-/* Collective over the world, each rank with the same prompts. Prompts are fed many tokens at a
- * time, beside the texts that go on by one; a text that ends makes room for the next. What becomes
- * of a prompt depends on its tokens, its number, that of the sample, the seed and the sampling
- * alone: not on the batch, the other prompts and samples, memory or the layout; sample 0 is what a
- * single one would be. The samples of a prompt share its keys and values. A text takes memory for
- * its own as it grows; where none is left, the youngest text is put back: it is fed again with what
- * it has written when there is room. So a batch needs no more than its longest text alone, and
- * where too little is free for cache_tokens = 0, it works with what is. LS_EINVAL for more than
- * 2^32 samples, or for pieces of several; LS_EDATA for a prompt that is longer than the context, or
- * cache_tokens without room for the longest text; LS_ENOMEM where not even that is free. */
+/* Collective over the world, each rank with the same prompts, which are shared out among the data-
+ * and context-parallel copies of the model. Prompts are fed many tokens at a time, beside the texts
+ * that go on by one; a text that ends makes room for the next. What becomes of a prompt depends on
+ * its tokens, its number, that of the sample, the seed and the sampling alone: not on the batch,
+ * the other prompts and samples, memory or the layout; sample 0 is what a single one would be. The
+ * samples of a prompt share its keys and values. A text takes memory for its own as it grows; where
+ * none is left, the youngest text is put back: it is fed again with what it has written when there
+ * is room. So a batch needs no more than its longest text alone, and where too little is free for
+ * cache_tokens = 0, it works with what is. LS_EINVAL for more than 2^32 samples, or for pieces of
+ * several; LS_EDATA for a prompt that is longer than the context, or cache_tokens without room for
+ * the longest text; LS_ENOMEM where not even that is free. */
 int ls_runner_continue(struct ls_runner *runner, const struct ls_generation *generation,
                        struct ls_generation_report *report, struct ls_error *error);
 

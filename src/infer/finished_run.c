@@ -21,7 +21,7 @@ static const struct {
 } layout_keys[] = {
     {"parallel.tp", true},      {"parallel.pp", true},         {"parallel.split", true},
     {"parallel.threads", true}, {"comm.transport", true},      {"comm.timeout_s", true},
-    {"comm.check", true},       {"parallel.dp", false},        {"parallel.cp", false},
+    {"comm.check", true},       {"parallel.dp", true},         {"parallel.cp", false},
     {"parallel.sp", false},     {"parallel.cp_method", false}, {"parallel.tp_overlap", false},
     {"numerics.isa", true},     {"data.tokenizer", true},
 };

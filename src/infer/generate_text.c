@@ -195,14 +195,6 @@ static int blocks_agree(struct ls_runner *r, struct ls_decoder_size *size, struc
 
 /* ---- many prompts ---------------------------------------------------------------------------- */
 
-/* Copies would all do the same. */
-static bool works(const struct ls_runner *r)
-{
-    struct ls_comm *const *groups = r->parts.groups;
-    return r->parts.together ||
-           (ls_comm_rank(groups[LS_GROUP_DP]) == 0 && ls_comm_rank(groups[LS_GROUP_CP]) == 0);
-}
-
 static bool stops_any(const struct ls_generation *g)
 {
     bool any = g->stop_count > 0;
@@ -233,6 +225,7 @@ static int prepare(struct writing *w, struct ls_decoder_size *size, struct ls_er
                                 "a text to stop at: " NO_TOKENIZER);
     w->samples = samples_of(w->g);
     w->all = w->g->prompts->count * w->samples;
+    writing_copies_init(w);
     w->vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : r->parts.layout->model.vocab;
     int status = samples_check(w, error);
     if (!status)
@@ -266,9 +259,11 @@ int ls_runner_continue(struct ls_runner *r, const struct ls_generation *g,
     double start = ls_now_s();
     if (!status && g->piece && g->echo && w.first)
         g->piece(g->user, g->echo, strlen(g->echo));
-    if (!status && works(r))
+    if (!status)
         status = writing_run(&w, error);
     status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = writing_gather(&w, error);
     report->seconds = ls_now_s() - start;
     report->batch = size.sequences;
     report->context = size.context;

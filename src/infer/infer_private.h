@@ -33,7 +33,8 @@ void runner_tell(const struct ls_runner *runner, const char *what, int64_t done,
 int runner_model_make(const struct ls_model_options *options, struct ls_arena *arena,
                       struct ls_model **out, struct ls_error *error);
 /* Collective over pp (and what layers are collective over). The layers of all stages over one
- * micro-batch, whose input is set here. The host may read what they made. */
+ * micro-batch, whose input is set here. The host may read what they made. batch NULL: weights come
+ * and go, and nothing is made. */
 int runner_forward(struct ls_runner *runner, struct ls_model *model, struct ls_micro_batch *batch,
                    struct ls_error *error);
 

@@ -119,7 +119,7 @@ static int layer_run(struct ls_runner *r, struct ls_model *model, int layer, int
     ls_trace_set(parts->trace, LS_TRACE_LAYER, layer);
     ls_trace_begin(parts->trace, ls_layer_name(&parts->layout->model, layer), "compute");
     int status = parts->enter ? parts->enter(parts->user, layer, last, error) : LS_OK;
-    if (!status)
+    if (!status && batch)
         status = ls_layer_forward(model, parts->ops, layer, batch, NULL, error);
     if (parts->leave)
         parts->leave(parts->user, layer);
@@ -193,7 +193,7 @@ int runner_forward(struct ls_runner *r, struct ls_model *model, struct ls_micro_
     int status = LS_OK;
     for (int64_t stage = 0; stage < layout->stages && !status; stage++) {
         ls_trace_set(r->parts.trace, LS_TRACE_STAGE, stage);
-        if (stage > 0)
+        if (stage > 0 && batch)
             status = boundary_move(r, model, stage, batch, error);
         if (!status && layout->stage_rank[stage] == r->pp_rank)
             status = stage_run(r, model, stage, batch, error);

@@ -214,6 +214,8 @@ static int text_done(struct writing *w, struct written *t, struct ls_error *erro
     result.text = t->text.bytes ? t->text.bytes : "";
     result.bytes = t->text.count;
     text_tell(w, t, true);
+    if (!status && w->tells && (w->copy > 0 || w->g->everywhere))
+        status = writing_keep(w, t, &result, error);
     if (!status && w->first && w->g->done)
         status = w->g->done(w->g->user, t->prompt, t->sample, &result, error);
     writing_leave(w, t);
@@ -246,21 +248,36 @@ static int found_take_all(struct writing *w, int64_t ending, struct ls_error *er
 
 /* ---- all texts ------------------------------------------------------------------------------- */
 
+static int round_run(struct writing *w, int64_t *ended, struct ls_error *error)
+{
+    int64_t ending = 0, before = w->active;
+    writing_plan(w);
+    int status = step_run(w, &ending, error);
+    if (!status)
+        status = found_take_all(w, ending, error);
+    *ended += before - w->active;
+    return status ? status : writing_fill(w, error);
+}
+
+/* Layers whose weights come from several ranks take all of them, with texts or without. */
+static int round_run_empty(struct writing *w, struct ls_error *error)
+{
+    return runner_forward(w->r, ls_decoder_model(w->r->decoder), NULL, error);
+}
+
 int writing_run(struct writing *w, struct ls_error *error)
 {
-    int64_t ended = 0;
-    int status = writing_fill(w, error);
-    while (w->active > 0 && !status) {
-        int64_t ending = 0, before = w->active;
-        writing_plan(w);
-        status = step_run(w, &ending, error);
-        if (!status)
-            status = found_take_all(w, ending, error);
-        ended += before - w->active;
-        if (!status)
-            status = writing_fill(w, error);
-        if (w->all > 1) /* one shows its text */
-            runner_tell(w->r, "texts", ended, w->all);
+    int64_t ended = 0, mine = 0;
+    bool any;
+    for (int64_t i = writing_next(w, 0); i < w->all; i = writing_next(w, i + 1))
+        mine++;
+    w->next = writing_next(w, 0);
+    int status = writing_goes_on(w, writing_fill(w, error), &any, error);
+    while (any && !status) {
+        status = w->active > 0 ? round_run(w, &ended, error) : round_run_empty(w, error);
+        if (mine > 1 && w->first) /* one shows its text */
+            runner_tell(w->r, "texts", ended, mine);
+        status = writing_goes_on(w, status, &any, error);
     }
     return status;
 }
@@ -312,5 +329,6 @@ void writing_release(struct writing *w)
     free(w->losses);
     free(w->order);
     free(w->by_age);
+    free(w->box.at);
     free(w->counts);
 }

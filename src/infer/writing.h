@@ -20,6 +20,12 @@ struct written {
     enum ls_finish finish;
 };
 
+/* Texts that go to other ranks at the end. */
+struct text_box {
+    char *at; /* [used] */
+    size_t used, room;
+};
+
 struct writing {
     struct ls_runner *r;
     const struct ls_generation *g;
@@ -29,9 +35,12 @@ struct writing {
     int64_t samples;       /* of each prompt */
     struct written *texts; /* [places] */
     int64_t places, active;
-    int64_t *by_age;             /* [active]: places, by the number of their texts */
-    int64_t *counts;             /* [places]: tokens of a step */
-    int64_t next, all;           /* text: samples of a prompt follow each other */
+    int64_t *by_age;      /* [active]: places, by the number of their texts */
+    int64_t *counts;      /* [places]: tokens of a step */
+    int64_t next, all;    /* text: samples of a prompt follow each other */
+    int64_t copy, copies; /* of the model, which have their own texts */
+    bool tells;           /* this rank speaks for its copy */
+    struct text_box box;
     struct ls_decoder_run *runs; /* of a step */
     int run_count;
     int32_t *ids, *targets; /* [rows] */
@@ -48,6 +57,16 @@ void writing_release(struct writing *w);
 int writing_begin(struct writing *w, struct written *t, int64_t number, struct ls_error *error);
 /* Local. The number of the first text from `number` on that is worked on here; w->all: none is. */
 int64_t writing_next(const struct writing *w, int64_t number);
+/* Local. Which copy of the model this rank is of. */
+void writing_copies_init(struct writing *w);
+/* Collective over the world where copies work together. Whether a round follows. */
+int writing_goes_on(const struct writing *w, int status, bool *any, struct ls_error *error);
+/* Local. A text is kept until the end. */
+int writing_keep(struct writing *w, const struct written *t, const struct ls_generated *text,
+                 struct ls_error *error);
+/* Collective over the world. What was kept comes to those who hear of it, and the report is of all.
+ */
+int writing_gather(struct writing *w, struct ls_error *error);
 /* Local. Free places get their texts; runs, ids and targets of a step are made; a text ended. */
 int writing_fill(struct writing *w, struct ls_error *error);
 void writing_plan(struct writing *w);

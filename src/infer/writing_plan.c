@@ -165,11 +165,6 @@ static void places_clear(struct writing *w)
     }
 }
 
-int64_t writing_next(const struct writing *w, int64_t number)
-{
-    return ls_min(number, w->all);
-}
-
 int writing_fill(struct writing *w, struct ls_error *error)
 {
     int status = LS_OK;

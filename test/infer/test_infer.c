@@ -343,7 +343,6 @@ static void test_what_does_not_apply_is_refused(void **state)
         {LS_TO_EVALUATE, "batch.micro=2", "expected one of parallel.tp, ", LS_ECONFIG},
         {LS_TO_EVALUATE, "optim.lr=1", "all but its layout is the run's", LS_ECONFIG},
         {LS_TO_EVALUATE, "parallel.ttp=2", "did you mean parallel.tp?", LS_ECONFIG},
-        {LS_TO_GENERATE, "parallel.dp=2", "generation cuts the model alone", LS_ECONFIG},
         {LS_TO_GENERATE, "parallel.cp=2", "generation cuts the model alone", LS_ECONFIG},
         {LS_TO_EVALUATE, "parallel.tp=3", "parallel.tp = 3: it does not divide", LS_ELAYOUT},
         {LS_TO_GENERATE, "parallel.tp=8", "parallel.tp = 8: it does not divide", LS_ELAYOUT},

@@ -190,7 +190,7 @@ static int wrong(const char *directory, int run, const struct outcome *drawn, in
 
 static void test_each_sample_draws_its_own_numbers(void **state)
 {
-    for (int run = 0; run < RUNS; run += check_every(5, 3)) {
+    for (int run = 0; run < RUNS; run += check_every(7, 5)) {
         struct outcome *drawn = generate(*state, run, (keys_t){NULL}, plain);
         for (int i = 0; i < TEXTS; i++)
             assert_int_equal(drawn->count[i], lengths[i / SAMPLES] + ADDED);
@@ -240,8 +240,11 @@ static void test_neither_memory_nor_layout_changes_bits(void **state)
         {{"parallel.tp=2"}, TEXTS, 640},
         {{"parallel.tp=4", "parallel.pp=2"}, 7, 256},
         {{"parallel.pp=2"}, TEXTS, 0},
+        {{"parallel.dp=2"}, 4, 0},
+        {{"parallel.dp=4", "parallel.tp=2"}, 2, 192},
+        {{"parallel.dp=3", "parallel.pp=2"}, TEXTS, 0},
     };
-    for (int run = 0; run < RUNS; run += check_every(5, 3)) {
+    for (int run = 0; run < RUNS; run += check_every(7, 5)) {
         struct outcome *one = generate(*state, run, (keys_t){NULL}, plain);
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
             char what[ROOM];

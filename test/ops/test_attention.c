@@ -1013,8 +1013,7 @@ static void decode_for(struct problem p, int kernel)
         struct ls_attention_decode apart = decode;
         memset(o, 0, 2 * row);
         scattered_fill(&scattered, &cache, &x);
-        apart.k_cache = scattered.k;
-        apart.v_cache = scattered.v;
+        apart.k_cache = scattered.k, apart.v_cache = scattered.v;
         apart.blocks = scattered_blocks(&scattered, 0);
         assert_int_equal(ls_attention_decode(&ops, &apart, &error), LS_OK);
         for (int64_t b = 0; b < 2; b++)
