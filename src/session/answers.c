@@ -27,32 +27,6 @@ json_t *text_json(const char *bytes, size_t count)
     return text;
 }
 
-int json_share(struct ls_comm *world, json_t **value, int status, struct ls_error *error)
-{
-    bool first = ls_comm_rank(world) == 0;
-    char *text = first && !status ? json_dumps(*value, JSON_COMPACT) : NULL;
-    int64_t bytes = text ? (int64_t)strlen(text) : 0;
-    json_error_t where;
-    if (first && !status && !text)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for an answer");
-    status = ls_comm_agree(world, status, error);
-    if (!status)
-        status = ls_all_reduce_max(world, &bytes, error);
-    if (!first && !status)
-        text = malloc((size_t)bytes + 1);
-    if (!status && !text)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for an answer");
-    status = ls_comm_agree(world, status, error);
-    if (!status)
-        status = ls_broadcast(world, text, bytes, LS_U8, 0, error);
-    if (!status && !first) {
-        json_decref(*value);
-        *value = ls_json_load(text, (size_t)bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
-    }
-    free(text);
-    return status || *value ? status : ls_error_set(error, LS_ENOMEM, "no memory for an answer");
-}
-
 void session_tell(struct ls_session *s, const char *event, json_t *more)
 {
     enum { UNHEARD_MAX = 4096 }; /* a caller who does not listen loses the oldest */

@@ -159,8 +159,6 @@ json_t *report_json(const struct ls_step_report *report);
 json_t *real_json(double value);
 /* What is not UTF-8 is U+FFFD. */
 json_t *text_json(const char *bytes, size_t count);
-/* Collective. *value becomes that of rank 0, whose status tells whether it has one. */
-int json_share(struct ls_comm *world, json_t **value, int status, struct ls_error *error);
 
 int generate_run(struct rank *rank, struct ls_error *error);
 int logprobs_run(struct rank *rank, struct ls_error *error);

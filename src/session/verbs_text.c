@@ -49,7 +49,7 @@ static int prompt_put(FILE *file, json_t *prompt, struct ls_error *error)
     return failed ? ls_error_set(error, LS_ENOMEM, "no memory for prompts") : LS_OK;
 }
 
-/* The prompts as lines of a file of prompts, each `samples` times. */
+/* The prompts as lines of a file of prompts. */
 static int prompts_put(const struct order *order, FILE *file, struct ls_error *error)
 {
     const struct ls_array *ids = order_array(order, "ids");
@@ -105,7 +105,7 @@ struct text {
 };
 
 struct texts {
-    struct text *list; /* [prompts x samples], of rank 0 */
+    struct text *list; /* [prompts x samples], of ranks that speak */
     int64_t count, samples, longest;
 };
 
@@ -119,11 +119,11 @@ static void texts_release(struct texts *texts)
     free(texts->list);
 }
 
-static int on_done(void *user, int64_t prompt, const struct ls_generated *made,
+static int on_done(void *user, int64_t prompt, int64_t sample, const struct ls_generated *made,
                    struct ls_error *error)
 {
     struct texts *texts = user;
-    struct text *text = &texts->list[prompt];
+    struct text *text = &texts->list[prompt * texts->samples + sample];
     size_t count = (size_t)made->count;
     *text = (struct text){.ids = malloc(count * sizeof *text->ids),
                           .logprobs = malloc(count * sizeof *text->logprobs),
@@ -141,11 +141,10 @@ static int on_done(void *user, int64_t prompt, const struct ls_generated *made,
     return LS_OK;
 }
 
-/* The answer's arrays, in this process; rank 0's are filled. */
-static int texts_answer(struct rank *rank, struct texts *texts, void *data[4],
-                        struct ls_error *error)
+/* The answer's arrays. */
+static int arrays_answer(struct ls_session *s, const struct texts *texts, struct ls_error *error)
 {
-    struct ls_session *s = rank->session;
+    void *data[4] = {0};
     const int64_t shape[] = {texts->count, texts->longest};
     int status = answer_array(s, "ids", "i4", 2, shape, &data[0], true, error);
     if (!status)
@@ -154,7 +153,7 @@ static int texts_answer(struct rank *rank, struct texts *texts, void *data[4],
         status = answer_array(s, "lengths", "i4", 1, shape, &data[2], true, error);
     if (!status)
         status = answer_array(s, "prompt_lengths", "i4", 1, shape, &data[3], true, error);
-    for (int64_t i = 0; i < texts->count && rank->first && !status; i++) {
+    for (int64_t i = 0; i < texts->count && !status; i++) {
         const struct text *text = &texts->list[i];
         int32_t *ids = (int32_t *)data[0] + i * texts->longest;
         memcpy(ids, text->ids, (size_t)text->count * sizeof *ids);
@@ -169,43 +168,16 @@ static int texts_answer(struct rank *rank, struct texts *texts, void *data[4],
     return status;
 }
 
-/* Texts and why they end, as one JSON text: rank 0's to all processes. */
-static int words_answer(struct rank *rank, const struct texts *texts, struct ls_error *error)
+static void texts_answer(struct ls_session *s, const struct texts *texts)
 {
     json_t *words = json_array(), *ends = json_array();
-    for (int64_t i = 0; i < texts->count && rank->first; i++) {
+    for (int64_t i = 0; i < texts->count; i++) {
         const struct text *text = &texts->list[i];
         json_array_append_new(words, text_json(text->bytes, text->byte_count));
         json_array_append_new(ends, json_string(ls_finish_name(text->finish)));
     }
-    json_t *both = json_pack("{s:o,s:o}", "texts", words, "finish", ends);
-    int status = both ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for texts");
-    if (ls_comm_transport(rank->world) == LS_TRANSPORT_MPI)
-        status = json_share(rank->world, &both, status, error);
-    if (!status)
-        json_object_update(rank->session->answer, both);
-    json_decref(both);
-    return status;
-}
-
-/* Collective. What rank 0 was given becomes the answer of each process. */
-static int texts_tell(struct rank *rank, struct texts *texts, struct ls_error *error)
-{
-    void *data[4] = {0};
-    int status = ls_all_reduce_max(rank->world, &texts->longest, error);
-    if (!status && rank->speaks)
-        status = texts_answer(rank, texts, data, error);
-    status = ls_comm_agree(rank->world, status, error);
-    if (status || !rank->speaks)
-        return status;
-    int64_t all = texts->count * texts->longest;
-    const struct {
-        int64_t count;
-        enum ls_dtype dtype;
-    } arrays[] = {{all, LS_I32}, {all, LS_F32}, {texts->count, LS_I32}, {texts->count, LS_I32}};
-    for (int i = 0; i < 4 && !status && ls_comm_transport(rank->world) == LS_TRANSPORT_MPI; i++)
-        status = ls_broadcast(rank->world, data[i], arrays[i].count, arrays[i].dtype, 0, error);
-    return status ? status : words_answer(rank, texts, error);
+    answer_set(s, "texts", words);
+    answer_set(s, "finish", ends);
 }
 
 /* ---- generate -------------------------------------------------------------------------------- */
@@ -302,7 +274,8 @@ int generate_run(struct rank *rank, struct ls_error *error)
     int status = asked_read(rank, &asked, error);
     if (!status)
         status = prompts_read(rank, &prompts, error);
-    texts.count = prompts.count;
+    texts.samples = asked.samples;
+    texts.count = prompts.count * asked.samples;
     texts.list = status ? NULL : calloc((size_t)texts.count, sizeof *texts.list);
     if (!status && !texts.list)
         status = ls_error_set(error, LS_ENOMEM, "no memory for texts");
@@ -313,6 +286,7 @@ int generate_run(struct rank *rank, struct ls_error *error)
                                                           .top_p = (float)asked.top_p,
                                                           .top_k = asked.top_k},
                                              .seed = (uint64_t)asked.seed,
+                                             .samples = asked.samples,
                                              .batch = asked.batch,
                                              .ends = asked.ends,
                                              .end_count = asked.end_count,
@@ -320,12 +294,15 @@ int generate_run(struct rank *rank, struct ls_error *error)
                                              .stop_count = asked.stop_count,
                                              .logprobs = true,
                                              .done = on_done,
-                                             .user = &texts};
+                                             .user = &texts,
+                                             .everywhere = ls_comm_transport(rank->world) ==
+                                                           LS_TRANSPORT_MPI};
     if (!status)
         status = ls_runner_continue(rank_runner(rank), &generation, &report, error);
-    if (!status)
-        status = texts_tell(rank, &texts, error);
+    if (!status && rank->speaks)
+        status = arrays_answer(rank->session, &texts, error);
     if (!status && rank->speaks) {
+        texts_answer(rank->session, &texts);
         answer_set(rank->session, "seconds", real_json(report.seconds));
         answer_set(rank->session, "written", json_integer(report.written));
     }
