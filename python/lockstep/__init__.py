@@ -15,5 +15,5 @@ torch.
 from .errors import (ArgumentError, BusyError, CheckpointError, ClosedError, CommError, ConfigError,
                      DataError, IOFailure, LayoutError, LockstepError, NoSpaceError,
                      NotSupportedError, NumericError, OutOfMemoryError, Stopped)
-from .run import Evaluation, Generated, Model, Run, Step, from_pretrained
+from .training import Evaluation, Generated, Model, Run, Step, from_pretrained
 from .tensor import Params, Tensor
