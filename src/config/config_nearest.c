@@ -22,7 +22,7 @@ struct loose {
 
 struct search {
     const struct config_refusal *refusal;
-    int64_t world;         /* of refusal */
+    int64_t world;         /* of refusal, in one group; 0: any */
     struct ls_config base; /* the refused one, with its recipe in order */
     int64_t asked[LS_AXES];
     int64_t sizes[LS_AXES][SIZES_MAX]; /* possible in a layout without other axes, nearest first */
@@ -84,7 +84,8 @@ static bool admits(struct search *s, const int64_t size[LS_AXES], int64_t world)
         s->tried.parallel.schedule_file[0] = '\0';
     axes_put(&s->tried.parallel, size);
     return good && s->tried.parallel.dp <= AXIS_MAX &&
-           !config_admit(&s->tried, world, s->refusal->table, &s->layout, NULL);
+           !config_admit(&s->tried, world * ls_config_groups(&s->tried), s->refusal->table,
+                         &s->layout, NULL);
 }
 
 static void use_all(struct search *s, bool asked)
@@ -196,9 +197,10 @@ static void loose_add(struct search *s, const struct ls_config_key *key)
 
 static void loose_find(struct search *s)
 {
-    static const char *const axes[] = {"parallel.pp",       "parallel.dp", "parallel.dp_replicate",
-                                       "parallel.dp_shard", "parallel.cp", "parallel.tp",
-                                       "parallel.zero"};
+    static const char *const axes[] = {
+        "parallel.workers", "parallel.servers", "parallel.pp",
+        "parallel.dp",      "parallel.zero",    "parallel.dp_shard",
+        "parallel.cp",      "parallel.tp",      "parallel.dp_replicate"};
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {
         bool axis = s->refusal->table && !strcmp(key->name, "parallel.schedule_file");
         for (size_t a = 0; a < sizeof axes / sizeof axes[0]; a++)
@@ -258,18 +260,50 @@ static void axes_walk(struct search *s, int axis, int64_t ranks, double cost, in
     }
 }
 
-static void nearest_find(struct search *s)
+/* Layouts of the groups that base has, which costs that much. */
+static void group_find(struct search *s, double groups_cost)
 {
     int64_t one[LS_AXES] = {1, 1, 1, 1, 1}, size[LS_AXES];
-    double cost = 0;
-    for (int axis = 0; axis < LS_AXES; axis++)
+    double cost = groups_cost;
+    s->tries = 0;
+    for (int axis = 0; axis < LS_AXES; axis++) {
+        s->count[axis] = 0;
         cost += axis_cost(s, axis, 1);
+    }
     if (s->world <= 1)
         consider(s, one, cost);
     use_all(s, false);
     for (int axis = 0; axis < LS_AXES; axis++)
         sizes_find(s, axis);
-    axes_walk(s, 0, 1, 0, size);
+    axes_walk(s, 0, 1, groups_cost, size);
+}
+
+static void groups_try(struct search *s, int64_t workers, int64_t servers)
+{
+    const struct ls_layout_keys *asked = &s->refusal->refused->parallel;
+    int64_t groups = workers + servers, world = s->refusal->world;
+    double cost = servers == asked->servers ? 0 : FIX;
+    if (workers != asked->workers)
+        cost += 1 + distance(workers, asked->workers);
+    s->base.parallel.workers = workers;
+    s->base.parallel.servers = servers;
+    s->world = world / groups;
+    if (world % groups == 0 && cost < s->best_cost)
+        group_find(s, cost);
+}
+
+/* Those that are asked for, then all others: each group trains as many workers. */
+static void nearest_find(struct search *s)
+{
+    const struct ls_layout_keys *asked = &s->refusal->refused->parallel;
+    int64_t workers = ls_config_workers(&s->base);
+    if (workers % asked->workers == 0)
+        groups_try(s, asked->workers, asked->servers);
+    for (int64_t n = 1; n <= workers; n++)
+        if (workers % n == 0 && (n != asked->workers || asked->servers))
+            groups_try(s, n, 0);
+    if (asked->servers && workers != asked->workers)
+        groups_try(s, workers, asked->servers);
 }
 
 static void search_init(struct search *s, const struct config_refusal *refusal,
@@ -279,7 +313,6 @@ static void search_init(struct search *s, const struct config_refusal *refusal,
     struct ls_layout_keys *keys = &s->base.parallel;
     memset(s, 0, sizeof *s);
     s->refusal = refusal;
-    s->world = refusal->world;
     s->base = *mended;
     s->best_cost = HUGE_VAL;
     s->weight = 1;

@@ -25,6 +25,10 @@ static const char *const recipes[] = {
     "batch.global=18",
     "model.layers=4 model.channels=64 model.heads=4 model.context=512 batch.global=12 "
     "batch.rampup_start=4 batch.rampup_increment=4 batch.rampup_samples=12 optim.name=muon",
+    "model.layers=4 model.channels=64 model.heads=4 model.context=256 batch.global=4 "
+    "async.mode=diloco async.workers=6 async.sync_every=4 async.fragments=2",
+    "model.layers=4 model.channels=64 model.heads=4 model.context=256 batch.global=6 "
+    "async.mode=server async.workers=4",
 };
 enum { RECIPES = sizeof recipes / sizeof recipes[0] };
 
@@ -167,11 +171,13 @@ static bool besides_works(const struct drawn *drawn, const char *text, struct dr
 static bool some_layout(const struct drawn *refused, struct drawn *room)
 {
     int64_t n = refused->world;
-    static const char *const axes[] = {"parallel.pp", "parallel.dp_replicate", "parallel.dp_shard",
-                                       "parallel.cp", "parallel.tp"};
-    for (int64_t code = 0; code < n * n * n * n * n; code++) {
-        int64_t size[5], rest = code, ranks = 1;
-        for (int axis = 0; axis < 5; axis++, rest /= n)
+    enum { AXES = 6 };
+    static const char *const axes[AXES] = {"parallel.workers",      "parallel.pp",
+                                           "parallel.dp_replicate", "parallel.dp_shard",
+                                           "parallel.cp",           "parallel.tp"};
+    for (int64_t code = 0; code < n * n * n * n * n * n; code++) {
+        int64_t size[AXES], rest = code, ranks = 1;
+        for (int axis = 0; axis < AXES; axis++, rest /= n)
             ranks *= size[axis] = 1 + rest % n;
         if (ranks != n)
             continue;
@@ -184,7 +190,7 @@ static bool some_layout(const struct drawn *refused, struct drawn *room)
             if (ls_config_key_of(name)->part != LS_CONFIG_LAYOUT)
                 snprintf(room->words[room->count++], WORD_BYTES, "%s", word);
         }
-        for (int axis = 0; axis < 5; axis++) {
+        for (int axis = 0; axis < AXES; axis++) {
             char value[32];
             snprintf(value, sizeof value, "%ld", (long)size[axis]);
             word_add(room, axes[axis], value);
@@ -262,9 +268,46 @@ static void test_what_is_named_works(void **state)
     assert_int_equal(counts.silent, 0);
 }
 
+/* Of four workers, and of what is asked: the nearest number of groups, not one. */
+static void test_groups_of_ranks_are_named(void **state)
+{
+    static const struct {
+        const char *keys;
+        int64_t world;
+        const char *named;
+    } cases[] = {
+        {"parallel.workers=3", 0, "; the nearest that works is parallel.workers = 4"},
+        {"parallel.workers=4", 2, "; the nearest that works is parallel.workers = 2"},
+        {"parallel.workers=2 parallel.dp=2", 2, "; the nearest that works is parallel.dp = 1"},
+        {"parallel.workers=2 parallel.servers=1", 5,
+         "; the nearest that works is parallel.workers = 4"},
+        {"parallel.workers=4 parallel.servers=1", 4,
+         "; the nearest that works is parallel.servers = 0"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct drawn drawn;
+        struct ls_error error = {0};
+        char keys[200], *save = NULL;
+        drawn = (struct drawn){.world = cases[i].world};
+        word_add(&drawn, "model.preset", "llama-tiny");
+        word_add(&drawn, "async.mode", "server");
+        word_add(&drawn, "async.workers", "4");
+        snprintf(keys, sizeof keys, "%s", cases[i].keys);
+        for (char *word = strtok_r(keys, " ", &save); word; word = strtok_r(NULL, " ", &save))
+            snprintf(drawn.words[drawn.count++], WORD_BYTES, "%s", word);
+        if (judge(&drawn, &error) != LS_ELAYOUT)
+            fail_msg("%s: %s", cases[i].keys, error.text);
+        const char *named = strstr(error.text, "; the nearest");
+        assert_non_null(named);
+        assert_string_equal(named, cases[i].named);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_groups_of_ranks_are_named),
         cmocka_unit_test_setup_teardown(test_what_is_named_works, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests_name("nearest", tests, NULL, NULL);
