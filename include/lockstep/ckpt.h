@@ -300,6 +300,9 @@ int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *err
  * step such as "300". LS_ECKPT lists the steps that are there. */
 int ls_checkpoint_choose(struct ls_checkpoint **out, const char *path, const char *which,
                          const struct ls_log *log, struct ls_error *error);
+/* directory = the newest whole checkpoint of the run that path is the directory of; any other path
+ * as it is. LS_ECKPT: the run has none. */
+int ls_checkpoint_newest(const char *path, char directory[PATH_MAX], struct ls_error *error);
 /* Looks at one checkpoint, named as for ls_checkpoint_open: the manifest is whole and the files
  * have their sizes; they are not read. What visit gets is borrowed until it returns. */
 typedef void ls_checkpoint_visitor(void *user, const char *directory,

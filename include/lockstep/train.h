@@ -43,7 +43,8 @@ struct ls_trainer;
 /* ---- the layout, before anything is allocated ------------------------------------------------ */
 
 /* Local. ls_config_resolve with the vocabulary of the data's tokenizer (data.tokenizer, or the one
- * found beside data.train). */
+ * found beside data.train). A run that train.resume or train.resume_else names becomes the newest
+ * of its checkpoints. */
 int ls_train_resolve(struct ls_config *config, struct ls_error *error);
 /* Local. Processes that a launcher started, for a configuration that says nothing of a layout, are
  * data parallel: with mpirun -n 2, parallel.dp becomes 2. *spread (may be NULL): it did. */

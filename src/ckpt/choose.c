@@ -114,3 +114,19 @@ int ls_checkpoint_choose(struct ls_checkpoint **out, const char *path, const cha
     return ls_error_set(error, LS_ECKPT,
                         "%.500s holds no checkpoint: train it first (lockstep train)", run);
 }
+
+/* Opens it only if it is a run. */
+int ls_checkpoint_newest(const char *path, char directory[PATH_MAX], struct ls_error *error)
+{
+    struct ls_checkpoint *newest;
+    bool run = !is_checkpoint(path, directory) &&
+               (holds(path, CKPT_DIRECTORY) || holds(path, "config.yaml"));
+    int status = run ? ls_checkpoint_choose(&newest, path, NULL, NULL, error) : LS_OK;
+    if (!run && snprintf(directory, PATH_MAX, "%s", path) >= PATH_MAX)
+        return ls_error_errno(error, ENAMETOOLONG, "%.500s", path);
+    if (run && !status) {
+        snprintf(directory, PATH_MAX, "%s", newest->directory);
+        ls_checkpoint_close(newest);
+    }
+    return status;
+}

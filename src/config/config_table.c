@@ -504,10 +504,11 @@ static const struct ls_config_key table[] = {
          "the run's directory; empty = runs/ and the name of the configuration file"),
     PATH("train.resume", RUN, "never", train.resume,
          "never; auto = from the run's newest checkpoint if there is one; or the path of a "
-         "checkpoint"),
+         "checkpoint, or of a run, for its newest"),
     PATH("train.resume_else", RUN, "", train.resume_else,
-         "with train.resume=auto: the path of the checkpoint to begin from if the run has none of "
-         "its own yet (`lockstep launch` sets it to the path that train.resume names); empty = "
+         "with train.resume=auto: the path of the checkpoint (or run) to begin from if the run has "
+         "none of its own yet (`lockstep launch` sets it to the path that train.resume names); "
+         "empty = "
          "none"),
     PATH("train.plan", RUN, "", train.plan,
          "cluster file (such as that of lockstep bench machine) for a forecast, with which the "

@@ -341,7 +341,7 @@ bool ls_config_parse(const struct ls_config_key *key, void *slot, const char *te
 {
     bool good = false;
     if (means_a_switch(key, text)) {
-        snprintf(why, bytes, "auto, never or the path of a checkpoint");
+        snprintf(why, bytes, "auto, never or the path of a checkpoint or a run");
         return false;
     }
     if (key->type == LS_CONFIG_BLEND)

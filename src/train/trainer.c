@@ -11,10 +11,33 @@
 
 enum { LOADER_DEPTH = 2, TRACE_EVENTS = 1 << 16 };
 
+/* The checkpoint itself in the place of a run, so that what is kept of this one says where it
+ * began, whatever the other one does later. resume_else may not be needed: who needs it meets its
+ * error. */
+static int resume_resolve(struct ls_config *config, struct ls_error *error)
+{
+    bool own = !strcmp(config->train.resume, "auto");
+    const char *path = ls_config_resume_path(config),
+               *key = own ? "train.resume_else" : "train.resume";
+    char directory[PATH_MAX];
+    if (!path)
+        return LS_OK;
+    int status = ls_checkpoint_newest(path, directory, error);
+    if (!status && strlen(directory) >= LS_CONFIG_TEXT_BYTES)
+        status = ls_error_set(error, LS_ECONFIG, "%s: expected a path of at most %d bytes",
+                              directory, LS_CONFIG_TEXT_BYTES - 1);
+    if (!status)
+        snprintf(own ? config->train.resume_else : config->train.resume, LS_CONFIG_TEXT_BYTES, "%s",
+                 directory);
+    return own || !status ? LS_OK : ls_config_blame(config, key, error);
+}
+
 int ls_train_resolve(struct ls_config *config, struct ls_error *error)
 {
     struct ls_tokenizer *tokenizer;
     int status = ls_model_from(config, NULL, error);
+    if (!status)
+        status = resume_resolve(config, error);
     if (!status)
         status = ls_config_tokenizer(config, &tokenizer, error);
     if (status)

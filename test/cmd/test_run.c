@@ -364,6 +364,16 @@ static void test_it_begins_from_another(void **state)
            0, "1");
     expect("$L train $C train.out=cold train.resume=auto train.resume_else=nowhere", 16,
            "train.resume_else");
+    /* A run stands for its newest checkpoint, as it was when this one began. */
+    expect("$L train $C train.out=after train.resume=origin/ train.steps=7", 0,
+           "going on from origin/checkpoints/step-00000006 (step 6)");
+    expect("grep 'resume: ' after/config.yaml", 0, "origin/checkpoints/step-00000006");
+    expect("$L train $C train.out=later train.resume=auto train.resume_else=origin train.steps=7",
+           0, "going on from origin/checkpoints/step-00000006 (step 6)");
+    expect("mkdir begun-only && touch begun-only/config.yaml && $L train $C train.out=none "
+           "train.resume=begun-only",
+           ls_exit_code(LS_ECKPT),
+           "train.resume = \"begun-only\": begun-only holds no checkpoint: train it first");
 }
 
 static void test_the_fall_back_is_a_warning(void **state)
