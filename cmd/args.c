@@ -69,9 +69,15 @@ static int unknown_option(const struct cmd_page *page, const char *given, struct
 
 static int word_add(struct cmd_args *args, const char *word, int words_max, struct ls_error *error)
 {
+    const char *arguments = args->page->arguments;
+    bool list = strstr(arguments, "...") != NULL; /* "RUN...", which reads as any number */
+    if (args->words == words_max && list)
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.200s is one argument too many: at most %d are taken (%s)", word,
+                            words_max, arguments);
     if (args->words == words_max)
         return ls_error_set(error, LS_ECONFIG, "%.200s is one argument too many: expected %s", word,
-                            *args->page->arguments ? args->page->arguments : "none");
+                            *arguments ? arguments : "none");
     args->word[args->words++] = word;
     return LS_OK;
 }

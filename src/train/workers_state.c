@@ -10,8 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STEPS_MAX = 256 }; /* of checkpoints that are tried, newest first */
-
 static int64_t index_of(const struct ls_trainer *t, int worker)
 {
     return (int64_t)t->workers->group * t->workers->each + worker;
@@ -122,17 +120,47 @@ static int folder_own(struct ls_trainer *t, struct ls_state *unit, struct ls_err
     return ls_comm_agree(t->world, status, error);
 }
 
+/* Steps of a run's checkpoints, newest first. */
 struct found {
-    int64_t count, step[STEPS_MAX];
+    int64_t *step;
+    int64_t count, room;
 };
 
 static int step_note(void *user, const char *directory, struct ls_error *error)
 {
     struct found *found = user;
-    (void)error;
-    if (found->count < STEPS_MAX)
-        found->step[found->count++] = strtoll(strrchr(directory, '-') + 1, NULL, 10);
+    if (found->count == found->room) {
+        int64_t room = 2 * found->room + 64;
+        int64_t *more = realloc(found->step, (size_t)room * sizeof *more);
+        if (!more)
+            return ls_error_set(error, LS_ENOMEM, "no memory for %ld checkpoints", (long)room);
+        found->step = more;
+        found->room = room;
+    }
+    found->step[found->count++] = strtoll(strrchr(directory, '-') + 1, NULL, 10);
     return LS_OK;
+}
+
+/* Collective over t->whole. As the rank `root` of it lists them, on all; free found->step in any
+ * case. */
+static int steps_find(struct ls_trainer *t, const char *run, int root, struct found *found,
+                      struct ls_error *error)
+{
+    int64_t *mine;
+    bool lists = ls_comm_rank(t->whole) == root;
+    *found = (struct found){0};
+    int status = lists ? ls_checkpoint_each(run, step_note, found, error) : LS_OK;
+    status = ls_comm_agree(t->whole, status, error);
+    if (!status)
+        status = ls_broadcast(t->whole, &found->count, 1, LS_I64, root, error);
+    if (status || found->count == 0)
+        return status;
+    mine = lists ? found->step : malloc((size_t)found->count * sizeof *mine);
+    found->step = mine;
+    if (!mine)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld steps", (long)found->count);
+    status = ls_comm_agree(t->whole, status, error);
+    return status ? status : ls_broadcast(t->whole, found->step, found->count, LS_I64, root, error);
 }
 
 /* Collective over t->whole. What a worker saved before goes with the global checkpoint that it
@@ -140,15 +168,12 @@ static int step_note(void *user, const char *directory, struct ls_error *error)
 static int older_remove(struct ls_trainer *t, struct ls_error *error)
 {
     const struct workers *w = t->workers;
-    struct found found = {0};
+    struct found found;
     struct ls_error why = {0};
-    int root = w->owner * ls_comm_size(t->world);
-    if (ls_comm_rank(t->whole) == root &&
-        ls_checkpoint_each(t->config.train.out, step_note, &found, &why))
-        found.count = 0;
-    int status = ls_broadcast(t->whole, &found, sizeof found, LS_U8, root, error);
-    bool removes = !status && ls_comm_rank(t->world) == 0 && found.count < STEPS_MAX;
-    for (int k = 0; k < w->held && removes && found.count > 0; k++) {
+    int status =
+        steps_find(t, t->config.train.out, w->owner * ls_comm_size(t->world), &found, &why);
+    bool removes = !status && ls_comm_rank(t->world) == 0 && found.count > 0;
+    for (int k = 0; k < w->held && removes; k++) {
         struct ls_state *unit = &t->units[k];
         int failed = folder_set(t, unit, t->config.train.out, index_of(t, k), &why);
         if (!failed)
@@ -158,7 +183,10 @@ static int older_remove(struct ls_trainer *t, struct ls_error *error)
             ls_log(t->log, LS_LOG_WARNING, "older checkpoints of worker %d stay: %s",
                    (int)index_of(t, k), why.text);
     }
-    return status;
+    free(found.step);
+    if (status == LS_ECOMM && error)
+        *error = why;
+    return status == LS_ECOMM ? status : LS_OK; /* a folder that cannot be listed ends no run */
 }
 
 int workers_save(struct ls_trainer *t, struct ls_error *error)
@@ -236,26 +264,25 @@ static int step_load(struct ls_trainer *t, const char *run, int64_t step, struct
 /* Collective over t->whole. The newest that is whole, of the run itself. */
 static int newest_load(struct ls_trainer *t, bool *resumed, struct ls_error *error)
 {
-    struct found found = {0};
+    struct found found;
     const char *run = t->config.train.out;
     const struct ls_log *log = ls_comm_rank(t->whole) == 0 ? t->log : NULL;
     struct ls_error newest = {0};
-    int status =
-        ls_comm_rank(t->whole) == 0 ? ls_checkpoint_each(run, step_note, &found, error) : LS_OK;
-    status = ls_comm_agree(t->whole, status, error);
-    if (!status)
-        status = ls_broadcast(t->whole, &found, sizeof found, LS_U8, 0, error);
+    int status = steps_find(t, run, 0, &found, error);
     for (int64_t i = 0; i < found.count && !status && !*resumed; i++) {
         struct ls_error damage = {0};
         status = step_load(t, run, found.step[i], &damage);
         *resumed = !status;
         newest = newest.code ? newest : damage;
-        if (status && status != LS_ECKPT) /* it may be whole: an older one is not taken */
-            return ls_error_set(error, status, "%s", damage.text);
+        if (status && status != LS_ECKPT) { /* it may be whole: an older one is not taken */
+            ls_error_set(error, status, "%s", damage.text);
+            break;
+        }
         if (status)
             ls_log(log, LS_LOG_WARNING, "skipping a damaged checkpoint: %s", damage.text);
         status = LS_OK;
     }
+    free(found.step);
     if (status || *resumed || found.count == 0)
         return status;
     return ls_error_set(error, LS_ECKPT,

@@ -313,7 +313,7 @@ static void test_what_is_refused(void **state)
     expect("mkdir good && echo '{}' > good/metrics.jsonl && $L report good --output no/where.html",
            ls_exit_code(LS_EIO), "no/where.html");
     expect("$L report good good good good good good good", ls_exit_code(LS_ECONFIG),
-           "one argument too many");
+           "good is one argument too many: at most 6 are taken (RUN...)");
 }
 
 /* ---- a run that goes on, and one that was killed --------------------------------------------- */

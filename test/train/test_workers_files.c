@@ -354,6 +354,32 @@ static void test_members_that_cannot_be_read(void **state)
     }
 }
 
+/* ---- many checkpoints ------------------------------------------------------------------------ */
+
+/* However many the run has: the newest whole one is found behind the damaged, and a worker's old
+ * checkpoint, of which there is no global one any more, is removed with the next save. */
+static void test_more_than_300_checkpoints(void **state)
+{
+    struct workers_run first = {
+        .config = workers_config(*state, "train.steps=9"), .steps = 3, .save = true};
+    shell("rm -rf run && mkdir run");
+    workers_run_well(&first);
+    shell("for i in $(seq 1000 1299); do mkdir run/checkpoints/step-0000$i; done && "
+          "cp -r run/workers/0001/checkpoints/step-00000003 "
+          "run/workers/0001/checkpoints/step-00000001");
+    struct workers_run rest = {
+        .config = workers_config(*state, "train.steps=9 train.resume=auto parallel.workers=2"),
+        .resume = true,
+        .save = true};
+    workers_run_well(&rest);
+    assert_int_equal(rest.first, 3);
+    const char *difference = workers_difference(&whole, &rest);
+    if (difference)
+        fail_msg("%s", difference);
+    assert_int_not_equal(access(scratch_path(directory, WORKER(1, 1)), F_OK), 0);
+    assert_int_equal(access(scratch_path(directory, WORKER(1, 9)), F_OK), 0);
+}
+
 /* ---- folders that cannot be written ---------------------------------------------------------- */
 
 /* The global parameters come last: without those of all workers there is no checkpoint. */
@@ -397,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_keys_that_cannot_be_kept),
         cmocka_unit_test(test_layouts_that_workers_cannot_have),
         cmocka_unit_test(test_a_worker_whose_checkpoint_is_not_whole),
+        cmocka_unit_test(test_more_than_300_checkpoints),
         cmocka_unit_test(test_the_last_checkpoint_stays_until_the_next_is_whole),
         cmocka_unit_test(test_workers_keep_what_the_run_keeps),
         cmocka_unit_test(test_workers_without_any_checkpoint),
