@@ -51,7 +51,8 @@ static inline bool ls_net_ends(const struct ls_net_options *options)
 /* Whether a name is a scheme and "://" and more (RFC 3986, 3.1): also of schemes that nothing here
  * can read, so that they are refused and not looked for on a disk. */
 bool ls_url_is(const char *name);
-/* The scheme in small letters: HTTP:// is http:// (RFC 3986, 6.2.2.1). */
+/* One spelling: the scheme in small letters, HTTP:// is http:// (RFC 3986, 6.2.2.1), and one slash
+ * where several stand behind the host or at the end, which name nothing else here. */
 void ls_url_normalize(char *url);
 /* LS_ECONFIG, with what is wrong, for a URL that ls_server_open would refuse by its look: of
  * schemes http, https and s3 are taken, in letters of any case. The text holds none of its secrets.

@@ -141,6 +141,17 @@ static bool is_folder(const char *name)
     return stat(name, &status) == 0 && S_ISDIR(status.st_mode) && access(index, F_OK) != 0;
 }
 
+/* Under one spelling, whatever the given one. */
+static int url_add(struct store_names *names, const char *before, const char *given,
+                   const struct ls_net_options *net, struct ls_error *error)
+{
+    char url[PATH_MAX];
+    snprintf(url, sizeof url, "%s", given);
+    ls_url_normalize(url);
+    return bucket_names_is(url) ? bucket_names_add(names, before, url, net, error)
+                                : store_names_add(names, before, url, error);
+}
+
 static int member_add(struct store_names *names, const char *member,
                       const struct ls_net_options *net, struct ls_error *error)
 {
@@ -150,10 +161,8 @@ static int member_add(struct store_names *names, const char *member,
         return ls_error_set(error, LS_EINVAL,
                             "token store: a name of %zu bytes in the list; expected PATH[,PATH...]",
                             strlen(name));
-    if (ls_url_is(name) && bucket_names_is(name))
-        return bucket_names_add(names, before, name, net, error);
     if (ls_url_is(name))
-        return store_names_add(names, before, name, error);
+        return url_add(names, before, name, net, error);
     if (is_folder(name))
         return folder_add(names, before, name, error);
     if (strpbrk(name, "*?[") && !exists(name))

@@ -48,10 +48,26 @@ bool ls_url_is(const char *name)
     return scheme_bytes(name) > 0;
 }
 
+/* Leaves one of the slashes that begin at `at`. */
+static void slashes_join(char *at)
+{
+    size_t count = strspn(at, "/");
+    if (count > 1)
+        memmove(at + 1, at + count, strlen(at + count) + 1);
+}
+
 void ls_url_normalize(char *url)
 {
-    for (size_t i = scheme_bytes(url); i-- > 0;)
+    size_t scheme = scheme_bytes(url), length;
+    for (size_t i = 0; i < scheme; i++)
         url[i] = (char)(url[i] | (url[i] >= 'A' && url[i] <= 'Z' ? 0x20 : 0));
+    if (!scheme)
+        return;
+    char *host = url + scheme + strlen("://");
+    slashes_join(host + strcspn(host, "/"));
+    length = strlen(host);
+    while (length > 1 && host[length - 1] == '/' && host[length - 2] == '/')
+        host[--length] = '\0';
 }
 
 /* key = path without slashes around. */

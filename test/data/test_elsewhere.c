@@ -873,6 +873,25 @@ static void test_folders_and_patterns_of_a_bucket(void **state)
     expect_all("s3://bucket/data/", &memory);
     expect_all("S3://bucket/data/", &memory);
     expect_all("S3://bucket/data/c_tr?in", &memory);
+    expect_all("s3://bucket/data//", &memory);
+    expect_all("s3://bucket//data///", &memory);
+    expect_all("s3://bucket//data/c_tr?in", &memory);
+}
+
+/* However a store is spelled, it has one name. */
+static void test_a_name_has_one_spelling(void **state)
+{
+    static const char *const spelled[] = {"s3://bucket/data/c_train", "S3://bucket//data/c_train",
+                                          "s3://bucket///data/c_train", "s3://bucket/data//"};
+    (void)state;
+    for (size_t i = 0; i < sizeof spelled / sizeof *spelled; i++) {
+        const struct ls_store_options memory = options_of(NULL);
+        struct ls_error error = {0};
+        struct ls_token_store *store;
+        assert_ok(open_with(spelled[i], &memory, &store, &error), error);
+        assert_string_equal(ls_token_store_file(store, 0).path, "s3://bucket/data/c_train.bin");
+        ls_token_store_close(store);
+    }
 }
 
 static void test_folders_that_cannot_be_listed(void **state)
@@ -914,6 +933,7 @@ static void test_names_that_are_none(void **state)
                  {"u16:gs://bucket/x", LS_ECONFIG, "gs:// is not supported"},
                  {"u16://none", LS_EIO, "//none"},
                  {"http://127.0.0.1:1", LS_ECONFIG, "needs a path"},
+                 {"s3://bucket/data//c_train", LS_ECONFIG, "single slashes"},
                  {"s3://bucket/data/none", LS_EIO, "neither s3://bucket/data/none.bin with its "},
                  {"s3://bucket/data/c_valid.idx", LS_EIO, "c_valid.idx"}};
     (void)state;
@@ -989,6 +1009,7 @@ int main(int count, char **words)
         TEST(test_what_is_wanted_is_fetched_ahead),
         TEST(test_folders_and_patterns),
         TEST(test_folders_and_patterns_of_a_bucket),
+        TEST(test_a_name_has_one_spelling),
         TEST(test_folders_that_cannot_be_listed),
         TEST(test_names_that_are_none),
         TEST(test_a_server_that_says_no_length),
