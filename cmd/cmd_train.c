@@ -379,6 +379,7 @@ int cmd_train(const struct cmd_args *args, struct ls_error *error)
     bool renews = cmd_terminal_renews(STDOUT_FILENO);
     job.progress.live = renews && (shown == LS_CONFIG_LIVE || shown == LS_CONFIG_AUTO);
     signals_catch();
+    ls_data_stop_on(&stop_asked);
     job.heart = heartbeat_start(&config);
     ls_launch_segments_enter(config.train.out);
     status = ranks_run(&config, rank_body, &job, error);

@@ -297,6 +297,9 @@ void ls_token_store_close(struct ls_token_store *store);
 /* From here on reads that wait for a server end with LS_ESTOPPED once *stop is not zero. Borrowed;
  * before the store is shared. */
 void ls_token_store_stop_on(struct ls_token_store *store, const volatile int *stop);
+/* The same for whatever this process reads elsewhere, opening stores and their tokenizers included;
+ * *stop outlives it. NULL: nothing does. */
+void ls_data_stop_on(const volatile int *stop);
 /* All tokens of the stream. */
 int64_t ls_token_store_tokens(const struct ls_token_store *store);
 int ls_token_store_files(const struct ls_token_store *store);

@@ -1,5 +1,6 @@
 /* The stores of a folder of a bucket, and those whose names match a pattern: as store_names.c finds
  * them on a file system, by the list of the bucket's objects. */
+#include "data/data_file.h"
 #include "data/store_names.h"
 
 #include <lockstep/base/file.h>
@@ -138,7 +139,8 @@ static int stores_list(struct bucket_folder *f, struct store_names *names,
 {
     struct ls_server *server;
     int first = names->count;
-    int status = ls_server_open(&server, f->bucket, net, error);
+    const struct ls_net_options until = data_net(net);
+    int status = ls_server_open(&server, f->bucket, &until, error);
     if (status)
         return status;
     status = ls_bucket_list(server, f->prefix, f->flat, key_take, f, error);

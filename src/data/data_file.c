@@ -112,7 +112,8 @@ static int small_fetch(const char *url, const struct ls_net_options *net, size_t
                        char **text, size_t *bytes, struct ls_error *error)
 {
     struct ls_server *server;
-    int status = ls_server_open(&server, url, net, error);
+    const struct ls_net_options until = data_net(net);
+    int status = ls_server_open(&server, url, &until, error);
     if (status)
         return status;
     struct ls_http_request get = {

@@ -23,6 +23,11 @@ void data_remote_stop_on(struct data_remote *remote, const volatile int *stop);
 struct ls_store_traffic data_remote_traffic(struct data_remote *remote);
 bool data_remote_warning(struct data_remote *remote, char *text, size_t bytes);
 
+/* Whether ls_data_stop_on's flag is up; and a caller's options, which may be NULL, with that to end
+ * their requests unless they have an end of their own. */
+bool data_stopped(void);
+struct ls_net_options data_net(const struct ls_net_options *given);
+
 struct data_file;
 /* *out = NULL and LS_OK if there is no such file. name is a path or a URL. */
 int data_file_open(const char *name, struct data_remote *remote, struct data_file **out,

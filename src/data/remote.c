@@ -17,7 +17,8 @@ static bool ends(void *user)
     struct data_remote *remote = user;
     const volatile int *asked = remote->stop_on;
     return __atomic_load_n(&remote->stop, __ATOMIC_RELAXED) ||
-           (asked && __atomic_load_n(asked, __ATOMIC_RELAXED)) || ls_net_ends(&remote->options.net);
+           (asked && __atomic_load_n(asked, __ATOMIC_RELAXED)) || data_stopped() ||
+           ls_net_ends(&remote->options.net);
 }
 
 void data_remote_stop_on(struct data_remote *remote, const volatile int *stop)
@@ -177,6 +178,11 @@ static void others_await(struct data_remote *remote)
         ls_progress();
 }
 
+static int given_up(const struct remote_file *file, struct ls_error *error)
+{
+    return ls_error_set(error, LS_ESTOPPED, "%.300s: given up", file->url);
+}
+
 /* Under the lock: the caller fetches the unit from here on. *mine false: others did meanwhile. */
 static int claim(struct data_remote *remote, struct remote_unit unit, bool *mine,
                  struct ls_error *error)
@@ -185,7 +191,7 @@ static int claim(struct data_remote *remote, struct remote_unit unit, bool *mine
     while (!*mine && flying_find(remote, unit) >= 0 && !ends(remote))
         others_await(remote);
     if (ends(remote))
-        return ls_error_set(error, LS_ESTOPPED, "%.300s: given up", unit.file->url);
+        return given_up(unit.file, error);
     if (*mine && !ls_list_grow(&remote->flying, remote->flying_count, &remote->flying_room,
                                sizeof *remote->flying))
         return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to fetch it", unit.file->url);
@@ -220,7 +226,9 @@ static int unit_fetch(struct remote_unit unit, char **data, struct ls_error *err
             return status;
         free(*data);
         *data = NULL;
-        if (i == tries || ends(file->remote))
+        if (ends(file->remote))
+            return given_up(file, error);
+        if (i == tries)
             return ls_error_set(error, LS_EDATA,
                                 "%.300s: the server sends other bytes than the store has, %d "
                                 "times: %.300s",

@@ -172,6 +172,33 @@ static void test_a_stop_while_a_server_stalls(void **state)
     s3_server_fail(server, S3_SOUND, 0, false);
 }
 
+/* The same while the stores are opened: the list of a bucket, a store's tokenizer, its index. */
+static void test_a_stop_while_stores_are_opened(void **state)
+{
+    static const char run[] =
+        "true; (exec $L train $C data.tokenizer=byte train.steps=1 train.out=opened%d "
+        "'data.train=s3://bucket/data/corpus_tr*' data.valid=s3://bucket/data/corpus_valid) & "
+        "p=$!; echo $p > pid; wait $p";
+    char line[2048];
+    (void)state;
+    for (int request = 1; request <= 5; request++) {
+        int status;
+        snprintf(line, sizeof line, run, request);
+        s3_server_fail(server, S3_STALL, request, true);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+            _exit(shell(line));
+        while (s3_server_stalled(server) == 0)
+            await_pause();
+        expect("kill -TERM $(cat pid)", 0, "");
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), ls_exit_code(LS_ESTOPPED));
+        s3_server_fail(server, S3_SOUND, 0, false);
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- */
 
 static int setup(void **state)
@@ -202,6 +229,7 @@ int main(void)
         cmocka_unit_test(test_inspect),
         cmocka_unit_test(test_the_plan_says_what_must_come),
         cmocka_unit_test(test_a_stop_while_a_server_stalls),
+        cmocka_unit_test(test_a_stop_while_stores_are_opened),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

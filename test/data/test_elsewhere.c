@@ -408,6 +408,48 @@ static void test_a_stop_ends_a_stall(void **state)
     }
 }
 
+/* The store has had one answer more than when it was opened. */
+static struct {
+    struct ls_token_store *store;
+    int64_t requests;
+} answered;
+
+static int64_t requests_of(const struct ls_token_store *store)
+{
+    struct ls_store_traffic traffic;
+    assert_true(ls_token_store_traffic(store, &traffic));
+    return traffic.requests;
+}
+
+static bool ends_once_answered(void *user)
+{
+    (void)user;
+    return answered.store && requests_of(answered.store) > answered.requests;
+}
+
+/* A stop behind an answer with wrong bytes is a stop: the store is not called damaged. */
+static void test_a_stop_after_a_bad_sum(void **state)
+{
+    (void)state;
+    struct ls_store_options options = options_of(NULL);
+    struct ls_error error = {0};
+    int32_t id;
+    options.block_bytes = 0; /* that of the sums */
+    options.net.ends = ends_once_answered;
+    for (int stops = 0; stops < 2; stops++) {
+        struct ls_token_store *store = open_good(web(), &options);
+        s3_server_fail(server, S3_LIE, 1, true);
+        answered.store = stops ? store : NULL;
+        answered.requests = requests_of(store);
+        assert_int_equal(ls_token_store_read(store, 0, 1, 257, &id, &error),
+                         stops ? LS_ESTOPPED : LS_EDATA);
+        assert_int_equal(requests_of(store), answered.requests + (stops ? 1 : TRIES));
+        answered.store = NULL;
+        ls_token_store_close(store);
+        s3_server_fail(server, S3_SOUND, 0, false);
+    }
+}
+
 /* ---- files that change ----------------------------------------------------------------------- */
 
 static void test_an_object_that_changes(void **state)
@@ -997,6 +1039,7 @@ int main(int count, char **words)
         TEST(test_a_memory_keeps_its_size),
         TEST(test_sums_of_another_store),
         TEST(test_a_stop_ends_a_stall),
+        TEST(test_a_stop_after_a_bad_sum),
         TEST(test_an_object_that_changes),
         TEST(test_a_local_file_that_changes),
         TEST(test_a_block_is_fetched_once_a_host),
