@@ -10,6 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool refused;
+
+bool cmd_lines_refused(void)
+{
+    return __atomic_load_n(&refused, __ATOMIC_RELAXED);
+}
+
 int cmd_lines_open(struct cmd_lines *lines, const char *path, struct ls_error *error)
 {
     *lines = (struct cmd_lines){.named = path && strcmp(path, "-") != 0};
@@ -40,7 +47,10 @@ int cmd_lines_end(struct cmd_lines *lines, struct ls_error *error)
             *error = lines->file.error;
         return status;
     }
-    if (fwrite(lines->text, 1, lines->bytes, stdout) != lines->bytes || fflush(stdout))
+    bool written = fwrite(lines->text, 1, lines->bytes, stdout) == lines->bytes && !fflush(stdout);
+    if (!written && errno == EPIPE)
+        __atomic_store_n(&refused, true, __ATOMIC_RELAXED);
+    if (!written)
         return ls_error_errno(error, errno, "standard output cannot be written");
     return LS_OK;
 }

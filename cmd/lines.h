@@ -32,6 +32,8 @@ void cmd_lines_ids(struct cmd_lines *lines, const char *key, const int32_t *ids,
 void cmd_lines_logprobs(struct cmd_lines *lines, const float *logprobs, int64_t first,
                         int64_t count);
 int cmd_lines_end(struct cmd_lines *lines, struct ls_error *error);
+/* Whether a line failed because the reader of standard output is gone. */
+bool cmd_lines_refused(void);
 /* Members "id", "text", "logprob" and "bits" of a token; known: it has a log-probability. tokenizer
  * NULL: without "text". */
 void cmd_lines_token(struct cmd_lines *lines, const struct ls_tokenizer *tokenizer, int32_t id,

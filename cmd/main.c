@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN);
     /* Whoever read the output is gone (lockstep train ... | head): the command goes on without
      * it, and says nothing of what was written in vain. One that makes records for a reader alone
-     * (cmd_lines_end) ends there. */
+     * (cmd_lines_end) ends there, as quietly. */
     signal(SIGPIPE, SIG_IGN);
     ranks_arguments(argv);
     struct ls_error error;

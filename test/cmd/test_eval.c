@@ -105,6 +105,10 @@ static void test_what_is_wrong_is_named(void **state)
     expect("$L eval run --requests requests.jsonl --output none/x", io, "none/x");
     expect("$L eval run --requests requests.jsonl > /dev/full", ls_exit_code(LS_ENOSPC),
            "standard output cannot be written");
+    expect("mkfifo gone && exec 3<>gone 4>gone 3<&- && rm gone && $L eval run --requests "
+           "requests.jsonl >&4",
+           0, "");
+    assert_string_equal(output, ""); /* a reader who is gone */
 }
 
 /* The file of log-probabilities is there when all of it is. */

@@ -155,6 +155,16 @@ static void test_what_is_wrong_is_named(void **state)
     expect("$L generate run --prompts prompts.txt --tokens 2 parallel.tp=2 parallel.pp=2 "
            "> /dev/full",
            ls_exit_code(LS_ENOSPC), "standard output cannot be written");
+    /* A reader who is gone: nothing is said, and it ends with the first line that he refuses. */
+    for (int layout = 0; layout < 2; layout++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "mkfifo gone && exec 3<>gone 4>gone 3<&- && rm gone && $L generate run --prompts "
+                 "prompts.txt --batch 1 %s >&4",
+                 layout ? "parallel.tp=2" : "");
+        expect(line, 0, "");
+        assert_string_equal(output, "");
+    }
     expect("$L generate run --prompts prompts.txt --batch 0", 2, "--batch = 0");
     expect("$L generate run --prompts prompts.txt --eos 5,x", 2, "--eos = 5,x: expected token ids");
     expect("$L generate run --prompt x --eos 257", 2, "--eos = 257: expected token ids from 0");
