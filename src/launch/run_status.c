@@ -158,8 +158,7 @@ static enum ls_run_state state_of(const char *run, const struct reading *reading
 static bool has(const char *run, const char *name)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", run, name);
-    return access(path, F_OK) == 0;
+    return ls_path_join(path, run, name, NULL) == LS_OK && access(path, F_OK) == 0;
 }
 
 static int records_read(const char *run, const char *name, bool required,
@@ -172,6 +171,31 @@ static int records_read(const char *run, const char *name, bool required,
     if (!required && !has(run, name))
         return LS_OK;
     return ls_jsonl_each(path, visit, reading, &torn, error);
+}
+
+/* A folder below a run's, of a worker or a checkpoint, has no records of its own. */
+static int folder_check(const char *given, struct ls_error *error)
+{
+    static const struct {
+        const char *parent, *what;
+    } below[] = {{"workers", "a worker"}, {"checkpoints", "a checkpoint"}};
+    char real[PATH_MAX], run[PATH_MAX];
+    if (has(given, "metrics.jsonl") || !realpath(given, real))
+        return LS_OK;
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
+        snprintf(run, sizeof run, "%s", real);
+        *strrchr(run, '/') = '\0';
+        char *name = strrchr(run, '/');
+        if (!name || strcmp(name + 1, below[i].parent) != 0)
+            continue;
+        *name = '\0';
+        if (has(run, "metrics.jsonl"))
+            return ls_error_set(error, LS_EIO,
+                                "%.300s is the folder of %s of a run: expected the run itself, "
+                                "%.600s",
+                                given, below[i].what, run);
+    }
+    return LS_OK;
 }
 
 int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_error *error)
@@ -191,6 +215,8 @@ int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_
         ls_path_hint(run, NULL, hint, sizeof hint);
         code = ls_error_set(error, LS_EIO, "%s is no run's folder%s", run, hint);
     }
+    if (!code)
+        code = folder_check(run, error);
     if (!code)
         code = records_read(run, "events.jsonl", false, event_visit, &reading, error);
     status->state = code ? LS_RUN_KILLED : state_of(run, &reading);

@@ -77,6 +77,19 @@ static void test_what_is_refused(void **state)
            "all 4 workers take part\n");
 }
 
+/* A folder within a run's says which folder to give. */
+static void test_the_status_of_a_worker(void **state)
+{
+    (void)state;
+    expect("$L status run", 0, "state       done");
+    expect("$L status run/workers/0001/", ls_exit_code(LS_EIO),
+           "run/workers/0001/ is the folder of a worker of a run: expected the run itself, /");
+    expect("cd run/workers/0001 && $L status .", ls_exit_code(LS_EIO),
+           "expected the run itself, /");
+    expect("$L status run/checkpoints/step-00000002", ls_exit_code(LS_EIO),
+           "is the folder of a checkpoint of a run: expected the run itself, /");
+}
+
 /* Processes that do not fit the groups say how many to start. */
 static void test_processes_that_do_not_fit(void **state)
 {
@@ -95,6 +108,7 @@ int main(void)
         cmocka_unit_test(test_requests_are_taken_up),
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_audits_know_the_members),
+        cmocka_unit_test(test_the_status_of_a_worker),
         cmocka_unit_test(test_processes_that_do_not_fit),
     };
     return cmocka_run_group_tests_name("lockstep members", tests, run_setup, scratch_teardown);
