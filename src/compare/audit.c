@@ -128,15 +128,23 @@ static bool fits(const struct ls_config *config)
     return good;
 }
 
+/* What another value of a row tells: which ranks compute which workers more than an axis, where
+ * there are any; an axis more than all keys. */
+static int weight(const struct ls_draw_row *rows, int row)
+{
+    bool workers = !strcmp(rows[row].name, "parallel.workers");
+    return workers ? 2 * LS_DRAW_ROWS_MAX : row < LS_AXES ? LS_DRAW_ROWS_MAX : 1;
+}
+
 /* In how many axes, and then in how many keys, a layout is another one than the run's. */
 static int distance(const int own[LS_DRAW_ROWS_MAX], const struct ls_config *config)
 {
-    int values[LS_DRAW_ROWS_MAX], rows, all = 0;
-    ls_draw_rows(&rows);
+    int values[LS_DRAW_ROWS_MAX], count, all = 0;
+    const struct ls_draw_row *rows = ls_draw_rows(&count);
     if (!ls_draw_values(config, values))
         return -1;
-    for (int row = 0; row < rows; row++)
-        all += own[row] == values[row] ? 0 : row < LS_AXES ? LS_DRAW_ROWS_MAX : 1;
+    for (int row = 0; row < count; row++)
+        all += own[row] == values[row] ? 0 : weight(rows, row);
     return all;
 }
 

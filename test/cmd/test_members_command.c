@@ -52,6 +52,12 @@ static void test_audits_know_the_members(void **state)
     (void)state;
     expect("$L audit run --steps 1..6", 0, "steps 1 to 6: equal; compared: 6 losses");
     expect("$L audit run parallel.workers=4 parallel.pp=2", 0, "steps 5 to 6: equal");
+    /* Without keys, other groups compute the workers than in the run. */
+    expect(WORKERS "train.steps=2 train.out=one && $L audit one", 0, " parallel.workers=");
+    expect(WORKERS "train.steps=2 parallel.workers=2 train.out=two && $L audit two | grep "
+                   "computing",
+           0, "computing steps 1 to 2 again from the start, with parallel.");
+    assert_null(strstr(output, "parallel.workers=2"));
     /* Other members than those that trained are found. */
     expect("sed -i 's/1,3/0,3/' run/members && $L audit run", 1, "step 6 differs");
     expect("echo no >> run/members && $L audit run", ls_exit_code(LS_EDATA), "run/members:4: ");

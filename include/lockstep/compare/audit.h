@@ -37,7 +37,8 @@ struct ls_audit {
 /* Zero audit first; release it in any case. The layout is that of the keys of kind layout, other
  * such keys having their defaults. Without any it is drawn, the same each time: of those that fit
  * this machine's memory and take at most LS_AUDIT_THREADS_MAX threads, one that differs from the
- * run's in as many axes, then as many keys, as can be found. If the recipe admits one layout, that.
+ * run's in parallel.workers, as many axes, then as many keys, as can be found. If the recipe admits
+ * one layout, that.
  *
  * LS_ECONFIG: steps that were not recorded, and keys of the recipe. LS_ELAYOUT: the layout is not
  * admitted. LS_EIO and LS_EDATA: the data are not there, or are not those that the run recorded.
