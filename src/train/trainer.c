@@ -1,4 +1,5 @@
 /* Making and ending a trainer: everything that a step needs is here before the first one. */
+#include "train/data_agree.h"
 #include "train/workers.h"
 
 #include <lockstep/base/file.h>
@@ -125,6 +126,14 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
                                       .segment_count = t->segment_count,
                                       .depth = LOADER_DEPTH};
     return ls_loader_new(&loader, &t->loader, error);
+}
+
+static int lists_agree(struct ls_trainer *t, struct ls_error *error)
+{
+    int status = data_agree(&t->data, t->valid_store, t->whole, error);
+    if (status == LS_EDATA)
+        ls_config_blame(&t->config, ls_config_data_key(&t->config), error);
+    return status;
 }
 
 /* Room for what the plan keeps elsewhere. */
@@ -406,6 +415,8 @@ int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
     if (!status)
         status = data_open(t, error);
     status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = lists_agree(t, error);
     if (status)
         goto failed;
     status = ls_state_recall(&t->config, world, error);

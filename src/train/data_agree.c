@@ -1,0 +1,116 @@
+/* Whether all ranks list the same stores. A folder or a pattern of stores is listed by each rank on
+ * its own host: a copy that is not finished, or a file system whose caches are behind, would give
+ * each another order of samples, and no error. */
+#include "train/data_agree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A line for each file; the digest of all. */
+struct listing {
+    char *text;
+    size_t bytes;
+};
+
+/* By its name alone: hosts may have the folder in other places. */
+static void store_list(FILE *file, const char *source, const struct ls_token_store *store)
+{
+    for (int i = 0; i < ls_token_store_files(store); i++) {
+        const struct ls_token_file one = ls_token_store_file(store, i);
+        const char *slash = strrchr(one.path, '/');
+        fprintf(file, "%s of %s, %lld tokens", slash ? slash + 1 : one.path, source,
+                (long long)one.tokens);
+        if (one.masked)
+            fprintf(file, ", of which %lld count", (long long)one.counted);
+        fputc('\n', file);
+    }
+}
+
+static int listing_make(const struct ls_training_data *data, const struct ls_token_store *valid,
+                        struct listing *listing, struct ls_error *error)
+{
+    *listing = (struct listing){0};
+    FILE *file = open_memstream(&listing->text, &listing->bytes);
+    for (int i = 0; file && i < data->count; i++) {
+        char source[32];
+        snprintf(source, sizeof source, "source %d", i);
+        store_list(file, source, data->stores[i]);
+    }
+    if (file && valid)
+        store_list(file, "data.valid", valid);
+    return file && !fclose(file) ? LS_OK
+                                 : ls_error_set(error, LS_ENOMEM, "no memory for a list of stores");
+}
+
+/* text = the line that begins at `at` of a listing, "nothing more" behind the last. Returns where
+ * the next one begins. */
+static const char *line_take(const char *at, char text[300])
+{
+    size_t length = strcspn(at, "\n");
+    snprintf(text, 300, "%.*s", length ? (int)ls_min((int64_t)length, 299) : 12,
+             length ? at : "nothing more");
+    return at + length + (at[length] == '\n');
+}
+
+static int difference_tell(const struct ls_comm *world, const char *here, const char *first,
+                           struct ls_error *error)
+{
+    char mine[300], theirs[300];
+    int line = 0;
+    do {
+        here = line_take(here, mine);
+        first = line_take(first, theirs);
+        line++;
+    } while (!strcmp(mine, theirs) && (*here || *first));
+    return ls_error_set(error, LS_EDATA,
+                        "the list of stores is not the same: file %d of %s is %s, and of %s %s. "
+                        "Expected the same files on all hosts: wait until all of them are there, "
+                        "or name the stores one by one",
+                        line, ls_comm_rank_text(world, 0).text, theirs,
+                        ls_comm_rank_text(world, ls_comm_rank(world)).text, mine);
+}
+
+/* Collective. The whole list of rank 0 is sent only if another one differs. */
+static int lists_compare(const struct listing *mine, bool differs, struct ls_comm *world,
+                         struct ls_error *error)
+{
+    int64_t bytes = (int64_t)mine->bytes;
+    bool first = ls_comm_rank(world) == 0;
+    int status = ls_broadcast(world, &bytes, 1, LS_I64, 0, error);
+    if (status)
+        return status;
+    char *text = calloc(1, (size_t)bytes + 1);
+    if (!text)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a list of stores");
+    else if (first)
+        memcpy(text, mine->text, mine->bytes);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = ls_broadcast(world, text, bytes, LS_U8, 0, error);
+    if (!status && differs)
+        status = difference_tell(world, mine->text, text, error);
+    free(text);
+    return ls_comm_agree(world, status, error);
+}
+
+int data_agree(const struct ls_training_data *data, const struct ls_token_store *valid,
+               struct ls_comm *world, struct ls_error *error)
+{
+    struct listing mine;
+    struct ls_digest digest = {0, 0}, first;
+    int status = listing_make(data, valid, &mine, error);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        ls_digest_piece(&digest, "stores", 0, 0, mine.text, mine.bytes);
+    first = digest;
+    if (!status)
+        status = ls_broadcast(world, &first, sizeof first, LS_U8, 0, error);
+    int64_t differs = memcmp(&first, &digest, sizeof first) != 0, any = differs;
+    if (!status)
+        status = ls_all_reduce_max(world, &any, error);
+    if (!status && any)
+        status = lists_compare(&mine, differs, world, error);
+    free(mine.text);
+    return status;
+}

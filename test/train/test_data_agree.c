@@ -1,0 +1,133 @@
+/* Ranks whose hosts list other stores do not train: a file more, another length, another order.
+ * Each rank here is given a folder of its own. */
+#include "../support/scratch.h"
+#include "tokens.h"
+
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3 };
+
+static const char *directory;
+
+static void shell(const char *commands)
+{
+    char line[1024];
+    snprintf(line, sizeof line, "cd '%s' && %s", directory, commands);
+    assert_int_equal(system(line), 0);
+}
+
+static int set(struct ls_config *config, const char *word, struct ls_error *error)
+{
+    char full[PATH_MAX];
+    snprintf(full, sizeof full, word, directory, directory);
+    return ls_config_set(config, full, error);
+}
+
+/* What each rank trains on. */
+static int train(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    static const char *const keys[] = {"model.layers=1",  "model.vocab=64",   "model.channels=32",
+                                       "model.heads=4",   "model.context=32", "batch.global=6",
+                                       "parallel.dp=3",   "train.steps=1",    "parallel.threads=1",
+                                       "train.out=%s/run"};
+    const char *const *words = user;
+    struct ls_config *config = malloc(sizeof *config);
+    struct ls_trainer *trainer = NULL;
+    assert_non_null(config);
+    ls_config_defaults(config);
+    int status = set(config, words[ls_comm_rank(world)], error);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++)
+        status = set(config, keys[i], error);
+    if (!status)
+        status = ls_train_resolve(config, error);
+    if (!status)
+        status = ls_trainer_new(config, world, NULL, &trainer, error);
+    ls_trainer_free(trainer);
+    free(config);
+    return status;
+}
+
+static void expect(const char *const words[RANKS], const char *says)
+{
+    struct ls_error error = {0};
+    int status = ls_world_run(RANKS, train, (void *)words, &error);
+    if (!says && status)
+        fail_msg("%s", error.text);
+    if (!says)
+        return;
+    assert_int_equal(status, LS_EDATA);
+    if (!strstr(error.text, says))
+        fail_msg("%s: expected %s", error.text, says);
+}
+
+static void test_lists_of_one_content(void **state)
+{
+    (void)state;
+    shell("mkdir a b && cp tokens.bin a/x.bin && cp tokens.bin a/y.bin && cp a/* b/");
+    expect((const char *[]){"data.train=u16:%s/a", "data.train=u16:%s/a/", "data.train=u16:%s/b"},
+           NULL);
+}
+
+static void test_a_file_more(void **state)
+{
+    (void)state;
+    shell("cp -r a more && cp tokens.bin more/xx.bin");
+    expect((const char *[]){"data.train=u16:%s/a", "data.train=u16:%s/a", "data.train=u16:%s/more"},
+           "rank 2: the list of stores is not the same: file 2 of rank 0 is y.bin of source 0, ");
+    expect((const char *[]){"data.train=u16:%s/a", "data.train=u16:%s/a", "data.train=u16:%s/more"},
+           ", and of rank 2 xx.bin of source 0, ");
+    shell("mv more/xx.bin more/z.bin");
+    expect(
+        (const char *[]){"data.train=u16:%s/more", "data.train=u16:%s/a", "data.train=u16:%s/more"},
+        "file 3 of rank 0 is z.bin of source 0, ");
+    expect(
+        (const char *[]){"data.train=u16:%s/more", "data.train=u16:%s/a", "data.train=u16:%s/more"},
+        ", and of rank 1 nothing more. Expected the same files on all hosts");
+}
+
+static void test_another_length(void **state)
+{
+    (void)state;
+    shell("cp -r a longer && head -c 2 tokens.bin >> longer/y.bin");
+    expect(
+        (const char *[]){"data.train=u16:%s/a", "data.train=u16:%s/longer", "data.train=u16:%s/a"},
+        ", and of rank 1 y.bin of source 0, ");
+}
+
+static void test_another_order(void **state)
+{
+    (void)state;
+    expect((const char *[]){"data.train=u16:%s/a/x.bin,u16:%s/a/y.bin",
+                            "data.train=u16:%s/a/y.bin,u16:%s/a/x.bin",
+                            "data.train=u16:%s/a/x.bin,u16:%s/a/y.bin"},
+           "file 1 of rank 0 is x.bin of source 0, ");
+}
+
+static int setup(void **state)
+{
+    int failed = tokens_setup(state);
+    directory = *state;
+    return failed;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lists_of_one_content),
+        cmocka_unit_test(test_a_file_more),
+        cmocka_unit_test(test_another_length),
+        cmocka_unit_test(test_another_order),
+    };
+    return cmocka_run_group_tests_name("data agree", tests, setup, scratch_teardown);
+}
