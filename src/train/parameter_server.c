@@ -212,16 +212,35 @@ void server_correct(struct ls_trainer *t, const struct ls_state *unit, const flo
     }
 }
 
-void server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes)
+/* Local. Masters of one unit or, packed one behind the other, of the exchange. Of both only what is
+ * trained. */
+struct masters {
+    const struct ls_state *unit; /* NULL: packed */
+    float *packed;
+};
+
+static void masters_copy(struct ls_trainer *t, struct masters from, struct masters to)
 {
+    const struct ls_slice *slices = (from.unit ? from.unit : to.unit)->slices;
     for (int i = 0; i < t->params.count; i++) {
-        const struct ls_slice *slice = &unit->slices[i];
-        size_t bytes = (size_t)slice->part->count * sizeof *packed;
+        const struct ls_slice *slice = &slices[i];
+        int64_t count = slice->part->count;
         if (slice_elements(slice) == 0)
             continue;
-        ls_copy(&t->ops, bytes, writes ? packed : slice->master, writes ? slice->master : packed);
-        packed += slice->part->count;
+        ls_copy(&t->ops, (size_t)count * sizeof(float),
+                from.unit ? from.unit->slices[i].master : from.packed,
+                to.unit ? to.unit->slices[i].master : to.packed);
+        if (!from.unit)
+            from.packed += count;
+        if (!to.unit)
+            to.packed += count;
     }
+}
+
+void server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes)
+{
+    const struct masters held = {.unit = unit}, sent = {.packed = packed};
+    masters_copy(t, writes ? sent : held, writes ? held : sent);
 }
 
 void server_unpack(struct ls_trainer *t)
@@ -275,16 +294,12 @@ static int parameters_pull(struct ls_trainer *t, struct ls_error *error)
 {
     const struct workers *w = t->workers;
     struct server *s = w->server;
-    const struct ls_state *outer = workers_outer(t);
+    const struct masters outer = {.unit = workers_outer(t)};
     int status = LS_OK;
     for (int k = 0; k < w->held && !status; k++) {
-        struct ls_state *unit = &t->units[k];
         if (s->clocks.pulled[w->group * w->each + k] != s->clocks.version)
             continue;
-        for (int i = 0; i < t->params.count; i++)
-            if (slice_elements(&unit->slices[i]) > 0)
-                ls_copy(&t->ops, (size_t)unit->slices[i].part->count * sizeof(float),
-                        outer->slices[i].master, unit->slices[i].master);
+        masters_copy(t, outer, (struct masters){.unit = &t->units[k]});
         status = server_pulled(t, k, error);
     }
     return status;

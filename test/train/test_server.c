@@ -42,33 +42,13 @@ static const char *const recipes[] = {
 };
 enum { RECIPES = sizeof recipes / sizeof *recipes, SKIPS = RECIPES - 2, CP = RECIPES - 1 };
 
-static const char *const layouts[] = {
-    "",
-    "parallel.dp=2",
-    "parallel.tp=2",
-    "parallel.pp=2",
-    "parallel.dp_shard=2 parallel.zero=1",
-    "parallel.dp_shard=2 parallel.zero=2",
-    "parallel.dp_shard=2 parallel.zero=3",
-    "parallel.tp=2 parallel.dp=2",
-    "parallel.pp=2 parallel.dp_shard=2 parallel.zero=1",
-    "parallel.cp=2",
-    "parallel.cp=2 parallel.cp_method=ring parallel.zero=1",
-};
 static const char *const groups[] = {
     "parallel.workers=1",
     "parallel.workers=2",
     "parallel.workers=4",
     "parallel.workers=4 parallel.servers=1",
 };
-enum { LAYOUTS = sizeof layouts / sizeof *layouts, LAYOUTS_CP = 9, GROUPS = 4 };
-
-static void expect_alike(const struct workers_run *a, const struct workers_run *b, const char *what)
-{
-    const char *difference = workers_difference(a, b);
-    if (difference)
-        fail_msg("%s: %s", what, difference);
-}
+enum { GROUPS = 4 };
 
 static float bits_float(uint32_t bits)
 {
@@ -88,15 +68,16 @@ static void test_layouts_of_a_server_give_the_same_bits(void **state)
         const char *wrong = pushes_wrong(&one);
         if (wrong)
             fail_msg("%s: %s", recipes[r], wrong);
-        for (int l = 0; l < LAYOUTS * GROUPS; l++) {
+        for (int l = 0; l < WORKERS_LAYOUTS * GROUPS; l++) {
             struct workers_run other = {.evaluate = one.evaluate};
             int layout = l / GROUPS, group = (l + r) % GROUPS;
-            if ((layout >= LAYOUTS_CP && r != CP) || (l + 7 * r) % every)
+            if ((layout >= WORKERS_LAYOUTS_CP && r != CP) || (l + 7 * r) % every)
                 continue;
-            other.config = workers_config(*state, "%s %s %s " SERVER, recipes[r], layouts[layout],
-                                          groups[group]);
+            other.config = workers_config(*state, "%s %s %s " SERVER, recipes[r],
+                                          workers_layouts[layout], groups[group]);
             workers_run_well(&other);
-            expect_alike(&one, &other, other.config.parallel.servers ? "servers" : layouts[layout]);
+            workers_expect_alike(
+                &one, &other, other.config.parallel.servers ? "servers" : workers_layouts[layout]);
             runs++;
         }
     }
@@ -112,7 +93,7 @@ static void test_sources_are_told_of_the_push(void **state)
     int of_one = 0; /* steps whose samples are all of one source */
     workers_run_well(&one);
     workers_run_well(&two);
-    expect_alike(&one, &two, "parallel.workers=2");
+    workers_expect_alike(&one, &two, "parallel.workers=2");
     for (int e = 0; e < 12; e++)
         of_one += isnan(bits_float(one.told[e].source_losses[1]));
     assert_in_range(of_one, 1, 11);
@@ -221,8 +202,8 @@ static void test_a_run_goes_on_in_another_layout(void **state)
         workers_run_well(&before);
         workers_run_well(&after);
         assert_int_equal(after.first, before.steps);
-        expect_alike(&whole, &before, "before");
-        expect_alike(&whole, &after, "after");
+        workers_expect_alike(&whole, &before, "before");
+        workers_expect_alike(&whole, &after, "after");
         assert_string_equal(after.said, "");
     }
 }
@@ -315,17 +296,6 @@ static void test_layouts_that_are_refused(void **state)
     }
 }
 
-static int group_setup(void **state)
-{
-    size_t bytes;
-    if (tokens_setup(state))
-        return -1;
-    char *tokens = scratch_read(scratch_path(*state, "tokens.bin"), &bytes);
-    scratch_write(scratch_path(*state, "more.bin"), tokens, bytes / 2);
-    free(tokens);
-    return 0;
-}
-
 /* Steps for which the data of a source's few epochs are enough; the refusal of more names them. */
 static int steps_admitted(const char *directory, const char *words)
 {
@@ -374,5 +344,5 @@ int main(void)
         cmocka_unit_test(test_layouts_that_are_refused),
         cmocka_unit_test(test_the_end_of_the_data),
     };
-    return cmocka_run_group_tests_name("server", tests, group_setup, scratch_teardown);
+    return cmocka_run_group_tests_name("server", tests, workers_setup, scratch_teardown);
 }

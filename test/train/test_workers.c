@@ -44,28 +44,8 @@ static const char *const recipes[] = {
 };
 enum { RECIPES = sizeof recipes / sizeof *recipes, CP = RECIPES - 1 };
 
-static const char *const layouts[] = {
-    "",
-    "parallel.dp=2",
-    "parallel.tp=2",
-    "parallel.pp=2",
-    "parallel.dp_shard=2 parallel.zero=1",
-    "parallel.dp_shard=2 parallel.zero=2",
-    "parallel.dp_shard=2 parallel.zero=3",
-    "parallel.tp=2 parallel.dp=2",
-    "parallel.pp=2 parallel.dp_shard=2 parallel.zero=1",
-    "parallel.cp=2",
-    "parallel.cp=2 parallel.cp_method=ring parallel.zero=1",
-};
 static const int groups[] = {1, 2, 4, 3};
-enum { LAYOUTS = sizeof layouts / sizeof *layouts, LAYOUTS_CP = 9, GROUPS = 4 };
-
-static void expect_alike(const struct workers_run *a, const struct workers_run *b, const char *what)
-{
-    const char *difference = workers_difference(a, b);
-    if (difference)
-        fail_msg("%s: %s", what, difference);
-}
+enum { GROUPS = 4 };
 
 /* In `make check` each recipe has a layout of others, and each number of groups comes. */
 static void test_layouts_of_workers_give_the_same_bits(void **state)
@@ -75,16 +55,16 @@ static void test_layouts_of_workers_give_the_same_bits(void **state)
         struct workers_run one = {.config = workers_config(*state, "%s", recipes[r]),
                                   .evaluate = true};
         workers_run_well(&one);
-        for (int l = 0; l < LAYOUTS * GROUPS; l++) {
+        for (int l = 0; l < WORKERS_LAYOUTS * GROUPS; l++) {
             struct workers_run other = {.evaluate = true};
             int layout = l / GROUPS, group = groups[(l + r) % GROUPS];
-            if ((layout >= LAYOUTS_CP && r != CP) || one.config.async.workers % group ||
+            if ((layout >= WORKERS_LAYOUTS_CP && r != CP) || one.config.async.workers % group ||
                 (l + 12 * r) % every)
                 continue;
             other.config = workers_config(*state, "%s %s parallel.workers=%d", recipes[r],
-                                          layouts[layout], group);
+                                          workers_layouts[layout], group);
             workers_run_well(&other);
-            expect_alike(&one, &other, layouts[layout]);
+            workers_expect_alike(&one, &other, workers_layouts[layout]);
             runs++;
         }
     }
@@ -137,8 +117,8 @@ static void test_a_run_goes_on_in_another_layout(void **state)
         workers_run_well(&before);
         workers_run_well(&after);
         assert_int_equal(after.first, before.steps);
-        expect_alike(&whole, &before, "before");
-        expect_alike(&whole, &after, "after");
+        workers_expect_alike(&whole, &before, "before");
+        workers_expect_alike(&whole, &after, "after");
         assert_string_equal(after.said, "");
     }
 }
@@ -231,17 +211,6 @@ static void test_a_loss_is_the_mean_over_all_tokens_that_count(void **state)
         fail_msg("loss %.9g, expected %.9g", (double)losses[1], (double)losses[0]);
 }
 
-static int group_setup(void **state)
-{
-    size_t bytes;
-    if (tokens_setup(state))
-        return -1;
-    char *tokens = scratch_read(scratch_path(*state, "tokens.bin"), &bytes);
-    scratch_write(scratch_path(*state, "more.bin"), tokens, bytes / 2);
-    free(tokens);
-    return 0;
-}
-
 /* Ranks of all groups know one rate: that of the machine. */
 static double rates[4];
 
@@ -274,5 +243,5 @@ int main(void)
         cmocka_unit_test(test_a_loss_is_the_mean_over_all_tokens_that_count),
         cmocka_unit_test(test_the_peak_is_that_of_all_groups),
     };
-    return cmocka_run_group_tests_name("workers", tests, group_setup, scratch_teardown);
+    return cmocka_run_group_tests_name("workers", tests, workers_setup, scratch_teardown);
 }

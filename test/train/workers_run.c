@@ -1,6 +1,9 @@
 /* What the tests of workers share. */
 #include "workers_run.h"
 
+#include "../support/scratch.h"
+#include "tokens.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +20,31 @@ static const char common[] =
     "numerics.precision=fp32 numerics.arithmetic=fma optim.lr=3e-3 optim.warmup_steps=0 "
     "train.steps=6 async.mode=diloco async.workers=4 async.sync_every=3 parallel.threads=1 "
     "log.tensorboard=false eval.samples=2 log.drift_every=0 train.save_every=3 log.hash_every=3";
+
+int workers_setup(void **state)
+{
+    size_t bytes;
+    if (tokens_setup(state))
+        return -1;
+    char *tokens = scratch_read(scratch_path(*state, "tokens.bin"), &bytes);
+    scratch_write(scratch_path(*state, "more.bin"), tokens, bytes / 2);
+    free(tokens);
+    return 0;
+}
+
+const char *const workers_layouts[WORKERS_LAYOUTS] = {
+    "",
+    "parallel.dp=2",
+    "parallel.tp=2",
+    "parallel.pp=2",
+    "parallel.dp_shard=2 parallel.zero=1",
+    "parallel.dp_shard=2 parallel.zero=2",
+    "parallel.dp_shard=2 parallel.zero=3",
+    "parallel.tp=2 parallel.dp=2",
+    "parallel.pp=2 parallel.dp_shard=2 parallel.zero=1",
+    "parallel.cp=2",
+    "parallel.cp=2 parallel.cp_method=ring parallel.zero=1",
+};
 
 static int words_set(struct ls_config *config, struct ls_error *error, const char *words)
 {
@@ -177,4 +205,12 @@ const char *workers_difference(const struct workers_run *a, const struct workers
         return text;
     }
     return NULL;
+}
+
+void workers_expect_alike(const struct workers_run *a, const struct workers_run *b,
+                          const char *what)
+{
+    const char *difference = workers_difference(a, b);
+    if (difference)
+        fail_msg("%s: %s", what, difference);
 }

@@ -6,6 +6,13 @@
 
 enum { WORKERS_STEPS_MAX = 16 };
 
+/* cmocka set-up: tokens_setup, and more.bin beside tokens.bin, for blends. */
+int workers_setup(void **state);
+
+/* Layouts of a worker; those from WORKERS_LAYOUTS_CP on cut a sequence, which few recipes admit. */
+enum { WORKERS_LAYOUTS = 11, WORKERS_LAYOUTS_CP = 9 };
+extern const char *const workers_layouts[WORKERS_LAYOUTS];
+
 /* Four workers that meet every third step, six steps long, with "key=value" words, separated by
  * blanks, behind it. A first word "blend" mixes tokens.bin with itself as a second source.
  * train.out is DIRECTORY/run. Returns the status. */
@@ -46,5 +53,8 @@ int workers_run(struct workers_run *run);
 void workers_run_well(struct workers_run *run);
 /* Of the steps that both ran: the first difference, or NULL. The text lives until the next call. */
 const char *workers_difference(const struct workers_run *a, const struct workers_run *b);
+/* Fails the test, with `what` before it, if there is one. */
+void workers_expect_alike(const struct workers_run *a, const struct workers_run *b,
+                          const char *what);
 
 #endif
