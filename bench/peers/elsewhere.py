@@ -4,12 +4,15 @@ bench data` and Mosaic's StreamingDataset, which read the same tokens by S3's pr
 server, each with a cache on the same disk.
 
     bench/peers/elsewhere.py [--megabytes 64] [--limit 40] [--sequence 1024] [--batch 32] [--rounds 3]
-                             [--workers 2] [--lockstep build/lockstep]
+                             [--uncached-batches 8] [--workers 2] [--lockstep build/lockstep]
 
 The server is on loopback; its limit, in MB/s, holds over all connections. The text is made by this script. A
 pass reads each sample once, in a random order, in a process of its own; it is timed from the first
 sample's request to the last batch. The first pass of a cache begins with an empty folder, the second reads
-what the first has kept. Figures are medians over rounds, which go in turns. Mosaic has its default shards
+what the first has kept. Figures are medians over rounds, which go in turns. Without a cache a sample of a
+store with digests fetches a block of 4 MiB unless the 64 MiB of memory have it, so a whole pass takes minutes:
+these rows read the first --uncached-batches alone, with a memory that is empty at first. Each pass is told on stderr when it begins and
+ends; one that takes longer than PASS_S ends the bench. Mosaic has its default shards
 of 64 MiB, and runs with no worker and with --workers of them. Needs numpy, torch, mosaicml-streaming and
 boto3 for the rows of Mosaic, which are left out without them."""
 import argparse
@@ -27,6 +30,7 @@ import threading
 import time
 
 BUCKET = "bucket"
+PASS_S = 600
 
 
 class Limit:
@@ -121,23 +125,26 @@ def figures_of(output):
 
 def store_make(folder, o):
     """folder/corpus_train: two bytes a token, with digests of its blocks."""
-    letters = random.Random(1)
+    draw = random.Random(1)
+    letters = bytes(b"abcdefghijklmnopqrstuvwxyz "[i % 27] for i in range(256))
     text = os.path.join(folder, "text.jsonl")
-    with open(text, "w", encoding="utf-8") as file:
+    with open(text, "wb") as file:
         for _ in range(o.megabytes << 9):
-            words = letters.choices("abcdefghijklmnopqrstuvwxyz ", k=1023)
-            file.write('{"text": "' + "".join(words) + '"}\n')
+            file.write(b'{"text": "' + draw.randbytes(1023).translate(letters) + b'"}\n')
     subprocess.run([o.lockstep, "data", "prepare", "--input", text, "--output", os.path.join(folder, "corpus"),
                     "--tokenizer", "byte", "--validation", "0"], check=True, capture_output=True)
     os.remove(text)
 
 
 def ours(name, o, cache):
+    batches = o.batches if cache else min(o.batches, o.uncached_batches)
     words = [o.lockstep, "bench", "data", f"data={name}", f"sequence={o.sequence}", f"batch={o.batch}",
-             f"batches={o.batches}", "rounds=1"]
-    output = subprocess.run(words + ([f"cache={cache}"] if cache else []), check=True, capture_output=True,
-                            text=True).stdout
-    return figures_of(output)
+             f"batches={batches}", "rounds=1"]
+    done = subprocess.run(words + ([f"cache={cache}"] if cache else []), capture_output=True, text=True,
+                          timeout=PASS_S)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return figures_of(done.stdout)
 
 
 # ---- Mosaic -------------------------------------------------------------------------------------
@@ -180,13 +187,17 @@ def mosaic_pass(o):
 def mosaic(o, local, workers):
     words = [sys.executable, __file__, "--mosaic", local, "--sequence", str(o.sequence), "--batch", str(o.batch),
              "--batches", str(o.batches), "--workers", str(workers)]
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PASS_S)
     if done.returncode:
         sys.exit(done.stderr)
     return figures_of(done.stdout)
 
 
 # ---- both ---------------------------------------------------------------------------------------
+
+
+def tell(text, end="\n"):
+    print(text, end=end, file=sys.stderr, flush=True)
 
 
 def passes(o, folder, round_number, peer):
@@ -213,6 +224,7 @@ def main():
     parser.add_argument("--sequence", type=int, default=1024)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--uncached-batches", type=int, default=8)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--lockstep", default="build/lockstep")
     parser.add_argument("--mosaic", help=argparse.SUPPRESS)
@@ -223,6 +235,7 @@ def main():
     peer = all(importlib.util.find_spec(name) for name in ("numpy", "torch", "streaming", "boto3"))
     found, moved = {}, {}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        tell(f"a store of {o.megabytes} MB of text")
         store_make(folder, o)
         samples = (os.path.getsize(os.path.join(folder, "corpus_train.bin")) // 2 - 1) // o.sequence
         o.batches = samples // o.batch
@@ -236,7 +249,9 @@ def main():
                           AWS_SECRET_ACCESS_KEY="none", AWS_REGION="us-east-1", no_proxy="127.0.0.1")
         for i in range(o.rounds):
             for name, run in passes(o, folder, i, peer):
-                before, figures = limit.sent, run()
+                tell(f"round {i + 1} of {o.rounds}: {name}", end=" ... ")
+                begin, before, figures = time.monotonic(), limit.sent, run()
+                tell(f"{time.monotonic() - begin:.1f} s")
                 found.setdefault(name, []).append(figures["samples_per_s"])
                 moved.setdefault(name, []).append(figures.get("fetched_bytes", limit.sent - before) / 1e6)
     print(f"{o.batches * o.batch} samples of {2 * o.sequence} bytes, {o.limit:g} MB/s, {o.rounds} rounds\n"
