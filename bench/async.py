@@ -55,6 +55,7 @@ YIELD = """#include <time.h>
 int sched_yield(void) { return nanosleep(&(struct timespec){.tv_nsec = 50000}, 0); }
 """
 SLOWER = 4
+COMPENSATION = 1e4  # lambda of DC-ASGD: the best of 2, 1e3, ... 1e6 for the loss of the free server
 
 
 class Mode:
@@ -83,11 +84,12 @@ def diloco(rounds, every, name="", keys=""):
                 f"parallel.workers={WORKERS} {keys}", rounds)
 
 
-def server(rounds, staleness):
-    name = "server, free" if staleness == "free" else f"server, staleness {staleness}"
-    return Mode(name, f"async.mode=server async.order=clock async.workers={WORKERS} "
+def server(rounds, staleness, name="", keys=""):
+    bound = "free" if staleness == "free" else f"staleness {staleness}"
+    return Mode(f"server, {bound}{name}",
+                f"async.mode=server async.order=clock async.workers={WORKERS} "
                 f"async.sync_every={rounds} async.staleness={staleness} "
-                f"parallel.workers={WORKERS} parallel.servers=1", rounds, sequences=BATCH,
+                f"parallel.workers={WORKERS} parallel.servers=1 {keys}", rounds, sequences=BATCH,
                 ranks=WORKERS + 1)
 
 
@@ -443,6 +445,8 @@ def table(results, last):
 def slow_part(bench, options):
     steps = options.steps
     modes = [sync(steps), server(steps, 2), server(steps, 8), server(steps, "free"),
+             server(steps, "free", ", DC-ASGD", f"async.compensation={COMPENSATION}"),
+             server(steps, "free", ", rate by staleness", "async.staleness_lr=inverse"),
              diloco(steps, 20)]
     results = [bench.measure(alone(steps), "", [options.share])]
     for slow in ("", f"{SLOWER}x"):
@@ -462,7 +466,7 @@ def links_part(bench, options):
              diloco(steps, 100, ", int8", "async.delta=int8"),
              diloco(steps, 100, ", int8, 2 fragments, delay 5",
                     "async.delta=int8 async.fragments=2 async.delay=5"),
-             server(steps, "free")]
+             server(steps, 2), server(steps, "free")]
     bench.hosts = Hosts(bench.folder, WORKERS + 1, options.mbit)
     try:
         results = [bench.measure(mode, "") for mode in modes]
