@@ -90,6 +90,7 @@ static int read_config(const struct cmd_args *args, struct ls_prepare_config *co
                                          .validation = 0.1,
                                          .json_key = cmd_args_value(args, "--json-keys"),
                                          .records = records_of(args),
+                                         .weight_key = cmd_args_value(args, "--weights"),
                                          .around = !cmd_args_given(args, "--no-special-tokens"),
                                          .append_eod = !cmd_args_given(args, "--no-append-eod")};
     if (!config->append_eod && cmd_args_given(args, "--append-eod"))
@@ -221,6 +222,8 @@ static int inspect_store(const char *spec, int64_t tokens, const char *decode,
         printf("  tokens      %" PRId64 "\n", file.tokens);
         if (file.masked)
             printf("  that count  %" PRId64 "\n", file.counted);
+        if (file.weighted)
+            printf("  weights     of each token\n");
     }
     int32_t largest = -1;
     if (!status)

@@ -114,6 +114,9 @@ OPTIONS(prepare_options) = {
     {"--chat-template", "FILE", "use this chat template instead of the tokenizer's"},
     TEMPLATE_DATE,
     {"--json-keys", "KEY", "the key of a JSONL object that holds its text (default: text)"},
+    {"--weights", "KEY",
+     "weigh the loss of each token by the number under this key of its JSONL object, 1 if it has "
+     "none"},
     {"--on-error", "stop|skip",
      "stop at a bad JSONL record (the default), or skip it and list it in "
      "PREFIX.skipped.txt"},

@@ -111,7 +111,9 @@ const struct cmd_page cmd_data_pages[] = {
     {"data split", "STORE|FILE.jsonl --parts N|WEIGHTS --output PREFIX",
      "cut a token store, or JSONL, into parts",
      "Document i goes to the part that lags most behind its share, so the parts are spread evenly "
-     "over the store and depend on nothing but its order. Masks and the tokenizer's name are kept.",
+     "over the store and depend on nothing but its order. Masks, weights and the tokenizer's name "
+     "are "
+     "kept.",
      split_options, "lockstep data split corpus_train --parts 0.99,0.01 --output corpus\n"},
     {"data pack", "STORE... --sequence T", "choose which documents share a sequence",
      "Packs whole documents into sequences of T tokens so that as few places as possible stay "
@@ -122,7 +124,9 @@ const struct cmd_page cmd_data_pages[] = {
      pack_options, "lockstep data pack corpus --sequence 2048\n"},
     {"data merge", "STORE... --output PREFIX", "join token stores",
      "Writes the documents of all stores, in order, as one store. All must have one tokenizer. If "
-     "one has a mask, so has the result: every token of a store without a mask counts.",
+     "one has a mask, so has the result: every token of a store without a mask counts. The same "
+     "goes "
+     "for weights: without them each is 1.",
      merge_options, "lockstep data merge web_train code_train --output all\n"},
     {"data detokenize", "STORE --output FILE", "make text of a token store",
      "Writes a JSON line for each document: its text without the tokens that end it or were put "

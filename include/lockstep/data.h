@@ -208,6 +208,10 @@ struct ls_prepare_config {
      * that the template ended with the same token. chat is borrowed. */
     enum ls_prepare_records records;
     const struct ls_chat *chat;
+    /* The stores have weights (PREFIX_train.weights): each token of a JSONL record weighs the
+     * number under this key, 1 if the record has none. A member that is no number, or no finite
+     * float32, makes a bad record. NULL: no weights are read. */
+    const char *weight_key;
     /* A JSONL record that is malformed or has no text ends the preparation, or, with skip_bad, is
      * passed over: counted, and written with file, line and reason to PREFIX.skipped.txt. skipped
      * (may be NULL) is called for each on the calling thread. An archive that is cut off or damaged
@@ -265,6 +269,7 @@ struct ls_token_file {
     int64_t sequences, documents; /* Megatron; 0 where the format does not say */
     bool masked;                  /* PREFIX.mask is there */
     int64_t counted;              /* tokens that count as targets: all, without a mask */
+    bool weighted;                /* PREFIX.weights is there */
 };
 
 /* How files elsewhere are read; zeros stand for the defaults. */
@@ -331,9 +336,15 @@ int ls_token_store_counted(const struct ls_token_store *store, int64_t first, in
                            int64_t *counted, struct ls_error *error);
 int ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64_t count,
                         int32_t *targets, struct ls_error *error);
+/* And weights (PREFIX.weights, see doc/data.md), which multiply the losses of its tokens as
+ * targets. weights[count] = those of tokens [first, first + count), which must lie inside: finite,
+ * 1 if no file says otherwise. LS_EDATA with the token of one that is not finite. */
+bool ls_token_store_weighted(const struct ls_token_store *store);
+int ls_token_store_weights(const struct ls_token_store *store, int64_t first, int64_t count,
+                           float *weights, struct ls_error *error);
 /* What tells the data of one store from another's: the digest, in 32 hexadecimal digits, of the
- * number of tokens and of 64 pieces of 256 tokens (and their mask), spread evenly. Small stores are
- * covered whole; of a large one a change between the pieces is not seen. */
+ * number of tokens and of 64 pieces of 256 tokens (and their mask and weights), spread evenly.
+ * Small stores are covered whole; of a large one a change between the pieces is not seen. */
 int ls_token_store_digest(const struct ls_token_store *store, char text[33],
                           struct ls_error *error);
 /* From here on samples hold whole documents, one behind the other (data.packing=documents), as many
@@ -377,6 +388,9 @@ int64_t ls_sample_at(const struct ls_sample_order *order, int64_t number);
  * ls_token_store_samples. */
 int ls_sample_read(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
                    int64_t vocabulary, int32_t *inputs, int32_t *targets, struct ls_error *error);
+/* weights[T] = those of its targets; 0 for padding. */
+int ls_sample_weights(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
+                      float *weights, struct ls_error *error);
 /* *counted = how many of its targets count. */
 int ls_sample_counted(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
                       int64_t *counted, struct ls_error *error);
@@ -436,6 +450,11 @@ int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32
  * [sources], valid as long as its inputs. Every rank counts for itself, in the stores' masks, so
  * that none has to ask the others. */
 const int64_t *ls_loader_counted(const struct ls_loader *loader);
+/* Of the same request: the weights of its targets, as those are handed out; NULL if no store has
+ * any. And of each source the exact sum of those that count, of the samples of this request alone,
+ * whole sequences: [sources]. Valid as long as its inputs. */
+const float *ls_loader_weights(const struct ls_loader *loader);
+const struct ls_exact_sum *ls_loader_weight_sums(const struct ls_loader *loader);
 /* Of the same request: starts[count, T] of whole sequences, whatever segments are handed out; NULL
  * where samples are not packed. Valid as long as its inputs. */
 const int32_t *ls_loader_starts(const struct ls_loader *loader);

@@ -83,6 +83,7 @@ struct ls_step_report {
      * there is one source. Valid until the next step. */
     const float *source_losses;
     const int64_t *source_counted; /* [sources] its tokens that count; NULL: nothing was read */
+    const double *source_weights;  /* [sources] the sum of their weights; NULL: they have none */
     double weight; /* what the sum of the losses was divided by: as many tokens as count, or the
                     * sum of their weights; 1 where the loss is that sum */
     uint32_t loss_bits; /* the same, as stored */

@@ -35,6 +35,7 @@ struct data_corpus {
     long long line_number;
     size_t document_path;    /* of the document that was read last */
     struct ls_text document; /* its record, if lines are kept */
+    float weight;            /* of the record; 1 of other files */
 };
 
 /* ---- which files ---------------------------------------------------------------------------- */
@@ -295,6 +296,9 @@ static int read_record(struct data_corpus *corpus, char *line, size_t length, st
 {
     const struct data_corpus_config *config = &corpus->config;
     int status = keep_line(corpus, line, length, error);
+    corpus->weight = 1;
+    if (!status && config->weight_key)
+        status = data_record_weight(line, length, config->weight_key, &corpus->weight, error);
     if (status)
         return status;
     if (config->records == LS_RECORDS_CHAT)
@@ -392,6 +396,7 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
                 return status;
         }
         corpus->document_path = corpus->at;
+        corpus->weight = 1;
         int status = corpus->is_jsonl ? read_jsonl(corpus, out, part, error)
                                       : read_text(corpus, want, out, part, error);
         if (status)
@@ -409,6 +414,11 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
 const struct data_spans *data_corpus_spans(const struct data_corpus *corpus)
 {
     return &corpus->spans;
+}
+
+float data_corpus_weight(const struct data_corpus *corpus)
+{
+    return corpus->weight;
 }
 
 size_t data_corpus_paths(const struct data_corpus *corpus)

@@ -173,6 +173,9 @@ int64_t data_packing_samples(const struct data_packing *packing);
 int data_packing_read(const struct data_packing *packing, const struct ls_token_store *store,
                       int64_t sample, int64_t vocabulary, int32_t *inputs, int32_t *targets,
                       struct ls_error *error);
+/* As ls_sample_weights. */
+int data_packing_weights(const struct data_packing *packing, const struct ls_token_store *store,
+                         int64_t sample, float *weights, struct ls_error *error);
 int data_packing_counted(const struct data_packing *packing, const struct ls_token_store *store,
                          int64_t sample, int64_t *counted, struct ls_error *error);
 void data_packing_prefetch(const struct data_packing *packing, const struct ls_token_store *store,
@@ -219,6 +222,11 @@ int data_record_pair(char *line, size_t length, struct ls_text *out, struct data
 int data_record_chat(char *line, size_t length, const struct ls_chat *chat, struct ls_text *out,
                      struct data_spans *spans, struct ls_error *error);
 
+/* *weight = the number under key of an object's line, 1 if there is none. LS_EDATA if it is none,
+ * or not finite as a float32. Before the record is read, since it changes the line less. */
+int data_record_weight(char *line, size_t length, const char *key, float *weight,
+                       struct ls_error *error);
+
 enum data_part { DATA_MORE, DATA_DOCUMENT_END, DATA_CORPUS_END };
 /* The documents of all inputs, one after the other. */
 struct data_corpus;
@@ -232,7 +240,8 @@ struct data_corpus_config {
      * over. NULL: it ends the reading. */
     int (*bad)(void *user, const struct ls_error *why, struct ls_error *error);
     void *user;
-    bool keep_lines; /* for data_corpus_line */
+    bool keep_lines;        /* for data_corpus_line */
+    const char *weight_key; /* of a record's weight, for data_corpus_weight; NULL: none is read */
 };
 int data_corpus_open(const struct data_corpus_config *config, struct data_corpus **out,
                      struct ls_error *error);
@@ -258,6 +267,9 @@ const struct ls_text *data_corpus_line(const struct data_corpus *corpus);
 /* The parts of the document that was read last, where the records are examples. Borrowed. */
 const struct data_spans *data_corpus_spans(const struct data_corpus *corpus);
 
+/* The weight of its record, which has a number under weight_key; 1 without. */
+float data_corpus_weight(const struct data_corpus *corpus);
+
 /* ---- digests of a store's files, being made (sums.c) ----------------------------------------- */
 
 /* *out is to be freed with ls_sums_free whatever this returns. */
@@ -278,8 +290,8 @@ int data_sums_text(const struct ls_sums *sums, struct ls_text *text, struct ls_e
 /* Files under temporary names until data_writer_publish. ls_atomic_file would rename one file as
  * soon as it is on disk; here several must be on disk before the first gets its name. */
 struct data_writer {
-    char *bin, *idx, *mask, *sums;
-    char *bin_temporary, *idx_temporary, *mask_temporary, *sums_temporary;
+    char *bin, *idx, *mask, *weights, *sums;
+    char *bin_temporary, *idx_temporary, *mask_temporary, *weights_temporary, *sums_temporary;
     struct ls_sums *digests;
     bool digested;       /* what is being written is a file with digests */
     const char *current; /* the temporary file being written */
@@ -294,6 +306,12 @@ struct data_writer {
     bool masked;    /* a mask is written */
     int64_t *flips; /* tokens from which on tokens count, do not, count, ... */
     int64_t flips_count, flips_room;
+    bool weighted; /* weights are written */
+    struct data_weight_run {
+        int64_t first;
+        float weight;
+    } * runs; /* tokens from which on each weighs that; those before the first one 1 */
+    int64_t runs_count, runs_room;
 };
 /* Names only. Call data_writer_release whatever this returns; it also takes {.fd = -1}. */
 int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dtype dtype,
@@ -306,7 +324,12 @@ int data_writer_append(struct data_writer *writer, const int32_t *ids, int64_t c
                        struct ls_error *error);
 /* Tokens from here on count as targets, or do not: the store has a mask. At first none does. */
 int data_writer_mark(struct data_writer *writer, bool counts, struct ls_error *error);
-/* Moves the marks of the tokens from `first` on to those of `to`, which has none yet. */
+/* Tokens from here on weigh that as targets: the store has weights. At first each weighs 1. */
+int data_writer_weigh(struct data_writer *writer, float weight, struct ls_error *error);
+/* Moves the marks and weights of the tokens from `first` on to those of `to`, which has none yet.
+ */
+int data_writer_move_weights(struct data_writer *writer, int64_t first, struct data_writer *to,
+                             struct ls_error *error);
 int data_writer_move_marks(struct data_writer *writer, int64_t first, struct data_writer *to,
                            struct ls_error *error);
 /* Tokens that count; all, where there is no mask. */
@@ -321,7 +344,7 @@ int64_t data_writer_document_first(const struct data_writer *writer, int64_t doc
 /* Back to the first `tokens` tokens, of which the first `documents` documents remain ended. */
 int data_writer_truncate(struct data_writer *writer, int64_t tokens, int64_t documents,
                          struct ls_error *error);
-/* Writes the index, the mask if there is one, and the digests, and brings all to disk. */
+/* Writes the index, mask and weights if there are any, and the digests, and brings all to disk. */
 int data_writer_finish(struct data_writer *writer, struct ls_error *error);
 /* Renames them to their final names, .idx last. An older index of that name must be gone. */
 int data_writer_publish(struct data_writer *writer, struct ls_error *error);
@@ -377,6 +400,7 @@ int data_tool_step(const volatile int *stop, int64_t done, int64_t all, struct l
 /* PREFIX.* under temporary names. */
 struct data_output {
     struct data_writer writer;
+    bool masked, weighted;                /* it is to have a mask, weights */
     const struct ls_tokenizer *tokenizer; /* NULL: none is recorded */
     char *tokenizer_path, *tokenizer_temporary;
 };
@@ -385,9 +409,9 @@ struct data_output {
 int data_output_init(struct data_output *output, const char *prefix, enum ls_dtype dtype,
                      const struct ls_tokenizer *tokenizer, const char *const *stores, int count,
                      struct ls_error *error);
-/* Appends a document with its mask, if the output is to have one. */
+/* Appends a document with its mask and weights, if the output is to have them. */
 int data_output_copy(struct data_output *output, struct data_stored *from, int64_t first,
-                     int64_t count, bool masked, struct ls_error *error);
+                     int64_t count, struct ls_error *error);
 int data_output_finish(struct data_output *output, struct ls_error *error);
 int data_output_publish(struct data_output *output, struct ls_error *error);
 void data_output_release(struct data_output *output);

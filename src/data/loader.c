@@ -31,6 +31,15 @@ int ls_sample_read(const struct ls_token_store *store, int64_t sample, int64_t s
     return status;
 }
 
+int ls_sample_weights(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
+                      float *weights, struct ls_error *error)
+{
+    const struct data_packing *packing = data_store_packing(store);
+    return packing ? data_packing_weights(packing, store, sample, weights, error)
+                   : ls_token_store_weights(store, sample * sequence_tokens + 1, sequence_tokens,
+                                            weights, error);
+}
+
 int ls_sample_counted(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
                       int64_t *counted, struct ls_error *error)
 {
@@ -63,7 +72,9 @@ struct slot {
     struct ls_sample_run batch; /* that they are of */
     int64_t *counted;           /* [sources] of its targets */
     int32_t *inputs, *targets;
-    int32_t *starts; /* [sequences_max, sequence_tokens] of packed samples */
+    float *weights;           /* of the targets; NULL: no store has any */
+    struct ls_exact_sum *sum; /* [sources] of those that count */
+    int32_t *starts;          /* [sequences_max, sequence_tokens] of packed samples */
     int status;
     struct ls_error error;
 };
@@ -78,6 +89,10 @@ struct ls_loader {
     int32_t *starts;            /* and that of packed samples */
     struct ls_sample_run *runs; /* all slots' */
     int64_t *counted;           /* all slots' */
+    float *weights;             /* all slots', where a store has any: and of one whole sequence */
+    float *whole_weights;
+    struct ls_exact_sum *sums; /* all slots' */
+    bool weighted;
     int32_t *whole; /* [2, sequence_tokens] one sequence before it is cut into segments */
     int64_t row;    /* tokens handed out of a sequence */
     struct slot *slots;
@@ -104,6 +119,24 @@ void ls_segments_copy(const struct ls_token_segment *segments, int segment_count
         }
 }
 
+/* The weights of a sample's targets, into row `at` of the slot, and to its source's sum. */
+static int fill_weights(struct ls_loader *loader, struct slot *slot, int64_t at,
+                        struct ls_blend_place place, const int32_t *targets)
+{
+    const struct ls_loader_config *config = &loader->config;
+    float *row = slot->weights + at * loader->row;
+    float *whole = config->segment_count > 0 ? loader->whole_weights : row;
+    int status = ls_sample_weights(config->stores[place.source], place.sample,
+                                   config->sequence_tokens, whole, &slot->error);
+    for (int64_t t = 0; t < config->sequence_tokens && !status; t++)
+        if (targets[t] >= 0)
+            ls_exact_add(&slot->sum[place.source], (double)whole[t]);
+    if (!status && config->segment_count > 0)
+        ls_segments_copy(config->segments, config->segment_count, 1, config->sequence_tokens, whole,
+                         row);
+    return status;
+}
+
 /* Sample `number` of the run, into row `at` of the slot. */
 static int fill_row(struct ls_loader *loader, struct slot *slot, int64_t at, int64_t number)
 {
@@ -121,6 +154,8 @@ static int fill_row(struct ls_loader *loader, struct slot *slot, int64_t at, int
         ls_segments_copy(config->segments, config->segment_count, 1, tokens, loader->whole + tokens,
                          targets);
     }
+    if (!status && slot->weights)
+        status = fill_weights(loader, slot, at, place, cut ? loader->whole + tokens : targets);
     if (!status && slot->starts)
         ls_sample_starts(store, place.sample, slot->starts + at * tokens);
     return status;
@@ -159,6 +194,8 @@ static void fill(struct ls_loader *loader, struct slot *slot)
     slot->status = check_end(loader, slot);
     if (!slot->status)
         ls_loader_prefetch(loader, slot->runs, slot->run_count);
+    for (int i = 0; i < ls_blend_sources(config->blend) && slot->weights; i++)
+        ls_exact_clear(&slot->sum[i]);
     for (int64_t i = 0; i < slot->run_count && !slot->status; i++)
         for (int64_t k = 0; k < slot->runs[i].count && !slot->status; k++)
             slot->status = fill_row(loader, slot, at++, slot->runs[i].first + k);
@@ -201,6 +238,26 @@ static int start_thread(struct ls_loader *loader, struct ls_error *error)
     return LS_OK;
 }
 
+/* batch: the tokens of one. */
+static int take_weights(struct ls_loader *loader, size_t batch, struct ls_error *error)
+{
+    size_t slots = (size_t)loader->slots_count;
+    size_t sources = (size_t)ls_blend_sources(loader->config.blend);
+    if (!loader->weighted)
+        return LS_OK;
+    loader->weights = calloc(slots * batch, sizeof *loader->weights);
+    loader->whole_weights =
+        calloc((size_t)loader->config.sequence_tokens, sizeof *loader->whole_weights);
+    loader->sums = calloc(slots * sources, sizeof *loader->sums);
+    if (!loader->weights || !loader->whole_weights || !loader->sums)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the weights of tokens");
+    for (size_t i = 0; i < slots; i++) {
+        loader->slots[i].weights = loader->weights + i * batch;
+        loader->slots[i].sum = loader->sums + i * sources;
+    }
+    return LS_OK;
+}
+
 static int take_memory(struct ls_loader *loader, struct ls_error *error)
 {
     const struct ls_loader_config *config = &loader->config;
@@ -237,7 +294,7 @@ static int take_memory(struct ls_loader *loader, struct ls_error *error)
         loader->slots[i].inputs = loader->tokens + 2 * i * batch;
         loader->slots[i].targets = loader->slots[i].inputs + batch;
     }
-    return LS_OK;
+    return take_weights(loader, batch, error);
 }
 
 int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
@@ -252,8 +309,10 @@ int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
     if (!loader)
         return ls_error_set(error, LS_ENOMEM, "no memory for the loader");
     loader->config = *config;
-    for (int i = 0; i < ls_blend_sources(config->blend); i++)
+    for (int i = 0; i < ls_blend_sources(config->blend); i++) {
         loader->elsewhere |= data_store_elsewhere(config->stores[i]);
+        loader->weighted |= ls_token_store_weighted(config->stores[i]);
+    }
     pthread_mutex_init(&loader->mutex, NULL);
     pthread_cond_init(&loader->changed, NULL);
     int status = take_memory(loader, error);
@@ -284,6 +343,9 @@ void ls_loader_free(struct ls_loader *loader)
     free(loader->starts);
     free(loader->runs);
     free(loader->counted);
+    free(loader->weights);
+    free(loader->whole_weights);
+    free(loader->sums);
     free(loader->whole);
     free(loader->slots);
     free(loader);
@@ -359,6 +421,18 @@ const int64_t *ls_loader_counted(const struct ls_loader *loader)
 {
     LS_ASSERT(loader->taken > 0);
     return loader->slots[(loader->taken - 1) % loader->slots_count].counted;
+}
+
+const float *ls_loader_weights(const struct ls_loader *loader)
+{
+    LS_ASSERT(loader->taken > 0);
+    return loader->slots[(loader->taken - 1) % loader->slots_count].weights;
+}
+
+const struct ls_exact_sum *ls_loader_weight_sums(const struct ls_loader *loader)
+{
+    LS_ASSERT(loader->taken > 0);
+    return loader->slots[(loader->taken - 1) % loader->slots_count].sum;
 }
 
 const int32_t *ls_loader_starts(const struct ls_loader *loader)

@@ -227,6 +227,21 @@ int data_packing_read(const struct data_packing *p, const struct ls_token_store 
     return status;
 }
 
+int data_packing_weights(const struct data_packing *p, const struct ls_token_store *store,
+                         int64_t sample, float *weights, struct ls_error *error)
+{
+    struct walk walk = walk_begin(p, sample);
+    struct piece piece;
+    int64_t start;
+    int status = LS_OK;
+    while (!status && walk_next(&walk, &piece, &start))
+        status =
+            ls_token_store_weights(store, piece.first + 1, piece.count, weights + start, error);
+    for (int64_t i = walk.used; !status && i < p->tokens; i++)
+        weights[i] = 0;
+    return status;
+}
+
 int data_packing_counted(const struct data_packing *p, const struct ls_token_store *store,
                          int64_t sample, int64_t *counted, struct ls_error *error)
 {

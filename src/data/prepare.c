@@ -28,6 +28,7 @@ struct segment {
     size_t end;
     int64_t ids_end;
     bool ends_document, counts;
+    float weight; /* of its tokens as targets */
 };
 struct job {
     struct ls_text text;
@@ -95,12 +96,17 @@ static int add_document(struct pipeline *pipeline, struct job *job, size_t begin
                         struct ls_error *error)
 {
     const struct data_spans *spans = data_corpus_spans(pipeline->corpus);
-    struct segment last = {.end = job->text.count, .ends_document = true, .counts = true};
+    struct segment last = {.end = job->text.count,
+                           .ends_document = true,
+                           .counts = true,
+                           .weight = data_corpus_weight(pipeline->corpus)};
     int status = LS_OK;
     for (int64_t i = 0; i < spans->count && !status; i++) {
         const struct data_span *span = &spans->list[i];
-        last = (struct segment){
-            .end = begin + span->end, .ends_document = span->ends_document, .counts = span->counts};
+        last = (struct segment){.end = begin + span->end,
+                                .ends_document = span->ends_document,
+                                .counts = span->counts,
+                                .weight = last.weight};
         status = add_segment(job, &last, error);
     }
     return status || spans->count > 0 ? status : add_segment(job, &last, error);
@@ -121,7 +127,8 @@ static int cut_document(struct pipeline *pipeline, struct job *job, size_t begin
     int status =
         data_text_put(&pipeline->carry, job->text.bytes + begin + keep, bytes - keep, error);
     job->text.count = begin + keep;
-    return status ? status : add_segment(job, &(struct segment){.end = job->text.count}, error);
+    return status ? status
+                  : add_segment(job, &(struct segment){.end = job->text.count, .weight = 1}, error);
 }
 
 static int fill_job(struct pipeline *pipeline, struct job *job, struct ls_error *error)
@@ -339,6 +346,8 @@ static int write_job(struct prepare *prepare, const struct job *job, struct ls_e
         struct data_writer *writer = writer_of(prepare, prepare->documents);
         if (prepare->config->records != LS_RECORDS_TEXT)
             status = data_writer_mark(writer, segment->counts, error);
+        if (!status && prepare->config->weight_key)
+            status = data_writer_weigh(writer, segment->weight, error);
         if (!status)
             status =
                 data_writer_append(writer, job->ids.ids + begin, segment->ids_end - begin, error);
@@ -425,6 +434,8 @@ static int move_tail(struct prepare *prepare, int64_t first, int64_t cut, int32_
     int status = LS_OK;
     if (train->masked)
         status = data_writer_move_marks(train, cut, &prepare->validation, error);
+    if (!status && train->weighted)
+        status = data_writer_move_weights(train, cut, &prepare->validation, error);
     for (int64_t i = first; i < documents && !status; i++)
         status = move_document(prepare, ls_max(cut, data_writer_document_first(train, i)),
                                data_writer_document_first(train, i + 1), block, error);
@@ -490,6 +501,8 @@ static int publish(struct prepare *prepare, struct ls_error *error)
     unlink(prepare->validation.idx);
     unlink(prepare->train.mask);
     unlink(prepare->validation.mask);
+    unlink(prepare->train.weights);
+    unlink(prepare->validation.weights);
     unlink(prepare->train.sums);
     unlink(prepare->validation.sums);
     data_pack_remove(prepare->train.bin);
@@ -551,11 +564,11 @@ static int spare_inputs(const struct prepare *prepare, const struct data_corpus 
 {
     char skipped[PATH_MAX];
     int status = skipped_path(prepare, skipped, error);
-    const char *const outputs[] = {prepare->train.bin,      prepare->train.idx,
-                                   prepare->validation.bin, prepare->validation.idx,
-                                   prepare->train.mask,     prepare->validation.mask,
-                                   prepare->train.sums,     prepare->validation.sums,
-                                   prepare->tokenizer_path, skipped};
+    const char *const outputs[] = {
+        prepare->train.bin,       prepare->train.idx,          prepare->validation.bin,
+        prepare->validation.idx,  prepare->train.mask,         prepare->validation.mask,
+        prepare->train.weights,   prepare->validation.weights, prepare->train.sums,
+        prepare->validation.sums, prepare->tokenizer_path,     skipped};
     for (size_t i = 0; i < sizeof outputs / sizeof *outputs && !status; i++)
         status = data_corpus_spare(corpus, outputs[i], error);
     return status;
@@ -610,6 +623,7 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
                                          .count = config->inputs_count,
                                          .json_key = config->json_key ? config->json_key : "text",
                                          .records = config->records,
+                                         .weight_key = config->weight_key,
                                          .chat = config->chat,
                                          .bad = config->skip_bad ? skip_record : NULL,
                                          .user = &prepare};

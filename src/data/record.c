@@ -8,6 +8,7 @@
 #include <lockstep/base/json.h>
 
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 
 /* ---- what both read ------------------------------------------------------------------------- */
@@ -207,6 +208,31 @@ int data_record_any(char *line, size_t length, const char *key, struct ls_text *
                            &bytes, error);
     if (!status)
         status = append(out, text, bytes, error);
+    json_decref(record);
+    return status;
+}
+
+int data_record_weight(char *line, size_t length, const char *key, float *weight,
+                       struct ls_error *error)
+{
+    json_error_t where;
+    *weight = 1;
+    soften(line, line + length, false);
+    json_t *record = ls_json_load(line, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
+    const json_t *value = json_object_get(record, key);
+    int status = LS_OK;
+    if (!record)
+        status = ls_error_set(error, LS_EDATA, "column %d: %s: expected one JSON object a line",
+                              where.column, where.text);
+    else if (value && !json_is_number(value))
+        status = ls_error_set(error, LS_EDATA, "\"%.100s\" is %s: expected a number, the weight",
+                              key, type_name(value));
+    else if (value)
+        *weight = (float)json_number_value(value);
+    if (!status && !isfinite(*weight))
+        status = ls_error_set(error, LS_EDATA,
+                              "\"%.100s\" is %g: expected a weight that a float32 can hold", key,
+                              json_number_value(value));
     json_decref(record);
     return status;
 }

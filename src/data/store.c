@@ -3,6 +3,7 @@
 #include "data/data_private.h"
 #include "data/index_file.h"
 #include "data/store_names.h"
+#include "data/weights_file.h"
 
 #include <lockstep/base/file.h>
 
@@ -17,9 +18,10 @@ struct file {
     enum ls_token_file_kind kind;
     struct data_tokens what;
     struct data_file *data;
-    int64_t header_bytes;   /* before its tokens */
-    struct data_file *mask; /* NULL: all tokens count */
-    struct ls_sums *sums;   /* of what lies elsewhere; NULL: none are known */
+    int64_t header_bytes;      /* before its tokens */
+    struct data_file *mask;    /* NULL: all tokens count */
+    struct data_file *weights; /* NULL: each is 1 */
+    struct ls_sums *sums;      /* of what lies elsewhere; NULL: none are known */
     int64_t counted;
     int64_t first; /* of the stream */
 };
@@ -60,6 +62,17 @@ static int mask_open(const struct opening *o, const char *prefix, const uint64_t
     return status || !file->mask
                ? status
                : mask_read(file->mask, file->what.tokens, digest, &file->counted, error);
+}
+
+/* What its tokens weigh, if a file says so. */
+static int weights_open(const struct opening *o, const char *prefix, bool all,
+                        struct ls_error *error)
+{
+    struct file *file = o->file;
+    int status = beside_open(o, prefix, ".weights", &file->weights, error);
+    return status || !file->weights
+               ? status
+               : data_weights_check(file->weights, file->what.tokens, all, error);
 }
 
 /* What is fetched is held against the sums. */
@@ -118,6 +131,11 @@ static int open_megatron(const struct opening *o, const char *prefix, struct dat
         status = mask_open(o, prefix, all ? &digest : NULL, error);
     if (!status && file->sums && file->mask)
         status = sums_expect(file, file->mask, LS_SUMS_MASK, error);
+    if (!status)
+        status = weights_open(o, prefix, all, error);
+    /* Weights may be written later than the store, which then does not know them. */
+    if (!status && file->weights && file->sums && ls_sums_bytes(file->sums, LS_SUMS_WEIGHTS) >= 0)
+        status = sums_expect(file, file->weights, LS_SUMS_WEIGHTS, error);
     data_file_close(idx);
     return status;
 }
@@ -377,6 +395,7 @@ void ls_token_store_close(struct ls_token_store *store)
     for (int i = 0; i < store->count; i++) {
         data_file_close(store->files[i].data);
         data_file_close(store->files[i].mask);
+        data_file_close(store->files[i].weights);
         ls_sums_free(store->files[i].sums);
         free(store->files[i].path);
     }
@@ -403,6 +422,8 @@ int ls_token_store_look(const struct ls_token_store *store, struct ls_error *err
         status = data_file_look(store->files[i].data, error);
         if (!status && store->files[i].mask)
             status = data_file_look(store->files[i].mask, error);
+        if (!status && store->files[i].weights)
+            status = data_file_look(store->files[i].weights, error);
     }
     return status;
 }
@@ -441,6 +462,7 @@ struct ls_token_file ls_token_store_file(const struct ls_token_store *store, int
                                   .sequences = file->what.sequences,
                                   .documents = file->what.documents,
                                   .masked = file->mask != NULL,
+                                  .weighted = file->weights != NULL,
                                   .counted = file->counted};
 }
 
@@ -675,6 +697,32 @@ int ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64
     return status;
 }
 
+bool ls_token_store_weighted(const struct ls_token_store *store)
+{
+    bool weighted = false;
+    for (int f = 0; f < store->count; f++)
+        weighted |= store->files[f].weights != NULL;
+    return weighted;
+}
+
+int ls_token_store_weights(const struct ls_token_store *store, int64_t first, int64_t count,
+                           float *weights, struct ls_error *error)
+{
+    int64_t at;
+    int status = LS_OK;
+    LS_ASSERT(first >= 0 && count >= 0 && first <= store->tokens - count);
+    for (int f = 0; f < store->count && !status; f++) {
+        const struct file *file = &store->files[f];
+        int64_t here = part_in(file, first, count, &at);
+        float *to = weights + (here > 0 ? file->first + at - first : 0);
+        if (here > 0 && file->weights)
+            status = data_weights_read(file->weights, at, here, to, error);
+        for (int64_t i = 0; i < here && !file->weights; i++)
+            to[i] = 1;
+    }
+    return status;
+}
+
 void ls_token_store_prefetch(const struct ls_token_store *store, int64_t first, int64_t count)
 {
     int64_t at;
@@ -689,15 +737,17 @@ void ls_token_store_prefetch(const struct ls_token_store *store, int64_t first, 
         if (here > 0 && file->mask)
             data_file_want(file->mask, DATA_MASK_HEADER_BYTES + at / 8,
                            ls_ceil_div(at % 8 + here, 8));
+        if (here > 0 && file->weights)
+            data_file_want(file->weights, at * DATA_WEIGHT_BYTES, here * DATA_WEIGHT_BYTES);
     }
 }
 
 /* ---- the digest ------------------------------------------------------------------------------ */
 
-/* The same as ls_token_store_read and ls_token_store_mask of a few tokens; of what is elsewhere
- * these alone are fetched. */
+/* The same as ls_token_store_read, _mask and _weights of a few tokens; of what is elsewhere these
+ * alone are fetched. */
 static int peek(const struct ls_token_store *store, int64_t first, int64_t count, int32_t *ids,
-                int32_t *targets, struct ls_error *error)
+                int32_t *targets, float *weights, struct ls_error *error)
 {
     unsigned char bits[DIGEST_TOKENS / 8 + 2];
     _Alignas(8) unsigned char part[DIGEST_TOKENS * 8];
@@ -719,6 +769,9 @@ static int peek(const struct ls_token_store *store, int64_t first, int64_t count
                                     ls_ceil_div(at % 8 + here, 8), bits, error);
         if (!status && file->mask)
             data_mask_apply(bits, at % 8, here, targets + to);
+        if (!status && file->weights)
+            status = data_file_peek(file->weights, at * DATA_WEIGHT_BYTES, here * DATA_WEIGHT_BYTES,
+                                    weights + to, error);
     }
     return status;
 }
@@ -732,10 +785,13 @@ int ls_token_store_digest(const struct ls_token_store *store, char text[33], str
     int status = LS_OK;
     for (int64_t i = 0; i < pieces && !status; i++) {
         int32_t ids[DIGEST_TOKENS] = {0}, targets[DIGEST_TOKENS] = {0};
+        float weights[DIGEST_TOKENS] = {0};
         int64_t first = pieces > 1 ? (tokens - count) * i / (pieces - 1) : 0;
-        status = peek(store, first, count, ids, targets, error);
+        status = peek(store, first, count, ids, targets, weights, error);
         ls_digest_piece(&digest, "tokens", tokens, first, ids, sizeof ids);
         ls_digest_piece(&digest, "mask", tokens, first, targets, sizeof targets);
+        if (ls_token_store_weighted(store))
+            ls_digest_piece(&digest, "weights", tokens, first, weights, sizeof weights);
     }
     ls_digest_hex(&digest, text);
     return status;

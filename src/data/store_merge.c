@@ -92,7 +92,7 @@ struct merge {
     struct data_stored *from; /* [count] */
     int count;
     const struct ls_tokenizer *tokenizer; /* borrowed from one of them */
-    bool masked, narrow;
+    bool masked, weighted, narrow;
     int64_t tokens;
     struct data_output output;
 };
@@ -117,6 +117,7 @@ static int merge_open(struct merge *merge, const char *const *stores, int count,
         if (from->tokenizer)
             status = ls_tokenizer_stores_check(merge->tokenizer, stores[i], error);
         merge->masked |= from->file.masked;
+        merge->weighted |= from->file.weighted;
         merge->narrow &= from->file.dtype == LS_U16 || from->file.dtype == LS_U8;
         merge->tokens += from->file.tokens;
     }
@@ -134,12 +135,14 @@ static int merge_copy(struct merge *merge, const volatile int *stop, struct ls_e
 {
     int64_t first, count;
     int status = LS_OK;
+    merge->output.masked = merge->masked;
+    merge->output.weighted = merge->weighted;
     for (int i = 0; i < merge->count && !status; i++) {
         struct data_stored *from = &merge->from[i];
         if (merge->tokenizer)
             from->vocabulary = ls_tokenizer_vocabulary(merge->tokenizer);
         while (!status && data_stored_next(from, &first, &count)) {
-            status = data_output_copy(&merge->output, from, first, count, merge->masked, error);
+            status = data_output_copy(&merge->output, from, first, count, error);
             if (!status)
                 status = data_tool_step(stop, merge->output.writer.tokens, merge->tokens, error);
         }
@@ -204,7 +207,9 @@ static int split_copy(struct data_output *outputs, struct data_stored *from,
     int status = LS_OK;
     while (!status && data_stored_next(from, &first, &count)) {
         struct data_output *output = &outputs[ls_shares_next(&shares)];
-        status = data_output_copy(output, from, first, count, from->file.masked, error);
+        output->masked = from->file.masked;
+        output->weighted = from->file.weighted;
+        status = data_output_copy(output, from, first, count, error);
         if (!status)
             status = data_tool_step(stop, first + count, from->file.tokens, error);
     }

@@ -16,7 +16,8 @@ enum { COPY_TOKENS = 1 << 14 };
 int ls_store_spare(const char *store, const char *path, struct ls_error *error)
 {
     struct stat output, input;
-    static const char *const suffixes[] = {".bin", ".idx", ".mask", ".sums", ".tokenizer"};
+    static const char *const suffixes[] = {".bin",     ".idx",  ".mask",
+                                           ".weights", ".sums", ".tokenizer"};
     int stem = (int)strnlen(store, PATH_MAX);
     if (ls_path_ends(store, ".bin") || ls_path_ends(store, ".idx"))
         stem -= 4;
@@ -45,19 +46,19 @@ int data_output_init(struct data_output *output, const char *prefix, enum ls_dty
         status = data_names_init(prefix, ".tokenizer", &output->tokenizer_path,
                                  &output->tokenizer_temporary, error);
     const struct data_writer *writer = &output->writer;
-    const char *const paths[] = {writer->bin, writer->idx, writer->mask, writer->sums,
-                                 output->tokenizer_path};
+    const char *const paths[] = {writer->bin,     writer->idx,  writer->mask,
+                                 writer->weights, writer->sums, output->tokenizer_path};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         for (int j = 0; j < count && !status; j++)
             status = ls_store_spare(stores[j], paths[i], error);
     return status ? status : data_writer_begin(&output->writer, error);
 }
 
-/* Tokens that all count, or all do not. */
-static int64_t run_length(const int32_t *targets, int64_t count)
+/* Tokens that all count, or all do not, and weigh the same. */
+static int64_t run_length(const int32_t *targets, const float *weights, int64_t count)
 {
     int64_t length = 1;
-    while (length < count && targets[length] == targets[0])
+    while (length < count && targets[length] == targets[0] && weights[length] == weights[0])
         length++;
     return length;
 }
@@ -66,10 +67,16 @@ static int copy_marked(struct data_output *output, const struct data_stored *fro
                        const int32_t *ids, int64_t count, struct ls_error *error)
 {
     int32_t targets[COPY_TOKENS] = {0};
+    float weights[COPY_TOKENS];
     int status = ls_token_store_mask(from->store, first, count, targets, error);
+    if (!status)
+        status = ls_token_store_weights(from->store, first, count, weights, error);
     for (int64_t at = 0, run = 0; at < count && !status; at += run) {
-        run = run_length(targets + at, count - at);
-        status = data_writer_mark(&output->writer, targets[at] == 0, error);
+        run = run_length(targets + at, weights + at, count - at);
+        if (output->masked)
+            status = data_writer_mark(&output->writer, targets[at] == 0, error);
+        if (!status && output->weighted)
+            status = data_writer_weigh(&output->writer, weights[at], error);
         if (!status)
             status = data_writer_append(&output->writer, ids + at, run, error);
     }
@@ -77,14 +84,14 @@ static int copy_marked(struct data_output *output, const struct data_stored *fro
 }
 
 int data_output_copy(struct data_output *output, struct data_stored *from, int64_t first,
-                     int64_t count, bool masked, struct ls_error *error)
+                     int64_t count, struct ls_error *error)
 {
     int status = LS_OK;
     for (int64_t at = 0, here = 0; at < count && !status; at += here) {
         const int32_t *ids;
         here = ls_min(count - at, COPY_TOKENS);
         status = data_stored_ids(from, first + at, here, &ids, error);
-        if (!status && masked)
+        if (!status && (output->masked || output->weighted))
             status = copy_marked(output, from, first + at, ids, here, error);
         else if (!status)
             status = data_writer_append(&output->writer, ids, here, error);
@@ -106,6 +113,7 @@ int data_output_publish(struct data_output *output, struct ls_error *error)
     char folder[PATH_MAX];
     unlink(output->writer.idx);
     unlink(output->writer.mask);
+    unlink(output->writer.weights);
     unlink(output->writer.sums);
     data_pack_remove(output->writer.bin);
     int status = LS_OK;

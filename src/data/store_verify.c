@@ -77,6 +77,11 @@ static int check_digests(const struct data_stored *stored, const volatile int *s
                               "or prepare the data again",
                               (int)strlen(bin) - 4, bin, masked ? "a" : "no",
                               masked ? "Restore" : "Remove");
+    if (!status && sums && !stored->file.weighted && ls_sums_bytes(sums, LS_SUMS_WEIGHTS) >= 0)
+        status = ls_error_set(error, LS_EDATA,
+                              "%.*s.weights: the store had weights when it was prepared. Restore "
+                              "the file, or prepare the data again",
+                              (int)strlen(bin) - 4, bin);
     for (int file = 0; sums && file < LS_SUMS_FILES && !status; file++) {
         status = check_file(sums, file, bin, stop, error);
         out->blocks += ls_sums_blocks(sums, file);

@@ -25,7 +25,7 @@ struct ls_sums {
     XXH3_state_t *block;     /* its last block, which is not whole */
 };
 
-static const char *const words[LS_SUMS_FILES] = {"bin", "idx", "mask"};
+static const char *const words[LS_SUMS_FILES] = {"bin", "idx", "mask", "weights"};
 
 static struct ls_digest digest_of(XXH128_hash_t hash)
 {
@@ -34,7 +34,7 @@ static struct ls_digest digest_of(XXH128_hash_t hash)
 
 const char *ls_sums_suffix(enum ls_sums_file file)
 {
-    static const char *const suffixes[LS_SUMS_FILES] = {".bin", ".idx", ".mask"};
+    static const char *const suffixes[LS_SUMS_FILES] = {".bin", ".idx", ".mask", ".weights"};
     return suffixes[file];
 }
 
@@ -278,7 +278,7 @@ static int read_lines(struct reader *reader, struct ls_sums *sums, struct ls_err
                !(starts(line, length, words[file]) && line[strlen(words[file])] == ' '))
             file++;
         if (file == LS_SUMS_FILES)
-            return bad_line(reader, "bin N, idx N, mask N or end", error);
+            return bad_line(reader, "bin N, idx N, mask N, weights N or end", error);
         size_t skip = strlen(words[file]) + 1;
         status = read_file(reader, line + skip, length - skip, &sums->files[file], error);
     }

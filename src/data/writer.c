@@ -104,6 +104,9 @@ int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dty
     if (!status)
         status = data_names_init(prefix, ".mask", &writer->mask, &writer->mask_temporary, error);
     if (!status)
+        status = data_names_init(prefix, ".weights", &writer->weights, &writer->weights_temporary,
+                                 error);
+    if (!status)
         status = data_names_init(prefix, ".sums", &writer->sums, &writer->sums_temporary, error);
     if (!status)
         status = data_sums_new(&writer->digests, error);
@@ -128,19 +131,24 @@ void data_writer_release(struct data_writer *writer)
         unlink(writer->idx_temporary);
     if (writer->mask_temporary)
         unlink(writer->mask_temporary);
+    if (writer->weights_temporary)
+        unlink(writer->weights_temporary);
     if (writer->sums_temporary)
         unlink(writer->sums_temporary);
     free(writer->bin);
     free(writer->idx);
     free(writer->mask);
+    free(writer->weights);
     free(writer->sums);
     free(writer->bin_temporary);
     free(writer->idx_temporary);
     free(writer->mask_temporary);
+    free(writer->weights_temporary);
     free(writer->sums_temporary);
     ls_sums_free(writer->digests);
     free(writer->buffer);
     free(writer->flips);
+    free(writer->runs);
     ls_token_list_release(&writer->lengths);
     free(writer->documents);
     *writer = (struct data_writer){.fd = -1};
@@ -260,6 +268,56 @@ static int put_mask(struct data_writer *writer, struct ls_error *error)
             byte |= (unsigned char)(flip % 2 << (i - first));
         }
         status = put(writer, &byte, 1, error);
+    }
+    return status;
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static float weight_after(const struct data_writer *writer, int64_t runs)
+{
+    return runs > 0 ? writer->runs[runs - 1].weight : 1.0f;
+}
+
+int data_writer_weigh(struct data_writer *writer, float weight, struct ls_error *error)
+{
+    writer->weighted = true;
+    if (writer->runs_count > 0 && writer->runs[writer->runs_count - 1].first == writer->tokens)
+        writer->runs_count--; /* no token since */
+    if (weight_after(writer, writer->runs_count) == weight)
+        return LS_OK;
+    if (!ls_list_grow(&writer->runs, writer->runs_count, &writer->runs_room, sizeof *writer->runs))
+        return ls_error_set(error, LS_ENOMEM, "no memory for the weights of %s", writer->bin);
+    writer->runs[writer->runs_count++] = (struct data_weight_run){writer->tokens, weight};
+    return LS_OK;
+}
+
+int data_writer_move_weights(struct data_writer *writer, int64_t first, struct data_writer *to,
+                             struct ls_error *error)
+{
+    int64_t kept = 0, tokens = to->tokens;
+    while (kept < writer->runs_count && writer->runs[kept].first <= first)
+        kept++;
+    to->tokens = 0; /* as if its tokens came now */
+    int status = data_writer_weigh(to, weight_after(writer, kept), error);
+    for (int64_t i = kept; i < writer->runs_count && !status; i++) {
+        to->tokens = writer->runs[i].first - first;
+        status = data_writer_weigh(to, writer->runs[i].weight, error);
+    }
+    to->tokens = tokens;
+    writer->runs_count = kept;
+    return status;
+}
+
+static int put_weights(struct data_writer *writer, struct ls_error *error)
+{
+    int64_t run = 0;
+    int status = LS_OK;
+    for (int64_t i = 0; i < writer->tokens && !status; i++) {
+        while (run < writer->runs_count && writer->runs[run].first <= i)
+            run++;
+        float weight = weight_after(writer, run);
+        status = put(writer, &weight, sizeof weight, error);
     }
     return status;
 }
@@ -391,6 +449,8 @@ int data_writer_finish(struct data_writer *writer, struct ls_error *error)
         status = write_file(writer, writer->idx_temporary, LS_SUMS_IDX, put_index, error);
     if (!status && writer->masked)
         status = write_file(writer, writer->mask_temporary, LS_SUMS_MASK, put_mask, error);
+    if (!status && writer->weighted)
+        status = write_file(writer, writer->weights_temporary, LS_SUMS_WEIGHTS, put_weights, error);
     if (!status)
         status = write_file(writer, writer->sums_temporary, LS_SUMS_FILES, put_sums, error);
     return status;
@@ -425,6 +485,8 @@ int data_writer_publish(struct data_writer *writer, struct ls_error *error)
     int status = data_rename(writer->bin_temporary, writer->bin, error);
     if (!status && writer->masked)
         status = data_rename(writer->mask_temporary, writer->mask, error);
+    if (!status && writer->weighted)
+        status = data_rename(writer->weights_temporary, writer->weights, error);
     if (!status)
         status = data_rename(writer->sums_temporary, writer->sums, error);
     return status ? status : data_rename(writer->idx_temporary, writer->idx, error);

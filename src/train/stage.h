@@ -13,6 +13,7 @@ struct train_batch {
     struct ls_dp_share share;        /* of its leaves */
     int64_t counted;                 /* targets of the whole batch that count */
     const int64_t *source_counted;   /* [sources] the same; NULL: nothing is read */
+    const double *source_weights;    /* [sources] the sum of their weights; NULL: there are none */
     double divisor;                  /* of the sum of the batch's losses: as many, or the sum of
                                       * their weights, or 1 */
     const int32_t *inputs, *targets; /* [share.count * share.leaf, tokens held here] */

@@ -128,16 +128,41 @@ static int64_t sequences_of(const struct train_batch *batch)
 static int batch_admit(const struct ls_trainer *t, const struct train_batch *batch,
                        struct ls_error *error)
 {
-    if (batch->counted > 0)
+    long long first = batch->first, last = first + sequences_of(batch) - 1;
+    if (batch->divisor != 0)
         return LS_OK;
     int status =
-        ls_error_set(error, LS_EDATA,
-                     "step %lld: no token of the batch counts: samples %lld to %lld of "
-                     "the run contain only prompts, no target tokens. Use a larger batch.global or "
-                     "data.sequence, or shorter prompts",
-                     (long long)batch->step, (long long)batch->first,
-                     (long long)(batch->first + sequences_of(batch) - 1));
+        batch->counted
+            ? ls_error_set(error, LS_EDATA,
+                           "step %lld: the weights of the batch's targets, of samples %lld to %lld "
+                           "of the run, sum up to 0, and the loss is divided by their sum. Use "
+                           "other weights, or a larger batch.global",
+                           (long long)batch->step, first, last)
+            : ls_error_set(error, LS_EDATA,
+                           "step %lld: no token of the batch counts: samples %lld to %lld of "
+                           "the run contain only prompts, no target tokens. Use a larger "
+                           "batch.global or data.sequence, or shorter prompts",
+                           (long long)batch->step, first, last);
     ls_config_blame(&t->config, ls_config_data_key(&t->config), error);
+    return status;
+}
+
+/* Collective over dp. Each rank knows the weights of its own samples; their sum is exact, so it is
+ * the same whoever has which. */
+static int weights_sum(struct ls_trainer *t, struct train_batch *batch, struct ls_error *error)
+{
+    const struct ls_exact_sum *own = ls_loader_weight_sums(t->loader);
+    struct ls_exact_sum all;
+    int status = LS_OK;
+    ls_exact_clear(&all);
+    for (int i = 0; i < t->sources && !status; i++) {
+        struct ls_exact_sum sum = own[i];
+        status = ls_all_reduce_exact(t->groups[LS_GROUP_DP], &sum, error);
+        t->source_weights[i] = ls_exact_value(&sum);
+        ls_exact_merge(&all, &sum);
+    }
+    batch->source_weights = t->source_weights;
+    batch->divisor = ls_exact_value(&all);
     return status;
 }
 
@@ -207,9 +232,12 @@ static int batch_load(struct ls_trainer *t, bool given, struct train_batch *batc
             batch->counted += batch->source_counted[i];
         batch->divisor = (double)batch->counted;
         batch->starts = ls_loader_starts(t->loader);
-        status = batch_admit(t, batch, error);
+        batch->weights = ls_loader_weights(t->loader);
     }
-    return ls_comm_agree(t->world, status, error);
+    status = ls_comm_agree(t->world, status, error);
+    if (!status && batch->weights)
+        status = weights_sum(t, batch, error);
+    return status ? status : batch_admit(t, batch, error);
 }
 
 /* ---- the gradient ---------------------------------------------------------------------------- */
@@ -239,6 +267,13 @@ static float source_loss(struct ls_trainer *t, const struct train_batch *batch, 
         if (ls_blend_source_at(t->data.blend, batch->first + i) == source)
             scratch[count++] = t->losses[i];
     return count > 0 ? ls_tree_sum(scratch, count) : 0;
+}
+
+/* What the losses of a source are divided by. */
+static double source_divisor(const struct train_batch *batch, int source)
+{
+    return batch->source_weights ? batch->source_weights[source]
+                                 : (double)batch->source_counted[source];
 }
 
 /* The batch's mean loss: the tree over its sequences. A sequence's parts meet over cp, sequences
@@ -271,7 +306,7 @@ static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, fl
     loss_label(t, NULL);
     *loss = (float)((double)sums[0] / batch->divisor);
     for (int i = 0; i < sources && parted; i++) /* NAN: nothing of it counts */
-        sums[1 + i] = (float)((double)sums[1 + i] / (double)batch->source_counted[i]);
+        sums[1 + i] = (float)((double)sums[1 + i] / source_divisor(batch, i));
     return status;
 }
 
@@ -485,6 +520,7 @@ void step_report(struct ls_trainer *t, const struct train_batch *batch,
     if (!t->workers && !batch->given)
         step_ledger(t, batch->first, report);
     report->source_counted = batch->source_counted;
+    report->source_weights = batch->source_weights;
     report->counted = batch->counted < (int64_t)tokens ? batch->counted : 0;
     report->weight = batch->divisor;
     report->tokens = t->state->samples * t->config.data.sequence;

@@ -186,7 +186,8 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
     t->runs = calloc((size_t)share.micro_batches, sizeof *t->runs);
     t->sources = ls_config_source_count(&t->config);
     t->loss_sums = calloc((size_t)t->sources + 1, sizeof *t->loss_sums);
-    if (!t->losses || !t->runs || !t->loss_sums)
+    t->source_weights = calloc((size_t)t->sources, sizeof *t->source_weights);
+    if (!t->losses || !t->runs || !t->loss_sums || !t->source_weights)
         return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses");
     return LS_OK;
 }
@@ -494,6 +495,7 @@ void ls_trainer_free(struct ls_trainer *t)
     free(t->segments);
     free(t->losses);
     free(t->loss_sums);
+    free(t->source_weights);
     free(t->runs);
     /* Transfers that nobody waited for still use the memory, of this rank and of others: their
      * groups go first. */

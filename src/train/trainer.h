@@ -137,6 +137,7 @@ struct ls_trainer {
     int segment_count;
     float *losses;              /* [2, sequences of the batch]: this rank's first, then all */
     int sources;                /* that are trained on */
+    double *source_weights;     /* [sources]: sums of the weights of a batch's targets */
     float *loss_sums;           /* [1 + sources]: of a batch, and of each source's part of it */
     struct ls_sample_run *runs; /* [micro-batches of a step]: what is asked of the loader */
     struct given *given;        /* a batch that the caller gave; NULL: none did */

@@ -18,10 +18,11 @@ enum { WORKERS_MAX = LS_DELTA_INT8_WORKERS_MAX };
 struct server;
 struct members;
 
-/* A note of a step: what a worker says of it. Behind these, by source: loss times tokens that
- * count, and these. */
+/* A note of a step: what a worker says of it. Behind these, by source: loss times the weight, and
+ * this. The weight: what the loss was divided by, tokens that count or the sum of their weights. */
 enum {
-    NOTE_LOSS, /* times tokens that count */
+    NOTE_LOSS, /* times the weight */
+    NOTE_WEIGHT,
     NOTE_COUNTED,
     NOTE_NORM,
     NOTE_SKIPPED,

@@ -6,7 +6,8 @@ void workers_note(const struct ls_trainer *t, const struct ls_step_report *r, do
 {
     int64_t tokens = r->sequences * t->config.data.sequence;
     double counted = (double)(r->counted ? r->counted : tokens);
-    note[NOTE_LOSS] = (double)r->loss * counted;
+    note[NOTE_LOSS] = (double)r->loss * r->weight;
+    note[NOTE_WEIGHT] = r->weight;
     note[NOTE_COUNTED] = counted;
     note[NOTE_NORM] = r->grad_norm;
     note[NOTE_SKIPPED] = r->skipped;
@@ -17,8 +18,8 @@ void workers_note(const struct ls_trainer *t, const struct ls_step_report *r, do
     note[NOTE_SEQUENCES] = (double)r->sequences;
     note[NOTE_LOSS_SCALE] = r->loss_scale;
     for (int i = 0; i < t->sources && r->source_losses; i++) {
-        double of = (double)r->source_counted[i];
-        note[NOTES + 2 * i] = of > 0 ? (double)r->source_losses[i] * of : 0;
+        double of = r->source_weights ? r->source_weights[i] : (double)r->source_counted[i];
+        note[NOTES + 2 * i] = of != 0 ? (double)r->source_losses[i] * of : 0;
         note[NOTES + 2 * i + 1] = of;
     }
 }
@@ -65,7 +66,7 @@ static void report_join(struct ls_trainer *t, int64_t step, int64_t first)
     r->samples = first + r->sequences;
     r->tokens = r->samples * t->config.data.sequence;
     int64_t tokens = r->sequences * t->config.data.sequence;
-    r->loss = (float)(sum[NOTE_LOSS] / sum[NOTE_COUNTED]);
+    r->loss = (float)(sum[NOTE_LOSS] / sum[NOTE_WEIGHT]);
     memcpy(&r->loss_bits, &r->loss, sizeof r->loss_bits);
     r->counted = sum[NOTE_COUNTED] < (double)tokens ? (int64_t)sum[NOTE_COUNTED] : 0;
     r->source_losses = t->sources > 1 && t->data.blend ? losses : NULL;

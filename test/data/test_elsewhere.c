@@ -196,6 +196,38 @@ static void test_tokens_are_those_of_the_local_store(void **state)
     expect_all(spec, &memory);
 }
 
+/* Weights that were written beside the store later, which its sums do not know. */
+static void test_weights_elsewhere(void **state)
+{
+    (void)state;
+    enum { PART = 1000 };
+    const struct ls_store_options memory = options_of(NULL);
+    struct ls_error error = {0};
+    float *weights = calloc((size_t)tokens, sizeof *weights), part[PART];
+    assert_non_null(weights);
+    for (int64_t i = 0; i < tokens; i++)
+        weights[i] = (float)(i % 1000) / 8 - 3;
+    weights[tokens - 1] = 1.0f / 0.0f;
+    s3_server_place_bytes(server, "data/c_train.weights", (const char *)weights,
+                          (size_t)tokens * sizeof *weights);
+    const char *names[] = {web(), s3_name};
+    for (int i = 0; i < 2; i++) {
+        struct ls_token_store *store = open_good(names[i], &memory);
+        for (int64_t at = 0; at + PART < tokens; at += 7 * PART) {
+            assert_ok(ls_token_store_weights(store, at, PART, part, &error), error);
+            assert_memory_equal(part, weights + at, sizeof part);
+        }
+        assert_int_equal(ls_token_store_weights(store, tokens - 1, 1, part, &error), LS_EDATA);
+        assert_text_contains(error.text, "c_train.weights: the weight of token");
+        ls_token_store_close(store);
+    }
+    struct ls_token_store *store;
+    s3_server_place_bytes(server, "data/c_train.weights", (const char *)weights, 100);
+    assert_int_equal(open_with(web(), &memory, &store, &error), LS_EDATA);
+    assert_text_contains(error.text, "c_train.weights: 100 bytes: the store has");
+    free(weights);
+}
+
 /* Of the index only the header is read, unless the store is packed. */
 static void test_an_index_elsewhere_is_not_read(void **state)
 {
@@ -1031,6 +1063,7 @@ int main(int count, char **words)
         return child_main(words + 1);
     const struct CMUnitTest tests[] = {
         TEST(test_tokens_are_those_of_the_local_store),
+        TEST(test_weights_elsewhere),
         TEST(test_an_index_elsewhere_is_not_read),
         TEST(test_a_packing_elsewhere),
         TEST(test_each_request_fails_once),

@@ -1,5 +1,5 @@
-/* Training on tokens of which some count: the loss and the gradient are means over those, with the
- * same bits in every layout. */
+/* Training on tokens of which some count, or weigh more: the loss and the gradient are means over
+ * those, with the same bits in every layout. */
 #include "../support/config_words.h"
 #include "../support/examples.h"
 #include "../support/scratch.h"
@@ -209,6 +209,108 @@ static void test_packed_documents_are_apart(void **state)
         fail_msg("alone the loss is %.9g, packed %.9g", loss[0], loss[1]);
 }
 
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/* PREFIX.weights of a store: from -1/2 to 2, some of them 0; or all alike. */
+static void weights_write(const char *directory, const char *store, const float *alike)
+{
+    char name[80];
+    struct ls_token_store *read;
+    struct ls_error error = {0};
+    snprintf(name, sizeof name, "%s_train", store);
+    if (ls_token_store_open(scratch_path(directory, name), &read, &error))
+        fail_msg("%s", error.text);
+    int64_t tokens = ls_token_store_tokens(read);
+    ls_token_store_close(read);
+    float *weights = calloc((size_t)tokens, sizeof *weights);
+    for (uint32_t i = 0; i < tokens; i++) {
+        uint32_t bits[4];
+        ls_philox(ls_philox_key_of(4, "weights"), (uint32_t[4]){i, 0, 0, 0}, bits);
+        weights[i] = alike ? *alike : bits[0] % 6 ? 2.5f * ls_uniform_of(bits[1]) - 0.5f : 0;
+    }
+    snprintf(name, sizeof name, "%s_train.weights", store);
+    scratch_write(scratch_path(directory, name), weights, (size_t)tokens * sizeof *weights);
+    free(weights);
+}
+
+static void test_layouts_agree_on_weights(void **state)
+{
+    char blend[400];
+    snprintf(blend, sizeof blend,
+             "data.train= data.blend=[{\"source\":\"%s/some_train\",\"weight\":2},"
+             "{\"source\":\"%s/all_train\",\"weight\":1}]",
+             (const char *)*state, (const char *)*state);
+    const char *const layouts[][3] = {
+        {GPT2, "batch.micro=3 parallel.dp=2 parallel.zero=2", ""},
+        {GPT2, "parallel.tp=2 parallel.pp=2", ""},
+        {LLAMA, "parallel.cp=2 parallel.dp=2", ""},
+        {GPT2 PACKED, "batch.micro=3 parallel.dp=2", ""},
+        {LLAMA PACKED, "parallel.cp=2", ""},
+        {GPT2 BEST_FIT, "parallel.dp=4", ""},
+        {GPT2, "parallel.dp=2 parallel.zero=3", blend},
+    };
+    struct ls_proof one[STEPS], cut[STEPS], plain[STEPS];
+    for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
+        char recipe[800];
+        snprintf(recipe, sizeof recipe, "%s%s", layouts[l][0], layouts[l][2]);
+        if (l == 0)
+            prove(*state, "some", recipe, "", plain);
+        weights_write(*state, "some", NULL);
+        prove(*state, "some", recipe, "", one);
+        prove(*state, "some", recipe, layouts[l][1], cut);
+        int64_t step = ls_proof_differs(one, cut, STEPS);
+        if (step)
+            fail_msg("%s: step %ld has other bits than one rank", layouts[l][1], (long)step);
+        if (l == 0) { /* they matter; and those of 1 are none */
+            const float alike = 1;
+            assert_int_equal(ls_proof_differs(one, plain, STEPS), 1);
+            weights_write(*state, "some", &alike);
+            prove(*state, "some", recipe, "", cut);
+            assert_int_equal(ls_proof_differs(cut, plain, STEPS), 0);
+        }
+    }
+    /* The mean of nothing. */
+    const float none = 0;
+    struct ls_error error = {0};
+    weights_write(*state, "some", &none);
+    struct ls_config config = config_of(*state, "some", GPT2, "");
+    assert_int_equal(ls_proof_threads(&config, STEPS, cut, &error), LS_EDATA);
+    if (!strstr(error.text, "sum up to 0") || !strstr(error.text, "step 1"))
+        fail_msg("%s", error.text);
+}
+
+/* A step on samples and weights of files is one on the same that are given. */
+static void test_weights_of_a_file_are_those_that_are_given(void **state)
+{
+    enum { BATCH = 8, T = 64 };
+    int32_t inputs[BATCH * T], targets[BATCH * T];
+    float weights[BATCH * T];
+    struct ls_digest hash[2];
+    struct ls_error error = {0};
+    weights_write(*state, "some", NULL);
+    for (int given = 0; given < 2; given++) {
+        struct ls_config config = config_of(*state, "some", GPT2, "data.shuffle=false");
+        struct ls_comm *world;
+        struct ls_trainer *trainer = trainer_of(&config, &world);
+        struct ls_step_report report;
+        struct ls_token_store *store;
+        assert_int_equal(ls_token_store_open(config.data.train, &store, &error), LS_OK);
+        for (int i = 0; i < BATCH; i++)
+            if (ls_sample_read(store, i, T, 260, inputs + i * T, targets + i * T, &error) ||
+                ls_sample_weights(store, i, T, weights + i * T, &error))
+                fail_msg("%s", error.text);
+        ls_token_store_close(store);
+        const struct ls_given_batch batch = {BATCH, T, inputs, targets, weights, false, NULL};
+        int status = given ? ls_trainer_step_on(trainer, &batch, &report, &error)
+                           : ls_trainer_step(trainer, &report, &error);
+        if (status || ls_trainer_hash(trainer, &hash[given], &error))
+            fail_msg("%s", error.text);
+        ls_trainer_free(trainer);
+        ls_comm_free(world);
+    }
+    assert_memory_equal(&hash[0], &hash[1], sizeof hash[0]);
+}
+
 /* A batch of prompts alone has no loss. */
 static void test_nothing_counts(void **state)
 {
@@ -247,6 +349,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_loss_is_the_mean_of_what_counts, setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_packed_documents_are_apart, setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_layouts_agree_on_weights, setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_weights_of_a_file_are_those_that_are_given, setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_nothing_counts, setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* lockstep/data/sums.h - digests of a token store's files, block by block.
  *
- * ls_data_prepare publishes PREFIX_train.sums with PREFIX_train.bin, .idx and .mask (and the same
- * of _valid). Whoever copies a store, or a part of one, knows from it that the bytes are the
- * store's:
+ * ls_data_prepare publishes PREFIX_train.sums with PREFIX_train.bin, .idx, .mask and
+ * .weights (and the same of _valid). Whoever copies a store, or a part of one, knows from it that
+ * the bytes are the store's:
  *
  *     struct ls_sums *sums;
  *     ls_sums_open("corpus_train", &sums, &error);      // NULL if the store has none
@@ -18,7 +18,7 @@
  *     lockstep sums 1 4194304         version, and bytes of a block
  *     bin N                           bytes of PREFIX.bin; then the digest of each of its blocks,
  *     32 hexadecimal digits           the last of which may be shorter
- *     idx N, mask N                   the same; without a mask there is no line "mask"
+ *     idx N, mask N, weights N        the same; no line "mask" or "weights" without such a file
  *     end 32 hexadecimal digits       digest of all lines before this one
  *
  * A digest is XXH3-128 in its canonical form, as xxh128sum prints it. All functions are Local; a
@@ -32,7 +32,7 @@
 extern "C" {
 #endif
 
-enum ls_sums_file { LS_SUMS_BIN, LS_SUMS_IDX, LS_SUMS_MASK, LS_SUMS_FILES };
+enum ls_sums_file { LS_SUMS_BIN, LS_SUMS_IDX, LS_SUMS_MASK, LS_SUMS_WEIGHTS, LS_SUMS_FILES };
 enum {
     LS_SUMS_BLOCK_BYTES = 4 << 20,
     LS_SUMS_BYTES_MAX = 256 << 20, /* of PREFIX.sums, which then covers 32 TiB */
@@ -49,7 +49,7 @@ int ls_sums_open(const char *store, struct ls_sums **out, struct ls_error *error
 /* NULL is allowed. */
 void ls_sums_free(struct ls_sums *sums);
 
-/* ".bin", ".idx", ".mask" */
+/* ".bin", ".idx", ".mask", ".weights" */
 const char *ls_sums_suffix(enum ls_sums_file file);
 /* Bytes of a file of the store; -1: it has no such file. */
 int64_t ls_sums_bytes(const struct ls_sums *sums, enum ls_sums_file file);
