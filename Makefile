@@ -364,7 +364,7 @@ $(BUILD)/test/%: $(BUILD)/test/%.o $(BUILD)/liblockstep.a
 report-shots: all
 	test/cmd/report_shots.py $(BUILD)/lockstep $(BUILD)/report-shots
 
-interop: all
+interop: all $(BUILD)/examples/dpo
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_tokenizer.py $(BUILD)/liblockstep.so --seed $(SEED)
 	@PYTHON="$(PYTHON)" tools/interop.sh interop.py --lockstep $(BUILD)/lockstep \
 		--library $(BUILD)/liblockstep.so --seed $(SEED) --count $(COUNT)
@@ -374,6 +374,8 @@ interop: all
 		--library $(BUILD)/liblockstep.so
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_place.py --lockstep $(BUILD)/lockstep
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_workers.py --lockstep $(BUILD)/lockstep --seed $(SEED)
+	@PYTHON="$(PYTHON)" tools/interop.sh interop_dpo.py --lockstep $(BUILD)/lockstep \
+		--example $(BUILD)/examples/dpo --seed $(SEED)
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_parquet.py --lockstep $(BUILD)/lockstep \
 		--seed $(SEED)
 
