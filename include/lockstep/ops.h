@@ -6,6 +6,7 @@
  * of its sums, which never depends on the number of threads nor on how rows are cut into calls.
  *
  *   lockstep/ops/gemm.h          matrix product in ordered tiles
+ *   lockstep/ops/blocks.h        weights in blocks of few bits, as QLoRA keeps a frozen model
  *   lockstep/ops/int8.h          products with weights of int8, for inference
  *   lockstep/ops/attention.h     causal attention, multi-head and grouped-query, T x T never stored
  *   lockstep/ops/norm.h          LayerNorm, RMSNorm (with fused residual)
@@ -120,6 +121,7 @@ void ls_ops_init_shared(struct ls_ops *ops);
 void ls_ops_release(struct ls_ops *ops);
 
 #include <lockstep/ops/attention.h>
+#include <lockstep/ops/blocks.h>
 #include <lockstep/ops/delta.h>
 #include <lockstep/ops/embedding.h>
 #include <lockstep/ops/gemm.h>

@@ -50,6 +50,11 @@ static int check(const struct ls_gemm *gemm, struct ls_error *error)
         return ls_error_set(error, LS_EINVAL,
                             "ls_gemm: tiles is %lld: expected 1, where C is a part of a chain",
                             (long long)gemm->tiles);
+    if (gemm->b_blocks && (gemm->ldb % LS_BLOCK_VALUES || gemm->b_scales))
+        return ls_error_set(error, LS_EINVAL,
+                            "ls_gemm: ldb is %lld: expected a multiple of %d, where B is in "
+                            "blocks, and no scales",
+                            (long long)gemm->ldb, LS_BLOCK_VALUES);
     int64_t k = gemm_k(gemm);
     if (check_distance("lda", gemm->lda, gemm->a_transposed ? gemm->m : k, error) != LS_OK ||
         check_distance("ldb", gemm->ldb, gemm->b_transposed ? k : gemm->n, error) != LS_OK ||
@@ -58,12 +63,24 @@ static int check(const struct ls_gemm *gemm, struct ls_error *error)
     return LS_OK;
 }
 
+/* Bytes of B from its first row to the end of its last one. */
+static size_t b_bytes(const struct ls_gemm *gemm)
+{
+    int64_t k = gemm_k(gemm), rows = gemm->b_transposed ? gemm->n : k;
+    if (gemm->b_blocks)
+        return (size_t)rows * ls_blocks_row_bytes(gemm->b_blocks, gemm->ldb);
+    return ops_rows_bytes(gemm->b_scales ? LS_I8 : gemm->in, rows, gemm->b_transposed ? k : gemm->n,
+                          gemm->ldb);
+}
+
 static struct ls_work gemm_work(const struct ls_ops *ops, const void *arguments)
 {
     const struct ls_gemm *gemm = arguments;
     double m = (double)gemm->m, n = (double)gemm->n, k = (double)gemm_k(gemm);
     double in = (double)ls_dtype_bytes(gemm->in), out = (double)ls_dtype_bytes(gemm->out);
     double of_b = gemm->b_scales ? 1 : in;
+    if (gemm->b_blocks)
+        of_b = (double)ls_block_bytes(gemm->b_blocks) / LS_BLOCK_VALUES;
     (void)ops;
     return (struct ls_work){.kind = gemm->a_transposed   ? LS_WORK_PRODUCT_AT
                                     : gemm->b_transposed ? LS_WORK_PRODUCT_BT
@@ -81,16 +98,12 @@ static void gemm_operands(const struct ls_ops *ops, const void *arguments, struc
 {
     const struct ls_gemm *gemm = arguments;
     int64_t m = gemm->m, n = gemm->n, k = gemm_k(gemm);
-    enum ls_dtype of_b = gemm->b_scales ? LS_I8 : gemm->in;
     (void)ops;
     ls_operand_add(out, gemm, &gemm->a,
                    gemm->a_transposed ? ops_rows_bytes(gemm->in, k, m, gemm->lda)
                                       : ops_rows_bytes(gemm->in, m, k, gemm->lda),
                    LS_READS);
-    ls_operand_add(out, gemm, &gemm->b,
-                   gemm->b_transposed ? ops_rows_bytes(of_b, n, k, gemm->ldb)
-                                      : ops_rows_bytes(of_b, k, n, gemm->ldb),
-                   LS_READS);
+    ls_operand_add(out, gemm, &gemm->b, b_bytes(gemm), LS_READS);
     ls_operand_add(out, gemm, &gemm->c, ops_rows_bytes(gemm->out, m, n, gemm->ldc),
                    gemm->onto == LS_ONTO_NOTHING ? LS_WRITES : LS_READS_WRITES);
     ls_operand_add(out, gemm, &gemm->bias, ops_bytes(LS_F32, n), LS_READS);

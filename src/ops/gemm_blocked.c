@@ -10,6 +10,7 @@
  */
 #include "ops/gemm_kernel.h"
 #include "ops/kern/flush.h"
+#include "ops/kernels.h"
 
 #include <omp.h>
 #include <stdatomic.h>
@@ -41,6 +42,7 @@ struct plan {
     int64_t part_steps[LS_GEMM_SECTIONS_MAX]; /* the same in steps */
     int64_t tile_steps, steps;                /* of a tile; of all tiles */
     int levels;                               /* sums that wait at one time */
+    const struct blocks_kernels *blocks;      /* reads B, where it is in blocks */
     int64_t row_panels, column_panels;
     int64_t block_rows;    /* panels of A packed at one time by a thread */
     int64_t block_columns; /* panels of B packed at one time */
@@ -93,6 +95,23 @@ static int64_t step_place(const struct plan *plan, int64_t step, int64_t *k)
     return start + tile * plan->part[s] + rest * GEMM_EDGE;
 }
 
+/* A block of B that is in blocks of few bits: its values first. */
+static void pack_blocks(const struct plan *plan, struct gemm_form form, int64_t first, int64_t edge,
+                        int64_t start, int64_t k, unsigned char *to)
+{
+    const struct ls_gemm *gemm = plan->gemm;
+    float values[GEMM_BLOCK_FLOATS];
+    size_t row_bytes = ls_blocks_row_bytes(gemm->b_blocks, gemm->ldb);
+    size_t line = GEMM_EDGE * ls_dtype_bytes(form.dtype);
+    int64_t row = form.k_contiguous ? first : start, rows = form.k_contiguous ? edge : k;
+    int64_t column = form.k_contiguous ? start : first, columns = form.k_contiguous ? k : edge;
+    for (int64_t r = 0; r < rows; r++)
+        plan->blocks->read(gemm->b_blocks, form.dtype,
+                           (const unsigned char *)gemm->b + (size_t)(row + r) * row_bytes, column,
+                           columns, (unsigned char *)values + (size_t)r * line);
+    plan->kernel->pack(form, values, GEMM_EDGE, edge, k, to);
+}
+
 /* Panels [panel, panel_end) of A or B, one run of k each, one behind the other. Where neighbours in
  * memory lie along the panels, all panels take a step before any takes the next, so that memory is
  * read in long rows. */
@@ -113,8 +132,12 @@ static void pack_panels(const struct plan *plan, bool is_b, int64_t panel, int64
         int64_t first = (panel + at) * GEMM_EDGE;
         int64_t k, start = step_place(plan, run.step + step, &k);
         int64_t index = form.k_contiguous ? first * ld + start : start * ld + first;
-        plan->kernel->pack(form, x + index * size, ld, ls_min(GEMM_EDGE, edge - first), k,
-                           to + (at * steps + step) * plan->kernel->block_bytes);
+        int64_t wide = ls_min(GEMM_EDGE, edge - first);
+        unsigned char *block = to + (at * steps + step) * plan->kernel->block_bytes;
+        if (is_b && gemm->b_blocks)
+            pack_blocks(plan, form, first, wide, start, k, block);
+        else
+            plan->kernel->pack(form, x + index * size, ld, wide, k, block);
     }
 }
 
@@ -446,6 +469,7 @@ static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm,
                         .kernel = kernel_of(ops, gemm->in),
                         .finish = gemm_finish_of(ops),
                         .levels = levels_of(gemm),
+                        .blocks = ops->kernels->blocks,
                         .row_panels = ls_ceil_div(gemm->m, GEMM_EDGE),
                         .column_panels = ls_ceil_div(gemm->n, GEMM_EDGE)};
     for (int s = 0; s < gemm->sections; s++) {

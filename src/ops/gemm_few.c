@@ -76,7 +76,7 @@ static int64_t rows_most(const struct ls_ops *ops, const struct job *job)
 /* y = x W^T, and nothing that only packed products do. */
 static bool is_plain(const struct ls_gemm *gemm)
 {
-    return gemm->sections == 1 && !gemm->a_transposed && gemm->b_transposed &&
+    return !gemm->b_blocks && gemm->sections == 1 && !gemm->a_transposed && gemm->b_transposed &&
            gemm->onto == LS_ONTO_NOTHING && gemm->leaves <= 1;
 }
 

@@ -15,6 +15,18 @@ static float element(const void *x, enum ls_dtype dtype, int64_t index)
                            : ls_half_to_f32(dtype, ((const ls_half *)x)[index]);
 }
 
+/* Element (row, column) of B as it is stored. */
+static float element_of_b(const struct ls_gemm *gemm, int64_t row, int64_t column)
+{
+    float value;
+    if (!gemm->b_blocks)
+        return element(gemm->b, gemm->in, row * gemm->ldb + column);
+    size_t bytes = ls_blocks_row_bytes(gemm->b_blocks, gemm->ldb);
+    ls_blocks_values(gemm->b_blocks, (const char *)gemm->b + (size_t)row * bytes, column, 1,
+                     &value);
+    return gemm->in == LS_F32 ? value : ls_half_to_f32(gemm->in, ls_f32_to_half(gemm->in, value));
+}
+
 /* sum [ROWS, COLUMNS] += A[part's rows, k0 .. k0 + depth) x B[same, part's columns), k ascending.
  */
 static void add_product(const struct ls_gemm *gemm, struct part part, int64_t k0, int64_t depth,
@@ -24,9 +36,8 @@ static void add_product(const struct ls_gemm *gemm, struct part part, int64_t k0
     for (int64_t k = 0; k < depth; k++)
         for (int64_t j = 0; j < part.columns; j++) {
             int64_t row = k0 + k, column = part.column + j;
-            b[k][j] =
-                element(gemm->b, gemm->in,
-                        gemm->b_transposed ? column * gemm->ldb + row : row * gemm->ldb + column);
+            b[k][j] = gemm->b_transposed ? element_of_b(gemm, column, row)
+                                         : element_of_b(gemm, row, column);
         }
     for (int64_t i = 0; i < part.rows; i++)
         for (int64_t k = 0; k < depth; k++) {

@@ -14,6 +14,7 @@
     extern const struct muon_kernels muon_kernels_##isa;                                           \
     extern const struct int8_kernels int8_kernels_##isa;                                           \
     extern const struct few_kernels few_kernels_##isa;                                             \
+    extern const struct blocks_kernels blocks_kernels_##isa;                                       \
     static const struct ls_kernels kernels_##isa = {                                               \
         .pointwise = &pointwise_kernels_##isa,                                                     \
         .norm = &norm_kernels_##isa,                                                               \
@@ -25,6 +26,7 @@
         .muon = &muon_kernels_##isa,                                                               \
         .int8 = &int8_kernels_##isa,                                                               \
         .few = &few_kernels_##isa,                                                                 \
+        .blocks = &blocks_kernels_##isa,                                                           \
     }
 
 TABLE(plain);

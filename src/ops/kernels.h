@@ -164,6 +164,12 @@ struct few_kernels {
     void (*sums)(const struct gemm_few *few, float *sums);
 };
 
+struct blocks_kernels {
+    /* Values [first, first + count) of a row in blocks, rounded to type. */
+    void (*read)(enum ls_blocks blocks, enum ls_dtype type, const void *row, int64_t first,
+                 int64_t count, void *to);
+};
+
 struct ls_kernels {
     const struct pointwise_kernels *pointwise;
     const struct norm_kernels *norm;
@@ -175,6 +181,7 @@ struct ls_kernels {
     const struct muon_kernels *muon;
     const struct int8_kernels *int8;
     const struct few_kernels *few;
+    const struct blocks_kernels *blocks;
 };
 
 /* plain for LS_ISA_PLAIN, avx2 for LS_ISA_AVX2, avx512 for that and above; never NULL for an

@@ -55,6 +55,9 @@ struct ls_gemm {
      * type alone; one section, A [m, k], B [n, k], LS_ONTO_NOTHING. */
     const float *b_scales;
     bool a_kept; /* then: A is not made int8 */
+    /* B's rows, as they are stored, are in blocks (lockstep/ops/blocks.h), ldb values each: a
+     * multiple of LS_BLOCK_VALUES. in is what they are rounded to. Without b_scales. */
+    enum ls_blocks b_blocks;
 };
 
 /* Local. Runs the product on ops->threads threads. k == 0 or m == 0 or n == 0 is allowed. */
