@@ -59,6 +59,21 @@ static void nf4_write(const float *values, float absmax, unsigned char *codes)
                                    nf4_code(values[2 * i + 1] / absmax));
 }
 
+static bool nf4_is_exact(const float *values, float absmax)
+{
+    int i = 0;
+    while (i < LS_BLOCK_VALUES && nf4_map[nf4_code(values[i] / absmax)] * absmax == values[i])
+        i++;
+    return i == LS_BLOCK_VALUES;
+}
+
+/* The map is not symmetric, and bitsandbytes' nested absmax of a block that is nearly zero may be
+ * negative. */
+static float nf4_sign(const float *values, float absmax)
+{
+    return !nf4_is_exact(values, absmax) && nf4_is_exact(values, -absmax) ? -absmax : absmax;
+}
+
 /* Adding and taking away 1.5 x 2^23 rounds to a whole number, halves to even. */
 static void int8_write(const float *values, float absmax, unsigned char *codes)
 {
@@ -103,8 +118,10 @@ int ls_blocks_quantize(enum ls_blocks blocks, int64_t count, const float *values
             from = zeros;
             absmax = 0;
         }
+        if (absmax > 0 && blocks == LS_BLOCKS_NF4)
+            absmax = nf4_sign(from, absmax);
         memcpy(block, &absmax, sizeof absmax);
-        (blocks == LS_BLOCKS_NF4 ? nf4_write : int8_write)(from, absmax > 0 ? absmax : 1,
+        (blocks == LS_BLOCKS_NF4 ? nf4_write : int8_write)(from, absmax != 0 ? absmax : 1,
                                                            block + sizeof absmax);
     }
     return LS_OK;

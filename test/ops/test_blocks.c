@@ -86,6 +86,21 @@ static void test_values_of_blocks_give_them_again(void **state)
     }
 }
 
+/* Nested absmax may be negative. */
+static void test_a_negative_absmax_is_found(void **state)
+{
+    (void)state;
+    float of[LS_BLOCK_VALUES], back[LS_BLOCK_VALUES], absmax;
+    for (int i = 0; i < LS_BLOCK_VALUES; i++)
+        of[i] = ls_nf4_map()[i * 5 % 16] * -0.01f;
+    quantize(LS_BLOCKS_NF4, LS_BLOCK_VALUES, of, blocks);
+    memcpy(&absmax, blocks, sizeof absmax);
+    assert_true(absmax == -0.01f);
+    ls_blocks_values(LS_BLOCKS_NF4, blocks, 0, LS_BLOCK_VALUES, back);
+    for (int i = 0; i < LS_BLOCK_VALUES; i++)
+        assert_true(of[i] == back[i]);
+}
+
 /* The bytes that bitsandbytes writes: two codes a byte, the first one in the high bits. */
 static void test_codes_lie_as_in_bitsandbytes(void **state)
 {
@@ -296,6 +311,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values_are_the_nearest),
         cmocka_unit_test(test_values_of_blocks_give_them_again),
+        cmocka_unit_test(test_a_negative_absmax_is_found),
         cmocka_unit_test(test_codes_lie_as_in_bitsandbytes),
         cmocka_unit_test(test_pieces_are_those_of_the_whole),
         cmocka_unit_test(test_what_is_not_finite_is_refused),

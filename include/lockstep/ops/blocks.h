@@ -15,8 +15,9 @@
  *
  * Quantisation takes the nearest value of the map for w / absmax (NF4: of two that are equally near
  * the lower one; int8: (w / absmax) * 127 rounded, halves to even). A block whose absmax is below
- * 2^-100 becomes zeros. The largest weight gets a code of 1 or -1, so values that came from such a
- * block give the same block again: quantising them is exact.
+ * 2^-100 becomes zeros. The largest weight gets 1 or -1, so values that came from such a block give
+ * the same block again: quantising them is exact. So are values of an NF4 block whose absmax is
+ * negative, as bitsandbytes' nested ones may be: they give that block.
  *
  * A product takes B in blocks (ls_gemm.b_blocks): each value is rounded to the type of A when B is
  * packed, so the bits are those of the product with a matrix of these values. */
