@@ -82,6 +82,7 @@ struct ls_config_lora {
     int64_t rank; /* 0: none */
     double alpha; /* 0: rank */
     char targets[LS_CONFIG_TEXT_BYTES];
+    int base;                        /* enum ls_blocks */
     char from[LS_CONFIG_TEXT_BYTES]; /* a folder of PEFT's (lockstep/interop.h); "": none */
 };
 

@@ -24,6 +24,7 @@
 #ifndef LOCKSTEP_NN_H
 #define LOCKSTEP_NN_H
 
+#include <lockstep/base/key.h>
 #include <lockstep/device/tier.h>
 #include <lockstep/dtensor.h>
 #include <lockstep/ops.h>
@@ -69,7 +70,13 @@ struct ls_lora {
     int64_t rank; /* 0: there are none */
     double alpha;
     uint64_t targets; /* which have one: bits by their order in a block (ls_lora_targets) */
+    /* What the matrices of the blocks are kept in, all of them, frozen as they are: QLoRA (Dettmers
+     * et al. 2023). LS_BLOCKS_NONE: the compute type. */
+    enum ls_blocks base;
 };
+/* Its words: "none", "int8", "nf4". */
+extern const struct ls_word ls_lora_bases[];
+
 enum { LS_FROZEN_BYTES = 256, LS_LORA_TARGET_BYTES = 32 };
 
 struct ls_model_config {
@@ -218,9 +225,12 @@ int ls_model_lowest_trained(const struct ls_model_config *config);
  * LS_ELAYOUT with the reason. */
 int ls_model_admits_tiles(const struct ls_model_config *config, int64_t tp_tiles,
                           struct ls_error *error);
+/* Local. Whether a base in few bits (ls_lora.base) has whole blocks on each of tp ranks: LS_ELAYOUT
+ * with the widths that are none. */
+int ls_lora_base_check(const struct ls_model_config *config, int64_t tp, struct ls_error *error);
 /* Local. Whether tp ranks can share the model: each has a subtree of the tiles (a power of two of
- * them) and, of a key/value head that it shares, a subtree of the query heads. LS_ELAYOUT with the
- * reason. */
+ * them) and, of a key/value head that it shares, a subtree of the query heads; a base in few bits
+ * has whole blocks. LS_ELAYOUT with the reason. */
 int ls_model_admits_tp(const struct ls_model_config *config, const struct ls_numerics *numerics,
                        int64_t tp, struct ls_error *error);
 

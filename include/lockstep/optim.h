@@ -89,6 +89,7 @@ struct ls_slice {
     const struct ls_param *param;
     const struct ls_zero_slice *part;
     bool half;      /* of a frozen one: it has no master, compute is all there is */
+    void *blocks;   /* of a matrix in few bits: its rows of blocks, which are all there is */
     bool lent;      /* the caller has a place for its master, on the device, or it has none */
     float *master;  /* [count]; NULL in a tier, and of half */
     void *state[2]; /* [count] of config.moments, zero before step 1; NULL in a tier */
@@ -160,7 +161,9 @@ struct ls_slice_piece {
 typedef int ls_slice_visit(void *user, const struct ls_slice_piece *piece, struct ls_error *error);
 /* Visits an array of a slice (LS_OPTIM_MASTER, LS_OPTIM_STATE + s) piece by piece in ascending
  * order, wherever it lies; with LS_WRITES what the visit leaves is kept, and without LS_READS it
- * finds no values. Errors of visit and of the tier's disk. */
+ * finds no values. Of a matrix in blocks it finds their values and leaves some that are quantised:
+ * LS_EDATA, with the element of the whole matrix, where one is not finite. Errors of visit and of
+ * the tier's disk. */
 int ls_slice_visit_array(const struct ls_optimizer *optimizer, const struct ls_slice *slice,
                          int array, enum ls_access access, ls_slice_visit *visit, void *user,
                          struct ls_error *error);

@@ -117,6 +117,11 @@ static int offload_check(const struct ls_config *config, const struct ls_layout 
                             "memory.offload.gradients = %s: there are %ld replicas of shards, "
                             "whose gradients go from one to the next and stay on the device",
                             ls_tier_name(gradients), (long)layout->sets[0].replicate_ranks);
+    if (parameters != LS_TIER_DEVICE && config->model.lora.base != LS_BLOCKS_NONE)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "memory.offload.parameters = %s: matrices in few bits (lora.base = "
+                            "%s) stay on the device; set it to none, or lora.base to none",
+                            ls_tier_name(parameters), ls_word_of(ls_lora_bases, config->lora.base));
     bool whole = layout->zero > 0 && layout->zero < 3 && layout->sets[0].shard_ranks > 1;
     if (parameters != LS_TIER_DEVICE && whole)
         return ls_error_set(error, LS_ELAYOUT,

@@ -242,8 +242,12 @@ static int resolve_trained(struct ls_config *config, struct ls_error *error)
         return LS_OK;
     model->lora.rank = lora->rank;
     model->lora.alpha = lora->alpha > 0 ? lora->alpha : (double)lora->rank;
+    model->lora.base = (enum ls_blocks)lora->base;
     status = ls_lora_targets(model->arch, lora->targets, &model->lora.targets, error);
-    return status ? ls_config_blame(config, "lora.targets", error) : LS_OK;
+    if (status)
+        return ls_config_blame(config, "lora.targets", error);
+    status = ls_lora_base_check(model, 1, error);
+    return status ? ls_config_blame(config, "lora.base", error) : LS_OK;
 }
 
 static int resolve_model(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)
@@ -331,7 +335,7 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
         {async->outer == LS_CONFIG_OUTER_SGD, "async.outer_momentum", "async.outer_optim = sgd"},
         {async->outer != LS_CONFIG_OUTER_ADAMW, "async.outer_beta2|async.outer_epsilon",
          "an async.outer_optim other than adamw"},
-        {config->lora.rank == 0, "lora.alpha|lora.targets", "lora.rank = 0"},
+        {config->lora.rank == 0, "lora.alpha|lora.targets|lora.base", "lora.rank = 0"},
         {config->lora.rank > 0, "train.frozen", "lora.rank above 0, which freezes the whole model"},
     };
     int status = refuse_other_families(config, error);
@@ -585,6 +589,9 @@ static int check_async(const struct ls_config *config, struct ls_error *error)
     const struct ls_config_async *async = &config->async;
     if (async->mode == LS_CONFIG_SYNC)
         return LS_OK;
+    if (config->lora.base != LS_BLOCKS_NONE)
+        return REJECT("lora.base", "workers (async.mode) each keep float32 parameters: set it to "
+                                   "none, or async.mode to none");
     if (async->sync_every % async->fragments)
         return REJECT("async.sync_every", "expected a multiple of async.fragments = %lld",
                       (long long)async->fragments);

@@ -331,6 +331,10 @@ static const struct ls_config_key table[] = {
     TEXT("lora.targets", RECIPE, "all", lora.targets,
          "matrices of each block that have adapters, by the names of Hugging Face's files with "
          "commas between (q_proj,v_proj; c_attn); all = each of them"),
+    WORD("lora.base", RECIPE, "none", ls_lora_bases, lora.base,
+         "what the frozen matrices of the blocks are kept in, as QLoRA does: nf4 = 4 bits "
+         "(NormalFloat4 in blocks of 64, as bitsandbytes), int8 = 8 bits in blocks of 64, none = "
+         "numerics.precision"),
     PATH("lora.from", RUN, "", lora.from,
          "take the initial adapters and the keys above from this PEFT folder "
          "(adapter_config.json and adapter_model.safetensors); empty = random adapters that "

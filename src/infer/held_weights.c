@@ -10,6 +10,12 @@ static bool is_int8(const struct held_weights *held, const struct ls_param *para
     return held->quantize != LS_QUANTIZE_NONE && param->hidden;
 }
 
+/* Its values wait in the staging until they are all there. */
+static bool is_quantised(const struct held_weights *held, const struct ls_param *param)
+{
+    return is_int8(held, param) || param->blocks;
+}
+
 /* A block's matrices are all int8 or none is; no other unit has scales. */
 static void unit_take(struct held_weights *held, int u, struct ls_arena *arena)
 {
@@ -39,7 +45,7 @@ static int staging_open(struct held_weights *held, struct ls_error *error)
     int64_t most = 0;
     for (int i = 0; i < held->params->count; i++) {
         const struct ls_param *param = &held->params->list[i];
-        if (is_int8(held, param))
+        if (is_quantised(held, param))
             most = ls_max(most, param->rows * param->cols);
     }
     if (most == 0)
@@ -99,13 +105,13 @@ void held_weights_set(struct held_weights *held, struct ls_ops *ops, const struc
     const struct ls_unit *unit = &held->params->units[param->unit];
     const struct ls_weights *weights = &held->list[param->unit];
     int64_t at = param->offset + first;
-    if (param->matrix && !is_int8(held, param) && held->act != LS_F32) {
+    if (param->matrix && !is_quantised(held, param) && held->act != LS_F32) {
         ls_cast_to_half(ops, held->act, count, values, (ls_half *)weights->matrices + at);
         return;
     }
-    float *place = is_int8(held, param) ? held->staging + first
-                   : param->matrix      ? (float *)weights->matrices + at
-                                        : (float *)weights->vectors + at - unit->matrix_elements;
+    float *place = is_quantised(held, param) ? held->staging + first
+                   : param->matrix           ? (float *)weights->matrices + at
+                                   : (float *)weights->vectors + at - unit->matrix_elements;
     ls_copy(ops, (size_t)count * sizeof *values, values, place);
 }
 
@@ -113,11 +119,16 @@ int held_weights_end(struct held_weights *held, struct ls_ops *ops, const struct
                      struct ls_error *error)
 {
     const struct ls_weights *weights = &held->list[param->unit];
-    if (!is_int8(held, param))
+    if (!is_quantised(held, param))
         return LS_OK;
-    int status = ls_int8_quantize(ops, param->rows, param->cols, param->tiles, held->staging,
-                                  (int8_t *)weights->int8 + param->offset,
-                                  (float *)weights->int8_scales + param->first_scale, error);
+    int status = param->blocks
+                     ? ls_blocks_quantize(param->blocks, param->rows * param->cols, held->staging,
+                                          (char *)weights->matrices +
+                                              (size_t)param->offset * ls_dtype_bytes(held->act),
+                                          error)
+                     : ls_int8_quantize(ops, param->rows, param->cols, param->tiles, held->staging,
+                                        (int8_t *)weights->int8 + param->offset,
+                                        (float *)weights->int8_scales + param->first_scale, error);
     if (status)
         ls_error_prefix(error, "%.100s", param->name);
     return status;

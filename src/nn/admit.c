@@ -1,6 +1,8 @@
 /* What tensor parallel may cut a model into. */
 #include <lockstep/nn.h>
 
+#include <stddef.h>
+
 /* Heads, columns of the feed-forward and rows of the vocabulary in equal parts; key/value heads are
  * shared where there are fewer of them. */
 static int parts_admit(const struct ls_model_config *c, int64_t parts, struct ls_error *error)
@@ -29,6 +31,30 @@ static int parts_admit(const struct ls_model_config *c, int64_t parts, struct ls
     return LS_OK;
 }
 
+const struct ls_word ls_lora_bases[] = {
+    {"none", LS_BLOCKS_NONE}, {"int8", LS_BLOCKS_INT8}, {"nf4", LS_BLOCKS_NF4}, {NULL, 0}};
+
+/* Blocks lie along the columns: those of the matrices behind attention and the feed-forward are
+ * cut. */
+int ls_lora_base_check(const struct ls_model_config *c, int64_t tp, struct ls_error *error)
+{
+    const struct {
+        const char *what;
+        int64_t columns, parts;
+    } widths[] = {{"model.channels", c->channels, 1},
+                  {"model.heads * model.head_dim", c->heads * c->head_dim, tp},
+                  {"model.ffn", c->ffn, tp}};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0] && c->lora.base; i++)
+        if (widths[i].columns % (widths[i].parts * LS_BLOCK_VALUES))
+            return ls_error_set(error, LS_ELAYOUT,
+                                "%s = %ld%s, and lora.base = %s needs a multiple of %d in each "
+                                "matrix: its blocks lie along the columns",
+                                widths[i].what, (long)widths[i].columns,
+                                widths[i].parts > 1 ? " is cut" : "",
+                                ls_word_of(ls_lora_bases, (int)c->lora.base), LS_BLOCK_VALUES);
+    return LS_OK;
+}
+
 int ls_model_admits_tiles(const struct ls_model_config *c, int64_t tp_tiles, struct ls_error *error)
 {
     return parts_admit(c, tp_tiles, error);
@@ -38,6 +64,8 @@ int ls_model_admits_tp(const struct ls_model_config *c, const struct ls_numerics
                        struct ls_error *error)
 {
     int status = parts_admit(c, tp, error);
+    if (!status)
+        status = ls_lora_base_check(c, tp, error);
     if (status || n->fast)
         return status;
     if (n->tp_tiles % tp)

@@ -110,7 +110,7 @@ static void param_place(struct builder *b, struct ls_param *param)
     struct ls_region *region = r < 0 ? NULL : &b->params->regions[r];
     int64_t elements = ls_param_elements(param);
     param->offset = b->unit->elements;
-    b->unit->elements += elements;
+    b->unit->elements += ls_param_room(param, elements);
     if (region) {
         param->gradient.offset = region->elements;
         region->elements += elements;
@@ -165,6 +165,15 @@ static float std_of(const struct ls_model_config *c, enum start start, int64_t c
     return start == START_RESIDUAL ? std / sqrtf(2.0f * (float)c->layers) : std;
 }
 
+/* A frozen matrix of a block in few bits. */
+static void param_base(const struct builder *b, struct ls_param *param)
+{
+    param->blocks = param->hidden ? b->config->lora.base : LS_BLOCKS_NONE;
+    if (param->blocks)
+        param->row_room = (int64_t)(ls_blocks_row_bytes(param->blocks, param->cols) /
+                                    ls_dtype_bytes(b->numerics->act));
+}
+
 /* The next parameter of the unit. */
 static void param_add(struct builder *b, const struct parameter *p)
 {
@@ -192,6 +201,7 @@ static void param_add(struct builder *b, const struct parameter *p)
                   : p->start == START_ZERO ? LS_INIT_ZERO
                                            : LS_INIT_NORMAL;
     param->init_std = param->matrix ? std_of(b->config, p->start, param->global_cols) : 0;
+    param_base(b, param);
     param_place(b, param);
 }
 

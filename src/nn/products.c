@@ -53,6 +53,7 @@ struct ls_gemm model_linear(const struct ls_model *model, int64_t rows, int64_t 
                             .ldb = weight->cols,
                             .b_scales = int8 ? weights->int8_scales + weight->first_scale : NULL,
                             .a_kept = int8 && weights->int8_alone,
+                            .b_blocks = weight->blocks,
                             .c = y,
                             .ldc = out,
                             .bias = model_vector(model, bias)};
@@ -73,6 +74,7 @@ struct ls_gemm model_input_gradient(const struct ls_model *model, int64_t rows, 
                             .lda = out,
                             .b = model_weight(model, weight),
                             .ldb = weight->cols,
+                            .b_blocks = weight->blocks,
                             .c = dx,
                             .ldc = weight->cols};
 }

@@ -36,7 +36,9 @@ struct packed packed_take(const struct ls_model *model, struct ls_arena *arena,
 static void pack(const struct layer_run *run, const struct sections *sections,
                  const struct packed *to, const struct ls_gemm *gemm)
 {
-    size_t element = model_act_bytes(run->model), row = (size_t)gemm->n * element;
+    size_t element = model_act_bytes(run->model);
+    size_t row =
+        gemm->b_blocks ? ls_blocks_row_bytes(gemm->b_blocks, gemm->n) : (size_t)gemm->n * element;
     char *dy = to->dy, *weight = to->weight;
     for (int i = 0; i < sections->count; i++) {
         size_t width = (size_t)sections->width[i] * element;

@@ -63,7 +63,8 @@ static int column_input(const struct layer_run *run, const struct bound_step *s)
     struct ls_arena work = run_work(run, s);
     struct exchange exchange = exchange_reduce(model, &work);
     struct sections sections = sections_of(model, s, 0, s->stacked);
-    struct packed packed = packed_take(model, &work, &sections, s->weight->cols);
+    struct packed packed =
+        packed_take(model, &work, &sections, ls_param_room(s->weight, s->weight->cols));
     struct ls_gemm gemm =
         model_input_gradient(model, run->rows->all, columns_out(run->model, s), model->tiles,
                              s->weight, run_dy(run, s), run_dx(run, s));
@@ -109,7 +110,7 @@ static void column_work(const struct ls_model *model, const struct bound_step *s
     if (phase == PHASE_INPUT) {
         exchange_reduce(model, arena);
         struct sections sections = sections_of(model, s, 0, s->stacked);
-        packed_take(model, arena, &sections, s->weight->cols);
+        packed_take(model, arena, &sections, ls_param_room(s->weight, s->weight->cols));
     } else {
         exchange_gather(model, arena);
     }

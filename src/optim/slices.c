@@ -1,6 +1,7 @@
 /* Where slices' masters and states lie, on the device or in a tier, and how one gets at them. */
 #include "optim/slices.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum {
@@ -274,10 +275,56 @@ static int half_visit(const struct ls_slice *slice, enum ls_access access, ls_sl
     return status;
 }
 
+/* Blocks are rows long: of a piece from the slice's value `from` on. */
+static int piece_quantize(const struct ls_slice *slice, const struct ls_slice_piece *piece,
+                          void *blocks, struct ls_error *error)
+{
+    const struct ls_param *param = slice->param;
+    const float *values = piece->values;
+    int status = ls_blocks_quantize(param->blocks, piece->count, values, blocks, error);
+    if (!status)
+        return LS_OK;
+    int64_t at = 0;
+    while (isfinite(values[at]))
+        at++;
+    struct ls_places places = ls_param_places(param, slice->part->first + piece->from);
+    int64_t place = ls_place(&places, at);
+    return ls_error_set(error, status,
+                        "%s: the weight at [%ld, %ld] is %g, and lora.base keeps finite ones: "
+                        "mend the model, or set lora.base=none",
+                        param->name, (long)(place / param->global_cols),
+                        (long)(place % param->global_cols), (double)values[at]);
+}
+
+/* The same of a matrix in few bits: whole blocks at a time. */
+static int blocks_visit(const struct ls_slice *slice, enum ls_access access, ls_slice_visit *visit,
+                        void *user, struct ls_error *error)
+{
+    enum { PIECE = 1 << 16 };
+    const enum ls_blocks form = slice->param->blocks;
+    float *values = malloc(PIECE * sizeof *values);
+    int status = values ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d values", PIECE);
+    for (int64_t from = 0; from < slice->part->count && !status; from += PIECE) {
+        const struct ls_slice_piece piece = {from, ls_min(PIECE, slice->part->count - from),
+                                             values};
+        unsigned char *blocks = (unsigned char *)slice->blocks +
+                                (size_t)(from / LS_BLOCK_VALUES) * ls_block_bytes(form);
+        if (access & LS_READS)
+            ls_blocks_values(form, blocks, 0, piece.count, values);
+        status = visit(user, &piece, error);
+        if (access & LS_WRITES && !status)
+            status = piece_quantize(slice, &piece, blocks, error);
+    }
+    free(values);
+    return status;
+}
+
 int ls_slice_visit_array(const struct ls_optimizer *optimizer, const struct ls_slice *slice,
                          int array, enum ls_access access, ls_slice_visit *visit, void *user,
                          struct ls_error *error)
 {
+    if (slice->param->blocks && array == LS_OPTIM_MASTER)
+        return blocks_visit(slice, access, visit, user, error);
     if (slice->half && array == LS_OPTIM_MASTER)
         return half_visit(slice, access, visit, user, error);
     if (!slice->away) {
@@ -328,8 +375,9 @@ int slices_round(const struct ls_optimizer *optimizer, struct ls_ops *ops,
 {
     struct rounding rounding = {ops, slice, NULL};
     enum ls_access access = slice->param->frozen ? LS_READS_WRITES : LS_READS;
-    int status =
-        slice->half ? LS_OK : slices_compute(optimizer, slice, i, &rounding.compute, error);
+    int status = slice->half || slice->param->blocks
+                     ? LS_OK
+                     : slices_compute(optimizer, slice, i, &rounding.compute, error);
     if (!status && rounding.compute && slice->part->count > 0)
         status = ls_slice_visit_array(optimizer, slice, LS_OPTIM_MASTER, access, piece_round,
                                       &rounding, error);

@@ -355,7 +355,8 @@ void *ls_zero_compute(struct ls_zero *zero, int tensor)
         return zero->send +
                (size_t)(unit->send_base + (slice->offset - parcel->packed_shard)) * bytes;
     return zero->working[ZERO_MATRIX] +
-           (size_t)(unit->base[ZERO_MATRIX] + param->offset + slice->first) * bytes;
+           (size_t)(unit->base[ZERO_MATRIX] + param->offset + ls_param_room(param, slice->first)) *
+               bytes;
 }
 
 int zero_wait(struct ls_zero *zero, struct ls_request *request, struct ls_error *error)

@@ -40,9 +40,9 @@ static void piece_unpack(struct ls_ops *ops, const struct zero_piece *piece, int
                          int64_t block, int ranks, const unsigned char *staging,
                          unsigned char *whole, size_t bytes)
 {
+    const int64_t whole_room = ls_param_room(piece->param, ls_param_elements(piece->param));
     for (int j = 0; j < ranks; j++) {
-        int64_t first = j * piece->chunk,
-                count = ls_min(piece->chunk, ls_param_elements(piece->param) - first);
+        int64_t first = j * piece->chunk, count = ls_min(piece->chunk, whole_room - first);
         if (count <= 0)
             break;
         ls_copy(ops, (size_t)count * bytes, staging + (size_t)(j * block + offset) * bytes,

@@ -55,7 +55,7 @@ static int tensor_check(const struct ls_zero_options *o, int i, struct ls_error 
             "gives other parts to the axis shard",
             i, param->name, o->shard_ranks, o->stage);
     const struct ls_unit *unit = &o->params->units[param->unit];
-    int64_t end = param->offset + elements;
+    int64_t end = param->offset + ls_param_room(param, elements);
     int64_t limit = param->matrix ? unit->matrix_elements : unit->elements;
     if (end > limit || (!param->matrix && param->offset < unit->matrix_elements))
         return ls_error_set(error, LS_EINVAL,
@@ -153,8 +153,9 @@ static void parcel_begin(struct cursor *at, struct zero_parcel *parcel)
 static int64_t parcel_add(struct cursor *at, struct zero_parcel *parcel, int i, int64_t whole,
                           bool direct)
 {
-    int64_t shard = at->shard, room = at->zero->slices[i].room;
-    *at->piece++ = (struct zero_piece){whole, shard, room, &at->zero->options.params->list[i]};
+    const struct ls_param *param = &at->zero->options.params->list[i];
+    int64_t shard = at->shard, room = ls_param_room(param, at->zero->slices[i].room);
+    *at->piece++ = (struct zero_piece){whole, shard, room, param};
     at->shard += room;
     parcel->count++;
     if (direct) {

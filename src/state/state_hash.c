@@ -17,6 +17,12 @@ struct digesting {
     struct ls_digest digest;
 };
 
+static void values_round(enum ls_dtype act, int64_t count, float *values)
+{
+    for (int64_t i = 0; i < count && act != LS_F32; i++)
+        values[i] = ls_half_to_f32(act, ls_f32_to_half(act, values[i]));
+}
+
 static int piece_digest(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
 {
     struct digesting *d = user;
@@ -24,7 +30,10 @@ static int piece_digest(void *user, const struct ls_slice_piece *piece, struct l
     int status = d->beside ? LS_OK : ls_queue_synchronise(&d->state->ops->queue, error);
     if (status)
         return status;
-    ls_param_digest(&d->state->params->list[d->i], d->beside ? &alone : d->state->ops, d->prefix,
+    const struct ls_param *param = &d->state->params->list[d->i];
+    if (param->blocks) /* what is computed with */
+        values_round(d->state->layout->numerics.act, piece->count, piece->values);
+    ls_param_digest(param, d->beside ? &alone : d->state->ops, d->prefix,
                     d->state->slices[d->i].part->first + piece->from, piece->count,
                     ls_state_type(d->state, d->array), piece->values, &d->digest);
     ls_progress();

@@ -136,13 +136,14 @@ static int optimizer_take(struct ls_state *state, struct ls_arena *arena, struct
         struct ls_zero *zero = ls_state_zero(state, param->unit);
         enum ls_dtype act = state->layout->numerics.act;
         bool away = ls_zero_compute_away(zero, i);
-        bool half = param->frozen && param->matrix && act != LS_F32 && !away;
-        state->slices[i] = (struct ls_slice){.param = param,
-                                             .part = &ls_zero_slices(zero)[i],
-                                             .half = half,
-                                             .lent = half || ls_zero_has_master(zero, i),
-                                             .compute_away = away,
-                                             .compute_type = act};
+        bool half = param->frozen && param->matrix && act != LS_F32 && !away && !param->blocks;
+        state->slices[i] =
+            (struct ls_slice){.param = param,
+                              .part = &ls_zero_slices(zero)[i],
+                              .half = half,
+                              .lent = half || param->blocks || ls_zero_has_master(zero, i),
+                              .compute_away = away,
+                              .compute_type = act};
     }
     const struct ls_optim_storage storage = {
         .tier = state->tiers[offload->to],
@@ -190,6 +191,10 @@ static void slices_set(struct ls_state *state)
         if (slice->lent && !slice->half)
             slice->master = ls_zero_master(zero, i);
         slice->compute = ls_zero_compute(zero, i);
+        if (slice->param->blocks) { /* in whichever of the two there is */
+            slice->blocks = slice->compute ? slice->compute : slice->master;
+            slice->compute = slice->master = NULL;
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 
 #include <lockstep/base.h>
 #include <lockstep/dtensor.h>
+#include <lockstep/ops.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -61,6 +62,11 @@ struct ls_param {
      * summed in (S2; 1 where tp does not cut it), and where its scales [rows, tiles] are among its
      * unit's, which int8 has. */
     int64_t tiles, first_scale;
+    /* Of a frozen matrix that is kept in few bits: in what, and the elements of the compute type
+     * that a row of blocks takes. Its offset and its unit's sizes count such elements; all else
+     * counts values. */
+    enum ls_blocks blocks;
+    int64_t row_room;
     int64_t live_rows; /* rows of the whole model's parameter that are trained: padding of the
                         * vocabulary is not, and stays zero */
     /* Who holds which rows and columns of it. The axis "shard" cuts rows (of a vector, elements),
@@ -71,6 +77,12 @@ struct ls_param {
 static inline int64_t ls_param_elements(const struct ls_param *param)
 {
     return param->rows * param->cols;
+}
+
+/* The elements of the compute type that so many values take, whole rows if they are in blocks. */
+static inline int64_t ls_param_room(const struct ls_param *param, int64_t values)
+{
+    return param->blocks ? values / param->cols * param->row_room : values;
 }
 
 /* Parameters that share their groups are a set: the same ranks add their gradients, and have parts

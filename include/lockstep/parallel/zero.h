@@ -157,7 +157,7 @@ void ls_zero_region_bytes(const struct ls_zero *zero, int region, const struct l
 /* ---- slices --------------------------------------------------------------------------------- */
 
 struct ls_zero_slice {
-    int64_t offset;        /* of its first element in the shard */
+    int64_t offset;        /* of its first element in the shard, of the compute type */
     int64_t first;         /* element of the tensor: first row * cols */
     int64_t count;         /* elements; 0 where this rank has no row of it */
     int64_t room;          /* elements of the largest rank's slice: the same on all ranks */
@@ -183,7 +183,8 @@ int ls_zero_compute_open(struct ls_zero *zero, struct ls_ops *ops, int tensor, v
                          struct ls_error *error);
 /* Where the copy of a matrix's slice that is computed with goes (struct ls_slice's compute), in
  * act; NULL for vectors, for matrices in float32 whose masters are here, and for those that are
- * away. */
+ * away. Of a matrix in few bits (ls_param.blocks) the copy, or the master, is its rows of blocks.
+ */
 void *ls_zero_compute(struct ls_zero *zero, int tensor);
 
 /* ---- parameters ----------------------------------------------------------------------------- */
