@@ -13,8 +13,8 @@
  * Without it, the run's tokenizer says what ends a document. */
 static json_t *description_begin(const struct exporting *ex)
 {
-    static const char *const ours[] = {"rope_theta", "rope_scaling", "rope_parameters",
-                                       "torch_dtype", NULL};
+    static const char *const ours[] = {"rope_theta",  "rope_scaling",        "rope_parameters",
+                                       "torch_dtype", "quantization_config", NULL};
     const char *folder = ex->source->kind->folder(ex->source);
     const char *type = ls_family_of(ex->config.model.arch)->hf.model_type;
     char path[PATH_MAX];

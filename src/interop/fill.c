@@ -1,5 +1,5 @@
 /* Values of a parameter, of its part, from where a source has them. */
-#include "interop/interop_private.h"
+#include "interop/bitsandbytes.h"
 
 #include <string.h>
 
@@ -9,6 +9,10 @@ static void values_read(const struct source_view *view, int64_t at, int64_t coun
     if (view->stored) {
         int status = ls_checkpoint_read(view->checkpoint, view->stored, at, count, values, NULL);
         LS_ASSERT(status == LS_OK);
+        return;
+    }
+    if (view->nf4.codes) {
+        bnb_read(&view->nf4, at, count, values);
         return;
     }
     const char *from = (const char *)view->data + (size_t)at * ls_dtype_bytes(view->dtype);

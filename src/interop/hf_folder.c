@@ -1,6 +1,6 @@
 /* A folder of Hugging Face's as a source: config.json, and the safetensors that hold the weights,
  * in one file or in shards that an index lists. */
-#include "interop/interop_private.h"
+#include "interop/bitsandbytes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +146,8 @@ static int folder_open(struct ls_model_source *source, struct ls_error *error)
         status = ls_json_read(f->config_path, LS_ECONFIG, &f->config, error);
     if (!status)
         status = interop_family(f->config, f->config_path, &f->arch, error);
+    if (!status)
+        status = bnb_config_take(f->config, f->config_path, error);
     if (status)
         return status;
     interop_keys_unknown(f->config, f->arch, f->config_path, source->log);
@@ -165,7 +167,7 @@ static int folder_configure(const struct ls_model_source *source, struct interop
 
 /* Where a tensor is; NULL where no file has it. Names may have the family's prefix or lack it. */
 static const struct ls_tensor_view *tensor_find(const struct folder *f, const char *name,
-                                                const char **shard)
+                                                const struct shard **shard)
 {
     const char *prefix = ls_family_of(f->arch)->hf.prefix;
     size_t length = prefix ? strlen(prefix) : 0;
@@ -178,14 +180,14 @@ static const struct ls_tensor_view *tensor_find(const struct folder *f, const ch
         for (int64_t i = 0; i < f->count && *spellings[s]; i++) {
             const struct ls_tensor_view *view =
                 ls_safetensors_find(f->shards[i].file, spellings[s]);
-            *shard = f->shards[i].name;
+            *shard = &f->shards[i];
             if (view)
                 return view;
         }
     return NULL;
 }
 
-static int dtype_check(const struct ls_model_source *source, const char *shard,
+static int dtype_check(const struct ls_model_source *source, const struct shard *shard,
                        const struct ls_tensor_view *view, struct ls_error *error)
 {
     bool good = view->dtype_known &&
@@ -193,7 +195,23 @@ static int dtype_check(const struct ls_model_source *source, const char *shard,
     return good ? LS_OK
                 : ls_error_set(error, LS_ECKPT,
                                "%.300s/%s: tensor %.100s is %s: expected F32, BF16 or F16",
-                               source->path, shard, view->name, view->dtype_name);
+                               source->path, shard->name, view->name, view->dtype_name);
+}
+
+/* A matrix in NF4, whose rows are those of the model. */
+static int nf4_locate(const struct ls_model_source *source, const struct shard *shard,
+                      const struct ls_tensor_view *view, const struct ls_elsewhere *there,
+                      struct source_view *out, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    const int64_t shape[2] = {there->rows, there->cols};
+    *out = (struct source_view){.data = view->data,
+                                .dtype = LS_U8,
+                                .rows = there->rows,
+                                .cols = there->cols,
+                                .first = there->first};
+    int status = ls_path_inside(path, source->path, shard->name, error);
+    return status ? status : bnb_find(shard->file, view, path, shape, &out->nf4, error);
 }
 
 /* The tensor of a name in the shape that config.json makes it. */
@@ -201,7 +219,7 @@ static int tensor_require(const struct ls_model_source *source, const char *name
                           const int64_t shape[2], const struct ls_tensor_view **out,
                           struct ls_error *error)
 {
-    const char *shard;
+    const struct shard *shard;
     const struct ls_tensor_view *view = tensor_find(source->data, name, &shard);
     *out = view;
     if (!view)
@@ -213,7 +231,7 @@ static int tensor_require(const struct ls_model_source *source, const char *name
     if (!good)
         return ls_error_set(
             error, LS_ECKPT, "%.300s/%s: tensor %.100s is %s, and config.json makes it %s",
-            source->path, shard, view->name, interop_shape_text(view->dims, view->shape).text,
+            source->path, shard->name, view->name, interop_shape_text(view->dims, view->shape).text,
             interop_shape_text(dims, shape).text);
     return dtype_check(source, shard, view, error);
 }
@@ -229,6 +247,10 @@ static int folder_locate(const struct ls_model_source *source, const struct ls_p
     bool matrix = param->matrix;
     const int64_t shape[2] = {there.transposed ? there.cols : there.rows,
                               there.transposed ? there.rows : there.cols};
+    const struct shard *shard;
+    view = tensor_find(source->data, there.name, &shard);
+    if (view && param->hidden && view->dtype_known && view->dtype == LS_U8)
+        return nf4_locate(source, shard, view, &there, out, error);
     int status = tensor_require(source, there.name, matrix ? 2 : 1, shape, &view, error);
     if (status)
         return status;
@@ -248,7 +270,7 @@ static int folder_locate(const struct ls_model_source *source, const struct ls_p
 static int head_check(const struct ls_model_source *source, const char *table,
                       struct ls_error *error)
 {
-    const char *head_shard, *table_shard;
+    const struct shard *head_shard, *table_shard;
     const struct ls_tensor_view *head = tensor_find(source->data, HEAD, &head_shard);
     const struct ls_tensor_view *rows = tensor_find(source->data, table, &table_shard);
     if (!head || !rows ||
@@ -269,7 +291,9 @@ static int strangers_check(const struct ls_model_source *source, const json_t *e
     for (int64_t s = 0; s < f->count; s++)
         for (size_t i = 0; i < ls_safetensors_count(f->shards[s].file); i++) {
             const char *name = ls_safetensors_at(f->shards[s].file, i)->name;
-            if (!json_object_get(expected, name) && !is_buffer(name))
+            char matrix[LS_PARAM_NAME_MAX + 64];
+            bool beside = bnb_matrix_of(name, matrix) && json_object_get(expected, matrix);
+            if (!json_object_get(expected, name) && !is_buffer(name) && !beside)
                 return ls_error_set(error, LS_ECKPT,
                                     "%.300s/%s: tensor %.100s does not belong to a model of "
                                     "the family %s",
@@ -282,7 +306,7 @@ static int folder_check(const struct ls_model_source *source, struct ls_error *e
 {
     const struct ls_params *params = &source->params;
     json_t *expected = json_object();
-    const char *shard;
+    const struct shard *shard;
     struct ls_elsewhere there;
     int status = LS_OK;
     for (int i = 0; i < params->count; i++) {
@@ -311,7 +335,7 @@ static enum ls_dtype folder_dtype(const struct ls_model_source *source)
     for (int64_t s = 0; s < f->count; s++)
         for (size_t i = 0; i < ls_safetensors_count(f->shards[s].file); i++) {
             const struct ls_tensor_view *view = ls_safetensors_at(f->shards[s].file, i);
-            if (view->dims == 2 && view->dtype_known)
+            if (view->dims == 2 && view->dtype_known && view->dtype != LS_U8)
                 return view->dtype == LS_BF16 || view->dtype == LS_F16 ? view->dtype : LS_F32;
         }
     return LS_F32;

@@ -52,6 +52,14 @@ void interop_rope_export(const struct ls_config *config, json_t *description);
 
 /* ---- where a source's values lie ------------------------------------------------------------- */
 
+/* A matrix in NF4 (bitsandbytes.h): two codes a byte, and the absmax of each 64 values, in float32
+ * or, if nested_block is not 0, nested. Of a mapped file, so not aligned. */
+struct nf4_view {
+    const void *codes, *absmax, *nested_absmax, *nested_map;
+    int64_t nested_block;
+    float offset;
+};
+
 /* A parameter of the whole model is rows [first, ...) of a matrix [rows, cols] in a file, stored as
  * [cols, rows] if transposed. A vector's elements are rows, of one column. */
 struct source_view {
@@ -61,6 +69,7 @@ struct source_view {
     enum ls_dtype dtype;
     int64_t rows, cols, first;
     bool transposed;
+    struct nf4_view nf4; /* instead of data; codes NULL: it is not in NF4 */
 };
 
 enum { SOURCE_UNFINITE_MAX = 8 };
@@ -81,7 +90,9 @@ struct ls_model_source {
         float value;
     } unfinite[SOURCE_UNFINITE_MAX];
     int unfinite_count;
-    bool unfinite_more; /* further tensors have such values */
+    bool unfinite_more;                  /* further tensors have such values */
+    int64_t changed_blocks;              /* of NF4 that a base in NF4 cannot keep as they are, */
+    char changed[LS_PARAM_NAME_MAX + 1]; /* and the matrix of the first */
 };
 struct source_kind {
     int (*open)(struct ls_model_source *source, struct ls_error *error);

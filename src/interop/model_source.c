@@ -201,6 +201,23 @@ static void values_check(struct ls_model_source *source, const struct ls_param *
         unfinite_note(source, param, first, count, values, found);
 }
 
+/* Blocks of a file that come as others into a base in NF4: none that bitsandbytes writes. */
+static void blocks_check(struct ls_model_source *source, const struct ls_param *param,
+                         int64_t count, const float *values)
+{
+    unsigned char block[64];
+    float again[LS_BLOCK_VALUES];
+    for (int64_t at = 0; at + LS_BLOCK_VALUES <= count; at += LS_BLOCK_VALUES) {
+        const float *from = values + at;
+        bool same = !ls_blocks_quantize(LS_BLOCKS_NF4, LS_BLOCK_VALUES, from, block, NULL);
+        ls_blocks_values(LS_BLOCKS_NF4, block, 0, LS_BLOCK_VALUES, again);
+        for (int i = 0; i < LS_BLOCK_VALUES && same; i++)
+            same = again[i] == from[i];
+        if (!same && source->changed_blocks++ == 0)
+            snprintf(source->changed, sizeof source->changed, "%s", param->name);
+    }
+}
+
 void ls_model_source_tell(const struct ls_model_source *source, const struct ls_log *log)
 {
     for (int i = 0; i < source->unfinite_count; i++) {
@@ -209,6 +226,11 @@ void ls_model_source_tell(const struct ls_model_source *source, const struct ls_
                source->path, one->name, ls_counted(one->count, "value").text, (long)one->row,
                (long)one->col, (double)one->value);
     }
+    if (source->changed_blocks)
+        ls_log(log, LS_LOG_WARNING,
+               "%s: %s of NF4, the first in %s, without a code of -1 or 1, unlike those of "
+               "bitsandbytes: quantised again",
+               source->path, ls_counted(source->changed_blocks, "block").text, source->changed);
     if (source->unfinite_more)
         ls_log(log, LS_LOG_WARNING, "%s: further tensors have values that are not finite",
                source->path);
@@ -230,6 +252,8 @@ void ls_model_source_fill(struct ls_model_source *source, const struct ls_param 
     if (source->kind->merge && !source->apart && !param->adapts)
         source->kind->merge(source, param, ops, first, count, values);
     values_check(source, param, ops, first, count, values);
+    if (view.nf4.codes && param->blocks == LS_BLOCKS_NF4 && !ops->idle)
+        blocks_check(source, param, count, values);
 }
 
 void ls_model_source_forget(const struct ls_model_source *source, const struct ls_param *param)
@@ -245,7 +269,8 @@ void ls_model_source_forget(const struct ls_model_source *source, const struct l
         return;
     }
     uintptr_t begin = (uintptr_t)view.data, page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    size_t bytes = (size_t)(view.rows * view.cols) * ls_dtype_bytes(view.dtype);
+    size_t values = (size_t)(view.rows * view.cols);
+    size_t bytes = view.nf4.codes ? values / 2 : values * ls_dtype_bytes(view.dtype);
     uintptr_t first = begin / page * page;
     madvise((void *)first, begin + bytes - first, MADV_DONTNEED); /* a hint */
 }
