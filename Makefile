@@ -152,6 +152,7 @@ $(BUILD)/test/device/test_pass: private LDFLAGS_BASE += $(call wrap,ls_tier_read
 $(BUILD)/test/train/test_offload_faults: private LDFLAGS_BASE += $(call wrap,ls_tier_new ls_tier_read ls_tier_write \
 	ls_tier_room_take tier_settle ls_optimizer_step)
 $(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_start)
+$(BUILD)/test/session/test_session: private LDFLAGS_BASE += $(call wrap,ls_distribute_replicated)
 $(BUILD)/test/infer/test_generate: private LDFLAGS_BASE += $(call wrap,ls_device_memory)
 # These run commands late (test/support/late_queue.h).
 LATE     := $(addprefix $(BUILD)/test/train/,test_commands test_golden test_late)

@@ -26,7 +26,8 @@
  * Verbs, with their options; arrays in brackets. `?` marks what may be left out.
  *
  *   without ranks
- *     configure     config? keys? use? -> yaml, ranks: reads and resolves, starts nothing
+ *     configure     config? keys? -> yaml, ranks: reads and resolves, starts nothing
+ *     plot          runs, log? -> svg: their losses
  *   which start ranks
  *     open          config? keys?      a run (lockstep/train.h): FILE.yaml, and keys over it
  *     open_model    path, keys? which? quantize?  a finished run, or another program's model
@@ -98,7 +99,7 @@ enum ls_session_turn {
 };
 /* {"event": "log", "level": "warning", "text": ...}, "started", "evaluated", "sampled", "saved",
  * "idle", "meter": what struct ls_run_hooks and ls_meter tell. event may be NULL: events are
- * dropped. Without an order under way: LS_OK. */
+ * dropped. Without an order under way: what the last one came to. */
 int ls_session_wait(struct ls_session *session, double seconds, const char **event,
                     struct ls_error *error);
 /* Asks, and waits until it is over; events are dropped. */

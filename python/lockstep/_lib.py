@@ -144,7 +144,6 @@ class Session:
             raise errors.from_status(status, error.text.decode())
         self.on_event: Optional[Callable[[Dict[str, Any]], None]] = None
         self.unviewed: List[str] = []
-        self.interrupted = False
 
     def __del__(self) -> None:
         handle, self._handle = getattr(self, "_handle", None), ctypes.c_void_p()
@@ -171,17 +170,18 @@ class Session:
                 elif turn != WAITS:
                     break
             except BaseException as raised:  # a signal's, or a callback's: the order goes on
-                if interrupt is None:
+                if interrupt is not None and isinstance(raised, KeyboardInterrupt):
+                    raise  # asked twice
+                if not isinstance(raised, Exception):
                     lib.ls_session_stop(self._handle)
-                    self.interrupted = True
-                    interrupt = raised
-                elif isinstance(raised, KeyboardInterrupt):
-                    raise
+                interrupt = interrupt or raised
+        failure: Optional[errors.LockstepError] = None
         if turn:
             failure = errors.from_status(turn, error.text.decode("utf-8", "replace"))
-            raise failure from interrupt
         if interrupt is not None:
-            raise interrupt
+            raise interrupt from failure
+        if failure is not None:
+            raise failure
 
     def ask(self, verb: str, options: Optional[Dict[str, Any]] = None,
             arrays: Optional[List[Array]] = None) -> Dict[str, Any]:

@@ -88,7 +88,7 @@ static int prompts_read(struct rank *rank, struct ls_text_requests *out, struct 
                                           .vocabulary = rank_model(rank)->vocab,
                                           .encode = {.special = special, .around = special}};
     if (!status)
-        status = ls_requests_parse("prompts", text, bytes, LS_PROMPTS, &reader, out, error);
+        status = ls_requests_parse("prompts.jsonl", text, bytes, LS_PROMPTS, &reader, out, error);
     free(text);
     return status;
 }

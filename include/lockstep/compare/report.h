@@ -26,6 +26,10 @@ enum { LS_REPORT_RUNS_MAX = 6, LS_REPORT_POINTS_MAX = 1 << 16 };
  * read as HTML and as XML. LS_EINVAL: count. LS_EIO: a directory that is not there; LS_EDATA: one
  * that is no run's. LS_ENOMEM. Whether file took it all is the caller's to ask (ferror, fclose). */
 int ls_report_write(const char *const *directories, int count, FILE *file, struct ls_error *error);
+/* Local. The losses of runs over their steps, as SVG (lockstep/trace/picture.h); log: on a
+ * logarithmic axis. Errors as above. */
+int ls_run_plot_write(const char *const *directories, int count, bool log, FILE *file,
+                      struct ls_error *error);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,470 @@
+/* A session: orders and what they refuse, a run step by step with the bits of ls_run, batches of
+ * the caller's own, texts with the bits of training, and tensors that are written between two
+ * steps. */
+#include "../support/mpirun.h"
+#include "../support/scratch.h"
+#include "../support/wrapped.h"
+
+#include <lockstep/base/json.h>
+#include <lockstep/session.h>
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { VOCAB = 96, SEQUENCES = 4, TOKENS = 32 };
+
+/* ---- twins ----------------------------------------------------------------------------------- */
+
+/* What is written through a view stays with the rank that has it. */
+static atomic_bool kept_to_itself;
+
+WRAPPED(ls_distribute_replicated);
+int __wrap_ls_distribute_replicated(struct ls_dtensor *tensor, const void *full,
+                                    struct ls_error *error)
+{
+    return kept_to_itself ? LS_OK : __real_ls_distribute_replicated(tensor, full, error);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static struct ls_session *session_new(void)
+{
+    struct ls_session *s;
+    struct ls_error error = {0};
+    assert_int_equal(ls_session_new(&s, &error), LS_OK);
+    return s;
+}
+
+static void ok(struct ls_session *s, const char *verb, const char *options,
+               const struct ls_array *arrays, int count)
+{
+    struct ls_error error = {0};
+    if (ls_session_call(s, verb, options, arrays, count, &error))
+        fail_msg("%s: %s", verb, error.text);
+}
+
+static void refused(struct ls_session *s, const char *verb, const char *options,
+                    const struct ls_array *arrays, int count, int status, const char *text)
+{
+    struct ls_error error = {0};
+    assert_int_equal(ls_session_call(s, verb, options, arrays, count, &error), status);
+    if (!strstr(error.text, text))
+        fail_msg("%s: \"%s\" is not in: %s", verb, text, error.text);
+}
+
+/* A text of the answer, valid until the second next call. */
+static const char *answer_text(struct ls_session *s, const char *key)
+{
+    static char texts[2][64];
+    static int turn;
+    json_error_t where;
+    const char *answer = ls_session_answer(s);
+    json_t *object = ls_json_load(answer, strlen(answer), 0, &where);
+    const char *text = json_string_value(json_object_get(object, key));
+    turn = !turn;
+    snprintf(texts[turn], sizeof texts[turn], "%s", text ? text : "");
+    json_decref(object);
+    return texts[turn];
+}
+
+/* The keys of a run in DIRECTORY/NAME, with more behind. */
+static const char *keys_of(void **state, const char *name, const char *more)
+{
+    static char text[2048];
+    snprintf(text, sizeof text,
+             "{\"keys\": {\"model\": {\"arch\": \"gpt2\", \"vocab\": %d, \"layers\": 2, "
+             "\"channels\": 32, \"heads\": 4, \"context\": 64}, \"data\": {\"sequence\": %d}, "
+             "\"batch\": {\"global\": %d}, \"optim\": {\"lr\": 0.01}, \"train\": {\"steps\": 4, "
+             "\"out\": \"%s\"}, \"log\": {\"tensorboard\": false}%s}}",
+             VOCAB, TOKENS, SEQUENCES, scratch_path(*state, name), more);
+    return text;
+}
+
+static const char *const layouts[] = {
+    ", \"parallel\": {\"threads\": 1}",
+    ", \"parallel\": {\"threads\": 1, \"dp\": 2, \"tp\": 2}",
+    ", \"parallel\": {\"threads\": 1, \"pp\": 2, \"dp\": 2, \"zero\": 1}",
+    ", \"parallel\": {\"threads\": 1, \"dp\": 4, \"zero\": 3}",
+};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+/* ---- a batch --------------------------------------------------------------------------------- */
+
+struct batch {
+    int32_t inputs[SEQUENCES * TOKENS], targets[SEQUENCES * TOKENS];
+    float weights[SEQUENCES * TOKENS];
+    struct ls_array arrays[3];
+};
+
+static struct batch batch_of(struct batch *b, uint32_t number)
+{
+    for (uint32_t i = 0; i < SEQUENCES * TOKENS; i++) {
+        uint32_t bits[4];
+        ls_philox(ls_philox_key_of(number, "batch"), (uint32_t[4]){i, 0, 0, 0}, bits);
+        b->inputs[i] = (int32_t)(bits[0] % VOCAB);
+        b->targets[i] = bits[1] % 5 ? (int32_t)(bits[1] % VOCAB) : -1;
+        b->weights[i] = ls_uniform_of(bits[2]);
+    }
+    b->arrays[0] = (struct ls_array){"inputs", "i4", 2, {SEQUENCES, TOKENS}, b->inputs};
+    b->arrays[1] = (struct ls_array){"targets", "i4", 2, {SEQUENCES, TOKENS}, b->targets};
+    b->arrays[2] = (struct ls_array){"weights", "f4", 2, {SEQUENCES, TOKENS}, b->weights};
+    return *b;
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+static void test_refused(void **state)
+{
+    struct ls_session *s = session_new();
+    struct batch b;
+    struct ls_error error = {0};
+    batch_of(&b, 1);
+    refused(s, "stepp", NULL, NULL, 0, LS_EINVAL, "did you mean step?");
+    refused(s, "step", NULL, NULL, 0, LS_EINVAL, "nothing is open");
+    refused(s, "open", "{\"key\": 1}", NULL, 0, LS_EINVAL, "expected config|keys");
+    refused(s, "open", "{", NULL, 0, LS_EINVAL, "not JSON");
+    refused(s, "open", "{\"keys\": {\"optim\": {\"lr\": -1}}}", NULL, 0, LS_ECONFIG, "optim.lr");
+    ok(s, "open", keys_of(state, "refused", layouts[1]), NULL, 0);
+    refused(s, "open", keys_of(state, "twice", ""), NULL, 0, LS_EINVAL, "close what is open first");
+    refused(s, "step", NULL, NULL, 0, LS_ECONFIG, "data.train");
+    b.inputs[5] = VOCAB;
+    refused(s, "step", NULL, b.arrays, 2, LS_EDATA, "token 5");
+    b.arrays[1].shape[1]--;
+    refused(s, "step", NULL, b.arrays, 2, LS_EINVAL, "the shape of inputs");
+    b.arrays[1].dtype = "i8";
+    refused(s, "step", NULL, b.arrays, 2, LS_EINVAL, "array of i4");
+    refused(s, "step", NULL, b.arrays, 1, LS_EINVAL, "targets");
+    refused(s, "tensor", "{\"name\": \"h.9.none\"}", NULL, 0, LS_EINVAL, "no parameter");
+    refused(s, "generate", "{\"prompts\": [\"text\"]}", NULL, 0, LS_ECONFIG, "tokenizer");
+    /* What was refused has changed nothing. */
+    batch_of(&b, 1);
+    ok(s, "step", NULL, b.arrays, 3);
+    ok(s, "close", NULL, NULL, 0);
+    refused(s, "hash", NULL, NULL, 0, LS_EINVAL, "nothing is open");
+    assert_int_equal(ls_session_wait(s, 0, NULL, &error), LS_OK); /* that of "close" */
+    ls_session_free(s);
+}
+
+static void test_fork(void **state)
+{
+    struct ls_session *s = session_new();
+    ok(s, "open", keys_of(state, "fork", layouts[0]), NULL, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct ls_error error = {0};
+        int status = ls_session_ask(s, "hash", NULL, NULL, 0, &error);
+        _exit(status == LS_EINVAL && strstr(error.text, "fork") ? 0 : 1);
+    }
+    int ended;
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+    ok(s, "hash", NULL, NULL, 0);
+    ls_session_free(s); /* not closed: the ranks end all the same */
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* Two steps on batches, one in two parts, and the hash. */
+static void steps_take(struct ls_session *s, char hash[33])
+{
+    struct batch b;
+    batch_of(&b, 1);
+    ok(s, "step", "{}", b.arrays, 3);
+    batch_of(&b, 2);
+    ok(s, "backward", "{\"sum\": true}", b.arrays, 3);
+    ok(s, "step", NULL, NULL, 0);
+    ok(s, "hash", NULL, NULL, 0);
+    snprintf(hash, 33, "%s", answer_text(s, "hash"));
+}
+
+static void test_layouts_agree(void **state)
+{
+    char first[33] = "", hash[33];
+    for (int i = 0; i < LAYOUTS; i++) {
+        struct ls_session *s = session_new();
+        char name[16];
+        snprintf(name, sizeof name, "layout-%d", i);
+        ok(s, "open", keys_of(state, name, layouts[i]), NULL, 0);
+        steps_take(s, hash);
+        if (i == 0)
+            memcpy(first, hash, sizeof first);
+        assert_string_equal(hash, first);
+        ok(s, "close", NULL, NULL, 0);
+        ls_session_free(s);
+    }
+}
+
+/* Closed after two of four steps, and opened again in another layout: as without that. */
+static void test_goes_on(void **state)
+{
+    char whole[33] = "", parts[33] = "", ignored[33];
+    for (int apart = 0; apart < 2; apart++) {
+        struct ls_session *s = session_new();
+        const char *name = apart ? "parts" : "whole";
+        ok(s, "open", keys_of(state, name, layouts[0]), NULL, 0);
+        steps_take(s, ignored);
+        if (apart) {
+            char more[256];
+            ok(s, "close", NULL, NULL, 0);
+            snprintf(more, sizeof more, "%s", layouts[2]);
+            char *keys = strdup(keys_of(state, name, more));
+            char *out = strstr(keys, "\"steps\": 4");
+            memcpy(out, "\"steps\":4 ", strlen("\"steps\":4 "));
+            char resumed[2304];
+            snprintf(resumed, sizeof resumed, "%.*s, \"resume\": \"auto\"%s",
+                     (int)(strstr(keys, "}, \"log\"") - keys), keys, strstr(keys, "}, \"log\""));
+            ok(s, "open", resumed, NULL, 0);
+            free(keys);
+        }
+        steps_take(s, apart ? parts : whole);
+        ok(s, "close", NULL, NULL, 0);
+        ls_session_free(s);
+    }
+    assert_string_equal(whole, parts);
+}
+
+static void test_stop(void **state)
+{
+    struct ls_session *s = session_new();
+    struct batch b;
+    batch_of(&b, 1);
+    ok(s, "open", keys_of(state, "stop", layouts[1]), NULL, 0);
+    ls_session_stop(s);
+    ok(s, "step", NULL, b.arrays, 2);
+    assert_non_null(strstr(ls_session_answer(s), "\"ended\":true"));
+    refused(s, "step", NULL, b.arrays, 2, LS_EINVAL, "has ended");
+    ok(s, "close", NULL, NULL, 0);
+    assert_non_null(strstr(ls_session_answer(s), "\"stopped\":true"));
+    ls_session_free(s);
+}
+
+static void test_events(void **state)
+{
+    struct ls_session *s = session_new();
+    struct ls_error error = {0};
+    const char *event;
+    int turn, started = 0;
+    assert_int_equal(ls_session_wait(s, 0, &event, &error), LS_OK);
+    assert_int_equal(
+        ls_session_ask(s, "open", keys_of(state, "events", layouts[0]), NULL, 0, &error), LS_OK);
+    assert_int_equal(ls_session_ask(s, "hash", NULL, NULL, 0, &error), LS_EINVAL);
+    assert_non_null(strstr(error.text, "\"open\" is under way"));
+    while ((turn = ls_session_wait(s, 60, &event, &error)) > 0)
+        started += turn == LS_SESSION_EVENT && strstr(event, "\"started\"");
+    assert_int_equal(turn, LS_OK);
+    assert_int_equal(started, 1);
+    ls_session_free(s);
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+static void test_texts(void **state)
+{
+    int32_t ids[2][3] = {{5, 6, 7}, {9, 0, 0}}, lengths[] = {3, 1};
+    struct ls_array prompts[] = {{"ids", "i4", 2, {2, 3}, ids}, {"lengths", "i4", 1, {2}, lengths}};
+    int32_t *first = NULL;
+    for (int i = 0; i < LAYOUTS; i++) {
+        struct ls_session *s = session_new();
+        struct ls_array made, said, counts;
+        char name[16];
+        snprintf(name, sizeof name, "texts-%d", i);
+        ok(s, "open", keys_of(state, name, layouts[i]), NULL, 0);
+        ok(s, "generate", "{\"samples\": 2, \"max_tokens\": 9, \"seed\": 4, \"ends\": []}", prompts,
+           2);
+        assert_true(ls_session_array(s, "ids", &made));
+        assert_true(ls_session_array(s, "lengths", &counts));
+        assert_true(ls_session_array(s, "logprobs", &said));
+        assert_int_equal(made.shape[0], 4);
+        assert_int_equal(made.shape[1], 12);
+        size_t bytes = sizeof(int32_t) * 4 * 12;
+        int32_t all[4 * 12], count[4];
+        float logprobs[4 * 12];
+        memcpy(all, made.data, bytes);
+        memcpy(count, counts.data, sizeof count);
+        memcpy(logprobs, said.data, bytes);
+        if (!first)
+            first = memcpy(malloc(2 * bytes), all, bytes), memcpy(first + 4 * 12, logprobs, bytes);
+        assert_memory_equal(first, all, bytes);
+        assert_memory_equal(first + 4 * 12, logprobs, bytes);
+        for (int k = 0; k < 4 * 12; k++)
+            all[k] = all[k] < 0 ? 0 : all[k];
+        struct ls_array again[] = {{"ids", "i4", 2, {4, 12}, all},
+                                   {"lengths", "i4", 1, {4}, count}};
+        ok(s, "logprobs", NULL, again, 2);
+        assert_true(ls_session_array(s, "logprobs", &said));
+        assert_memory_equal(said.data, logprobs, bytes);
+        ok(s, "close", NULL, NULL, 0);
+        ls_session_free(s);
+    }
+    free(first);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static const char name_q[] = "{\"name\": \"h.0.attn.q.weight\"}";
+
+static void test_tensors(void **state)
+{
+    char first[33] = "", hash[33];
+    for (int i = 0; i < LAYOUTS; i++) {
+        struct ls_session *s = session_new();
+        struct ls_array value;
+        float values[32 * 32];
+        char name[16];
+        snprintf(name, sizeof name, "tensors-%d", i);
+        ok(s, "open", keys_of(state, name, layouts[i]), NULL, 0);
+        ok(s, "tensor", name_q, NULL, 0);
+        assert_true(ls_session_array(s, "value", &value));
+        assert_int_equal(value.shape[0] * value.shape[1], 32 * 32);
+        memcpy(values, value.data, sizeof values);
+        values[33] = 0.5f;
+        ok(s, "tensor_set", name_q, &(struct ls_array){"value", "f4", 2, {32, 32}, values}, 1);
+        ok(s, "tensor", name_q, NULL, 0);
+        assert_true(ls_session_array(s, "value", &value));
+        assert_memory_equal(value.data, values, sizeof values);
+        refused(s, "tensor_set", name_q, &(struct ls_array){"value", "f4", 2, {16, 64}, values}, 1,
+                LS_EINVAL, "expected f4 of 32 x 32");
+        steps_take(s, hash);
+        if (i == 0)
+            memcpy(first, hash, sizeof first);
+        assert_string_equal(hash, first);
+        ls_session_free(s);
+    }
+}
+
+/* Writes to the memory itself; the other copy follows, or the hash tells that it did not. */
+static void view_write(void **state, const char *name, const char *layout, char hash[33])
+{
+    struct ls_session *s = session_new();
+    struct ls_array value;
+    ok(s, "open", keys_of(state, name, layout), NULL, 0);
+    ok(s, "tensor", "{\"name\": \"h.0.attn.q.weight\", \"how\": \"view\"}", NULL, 0);
+    assert_true(ls_session_array(s, "value", &value));
+    ((float *)value.data)[33] = 0.5f;
+    if (kept_to_itself) {
+        refused(s, "hash", NULL, NULL, 0, LS_ENUMERIC, "differs from rank 0");
+    } else {
+        steps_take(s, hash);
+        ok(s, "close", NULL, NULL, 0);
+    }
+    ((float *)value.data)[33] = 1; /* the memory stays until the session goes */
+    ls_session_free(s);
+}
+
+static void test_views(void **state)
+{
+    char one[33], two[33];
+    view_write(state, "view-1", layouts[0], one);
+    view_write(state, "view-2", ", \"parallel\": {\"threads\": 1, \"dp\": 2}", two);
+    assert_string_equal(one, two);
+    kept_to_itself = true;
+    view_write(state, "view-3", ", \"parallel\": {\"threads\": 1, \"dp\": 2}", two);
+    kept_to_itself = false;
+}
+
+/* ---- a model --------------------------------------------------------------------------------- */
+
+static void test_model(void **state)
+{
+    struct ls_session *s = session_new();
+    char hash[33], options[512];
+    struct ls_array value;
+    ok(s, "open", keys_of(state, "model", layouts[0]), NULL, 0);
+    steps_take(s, hash);
+    ok(s, "tensor", name_q, NULL, 0);
+    assert_true(ls_session_array(s, "value", &value));
+    float weight = ((float *)value.data)[7];
+    ok(s, "close", NULL, NULL, 0);
+    snprintf(options, sizeof options, "{\"path\": \"%s\", \"keys\": {\"parallel.tp\": 2}}",
+             scratch_path(*state, "model"));
+    ok(s, "open_model", options, NULL, 0);
+    refused(s, "step", NULL, NULL, 0, LS_EINVAL, "it is not trained");
+    ok(s, "tensor", name_q, NULL, 0);
+    assert_true(ls_session_array(s, "value", &value));
+    assert_string_equal(value.dtype, "bf16");
+    assert_int_equal(((ls_bf16 *)value.data)[7], ls_f32_to_bf16(weight));
+    ok(s, "parameters", NULL, NULL, 0);
+    ok(s, "close", NULL, NULL, 0);
+    ls_session_free(s);
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+/* Each process has a session, and asks the same: the answer of both. No layout is given. */
+static int rank_main(char *directory)
+{
+    void *state = directory;
+    char hash[33];
+    struct ls_session *s = session_new();
+    int32_t ids[1][2] = {{5, 6}}, lengths[] = {2};
+    struct ls_array value,
+        prompts[] = {{"ids", "i4", 2, {1, 2}, ids}, {"lengths", "i4", 1, {1}, lengths}};
+    ok(s, "open", keys_of(&state, "processes", ""), NULL, 0);
+    steps_take(s, hash);
+    ok(s, "generate", "{\"max_tokens\": 3, \"ends\": []}", prompts, 2);
+    assert_true(ls_session_array(s, "ids", &value));
+    int32_t last = ((int32_t *)value.data)[4];
+    ok(s, "tensor", "{\"name\": \"h.0.attn.q.weight\", \"how\": \"view\"}", NULL, 0);
+    ok(s, "share", NULL, &(struct ls_array){"value", "u1", 1, {1}, last ? "a" : "b"}, 1);
+    ok(s, "close", NULL, NULL, 0);
+    ls_session_free(s);
+    ls_session_leave();
+    printf("[%s %d]\n", hash, last);
+    return 0;
+}
+
+static const char *program;
+
+static void test_processes(void **state)
+{
+    char output[8192], expected[64], hash[33];
+    int32_t ids[1][2] = {{5, 6}}, lengths[] = {2};
+    struct ls_array value,
+        prompts[] = {{"ids", "i4", 2, {1, 2}, ids}, {"lengths", "i4", 1, {1}, lengths}};
+    mpirun_or_skip();
+    struct ls_session *s = session_new();
+    ok(s, "open", keys_of(state, "threads", layouts[0]), NULL, 0);
+    steps_take(s, hash);
+    ok(s, "generate", "{\"max_tokens\": 3, \"ends\": []}", prompts, 2);
+    assert_true(ls_session_array(s, "ids", &value));
+    snprintf(expected, sizeof expected, "[%s %d]", hash, ((int32_t *)value.data)[4]);
+    ls_session_free(s);
+    int code = mpirun(program, 2, *state, output, sizeof output);
+    char *first = strstr(output, expected);
+    if (code || !first || !strstr(first + 1, expected))
+        fail_msg("expected twice %s, code 0: code %d, %s", expected, code, output);
+}
+
+int main(int count, char **arguments)
+{
+    (void)count;
+    program = arguments[0];
+    if (getenv(MPIRUN_MODE))
+        return rank_main(getenv(MPIRUN_MODE));
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_refused, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_fork, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_layouts_agree, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_goes_on, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_stop, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_events, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_texts, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_tensors, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_views, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_model, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_processes, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
