@@ -170,6 +170,83 @@ static void product(const unsigned char *a, const unsigned char *b, int64_t rows
     }
 }
 
+/* ---- a few rows ------------------------------------------------------------------------------ */
+
+enum { LINE = 32, TOGETHER = 8, AHEAD = 4 }; /* AHEAD: lines of each column that are fetched */
+
+/* `rows` rows (a constant) by 32 columns, on to sums: a line of k. */
+static inline __attribute__((always_inline)) void few_line(int rows, const int32_t *a, int64_t lda,
+                                                           const __m512i words[2][16], float *sums)
+{
+    __m512 low[TOGETHER], high[TOGETHER];
+    for (int r = 0; r < rows; r++) {
+        low[r] = _mm512_loadu_ps(sums + r * GEMM_EDGE);
+        high[r] = _mm512_loadu_ps(sums + r * GEMM_EDGE + 16);
+    }
+    for (int64_t p = 0; p < 16; p++) {
+        __m512bh b_low = (__m512bh)words[0][p], b_high = (__m512bh)words[1][p];
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            __m512bh pair = (__m512bh)_mm512_set1_epi32(a[r * lda + p]);
+            low[r] = _mm512_dpbf16_ps(low[r], pair, b_low);
+            high[r] = _mm512_dpbf16_ps(high[r], pair, b_high);
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        _mm512_storeu_ps(sums + r * GEMM_EDGE, low[r]);
+        _mm512_storeu_ps(sums + r * GEMM_EDGE + 16, high[r]);
+    }
+}
+
+/* A line of 32 columns, as pack_swapped has it. */
+static inline void few_turn(const struct gemm_few *few, int64_t at, __m512i words[2][16])
+{
+    const ls_bf16 *b = (const ls_bf16 *)few->b + at;
+    __mmask32 mask = mask_of(few->k - at);
+    for (int64_t half = 0; half < 2; half++) {
+        for (int64_t c = 0; c < 16; c++) {
+            int64_t column = half * 16 + c;
+            bool there = column < few->columns;
+            words[half][c] = there ? _mm512_maskz_loadu_epi16(mask, b + column * few->ldb)
+                                   : _mm512_setzero_si512();
+            if (there)
+                _mm_prefetch((const char *)(b + column * few->ldb + AHEAD * LINE), _MM_HINT_T1);
+        }
+        gemm_transpose_words(words[half]);
+        for (int64_t p = 0; p < 16; p++)
+            words[half][p] = _mm512_rol_epi32(words[half][p], 16);
+    }
+}
+
+static void few_rest(int64_t rows, const int32_t *a, int64_t lda, const __m512i words[2][16],
+                     float *sums)
+{
+    if (rows >= 4)
+        few_line(4, a, lda, words, sums);
+    a += rows / 4 * 4 * lda;
+    sums += rows / 4 * 4 * GEMM_EDGE;
+    if (rows % 4 == 3)
+        few_line(3, a, lda, words, sums);
+    else if (rows % 4 == 2)
+        few_line(2, a, lda, words, sums);
+    else if (rows % 4 == 1)
+        few_line(1, a, lda, words, sums);
+}
+
+void gemm_few_bf16(const struct gemm_few *few, float *sums)
+{
+    memset(sums, 0, (size_t)few->rows * GEMM_EDGE * sizeof *sums);
+    for (int64_t at = 0; at < few->k; at += LINE) {
+        const int32_t *a = (const int32_t *)few->a + at / 2;
+        __m512i words[2][16];
+        int64_t row = 0;
+        few_turn(few, at, words);
+        for (; row + TOGETHER <= few->rows; row += TOGETHER)
+            few_line(TOGETHER, a + row * few->lda, few->lda, words, sums + row * GEMM_EDGE);
+        few_rest(few->rows - row, a + row * few->lda, few->lda, words, sums + row * GEMM_EDGE);
+    }
+}
+
 const struct gemm_kernel gemm_kernel_bf16 = {.block_bytes = BF16_BLOCK_BYTES,
                                              .chunk_bytes = 16 << 10,
                                              .pack = pack_swapped,

@@ -17,23 +17,57 @@ struct job {
     const struct ls_kernels *kernels;
     enum ls_dtype type; /* of B */
     bool pairs;
-    int64_t part, padded; /* of k: a tile; the same in whole steps */
-    float *a;             /* [m, tiles, padded]: A as float32 */
+    int64_t part, padded;                                  /* of k: a tile; in whole steps */
+    void (*sums)(const struct gemm_few *few, float *sums); /* of a tile */
+    void (*row)(const struct job *job, const void *from,
+                void *to); /* of A becomes what that reads */
+    int64_t words;         /* of 4 bytes that it becomes */
+    char *a;               /* [m, tiles, words] */
 };
 
-static void rows_widen(const struct job *job)
+static void row_widen(const struct job *job, const void *from, void *to)
+{
+    memset(to, 0, (size_t)job->padded * sizeof(float));
+    if (job->gemm->in == LS_F32)
+        memcpy(to, from, (size_t)job->part * sizeof(float));
+    else
+        job->kernels->pointwise->cast_from_half(job->gemm->in, job->part, from, to);
+}
+
+#if defined(__x86_64__)
+/* VDPBF16PS adds the second product of a pair first (gemm_bf16.c). */
+static void row_pair(const struct job *job, const void *from, void *to)
+{
+    uint32_t *words = to;
+    memset(to, 0, (size_t)job->words * sizeof *words);
+    memcpy(to, from, (size_t)job->part * sizeof(ls_half));
+    for (int64_t i = 0; i < job->words; i++)
+        words[i] = words[i] << 16 | words[i] >> 16;
+}
+#endif
+
+static void rows_convert(const struct job *job)
 {
     const struct ls_gemm *gemm = job->gemm;
     for (int64_t i = 0; i < gemm->m * gemm->tiles; i++) {
-        float *to = job->a + i * job->padded;
         int64_t from = i / gemm->tiles * gemm->lda + i % gemm->tiles * job->part;
-        memset(to, 0, (size_t)job->padded * sizeof *to);
-        if (gemm->in == LS_F32)
-            memcpy(to, (const float *)gemm->a + from, (size_t)job->part * sizeof *to);
-        else
-            job->kernels->pointwise->cast_from_half(gemm->in, job->part,
-                                                    (const ls_half *)gemm->a + from, to);
+        job->row(job, ops_at(gemm->in, gemm->a, from), job->a + i * job->words * 4);
     }
+}
+
+static void kernel_choose(struct job *job, const struct ls_ops *ops)
+{
+    job->sums = job->kernels->few->sums;
+    job->row = row_widen;
+    job->words = job->padded;
+#if defined(__x86_64__)
+    if (job->type != LS_BF16 || job->pairs || ops->isa < LS_ISA_AVX512_BF16)
+        return;
+    job->sums = gemm_few_bf16;
+    job->row = row_pair;
+    job->words = job->padded / 2;
+#endif
+    (void)ops;
 }
 
 /* 32 columns from `column`: tiles by the tree. */
@@ -47,13 +81,13 @@ static void columns_product(const struct job *job, int64_t column)
             .rows = gemm->m,
             .columns = ls_min(GEMM_EDGE, gemm->n - column),
             .k = job->part,
-            .a = job->a + tile * job->padded,
-            .lda = gemm->tiles * job->padded,
+            .a = job->a + tile * job->words * 4,
+            .lda = gemm->tiles * job->words,
             .b = ops_at(job->type, gemm->b, column * gemm->ldb + tile * job->part),
             .type = job->type,
             .ldb = gemm->ldb,
             .pairs = job->pairs};
-        job->kernels->few->sums(&few, waiting[top]);
+        job->sums(&few, waiting[top]);
         if (gemm->b_scales)
             job->finish->scale(gemm, NULL, 0, column, tile, waiting[top]);
         top++;
@@ -88,13 +122,14 @@ bool gemm_run_few(const struct ls_ops *ops, const struct ls_gemm *gemm)
                       .type = gemm->b_scales ? LS_I8 : gemm->in,
                       .pairs = gemm->in == LS_BF16 && ops->arithmetic == LS_ARITHMETIC_BF16_PAIRS,
                       .part = gemm_k(gemm) / gemm->tiles,
-                      .a = (float *)ops->workspace};
+                      .a = (char *)ops->workspace};
     job.padded = ls_round_up(job.part, GEMM_EDGE);
-    size_t bytes = (size_t)(gemm->m * gemm->tiles * job.padded) * sizeof(float);
+    kernel_choose(&job, ops);
+    size_t bytes = (size_t)(gemm->m * gemm->tiles * job.words) * sizeof(float);
     if (gemm->m > rows_most(ops, &job) || !is_plain(gemm) ||
         bytes > (size_t)ops->threads * ops->workspace_bytes)
         return false;
-    rows_widen(&job);
+    rows_convert(&job);
     OPS_EACH_SHARE (ops, gemm->n * gemm_k(gemm), gemm->n, GEMM_EDGE) {
         bool flush = gemm->in == LS_BF16;
         unsigned control = flush ? subnormals_flush() : 0;

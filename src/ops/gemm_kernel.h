@@ -86,17 +86,21 @@ extern const struct gemm_kernel gemm_kernel_bf16, gemm_kernel_amx, gemm_kernel_i
 
 const struct gemm_finish *gemm_finish_of(const struct ls_ops *ops);
 
-/* A few rows of A, as float32, against at most 32 columns of B, stored [n, k]: a tile of k. Behind
- * the tile A has zeros to a whole step. */
+/* A few rows of A against at most 32 columns of B, stored [n, k]: a tile of k. Behind the tile A
+ * has zeros to a whole step. */
 enum { GEMM_FEW_ROWS = 16 };
 struct gemm_few {
     int64_t rows, columns, k;
-    const float *a;
+    const void *a; /* float32; for gemm_few_bf16 pairs of bf16, the second of each first */
     const void *b;
     enum ls_dtype type; /* of B */
-    int64_t lda, ldb;
-    bool pairs; /* the arithmetic */
+    int64_t lda, ldb;   /* of A in words of 4 bytes */
+    bool pairs;         /* the arithmetic */
 };
+#if defined(__x86_64__)
+/* The sums [rows, 32] of bf16 in one chain (LS_ARITHMETIC_FMA) by VDPBF16PS. */
+void gemm_few_bf16(const struct gemm_few *few, float *sums);
+#endif
 /* The product of a few rows without packing, with the same bits, where that is the fast way; false,
  * and nothing done, where not. */
 bool gemm_run_few(const struct ls_ops *ops, const struct ls_gemm *gemm);

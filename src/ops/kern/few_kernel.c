@@ -156,7 +156,7 @@ INLINE void tile_sums(struct form form, const struct gemm_few *few, float *sums)
             words_turn(b, ld, words);
         }
         int64_t row = 0, k = ls_min(line, whole - at);
-        const float *a = few->a + at;
+        const float *a = (const float *)few->a + at;
         for (; row + TOGETHER <= few->rows; row += TOGETHER)
             rows_sums(form, TOGETHER, a + row * few->lda, few->lda, words, k, sums + row * EDGE);
         a += row * few->lda;
