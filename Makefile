@@ -154,6 +154,7 @@ $(BUILD)/test/train/test_offload_faults: private LDFLAGS_BASE += $(call wrap,ls_
 $(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_start)
 $(BUILD)/test/session/test_session: private LDFLAGS_BASE += $(call wrap,ls_distribute_replicated)
 $(BUILD)/test/infer/test_generate: private LDFLAGS_BASE += $(call wrap,ls_device_memory)
+$(BUILD)/test/infer/test_samples: private LDFLAGS_BASE += $(call wrap,text_blocks_share)
 # These run commands late (test/support/late_queue.h).
 LATE     := $(addprefix $(BUILD)/test/train/,test_commands test_golden test_late)
 $(LATE): private LDFLAGS_BASE += $(call wrap,ls_arena_init ls_ops_init ls_trainer_step)

@@ -2,6 +2,8 @@
  * the sample's own numbers, and has the log-probabilities of training, in any layout. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/wrapped.h"
+#include "nn/text_blocks.h"
 #include "small_runs.h"
 
 #include <setjmp.h>
@@ -14,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROMPTS = 3, SAMPLES = 4, TEXTS = PROMPTS * SAMPLES, ADDED = 20, LONG = 160 };
+enum { PROMPTS = 3, SAMPLES = 4, TEXTS = PROMPTS * SAMPLES, ADDED = 20, LONG = 304 };
 enum { SEED = 5 };
 
 /* Their ends are in a block of attention, at its end and behind it. */
@@ -32,11 +34,12 @@ struct outcome {
 struct job {
     struct ls_config config;
     const char *path;
-    int64_t samples, batch, cache_tokens;
+    int64_t samples, batch, cache_tokens, tokens;
+    bool everywhere, slides;
     struct outcome *out;
 };
 
-static const struct job plain = {.samples = SAMPLES, .batch = 5};
+static const struct job plain = {.samples = SAMPLES, .batch = 5, .tokens = ADDED};
 
 static int on_done(void *user, int64_t prompt, int64_t sample, const struct ls_generated *text,
                    struct ls_error *error)
@@ -50,7 +53,8 @@ static int on_done(void *user, int64_t prompt, int64_t sample, const struct ls_g
     out->finish[i] = text->finish;
     out->calls++;
     memcpy(out->ids[i], text->ids, (size_t)text->count * sizeof *text->ids);
-    memcpy(out->logprobs[i] + 1, text->logprobs + 1, (size_t)(text->count - 1) * sizeof(float));
+    if (text->logprobs)
+        memcpy(out->logprobs[i] + 1, text->logprobs + 1, (size_t)(text->count - 1) * sizeof(float));
     return LS_OK;
 }
 
@@ -75,15 +79,17 @@ static int generate_body(struct ls_comm *world, void *user, struct ls_error *err
     prompts_make(list, ids);
     const struct ls_text_requests prompts = {list, PROMPTS, PROMPTS};
     struct ls_generation generation = {.prompts = &prompts,
-                                       .tokens = ADDED,
+                                       .tokens = job->tokens,
                                        .sampling = sampling,
                                        .seed = SEED,
                                        .samples = job->samples,
                                        .batch = job->batch,
                                        .cache_tokens = job->cache_tokens,
-                                       .logprobs = true,
+                                       .logprobs = !job->slides,
+                                       .slides = job->slides,
                                        .done = on_done,
-                                       .user = job->out};
+                                       .user = job->out,
+                                       .everywhere = job->everywhere};
     struct ls_generation_report report;
     int status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
     if (!status)
@@ -190,7 +196,7 @@ static int wrong(const char *directory, int run, const struct outcome *drawn, in
 
 static void test_each_sample_draws_its_own_numbers(void **state)
 {
-    for (int run = 0; run < RUNS; run += check_every(7, 5)) {
+    for (int run = 0; run < RUNS; run += check_every(8, 7)) {
         struct outcome *drawn = generate(*state, run, (keys_t){NULL}, plain);
         for (int i = 0; i < TEXTS; i++)
             assert_int_equal(drawn->count[i], lengths[i / SAMPLES] + ADDED);
@@ -244,7 +250,7 @@ static void test_neither_memory_nor_layout_changes_bits(void **state)
         {{"parallel.dp=4", "parallel.tp=2"}, 2, 192},
         {{"parallel.dp=3", "parallel.pp=2"}, TEXTS, 0},
     };
-    for (int run = 0; run < RUNS; run += check_every(7, 5)) {
+    for (int run = 0; run < RUNS; run += check_every(8, 7)) {
         struct outcome *one = generate(*state, run, (keys_t){NULL}, plain);
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
             char what[ROOM];
@@ -266,12 +272,98 @@ static void test_neither_memory_nor_layout_changes_bits(void **state)
     }
 }
 
+/* The context is 256: a text that comes to its end goes on with the newer half. */
+static void test_texts_that_outgrow_the_context_begin_again(void **state)
+{
+    struct job job = plain;
+    job.slides = true;
+    job.tokens = LONG - 129;
+    struct outcome *one = generate(*state, 0, (keys_t){NULL}, job);
+    job.batch = TEXTS;
+    job.cache_tokens = 512; /* of 12 texts, each of which comes to 256 */
+    struct outcome *out = generate(*state, 0, (keys_t){NULL}, job);
+    assert_int_equal(out->count[TEXTS - 1], LONG);
+    assert_true(out->report.put_back > 0);
+    expect_same(one, out, "texts that slide");
+    free(out);
+    free(one);
+}
+
+/* ---- broken twins ---------------------------------------------------------------------------- */
+
+/* The text that comes to others' blocks forgets that they have them. */
+static bool forgets;
+
+WRAPPED(text_blocks_share);
+void __wrap_text_blocks_share(struct text_blocks *b, int64_t from, int64_t to, int64_t tokens)
+{
+    __real_text_blocks_share(b, from, to, tokens);
+    int64_t last = b->held[to] - 1;
+    if (forgets && from != to && last >= 0)
+        b->users[b->table[to * b->width + last]] = 1;
+}
+
+static void test_a_shared_block_that_is_written_is_seen(void **state)
+{
+    struct job job = plain;
+    job.batch = TEXTS;
+    struct outcome *one = generate(*state, 1, (keys_t){NULL}, job);
+    forgets = true;
+    struct outcome *twin = generate(*state, 1, (keys_t){NULL}, job);
+    forgets = false;
+    /* the samples of a prompt write one over the other from its end on */
+    assert_memory_not_equal(one->logprobs, twin->logprobs, sizeof one->logprobs);
+    free(twin);
+    free(one);
+}
+
+/* ---- results on all ranks -------------------------------------------------------------------- */
+
+/* Each rank compares what it hears with what one rank alone wrote. */
+struct hearing {
+    struct ls_config config;
+    const char *path;
+    const struct outcome *one;
+};
+
+static int hearing_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct hearing *hearing = user;
+    struct outcome *mine = calloc(1, sizeof *mine);
+    struct job job = plain;
+    job.config = hearing->config;
+    job.path = hearing->path;
+    job.everywhere = true;
+    job.out = mine;
+    int status = generate_body(world, &job, error);
+    if (!status &&
+        (mine->calls != TEXTS || memcmp(mine->ids, hearing->one->ids, sizeof mine->ids) ||
+         memcmp(mine->logprobs, hearing->one->logprobs, sizeof mine->logprobs)))
+        status =
+            ls_error_set(error, LS_ENUMERIC, "%d texts, of others than one rank's", mine->calls);
+    free(mine);
+    return status;
+}
+
+static void test_all_ranks_may_hear_of_all_texts(void **state)
+{
+    static const keys_t layouts[] = {{"parallel.dp=2", "parallel.tp=2"}, {"parallel.pp=2"}};
+    for (int i = 0; i < 2; i++) {
+        struct hearing hearing = {.one = generate(*state, 0, (keys_t){NULL}, plain)};
+        run_in(*state, 0, layouts[i], hearing_body, &hearing.config, &hearing.path, &hearing);
+        free((void *)hearing.one);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_sample_draws_its_own_numbers),
         cmocka_unit_test(test_samples_share_their_prompt),
         cmocka_unit_test(test_neither_memory_nor_layout_changes_bits),
+        cmocka_unit_test(test_texts_that_outgrow_the_context_begin_again),
+        cmocka_unit_test(test_a_shared_block_that_is_written_is_seen),
+        cmocka_unit_test(test_all_ranks_may_hear_of_all_texts),
     };
     return cmocka_run_group_tests_name("samples", tests, runs_setup, scratch_teardown);
 }
