@@ -112,6 +112,41 @@ static void test_what_is_frozen_takes_its_values(void **state)
     }
 }
 
+/* QLoRA: matrices of the blocks in 36 or 68 bytes for 64 values, to the byte, and nothing else of
+ * them; whatever they are computed in. */
+static void test_a_base_in_few_bits_takes_its_blocks(void **state)
+{
+    (void)state;
+    static const char recipe[] = "model.preset=llama-8b data.sequence=512 batch.global=8 "
+                                 "batch.micro=1 numerics.leaf_sequences=1 lora.rank=16";
+    static const char *const precisions[] = {"numerics.precision=bf16", "numerics.precision=fp32"};
+    static const struct {
+        const char *words;
+        int64_t bytes; /* of 64 values */
+    } bases[] = {{"lora.base=nf4", 36}, {"lora.base=int8", 68}};
+    for (int i = 0; i < 4; i++) {
+        char words[256];
+        int64_t values = 0, each = i % 2 ? 4 : 2;
+        struct ls_error error = {0};
+        struct ls_params params;
+        snprintf(words, sizeof words, "%s", precisions[i % 2]);
+        struct ls_memory_plan none = plan_of(recipe, words);
+        snprintf(words, sizeof words, "%s %s", precisions[i % 2], bases[i / 2].words);
+        struct ls_memory_plan plan = plan_of(recipe, words);
+        struct ls_config config = config_of(recipe, words);
+        struct ls_numerics numerics = ls_config_numerics(&config);
+        assert_int_equal(ls_params_init(&params, &config.model, &numerics, NULL, &error), LS_OK);
+        for (int p = 0; p < params.count; p++)
+            values += params.list[p].hidden ? ls_param_elements(&params.list[p]) : 0;
+        ls_params_release(&params);
+        assert_int_equal((int64_t)none.total - (int64_t)plan.total,
+                         values * each - values / 64 * bases[i / 2].bytes);
+        assert_int_equal((int64_t)none.bytes[LS_MEMORY_PARAMETERS] -
+                             (int64_t)plan.bytes[LS_MEMORY_PARAMETERS],
+                         (int64_t)none.total - (int64_t)plan.total);
+    }
+}
+
 /* Muon: one state of a block's matrix, two of the rest, which is wherever AdamW's is; and beside
  * its states what it works in, of the largest matrix alone: a copy that it orthogonalises, its next
  * one, two of the smaller side squared, and where ranks meet the parts that come. */
@@ -729,6 +764,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_state_is_that_of_the_zero_paper),
         cmocka_unit_test(test_what_is_frozen_takes_its_values),
+        cmocka_unit_test(test_a_base_in_few_bits_takes_its_blocks),
         cmocka_unit_test(test_muon_has_one_state_of_a_matrix),
         cmocka_unit_test(test_bf16_moments_have_two_bytes),
         cmocka_unit_test(test_gradients_are_one),
