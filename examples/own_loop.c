@@ -1,7 +1,7 @@
 /* A program with a loop of its own: no code here is a rank's. Two rank threads train a small model
  * on batches that the program makes, and write what they learnt: to count.
  *
- *   make examples && build/examples/session
+ *   make examples && build/examples/own_loop
  *
  * The same orders in another layout give the same bits: the hash that is printed is always one. */
 #include <lockstep/session.h>
