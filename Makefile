@@ -54,6 +54,7 @@ CFLAGS_BASE += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer
 LDFLAGS_BASE := -fsanitize=$(SANITIZE)
 endif
 LDLIBS := $(shell pkg-config --libs $(LIBS_PC) 2>/dev/null) -ldnnl -lisal -lm -pthread -fopenmp
+LDLIBS_ALONE := $(LDLIBS)
 ifeq ($(MPI),1)
 CFLAGS_BASE += -DLS_WITH_MPI=1 $(shell pkg-config --cflags ompi-c 2>/dev/null || pkg-config --cflags mpich 2>/dev/null)
 LDLIBS += $(shell pkg-config --libs ompi-c 2>/dev/null || pkg-config --libs mpich 2>/dev/null)
@@ -128,6 +129,36 @@ $(BUILD)/liblockstep.so: $(BUILD)/$(SONAME)
 $(BUILD)/lockstep: $(COMMANDS:%.c=$(BUILD)/%.o) $(BUILD)/liblockstep.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
+# What the Python package holds of these (tools/python_wheel.py): built without MPI and, where MPI is,
+# with it in a folder below. The few files that use MPI are compiled a second time. The program is linked
+# with the shared library beside it, and both look there for other libraries first.
+PACKAGED  := $(BUILD)/packaged
+USE_MPI   := $(shell grep -l LS_WITH_MPI src/*/*.c cmd/*.c)
+alone      = $(foreach o,$(1),$(if $(filter $(USE_MPI:%.c=$(BUILD)/%.o),$(o)),$(o:$(BUILD)/%=$(BUILD)/alone/%),$(o)))
+$(BUILD)/alone/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CCACHE) $(CC) $(filter-out -DLS_WITH_MPI=1,$(CFLAGS_ALL)) -MMD -MP -c $< -o $@
+# The arguments: folder, objects of the library, of the program, libraries, where to look for these.
+define packaged_rules
+$(1)/$(SONAME): $(2)
+	@mkdir -p $$(@D)
+	$$(call say,LD,$$@)
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) $(5) $$(LDFLAGS_BASE) $$(LDFLAGS) $$^ $(4) -o $$@
+$(1)/lockstep: $(3) $(1)/$(SONAME)
+	$$(call say,LD,$$@)
+	$(Q)$(CC) $(5) $$(LDFLAGS_BASE) $$(LDFLAGS) $$^ $(4) -o $$@
+packaged: $(1)/lockstep
+endef
+COMMAND_OBJECTS := $(COMMANDS:%.c=$(BUILD)/%.o)
+RUN_PATH := -Wl,--disable-new-dtags,-rpath,'$$$$ORIGIN
+.PHONY: packaged
+packaged:
+$(eval $(call packaged_rules,$(PACKAGED),$(call alone,$(OBJECTS)),$(call alone,$(COMMAND_OBJECTS)),$(LDLIBS_ALONE),$(RUN_PATH)'))
+ifeq ($(MPI),1)
+$(eval $(call packaged_rules,$(PACKAGED)/mpi,$(OBJECTS),$(COMMAND_OBJECTS),$(LDLIBS),$(RUN_PATH):$$$$ORIGIN/..'))
+endif
 
 # Tests: one program per test/<module>/test_*.c, linked with cmocka. Other test/<module>/*.c files are
 # shared helpers of that module's tests, test/support/*.c of all.
@@ -276,7 +307,7 @@ DEVICE   ?= 24
 AGAIN     = +$(MAKE) --no-print-directory
 
 .PHONY: deps check check-all check-built check-module check-pages nightly soak faults-kills tested run-tested demo interop invariance exhaustive faults faults-files faults-memory what-fits tidy fuzz bench bench-peers bench-plan bench-layouts bench-checkpoint coverage install \
-	uninstall man report-shots clean
+	uninstall man wheel wheel-facts report-shots clean
 deps:
 	@tools/install-deps.sh
 
@@ -418,6 +449,14 @@ man: $(BUILD)/lockstep
 		$(BUILD)/lockstep help --man "$$page" > $(BUILD)/man/$$name.1; done
 	@$(BUILD)/lockstep help --man lockstep > $(BUILD)/man/lockstep.1
 
+# dist/lockstep-VERSION-py3-none-manylinux_*.whl: the Python package with the library, the program and
+# every library that they need but MPI.
+wheel: packaged
+	@CC='$(CC)' tools/python_wheel.py wheel dist $(PACKAGED)
+# What tools/python_wheel.py asks.
+wheel-facts:
+	@printf '%s\n' 'version=$(VERSION)' 'libraries=$(LIBS_PC)' 'compiler=$(CC)' 'packaged=$(PACKAGED)'
+
 # The arguments: folder of the libraries, folder of the headers, file. The run path lets a program
 # start from wherever the library lies; folders that the system's linker searches need none.
 LIBDIR   ?= $(PREFIX)/lib
@@ -455,7 +494,7 @@ uninstall:
 		$(DESTDIR)$(PREFIX)/share/man/man1/lockstep*.1
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-fuzz $(BUILD)-coverage
+	rm -rf $(BUILD) $(BUILD)-fuzz $(BUILD)-coverage dist
 
 help:
 	@printf '%s\n' \
@@ -482,6 +521,7 @@ help:
 	'make bench-layouts  layouts that run here beside the planner: bench/RESULTS.md' \
 	'make bench-checkpoint  saving and loading beside plain files and PyTorch DCP: bench/RESULTS.md' \
 	'make coverage     lines and branches that the tests reach; CHECK=all: that check-all reaches' \
+	'make wheel        dist/lockstep-*.whl: the Python package with all that it needs' \
 	'make install      PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=' \
 	'Settings: CC=gcc|clang BUILD=build DEBUG=1 SANITIZE=address,undefined|thread WERROR=1 MPI=0 V=1'
 
