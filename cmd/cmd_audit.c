@@ -97,7 +97,7 @@ static int compute(const struct ls_audit *audit, const struct ls_config *config,
 {
     double bytes;
     char text[1024], from[64] = "from the start";
-    int status = ranks_memory(config, &bytes, error);
+    int status = ls_memory_here(config, &bytes, error);
     if (status)
         return status;
     layout_text(config, text, sizeof text);

@@ -43,44 +43,13 @@ static int figures_change(struct ls_cluster *cluster, const char *text, struct l
 
 static void json_print(const struct ls_layout *layout, const struct ls_forecast *f)
 {
-    const struct {
-        const char *name;
-        double value;
-    } figures[] = {{"step_s", f->step_s},
-                   {"tokens_per_s", f->tokens_per_s},
-                   {"mfu", f->mfu},
-                   {"hfu", f->hfu},
-                   {"bubble", f->bubble},
-                   {"compute_s", f->compute_s},
-                   {"contended_s", f->contended_s},
-                   {"offload_exposed_s", f->offload_exposed_s},
-                   {"samples_s", f->samples.seconds},
-                   {"samples_exposed_s", f->samples_exposed_s},
-                   {"samples_bytes", f->samples.bytes},
-                   {"samples_elsewhere_bytes", f->samples.elsewhere},
-                   {"samples_elsewhere_hosts", f->samples.hosts},
-                   {"samples_cold_bytes", f->samples.cold_bytes},
-                   {"idle_s", f->idle_s},
-                   {"device_bytes", f->device_bytes},
-                   {"host_bytes", f->tier_bytes[LS_TIER_HOST]},
-                   {"file_bytes", f->tier_bytes[LS_TIER_FILE]},
-                   {"capacity_bytes", f->capacity_bytes},
-                   {"checkpoint_bytes", f->run.save.bytes},
-                   {"checkpoint_s", f->run.save.seconds},
-                   {"checkpoint_hash_s", f->run.save.hash_s},
-                   {"checkpoint_copy_s", f->run.save.copy_s},
-                   {"checkpoint_write_s", f->run.save.write_s},
-                   {"checkpoint_every_s", f->run.save_every_s},
-                   {"checkpoint_best_every_s", f->run.best_every_s},
-                   {"snapshot_s", f->run.snapshot.seconds},
-                   {"snapshot_every_s", f->run.snapshot_every_s},
-                   {"goodput", f->run.goodput},
-                   {"days", f->run.days}};
+    const char *name;
+    double value;
     printf("{\"ranks\": %ld, \"accelerators\": %ld, \"micro_batches\": %ld, \"leaves\": %ld",
            (long)f->ranks, (long)f->ranks * f->accelerators, (long)layout->micro_batches,
            (long)layout->ramp.full);
-    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
-        printf(", \"%s\": %.17g", figures[i].name, figures[i].value);
+    for (int i = 0; (name = ls_forecast_figure(f, i, &value)); i++)
+        printf(", \"%s\": %.17g", name, value);
     printf(", \"fits\": %s", f->fits ? "true" : "false");
     for (int moving = 0; moving < 2; moving++) {
         printf(", \"%s\": {", moving ? "moving_s" : "exposed_s");

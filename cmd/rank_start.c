@@ -248,27 +248,6 @@ int ranks_fit_print(const char *before, const struct ls_config *config,
     return changes_print(before, config, layout, &fit, error);
 }
 
-int ranks_memory(const struct ls_config *config, double *bytes, struct ls_error *error)
-{
-    struct ls_memory_fit fit;
-    struct ls_layout *layout = malloc(sizeof *layout);
-    int status = layout ? ls_config_layout(config, 0, layout, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
-    if (!status)
-        status = ls_memory_fit(config, layout, NULL, &fit, error);
-    free(layout);
-    if (status)
-        return status;
-    *bytes = (double)fit.bytes;
-    if (ls_memory_fits(&fit) == LS_FITS)
-        return LS_OK;
-    return ls_error_set(error, LS_ENOMEM,
-                        "%s on this machine would need %s of memory, but only %s is free: use "
-                        "fewer layers, a smaller batch.global or shorter data.sequence",
-                        ls_counted(fit.ranks, "rank").text, ls_bytes(*bytes).text,
-                        ls_bytes((double)fit.machine.free).text);
-}
-
 void ranks_end(int status, const struct ls_error *error)
 {
     if (status != LS_ECOMM)

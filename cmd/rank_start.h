@@ -30,9 +30,6 @@ void ranks_bytes_print(const size_t bytes[LS_MEMORY_KINDS], size_t all);
  */
 int ranks_fit_print(const char *before, const struct ls_config *config,
                     const struct ls_layout *layout, bool *starts, struct ls_error *error);
-/* What a layout takes with all its ranks on this machine, in bytes; LS_ELAYOUT, and LS_ENOMEM where
- * that is more than is free now. */
-int ranks_memory(const struct ls_config *config, double *bytes, struct ls_error *error);
 /* Where a communication failed (LS_ECOMM), tells so and ends the process: ranks may still be at
  * work with what the caller holds, so nothing is unwound. */
 void ranks_end(int status, const struct ls_error *error);

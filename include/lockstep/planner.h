@@ -7,6 +7,7 @@
  *   lockstep/planner/measure.h        what this machine is, measured
  *   lockstep/planner/forecast.h       what a step of a layout takes
  *   lockstep/planner/search.h         the best layouts of a recipe
+ *   lockstep/planner/timeline.h       the step of a plan as a picture and as a trace
  *   lockstep/planner/lesson.h         exercises for people who learn
  *   lockstep/planner/run_plan.h       what the steps of a run under way should take
  *   lockstep/planner/profile.h        where the time of a run went, beside the plan
@@ -24,5 +25,6 @@
 #include <lockstep/planner/run_plan.h>
 #include <lockstep/planner/search.h>
 #include <lockstep/planner/storage.h>
+#include <lockstep/planner/timeline.h>
 
 #endif

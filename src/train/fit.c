@@ -6,6 +6,7 @@
 #include <lockstep/train/fit.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/statvfs.h>
 
 /* Ranks of a pipeline rank on this machine. */
@@ -220,4 +221,25 @@ int fit_check(const struct ls_config *config, const struct ls_layout *layout,
         ls_log(log, LS_LOG_WARNING, "%s on this machine will take %s of memory, of %s %s free now",
                ranks.text, needs.text, has.text, ls_bytes((double)fit.machine.free).text);
     return LS_OK;
+}
+
+int ls_memory_here(const struct ls_config *config, double *bytes, struct ls_error *error)
+{
+    struct ls_memory_fit fit;
+    struct ls_layout *layout = malloc(sizeof *layout);
+    int status = layout ? ls_config_layout(config, 0, layout, error)
+                        : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    if (!status)
+        status = ls_memory_fit(config, layout, NULL, &fit, error);
+    free(layout);
+    if (status)
+        return status;
+    *bytes = (double)fit.bytes;
+    if (ls_memory_fits(&fit) == LS_FITS)
+        return LS_OK;
+    return ls_error_set(error, LS_ENOMEM,
+                        "%s on this machine would need %s of memory, but only %s is free: use "
+                        "fewer layers, a smaller batch.global or shorter data.sequence",
+                        ls_counted(fit.ranks, "rank").text, ls_bytes(*bytes).text,
+                        ls_bytes((double)fit.machine.free).text);
 }

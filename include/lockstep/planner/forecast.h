@@ -86,6 +86,10 @@ int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *fore
 /* What the whole training takes, of a forecast that ls_forecast_make made for the same. */
 int ls_forecast_run(const struct ls_forecast_ask *ask, struct ls_forecast *forecast,
                     struct ls_error *error);
+/* Figure i of a forecast: its name, which ends in the unit ("step_s", "device_bytes"; shares have
+ * none), and *value. NULL past the last. What is by account or by kind of work is not among them.
+ */
+const char *ls_forecast_figure(const struct ls_forecast *forecast, int i, double *value);
 /* Elements of all parameters. */
 double ls_forecast_parameters(const struct ls_config *config);
 

@@ -111,6 +111,11 @@ int ls_measure_moves(const struct ls_measure *measure, struct ls_error *error);
 int ls_measure_moves_of(const struct ls_measure *measure, struct ls_comm *world,
                         struct ls_error *error);
 
+/* This machine for one recipe, in a few seconds: the above with ls_measure_effort_quick, and the
+ * works of one rank, on one core and on all. Fills cluster, to be released also after an error. */
+int ls_measure_here(const struct ls_config *config, struct ls_cluster *cluster,
+                    struct ls_error *error);
+
 /* What a host of a job was found to be; figures of one core while all work. */
 struct ls_measured_host {
     char name[64];

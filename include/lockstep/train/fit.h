@@ -50,6 +50,9 @@ enum ls_fit {
 };
 /* What is not known of a machine is not held against a plan. */
 enum ls_fit ls_memory_fits(const struct ls_memory_fit *fit);
+/* *bytes = what config's layout takes with all its ranks on this machine. LS_ELAYOUT, and LS_ENOMEM
+ * if that is more than is free now. config is resolved. */
+int ls_memory_here(const struct ls_config *config, double *bytes, struct ls_error *error);
 /* Whether each rank keeps within memory.device_budget. */
 bool ls_memory_keeps_budget(const struct ls_config *config, const struct ls_memory_fit *fit);
 

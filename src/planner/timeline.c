@@ -1,7 +1,5 @@
 /* The timeline of a planned step: a picture, and a trace for Perfetto. */
-#include "planned.h"
-
-#include <lockstep/base/file.h>
+#include <lockstep/planner/timeline.h>
 #include <lockstep/trace/picture.h>
 
 #include <math.h>
@@ -234,11 +232,9 @@ static void title_write(double step_s, char *text, size_t bytes)
              decimals, number, step_s >= 1 ? "s" : "ms");
 }
 
-static int timeline_write(const void *context, FILE *file, struct ls_error *error)
+static void timeline_write(const struct timeline *timeline, FILE *file)
 {
-    const struct timeline *timeline = context;
     char title[128];
-    (void)error;
     title_write(timeline->step_s, title, sizeof title);
     int top = legend_draw(timeline, &moving, legend_draw(timeline, &computing, 36, NULL), NULL) + 8;
     int bottom = top + timeline->count * ROW;
@@ -249,7 +245,35 @@ static int timeline_write(const void *context, FILE *file, struct ls_error *erro
         row_draw(file, timeline, r, top + r * ROW);
     axis_draw(file, timeline, bottom);
     ls_picture_end(file);
-    return LS_OK;
+}
+
+int ls_timeline_draw(const struct ls_config *config, const struct ls_cluster *cluster, FILE *file,
+                     struct ls_error *error)
+{
+    struct ls_layout *layout = malloc(sizeof *layout);
+    struct timeline timeline = {.rows = calloc(ROWS_MAX, sizeof *timeline.rows)};
+    struct ls_forecast_ask ask = {
+        .config = config, .layout = layout, .cluster = cluster, .tells = true};
+    struct ls_forecast forecast;
+    int status = layout && timeline.rows
+                     ? ls_config_layout(config, 0, layout, error)
+                     : ls_error_set(error, LS_ENOMEM, "no memory for a picture");
+    if (!status)
+        status = ls_forecast_make(&ask, &forecast, error); /* how wide a column is */
+    if (!status) {
+        timeline.step_s = forecast.step_s;
+        ask.visit = column_fill;
+        ask.visit_user = &timeline;
+        status = ls_forecast_make(&ask, &forecast, error);
+    }
+    if (!status) {
+        qsort(timeline.rows, (size_t)timeline.count, sizeof *timeline.rows, by_rank);
+        colours_choose(&timeline);
+        timeline_write(&timeline, file);
+    }
+    free(timeline.rows);
+    free(layout);
+    return status;
 }
 
 /* ---- the trace ------------------------------------------------------------------------------- */
@@ -268,53 +292,24 @@ static void event_write(void *user, const struct ls_simulated_span *span)
     timeline->first = false;
 }
 
-struct asked {
-    struct ls_forecast_ask ask;
-    struct timeline *timeline;
-};
-
-static int trace_write(const void *context, FILE *file, struct ls_error *error)
-{
-    const struct asked *asked = context;
-    struct ls_forecast forecast;
-    struct ls_forecast_ask ask = asked->ask;
-    asked->timeline->trace = file;
-    asked->timeline->first = true;
-    ask.visit = event_write;
-    ask.visit_user = asked->timeline;
-    fprintf(file, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
-    int status = ls_forecast_make(&ask, &forecast, error);
-    fprintf(file, "\n]}\n");
-    return status;
-}
-
-int planned_draw(const struct ls_config *config, const struct ls_cluster *cluster, const char *svg,
-                 const char *trace, struct ls_error *error)
+int ls_timeline_trace(const struct ls_config *config, const struct ls_cluster *cluster, FILE *file,
+                      struct ls_error *error)
 {
     struct ls_layout *layout = malloc(sizeof *layout);
-    struct row *rows = calloc(ROWS_MAX, sizeof *rows);
-    struct timeline timeline = {.rows = rows};
-    struct asked asked = {.timeline = &timeline};
+    struct timeline timeline = {.trace = file, .first = true};
     struct ls_forecast forecast;
-    int status = layout && rows ? ls_config_layout(config, 0, layout, error)
-                                : ls_error_set(error, LS_ENOMEM, "no memory for a picture");
-    asked.ask = (struct ls_forecast_ask){
-        .config = config, .layout = layout, .cluster = cluster, .tells = true};
-    if (!status && svg) {
-        status = ls_forecast_make(&asked.ask, &forecast, error);
-        timeline.step_s = forecast.step_s;
-        asked.ask.visit = column_fill;
-        asked.ask.visit_user = &timeline;
-        if (!status)
-            status = ls_forecast_make(&asked.ask, &forecast, error);
-        qsort(rows, (size_t)timeline.count, sizeof *rows, by_rank);
-        colours_choose(&timeline);
-        if (!status)
-            status = ls_file_write(svg, timeline_write, &timeline, error);
-    }
-    if (!status && trace)
-        status = ls_file_write(trace, trace_write, &asked, error);
-    free(rows);
+    const struct ls_forecast_ask ask = {.config = config,
+                                        .layout = layout,
+                                        .cluster = cluster,
+                                        .tells = true,
+                                        .visit = event_write,
+                                        .visit_user = &timeline};
+    int status = layout ? ls_config_layout(config, 0, layout, error)
+                        : ls_error_set(error, LS_ENOMEM, "no memory for a trace");
+    fprintf(file, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
+    if (!status)
+        status = ls_forecast_make(&ask, &forecast, error);
+    fprintf(file, "\n]}\n");
     free(layout);
     return status;
 }
