@@ -27,7 +27,20 @@
  *
  *   without ranks
  *     configure     config? keys? -> yaml, ranks: reads and resolves, starts nothing
- *     plot          runs, log? -> svg: their losses
+ *     plan          config? keys? cluster? goal? top? accelerators? tokens? seconds? layout? draw?
+ *                   -> plans: [{keys, forecast, value, reason?}], yaml, svg?, counts: the best
+ *                   layouts (lockstep/planner/search.h); layout: of the configuration's own
+ *     layout        config? keys? check? draw?  -> ranks, axes, groups, stages, pp_ranks (memory
+ *                   and bytes sent), schedule, bubble, here, proof?, schedule_svg? memory_svg?
+ *     verify        config? keys? layouts? ranks? steps? seed?  -> equal, hash, layouts, and an
+ *                   event "layout" for each (lockstep/compare/verify.h)
+ *     diff          a, b, force? rerun?  -> step, loss, hash, tensor? (lockstep/compare.h)
+ *     audit         run, first? last? whole? keys?  -> equal, step (lockstep/compare/audit.h)
+ *     convert       project, file | text, ranks? allow_loss? preset? keys?  -> yaml, items
+ *     import        from, out, keys?  -> family, parameters: a run of another program's model
+ *     report        runs, out?  -> html?;  plot  runs, log?  -> svg: of losses
+ *     prepare       inputs, output, tokenizer, validation? records? json_key? chat_template?
+ *                   skip_bad? special_tokens? append_eod? workers?  -> train, valid, ...
  *   which start ranks
  *     open          config? keys?      a run (lockstep/train.h): FILE.yaml, and keys over it
  *     open_model    path, keys? which? quantize?  a finished run, or another program's model
@@ -51,6 +64,8 @@
  *                   stop? ends? batch? special_tokens? -> texts, finish, [ids, lengths, logprobs,
  *                   prompt_lengths]
  *     logprobs      [ids, lengths] -> [logprobs]
+ *     score         requests, truncate?  -> scores: [{loglikelihood, greedy, tokens}], of objects
+ *                   as lockstep/infer/requests.h reads them
  *     encode        texts, special_tokens? -> ids;  decode  ids -> texts
  *     export        out, format? dtype?    a model's files, as lockstep/interop.h writes them
  *     share         [value]                of rank 0, to all processes -> [value]

@@ -1,5 +1,5 @@
 /* The caller's side: orders handed over, events and answers taken back. */
-#include "session/session_private.h"
+#include "session/tools.h"
 
 #include <lockstep/base/helper_thread.h>
 #include <lockstep/base/json.h>
@@ -12,7 +12,8 @@
 
 /* ---- verbs ----------------------------------------------------------------------------------- */
 
-static const struct verb *const verb_lists[] = {verbs_run, verbs_model, verbs_tensor};
+static const struct verb *const verb_lists[] = {
+    verbs_run, verbs_model, verbs_tensor, verbs_plan, verbs_compare, verbs_files, verbs_score};
 enum { VERB_LISTS = sizeof verb_lists / sizeof *verb_lists, VERBS_MAX = 64 };
 
 static const struct verb *verb_find(const char *name, struct ls_error *error)
@@ -230,7 +231,9 @@ static int ask(struct ls_session *s, struct order *order, struct ls_error *error
     if (status)
         return status;
     if (verb->where == VERB_STARTS)
-        s->broken.code = s->stop = 0;
+        s->broken.code = 0;
+    if (verb->where == VERB_STARTS || verb->where == VERB_ALONE)
+        s->stop = 0;
     s->number++;
     s->under_way = true;
     s->status = LS_OK;

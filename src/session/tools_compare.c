@@ -1,0 +1,294 @@
+/* The verbs verify, diff and audit: layouts and runs held against each other. */
+#include "session/tools.h"
+
+#include <lockstep/compare/audit.h>
+#include <lockstep/compare/verify.h>
+#include <lockstep/train/fit.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+static int no_launcher(const struct ls_session *s, struct ls_error *error)
+{
+    return ls_mpi_launched() ? ls_error_set(error, LS_ECONFIG,
+                                            "%s: ranks are threads of one process here: start it "
+                                            "without mpirun",
+                                            s->order.verb->name)
+                             : LS_OK;
+}
+
+static json_t *hash_json(const struct ls_digest *digest)
+{
+    char hash[33];
+    ls_digest_hex(digest, hash);
+    return json_string(hash);
+}
+
+/* ---- verify ---------------------------------------------------------------------------------- */
+
+struct verifying {
+    struct ls_session *session;
+    json_t *layouts;
+};
+
+static void verified(void *user, const struct ls_verified *told)
+{
+    static const char *const words[] = {[LS_VERIFY_BEGINS] = "begins",
+                                        [LS_VERIFY_EQUAL] = "equal",
+                                        [LS_VERIFY_DIFFERS] = "differs",
+                                        [LS_VERIFY_FAILED] = "failed"};
+    struct verifying *v = user;
+    json_t *json = json_pack("{s:I,s:s,s:s,s:f}", "number", (json_int_t)told->number, "layout",
+                             told->layout, "result", words[told->as], "bytes", told->bytes);
+    json_object_set_new(json, "ranks", json_integer(ls_config_ranks(told->config)));
+    if (told->as != LS_VERIFY_BEGINS)
+        json_object_set_new(json, "seconds", real_json(told->seconds));
+    if (told->as == LS_VERIFY_DIFFERS) {
+        json_object_set_new(json, "step", json_integer(told->step));
+        json_object_set_new(json, told->traced ? "tensor" : "why", json_string(told->tensor));
+    }
+    if (told->as == LS_VERIFY_FAILED)
+        json_object_set_new(json, "why", json_string(told->why));
+    if (told->as != LS_VERIFY_BEGINS && told->number > 0)
+        json_array_append(v->layouts, json);
+    session_tell(v->session, "layout", json);
+}
+
+static int verify_read(struct ls_session *s, struct ls_verify_request *request,
+                       struct ls_error *error)
+{
+    int64_t seed = 1;
+    int status = no_launcher(s, error);
+    if (!status)
+        status = option_int(&s->order, "layouts", 1, 1000000, &request->layouts, error);
+    if (!status)
+        status = option_int(&s->order, "ranks", 2, 1024, &request->ranks, error);
+    if (!status)
+        status = option_int(&s->order, "steps", 1, 1000000, &request->steps, error);
+    if (!status)
+        status = option_int(&s->order, "seed", 0, INT64_MAX, &seed, error);
+    request->seed = (uint64_t)seed;
+    return status;
+}
+
+/* After LS_ECOMM ranks may still be at work with what *v holds: nothing of it is freed then. */
+static int verify_alone(struct ls_session *s, struct ls_error *error)
+{
+    struct ls_config *config = NULL;
+    struct ls_verify *v = calloc(1, sizeof *v);
+    struct verifying user = {.session = s, .layouts = json_array()};
+    struct ls_verify_request request = {
+        .layouts = 50, .ranks = 8, .steps = 3, .stop = &s->stop, .told = verified, .user = &user};
+    int status =
+        v ? verify_read(s, &request, error) : ls_error_set(error, LS_ENOMEM, "no memory to verify");
+    if (!status)
+        status = tool_config(s, false, &config, error);
+    request.config = config;
+    if (!status)
+        status = ls_verify_open(v, &request, error);
+    if (!status)
+        status = ls_verify_run(v, error);
+    if (!status) {
+        answer_set(s, "hash", hash_json(&v->reference[request.steps - 1].hash));
+        answer_set(s, "equal", json_boolean(v->differ + v->failed == 0));
+        answer_set(s, "differ", json_integer(v->differ));
+        answer_set(s, "failed", json_integer(v->failed));
+        answer_set(s, "too_large", json_integer(v->too_large));
+    }
+    answer_set(s, "layouts", user.layouts);
+    if (status == LS_ECOMM)
+        return status;
+    if (v)
+        ls_verify_release(v);
+    free(v);
+    free(config);
+    return status;
+}
+
+/* ---- diff ------------------------------------------------------------------------------------ */
+
+struct differing {
+    struct ls_run_record a, b;
+    struct ls_run_difference found;
+    struct ls_rerun *again_a, *again_b;
+    bool same_recipe;
+};
+
+static int records_read(struct ls_session *s, struct differing *d, struct ls_error *error)
+{
+    const char *a = NULL, *b = NULL;
+    char keys[700];
+    bool force = false;
+    int status = tool_need_text(s, "a", "a run's folder", &a, error);
+    if (!status)
+        status = tool_need_text(s, "b", "a run's folder", &b, error);
+    if (!status)
+        status = option_bool(&s->order, "force", &force, error);
+    if (!status)
+        status = ls_run_record_read(&d->a, a, error);
+    if (!status)
+        status = ls_run_record_read(&d->b, b, error);
+    if (status)
+        return status;
+    d->same_recipe = !ls_config_recipe_diff(&d->a.config, &d->b.config, keys, sizeof keys);
+    answer_set(s, "recipe", json_string(d->same_recipe ? "" : keys));
+    if (!d->same_recipe && !force)
+        return ls_error_set(error, LS_ECONFIG,
+                            "the two runs have different recipes, so their numbers differ anyway "
+                            "(%s); force=True compares them",
+                            keys);
+    ls_run_records_compare(&d->a, &d->b, &d->found);
+    if (d->found.compared == 0)
+        return ls_error_set(error, LS_EDATA, "%s and %s recorded no step in common", d->a.directory,
+                            d->b.directory);
+    return LS_OK;
+}
+
+static int run_again(struct differing *d, const struct ls_run_record *run, struct ls_rerun **out,
+                     struct ls_error *error)
+{
+    double bytes;
+    int64_t from = d->same_recipe ? d->found.checkpoint_step : 0;
+    int status = ls_memory_here(&run->config, &bytes, error);
+    return status ? status
+                  : ls_rerun_new(&run->config, d->same_recipe ? d->found.checkpoint : NULL,
+                                 from + 1, d->found.step, out, error);
+}
+
+static int again_answer(struct ls_session *s, struct differing *d, struct ls_error *error)
+{
+    char tensor[256] = "";
+    struct ls_rerun_check a, b;
+    int status = run_again(d, &d->a, &d->again_a, error);
+    if (!status)
+        status = run_again(d, &d->b, &d->again_b, error);
+    if (status)
+        return status;
+    int64_t step = ls_rerun_differs(d->again_a, d->again_b, tensor, sizeof tensor);
+    ls_rerun_check(d->again_a, &d->a, 1, d->found.step, &a);
+    ls_rerun_check(d->again_b, &d->b, 1, d->found.step, &b);
+    answer_set(s, "tensor", step ? json_string(tensor) : json_null());
+    answer_set(s, "tensor_step", step ? json_integer(step) : json_null());
+    answer_set(s, "a_reproduced", json_boolean(a.step == 0));
+    answer_set(s, "b_reproduced", json_boolean(b.step == 0));
+    return LS_OK;
+}
+
+static int diff_alone(struct ls_session *s, struct ls_error *error)
+{
+    struct differing *d = calloc(1, sizeof *d);
+    bool again = true;
+    int status = d ? no_launcher(s, error) : ls_error_set(error, LS_ENOMEM, "no memory to compare");
+    if (!status)
+        status = option_bool(&s->order, "rerun", &again, error);
+    if (!status)
+        status = records_read(s, d, error);
+    if (!status) {
+        const struct ls_run_difference *found = &d->found;
+        answer_set(s, "step", found->step ? json_integer(found->step) : json_null());
+        answer_set(s, "compared", json_integer(found->compared));
+        answer_set(s, "last", json_integer(found->last));
+        answer_set(s, "loss", json_boolean(found->loss));
+        answer_set(s, "hash", json_boolean(found->hash));
+        answer_set(s, "hash_equal_to", found->equal ? json_integer(found->equal) : json_null());
+    }
+    if (!status && again && d->found.step)
+        status = again_answer(s, d, error);
+    if (status == LS_ECOMM) /* ranks may still be at work */
+        return status;
+    if (d) {
+        ls_rerun_free(d->again_a);
+        ls_rerun_free(d->again_b);
+        ls_run_record_release(&d->a);
+        ls_run_record_release(&d->b);
+    }
+    free(d);
+    return status;
+}
+
+/* ---- audit ----------------------------------------------------------------------------------- */
+
+static int request_read(struct ls_session *s, struct ls_audit_request *request,
+                        struct tool_words *words, struct ls_error *error)
+{
+    const json_t *keys = NULL;
+    int status = tool_need_text(s, "run", "a run's folder", &request->run, error);
+    if (!status)
+        status = option_int(&s->order, "first", 1, INT64_MAX, &request->from, error);
+    request->to = request->from;
+    if (!status)
+        status = option_int(&s->order, "last", 1, INT64_MAX, &request->to, error);
+    if (!status)
+        status = option_bool(&s->order, "whole", &request->whole, error);
+    if (!status)
+        status = option_of_type(&s->order, "keys", JSON_OBJECT, &keys, error);
+    if (!status && request->to < request->from)
+        status = ls_error_set(error, LS_EINVAL, "audit: steps %ld to %ld: none are between",
+                              (long)request->from, (long)request->to);
+    if (!status && keys)
+        status = tool_words(keys, words, error);
+    request->keys = (const char *const *)words->word;
+    request->key_count = words->count;
+    return status;
+}
+
+static void verdict_answer(struct ls_session *s, const struct ls_audit *audit,
+                           const struct ls_audit_verdict *verdict)
+{
+    char layout[1024];
+    const struct ls_rerun_check *check = &verdict->check;
+    ls_config_layout_text(&audit->config, NULL, layout, sizeof layout);
+    answer_set(s, "equal", json_boolean(verdict->equal));
+    answer_set(s, "first", json_integer(audit->from));
+    answer_set(s, "last", json_integer(audit->to));
+    answer_set(s, "layout", json_string(layout));
+    answer_set(s, "step", check->step ? json_integer(check->step) : json_null());
+    answer_set(s, "losses", json_integer(check->losses));
+    answer_set(s, "norms", json_integer(check->norms));
+    answer_set(s, "hashes", json_integer(check->hashes));
+    answer_set(s, "differs",
+               json_pack("{s:b,s:b,s:b,s:b,s:b}", "loss", check->loss, "norm", check->norm, "hash",
+                         check->hash, "samples", check->ledger, "checkpoint",
+                         verdict->checkpoint_differs));
+    answer_set(s, "chain",
+               audit->run.chain.broken ? json_string(audit->run.chain.why) : json_null());
+}
+
+static int audit_alone(struct ls_session *s, struct ls_error *error)
+{
+    struct ls_audit *audit = calloc(1, sizeof *audit);
+    struct ls_audit_request request = {0};
+    struct ls_audit_verdict verdict = {0};
+    struct tool_words words = {0};
+    struct ls_rerun *again = NULL;
+    double bytes;
+    int status =
+        audit ? no_launcher(s, error) : ls_error_set(error, LS_ENOMEM, "no memory to audit");
+    if (!status)
+        status = request_read(s, &request, &words, error);
+    if (!status)
+        status = ls_audit_open(audit, &request, error);
+    if (!status)
+        status = ls_memory_here(&audit->config, &bytes, error);
+    if (!status)
+        status =
+            ls_rerun_new(&audit->config, audit->checkpoint, INT64_MAX, audit->to, &again, error);
+    if (!status)
+        status = ls_audit_judge(audit, again, &verdict, error);
+    if (!status)
+        verdict_answer(s, audit, &verdict);
+    tool_words_release(&words);
+    if (status == LS_ECOMM) /* ranks may still be at work */
+        return status;
+    ls_rerun_free(again);
+    if (audit)
+        ls_audit_release(audit);
+    free(audit);
+    return status;
+}
+
+const struct verb verbs_compare[] = {
+    {"verify", "config|keys|layouts|ranks|steps|seed", "", VERB_ALONE, .alone = verify_alone},
+    {"diff", "a|b|force|rerun", "", VERB_ALONE, .alone = diff_alone},
+    {"audit", "run|first|last|whole|keys", "", VERB_ALONE, .alone = audit_alone},
+    {0}};

@@ -1,0 +1,312 @@
+/* The verbs convert, import, report and prepare: files of other programs, pages, token stores. */
+#include "session/tools.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/chat.h>
+#include <lockstep/ckpt.h>
+#include <lockstep/compare/report.h>
+#include <lockstep/convert.h>
+#include <lockstep/data.h>
+#include <lockstep/interop.h>
+#include <lockstep/trace/picture.h>
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- convert --------------------------------------------------------------------------------- */
+
+static json_t *items_json(const struct ls_convert *result)
+{
+    static const char *const fates[] = {
+        [LS_CONVERT_KEPT] = "kept",       [LS_CONVERT_ASSUMED] = "assumed",
+        [LS_CONVERT_DROPPED] = "dropped", [LS_CONVERT_AUTO] = "auto",
+        [LS_CONVERT_LOST] = "lost",       [LS_CONVERT_UNKNOWN] = "unknown",
+        [LS_CONVERT_ADVICE] = "advice"};
+    json_t *items = json_array();
+    for (size_t i = 0; i < result->count; i++) {
+        const struct ls_convert_item *item = &result->items[i];
+        json_array_append_new(items,
+                              json_pack("{s:s,s:s,s:i,s:s,s:s,s:s}", "fate", fates[item->fate],
+                                        "theirs", item->theirs, "line", item->line, "key",
+                                        item->key, "value", item->value, "why", item->why));
+    }
+    return items;
+}
+
+static int project_read(struct ls_session *s, enum ls_convert_project *project,
+                        struct ls_error *error)
+{
+    const char *name = NULL, *one;
+    int status = tool_need_text(s, "project", "deepspeed, megatron or torchtitan", &name, error);
+    for (int i = 0; !status && (one = ls_convert_project_name(i)); i++)
+        if (!strcmp(one, name)) {
+            *project = (enum ls_convert_project)i;
+            return LS_OK;
+        }
+    return status ? status
+                  : ls_error_set(error, LS_EINVAL,
+                                 "convert: project: expected deepspeed, megatron or torchtitan");
+}
+
+static int convert_options(struct ls_session *s, struct ls_convert_options *options,
+                           struct tool_words *words, struct ls_error *error)
+{
+    const json_t *keys = NULL;
+    int status = option_int(&s->order, "ranks", 1, INT32_MAX, &options->ranks, error);
+    if (!status)
+        status = option_bool(&s->order, "allow_loss", &options->allow_loss, error);
+    if (!status)
+        status = option_text(&s->order, "preset", &options->preset, error);
+    if (!status)
+        status = option_of_type(&s->order, "keys", JSON_OBJECT, &keys, error);
+    if (!status && keys)
+        status = tool_words(keys, words, error);
+    options->words = (const char *const *)words->word;
+    options->word_count = (size_t)words->count;
+    return status;
+}
+
+static int convert_source(struct ls_session *s, enum ls_convert_project project,
+                          const struct ls_convert_options *options, struct ls_convert *result,
+                          struct ls_error *error)
+{
+    const char *file = NULL, *text = NULL;
+    int status = option_text(&s->order, "file", &file, error);
+    if (!status)
+        status = option_text(&s->order, "text", &text, error);
+    if (status)
+        return status;
+    if (!file == !text)
+        return ls_error_set(error, LS_EINVAL, "convert: expected a file, or a text");
+    return file ? ls_convert_file(result, project, file, options, error)
+                : ls_convert_text(result, project, "text", text, strlen(text), options, error);
+}
+
+static int convert_alone(struct ls_session *s, struct ls_error *error)
+{
+    enum ls_convert_project project = LS_CONVERT_DEEPSPEED;
+    struct ls_convert_options options = {0};
+    struct ls_convert result = {0};
+    struct tool_words words = {0};
+    int status = project_read(s, &project, error);
+    if (!status)
+        status = convert_options(s, &options, &words, error);
+    if (!status) {
+        status = convert_source(s, project, &options, &result, error);
+        answer_set(s, "items", items_json(&result)); /* they say what was refused */
+        answer_set(s, "yaml", result.text ? json_string(result.text) : json_null());
+        ls_convert_release(&result);
+    }
+    tool_words_release(&words);
+    return status;
+}
+
+/* ---- import and report ----------------------------------------------------------------------- */
+
+static void on_log(void *user, enum ls_log_level level, const char *line)
+{
+    session_tell(user, "log",
+                 json_pack("{s:s,s:s}", "level", level == LS_LOG_WARNING ? "warning" : "info",
+                           "text", line));
+}
+
+static int import_alone(struct ls_session *s, struct ls_error *error)
+{
+    const json_t *keys = NULL;
+    struct tool_words words = {0};
+    struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log, .user = s};
+    struct ls_import import = {.log = &log};
+    struct ls_import_report report;
+    int status = tool_need_text(s, "from", "a model's folder", &import.from, error);
+    if (!status)
+        status = tool_need_text(s, "out", "a folder for the run", &import.run, error);
+    if (!status)
+        status = option_of_type(&s->order, "keys", JSON_OBJECT, &keys, error);
+    if (!status && keys)
+        status = tool_words(keys, &words, error);
+    import.words = (const char *const *)words.word;
+    import.count = words.count;
+    if (!status)
+        status = ls_import(&import, &report, error);
+    if (!status) {
+        answer_set(s, "family", json_string(ls_arch_name(report.model.arch)));
+        answer_set(s, "parameters", json_integer(report.parameters));
+    }
+    tool_words_release(&words);
+    return status;
+}
+
+struct page {
+    const char *const *runs;
+    int count;
+};
+
+static int page_write(const void *context, FILE *file, struct ls_error *error)
+{
+    const struct page *page = context;
+    return ls_report_write(page->runs, page->count, file, error);
+}
+
+static int report_alone(struct ls_session *s, struct ls_error *error)
+{
+    const char **runs = NULL, *out = NULL;
+    struct page page = {0};
+    int status = tool_need_texts(s, "runs", "a list of runs' folders", &runs, &page.count, error);
+    page.runs = runs;
+    if (!status)
+        status = option_text(&s->order, "out", &out, error);
+    if (!status)
+        status = out ? ls_file_write(out, page_write, &page, error)
+                     : tool_answer_text(s, "html", page_write, &page, error);
+    free(runs);
+    return status;
+}
+
+/* The losses of runs, or of their checkpoints, as a picture. */
+struct curves {
+    struct ls_run_curves runs[LS_PLOT_RUNS_MAX];
+    struct ls_plot plot;
+};
+
+static int curves_read(struct curves *curves, const char *given, struct ls_error *error)
+{
+    char *metrics = NULL, run[PATH_MAX];
+    int status = ls_checkpoint_run(given, run, error);
+    if (!status && asprintf(&metrics, "%s/metrics.jsonl", run) < 0)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a path");
+    if (!status)
+        status = ls_run_curves_read(&curves->runs[curves->plot.count], given, metrics, error);
+    curves->plot.count += !status;
+    free(metrics);
+    return status;
+}
+
+static int curves_draw(const void *context, FILE *file, struct ls_error *error)
+{
+    return ls_plot_draw(context, file, error);
+}
+
+static int plot_alone(struct ls_session *s, struct ls_error *error)
+{
+    const char **runs = NULL;
+    int count = 0;
+    struct curves *curves = calloc(1, sizeof *curves);
+    int status = curves
+                     ? tool_need_texts(s, "runs", "a list of runs' folders", &runs, &count, error)
+                     : ls_error_set(error, LS_ENOMEM, "no memory for a picture");
+    if (!status && count > LS_PLOT_RUNS_MAX)
+        status = ls_error_set(error, LS_EINVAL, "plot: runs: expected at most %d",
+                              (int)LS_PLOT_RUNS_MAX);
+    if (!status) {
+        curves->plot.runs = curves->runs;
+        status = option_bool(&s->order, "log", &curves->plot.log, error);
+    }
+    for (int i = 0; i < count && !status; i++)
+        status = curves_read(curves, runs[i], error);
+    if (!status)
+        status = tool_answer_text(s, "svg", curves_draw, &curves->plot, error);
+    for (int i = 0; curves && i < curves->plot.count; i++)
+        ls_run_curves_release(&curves->runs[i]);
+    free(curves);
+    free(runs);
+    return status;
+}
+
+/* ---- prepare --------------------------------------------------------------------------------- */
+
+static int records_read(const struct order *order, enum ls_prepare_records *records,
+                        struct ls_error *error)
+{
+    static const char *const words[] = {
+        [LS_RECORDS_TEXT] = "text", [LS_RECORDS_PAIRS] = "pairs", [LS_RECORDS_CHAT] = "chat"};
+    const char *word = NULL;
+    int status = option_text(order, "records", &word, error);
+    for (int i = 0; word && i < 3; i++)
+        if (!strcmp(word, words[i])) {
+            *records = (enum ls_prepare_records)i;
+            return LS_OK;
+        }
+    return status || !word
+               ? status
+               : ls_error_set(error, LS_EINVAL, "prepare: records: expected text, pairs or chat");
+}
+
+static int prepare_read(struct ls_session *s, struct ls_prepare_config *config,
+                        struct ls_error *error)
+{
+    const struct order *order = &s->order;
+    int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
+    int status =
+        tool_need_text(s, "output", "where the stores go, a prefix", &config->output, error);
+    if (!status)
+        status = tool_need_text(s, "tokenizer", "\"byte\", or a tokenizer's files",
+                                &config->tokenizer, error);
+    if (!status)
+        status = option_real(order, "validation", &config->validation, error);
+    if (!status && !(config->validation >= 0 && config->validation < 1))
+        status = ls_error_set(error, LS_EINVAL, "prepare: validation: expected 0 <= share < 1");
+    if (!status)
+        status = option_text(order, "json_key", &config->json_key, error);
+    if (!status)
+        status = records_read(order, &config->records, error);
+    if (!status)
+        status = option_bool(order, "skip_bad", &config->skip_bad, error);
+    if (!status)
+        status = option_bool(order, "special_tokens", &config->around, error);
+    if (!status)
+        status = option_bool(order, "append_eod", &config->append_eod, error);
+    if (!status)
+        status = option_int(order, "workers", 1, 1024, &workers, error);
+    config->workers = (int)workers;
+    return status;
+}
+
+static json_t *split_json(const struct ls_prepare_split *split)
+{
+    return json_pack("{s:I,s:I,s:I}", "documents", (json_int_t)split->documents, "tokens",
+                     (json_int_t)split->tokens, "counted", (json_int_t)split->counted);
+}
+
+static int prepare_alone(struct ls_session *s, struct ls_error *error)
+{
+    const char **inputs = NULL, *template = NULL;
+    struct ls_chat *chat = NULL;
+    struct ls_prepare_report report;
+    struct ls_prepare_config config = {
+        .validation = 0.1, .around = true, .append_eod = true, .stop = &s->stop};
+    int status = tool_need_texts(s, "inputs", "a list of files and folders", &inputs,
+                                 &config.inputs_count, error);
+    config.inputs = inputs;
+    if (!status)
+        status = prepare_read(s, &config, error);
+    if (!status)
+        status = option_text(&s->order, "chat_template", &template, error);
+    if (!status && config.records == LS_RECORDS_CHAT)
+        status = ls_chat_open(config.tokenizer, template, &chat, error);
+    config.chat = chat;
+    if (!status)
+        status = ls_data_prepare(&config, &report, error);
+    if (!status) {
+        answer_set(s, "train", split_json(&report.train));
+        answer_set(s, "valid", split_json(&report.validation));
+        answer_set(s, "text_bytes", json_integer(report.text_bytes));
+        answer_set(s, "skipped", json_integer(report.skipped));
+        answer_set(s, "unknown", json_integer(report.unknown));
+    }
+    ls_chat_free(chat);
+    free(inputs);
+    return status;
+}
+
+const struct verb verbs_files[] = {
+    {"convert", "project|file|text|ranks|allow_loss|preset|keys", "", VERB_ALONE,
+     .alone = convert_alone},
+    {"import", "from|out|keys", "", VERB_ALONE, .alone = import_alone},
+    {"report", "runs|out", "", VERB_ALONE, .alone = report_alone},
+    {"plot", "runs|log", "", VERB_ALONE, .alone = plot_alone},
+    {"prepare",
+     "inputs|output|tokenizer|validation|json_key|records|chat_template|skip_bad|special_tokens|"
+     "append_eod|workers",
+     "", VERB_ALONE, .alone = prepare_alone},
+    {0}};
