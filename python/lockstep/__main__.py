@@ -6,7 +6,7 @@ import sys
 from lockstep import _where
 
 
-def main():
+def main() -> None:
     """Becomes the program: its process, its standard streams, its exit code."""
     try:
         program = str(_where.program())

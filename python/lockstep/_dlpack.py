@@ -34,7 +34,7 @@ _Managed._fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("delete
 _alive: Dict[int, Any] = {}  # what capsules that others took still need
 
 
-@_Deleter
+@_Deleter  # type: ignore
 def _delete(managed: Any) -> None:
     _alive.pop(ctypes.addressof(managed.contents), None)
 
@@ -49,7 +49,7 @@ _api.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _api.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 
 
-@_Destructor
+@_Destructor  # type: ignore
 def _destroy(capsule: int) -> None:
     # Who took it has renamed it, and deletes it himself.
     if _api.PyCapsule_IsValid(capsule, b"dltensor"):

@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import errors
+from . import _where, errors
 
 DIMS_MAX = 8
 WAITS, EVENT = 1, 2
@@ -40,36 +40,17 @@ def _launched() -> bool:
     return any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"))
 
 
-def _candidates() -> List[str]:
-    here = os.path.dirname(os.path.abspath(__file__))
-    given = os.environ.get("LOCKSTEP_LIBRARY")
-    if given:
-        return [given]
-    build = os.environ.get("BUILD", "build")
-    names = [os.path.join(here, "liblockstep.so.0")]
-    names.append(os.path.join(here, "..", "..", build, "liblockstep.so.0"))
-    return names + ["liblockstep.so.0"]
-
-
 def _load() -> ctypes.CDLL:
     # Threads of OpenMP that spin keep ranks that share a machine from each other.
     if _launched():
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    missing = []
-    for name in _candidates():
-        if os.path.sep in name and not os.path.exists(name):
-            missing.append(name)
-            continue
-        try:
-            # MPI's own plug-ins look for its symbols among those of the process.
-            return ctypes.CDLL(name, ctypes.RTLD_GLOBAL if _launched() else ctypes.DEFAULT_MODE)
-        except OSError as error:
-            missing.append(f"{name} ({error})")
-    raise ImportError(
-        "the library liblockstep.so.0 was not found: looked for "
-        + "; ".join(missing)
-        + ". Install the package, run `make`, or set LOCKSTEP_LIBRARY"
-    )
+    path = _where.library()
+    try:
+        # MPI's own plug-ins look for its symbols among those of the process.
+        return ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL if _launched() else ctypes.DEFAULT_MODE)
+    except OSError as error:
+        raise ImportError(f"the library {path} cannot be loaded: {error}. Install the package, run "
+                          "make, or set LOCKSTEP_LIBRARY") from error
 
 
 _library: Optional[ctypes.CDLL] = None

@@ -7,21 +7,6 @@ import time
 from typing import Any, Dict, Optional
 
 
-class Picture:
-    """An SVG: ``svg`` is its text; a notebook shows it."""
-
-    def __init__(self, svg: str) -> None:
-        self.svg = svg
-
-    def _repr_svg_(self) -> str:
-        return self.svg
-
-    def save(self, path: str) -> None:
-        """Writes it to a file."""
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self.svg)
-
-
 class _Silent:
     def step(self, step: Any, steps: int) -> None:
         """Nothing is shown."""
@@ -76,7 +61,7 @@ def _notebook() -> Optional[_Bar]:
     shell = sys.modules.get("IPython")
     if shell is None or type(shell.get_ipython()).__name__ != "ZMQInteractiveShell":
         return None
-    from IPython.display import HTML, display  # type: ignore[import-not-found]
+    from IPython.display import HTML, display  # type: ignore
 
     return _Bar(display, HTML)
 

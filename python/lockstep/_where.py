@@ -18,7 +18,7 @@ _native = _package / "_native"
 _clone = _package.parents[1]
 
 
-def library():
+def library() -> pathlib.Path:
     """The shared library to load, a path: $LOCKSTEP_LIBRARY if it is set; with MPI only if a
     launcher (mpirun, srun) started this process."""
     if os.environ.get("LOCKSTEP_LIBRARY"):
@@ -33,7 +33,7 @@ def library():
     return _there(alone, _clone / "build" / LIBRARY)
 
 
-def program():
+def program() -> pathlib.Path:
     """The program `lockstep`, a path: with MPI if this machine has it."""
     with_mpi = _native / "mpi" / PROGRAM
     if with_mpi.exists() and _loads(with_mpi.with_name(LIBRARY)):
@@ -41,7 +41,7 @@ def program():
     return _there(_native / PROGRAM, _clone / "build" / PROGRAM)
 
 
-def _loads(path):
+def _loads(path: pathlib.Path) -> bool:
     try:
         ctypes.CDLL(str(path))
     except OSError:
@@ -49,7 +49,7 @@ def _loads(path):
     return True
 
 
-def _there(*paths):
+def _there(*paths: pathlib.Path) -> pathlib.Path:
     for path in paths:
         if path.exists():
             return path

@@ -7,13 +7,14 @@ import tempfile
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 from typing import Tuple, Union
 
-from . import _arrays, _progress, _safetensors
+from . import _arrays, _keys, _progress, _safetensors
+from ._pictures import Picture
 from ._lib import Session, array_of, numpy
-from .errors import ArgumentError, ClosedError, ConfigError
+from .errors import ArgumentError, ClosedError
 from .tensor import Params
 
-Keys = Dict[str, Any]
-Config = Union[str, "os.PathLike[str]", Keys, None]
+Keys = _keys.Keys
+Config = _keys.Config
 
 
 class Step(NamedTuple):
@@ -37,6 +38,15 @@ class Step(NamedTuple):
     step_s: float
     tokens_per_s: float
     peak_share: float
+
+
+class Score(NamedTuple):
+    """How likely a model finds a text: the sum of its scored tokens' log-probabilities, in nats;
+    whether greedy generation would have written it; and how many tokens were scored."""
+
+    loglikelihood: float
+    greedy: bool
+    tokens: int
 
 
 class Evaluation(NamedTuple):
@@ -70,41 +80,13 @@ class Generated(tuple):  # type: ignore[type-arg]
 
     @property
     def ids(self) -> Any:
+        """int32 [texts, longest]."""
         return self[0]
 
     @property
     def logp(self) -> Any:
+        """float32 [texts, longest]."""
         return self[1]
-
-
-def _nested(keys: Keys) -> Keys:
-    """{"train.steps": 3} as {"train": {"steps": 3}}, as files have it."""
-    out: Keys = {}
-    for key, value in keys.items():
-        if not isinstance(key, str):
-            raise ConfigError(f"{key!r}: expected a key such as 'train.steps'")
-        group, _, name = key.partition(".")
-        if not name and not isinstance(value, dict):
-            raise ConfigError(f"{key}: expected a key such as 'train.steps', or a group of keys")
-        inner = {name: value} if name else value
-        into = out.setdefault(group, {})
-        for one, what in inner.items():
-            into[one] = os.fspath(what) if isinstance(what, os.PathLike) else what
-    return out
-
-
-def _config_order(config: Config, keys: Optional[Keys]) -> Dict[str, Any]:
-    order: Dict[str, Any] = {}
-    given: Keys = {}
-    if isinstance(config, dict):
-        given.update(_nested(config))
-    elif config is not None:
-        order["config"] = os.path.expanduser(os.fspath(config))
-    for group, inner in _nested(keys or {}).items():
-        given.setdefault(group, {}).update(inner)
-    if given:
-        order["keys"] = given
-    return order
 
 
 class _Opened:
@@ -241,6 +223,19 @@ class _Opened:
         out = session.array("logprobs")
         return out if out.size else np.zeros(dense.shape, np.float32)
 
+    def score(self, requests: Sequence[Dict[str, Any]], truncate: bool = False) -> List[Score]:
+        """How likely the model finds texts.
+
+        Args:
+            requests: ``{"context": TEXT, "continuation": TEXT}`` scores the continuation,
+                ``{"text": TEXT}`` all of a text of any length, ``{"tokens": [...],
+                "prompt_tokens": n}`` the tokens behind the first n. TEXT may be a list of ids.
+            truncate: leaves out the first tokens of contexts that are too long.
+        """
+        answer = self._session_open().ask("score", {"requests": list(requests),
+                                                    "truncate": truncate})
+        return [Score(**score) for score in answer["scores"]]
+
     # -- files of other programs --
 
     def save_pretrained(self, out: Union[str, "os.PathLike[str]"], *, format: str = "hf",
@@ -319,7 +314,7 @@ class Run(_Opened):
         self._on_step = on_step
         self._bar = _progress.make(progress)
         self._events.append(self._bar.event)
-        self._open("open", _config_order(config, keys), on_event)
+        self._open("open", _keys.configured(config, keys), on_event)
         self._step = int(self._answer["step"])
         self._ended = bool(self._answer["ended"])
         self._waits = False
@@ -369,7 +364,7 @@ class Run(_Opened):
 
     def _made(self, answer: Dict[str, Any]) -> Step:
         nan = float("nan")
-        step = Step(**{name: answer.get(name) for name in Step._fields})
+        step = Step(*(answer.get(name) for name in Step._fields))  # type: ignore[arg-type]
         step = step._replace(loss=nan if step.loss is None else step.loss,
                              grad_norm=nan if step.grad_norm is None else step.grad_norm)
         self._step, self._ended = step.step, bool(answer["ended"])
@@ -520,10 +515,10 @@ class Run(_Opened):
         with open(path, encoding="utf-8") as file:
             return [json.loads(line) for line in file]
 
-    def plot(self) -> "_progress.Picture":
+    def plot(self) -> Picture:
         """The loss over steps, as the program draws it: an SVG that a notebook shows."""
         session = Session()
-        return _progress.Picture(session.ask("plot", {"runs": [self.out]})["svg"])
+        return Picture(session.ask("plot", {"runs": [self.out]})["svg"])
 
     def _repr_html_(self) -> str:
         try:
@@ -547,7 +542,7 @@ class Model(_Opened):
                  on_event: Optional[Callable[[Dict[str, Any]], None]] = None) -> None:
         super().__init__()
         self.path = os.path.expanduser(os.fspath(path))
-        flat = {f"{group}.{name}": value for group, inner in _nested(keys or {}).items()
+        flat = {f"{group}.{name}": value for group, inner in _keys.nested(keys or {}).items()
                 for name, value in inner.items()}
         options: Dict[str, Any] = {"path": self.path, "keys": flat, "quantize": quantize}
         if which is not None:

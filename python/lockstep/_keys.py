@@ -1,0 +1,48 @@
+"""Keys of a configuration, as a caller gives them and as orders say them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Any, Dict, Mapping, Optional, Union
+
+from .errors import ConfigError
+
+Keys = Mapping[str, Any]
+Config = Union[str, "os.PathLike[str]", Keys, None]
+
+
+def nested(keys: Keys) -> Dict[str, Any]:
+    """{"train.steps": 3} as {"train": {"steps": 3}}, as files have it."""
+    out: Dict[str, Any] = {}
+    for key, value in keys.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"{key!r}: expected a key such as 'train.steps'")
+        group, _, name = key.partition(".")
+        if not name and not isinstance(value, Mapping):
+            raise ConfigError(f"{key}: expected a key such as 'train.steps', or a group of keys")
+        inner = {name: value} if name else value
+        into = out.setdefault(group, {})
+        for one, what in inner.items():
+            into[one] = os.fspath(what) if isinstance(what, os.PathLike) else what
+    return out
+
+
+def configured(config: Config, keys: Optional[Keys]) -> Dict[str, Any]:
+    """The options `config` and `keys` of an order."""
+    order: Dict[str, Any] = {}
+    given: Dict[str, Any] = {}
+    if isinstance(config, Mapping):
+        given.update(nested(config))
+    elif config is not None:
+        order["config"] = os.path.expanduser(os.fspath(config))
+    for group, inner in nested(keys or {}).items():
+        given.setdefault(group, {}).update(inner)
+    if given:
+        order["keys"] = given
+    return order
+
+
+def words(text: str) -> Dict[str, Any]:
+    """"parallel.tp=2 parallel.pp=4", as the library prints keys, as keys."""
+    return nested(dict(word.split("=", 1) for word in shlex.split(text) if "=" in word))
