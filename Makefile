@@ -312,7 +312,7 @@ deps:
 	@tools/install-deps.sh
 
 # Which programs of those given to run: all, or with CHANGED=1 those that changed files reach.
-CHECKED   = $(TESTS) $(EXAMPLES) tools/check-pages.py
+CHECKED   = $(TESTS) $(EXAMPLES) tools/check-pages.py test/python/run_pytest.py
 RUN_TESTS = BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep ISA_TESTS="$(ISA_TESTS)" tools/run-tests.py \
 	$(if $(RECORD),--record)
 check: deps

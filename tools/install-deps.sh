@@ -7,7 +7,7 @@ set -eu
 built_from=$(awk '/^[A-Z]/ { on = 0 } sub(/^Build-Depends:/, "") { on = 1 } on' \
     "$(dirname "$0")/../debian/control" | tr ',' '\n' | sed 's/[(<].*//' | grep -v debhelper)
 packages="$built_from gcc g++ make clang-format clang libclang-rt-14-dev libomp-14-dev bible-kjv
-iproute2 slurm-wlm munge python3-prometheus-client $*"
+iproute2 slurm-wlm munge python3-prometheus-client python3-pytest python3-numpy mypy $*"
 
 missing=""
 for package in $packages; do

@@ -7,14 +7,16 @@ Needs a build of these programs. A program reaches the objects that its symbols 
 folder and of test/support before the library's, and each object the files that its .d file names. A
 program that starts BUILD/lockstep (of cmd, hosts and install, and the check of the pages) reaches what
 that reaches. Files that no object is made of reach tests by place: one in test/MODULE/ its module,
-test/golden/ each test whose source names it, a page (*.md) the check of the pages. Any other file
-(Makefile, tools/) reaches every program.
+test/golden/ each test whose source names it, a page (*.md) the check of the pages, python/ the tests
+of the Python package. Any other file (Makefile, tools/) reaches every program.
 """
 
 import os
 import re
 import subprocess
 import sys
+
+PYTHON_TESTS = "test/python/run_pytest.py"
 
 
 def output(*command):
@@ -92,6 +94,8 @@ def reaches(program, files, changed, build):
         return True
     path = program.removeprefix(f"{build}/")
     folder = os.path.dirname(path)
+    if program == PYTHON_TESTS:
+        return any(name.startswith(("python/", "test/python/")) for name in changed)
     if program.endswith(".py"):
         return program in changed or any(name.endswith(".md") for name in changed)
     for name in changed:
@@ -111,7 +115,7 @@ def main():
     build, since, *programs = sys.argv[1:]
     changed = changed_files(since)
     objects = Objects(build)
-    behind = ("src/", "include/", "test/", "cmd/", "examples/")
+    behind = ("src/", "include/", "test/", "cmd/", "examples/", "python/")
     if any(not name.startswith(behind) and not name.endswith(".md") for name in changed):
         print("\n".join(programs))
         return

@@ -1,0 +1,116 @@
+"""The package itself: what importing costs, that all public names are documented and typed."""
+
+import importlib
+import inspect
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import lockstep
+
+PACKAGE = pathlib.Path(lockstep.__file__).parent
+# typing, ctypes and json with what they need, and the package.
+MODULES_MAX = 90
+
+
+def python(script, **environment):
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True,
+                          env=dict(os.environ, **environment)).stdout
+
+
+def test_importing_loads_no_library_and_no_numpy():
+    begun = json.loads(python("import json, sys; print(json.dumps(sorted(sys.modules)))"))
+    script = ("import json, sys; import lockstep; {}; maps = open('/proc/self/maps').read(); "
+              "print(json.dumps([sorted(sys.modules), 'liblockstep' in maps]))")
+    modules, loaded = json.loads(python(script.format("pass")))
+    assert not loaded and len(set(modules) - set(begun)) < 30
+    modules, loaded = json.loads(python(script.format("lockstep.plan; lockstep.data")))
+    assert not loaded and len(set(modules) - set(begun)) < MODULES_MAX
+    assert not {"numpy", "torch", "asyncio", "multiprocessing"} & set(modules)
+    # The other way round: what the test looks at is seen.
+    assert json.loads(python(script.format("lockstep.__version__")))[1]
+
+
+def public():
+    """(name, object) of all that is public, members of classes too."""
+    for name in lockstep.__all__:
+        thing = getattr(lockstep, name)
+        yield f"lockstep.{name}", thing
+        owners = [(name, thing)] if inspect.isclass(thing) else []
+        if inspect.ismodule(thing):
+            for inner in getattr(thing, "__all__", []):
+                owners.append((f"{name}.{inner}", getattr(thing, inner)))
+                yield f"lockstep.{name}.{inner}", getattr(thing, inner)
+        for owner, cls in owners:
+            for member, value in vars(cls).items() if inspect.isclass(cls) else ():
+                if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                    yield f"lockstep.{owner}.{member}", value
+
+
+def test_every_public_name_is_there_and_documented():
+    named = list(public())
+    assert len(named) > 60
+    without = [name for name, thing in named if name != "lockstep.__version__"
+               and not (inspect.getdoc(thing) or "").strip()]
+    assert not without
+
+
+def test_every_public_function_is_annotated():
+    bare = []
+    for name, thing in public():
+        if inspect.isfunction(thing):
+            signature = inspect.signature(thing)
+            named = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
+            if signature.return_annotation is inspect.Signature.empty or any(
+                    p.annotation is inspect.Parameter.empty for p in named):
+                bare.append(name)
+    assert not bare
+    assert (PACKAGE / "py.typed").exists()
+
+
+def test_what_type_checkers_read_is_what_is_there():
+    """The names of `if TYPE_CHECKING`, which nothing runs, are those that are loaded."""
+    text = (PACKAGE / "__init__.py").read_text()
+    static = text[text.index("if TYPE_CHECKING"):text.index("def __getattr__")]
+    for name in lockstep.__all__:
+        assert f"{name} as {name}" in static or f"{name}:" in static, name
+    with pytest.raises(AttributeError, match="no attribute 'Rum'"):
+        lockstep.Rum
+    assert dir(lockstep) == sorted(lockstep.__all__)
+
+
+def test_mypy_finds_nothing(tmp_path):
+    if os.environ.get("CHECK") != "all":
+        return  # it takes seconds: `make check-all`
+    if not shutil.which("mypy"):
+        pytest.skip("mypy is not installed")
+    done = subprocess.run(["mypy", "--strict", "--cache-dir", str(tmp_path / "cache"),
+                           "--python-version", "3.9", str(PACKAGE)],
+                          capture_output=True, text=True, check=False, env=clean())
+    assert done.returncode == 0, done.stdout
+
+
+def clean():
+    """mypy looks at packages where PYTHONPATH leads, which must not be the one that it checks."""
+    return {name: value for name, value in os.environ.items()
+            if name not in ("PYTHONPATH", "LD_PRELOAD")}
+
+
+def test_a_library_that_is_not_there_says_where_it_was_looked_for():
+    script = ("import lockstep\n"
+              "try: lockstep.__version__\n"
+              "except ImportError as error: print(error)")
+    told = python(script, LOCKSTEP_LIBRARY="/nowhere/liblockstep.so.0")
+    assert "/nowhere/liblockstep.so.0" in told
+
+
+def test_modules_are_imported_in_any_order():
+    names = [path.stem for path in PACKAGE.glob("*.py") if path.stem not in ("__main__", "__init__")]
+    for name in names:
+        python(f"import lockstep.{name}")
+    assert importlib.import_module("lockstep.data") is lockstep.data

@@ -1,0 +1,220 @@
+"""Runs from Python: the bits are the program's, in any layout; what is wrong is an error."""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import lockstep as ls
+
+
+def hashes(recipe, keys=None):
+    with ls.Run(recipe, keys, progress=False) as run:
+        losses = [m.loss for m in run]
+        return losses, run.hash()
+
+
+def test_a_run_has_the_bits_of_the_program(recipe, tmp_path):
+    program = os.environ.get("LOCKSTEP")
+    if not program:
+        from lockstep import _where
+        program = str(_where.program())
+    losses, found = hashes(recipe)
+    assert len(losses) == 4
+    other = {**recipe, "train": {**recipe["train"], "out": str(tmp_path / "other")}}
+    (tmp_path / "c.yaml").write_text(json.dumps(other))
+    told = subprocess.run([program, "train", str(tmp_path / "c.yaml")], capture_output=True, text=True,
+                          check=True).stdout
+    assert f"hash {found}" in told
+
+
+@pytest.mark.parametrize("layout", [{"dp": 2}, {"tp": 2}, {"pp": 2}, {"dp": 2, "zero": 3}])
+def test_layouts_have_one_hash(recipe, tmp_path, layout):
+    one = hashes(recipe)
+    keys = {f"parallel.{name}": value for name, value in layout.items()}
+    assert hashes(recipe, {**keys, "train.out": str(tmp_path / "cut")}) == one
+
+
+def test_metrics_are_a_named_tuple_and_callbacks_hear_in_this_thread(recipe):
+    told, threads = [], set()
+
+    def on_step(step):
+        told.append(step)
+        threads.add(threading.get_ident())
+
+    def on_event(event):
+        threads.add(threading.get_ident())
+
+    with ls.Run(recipe, on_step=on_step, on_event=on_event, progress=False) as run:
+        made = list(run)
+    assert made == told and [m.step for m in made] == [1, 2, 3, 4]
+    assert made[0]._fields[:3] == ("step", "loss", "hash") and made[0].tokens == 64
+    assert threads == {threading.get_ident()}
+
+
+def test_a_batch_of_arrays_is_a_step(recipe):
+    rng = np.random.default_rng(1)
+    tokens = rng.integers(0, 257, (4, 17))
+    with ls.Run(recipe, progress=False) as run:
+        first = run.step(tokens)
+        assert np.isfinite(first.loss)
+        for wrong, text in ((tokens[:, :1], "at least two"), (tokens + 300, "tokens"),
+                            (tokens.astype(float), "tokens"), (tokens[0], "tokens"),
+                            (np.zeros((5, 17), int), "sequences"), (np.zeros((4, 99), int), "tokens"),
+                            ("text", "tokens")):
+            with pytest.raises((ls.LockstepError, TypeError), match=text):
+                run.step(wrong)
+        with pytest.raises(ls.LockstepError, match="weights"):
+            run.step(tokens, weights=np.full((4, 17), np.nan))
+        with pytest.raises(ls.ArgumentError, match="need tokens"):
+            run.step(targets=tokens)
+        assert run.step(tokens[:, ::2]).step == 2  # not contiguous
+
+
+def test_parameters_are_the_librarys_memory(recipe):
+    with ls.Run(recipe, progress=False) as run:
+        name = next(iter(run.params))
+        weights = run.params[name].numpy()
+        before = run.hash()
+        weights[0, 0] += 1
+        assert run.params[name].numpy()[0, 0] == weights[0, 0] and run.hash() != before
+        weights[0, 0] -= 1
+        kept = run.params[name]
+    with pytest.raises(ls.ClosedError):
+        kept.numpy()
+    assert weights.shape == kept.shape and np.isfinite(weights).all()  # it outlives the run
+    with pytest.raises(ls.ClosedError, match="closed"):
+        run.step()
+    run.close()
+
+
+def test_what_was_written_has_the_log_probabilities_of_training(recipe):
+    with ls.Run(recipe, progress=False) as run:
+        run.step()
+        written = run.generate(["1 and 2", "7 and"], n=2, max_tokens=6, seed=3)
+        ids, logp = written
+        assert run.decode(ids[0][:7]) == "1 and 2" and written.mask.sum(axis=1).max() == 6
+        assert ids.shape == logp.shape and ids.shape[0] == 4
+        np.testing.assert_array_equal(run.logprobs(ids), logp)
+        drawn = run.backward(ids, np.ones_like(logp))
+        np.testing.assert_array_equal(drawn[:, 1:][ids[:, 1:] >= 0], logp[:, 1:][ids[:, 1:] >= 0])
+        run.step()
+
+
+def test_scores_of_requests(recipe):
+    with ls.Run(recipe, progress=False) as run:
+        run.step()
+        pair, whole = run.score([{"context": "", "continuation": "1 and 2"}, {"text": "1 and 2"}])
+        assert pair.loglikelihood == whole.loglikelihood < 0 and pair.tokens == 7
+        with pytest.raises(ls.LockstepError, match="requests:1"):
+            run.score([{"context": 3}])
+
+
+def test_wrong_keys_are_named(recipe):
+    with pytest.raises(ls.ConfigError, match="did you mean optim.lr"):
+        ls.Run(recipe, {"optim.lrr": 1})
+    with pytest.raises(ls.LayoutError, match="parallel.tp"):
+        ls.Run(recipe, {"parallel.tp": 3})
+    with pytest.raises(ls.ConfigError, match="expected a key such as"):
+        ls.Run({"steps": 3})
+    with pytest.raises(ls.LockstepError, match="nowhere.yaml"):
+        ls.Run("nowhere.yaml")
+
+
+def test_two_runs_live_beside_each_other(recipe, tmp_path):
+    one = hashes(recipe, {"train.out": str(tmp_path / "alone")})
+    a = ls.Run(recipe, {"train.out": str(tmp_path / "a")}, progress=False)
+    b = ls.Run(recipe, {"train.out": str(tmp_path / "b"), "parallel.dp": 2}, progress=False)
+    losses = [(a.step().loss, b.step().loss) for _ in range(4)]
+    assert [pair[0] for pair in losses] == [pair[1] for pair in losses] == one[0]
+    assert a.hash() == b.hash() == one[1]
+    a.close()
+    b.close()
+
+
+def test_a_fork_and_another_thread_are_told(recipe):
+    with ls.Run(recipe, progress=False) as run:
+        run.step()
+        ends, begins = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                run.step()
+                text = "went on"
+            except ls.LockstepError as error:
+                text = str(error)
+            os.write(begins, text.encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert b"fork" in os.read(ends, 4096)
+        os.close(ends)
+        os.close(begins)
+        run.step()
+
+
+def test_an_interrupt_ends_the_run_at_a_step_and_saves(recipe, tmp_path):
+    script = ("import lockstep as ls, os, signal, sys, json\n"
+              "run = ls.Run(json.loads(sys.argv[1]), progress=False,\n"
+              "             on_step=lambda m: m.step == 2 and os.kill(os.getpid(), signal.SIGINT))\n"
+              "try:\n"
+              "    for m in run: pass\n"
+              "except KeyboardInterrupt:\n"
+              "    run.close()\n"
+              "    print('interrupted at', m.step)\n")
+    done = subprocess.run([sys.executable, "-c", script, json.dumps(recipe)], capture_output=True,
+                          text=True, check=False, env=dict(os.environ))
+    assert "interrupted at" in done.stdout, done.stderr
+    saved = os.listdir(os.path.join(recipe["train"]["out"], "checkpoints"))
+    assert any(name.startswith("step-0000000") for name in saved)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_runs_that_are_dropped_are_freed(recipe, tmp_path):
+    """`make check-all` makes a thousand; threads and files of all are gone."""
+    count = 1000 if os.environ.get("CHECK") == "all" else 20
+
+    def held():
+        gc.collect()
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+    ls.Run(recipe, {"train.out": str(tmp_path / "first")}, progress=False).close()
+    before = held()
+    for i in range(count):
+        run = ls.Run(recipe, {"train.out": str(tmp_path / f"r{i}")}, progress=False)
+        if i % 2:
+            run.close()
+        del run
+    after = held()
+    assert after[0] <= before[0] + 1 and after[1] <= before[1] + 1
+
+
+def test_runs_are_compared_and_reported(recipe, tmp_path):
+    for name, layout in (("a", {}), ("b", {"parallel.dp": 2})):
+        keys = {"train.out": str(tmp_path / name), "log.hash_every": 1, "train.save_every": 2}
+        hashes(recipe, {**keys, **layout})
+    same = ls.diff(tmp_path / "a", tmp_path / "b")
+    assert same.equal and same.compared == 4 and same.hash_equal_to == 4
+    found = ls.audit(tmp_path / "a", {"parallel.dp": 2}, steps=(3, 4))
+    assert found.equal and found.hashes >= 1 and found.step is None and found.chain is None
+    records = (tmp_path / "b" / "metrics.jsonl").read_text()
+    lines = records.splitlines()
+    third = next(i for i, line in enumerate(lines) if json.loads(line).get("step") == 3)
+    altered = json.loads(lines[third])
+    altered["loss_bits"] = f"{int(altered['loss_bits'], 16) ^ 1:08x}"
+    lines[third] = json.dumps(altered)
+    (tmp_path / "b" / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    parted = ls.diff(tmp_path / "a", tmp_path / "b", rerun=False)
+    assert not parted.equal and parted.step == 3 and parted.loss
+    assert not ls.audit(tmp_path / "b", {"parallel.dp": 1}, whole=True).equal
+    with ls.Run(recipe, {"train.out": str(tmp_path / "a"), "train.resume": "auto"},
+                progress=False) as run:
+        assert run.plot().svg.startswith("<svg") and "<svg" in run._repr_html_()
+    assert "<html" in ls.report(tmp_path / "a", tmp_path / "b")
+    assert ls.report(tmp_path / "a", out=tmp_path / "page.html") == ""
+    assert "<html" in (tmp_path / "page.html").read_text()
