@@ -13,6 +13,9 @@ Commands  An indented block whose first line begins with a program's name is all
           after a backslash. `export` holds for the commands behind it.
 Errors    A command whose shown output begins with "lockstep: " or "lockstep COMMAND: " must fail.
 Files     A fenced block after "Say this is `NAME`" is written to NAME.
+Python    A fenced block of python that begins with ">>>" is a session, one for the page; what it
+          prints is compared as above (tools/doc_session.py). It needs a Python with numpy: $PYTHON,
+          this one, or the system's.
 Not run   A block behind a text that ends in "(needs SOMETHING):". These are counted.
 
 All of a page happens in a new folder, which is HOME too. It holds what LENT names of the clone, and
@@ -22,6 +25,8 @@ The last lines say how many commands of each page ran and which did not. TIMES=1
 took. Without AVX2, or without MPI for a command with mpirun, nothing is run and a line says so.
 """
 
+import functools
+import json
 import os
 import pathlib
 import re
@@ -76,12 +81,15 @@ class Block:
 
 
 def parse(text):
-    """What a page says in its order: ("file", name, content) and ("block", Block)."""
+    """What a page says in its order: ("file", name, content), ("python", line, text) and ("block",
+    Block)."""
     steps, said, before, fence, block = [], "", "", None, None
     for number, line in enumerate(text.splitlines(), 1):
         name = NAMED.search(said)
         if line.startswith("```"):
-            if fence is not None and name:
+            if fence and fence[0].startswith(">>> "):
+                steps.append(("python", number - len(fence), "".join(fence)))
+            elif fence is not None and name:
                 steps.append(("file", name.group(1), "".join(fence)))
                 said = ""
             fence = [] if fence is None else None
@@ -139,16 +147,43 @@ class Page:
             OMPI_MCA_rmaps_base_oversubscribe="1", OMP_WAIT_POLICY="passive",
             ASAN_OPTIONS="detect_leaks=0")
         self.environment.pop("MAKEFLAGS", None)
+        self.session = None
 
     def run_all(self, text):
         for kind, *what in parse(text):
             if kind == "file":
                 (self.folder / what[0]).write_text(what[1], encoding="utf-8")
+            elif kind == "python":
+                self.run_python(*what)
             else:
                 self.run_block(what[0])
+        if self.session:
+            self.session.communicate()
         self.findings += [
             f"{self.path}: the hash is {theirs} there and {ours} here: if bits were meant to "
             "change, write the new one" for theirs, ours in self.hashes.items() if theirs != ours]
+
+    def run_python(self, number, text):
+        program = python_with_numpy()
+        if not program:
+            print(f"SKIPPED: {self.path}:{number}: no Python here has numpy")
+            return
+        if not self.session:
+            library = self.folder / "build" / "liblockstep.so.0"
+            self.session = subprocess.Popen(
+                [program, str(ROOT / "tools" / "doc_session.py")], cwd=self.folder, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                env=dict(self.environment, PYTHONPATH=str(ROOT / "python"),
+                         PYTHONDONTWRITEBYTECODE="1", LOCKSTEP_LIBRARY=str(library)))
+        self.session.stdin.write(json.dumps({"name": self.path, "line": number, "text": text}) + "\n")
+        self.session.stdin.flush()
+        answer = self.session.stdout.readline()
+        if not answer:
+            self.findings.append(f"{self.path}:{number}: Python ended in this block")
+            return
+        found = json.loads(answer)
+        self.ran += found["tried"]
+        self.findings += [f"{self.path}:{number}: {text}" for text in found["failed"]]
 
     def run_block(self, block):
         for number, command, expected in block.commands():
@@ -181,6 +216,15 @@ class Page:
             what = f"not printed: {want}" if want else f"exit code {done.returncode}"
             shown = "\n    ".join(printed.splitlines()[-15:])
             self.findings.append(f"{self.path}:{number}: {command}\n    {what}\n    {shown}")
+
+
+@functools.lru_cache(None)
+def python_with_numpy():
+    for name in filter(None, (os.environ.get("PYTHON"), sys.executable, "/usr/bin/python3")):
+        done = subprocess.run([name, "-c", "import numpy"], capture_output=True, check=False)
+        if done.returncode == 0:
+            return name
+    return None
 
 
 def cpu_s():
@@ -232,6 +276,17 @@ Then
       cmp a.yaml b
 
     lockstep train: an error, which is no command
+
+```python
+>>> a = 1
+>>> a + 1
+3
+```
+
+```python
+>>> print(a, "and  more")
+1 and ...
+```
 """
 
 
@@ -240,8 +295,10 @@ def self_test():
         page = Page("page", pathlib.Path(folder))
         page.run_all(BROKEN)
     found = [int(finding.split(":")[1]) for finding in page.findings[:-1]]
-    whole = (found == [7, 9, 12, 14, 20, 28, 42] and "the hash is" in page.findings[-1]
-             and page.ran == 13 and len(page.not_run) == 1)
+    python = 3 if python_with_numpy() else 0
+    whole = (found == [7, 9, 12, 14, 20, 28, 42] + [47] * bool(python)
+             and "the hash is" in page.findings[-1]
+             and page.ran == 13 + python and len(page.not_run) == 1)
     print(f"check-pages: self-test: {'every' if whole else 'not every'} fault found")
     if not whole:
         print(found, page.ran, page.not_run)

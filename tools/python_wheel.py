@@ -3,6 +3,9 @@
 
     tools/python_wheel.py wheel FOLDER PACKAGED     `make wheel` calls this
     tools/python_wheel.py contents FILE             what a wheel holds, and checks its RECORD
+    tools/python_wheel.py unpack FILE FOLDER        the same, and unpacks it as pip does
+    tools/python_wheel.py closed FOLDER             an error if what was unpacked there needs a
+                                                    library that is not inside, but MPI
 
 PACKAGED is what `make packaged` built: the library and the program and, below, both with MPI. In a
 wheel they are in lockstep/_native. `make wheel` puts beside them every library that they need and
@@ -129,9 +132,9 @@ def needed(path):
     return re.findall(r"NEEDED +(\S+)", run("objdump", "-p", str(path)))
 
 
-def places(path):
+def places(path, environment=None):
     """name -> path, of all that the loader would load for a file."""
-    found = re.findall(r"^\s*(\S+) => (/\S+)", run("ldd", str(path)), re.MULTILINE)
+    found = re.findall(r"^\s*(\S+) => (/\S+)", run("ldd", str(path), env=environment), re.MULTILINE)
     return {name: pathlib.Path(where) for name, where in found}
 
 
@@ -267,16 +270,45 @@ def manylinux_wheel(folder, packaged):
     return wheel_write(folder, version, tag, files)
 
 
-def contents(path):
-    """Prints what a wheel holds; an error if RECORD does not fit."""
+def read(path):
+    """name -> (bytes, whether it is a program); an error if RECORD does not fit."""
     with zipfile.ZipFile(path) as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
-    (listed,) = (name for name in files if name.endswith(".dist-info/RECORD"))
-    info = listed.removesuffix("/RECORD")
-    for name, content in files.items():
-        print(f"{len(content):12,}  {name}")
-    if files.pop(listed).decode() != record(files, info):
+        found = {entry.filename: (archive.read(entry), bool(entry.external_attr >> 16 & 0o100))
+                 for entry in archive.infolist()}
+    (listed,) = (name for name in found if name.endswith(".dist-info/RECORD"))
+    files = {name: content for name, (content, _) in found.items() if name != listed}
+    if found[listed][0].decode() != record(files, listed[:-len("/RECORD")]):
         raise Refused(f"{path}: RECORD does not fit what it lists")
+    return found
+
+
+def contents(path):
+    for name, (content, _) in read(path).items():
+        print(f"{len(content):12,}  {name}")
+
+
+def unpack(path, folder):
+    for name, (content, program) in read(path).items():
+        place = pathlib.Path(folder) / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        place.chmod(0o755 if program else 0o644)
+
+
+def closed(folder):
+    native = (pathlib.Path(folder) / NATIVE).resolve()
+    clean = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
+    for path in sorted(native.rglob("*")):
+        if not path.is_file() or (path.parent != native and not shutil.which("mpirun")):
+            continue
+        outside = {name: where for name, where in places(path, clean).items()
+                   if native not in where.parents and not PROMISED.match(name)}
+        if path.parent != native:  # what MPI brings with it is the machine's
+            outside = {name: where for name, where in outside.items() if name in needed(path)
+                       and not MPI.match(name)}
+        if outside:
+            raise Refused(f"{path.relative_to(native)} needs {', '.join(sorted(outside))}: expected it "
+                          "inside the wheel")
 
 
 # ---- what pip calls ---------------------------------------------------------------------------------
@@ -350,6 +382,10 @@ def main():
             print(f"{words[1]}/{manylinux_wheel(*words[1:])}")
         elif words[:1] == ["contents"] and len(words) == 2:
             contents(words[1])
+        elif words[:1] == ["unpack"] and len(words) == 3:
+            unpack(*words[1:])
+        elif words[:1] == ["closed"] and len(words) == 2:
+            closed(words[1])
         else:
             sys.exit(__doc__)
 
