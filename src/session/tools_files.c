@@ -3,14 +3,11 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/chat.h>
-#include <lockstep/ckpt.h>
 #include <lockstep/compare/report.h>
 #include <lockstep/convert.h>
 #include <lockstep/data.h>
 #include <lockstep/interop.h>
-#include <lockstep/trace/picture.h>
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,52 +160,28 @@ static int report_alone(struct ls_session *s, struct ls_error *error)
     return status;
 }
 
-/* The losses of runs, or of their checkpoints, as a picture. */
 struct curves {
-    struct ls_run_curves runs[LS_PLOT_RUNS_MAX];
-    struct ls_plot plot;
+    const char *const *runs;
+    int count;
+    bool log;
 };
-
-static int curves_read(struct curves *curves, const char *given, struct ls_error *error)
-{
-    char *metrics = NULL, run[PATH_MAX];
-    int status = ls_checkpoint_run(given, run, error);
-    if (!status && asprintf(&metrics, "%s/metrics.jsonl", run) < 0)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a path");
-    if (!status)
-        status = ls_run_curves_read(&curves->runs[curves->plot.count], given, metrics, error);
-    curves->plot.count += !status;
-    free(metrics);
-    return status;
-}
 
 static int curves_draw(const void *context, FILE *file, struct ls_error *error)
 {
-    return ls_plot_draw(context, file, error);
+    const struct curves *curves = context;
+    return ls_run_plot_write(curves->runs, curves->count, curves->log, file, error);
 }
 
 static int plot_alone(struct ls_session *s, struct ls_error *error)
 {
     const char **runs = NULL;
-    int count = 0;
-    struct curves *curves = calloc(1, sizeof *curves);
-    int status = curves
-                     ? tool_need_texts(s, "runs", "a list of runs' folders", &runs, &count, error)
-                     : ls_error_set(error, LS_ENOMEM, "no memory for a picture");
-    if (!status && count > LS_PLOT_RUNS_MAX)
-        status = ls_error_set(error, LS_EINVAL, "plot: runs: expected at most %d",
-                              (int)LS_PLOT_RUNS_MAX);
-    if (!status) {
-        curves->plot.runs = curves->runs;
-        status = option_bool(&s->order, "log", &curves->plot.log, error);
-    }
-    for (int i = 0; i < count && !status; i++)
-        status = curves_read(curves, runs[i], error);
+    struct curves curves = {0};
+    int status = tool_need_texts(s, "runs", "a list of runs' folders", &runs, &curves.count, error);
+    curves.runs = runs;
     if (!status)
-        status = tool_answer_text(s, "svg", curves_draw, &curves->plot, error);
-    for (int i = 0; curves && i < curves->plot.count; i++)
-        ls_run_curves_release(&curves->runs[i]);
-    free(curves);
+        status = option_bool(&s->order, "log", &curves.log, error);
+    if (!status)
+        status = tool_answer_text(s, "svg", curves_draw, &curves, error);
     free(runs);
     return status;
 }

@@ -1,5 +1,5 @@
 /* Verbs of a run and of a model: what they are, token ids and texts, files of other programs. */
-#include "session/session_private.h"
+#include "session/tools.h"
 
 #include <lockstep/base/key.h>
 #include <lockstep/interop.h>
@@ -25,42 +25,17 @@ const struct ls_model_config *rank_model(const struct rank *rank)
 
 /* ---- a model --------------------------------------------------------------------------------- */
 
-/* {"parallel.tp": 2} as "parallel.tp=2"; words[count]. */
-static int words_make(const json_t *keys, char **words, int *count, struct ls_error *error)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)keys, key, value)
-    {
-        char *dumped = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
-        const char *text = dumped ? dumped : json_string_value(value);
-        size_t bytes = strlen(key) + (text ? strlen(text) : 0) + 2;
-        words[*count] = text ? malloc(bytes) : NULL;
-        if (words[*count])
-            snprintf(words[(*count)++], bytes, "%s=%s", key, text);
-        free(dumped);
-        if (!text || !words[*count - 1])
-            return ls_error_set(error, LS_ENOMEM, "no memory for keys");
-    }
-    return LS_OK;
-}
-
 static int model_configure(struct ls_session *s, const json_t *keys, struct ls_error *error)
 {
-    size_t room = json_object_size(keys);
-    char **words = calloc(room + 1, sizeof *words);
-    int count = 0;
-    int status = words ? words_make(keys, words, &count, error)
-                       : ls_error_set(error, LS_ENOMEM, "no memory for keys");
-    s->config = calloc(1, sizeof *s->config);
+    struct tool_words words = {0};
+    int status = keys ? tool_words(keys, &words, error) : LS_OK;
+    s->config = status ? NULL : calloc(1, sizeof *s->config);
     if (!status && !s->config)
         status = ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
     if (!status)
-        status = ls_finished_configure(s->path, LS_TO_EVALUATE, (const char *const *)words, count,
-                                       s->config, error);
-    for (int i = 0; i < count; i++)
-        free(words[i]);
-    free(words);
+        status = ls_finished_configure(s->path, LS_TO_EVALUATE, (const char *const *)words.word,
+                                       words.count, s->config, error);
+    tool_words_release(&words);
     if (status) {
         free(s->config);
         s->config = NULL;

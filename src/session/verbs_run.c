@@ -2,7 +2,6 @@
 #include "session/session_private.h"
 
 #include <lockstep/base/file.h>
-#include <lockstep/compare/report.h>
 #include <lockstep/config/inputs.h>
 
 #include <stdlib.h>
@@ -274,38 +273,6 @@ static int load_run(struct rank *rank, struct ls_error *error)
     return status ? status : ls_trainer_load(rank->trainer, from, error);
 }
 
-/* ---- pictures -------------------------------------------------------------------------------- */
-
-static int plot_alone(struct ls_session *s, struct ls_error *error)
-{
-    enum { MOST = 64 };
-    const char *paths[MOST];
-    const json_t *runs;
-    char *svg = NULL;
-    size_t bytes = 0;
-    bool log = false;
-    int count = 0;
-    int status = option_of_type(&s->order, "runs", JSON_ARRAY, &runs, error);
-    if (!status)
-        status = option_bool(&s->order, "log", &log, error);
-    for (size_t i = 0; i < json_array_size(runs) && i < MOST && !status; i++)
-        paths[count++] = json_string_value(json_array_get(runs, i));
-    for (int i = 0; i < count && !status; i++)
-        if (!paths[i])
-            status = ls_error_set(error, LS_EINVAL, "plot: runs: expected a list of folders");
-    FILE *file = status ? NULL : open_memstream(&svg, &bytes);
-    if (!status && !file)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a picture");
-    if (!status)
-        status = ls_run_plot_write(paths, count, log, file, error);
-    if (file && fclose(file) && !status)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a picture");
-    if (!status)
-        answer_set(s, "svg", json_string(svg));
-    free(svg);
-    return status;
-}
-
 const struct verb verbs_run[] = {
     {"configure", "config|keys", "", VERB_ALONE, .alone = configure_alone},
     {"open", "config|keys", "", VERB_STARTS, .alone = open_alone, .run = open_run},
@@ -319,5 +286,4 @@ const struct verb verbs_run[] = {
     {"evaluate", "", "", VERB_RANKS, true, .run = evaluate_run},
     {"load", "from", "", VERB_RANKS, true, .run = load_run},
     {"close", "", "", VERB_ENDS, .run = close_run},
-    {"plot", "runs|log", "", VERB_ALONE, .alone = plot_alone},
     {0}};

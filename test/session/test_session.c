@@ -387,7 +387,7 @@ static void test_model(void **state)
     assert_true(ls_session_array(s, "value", &value));
     float weight = ((float *)value.data)[7];
     ok(s, "close", NULL, NULL, 0);
-    snprintf(options, sizeof options, "{\"path\": \"%s\", \"keys\": {\"parallel.tp\": 2}}",
+    snprintf(options, sizeof options, "{\"path\": \"%s\", \"keys\": {\"parallel\": {\"tp\": 2}}}",
              scratch_path(*state, "model"));
     ok(s, "open_model", options, NULL, 0);
     refused(s, "step", NULL, NULL, 0, LS_EINVAL, "it is not trained");
