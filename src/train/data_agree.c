@@ -23,6 +23,8 @@ static void store_list(FILE *file, const char *source, const struct ls_token_sto
                 (long long)one.tokens);
         if (one.masked)
             fprintf(file, ", of which %lld count", (long long)one.counted);
+        if (one.weighted)
+            fputs(", with weights", file);
         fputc('\n', file);
     }
 }

@@ -97,8 +97,10 @@ const char *const recipe_names[RECIPES] = {
     "llama muon", "qwen2 bf16", "qwen3 fp32",   "olmo2 bf16",  "mistral fp16", "gemma2 fp32",
     "phi3 lora",  "qwen3 lora", "llama frozen", "gpt2 diloco", "llama server"};
 
-/* Those of which some tokens count, and those that mix both kinds of tokens. */
-static const bool on_examples[RECIPES] = {[3] = true, [11] = true, [13] = true};
+/* Those of which some tokens count, of two with weights, and those that mix both kinds of tokens.
+ */
+static const char *const on_examples[RECIPES] = {
+    [3] = "examples", [11] = "weighted", [13] = "weighted"};
 static const bool on_blends[RECIPES] = {[2] = true, [8] = true};
 
 static void set(struct ls_config *config, const char *assignment)
@@ -106,6 +108,24 @@ static void set(struct ls_config *config, const char *assignment)
     struct ls_error error = {0};
     if (ls_config_set(config, assignment, &error)) {
         fprintf(stderr, "recipe: %s\n", error.text);
+        exit(1);
+    }
+}
+
+/* Of tokens as targets: some negative, some nothing. */
+static void weights_write(const char *folder, int64_t tokens)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/weighted_train.weights", folder);
+    FILE *file = fopen(path, "wb");
+    for (uint32_t i = 0; i < tokens && file; i++) {
+        uint32_t counter[4] = {i, 0, 0, 0}, bits[4];
+        ls_philox(ls_philox_key_of(5, "weights"), counter, bits);
+        float weight = bits[0] % 8 ? 2 * ls_uniform_of(bits[1]) - 0.25f : 0;
+        fwrite(&weight, sizeof weight, 1, file);
+    }
+    if (!file || fclose(file)) {
+        fprintf(stderr, "%s: cannot be written\n", path);
         exit(1);
     }
 }
@@ -122,6 +142,8 @@ static void examples_write(const char *folder)
                       (int)(bits[0] % 400) + 1, bits[2], (int)(bits[1] % 100) + 1, bits[3]);
     }
     examples_prepare(folder, "examples", text);
+    struct ls_prepare_report report = examples_prepare(folder, "weighted", text);
+    weights_write(folder, report.train.tokens);
 }
 
 void recipe_tokens_write(const char *folder)
@@ -158,13 +180,12 @@ void recipe_config(int recipe, const char *folder, struct ls_config *config)
     for (int i = 0; i < 5 && shorter_keys[recipe][i] && !check_all(); i++)
         set(config, shorter_keys[recipe][i]);
     if (on_blends[recipe])
-        snprintf(key, sizeof key, "data.blend=0.6 u16:%.250s/tokens.bin 0.4 %.250s/examples_train",
-                 folder, folder);
+        snprintf(key, sizeof key, "data.blend=0.6 u16:%.250s/tokens.bin 0.4 %.250s/%s_train",
+                 folder, folder, recipe == 8 ? "weighted" : "examples");
+    else if (on_examples[recipe])
+        snprintf(key, sizeof key, "data.train=%s/%s_train", folder, on_examples[recipe]);
     else
-        snprintf(key, sizeof key,
-                 on_examples[recipe] ? "data.train=%s/examples_train"
-                                     : "data.train=u16:%s/tokens.bin",
-                 folder);
+        snprintf(key, sizeof key, "data.train=u16:%s/tokens.bin", folder);
     set(config, key);
     snprintf(key, sizeof key, "train.out=%s/none", folder);
     set(config, key);

@@ -7,8 +7,8 @@
 enum { RECIPES = 17, RECIPE_STEPS_MAX = 64 };
 extern const char *const recipe_names[RECIPES];
 
-/* The recipe on one rank; folder holds tokens.bin and examples_train. Ends the program where the
- * recipe itself is wrong. */
+/* The recipe on one rank; folder holds tokens.bin, examples_train and weighted_train. Ends the
+ * program where the recipe itself is wrong. */
 void recipe_config(int recipe, const char *folder, struct ls_config *config);
 void recipe_tokens_write(const char *folder);
 

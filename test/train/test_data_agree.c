@@ -1,5 +1,6 @@
 /* Ranks whose hosts list other stores do not train: a file more, another length, another order.
  * Each rank here is given a folder of its own. */
+#include "../support/examples.h"
 #include "../support/scratch.h"
 #include "tokens.h"
 
@@ -114,6 +115,27 @@ static void test_another_order(void **state)
            "file 1 of rank 0 is x.bin of source 0, ");
 }
 
+/* The rank would divide the loss by another sum. */
+static void test_weights_of_one_host(void **state)
+{
+    (void)state;
+    char make[300];
+    struct ls_prepare_report report = examples_prepare(
+        directory, "e",
+        "{\"prompt\": \"is it?\", \"completion\": \"it is, and it was so before\"}\n");
+    snprintf(make, sizeof make,
+             "mkdir none some && cp e_train.bin e_train.idx none && cp none/* some && "
+             "head -c %lld /dev/zero > some/e_train.weights",
+             4 * (long long)report.train.tokens);
+    shell(make);
+    expect((const char *[]){"data.train=%s/none/e_train", "data.train=%s/some/e_train",
+                            "data.train=%s/none/e_train"},
+           "rank 1 e_train.bin of source 0, ");
+    expect((const char *[]){"data.train=%s/some/e_train", "data.train=%s/some/e_train",
+                            "data.train=%s/none/e_train"},
+           "with weights, and of rank 2 e_train.bin of source 0, ");
+}
+
 static int setup(void **state)
 {
     int failed = tokens_setup(state);
@@ -124,10 +146,9 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lists_of_one_content),
-        cmocka_unit_test(test_a_file_more),
-        cmocka_unit_test(test_another_length),
-        cmocka_unit_test(test_another_order),
+        cmocka_unit_test(test_lists_of_one_content), cmocka_unit_test(test_a_file_more),
+        cmocka_unit_test(test_another_length),       cmocka_unit_test(test_another_order),
+        cmocka_unit_test(test_weights_of_one_host),
     };
     return cmocka_run_group_tests_name("data agree", tests, setup, scratch_teardown);
 }

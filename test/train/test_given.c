@@ -25,7 +25,7 @@
     "model.context=64 model.dropout=0.1 batch.global=8 parallel.threads=1 "
 #define LLAMA                                                                                      \
     "model.arch=llama model.vocab=96 model.layers=4 model.channels=32 model.heads=4 "              \
-    "model.kv_heads=2 model.ffn=64 model.context=256 batch.global=4 numerics.seq_tiles=2 "         \
+    "model.kv_heads=2 model.ffn=64 model.context=256 batch.global=2 numerics.seq_tiles=2 "         \
     "parallel.threads=1 "
 
 /* ---- twins ----------------------------------------------------------------------------------- */
@@ -212,7 +212,7 @@ static void layout_run(const char *recipe, const char *layout, struct told *told
     struct ls_error error = {0};
     bool llama = strstr(recipe, "llama") != NULL;
     struct job job = {.config = config_of_words("%s %s", recipe, layout),
-                      .sequences = llama ? 3 : 7,
+                      .sequences = llama ? 2 : 7,
                       .tokens = llama ? 200 : 50,
                       .scores = llama,
                       .told = told};
@@ -377,7 +377,7 @@ static struct ls_digest hash_of(const char *words, const struct batch *batch)
     struct ls_trainer *t = trainer_of(&config, &world);
     struct ls_step_report report;
     struct ls_error error = {0};
-    struct ls_digest hash;
+    struct ls_digest hash = {0, 0};
     if (ls_trainer_step_on(t, &batch->given, &report, &error) || ls_trainer_hash(t, &hash, &error))
         fail_msg("%s", error.text);
     trainer_end(t, world);
@@ -515,11 +515,11 @@ struct drawing {
     int64_t count;
 };
 
-static int text_done(void *user, int64_t prompt, const struct ls_generated *text,
+static int text_done(void *user, int64_t prompt, int64_t sample, const struct ls_generated *text,
                      struct ls_error *error)
 {
     struct drawing *d = user;
-    (void)prompt, (void)error;
+    (void)prompt, (void)sample, (void)error;
     d->count = text->count;
     memcpy(d->ids, text->ids, (size_t)text->count * sizeof *text->ids);
     memcpy(d->logprobs, text->logprobs, (size_t)text->count * sizeof *text->logprobs);
