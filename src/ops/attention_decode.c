@@ -161,16 +161,22 @@ static void decode_heads(const struct decode_job *job, struct decode_room *room,
     struct attention_rows o = rows_at(job, d->o, b * d->o_ld + head * dim, dim, count);
     float lse[BLOCK];
     attention_state_clear(&job->shape, &room->state);
-    job->kernel->pack_query_forward(&job->shape, &q, &room->query);
+    const bool few = job->kernel->forward_few && count <= ATTENTION_FEW;
+    if (!few)
+        job->kernel->pack_query_forward(&job->shape, &q, &room->query);
     room->query.count = count;
     for (int64_t block = first / BLOCK; block * BLOCK < length; block++) {
         struct attention_mask mask;
         struct attention_rows k = key_rows(job, d->k_cache, b, head, block);
         struct attention_rows v = key_rows(job, d->v_cache, b, head, block);
         struct attention_ahead ahead = ahead_of(job, b, head, block + 1);
+        const struct attention_mask *seen = mask_of(first, length - 1, block * BLOCK, &mask);
+        if (few) {
+            job->kernel->forward_few(&job->shape, &q, &k, &v, seen, &room->state, &ahead);
+            continue;
+        }
         job->kernel->pack_key_forward(&job->shape, &k, &v, &room->key);
-        job->kernel->forward_pair(&job->shape, &room->query, &room->key,
-                                  mask_of(first, length - 1, block * BLOCK, &mask), &room->state,
+        job->kernel->forward_pair(&job->shape, &room->query, &room->key, seen, &room->state,
                                   room->scratch, &ahead);
     }
     job->kernel->forward_store(&job->shape, &room->state, &o, lse);

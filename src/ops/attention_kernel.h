@@ -10,7 +10,7 @@
 
 #include <lockstep/ops.h>
 
-enum { ATTENTION_BLOCK = LS_ATTENTION_BLOCK, ATTENTION_DIM_MAX = 256 };
+enum { ATTENTION_BLOCK = LS_ATTENTION_BLOCK, ATTENTION_DIM_MAX = 256, ATTENTION_FEW = 8 };
 
 /* The reference that exponents are taken from follows a query's maximum only when that has risen by
  * more than this (in units of log 2), so that sums are rarely rescaled. It is decided per query;
@@ -108,6 +108,12 @@ struct attention_kernel {
     void (*forward_pair)(const struct attention_shape *, const struct attention_query *,
                          const struct attention_key *, const struct attention_mask *mask,
                          const struct attention_state *, void *scratch, struct attention_ahead *);
+    /* The same of ATTENTION_FEW queries at most, with rows that are not packed; they see what the
+     * first one sees. May be NULL. */
+    void (*forward_few)(const struct attention_shape *, const struct attention_rows *q,
+                        const struct attention_rows *k, const struct attention_rows *v,
+                        const struct attention_mask *mask, const struct attention_state *,
+                        struct attention_ahead *);
     /* o[i] = state.o / state.sum; lse[i] in natural units for the first o->count queries. */
     void (*forward_store)(const struct attention_shape *, const struct attention_state *,
                           const struct attention_rows *o, float *lse);

@@ -5,6 +5,10 @@
 #include "ops/kern/attention_scores.h"
 #include "ops/kern/half.h"
 
+#if defined(__AVX512F__)
+#include "ops/gemm_transpose.h"
+#endif
+
 enum {
     BLOCK = ATTENTION_BLOCK,
     TILE_ROWS = 4,
@@ -354,6 +358,139 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
         multiply_transposed(shape->padded, queries_all, BLOCK, key->k, dp, dq, ahead);
 }
 
+/* ---- a few queries of one token -------------------------------------------------------------- */
+
+#if defined(__AVX512F__)
+/* Lanes are keys, then elements of a row; each element's chain is that of a pair above. */
+enum { VECTORS = BLOCK / LANES };
+
+/* Sixteen elements of row i from d on, widened; zeros past D, and of a row that is not there. */
+INLINE vec values_load(const struct attention_shape *shape, const struct attention_rows *rows,
+                       int64_t i, int64_t d)
+{
+    const int64_t left = i < rows->count ? shape->dim - d : 0, at = i * rows->ld + d;
+    const __mmask16 mask = (__mmask16)(left >= LANES ? 0xffff : left > 0 ? (1 << left) - 1 : 0);
+    if (shape->act == LS_F32)
+        return _mm512_maskz_loadu_ps(mask, (const float *)rows->at + at);
+    const __m256i half = _mm256_maskz_loadu_epi16(mask, (const ls_half *)rows->at + at);
+    if (shape->act == LS_F16)
+        return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/* Elements d to d + 15 of sixteen keys join the scores of all queries. */
+INLINE void few_scores(const struct attention_shape *shape, const struct attention_rows *k,
+                       int64_t key, int64_t d, int64_t queries, float (*q)[ATTENTION_DIM_MAX],
+                       float (*s)[BLOCK])
+{
+    __m512i turned[LANES];
+    for (int64_t j = 0; j < LANES; j++)
+        turned[j] = _mm512_castps_si512(values_load(shape, k, key + j, d));
+    gemm_transpose_words(turned);
+    for (int64_t i = 0; i < queries; i++) {
+        vec sum = vec_load(s[i] + key);
+#pragma GCC unroll 16
+        for (int64_t p = 0; p < LANES; p++)
+            sum = vec_fma(_mm512_castsi512_ps(turned[p]), vec_set(q[i][d + p]), sum);
+        vec_store(s[i] + key, sum);
+    }
+}
+
+/* s of query i becomes p; returns the factor of what was summed before. */
+INLINE float few_softmax(float *s, float scale_log2, const struct attention_state *state, int64_t i)
+{
+    vec top = vec_load(s);
+    for (int64_t j = LANES; j < BLOCK; j += LANES)
+        top = vec_max(top, vec_load(s + j));
+    const vec old = vec_set(state->max[i]), scale = vec_set(scale_log2);
+    const vec max = vec_raise(vec_set(_mm512_reduce_max_ps(top)) * scale, old, ATTENTION_MAX_SLACK);
+    const vec reference = scores_reference(max), factor = vec_exp2(old - reference);
+    for (int64_t j = 0; j < BLOCK; j += LANES)
+        vec_store(s + j, vec_exp2(vec_fma(vec_load(s + j), scale, -reference)));
+    float sum = 0;
+    for (int64_t j = 0; j < BLOCK; j++)
+        sum += s[j];
+    state->max[i] = max[0];
+    state->sum[i] = vec_fma(vec_set(state->sum[i]), factor, vec_set(sum))[0];
+    return factor[0];
+}
+
+/* o of query i, from d on: keys in ascending order. A key that is not there adds 0. */
+INLINE void few_values(const struct attention_shape *shape, const struct attention_rows *v,
+                       int64_t d, int vectors, const float *p, float *o)
+{
+    vec sum[VECTORS];
+    for (int n = 0; n < vectors; n++)
+        sum[n] = vec_load(o + d + n * LANES);
+    for (int64_t j = 0; j < ls_min(v->count + 1, BLOCK); j++)
+        for (int n = 0; n < vectors; n++)
+            sum[n] = vec_fma(values_load(shape, v, j, d + n * LANES), vec_set(p[j]), sum[n]);
+    for (int n = 0; n < vectors; n++)
+        vec_store(o + d + n * LANES, sum[n]);
+}
+
+INLINE void few_output(const struct attention_shape *shape, const struct attention_rows *v,
+                       const float *p, float factor, const struct attention_state *state, int64_t i)
+{
+    float o[ATTENTION_DIM_MAX];
+    int64_t d = 0;
+    for (int64_t n = 0; n < shape->padded; n++)
+        o[n] = factor != 1.0f ? state->o[n * BLOCK + i] * factor : state->o[n * BLOCK + i];
+    for (; d + VECTORS * LANES <= shape->padded; d += VECTORS * LANES)
+        few_values(shape, v, d, VECTORS, p, o);
+    for (; d < shape->padded; d += LANES)
+        few_values(shape, v, d, 1, p, o);
+    for (int64_t n = 0; n < shape->padded; n++)
+        state->o[n * BLOCK + i] = o[n];
+}
+
+INLINE void few_mask(const struct attention_mask *mask, float *s)
+{
+    for (int32_t j = 0; mask && j < BLOCK; j++)
+        s[j] = j < mask->first[0] || j > mask->last[0] ? -INFINITY : s[j];
+}
+
+INLINE void few_pair(const struct attention_shape *shape, const struct attention_rows *q,
+                     const struct attention_rows *k, const struct attention_rows *v,
+                     const struct attention_mask *mask, const struct attention_state *state,
+                     struct attention_ahead *ahead)
+{
+    float wide[ATTENTION_FEW][ATTENTION_DIM_MAX], s[ATTENTION_FEW][BLOCK];
+    memset(s, 0, (size_t)q->count * sizeof s[0]);
+    for (int64_t i = 0; i < q->count; i++)
+        for (int64_t d = 0; d < shape->padded; d += LANES)
+            vec_store(wide[i] + d, values_load(shape, q, i, d));
+    for (int64_t d = 0; d < shape->padded; d += LANES)
+        for (int64_t key = 0; key < BLOCK; key += LANES) {
+            few_scores(shape, k, key, d, q->count, wide, s);
+            attention_ahead(ahead, 8);
+        }
+    for (int64_t i = 0; i < q->count; i++) {
+        scores_cap(shape, (struct scores){s[i], LANES, 0, VECTORS, 0, LANES});
+        few_mask(mask, s[i]);
+        few_output(shape, v, s[i], few_softmax(s[i], scores_log2(shape), state, i), state, i);
+    }
+}
+
+static void forward_few(const struct attention_shape *shape, const struct attention_rows *q,
+                        const struct attention_rows *k, const struct attention_rows *v,
+                        const struct attention_mask *mask, const struct attention_state *state,
+                        struct attention_ahead *ahead)
+{
+    struct attention_shape form = *shape; /* its type is a constant where this is inlined */
+    form.act = LS_BF16;
+    if (shape->act == LS_BF16) {
+        few_pair(&form, q, k, v, mask, state, ahead);
+        return;
+    }
+    form.act = LS_F32;
+    if (shape->act == LS_F32)
+        few_pair(&form, q, k, v, mask, state, ahead);
+    else
+        few_pair(shape, q, k, v, mask, state, ahead);
+}
+#endif
+
 #define KERNEL_NAME_OF(isa) attention_kernel_##isa
 #define KERNEL_NAME(isa)    KERNEL_NAME_OF(isa)
 
@@ -367,6 +504,9 @@ const struct attention_kernel KERNEL_NAME(LS_KERNEL_ISA) = {
     .pack_key_forward = pack_key,
     .pack_key_backward = pack_key,
     .forward_pair = forward_pair,
+#if defined(__AVX512F__)
+    .forward_few = forward_few,
+#endif
     .forward_store = forward_store,
     .backward_pair = backward_pair,
     .store_rows = store_rows,
