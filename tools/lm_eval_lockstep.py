@@ -8,21 +8,20 @@ takes the arguments of the program lm_eval, which must be installed. Keys of --m
 
     run       the run, or a folder of a model
     layout    keys of the layout, with spaces between them: "parallel.tp=2 parallel.pp=2"
-    lockstep  the program (default: build/lockstep beside this script, or lockstep)
     batch     prompts that are continued at a time (default: 16)
 
-Requests go through files to `lockstep eval --requests` and `lockstep generate --prompts`, so the
-model may be cut over ranks, and no process here holds any of it. --self-test asks a run without
-lm_eval, and exits with 1 if an answer contradicts another.
+The model is opened once, by the Python package (installed, or this clone's), and may be cut over
+ranks. --self-test asks a run without lm_eval, and exits with 1 if an answer contradicts another.
 """
 
-import json
-import os
 import pathlib
-import shutil
-import subprocess
 import sys
-import tempfile
+
+try:
+    import lockstep
+except ImportError:
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+    import lockstep
 
 try:
     from lm_eval.api.model import LM
@@ -34,45 +33,24 @@ except ImportError:
         return lambda cls: cls
 
 
-def default_program():
-    built = pathlib.Path(__file__).resolve().parents[1] / "build" / "lockstep"
-    return str(built) if built.exists() else shutil.which("lockstep") or "lockstep"
-
-
 @register_model("lockstep")
 class LockstepLM(LM):
-    def __init__(self, run, layout="", lockstep=None, batch=16, **_ignored):
+    def __init__(self, run, layout="", batch=16, **_ignored):
         super().__init__()
-        self.run = run
-        self.layout = str(layout).split()
-        self.program = lockstep or default_program()
+        keys = dict(word.split("=", 1) for word in str(layout).split())
+        self.model = lockstep.Model(run, keys)
         self.batch = int(batch)
 
-    def ask(self, command, option, records, *more):
-        """The answers of a command to records, in their order."""
-        if not records:
-            return []
-        with tempfile.TemporaryDirectory() as folder:
-            asked = os.path.join(folder, "asked.jsonl")
-            answered = os.path.join(folder, "answered.jsonl")
-            with open(asked, "w", encoding="utf-8") as file:
-                for record in records:
-                    file.write(json.dumps(record) + "\n")
-            line = [self.program, command, self.run, option, asked, "--output", answered]
-            done = subprocess.run(line + list(more) + self.layout, stderr=subprocess.PIPE, text=True)
-            if done.returncode:
-                raise RuntimeError(done.stderr.strip())
-            with open(answered, encoding="utf-8") as file:
-                return [json.loads(text) for text in file]
+    def scores(self, records, truncate):
+        return self.model.score(records, truncate) if records else []
 
     def loglikelihood(self, requests, disable_tqdm=False):
         records = [{"context": r.args[0], "continuation": r.args[1]} for r in requests]
-        answers = self.ask("eval", "--requests", records, "--truncate")
-        return [(answer["loglikelihood"], answer["is_greedy"]) for answer in answers]
+        return [(score.loglikelihood, score.greedy) for score in self.scores(records, True)]
 
     def loglikelihood_rolling(self, requests, disable_tqdm=False):
-        answers = self.ask("eval", "--requests", [{"text": r.args[0]} for r in requests])
-        return [answer["loglikelihood"] for answer in answers]
+        records = [{"text": r.args[0]} for r in requests]
+        return [score.loglikelihood for score in self.scores(records, False)]
 
     def generate_until(self, requests, disable_tqdm=False):
         """Requests of one temperature go together."""
@@ -87,11 +65,10 @@ class LockstepLM(LM):
             by_temperature.setdefault(temperature, []).append((i, record))
         texts = [None] * len(requests)
         for temperature, asked in by_temperature.items():
-            answers = self.ask("generate", "--prompts", [record for _, record in asked],
-                               "--truncate", "--temperature", str(temperature),
-                               "--batch", str(self.batch))
-            for (i, _), answer in zip(asked, answers):
-                texts[i] = answer["text"]
+            written = self.model.write([record for _, record in asked], temperature=temperature,
+                                       batch=self.batch, truncate=True)
+            for (i, _), text in zip(asked, written):
+                texts[i] = text
         return texts
 
 
@@ -103,7 +80,7 @@ class Request:
 
 
 def self_test(run):
-    model = LockstepLM(run, lockstep=os.environ.get("LOCKSTEP"))
+    model = LockstepLM(run)
     text = "in the beginning"
     (pair, _), (_, greedy), = model.loglikelihood([Request("", text), Request("in the", " end")])
     (rolling,) = model.loglikelihood_rolling([Request(text)])

@@ -61,7 +61,7 @@
  *                   rank), "view" (no copy: the memory itself, where a rank has all of it)
  *                   -> [value], rank
  *     generate      prompts | [ids, lengths], samples? max_tokens? temperature? top_k? top_p? seed?
- *                   stop? ends? batch? special_tokens? -> texts, finish, [ids, lengths, logprobs,
+ *                   stop? ends? batch? special_tokens? truncate? -> texts, finish, [ids, lengths, logprobs,
  *                   prompt_lengths]
  *     logprobs      [ids, lengths] -> [logprobs]
  *     score         requests, truncate?  -> scores: [{loglikelihood, greedy, tokens}], of objects

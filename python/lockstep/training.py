@@ -212,6 +212,20 @@ class _Opened:
         out.seconds = answer["seconds"]
         return out
 
+    def write(self, prompts: Sequence[Any], *, max_tokens: int = 128, temperature: float = 1.0,
+              seed: int = 0, stop: Sequence[str] = (), batch: int = 64,
+              truncate: bool = False) -> List[str]:
+        """What :meth:`generate` draws, as texts alone: needs no numpy.
+
+        Args:
+            prompts: texts, or dicts ``{"prompt": TEXT, "max_tokens": 20, "stop": ["\\n"]}``, of which
+                the last two may be left out. TEXT may be a list of ids.
+            truncate: leaves out the first tokens of prompts that do not fit the context.
+        """
+        options = {"prompts": list(prompts), "max_tokens": max_tokens, "temperature": temperature,
+                   "seed": seed, "stop": list(stop), "batch": batch, "truncate": truncate}
+        return list(self._session_open().ask("generate", options)["texts"])
+
     def logprobs(self, ids: Any) -> Any:
         """float32 [texts, longest]: log-probability of each token given those before it, 0 of the
         first one and behind the end. Bit for bit minus the loss of training, and what

@@ -307,7 +307,7 @@ const struct verb verbs_model[] = {
     {"decode", "ids", "", VERB_RANKS, .run = decode_run},
     {"generate",
      "prompts|samples|max_tokens|temperature|top_k|top_p|seed|stop|ends|batch|"
-     "special_tokens",
+     "special_tokens|truncate",
      "ids|lengths", VERB_RANKS, .run = generate_run},
     {"logprobs", "", "ids|lengths", VERB_RANKS, .run = logprobs_run},
     {"export", "out|format|dtype", "", VERB_RANKS, .run = export_run},

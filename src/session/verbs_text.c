@@ -42,7 +42,7 @@ static json_t *row_json(const struct ls_array *ids, int64_t row, int32_t length)
 
 static int prompt_put(FILE *file, json_t *prompt, struct ls_error *error)
 {
-    json_t *line = json_pack("{s:o}", "prompt", prompt);
+    json_t *line = json_is_object(prompt) ? prompt : json_pack("{s:o}", "prompt", prompt);
     int failed = line ? json_dumpf(line, file, JSON_COMPACT) : -1;
     json_decref(line);
     fputc('\n', file);
@@ -189,6 +189,7 @@ struct asked {
     int stop_count;
     int32_t ends[LS_ENDS_MAX];
     int end_count;
+    bool truncate;
 };
 
 static int stops_read(const struct order *order, struct asked *asked, struct ls_error *error)
@@ -261,6 +262,8 @@ static int asked_read(struct rank *rank, struct asked *asked, struct ls_error *e
     if (!status && !(asked->top_p > 0 && asked->top_p <= 1))
         status = ls_error_set(error, LS_EINVAL, "generate: top_p: expected above 0, at most 1");
     if (!status)
+        status = option_bool(order, "truncate", &asked->truncate, error);
+    if (!status)
         status = stops_read(order, asked, error);
     return status ? status : ends_read(rank, asked, error);
 }
@@ -274,6 +277,8 @@ int generate_run(struct rank *rank, struct ls_error *error)
     int status = asked_read(rank, &asked, error);
     if (!status)
         status = prompts_read(rank, &prompts, error);
+    if (!status && asked.truncate)
+        ls_prompts_truncate(&prompts, rank_model(rank)->context, asked.tokens);
     texts.samples = asked.samples;
     texts.count = prompts.count * asked.samples;
     texts.list = status ? NULL : calloc((size_t)texts.count, sizeof *texts.list);

@@ -126,7 +126,9 @@ static void test_a_script_asks_for_scores_and_texts(void **state)
     char line[PATH_MAX + 200];
     (void)state;
     snprintf(line, sizeof line,
-             "LOCKSTEP=$L PYTHONDONTWRITEBYTECODE=1 python3 '%s' --self-test run", script);
+             "LOCKSTEP_LIBRARY=$(dirname $L)/liblockstep.so.0 PYTHONDONTWRITEBYTECODE=1 python3 "
+             "'%s' --self-test run",
+             script);
     expect(line, 0, "lm_eval_lockstep: ok");
 }
 

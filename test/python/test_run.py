@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import lockstep as ls
+from lockstep import _where
 
 
 def hashes(recipe, keys=None):
@@ -21,10 +22,7 @@ def hashes(recipe, keys=None):
 
 
 def test_a_run_has_the_bits_of_the_program(recipe, tmp_path):
-    program = os.environ.get("LOCKSTEP")
-    if not program:
-        from lockstep import _where
-        program = str(_where.program())
+    program = os.environ.get("LOCKSTEP") or str(_where.program())
     losses, found = hashes(recipe)
     assert len(losses) == 4
     other = {**recipe, "train": {**recipe["train"], "out": str(tmp_path / "other")}}
@@ -99,6 +97,8 @@ def test_what_was_written_has_the_log_probabilities_of_training(recipe):
         run.step()
         written = run.generate(["1 and 2", "7 and"], n=2, max_tokens=6, seed=3)
         ids, logp = written
+        texts = run.write(["1 and 2", {"prompt": "7 and", "max_tokens": 3}], max_tokens=6, seed=3)
+        assert texts[0] == written.texts[0] and written.texts[2].startswith(texts[1])
         assert run.decode(ids[0][:7]) == "1 and 2" and written.mask.sum(axis=1).max() == 6
         assert ids.shape == logp.shape and ids.shape[0] == 4
         np.testing.assert_array_equal(run.logprobs(ids), logp)
