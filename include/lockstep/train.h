@@ -135,47 +135,45 @@ int ls_trainer_step(struct ls_trainer *trainer, struct ls_step_report *report,
 
 /* ---- batches of the caller ------------------------------------------------------------------- */
 
-/* A batch in the place of the data's, the whole of it, the same on every rank: each takes its
- * share. What it lacks of the step's batch and of data.sequence is padding that does not count; a
- * sequence is one document. The loss of target t, weighted: weight * -log p(t). The step's loss and
- * gradient are those of the sum over all targets, ordered as ever, divided by the sum of their
- * weights, which is exact; or with sum of the sum itself. So the bits are the same in any layout. A
- * target of weight 0 is as one that does not count, and weights of 1 give the bits of no weights.
- */
+/* A whole batch, given instead of the data's next one. Every rank is given the same and takes its
+ * share. If it is smaller than the step's batch or has shorter sequences, the rest is padding that
+ * does not count. Each sequence is one document. Target t has the loss weight * -log p(t). The loss
+ * of the step is the sum over all targets, in the usual order, divided by the exact sum of their
+ * weights; with `sum` nothing divides it. So the bits are the same in every layout. A target of
+ * weight 0 is like one that does not count, and weights of 1 give the bits of no weights. */
 struct ls_given_batch {
     int64_t sequences, tokens; /* at most the step's batch (batch.global), and data.sequence */
     const int32_t *inputs;     /* [sequences, tokens] token ids */
     const int32_t *targets;    /* the same, what follows each; -1: does not count */
     const float *weights;      /* the same, finite, of any sign; NULL: each is 1 */
     bool sum;                  /* nothing divides the loss */
-    /* [sequences, tokens], filled on each rank that gives a place (its own): of each target,
-     * weighted or not, its log-probability before the update, minus its loss; 0 where the target is
-     * -1. In bits that of ls_runner_score and of generation where nothing is dropped out. NULL: not
-     * asked for. */
+    /* [sequences, tokens], memory of this rank, filled with the log-probability of each target
+     * before the update: minus its loss without weight; 0 if the target is -1. If the model has no
+     * dropout, ls_runner_score and generation give the same bits. NULL: not wanted. */
     float *logprobs;
 };
-/* Collective. One step on that batch: samples and steps count as those of the data, whose samples
- * in these places are passed over. Nothing was changed where the batch is refused: LS_EINVAL for
- * its shape, or if ranks were given different ones; LS_EDATA, with the place, for a token or target
- * that is not in the vocabulary, a weight that is not finite, or weights that sum up to 0 where
- * they divide; LS_ECONFIG with async.mode. data.train is not needed, if every step is of this kind.
- */
+/* Collective. One step on that batch. Steps and samples count as usual: the data's samples at these
+ * places are skipped. A refused batch changes nothing: LS_EINVAL for its shape, or if ranks were
+ * given different batches; LS_EDATA, with the place, for a token or target outside the vocabulary,
+ * a weight that is not finite, or a sum of weights that divides and is 0; LS_ECONFIG with
+ * async.mode. A trainer without data.train takes these steps alone. */
 int ls_trainer_step_on(struct ls_trainer *trainer, const struct ls_given_batch *batch,
                        struct ls_step_report *report, struct ls_error *error);
-/* Collective. The same in two parts. The gradient waits for the update, which clips it and takes
- * the step; in between the model may be evaluated, scored, sampled, hashed and saved, all as before
- * the step, and no other step may be taken (LS_EINVAL). The report of backward is of its part alone
- * and counts no step yet; update's is that of the step. */
+/* Collective. The same step in two parts: backward makes the gradient, update clips it and applies
+ * it. In between you may evaluate, score, generate, hash and save, all with the parameters before
+ * the step; another step is LS_EINVAL. Backward reports its own part and counts no step; update
+ * reports the whole step. */
 int ls_trainer_backward(struct ls_trainer *trainer, const struct ls_given_batch *batch,
                         struct ls_step_report *report, struct ls_error *error);
 int ls_trainer_update(struct ls_trainer *trainer, struct ls_step_report *report,
                       struct ls_error *error);
-/* Local, on every rank. Gives up the gradient that waits, if one does: the step is not taken. */
+/* Local, on every rank. Discards the gradient that waits, if there is one: its step is not taken.
+ */
 void ls_trainer_discard(struct ls_trainer *trainer);
 
-/* Local. Runs the model forward between two steps (ls_runner_score, ls_runner_continue,
- * lockstep/infer.h), in any layout: the trainer's, with its current parameters. NULL with
- * async.mode, where several models are trained. */
+/* Local. Scores and generates between two steps (ls_runner_score, ls_runner_continue of
+ * lockstep/infer.h) with the trainer's current parameters, in its layout. NULL with async.mode,
+ * because several models are trained. */
 struct ls_runner *ls_trainer_runner(struct ls_trainer *trainer);
 
 /* Local. Whether the state is that of the last step that was reported. With workers

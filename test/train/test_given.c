@@ -251,6 +251,7 @@ static void test_layouts_agree(void **state)
         {GPT2, "batch.micro=1 parallel.pp=2 parallel.schedule=zbv parallel.dp=2"},
         {GPT2, "batch.micro=2 parallel.pp=4"},
         {GPT2, "parallel.dp=2 parallel.zero=2 memory.offload.optimizer=host"},
+        {GPT2, "parallel.dp=2 parallel.zero=2 memory.offload.gradients=host"},
         {LLAMA, "parallel.cp=2"},
         {LLAMA, "parallel.cp=2 parallel.cp_method=ring parallel.tp=2"},
         {LLAMA, "parallel.cp=2 parallel.pp=2 batch.micro=1"},
