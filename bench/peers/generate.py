@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Generation with a cache, beside transformers and llama.cpp: tokens a second.
 
-    bench/peers/generate.py [--prompts 1,16] [--rounds 3] [--lockstep build/lockstep]
-                            [--llama-bench PROGRAM] [--llama-batched PROGRAM]
+    bench/peers/generate.py [--prompts 1,16,64] [--read 64] [--write 128] [--rounds 3]
+                            [--precision bf16|fp32] [--layers 24] [--lockstep build/lockstep]
+                            [--llama-rate build/llama_rate] [--no-compile]
 
-A Qwen2.5 of the shape of its 0.5B, with random weights, continues prompts of 128 tokens by 64,
-greedily, in bf16 on all cores: one prompt alone, and 16 at once. transformers' generate runs as it
-is, and compiled with a static cache. llama.cpp's own llama-bench and llama-batched-bench run the
-exported GGUF in BF16, if they are named. A figure is new tokens a second from the first prompt token
-to the last new one; the median over rounds, in turns. Needs torch, transformers and numpy.
+A Qwen2.5 of the shape of its 0.5B, with random weights, continues prompts, greedily, on all cores.
+transformers' generate runs as it is, and compiled with a static cache. llama.cpp runs the exported
+GGUF by bench/peers/llama_rate.cpp, which says how it is built. A figure is new tokens a second from
+the first prompt token to the last new one; the median over rounds, in turns. A peer that is not
+there is said to be missing. Needs numpy, torch and transformers, which make the model.
 """
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -23,9 +25,6 @@ import time
 
 from finetune import folder_write
 
-PROMPT, NEW = 128, 64
-
-
 def peer(o):
     import torch
     import transformers
@@ -33,25 +32,26 @@ def peer(o):
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        o.folder, dtype=torch.bfloat16, attn_implementation="sdpa").eval()
-    words = dict(max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False, pad_token_id=0)
+        o.folder, dtype=torch.bfloat16 if o.precision == "bf16" else torch.float32, attn_implementation="sdpa").eval()
+    words = dict(max_new_tokens=o.write, min_new_tokens=o.write, do_sample=False, pad_token_id=0)
     if o.peer == "compile":
         model.forward = torch.compile(model.forward)
         words["cache_implementation"] = "static"
     for count in map(int, o.prompts.split(",")):
-        ids = torch.randint(0, 256, (count, PROMPT), generator=torch.Generator().manual_seed(1))
+        ids = torch.randint(0, 256, (count, o.read), generator=torch.Generator().manual_seed(1))
         rates = []
         for _ in range(2): # the first one compiles, or warms up
             begin = time.perf_counter()
             with torch.inference_mode():
                 model.generate(ids, attention_mask=torch.ones_like(ids), **words)
-            rates.append(count * NEW / (time.perf_counter() - begin))
+            rates.append(count * o.write / (time.perf_counter() - begin))
         print(json.dumps({"prompts": count, "rate": rates[-1]}), flush=True)
 
 
 def peer_rates(o, folder, mode):
     done = subprocess.run([sys.executable, __file__, "--peer", mode, "--folder", folder / "model",
-                           "--prompts", o.prompts], check=True, capture_output=True, text=True)
+                           "--prompts", o.prompts, "--read", str(o.read), "--write", str(o.write),
+                           "--precision", o.precision], check=True, capture_output=True, text=True)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {row["prompts"]: row["rate"] for row in rows}
 
@@ -60,45 +60,56 @@ def our_rates(o, folder):
     rates = {}
     for count in map(int, o.prompts.split(",")):
         path = folder / "prompts.txt"
-        path.write_text("".join(f"{i:0{PROMPT}d}\n" for i in range(count)))
+        path.write_text("".join(f"{i:0{o.read}d}\n" for i in range(count)))
         done = subprocess.run(
-            [o.lockstep, "generate", folder / "model", "data.tokenizer=byte", "--prompts", path,
-             "--tokens", str(NEW), "--temperature", "0", "--eos", "none", "--batch", str(count),
+            [o.lockstep, "generate", folder / "model", "data.tokenizer=byte",
+             f"numerics.precision={o.precision}", "--prompts", path,
+             "--tokens", str(o.write), "--temperature", "0", "--eos", "none", "--batch", str(count),
              "--output", folder / "texts"], check=True, capture_output=True, text=True)
         seconds = re.search(r"written in ([0-9.]+) s", done.stdout + done.stderr)
-        rates[count] = count * NEW / float(seconds.group(1))
+        rates[count] = count * o.write / float(seconds.group(1))
     return rates
 
 
 def llama_rates(o, folder):
-    """Both print what a step of each kind takes; a whole text is made of both."""
-    rates, threads = {}, str(os.cpu_count())
-    if o.llama_bench:
-        done = subprocess.run([o.llama_bench, "-m", folder / "model.gguf", "-p", str(PROMPT), "-n",
-                               str(NEW), "-t", threads, "-r", "1", "-o", "json"], check=True,
+    rates = {}
+    for count in map(int, o.prompts.split(",")):
+        done = subprocess.run([o.llama_rate, folder / "model.gguf", str(count), str(o.read),
+                               str(o.write), str(os.cpu_count())], check=True,
                               capture_output=True, text=True)
-        rows = json.loads(done.stdout)
-        rates[1] = NEW / sum((row["n_prompt"] + row["n_gen"]) / row["avg_ts"] for row in rows)
-    if o.llama_batched:
-        done = subprocess.run([o.llama_batched, "-m", folder / "model.gguf", "-c",
-                               str(16 * (PROMPT + NEW)), "-npp", str(PROMPT), "-ntg", str(NEW),
-                               "-npl", "16", "-t", threads, "--output-format", "jsonl"],
-                              check=True, capture_output=True, text=True)
-        row = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")][-1]
-        rates[16] = 16 * NEW / row["t"]
+        rates[count] = json.loads(done.stdout)["rate"]
     return rates
+
+
+def peers(o, folder):
+    """Who takes part, by name."""
+    there = {"Lockstep": lambda: our_rates(o, folder)}
+    if importlib.util.find_spec("transformers"):
+        there["transformers"] = lambda: peer_rates(o, folder, "eager")
+        if not o.no_compile:
+            there["transformers, compiled"] = lambda: peer_rates(o, folder, "compile")
+    else:
+        print("transformers: missing")
+    if o.llama_rate and pathlib.Path(o.llama_rate).exists():
+        there["llama.cpp"] = lambda: llama_rates(o, folder)
+    else:
+        print("llama.cpp: missing (--llama-rate PROGRAM)")
+    return there
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--prompts", default="1,16")
+    add("--prompts", default="1,16,64")
+    add("--read", type=int, default=64)
+    add("--write", type=int, default=128)
     add("--rounds", type=int, default=3)
     add("--layers", type=int, default=24)
+    add("--precision", choices=("bf16", "fp32"), default="bf16")
     add("--lockstep", default="build/lockstep")
-    add("--llama-bench")
-    add("--llama-batched")
+    add("--llama-rate")
+    add("--no-compile", action="store_true")
     for hidden in ("--peer", "--folder"):
         add(hidden, help=argparse.SUPPRESS)
     o = parser.parse_args()
@@ -108,23 +119,20 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder, rounds = pathlib.Path(name), []
         folder_write(folder / "float", o)
-        subprocess.run([o.lockstep, "export", folder / "float", "--dtype", "bf16", "--out",
-                        folder / "model"], check=True, stdout=subprocess.DEVNULL)
-        if o.llama_bench or o.llama_batched:
-            subprocess.run([o.lockstep, "export", folder / "float", "--format", "gguf", "--dtype",
-                            "bf16", "--out", folder / "model.gguf"], check=True,
+        for form in ([], ["--format", "gguf"]):
+            subprocess.run([o.lockstep, "export", folder / "float", "--dtype", o.precision, *form, "--out",
+                            folder / ("model.gguf" if form else "model")], check=True,
                            stdout=subprocess.DEVNULL)
+        there = peers(o, folder)
         for number in range(o.rounds):
-            row = {"Lockstep": our_rates(o, folder),
-                   "transformers": peer_rates(o, folder, "eager"),
-                   "transformers, compiled": peer_rates(o, folder, "compile"),
-                   "llama.cpp": llama_rates(o, folder)}
-            rounds.append(row)
-            print(f"round {number + 1}:", json.dumps(row), flush=True)
-        for count in map(int, o.prompts.split(",")):
-            print(f"{count} at once: " + ", ".join(
-                f"{name} {statistics.median(row[name][count] for row in rounds):.1f} tokens/s"
-                for name in rounds[0] if count in rounds[0][name]))
+            rounds.append({who: rates() for who, rates in there.items()})
+            print(f"round {number + 1}:", json.dumps(rounds[-1]), flush=True)
+        counts = list(map(int, o.prompts.split(",")))
+        print("| | " + " | ".join(f"{count} at once" for count in counts) + " |")
+        print("|---" * (len(counts) + 1) + "|")
+        for who in there:
+            rates = (statistics.median(row[who][count] for row in rounds) for count in counts)
+            print(f"| {who} | " + " | ".join(f"{rate:.1f}" for rate in rates) + " |")
 
 
 if __name__ == "__main__":

@@ -206,8 +206,8 @@ struct ls_generation_report {
  * none is left, the youngest text is put back: it is fed again with what it has written when there
  * is room. So a batch needs no more than its longest text alone, and where too little is free for
  * cache_tokens = 0, it works with what is. LS_EINVAL for more than 2^32 samples, or for pieces of
- * several; LS_EDATA for a prompt that is longer than the context, or cache_tokens without room for
- * the longest text; LS_ENOMEM where not even that is free. */
+ * several; LS_EDATA for a prompt that is longer than the context, LS_ECONFIG for cache_tokens
+ * without room for the longest text, LS_ENOMEM where not even that is free. */
 int ls_runner_continue(struct ls_runner *runner, const struct ls_generation *generation,
                        struct ls_generation_report *report, struct ls_error *error);
 

@@ -92,7 +92,7 @@ static int size_find(const struct ls_runner *r, const struct ls_generation *g,
         return LS_OK;
     size->blocks = g->cache_tokens / LS_ATTENTION_BLOCK;
     if (size->blocks < blocks_least(size))
-        return ls_error_set(error, LS_EDATA,
+        return ls_error_set(error, LS_ECONFIG,
                             "room for keys and values of %ld tokens: the longest text may come to "
                             "%ld: expected %ld or more",
                             (long)g->cache_tokens, (long)longest,

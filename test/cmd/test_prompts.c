@@ -43,7 +43,15 @@ static void test_many_prompts(void **state)
            "--output c && cmp a c && cat told && wc -l a",
            0, "3 a");
     assert_non_null(strstr(output, "28 tokens read, 27 written in "));
-    assert_non_null(strstr(output, "; 2 at a time with room for 21 tokens each: "));
+    assert_non_null(strstr(output, "; 2 at a time, keys and values of 128 tokens: "));
+    expect("$L generate run --prompts prompts.txt --tokens 9 --samples 2 --output d && "
+           "$L generate run --prompts prompts.txt --tokens 9 --samples 2 --cache-tokens 64 "
+           "parallel.dp=2 parallel.tp=2 --output e && cmp d e && wc -l d",
+           0, "6 d");
+    expect("cat d", 0, "{\"index\":2,\"sample\":1,\"text\":\"");
+    expect("$L generate run --samples 2", 2, "--samples: expected --prompts FILE beside it");
+    expect("$L generate run --prompts prompts.txt --cache-tokens 63", 2,
+           "room for keys and values of 63 tokens: the longest text may come to ");
     expect("cat a", 0, "\"finish\":\"length\",\"prompt_tokens\":6,\"tokens\":[105,110,32,");
     expect("$L eval run --requests a", 0, "{\"index\":2,\"loglikelihood\":-");
     assert_non_null(strstr(output, "\"is_greedy\":false,\"tokens\":9}"));
