@@ -167,7 +167,7 @@ def check_keys(documents, path, number, code):
 
 
 def check_command(documents, path, number, code):
-    for match in re.finditer(r"(?:^|[\s/])lockstep ((?:[a-z]+(?:-[a-z]+)*\b ?){1,2})([^|;&#]*)", code):
+    for match in re.finditer(r"(?:^|(?<!import)[\s/])lockstep ((?:[a-z]+(?:-[a-z]+)*\b ?){1,2})([^|;&#]*)", code):
         words = match.group(1).split()
         name = " ".join(words) if " ".join(words) in documents.options else words[0]
         if name not in documents.options:

@@ -34,6 +34,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NATIVE = "lockstep/_native"
+LIBRARY = "liblockstep.so.0"
 METADATA = """\
 Metadata-Version: 2.1
 Name: lockstep
@@ -140,10 +141,10 @@ def places(path, environment=None):
 
 def foreign(packaged):
     """name -> path of the libraries to put beside ours: all that they need, and these in turn."""
-    at = places(packaged / "liblockstep.so.0")
+    at = places(packaged / LIBRARY)
     at.update(places(packaged / "lockstep"))
     ours = {path.name for path in packaged.iterdir()}
-    found, open_ = {}, [packaged / "liblockstep.so.0", packaged / "lockstep"]
+    found, open_ = {}, [packaged / LIBRARY, packaged / "lockstep"]
     while open_:
         for name in needed(open_.pop()):
             if name in found or name in ours or PROMISED.match(name):
@@ -298,8 +299,9 @@ def unpack(path, folder):
 def closed(folder):
     native = (pathlib.Path(folder) / NATIVE).resolve()
     clean = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
-    for path in sorted(native.rglob("*")):
-        if not path.is_file() or (path.parent != native and not shutil.which("mpirun")):
+    ours = sorted(path for path in native.rglob("*") if path.name in ("lockstep", LIBRARY))
+    for path in ours:  # through their run path the others find each other, too
+        if path.parent != native and not shutil.which("mpirun"):
             continue
         outside = {name: where for name, where in places(path, clean).items()
                    if native not in where.parents and not PROMISED.match(name)}

@@ -61,8 +61,9 @@
  *                   rank), "view" (no copy: the memory itself, where a rank has all of it)
  *                   -> [value], rank
  *     generate      prompts | [ids, lengths], samples? max_tokens? temperature? top_k? top_p? seed?
- *                   stop? ends? batch? special_tokens? truncate? -> texts, finish, [ids, lengths, logprobs,
- *                   prompt_lengths]
+ *                   stop? ends? batch? special_tokens? truncate? -> texts, finish,
+ *                   [ids, lengths, logprobs, prompt_lengths]; a prompt is a text, ids, or a record
+ *                   of a file of prompts
  *     logprobs      [ids, lengths] -> [logprobs]
  *     score         requests, truncate?  -> scores: [{loglikelihood, greedy, tokens}], of objects
  *                   as lockstep/infer/requests.h reads them
