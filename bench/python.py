@@ -6,6 +6,8 @@
 Both ways train the same run, one after the other, --rounds times; each begins with another order. A
 step's time is the median of the differences of the times in metrics.jsonl, so that all that lies
 between two steps counts. The table has medians over the rounds; the hashes of both must be equal.
+On a busy machine steps differ by more than the two ways: so the table also has what lies between the
+end of a step and the beginning of the next, by the same records, and what Python adds to it.
 Importing is timed beside a Python that imports nothing.
 """
 
@@ -62,7 +64,7 @@ def corpus(folder, program):
 
 
 def run_once(folder, name, command, steps, data):
-    """(seconds of a step, hash at the end)"""
+    """(seconds of a step, of them between two steps, hash at the end)"""
     keys = {**RECIPE, "data": {**RECIPE["data"], "train": data},
             "train": {"steps": steps, "out": str(folder / name)}}
     (folder / f"{name}.yaml").write_text(json.dumps(keys), encoding="utf-8")
@@ -70,28 +72,32 @@ def run_once(folder, name, command, steps, data):
                    stdout=subprocess.DEVNULL)
     with open(folder / name / "metrics.jsonl", encoding="utf-8") as file:
         records = [json.loads(line) for line in file]
-    at = [record["time"] for record in records if "loss" in record]
+    steps_made = [record for record in records if "loss" in record]
+    at = [record["time"] for record in steps_made]
+    whole = [b - a for a, b in zip(at[1:], at[2:])]
+    between = [s - record["step_s"] for s, record in zip(whole, steps_made[2:])]
     (saved,) = (folder / name / "checkpoints").glob(f"step-{steps:08d}")
     manifest = json.loads((saved / "manifest.json").read_text(encoding="utf-8"))
-    return statistics.median(b - a for a, b in zip(at[1:], at[2:])), manifest["hash"]
+    return statistics.median(whole), statistics.median(between), manifest["hash"]
 
 
 def step_s(program, rounds, steps):
     ways = {"program": [program, "train"], "Python": [sys.executable, "-c", DRIVEN]}
-    found = {way: [] for way in ways}
+    found, between = {way: [] for way in ways}, {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         data = corpus(folder, program)
         hashes = set()
         for i in range(rounds):
             for way in sorted(ways, reverse=i % 2 == 1):
-                seconds, digest = run_once(folder, f"{way}{i}", ways[way], steps, data)
+                seconds, gap, digest = run_once(folder, f"{way}{i}", ways[way], steps, data)
                 found[way].append(seconds)
+                between[way].append(gap)
                 hashes.add(digest)
                 print(f"round {i}: {way}: {1e3 * seconds:.3f} ms a step", file=sys.stderr)
     if len(hashes) != 1:
         sys.exit(f"the two ways differ: {hashes}")
-    return found
+    return found, between
 
 
 def main():
@@ -103,7 +109,7 @@ def main():
     options.add_argument("--json")
     asked = options.parse_args()
     package, library = import_s(asked.rounds)
-    found = step_s(asked.lockstep, asked.rounds, asked.steps)
+    found, between = step_s(asked.lockstep, asked.rounds, asked.steps)
     program, python = (statistics.median(found[way]) for way in ("program", "Python"))
     ratio = statistics.median(p / q for p, q in zip(found["Python"], found["program"]))
     print("| what | figure |\n|---|---|")
@@ -111,9 +117,14 @@ def main():
     print(f"| with the library loaded | {1e3 * library:.0f} ms |")
     print(f"| a step of the program | {1e3 * program:.2f} ms |")
     print(f"| the same step from Python | {1e3 * python:.2f} ms, {ratio:.3f} times the program's |")
+    gaps = {way: statistics.median(values) for way, values in between.items()}
+    share = (gaps["Python"] - gaps["program"]) / program
+    print(f"| between two steps, program and Python | {1e3 * gaps['program']:.3f} and "
+          f"{1e3 * gaps['Python']:.3f} ms: {100 * share:+.2f} % of a step |")
     if asked.json:
         with open(asked.json, "w", encoding="utf-8") as file:
-            json.dump({"import_s": package, "library_s": library, "step_s": found, "ratio": ratio},
+            json.dump({"import_s": package, "library_s": library, "step_s": found, "between_s": between,
+                       "ratio": ratio, "added_share": share},
                       file)
 
 
