@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -218,3 +219,24 @@ def test_runs_are_compared_and_reported(recipe, tmp_path):
     assert "<html" in ls.report(tmp_path / "a", tmp_path / "b")
     assert ls.report(tmp_path / "a", out=tmp_path / "page.html") == ""
     assert "<html" in (tmp_path / "page.html").read_text()
+
+
+def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
+    if not shutil.which("mpirun"):
+        pytest.skip("there is no mpirun")
+    script = ("import lockstep as ls, json, sys\n"
+              "with ls.Run(json.loads(sys.argv[1]), {'parallel.tp': 2}, progress=False) as run:\n"
+              "    losses = [m.loss for m in run]\n"
+              "    weights = run.params['h.0.attn.q.weight'].numpy()\n"
+              "    print(json.dumps([run.rank, losses, run.hash(), list(weights.shape)]))\n")
+    mpi = {**recipe, "train": {**recipe["train"], "out": str(tmp_path / "mpi")}}
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl="self,vader")
+    done = subprocess.run(["mpirun", "-n", "2", sys.executable, "-c", script, json.dumps(mpi)],
+                          capture_output=True, text=True, check=False, env=environment)
+    if "has no MPI" in done.stderr:
+        pytest.skip("this build has no MPI")
+    assert done.returncode == 0, done.stderr
+    told = sorted(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
+    losses, found = hashes(recipe)
+    assert told == [[rank, losses, found, [32, 32]] for rank in (0, 1)]
