@@ -556,9 +556,8 @@ class Model(_Opened):
                  on_event: Optional[Callable[[Dict[str, Any]], None]] = None) -> None:
         super().__init__()
         self.path = os.path.expanduser(os.fspath(path))
-        flat = {f"{group}.{name}": value for group, inner in _keys.nested(keys or {}).items()
-                for name, value in inner.items()}
-        options: Dict[str, Any] = {"path": self.path, "keys": flat, "quantize": quantize}
+        options: Dict[str, Any] = {
+            "path": self.path, "keys": _keys.nested(keys or {}), "quantize": quantize}
         if which is not None:
             options["which"] = str(which)
         self._open("open_model", options, on_event)
