@@ -23,7 +23,7 @@ _NAMES = {
     "verify": "_compare", "Verification": "_compare", "Verified": "_compare", "diff": "_compare",
     "Difference": "_compare", "audit": "_compare", "Audit": "_compare", "report": "_compare",
     "Table": "_pictures", "Picture": "_pictures",
-    "convert": "", "data": "", "errors": "",
+    "convert": "", "data": "", "errors": "", "preference": "", "rl": "",
     "LockstepError": "errors", "ArgumentError": "errors", "ConfigError": "errors",
     "LayoutError": "errors", "DataError": "errors", "CheckpointError": "errors",
     "IOFailure": "errors", "NoSpaceError": "errors", "OutOfMemoryError": "errors",
@@ -34,6 +34,7 @@ __all__ = [*sorted(_NAMES), "__version__"]
 
 if TYPE_CHECKING:  # what type checkers and editors read
     from . import convert as convert, data as data, errors as errors
+    from . import preference as preference, rl as rl
     from ._compare import (Audit as Audit, Difference as Difference, Verification as Verification,
                            Verified as Verified, audit as audit, diff as diff, report as report,
                            verify as verify)

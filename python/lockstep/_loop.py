@@ -1,0 +1,65 @@
+"""What the loops of :mod:`lockstep.rl` and :mod:`lockstep.preference` have in common: the order in
+which they take things, their records, their files."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Callable, Iterator, List
+
+import numpy as np
+
+from .errors import ArgumentError
+from .training import Run
+
+
+def order(seed: int, first: int, count: int, of: int) -> List[int]:
+    """Places first, first + 1, ... in endless passes over `of` things, each pass in an order of its
+    own: a function of its arguments, with Philox's words, which no version of numpy changes."""
+    out: List[int] = []
+    while len(out) < count:
+        epoch, place = divmod(first + len(out), of)
+        words = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(of)
+        out += np.argsort(words, kind="stable")[place:place + count - len(out)].tolist()
+    return out
+
+
+class Loop:
+    """What all loops have: they iterate, and write what they measured."""
+
+    def __init__(self, run: Run, seed: int, reference: Any) -> None:
+        if not 0 <= seed < 2**31:
+            raise ArgumentError(f"seed is {seed}: expected from 0 to 2**31 - 1")
+        self.run, self.seed = run, seed
+        self._logprobs = getattr(reference, "logprobs", reference)
+        if not (reference is None or callable(self._logprobs)):
+            raise ArgumentError("reference: expected a Model, or a function of ids that returns "
+                                f"log-probabilities; got {type(reference).__name__}")
+        self._records = os.path.join(run.out, "rl.jsonl")
+        self._forget()
+
+    def __iter__(self) -> Iterator[Any]:
+        while not self.run.ended:
+            yield self.step()  # type: ignore[attr-defined]
+
+    def _write(self, path: str, put: Callable[[Any], Any]) -> None:
+        """A file of rank 0, whole or not at all."""
+        if self.run.rank == 0:
+            with open(path + ".new", "wb") as file:
+                put(file)
+            os.replace(path + ".new", path)
+
+    def _forget(self) -> None:
+        """Drops records of steps that the run does not have any more."""
+        if self.run.rank == 0 and os.path.exists(self._records):
+            with open(self._records, "rb") as file:
+                lines = [line for line in file if line.endswith(b"\n")]
+            kept = [line for line in lines if json.loads(line)["step"] <= self.run.step_count]
+            self._write(self._records, lambda file: file.writelines(kept))
+
+    def _record(self, metrics: Any) -> Any:
+        if self.run.rank == 0:
+            plain = {k: None if v != v else v for k, v in metrics._asdict().items()}
+            with open(self._records, "a", encoding="utf-8") as file:
+                file.write(json.dumps(plain) + "\n")
+        return metrics

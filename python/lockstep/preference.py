@@ -1,0 +1,165 @@
+"""Preference tuning: :class:`DPO`, from pairs of texts of which one is better.
+
+::
+
+    run = ls.from_pretrained("runs/start", {"train.steps": 100, "batch.global": 16, ...})
+    for m in ls.preference.DPO(run, "pairs.jsonl", beta=0.1):
+        print(m.step, m.loss, m.accuracy)
+
+A line of the file is ``{"prompt": TEXT, "chosen": TEXT, "rejected": TEXT}``. A batch is
+``run.batch / 2`` pairs. The loop goes on where the run does, as those of :mod:`lockstep.rl`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import _arrays
+from ._loop import Loop, order
+from .errors import ArgumentError, DataError
+from .training import Run
+
+
+class Preference(NamedTuple):
+    """What a batch of pairs gave. ``accuracy`` is the share of pairs whose chosen text gained more
+    than the rejected one, ``margin`` by how much: beta times the difference of log-ratios."""
+
+    step: int
+    loss: float
+    accuracy: float
+    margin: float
+    tokens: int
+    tokens_per_s: float
+    update_s: float
+    grad_norm: float
+    lr: float
+    hash: Optional[str]
+
+
+def preference_loss(logp: Any, reference: Any, beta: float) -> Tuple[Any, Any]:
+    """Of log-probabilities of texts [pairs, 2], chosen and rejected: the margins [pairs], and the
+    derivative [pairs, 2] of the mean of -log sigmoid(margin) (DPO, arXiv 2305.18290)."""
+    ratios = np.asarray(logp, np.float64) - reference
+    margins = beta * (ratios[:, 0] - ratios[:, 1])
+    slope = -beta / len(margins) * np.exp(-np.logaddexp(0, margins))
+    return margins, np.stack([slope, -slope], axis=1)
+
+
+def _pairs_read(pairs: Union[str, "os.PathLike[str]", Sequence[Any]]) -> List[Tuple[str, Any]]:
+    """(where, {"prompt", "chosen", "rejected"}) of each pair."""
+    if isinstance(pairs, (str, os.PathLike)):
+        path, found = os.path.expanduser(os.fspath(pairs)), []
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    try:
+                        found.append((f"{path}:{number}", json.loads(line)))
+                    except ValueError as error:
+                        raise DataError(f"{path}:{number}: {error}: expected one JSON object a "
+                                        "line") from None
+    else:
+        path, found = "pairs", [(f"pairs[{i}]", pair) for i, pair in enumerate(pairs)]
+    if not found:
+        raise DataError(f"{path} holds no pairs: expected at least one")
+    return found
+
+
+class DPO(Loop):
+    """Direct preference optimisation (arXiv 2305.18290).
+
+    Args:
+        run: it trains; ``run.batch`` texts are a batch, so ``run.batch / 2`` pairs.
+        pairs: a file of JSON lines, or dicts, with ``"prompt"``, ``"chosen"``, ``"rejected"``:
+            texts, or lists of token ids. The token that ends a document is put behind each text.
+        beta: how much a log-ratio counts.
+        reference: a :class:`Model` (frozen), or a function of ids that returns log-probabilities.
+            None: the run as it is at step 0; what it gives the pairs is kept in
+            ``RUN/preference.npz``, and no second model is held.
+    """
+
+    def __init__(self, run: Run, pairs: Union[str, "os.PathLike[str]", Sequence[Any]], *,
+                 beta: float = 0.1, reference: Any = None, seed: int = 0) -> None:
+        if run.batch % 2:
+            raise ArgumentError(f"batch.global is {run.batch}: expected an even number, for pairs")
+        super().__init__(run, seed, reference)
+        self.beta = beta
+        self._texts = [self._encoded(where, pair) for where, pair in _pairs_read(pairs)]
+        self._saved = os.path.join(run.out, "preference.npz")
+        self._before = self._kept() if reference is None else None
+
+    def _encoded(self, where: str, pair: Any) -> List[Tuple[List[int], int]]:
+        """Chosen and rejected: (ids, tokens of the prompt)."""
+        run, out = self.run, []
+        for name in ("prompt", "chosen", "rejected"):
+            if not isinstance(pair, dict) or not isinstance(pair.get(name), (str, list)):
+                raise DataError(f'{where}: no "{name}": expected a text, or a list of token ids, '
+                                'for each of "prompt", "chosen" and "rejected"')
+        ids = {name: run.encode(value, special_tokens=name == "prompt")
+               if isinstance(value, str) else list(value)
+               for name, value in pair.items() if name in ("prompt", "chosen", "rejected")}
+        end = [] if run.end_of_document is None else [run.end_of_document]
+        for name in ("chosen", "rejected"):
+            whole = ids["prompt"] + ids[name] + end
+            if not ids["prompt"] or len(whole) > run.sequence + 1:
+                raise DataError(f"{where}: {name}: {len(ids['prompt'])} tokens and {len(whole)} in "
+                                f"all: expected a prompt, and at most data.sequence + 1 = "
+                                f"{run.sequence + 1}")
+            out.append((whole, len(ids["prompt"])))
+        return out
+
+    def _batch(self, places: Sequence[int]) -> Tuple[Any, Any]:
+        """ids and mask [2 * pairs, longest], chosen and rejected in turn."""
+        texts = [text for place in places for text in self._texts[place]]
+        ids, lengths = _arrays.ragged("pairs", [ids for ids, _ in texts], self.run.vocabulary)
+        at = np.arange(ids.shape[1])[None, :]
+        mask = (at < lengths[:, None]) & (at >= np.array([n for _, n in texts])[:, None])
+        return np.where(at < lengths[:, None], ids, -1), mask
+
+    def _sums(self, logprobs: Any, places: Sequence[int]) -> Any:
+        """Log-probabilities of the texts [pairs, 2]."""
+        ids, mask = self._batch(places)
+        return np.where(mask, logprobs(ids), np.float64(0)).sum(axis=1).reshape(-1, 2)
+
+    def _kept(self) -> Any:
+        """What the run gave the pairs at step 0, [all pairs, 2]."""
+        key = hashlib.sha256(json.dumps(self._texts).encode()).hexdigest()
+        if self.run.step_count == 0:
+            half = self.run.batch // 2
+            sums = [self._sums(self.run.logprobs, range(i, min(i + half, len(self._texts))))
+                    for i in range(0, len(self._texts), half)]
+            self._write(self._saved,
+                        lambda file: np.savez(file, pairs=key, sums=np.concatenate(sums)))
+            return np.concatenate(sums)
+        try:
+            with np.load(self._saved) as file:
+                kept: Dict[str, Any] = dict(file)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self._saved}: {error}: expected what step 0 gave the pairs; begin "
+                            "there, or give a reference") from None
+        if str(kept["pairs"]) != key:
+            raise DataError(f"{self._saved} is of other pairs: expected those that the run began "
+                            "with; give these, or a reference")
+        return kept["sums"]
+
+    def step(self) -> Preference:
+        """A batch of pairs, and its update."""
+        begin, run = time.perf_counter(), self.run
+        half = run.batch // 2
+        places = order(self.seed, run.step_count * half, half, len(self._texts))
+        ids, mask = self._batch(places)
+        before = (self._before[places] if self._before is not None
+                  else self._sums(self._logprobs, places))
+        margins, slope = preference_loss(self._sums(run.logprobs, places), before, self.beta)
+        run.backward(ids, mask * slope.reshape(-1, 1))
+        last = run.step()
+        seconds, tokens = time.perf_counter() - begin, int((ids >= 0).sum())
+        return self._record(Preference(
+            last.step, float(np.logaddexp(0, -margins).mean()), float((margins > 0).mean()),
+            float(margins.mean()), tokens, tokens / seconds, seconds, last.grad_norm, last.lr,
+            last.hash))

@@ -1,0 +1,268 @@
+"""Training on what the model wrote: :class:`GRPO` and :class:`RLOO`.
+
+::
+
+    run = ls.from_pretrained("runs/start", {"train.steps": 100, "batch.global": 64, ...})
+    trainer = ls.rl.GRPO(run, prompts, reward, n=8, max_tokens=32)
+    for m in trainer:
+        print(m.step, m.reward)
+
+A batch is ``run.batch`` texts: n of each of ``run.batch / n`` prompts, drawn at temperature 1. The
+log-probabilities of drawn tokens have the bits of the forward pass of training, so in the first
+update of a batch the ratio of new to old probability is exactly 1.
+
+The prompts and texts of a batch follow from the seed and ``run.step_count``: a loop goes on where
+the run does, in another layout too, to the same bits. Its metrics are lines of ``RUN/rl.jsonl``.
+Over MPI all processes run the same loop; the reward function is called in rank 0 alone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from ._loop import Loop, order
+from .errors import ArgumentError, DataError
+from .training import Run
+
+Reward = Callable[[List[Any], List[Any]], Sequence[float]]
+
+
+class Metrics(NamedTuple):
+    """What a batch of texts gave.
+
+    ``reward`` and ``reward_std`` are over its texts; ``kl`` is the mean of :func:`k3` over tokens
+    (NaN without a reference), before the first update, as is ``loss``. ``clip_share`` is the share
+    of tokens that clipping left without gradient, and ``ratio_*`` the range of new to old
+    probability, over all updates of the batch. ``tokens`` were drawn; ``tokens_per_s`` counts
+    rollout and updates. The rest is of the last update.
+    """
+
+    step: int
+    reward: float
+    reward_std: float
+    loss: float
+    kl: float
+    clip_share: float
+    ratio_min: float
+    ratio_max: float
+    tokens: int
+    tokens_per_s: float
+    rollout_s: float
+    update_s: float
+    grad_norm: float
+    lr: float
+    hash: Optional[str]
+
+
+# ---- formulas: arrays are [texts, tokens], [texts] or [prompts, n] ------------------------------
+
+def group_advantages(rewards: Any, scale: bool = True) -> Any:
+    """Of rewards [prompts, n]: reward minus the mean of its group, over the group's standard
+    deviation (GRPO, arXiv 2402.03300); scale=False: not divided (Dr. GRPO, arXiv 2503.20783)."""
+    rewards = np.asarray(rewards, np.float64)
+    apart = rewards - rewards.mean(axis=1, keepdims=True)
+    return apart / (rewards.std(axis=1, ddof=1, keepdims=True) + 1e-4) if scale else apart
+
+
+def leave_one_out(rewards: Any) -> Any:
+    """Of rewards [prompts, n]: reward minus the mean of the others of its group (RLOO, arXiv
+    2402.14740)."""
+    rewards = np.asarray(rewards, np.float64)
+    n = rewards.shape[1]
+    return (rewards - rewards.mean(axis=1, keepdims=True)) * (n / (n - 1))
+
+
+def k3(logp: Any, reference: Any) -> Any:
+    """Of each token: r - log r - 1 with r = reference / policy. Its mean over drawn tokens
+    estimates KL(policy, reference), and is never negative (arXiv 2402.03300, equation 4)."""
+    log_r = np.asarray(reference, np.float64) - logp
+    return np.exp(log_r) - log_r - 1
+
+
+def token_weights(mask: Any, normalise: str, max_tokens: int) -> Any:
+    """What each drawn token weighs in the loss. ``"text"``: a mean over the tokens of a text, then
+    over texts (GRPO); ``"max"``: a sum over tokens divided by texts * max_tokens (Dr. GRPO);
+    ``"tokens"``: a mean over all tokens; ``"sum"``: a sum over tokens, a mean over texts (RLOO)."""
+    texts, lengths = mask.shape[0], np.maximum(mask.sum(axis=1, keepdims=True), 1)
+    divisors = {"text": texts * lengths, "max": texts * max_tokens, "sum": texts,
+                "tokens": max(int(mask.sum()), 1)}
+    if normalise not in divisors:
+        raise ArgumentError(f"normalise is {normalise!r}: expected one of {', '.join(divisors)}")
+    return mask / np.asarray(divisors[normalise], np.float64)
+
+
+class Loss(NamedTuple):
+    """A loss, its derivative by each token's log-probability, and the tokens that were clipped."""
+
+    value: float
+    d_logprobs: Any
+    clipped: Any
+
+
+def policy_loss(logp: Any, old: Any, advantages: Any, weights: Any, clip: Tuple[float, float],
+                kl: float = 0.0, reference: Any = None) -> Loss:
+    """Sum over tokens of weight * (kl * k3 - min(ratio A, clip(ratio, 1 - low, 1 + high) A)), where
+    ratio = exp(logp - old) and A = advantages [texts]: PPO's objective (arXiv 1707.06347)."""
+    ratio = np.exp(np.asarray(logp, np.float64) - old)
+    gain = np.asarray(advantages, np.float64)[:, None]
+    bounded = np.clip(ratio, 1 - clip[0], 1 + clip[1])
+    clipped = (ratio * gain > bounded * gain) & (weights > 0)
+    each, slope = -np.minimum(ratio * gain, bounded * gain), np.where(clipped, 0, -ratio * gain)
+    if kl and reference is not None:
+        each = each + kl * k3(logp, reference)
+        slope = slope + kl * (1 - np.exp(np.asarray(reference, np.float64) - logp))
+    return Loss(float((weights * each).sum()), weights * slope, clipped)
+
+
+# ---- loops --------------------------------------------------------------------------------------
+
+class GRPO(Loop):
+    """Group relative policy optimisation (arXiv 2402.03300).
+
+    Args:
+        run: it trains; ``run.batch`` texts are a batch of the loop.
+        prompts: texts, lists of token ids, or dicts with ``"prompt"`` and whatever reward needs.
+        reward: called with the prompts as given and the texts drawn (lists of token ids, where the
+            model has no tokenizer), one of each; returns as many numbers.
+        n: texts of a prompt.
+        max_tokens: drawn in each text at most.
+        updates: of a batch, each of all its texts.
+        clip: how far the ratio may go from 1, down and up; one number for both.
+        kl: weight of the divergence from reference.
+        reference: a :class:`Model` (frozen), or a function of ids that returns log-probabilities.
+        normalise, scale: see :func:`token_weights` and :func:`group_advantages`; Dr. GRPO is
+            ``normalise="max", scale=False``.
+        stop, ends: as of :meth:`Run.generate`.
+    """
+
+    def __init__(self, run: Run, prompts: Sequence[Any], reward: Reward, *, n: int = 8,
+                 max_tokens: int = 128, updates: int = 1,
+                 clip: Union[float, Tuple[float, float]] = 0.2, kl: float = 0.0,
+                 reference: Any = None, normalise: str = "text", scale: bool = True,
+                 seed: int = 0, stop: Sequence[str] = (),
+                 ends: Optional[Sequence[int]] = None) -> None:
+        if n < 2 or run.batch % n:
+            raise ArgumentError(f"n is {n}: expected 2 or more, of which batch.global = "
+                                f"{run.batch} is a multiple")
+        for what, value, most in (("updates", updates, 1000), ("prompts", len(prompts), 2**40),
+                                  ("max_tokens", max_tokens, run.sequence)):
+            if not 1 <= value <= most:
+                raise ArgumentError(f"{what}: {value}: expected from 1 to {most}")
+        if kl and reference is None:
+            raise ArgumentError(f"kl is {kl}: expected a reference, the model to stay near to")
+        super().__init__(run, seed, reference)
+        self.prompts, self.reward, self.n, self.updates = prompts, reward, n, updates
+        self.kl = self._kl_in_loss = kl
+        self.clip = (clip, clip) if isinstance(clip, (int, float)) else tuple(clip)
+        self.max_tokens, self.normalise, self.scale = max_tokens, normalise, scale
+        self._ends = {"stop": stop, "ends": ends}
+        self._saved = os.path.join(run.out, "rl-batch.npz")
+        token_weights(np.zeros((1, 1)), normalise, 1)
+
+    def _advantages(self, batch: Dict[str, Any]) -> Any:
+        return group_advantages(batch["rewards"].reshape(-1, self.n), self.scale)
+
+    def _score(self, items: List[Any], texts: List[Any]) -> Any:
+        """Rank 0's rewards, in all processes."""
+        values, failed = np.full(len(texts), np.nan), None
+        if self.run.rank == 0:
+            try:
+                values = np.array([float(x) for x in self.reward(items, texts)])
+                if len(values) != len(texts) or not np.isfinite(values).all():
+                    raise ArgumentError(f"reward gave {values.tolist()[:8]}, {len(values)} in all: "
+                                        f"expected {len(texts)} finite numbers, one a text")
+            except Exception as error:
+                values, failed = np.full(len(texts), np.nan), error
+        values = np.frombuffer(self.run.share(values.tobytes()), np.float64)
+        if failed is not None:
+            raise failed
+        if np.isnan(values).any():
+            raise ArgumentError("reward: the function failed in rank 0")
+        return values
+
+    def _roll(self, first: int) -> Dict[str, Any]:
+        """Texts of the batch that begins at that step, and what they are worth."""
+        groups = self.run.batch // self.n
+        places = order(self.seed, first // self.updates * groups, groups, len(self.prompts))
+        items = [self.prompts[i] for i in places]
+        starts = [item["prompt"] if isinstance(item, dict) else item for item in items]
+        out = self.run.generate(starts, self.n, max_tokens=self.max_tokens,
+                                seed=self.seed * 2**32 + first, batch=self.run.batch, **self._ends)
+        if out.ids.shape[1] > self.run.sequence + 1:
+            longest = int(out.prompt_lengths.argmax()) // self.n
+            raise ArgumentError(f"prompts[{places[longest]}]: {out.prompt_lengths.max()} tokens, and "
+                                f"{self.max_tokens} drawn: expected data.sequence = "
+                                f"{self.run.sequence} or less in all")
+        texts = out.texts
+        if self.run.end_of_document is None:  # no tokenizer
+            texts = [row[drawn].tolist() for row, drawn in zip(out.ids, out.mask)]
+        rewards = self._score([item for item in items for _ in range(self.n)], texts)
+        batch = {"first": np.int64(first), "ids": out.ids, "old": out.logp, "mask": out.mask,
+                 "rewards": rewards}
+        if self._logprobs is not None:
+            batch["reference"] = np.asarray(self._logprobs(out.ids), np.float32)
+        if self.updates > 1:
+            self._write(self._saved, lambda file: np.savez(file, **batch))
+        return batch
+
+    def _again(self, first: int) -> Dict[str, Any]:
+        """The texts of a batch of which the run has taken some updates."""
+        try:
+            with np.load(self._saved) as file:
+                batch = dict(file)
+        except (OSError, ValueError) as error:
+            batch = {"first": error}
+        if batch["first"] != first:
+            raise DataError(f"{self._saved}: {batch['first']}: expected the texts of step {first}; "
+                            f"go on from a checkpoint at a multiple of {self.updates} steps")
+        return batch
+
+    def _loss(self, batch: Dict[str, Any], logp: Any) -> Loss:
+        weights = token_weights(batch["mask"], self.normalise, self.max_tokens)
+        return policy_loss(logp, batch["old"], self._advantages(batch).reshape(-1), weights,
+                           self.clip, self._kl_in_loss, batch.get("reference"))
+
+    def step(self) -> Metrics:
+        """A batch: rollout, rewards and updates."""
+        begin, run = time.perf_counter(), self.run
+        done = run.step_count % self.updates
+        first = run.step_count - done
+        batch = self._again(first) if done else self._roll(first)
+        middle, mask, seen = time.perf_counter(), batch["mask"], []
+        for update in range(done, self.updates):
+            logp = run.logprobs(batch["ids"]) if update else batch["old"]
+            loss = self._loss(batch, logp)
+            logp = run.backward(batch["ids"], loss.d_logprobs)
+            last = run.step()
+            seen.append((loss, np.exp(logp[mask].astype(np.float64) - batch["old"][mask])))
+            if run.ended:
+                break
+        end, drawn, rewards = time.perf_counter(), int(mask.sum()), batch["rewards"]
+        apart = k3(batch["old"], batch["reference"])[mask] if "reference" in batch else [np.nan]
+        ratios = np.concatenate([ratio for _, ratio in seen])
+        return self._record(Metrics(
+            last.step, float(rewards.mean()), float(rewards.std()), seen[0][0].value,
+            float(np.mean(apart)), float(np.mean([loss.clipped[mask].mean() for loss, _ in seen])),
+            float(ratios.min()), float(ratios.max()), drawn, drawn / (end - begin), middle - begin,
+            end - middle, last.grad_norm, last.lr, last.hash))
+
+
+class RLOO(GRPO):
+    """REINFORCE with a leave-one-out baseline (arXiv 2402.14740): advantages are
+    :func:`leave_one_out`, a text's loss is the sum over its tokens, and kl is taken from the
+    reward, as kl * log(policy / reference) of the text. Arguments as of :class:`GRPO`."""
+
+    def __init__(self, run: Run, prompts: Sequence[Any], reward: Reward, **options: Any) -> None:
+        super().__init__(run, prompts, reward, **{"normalise": "sum", **options})
+        self._kl_in_loss = 0.0
+
+    def _advantages(self, batch: Dict[str, Any]) -> Any:
+        rewards = batch["rewards"]
+        if self.kl:
+            apart = batch["old"].astype(np.float64) - batch["reference"]
+            rewards = rewards - self.kl * (apart * batch["mask"]).sum(axis=1)
+        return leave_one_out(rewards.reshape(-1, self.n))

@@ -1,0 +1,322 @@
+"""Training on generated text: formulas against closed forms and differences, loops against
+themselves in other layouts, beside twins that are broken. With torch and transformers also against
+these (test_rl_torch.py)."""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+import lockstep as ls
+from lockstep import preference, rl
+from lockstep._loop import order
+
+os.environ.setdefault("LOCKSTEP_PEAK_FLOPS", "2e11")  # nothing is measured
+ISA = "avx2" if "avx2" in pathlib.Path("/proc/cpuinfo").read_text() else "plain"
+
+LAYOUTS = [{}, {"parallel.dp": 2}, {"parallel.tp": 2}, {"parallel.pp": 2},
+           {"parallel.dp": 4, "parallel.zero": 3},
+           {"parallel.dp": 2, "parallel.tp": 2, "parallel.zero": 1}]
+PROMPTS = [{"prompt": f"{a}+{b}=", "sum": a + b} for a in range(3) for b in range(3)]
+KEYS = {"data.sequence": 11, "batch.global": 8, "optim.lr": 3e-3, "optim.schedule": "constant",
+        "train.steps": 4, "numerics.arithmetic": "fma", "numerics.isa": ISA,
+        "parallel.threads": 1,
+        "log.tensorboard": False, "data.tokenizer": "byte"}
+PAIRS = [{"prompt": "a", "chosen": "bcd" * (1 + i % 2), "rejected": "x" * (1 + i)}
+         for i in range(5)]
+
+
+def reward(prompts, texts):
+    """Anything that differs from text to text."""
+    return [sum(text.encode()) % 7 + asked["sum"] for asked, text in zip(prompts, texts)]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """A small model, trained for two steps."""
+    out = tmp_path_factory.mktemp("rl") / "start"
+    keys = {**KEYS, "model.arch": "gpt2", "model.layers": 2, "model.channels": 32,
+            "model.heads": 4, "model.context": 12, "train.steps": 2, "train.out": out}
+    with ls.Run(keys, progress=False) as run:
+        for _ in run_steps(run):
+            pass
+    return out
+
+
+def run_steps(run):
+    tokens = np.arange(8 * 12).reshape(8, 12) % 97
+    while not run.ended:
+        yield run.step(tokens)
+
+
+def opened(start, out, layout, **keys):
+    return ls.Run({"model.from": start, "train.out": out, **KEYS, **keys}, layout, progress=False)
+
+
+# ---- formulas -----------------------------------------------------------------------------------
+
+def test_advantages_are_their_closed_forms():
+    rewards = [[1, 0, 0, 1], [2, 2, 2, 2]]
+    std = (4 * 0.25 / 3) ** 0.5
+    assert np.allclose(rl.group_advantages(rewards)[0], np.array([.5, -.5, -.5, .5]) / (std + 1e-4))
+    assert rl.group_advantages(rewards, scale=False)[0].tolist() == [.5, -.5, -.5, .5]
+    assert (rl.group_advantages(rewards)[1] == 0).all()
+    out = rl.leave_one_out([[3.0, 0, 6]])
+    assert np.allclose(out, [[3 - 3, 0 - 4.5, 6 - 1.5]])
+
+
+def test_k3_estimates_the_divergence():
+    policy, reference = np.array([.2, .5, .3]), np.array([.4, .4, .2])
+    each = rl.k3(np.log(policy), np.log(reference))
+    assert np.isclose((policy * each).sum(), (policy * np.log(policy / reference)).sum())
+    assert (each >= 0).all() and rl.k3(np.log(policy), np.log(policy)).tolist() == [0, 0, 0]
+
+
+def test_weights_of_tokens():
+    mask = np.array([[False, True, True], [False, True, False]])
+    for how, want in (("text", [[0, .25, .25], [0, .5, 0]]), ("sum", [[0, .5, .5], [0, .5, 0]]),
+                      ("tokens", np.array([[0, 1, 1], [0, 1, 0]]) / 3),
+                      ("max", np.array([[0, 1, 1], [0, 1, 0]]) / 20)):
+        assert np.allclose(rl.token_weights(mask, how, 10), want), how
+    with pytest.raises(ls.ArgumentError, match="expected one of text, max"):
+        rl.token_weights(mask, "mean", 10)
+
+
+def drawn_case(seed):
+    rng = np.random.RandomState(seed)
+    old = -rng.rand(12, 8) * 3
+    logp, reference = old + rng.randn(12, 8) * .3, old + rng.randn(12, 8) * .3
+    weights = rl.token_weights(rng.rand(12, 8) < .8, "text", 8)
+    return logp, old, rng.randn(12), weights, reference
+
+
+def plain_grpo(logp, old, gains, weights, low, high, kl, reference):
+    """The paper's objective, token by token."""
+    total = 0.0
+    for i in range(logp.shape[0]):
+        for t in range(logp.shape[1]):
+            ratio = np.exp(logp[i, t] - old[i, t])
+            kept = min(max(ratio, 1 - low), 1 + high)
+            apart = np.exp(reference[i, t] - logp[i, t]) - (reference[i, t] - logp[i, t]) - 1
+            total -= weights[i, t] * (min(ratio * gains[i], kept * gains[i]) - kl * apart)
+    return total
+
+
+def slope_apart(logp, old, gains, weights, reference, clip, kl):
+    """The derivative's greatest distance from a central difference of the paper's objective."""
+    loss = rl.policy_loss(logp, old, gains, weights, (.2, .3), .5, reference)
+    assert np.isclose(loss.value, plain_grpo(logp, old, gains, weights, .2, .3, .5, reference))
+    slope, step = np.zeros(logp.shape), 1e-6
+    for at in np.ndindex(*logp.shape):
+        sides = []
+        for sign in (1, -1):
+            moved = logp.copy()
+            moved[at] += sign * step
+            sides.append(plain_grpo(moved, old, gains, weights, *clip, kl, reference))
+        slope[at] = (sides[0] - sides[1]) / (2 * step)
+    return np.abs(slope - loss.d_logprobs).max()
+
+
+def test_grpo_is_the_slope_of_its_objective():
+    logp, old, gains, weights, reference = case = drawn_case(1)
+    loss = rl.policy_loss(logp, old, gains, weights, (.2, .3), .5, reference)
+    assert loss.clipped.any() and not loss.clipped[weights > 0].all()
+    assert slope_apart(*case, (.2, .3), .5) < 1e-8
+    for clip, kl in (((.2, .2), .5), ((.2, .3), .4), ((9, 9), .5)):  # twins: another objective
+        assert slope_apart(*case, clip, kl) > 1e-4, (clip, kl)
+
+
+def test_dpo_is_the_slope_of_its_loss():
+    rng = np.random.RandomState(2)
+    logp, reference = rng.randn(3, 2) * 5, rng.randn(3, 2) * 5
+
+    def plain(values):
+        z = .3 * ((values[:, 0] - reference[:, 0]) - (values[:, 1] - reference[:, 1]))
+        return np.mean(np.log(1 + np.exp(-z)))
+
+    margins, slope = preference.preference_loss(logp, reference, .3)
+    assert np.isclose(np.log(1 + np.exp(-margins)).mean(), plain(logp))
+    for at in np.ndindex(3, 2):
+        up, down = logp.copy(), logp.copy()
+        up[at] += 1e-6
+        down[at] -= 1e-6
+        assert np.isclose((plain(up) - plain(down)) / 2e-6, slope[at], atol=1e-8)
+
+
+def test_order_goes_through_all_prompts_and_only_by_its_place():
+    whole = order(3, 0, 20, 5)
+    assert [sorted(whole[i:i + 5]) for i in range(0, 20, 5)] == [[0, 1, 2, 3, 4]] * 4
+    assert whole[:5] != whole[5:10] and order(4, 0, 20, 5) != whole
+    assert [i for at in range(0, 20, 4) for i in order(3, at, 4, 5)] == whole
+
+
+# ---- loops --------------------------------------------------------------------------------------
+
+class Stale(rl.GRPO):
+    """Twin: the texts' log-probabilities are of weights that are not these."""
+
+    def _roll(self, first):
+        batch = super()._roll(first)
+        weights = self.run.params["h.0.mlp.down.weight"]
+        kept = weights.numpy().copy()
+        weights[...] = kept * np.float32(1.5)
+        batch["old"] = self.run.logprobs(batch["ids"])
+        weights[...] = kept
+        return batch
+
+
+class Other(rl.GRPO):
+    """Twin: what is drawn depends on the number of ranks."""
+
+    def _roll(self, first):
+        return super()._roll(first + self.run.ranks)
+
+
+def grpo(run, kind=rl.GRPO, **options):
+    return kind(run, PROMPTS, reward, n=4, max_tokens=5, seed=5, **options)
+
+
+def looped(start, out, layout, kind=rl.GRPO):
+    """The hash after three updates with one a batch, and all metrics."""
+    with opened(start, out, layout, **{"train.steps": 3}) as run:
+        metrics = list(grpo(run, kind))
+        return run.hash(), metrics
+
+
+@pytest.fixture(scope="module")
+def one_rank(start, tmp_path_factory):
+    return looped(start, tmp_path_factory.mktemp("one") / "run", {})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[1:], ids=str)
+def test_ratio_is_one_and_the_hash_is_one(start, tmp_path, layout, one_rank):
+    hash_, metrics = looped(start, tmp_path / "run", layout)
+    assert [m.step for m in metrics] == [1, 2, 3]
+    assert all(m.ratio_min == m.ratio_max == 1.0 for m in metrics + one_rank[1])
+    assert all(m.clip_share == 0 and m.grad_norm > 0 for m in metrics)
+    assert [m.reward for m in metrics] == [m.reward for m in one_rank[1]]
+    assert hash_ == one_rank[0]
+
+
+def test_twins_are_seen(start, tmp_path, one_rank):
+    _, metrics = looped(start, tmp_path / "stale", {}, Stale)
+    assert all(m.ratio_min < 1 < m.ratio_max for m in metrics)
+    assert looped(start, tmp_path / "other", {"parallel.dp": 2}, Other)[0] != one_rank[0]
+
+
+def several(start, out, parts, kind, **options):
+    """Two updates a batch, near to a reference, with a stop after each part: (updates, layout)."""
+    records = []
+    with ls.Model(start, {"numerics.isa": ISA}) as reference:
+        for i, (updates, layout) in enumerate(parts):
+            with opened(start, out, layout, **{
+                    "train.steps": 4, "train.resume": "auto" if i else "never"}) as run:
+                loop = grpo(run, kind, updates=2, kl=.1, clip=.02, reference=reference, **options)
+                while run.step_count < updates:
+                    if updates % 2 and run.step_count == updates - 1:
+                        run.stop()
+                    loop.step()
+                hash_ = run.hash()
+        with open(os.path.join(out, "rl.jsonl"), encoding="utf-8") as file:
+            records = [json.loads(line) for line in file]
+    return hash_, records
+
+
+@pytest.mark.parametrize("kind", [rl.GRPO, rl.RLOO])
+def test_a_loop_goes_on_in_another_layout(start, tmp_path, kind):
+    whole, records = several(start, tmp_path / "whole", [(4, {})], kind)
+    assert [r["step"] for r in records] == [2, 4]
+    assert records[0]["kl"] == 0 and records[1]["kl"] > 0
+    assert all(r["ratio_min"] < 1 < r["ratio_max"] and r["clip_share"] > 0 for r in records)
+    parts = [(2, {"parallel.tp": 2}), (3, {"parallel.pp": 2}), (4, {"parallel.dp": 2})]
+    again, lines = several(start, tmp_path / "parts", parts, kind)
+    assert [r["step"] for r in lines] == [2, 3, 4]
+    assert [r["reward"] for r in lines] == [r["reward"] for r in records[:1] + records[1:] * 2]
+    assert again == whole
+    options = {"normalise": "max", "scale": False} if kind is rl.GRPO else {"normalise": "tokens"}
+    assert several(start, tmp_path / "other", [(4, {})], kind, **options)[0] != whole
+
+
+def test_a_batch_that_is_not_there_is_named(start, tmp_path):
+    with opened(start, tmp_path / "run", {}) as run:
+        loop = grpo(run, updates=2)
+        run.step(np.ones((8, 12), int))
+        with pytest.raises(ls.DataError, match="rl-batch.npz.*expected the texts of step 0"):
+            loop.step()
+
+
+def dpo(start, out, parts, **options):
+    for i, (steps, layout) in enumerate(parts):
+        with opened(start, out, layout, **{
+                "train.steps": 4, "train.resume": "auto" if i else "never"}) as run:
+            loop = preference.DPO(run, PAIRS, beta=.5, **options)
+            metrics = [loop.step() for _ in range(steps)]
+            hash_ = run.hash()
+    return hash_, metrics
+
+
+def test_dpo_goes_on_in_another_layout(start, tmp_path):
+    whole, metrics = dpo(start, tmp_path / "whole", [(4, {})])
+    assert np.isclose(metrics[0].loss, np.log(2)) and metrics[-1].loss < metrics[0].loss
+    parts = [(2, {"parallel.tp": 2}), (2, {"parallel.dp": 2, "parallel.pp": 2})]
+    assert dpo(start, tmp_path / "parts", parts)[0] == whole
+    with ls.Model(start, {"numerics.isa": ISA}) as reference:
+        assert dpo(start, tmp_path / "model", [(4, {})], reference=reference)[0] == whole
+
+
+# ---- what is refused ----------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def run(start, tmp_path_factory):
+    with opened(start, tmp_path_factory.mktemp("bad") / "run", {}) as run:
+        yield run
+
+
+@pytest.mark.parametrize("options, text", [
+    ({"n": 3}, "n is 3: expected 2 or more, of which batch.global = 8"),
+    ({"n": 1}, "n is 1"), ({"updates": 0}, "updates: 0: expected from 1"),
+    ({"max_tokens": 12}, "max_tokens: 12: expected from 1 to 11"),
+    ({"kl": .1}, "expected a reference"), ({"seed": -1}, "seed is -1"),
+    ({"reference": 3}, "reference: expected a Model"),
+    ({"normalise": "mean"}, "expected one of text"),
+    ({"prompts": []}, "prompts: 0: expected from 1"),
+    ({"reward": lambda prompts, texts: [1.0]}, "expected 8 finite numbers"),
+    ({"reward": lambda prompts, texts: [float("nan")] * 8}, "expected 8 finite numbers"),
+    ({"prompts": ["12345678"], "max_tokens": 11}, r"prompts\[0\]: 8 tokens, and"),
+], ids=str)
+def test_wrong_arguments_are_named(run, options, text):
+    given = {"prompts": PROMPTS, "reward": reward, "n": 4, "max_tokens": 5, **options}
+    with pytest.raises(ls.ArgumentError, match=text):
+        rl.GRPO(run, **given).step()
+    assert run.step_count == 0
+
+
+def test_texts_begin_with_their_prompts(run):
+    ids = run.generate(["1+2=", "7\n"], n=2, max_tokens=3).ids
+    assert ids[:, :5].tolist()[::2] == [[*b"1+2=", ids[0, 4]], [*b"7\n", *ids[2, 2:5]]]
+
+
+def test_an_error_of_the_reward_is_its_own(run):
+    def broken(prompts, texts):
+        raise KeyError("mine")
+    with pytest.raises(KeyError, match="mine"):
+        rl.GRPO(run, PROMPTS, broken, n=4, max_tokens=5).step()
+
+
+@pytest.mark.parametrize("line, text", [
+    ("{", "pairs.jsonl:2: .*expected one JSON object a line"),
+    ('{"prompt": "a", "chosen": "b"}', 'pairs.jsonl:2: no "rejected"'),
+    ('{"prompt": "a", "chosen": "b", "rejected": 5}', 'no "rejected"'),
+    ('{"prompt": "", "chosen": "b", "rejected": "c"}', "expected a prompt"),
+    ('{"prompt": "aaaaaaaaa", "chosen": "b", "rejected": "ccc"}', "rejected: 9 tokens and 13"),
+], ids=str)
+def test_wrong_pairs_are_named(run, tmp_path, line, text):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(json.dumps(PAIRS[0]) + "\n" + line + "\n")
+    with pytest.raises(ls.DataError, match=text) as error:
+        preference.DPO(run, path)
+    assert error.value.line == 2
+    with pytest.raises(ls.DataError, match="holds no pairs"):
+        preference.DPO(run, [])

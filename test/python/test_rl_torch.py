@@ -1,0 +1,124 @@
+"""GRPO and DPO beside PyTorch and transformers: the same objective by autograd, update by update.
+Without these it is skipped."""
+
+import copy
+import os
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+import lockstep as ls
+from lockstep import preference, rl
+from lockstep._loop import order
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+os.environ.setdefault("LOCKSTEP_PEAK_FLOPS", "2e11")  # nothing is measured
+ISA = "avx2" if "avx2" in pathlib.Path("/proc/cpuinfo").read_text() else "plain"
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VOCABULARY, LR, KL, CLIP = 64, .5, .2, .01
+KEYS = {"data.sequence": 11, "batch.global": 8, "optim.schedule": "constant",
+        "numerics.precision": "fp32", "numerics.isa": ISA, "parallel.threads": 1,
+        "log.tensorboard": False}
+
+
+def model_make(seed, context=12):
+    torch.manual_seed(seed)
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_positions=context, n_embd=32, n_layer=2, n_head=4, resid_pdrop=0.0,
+        embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None))
+
+
+def logprobs(model, ids):
+    """[texts, tokens] of a dense batch, 0 of the first one."""
+    every = torch.log_softmax(model(ids[:, :-1]).logits, -1)
+    each = every.gather(2, ids[:, 1:, None])[:, :, 0]
+    return torch.cat([torch.zeros(len(ids), 1), each], 1)
+
+
+def grpo_by_torch(start, reference, batch, kl):
+    """Parameters after two updates by plain SGD, by the formulas of the paper."""
+    policy = copy.deepcopy(start)
+    ids, mask = torch.tensor(batch["ids"]).long(), torch.tensor(batch["mask"])
+    old, rewards = torch.tensor(batch["old"]), torch.tensor(batch["rewards"]).view(-1, 4)
+    gains = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
+    gains = gains.view(-1, 1)
+    with torch.no_grad():
+        apart = logprobs(reference, ids)
+    for _ in range(2):
+        logp = logprobs(policy, ids)
+        ratio = (logp - old).exp()
+        each = torch.minimum(ratio * gains, ratio.clamp(1 - CLIP, 1 + CLIP) * gains)
+        each = each - kl * ((apart - logp).exp() - (apart - logp) - 1)
+        loss = -((each * mask).sum(1) / mask.sum(1)).mean()
+        policy.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for weight in policy.parameters():
+                weight -= LR * weight.grad
+    return policy
+
+
+def apart_share(ours, other, start):
+    """Norm of the difference over that of the way from start to other."""
+    names, apart, moved = dict(other.named_parameters()), 0.0, 0.0
+    begin = dict(start.named_parameters())
+    for name, weight in ours.named_parameters():
+        apart += (weight - names[name]).double().square().sum().item()
+        moved += (names[name] - begin[name]).double().square().sum().item()
+    return (apart / moved) ** .5
+
+
+def test_grpo_is_that_of_autograd(tmp_path):
+    start, reference = model_make(1), model_make(2)
+    start.save_pretrained(tmp_path / "start")
+    reference.save_pretrained(tmp_path / "reference")
+    seen = []
+
+    class Seen(rl.GRPO):
+        def _roll(self, first):
+            seen.append(super()._roll(first))
+            return seen[-1]
+
+    with ls.Model(tmp_path / "reference", {"numerics.precision": "fp32", "numerics.isa": ISA}) as other:
+        with ls.Run({**KEYS, "model.from": tmp_path / "start", "train.out": tmp_path / "run",
+                     "train.steps": 2, "optim.name": "sgd", "optim.momentum": 0, "optim.lr": LR,
+                     "optim.clip": 0, "optim.weight_decay": 0}, progress=False) as run:
+            m = Seen(run, [[1, 2, 3], [4, 5, 6]], lambda _, texts: [sum(t) % 7 for t in texts],
+                     n=4, max_tokens=8, updates=2, clip=CLIP, kl=KL, reference=other,
+                     ends=[]).step()
+            run.save_pretrained(tmp_path / "ours")
+    assert m.clip_share > 0 and m.kl > 0
+    ours = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "ours")
+    assert apart_share(ours, grpo_by_torch(start, reference, seen[0], KL), start) < 1e-4
+    assert apart_share(ours, grpo_by_torch(start, reference, seen[0], KL * 1.1), start) > 1e-3
+
+
+def test_dpo_is_that_of_autograd(tmp_path):
+    """The reference, its recipe and its limits are those of tools/interop_dpo.py."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    import interop_dpo as tool
+
+    start, texts = tool.model_make(3), tool.texts_make(3)
+    start.save_pretrained(tmp_path / "start")
+    pairs = [{"prompt": chosen[1][:chosen[0]], "chosen": chosen[1][chosen[0]:],
+              "rejected": rejected[1][rejected[0]:]}
+             for chosen, rejected in zip(texts[::2], texts[1::2])]
+    keys = {**KEYS, "model.from": tmp_path / "start", "train.out": tmp_path / "run",
+            "train.steps": tool.STEPS, "batch.global": tool.BATCH, "data.sequence": tool.TOKENS,
+            "optim.lr": tool.LR, "optim.epsilon": tool.EPSILON, "optim.weight_decay": .1}
+    with ls.Run(keys, progress=False) as run:
+        losses = [m.loss for m in preference.DPO(run, pairs, beta=tool.BETA)]
+        run.save_pretrained(tmp_path / "ours")
+    ours = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "ours")
+    places = order(0, 0, tool.STEPS * tool.BATCH // 2, len(pairs))
+    read = [text for place in places for text in texts[2 * place:2 * place + 2]]
+    wanted, other = tool.by_torch(start, read)
+    assert tool.losses_apart(losses, wanted) <= tool.LOSS_LIMIT
+    assert tool.parameters_apart(ours, other, start) <= tool.PARAMETERS_LIMIT
+    off = tool.by_torch(start, read, "beta")
+    assert tool.losses_apart(losses, off[0]) > tool.LOSS_LIMIT
+    assert tool.parameters_apart(ours, off[1], start) > tool.PARAMETERS_LIMIT
