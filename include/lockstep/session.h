@@ -129,8 +129,8 @@ void ls_session_stop(struct ls_session *session);
 const char *ls_session_answer(struct ls_session *session);
 /* False where it has none of that name. */
 bool ls_session_array(struct ls_session *session, const char *name, struct ls_array *out);
-/* No pointer to the tensor of that "view" is in use any more. While one is, the next order looks
- * whether it was written to, and makes that known to all ranks. */
+/* The pointer of one "view" of that tensor is not in use any more. While one is, and once more after
+ * the last, the next order looks whether it was written to, and makes that known to all ranks. */
 void ls_session_unview(struct ls_session *session, const char *tensor);
 
 /* Of a process that an MPI launcher started, before it exits: ends MPI. Collective. */

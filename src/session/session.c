@@ -339,9 +339,16 @@ bool ls_session_array(struct ls_session *s, const char *name, struct ls_array *o
 
 void ls_session_unview(struct ls_session *s, const char *tensor)
 {
+    if (s->process != getpid()) /* of a fork: another thread may have had the lock */
+        return;
     pthread_mutex_lock(&s->lock);
-    for (int i = 0; i < s->view_count && !s->under_way; i++)
-        if (!strcmp(s->views[i].name, tensor) && s->views[i].count > 0)
-            s->views[i].count--;
+    for (int i = 0; i < s->view_count && !s->under_way; i++) {
+        struct view *view = &s->views[i];
+        if (strcmp(view->name, tensor) || view->count == 0)
+            continue;
+        view->count--;
+        view->let_go = s->number;
+        break;
+    }
     pthread_mutex_unlock(&s->lock);
 }

@@ -67,6 +67,7 @@ struct view {
     char name[LS_PARAM_NAME_MAX + 1];
     enum ls_tensor_kind kind;
     int count;       /* of pointers */
+    uint64_t let_go; /* the order after which the last pointer went: the next one looks once more */
     uint64_t digest; /* of the values when the last order was over, where this process has them */
 };
 

@@ -406,10 +406,17 @@ static int view_settle(struct rank *rank, const struct view *view, bool *changed
     return tensor_write(rank, &held, source, mine ? held.tensor.data : NULL, error);
 }
 
-/* Over MPI who let go of what is not known to others: there all are looked at. */
+/* What was written before the last pointer went is looked for once more. A tensor is let go of by
+ * its name, whatever the kind, so that all kinds are looked at while one of them has a pointer.
+ * Over MPI who let go of what is not known to others: there all are looked at. */
 static bool is_looked_at(const struct rank *rank, const struct view *view)
 {
-    return view->count > 0 || ls_comm_transport(rank->world) == LS_TRANSPORT_MPI;
+    const struct ls_session *s = rank->session;
+    bool looked_at = ls_comm_transport(rank->world) == LS_TRANSPORT_MPI;
+    for (int i = 0; i < s->view_count && !looked_at; i++)
+        looked_at = !strcmp(s->views[i].name, view->name) &&
+                    (s->views[i].count > 0 || s->views[i].let_go + 1 == s->number);
+    return looked_at;
 }
 
 int views_settle(struct rank *rank, struct ls_error *error)

@@ -28,6 +28,7 @@ enum { VOCAB = 96, SEQUENCES = 4, TOKENS = 32 };
 /* ---- twins ----------------------------------------------------------------------------------- */
 
 /* What is written through a view stays with the rank that has it. */
+static bool lets_go; /* of pointers, before the next order */
 static atomic_bool kept_to_itself;
 
 WRAPPED(ls_distribute_replicated);
@@ -353,6 +354,15 @@ static void view_write(void **state, const char *name, const char *layout, char 
     ok(s, "tensor", "{\"name\": \"h.0.attn.q.weight\", \"how\": \"view\"}", NULL, 0);
     assert_true(ls_session_array(s, "value", &value));
     ((float *)value.data)[33] = 0.5f;
+    if (lets_go) { /* of the parameter's pointer; that of a state went first */
+        ok(s, "tensor",
+           "{\"name\": \"h.0.attn.q.weight\", \"kind\": \"state\", \"how\": \"view\"}", NULL, 0);
+        ls_session_unview(s, "h.0.attn.q.weight");
+        ok(s, "hash", NULL, NULL, 0);
+        ((float *)value.data)[34] = 0.25f;
+        ls_session_unview(s, "h.0.attn.q.weight");
+    } else
+        ((float *)value.data)[34] = 0.25f;
     if (kept_to_itself) {
         refused(s, "hash", NULL, NULL, 0, LS_ENUMERIC, "differs from rank 0");
     } else {
@@ -369,6 +379,12 @@ static void test_views(void **state)
     view_write(state, "view-1", layouts[0], one);
     view_write(state, "view-2", ", \"parallel\": {\"threads\": 1, \"dp\": 2}", two);
     assert_string_equal(one, two);
+    lets_go = true;
+    view_write(state, "view-4", layouts[0], two);
+    assert_string_equal(one, two);
+    view_write(state, "view-5", ", \"parallel\": {\"threads\": 1, \"dp\": 2}", two);
+    assert_string_equal(one, two);
+    lets_go = false;
     kept_to_itself = true;
     view_write(state, "view-3", ", \"parallel\": {\"threads\": 1, \"dp\": 2}", two);
     kept_to_itself = false;
