@@ -7,12 +7,14 @@ second: ``ls_session_wait`` returns now and then, so that signals are seen and e
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import json
+import math
 import os
 import sys
 import threading
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import _where, errors
 
@@ -27,6 +29,7 @@ class _Error(ctypes.Structure):
 class Array(ctypes.Structure):
     """``struct ls_array`` of lockstep/session.h."""
 
+    values: Any  # whose memory it shows
     _fields_ = [
         ("name", ctypes.c_char_p),
         ("dtype", ctypes.c_char_p),
@@ -106,6 +109,7 @@ def array_of(name: str, values: Any, dtype: str) -> Array:
     for i, size in enumerate(values.shape):
         out.shape[i] = size
     out.data = values.ctypes.data
+    out.values = values  # stays as long as this does
     return out
 
 
@@ -113,7 +117,8 @@ class Session:
     """A session of lockstep/session.h: one order after the other, in the caller's thread.
 
     on_event is called with each event as a dict, between two waits. Ctrl-C asks the ranks to stop,
-    waits for the order, and is raised again then.
+    waits for the order, and is raised again then. An answer is of the order that the same thread
+    asked: while it is read no other thread's order is taken.
     """
 
     def __init__(self) -> None:
@@ -125,6 +130,8 @@ class Session:
             raise errors.from_status(status, error.text.decode())
         self.on_event: Optional[Callable[[Dict[str, Any]], None]] = None
         self.unviewed: List[str] = []
+        self._asking = threading.Lock()
+        self._lent: List[Array] = []
 
     def __del__(self) -> None:
         handle, self._handle = getattr(self, "_handle", None), ctypes.c_void_p()
@@ -165,19 +172,41 @@ class Session:
             raise failure
 
     def ask(self, verb: str, options: Optional[Dict[str, Any]] = None,
-            arrays: Optional[List[Array]] = None) -> Dict[str, Any]:
-        """Does the order; returns its answer. Its arrays: :meth:`array`."""
+            arrays: Optional[List[Array]] = None, wanted: Sequence[str] = ()) -> Dict[str, Any]:
+        """Does the order; returns its answer, and among it copies of the arrays wanted."""
+        with self.asked(verb, options, arrays) as answer:
+            for name in wanted:
+                answer[name] = self.array(name)
+            return answer
+
+    @contextlib.contextmanager
+    def asked(self, verb: str, options: Optional[Dict[str, Any]] = None,
+              arrays: Optional[List[Array]] = None) -> Iterator[Dict[str, Any]]:
+        """Does the order, and keeps other threads' orders off while its answer is read."""
+        if not self._asking.acquire(blocking=False):
+            raise errors.ArgumentError(
+                f"{verb}: another order is under way, in another thread or a callback: a session "
+                "does one thing at a time")
+        try:
+            yield self._ask(verb, options, arrays)
+        finally:
+            self._asking.release()
+
+    def _ask(self, verb: str, options: Optional[Dict[str, Any]],
+             arrays: Optional[List[Array]]) -> Dict[str, Any]:
         lib, error = library(), _Error()
         while self.unviewed:
             lib.ls_session_unview(self._handle, self.unviewed.pop().encode())
         given = arrays or []
         block = (Array * max(len(given), 1))(*given)
-        text = json.dumps(options or {}, default=_plain).encode()
+        text = _json(verb, options or {})
         status = lib.ls_session_ask(self._handle, verb.encode(), text, block, len(given),
                                     ctypes.byref(error))
         if status:
             raise errors.from_status(status, error.text.decode("utf-8", "replace"))
+        self._lent = given  # also where Ctrl-C twice leaves before the order is over
         self._wait()
+        self._lent = []
         answer: Dict[str, Any] = json.loads(lib.ls_session_answer(self._handle))
         return answer
 
@@ -200,10 +229,38 @@ class Session:
         return out
 
 
+def _json(verb: str, options: Dict[str, Any]) -> bytes:
+    """An order's options. What JSON has no way to say is an error that names it."""
+    try:
+        text = json.dumps(options, default=_plain, allow_nan=False)
+    except ValueError as error:
+        odd = _odd(options) if "JSON" in str(error) else ""  # not where it holds itself
+        raise errors.ArgumentError(f"{verb}: {odd or error}") from None
+    if "\\u0000" in text or "\\ud" in text:
+        odd = _odd(options)
+        if odd:
+            raise errors.ArgumentError(f"{verb}: {odd}")
+    return text.encode()
+
+
+def _odd(value: Any, name: str = "") -> str:
+    """The first NaN, infinity, NUL or half of a character, and where it stands; "" without one."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{name}: {value}: expected a finite number"
+    if isinstance(value, str) and "\0" in value:
+        return f"{name}: {value[:64]!r}: expected a text without NUL bytes"
+    if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
+        return f"{name}: {value[:64]!r}: expected a text of whole characters, as UTF-8 has them"
+    inner: List[Tuple[str, Any]] = []
+    if isinstance(value, dict):
+        inner = [(f"{name}.{key}" if name else str(key), one) for key, one in value.items()]
+    elif isinstance(value, (list, tuple)):
+        inner = [(f"{name}[{i}]", one) for i, one in enumerate(value)]
+    return next((odd for odd in (_odd(one, where) for where, one in inner) if odd), "")
+
+
 def _plain(value: Any) -> Any:
     """What JSON lacks: paths, and numpy's numbers."""
-    if hasattr(value, "item"):
-        return value.item()
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, os.PathLike):

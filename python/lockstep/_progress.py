@@ -73,4 +73,6 @@ def make(progress: Optional[bool]) -> _Silent:
     bar = _notebook()
     if bar is not None:
         return bar
+    if sys.stderr is None:  # closed by whoever started the process
+        return _Silent()
     return _Line() if progress or sys.stderr.isatty() else _Silent()

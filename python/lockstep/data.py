@@ -261,6 +261,8 @@ class Samples(Sequence[Any]):
 
     def at(self, number: int) -> Tuple[Any, Any]:
         """The sample of a number from 0 on; those after the last are of the next epoch."""
+        if not 0 <= number < 2**63:
+            raise IndexError(f"sample {number}: expected 0 or more")
         np = _lib.numpy()
         inputs, targets = (np.empty(self.sequence, dtype="int32") for _ in range(2))
         sample = _function("ls_sample_at")(ctypes.byref(self._order), int(number))

@@ -88,16 +88,14 @@ class Tensor:
 
     # -- reading --
 
-    def _ask(self, verb: str, more: Dict[str, Any], arrays: Any = None) -> Session:
-        session: Session = self._owner._session_open()
-        session.ask(verb, {"name": self.name, "kind": self.kind, "state": self._state, **more},
-                    arrays)
-        return session
+    def _options(self, **more: Any) -> Dict[str, Any]:
+        return {"name": self.name, "kind": self.kind, "state": self._state, **more}
 
     def _view_get(self) -> _View:
         if self._view is None:
-            session = self._ask("tensor", {"how": "view"})
-            raw = session.raw("value")
+            session: Session = self._owner._session_open()
+            with session.asked("tensor", self._options(how="view")):
+                raw = session.raw("value")
             if raw is None:
                 raise ArgumentError(f"{self.name}: no view shows it")
             self._view = _View(session, self.name, raw)
@@ -122,19 +120,26 @@ class Tensor:
 
     def full(self) -> Any:
         """A copy of the whole tensor. Over MPI collective."""
-        return self._ask("tensor", {"how": "full"}).array("value")
+        return self._copy("full")
 
     def local(self) -> Any:
         """A copy of what this process's first rank has of it."""
-        return self._ask("tensor", {"how": "local"}).array("value")
+        return self._copy("local")
+
+    def _copy(self, how: str) -> Any:
+        session: Session = self._owner._session_open()
+        return session.ask("tensor", self._options(how=how), None, ["value"])["value"]
 
     @property
     def __array_interface__(self) -> Dict[str, Any]:
-        return self._view_get().__array_interface__
+        try:
+            return self._view_get().__array_interface__
+        except ArgumentError as error:  # numpy takes __array__ then
+            raise AttributeError(str(error)) from None
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         out = self.numpy()
-        return out if dtype is None else out.astype(dtype)
+        return out.astype(out.dtype if dtype is None else dtype, copy=bool(copy))
 
     def __dlpack__(self, *, stream: Any = None, **more: Any) -> Any:
         if stream is not None:
@@ -158,7 +163,8 @@ class Tensor:
         if tuple(array.shape) != self.shape:
             raise ArgumentError(f"values have shape {tuple(array.shape)}: expected {self.shape}")
         dense = floats("values", array, self.shape)
-        self._ask("tensor_set", {}, [array_of("value", dense, "f4")])
+        self._owner._session_open().ask("tensor_set", self._options(),
+                                        [array_of("value", dense, "f4")])
 
     def __setitem__(self, at: Any, values: Any) -> None:
         whole = self.full()
@@ -184,7 +190,7 @@ class Params(Mapping[str, Tensor]):
         if name not in entries:
             import difflib
 
-            near = difflib.get_close_matches(name, entries, 1)
+            near = difflib.get_close_matches(str(name), entries, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise KeyError(f"{name}: the model has no such parameter{hint}")
         return Tensor(self._owner, entries[name])

@@ -195,24 +195,25 @@ class _Opened:
             options["stop"] = [stop] if isinstance(stop, str) else list(stop)
         if ends is not None:
             options["ends"] = [int(i) for i in ends]
+        wanted = ("ids", "lengths", "logprobs", "prompt_lengths")
         if isinstance(prompts, str):
             prompts = [prompts]
         if isinstance(prompts, Sequence) and prompts and all(isinstance(p, str) for p in prompts):
-            answer = session.ask("generate", {**options, "prompts": list(prompts)})
+            answer = session.ask("generate", {**options, "prompts": list(prompts)}, None, wanted)
         else:
             ids, lengths = _arrays.ragged("prompts", prompts, self.vocabulary)
             answer = session.ask("generate", options, [array_of("ids", ids, "i4"),
-                                                       array_of("lengths", lengths, "i4")])
-        ids, lengths = session.array("ids"), session.array("lengths")
-        out = Generated((ids, session.array("logprobs")))
-        out.prompt_lengths = session.array("prompt_lengths")
+                                                       array_of("lengths", lengths, "i4")], wanted)
+        ids, lengths = answer["ids"], answer["lengths"]
+        out = Generated((ids, answer["logprobs"]))
+        out.prompt_lengths = answer["prompt_lengths"]
         place = np.arange(ids.shape[1])[None, :]
         out.mask = (place >= out.prompt_lengths[:, None]) & (place < lengths[:, None])
         out.texts, out.finish = answer["texts"], answer["finish"]
         out.seconds = answer["seconds"]
         return out
 
-    def write(self, prompts: Sequence[Any], *, max_tokens: int = 128, temperature: float = 1.0,
+    def write(self, prompts: Union[str, Sequence[Any]], *, max_tokens: int = 128, temperature: float = 1.0,
               seed: int = 0, stop: Sequence[str] = (), batch: int = 64,
               truncate: bool = False) -> List[str]:
         """What :meth:`generate` draws, as texts alone: needs no numpy.
@@ -222,8 +223,9 @@ class _Opened:
                 the last two may be left out. TEXT may be a list of ids.
             truncate: leaves out the first tokens of prompts that do not fit the context.
         """
-        options = {"prompts": list(prompts), "max_tokens": max_tokens, "temperature": temperature,
-                   "seed": seed, "stop": list(stop), "batch": batch, "truncate": truncate}
+        texts, stops = ([one] if isinstance(one, str) else list(one) for one in (prompts, stop))
+        options = {"prompts": texts, "max_tokens": max_tokens, "temperature": temperature,
+                   "seed": seed, "stop": stops, "batch": batch, "truncate": truncate}
         return list(self._session_open().ask("generate", options)["texts"])
 
     def logprobs(self, ids: Any) -> Any:
@@ -232,9 +234,9 @@ class _Opened:
         :meth:`generate` gave, in any layout. ids: an array whose rows end with -1, or lists."""
         np, session = numpy(), self._session_open()
         dense, lengths = _arrays.ragged("ids", ids, self.vocabulary)
-        session.ask("logprobs", {}, [array_of("ids", dense, "i4"),
-                                     array_of("lengths", lengths, "i4")])
-        out = session.array("logprobs")
+        out = session.ask("logprobs", {}, [array_of("ids", dense, "i4"),
+                                           array_of("lengths", lengths, "i4")],
+                          ["logprobs"])["logprobs"]
         return out if out.size else np.zeros(dense.shape, np.float32)
 
     def score(self, requests: Sequence[Dict[str, Any]], truncate: bool = False) -> List[Score]:
@@ -264,8 +266,11 @@ class _Opened:
         """All weights as float32 arrays, by the names that transformers has for them."""
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "model")
-            self.save_pretrained(self._shared_path(out))
-            return _safetensors.read_folder(self._shared_path(out))
+            out = self._shared_path(out)
+            self.save_pretrained(out)
+            weights = _safetensors.read_folder(out)
+            self._shared_path(out)  # all have read it before rank 0 removes it
+            return weights
 
     def _shared_path(self, path: str) -> str:
         """Rank 0's, in all processes."""
@@ -277,8 +282,8 @@ class _Opened:
         if self._answer["transport"] != "mpi":
             return value
         data = np.frombuffer(value, dtype=np.uint8)
-        session.ask("share", {}, [array_of("value", data, "u1")])
-        return bytes(session.array("value").tobytes())
+        shared = session.ask("share", {}, [array_of("value", data, "u1")], ["value"])["value"]
+        return bytes(shared.tobytes())
 
     # -- its end --
 
@@ -434,11 +439,11 @@ class Run(_Opened):
                                  (ids.shape[1], self.sequence, "tokens (data.sequence)")):
             if not 0 < size <= most:
                 raise ArgumentError(f"tokens: {size} {what}: expected from 1 to {most}")
-        self._held = [np.ascontiguousarray(np.maximum(ids, 0)), np.ascontiguousarray(goals)]
-        arrays = [array_of("inputs", self._held[0], "i4"), array_of("targets", self._held[1], "i4")]
+        arrays = [array_of("inputs", np.ascontiguousarray(np.maximum(ids, 0)), "i4"),
+                  array_of("targets", np.ascontiguousarray(goals), "i4")]
         if weights is not None:
-            self._held.append(np.ascontiguousarray(weights, dtype=np.float32))
-            arrays.append(array_of("weights", self._held[2], "f4"))
+            weights = np.ascontiguousarray(weights, dtype=np.float32)
+            arrays.append(array_of("weights", weights, "f4"))
         return arrays
 
     def backward(self, tokens: Any, d_logprobs: Any) -> Any:
@@ -461,10 +466,10 @@ class Run(_Opened):
         ids = np.where(place < lengths[:, None], ids, -1).astype(np.int32)
         given = _arrays.shaped("d_logprobs", d_logprobs, 2, ids.shape)
         d = _arrays.floats("d_logprobs", np.where(ids >= 0, given, 0), ids.shape)
-        session.ask("backward", {"sum": True}, self._batch(ids, None, -d))
+        answer = session.ask("backward", {"sum": True}, self._batch(ids, None, -d), ["logprobs"])
         self._waits = True
         out = np.zeros(ids.shape, np.float32)
-        out[:, 1:] = session.array("logprobs")
+        out[:, 1:] = answer["logprobs"]
         return out
 
     def discard(self) -> None:
@@ -512,6 +517,7 @@ class Run(_Opened):
             whole = {name: np.ascontiguousarray(
                 _arrays.shaped(name, tensors[name], data.ndim, tuple(data.shape)),
                 dtype=np.float32) for name, data in before.items()}
+            self._shared_path(out)  # all have read it before rank 0 writes
             if self.rank == 0:
                 for name in os.listdir(out):
                     if ".safetensors" in name:

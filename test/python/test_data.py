@@ -53,6 +53,8 @@ def test_samples_are_a_permutation_of_the_store(store):
         return sorted((x.tobytes(), y.tobytes()) for x, y in samples)
     assert keys(shuffled) == keys(plain)
     assert any((shuffled[i][0] != plain[i][0]).any() for i in range(len(plain)))
+    with pytest.raises(IndexError):
+        shuffled.at(-1)
     second = [shuffled.at(len(plain) + i) for i in range(len(plain))]
     assert keys(second) == keys(plain)
     assert any((second[i][0] != shuffled[i][0]).any() for i in range(len(plain)))

@@ -94,6 +94,94 @@ def test_parameters_are_the_librarys_memory(recipe):
     run.close()
 
 
+@pytest.mark.parametrize("layout", [{}, {"parallel.dp": 2}, {"parallel.pp": 2}])
+def test_what_was_written_counts_though_the_array_is_gone(recipe, tmp_path, layout):
+    def written(write, out):
+        with ls.Run(recipe, {**layout, "train.out": str(tmp_path / out)}, progress=False) as run:
+            run.step()
+            write(run.params["h.0.attn.q.weight"])
+            return [m.loss for m in run], run.hash()
+
+    def by_set(tensor):
+        values = tensor.full()
+        values[0, 0] += 0.5
+        tensor.set(values)
+
+    def by_array(tensor):
+        tensor.numpy()[0, 0] += 0.5
+
+    def beside_a_state(tensor):
+        state, values = tensor.state(0).numpy(), tensor.numpy()
+        del state
+        tensor.local()
+        values[0, 0] += 0.5
+
+    expected = written(by_set, "set")
+    assert written(by_array, "array") == expected
+    assert written(beside_a_state, "state") == expected
+
+
+def test_a_tensor_that_ranks_share_is_an_array_too(recipe):
+    with ls.Run(recipe, {"parallel.tp": 2}, progress=False) as run:
+        tensor = run.params["h.0.attn.q.weight"]
+        np.testing.assert_array_equal(np.asarray(tensor), tensor.full())
+        assert 3 not in run.params
+
+
+def test_a_finished_run_is_a_model_in_any_layout(recipe):
+    with ls.Run(recipe, progress=False) as run:
+        list(run)
+    ids = [[1, 2, 3], [4, 5]]
+    with ls.Model(run.out) as one, ls.Model(run.out, {"parallel.tp": 2}) as cut, \
+            ls.Model(run.out, {"parallel": {"pp": 2}}) as staged:
+        assert (one.ranks, cut.ranks, staged.ranks) == (1, 2, 2)
+        for other in (cut, staged):
+            np.testing.assert_array_equal(one.logprobs(ids), other.logprobs(ids))
+        assert one.write("1 and 2", max_tokens=4, seed=1) == one.write(["1 and 2"], max_tokens=4,
+                                                                      seed=1)
+
+
+def test_an_answer_is_of_the_order_that_was_asked(recipe):
+    """Two threads at one run: each call is done, and answered, or refused."""
+    odd, over = [], threading.Event()
+    with ls.Run(recipe, {"train.steps": 100000}, progress=False) as run:
+        def other():
+            while not over.is_set():
+                try:
+                    assert run.logprobs([[1, 2, 3]]).shape == (1, 3)
+                except ls.ArgumentError:
+                    pass
+                except BaseException as error:  # told below
+                    odd.append(repr(error))
+
+        threads = [threading.Thread(target=other) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        steps = []
+        while len(steps) < 60:
+            try:
+                steps.append(run.step().step)
+            except ls.ArgumentError as error:
+                assert "under way" in str(error)
+            except BaseException as error:  # the same
+                odd.append(repr(error))
+                break
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert not odd and steps == list(range(1, 61))
+
+
+@pytest.mark.parametrize("value, text", [(float("nan"), "optim.lr: nan: expected a finite number"),
+                                         (float("inf"), "optim.lr: inf: expected a finite"),
+                                         ("a\0b", "optim.lr: .*: expected a text without NUL"),
+                                         ("\udc80", "optim.lr: .*: expected a text of whole"),
+                                         (np.array([1, 2]), "expected one value, not a list")])
+def test_values_that_are_none_are_named(recipe, value, text):
+    with pytest.raises(ls.LockstepError, match=text):
+        ls.Run(recipe, {"optim.lr": value}, progress=False)
+
+
 def test_what_was_written_has_the_log_probabilities_of_training(recipe):
     with ls.Run(recipe, progress=False) as run:
         run.step()
