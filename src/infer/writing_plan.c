@@ -63,6 +63,15 @@ static bool put_back_youngest(struct writing *w, int64_t i)
     return false;
 }
 
+/* The whole of it, and a block to grow into if it may come to more. */
+static int64_t blocks_to_start(const struct writing *w, const struct written *t)
+{
+    int64_t context = w->r->parts.layout->model.context;
+    int64_t fed_most = ls_min(t->most - 1 - t->base, context); /* the last token drawn is not fed */
+    int64_t now = ls_ceil_div(t->count - t->base, LS_ATTENTION_BLOCK);
+    return ls_max(now, ls_min(now + 1, ls_ceil_div(fed_most, LS_ATTENTION_BLOCK)));
+}
+
 /* Whether text i, of which nothing is in memory, begins in this step: the oldest in any case,
  * others where the whole of it finds room. */
 static bool text_start(struct writing *w, int64_t i)
@@ -72,9 +81,8 @@ static bool text_start(struct writing *w, int64_t i)
     for (int64_t k = 0; k < i && !donor && shareable(t) > 0; k++)
         if (w->texts[w->by_age[k]].request == t->request && w->texts[w->by_age[k]].base == 0)
             return false; /* that one feeds it */
-    int64_t blocks = ls_ceil_div(t->count - t->base, LS_ATTENTION_BLOCK) -
-                     (donor ? shareable(t) / LS_ATTENTION_BLOCK : 0);
-    if (i > 0 && ls_decoder_blocks_free(w->r->decoder) <= blocks)
+    int64_t shared = donor ? shareable(t) / LS_ATTENTION_BLOCK : 0;
+    if (i > 0 && ls_decoder_blocks_free(w->r->decoder) < blocks_to_start(w, t) - shared)
         return false;
     if (donor)
         prompt_share(w, donor, t);

@@ -228,7 +228,7 @@ static void test_samples_share_their_prompt(void **state)
     assert_int_equal(all->report.read, 10 + 128 + 129);
     /* 1 each of the first; 1 and 2 each of the second; 2 and 1 each of the third */
     assert_true(all->report.blocks_used <= SAMPLES + (1 + 2 * SAMPLES) + (2 + SAMPLES));
-    assert_true(all->report.blocks_used <= all->report.blocks);
+    assert_int_equal(all->report.blocks_used, all->report.blocks);
     assert_int_equal(all->report.put_back, 0);
     free(all);
 }
