@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 from typing import Any, Dict, Sequence
 
@@ -54,6 +55,19 @@ def _destroy(capsule: int) -> None:
     # Who took it has renamed it, and deletes it himself.
     if _api.PyCapsule_IsValid(capsule, b"dltensor"):
         _alive.pop(_api.PyCapsule_GetPointer(capsule, b"dltensor"), None)
+
+
+# Who took a capsule may delete it while the interpreter ends, when these would be gone.
+for _kept in (_delete, _destroy):
+    _api.Py_IncRef(ctypes.py_object(_kept))
+
+
+@atexit.register
+def _leave() -> None:
+    # No Python runs any more when what is alive now is deleted: it stays, and nobody is called.
+    for entry in _alive.values():
+        entry[0].deleter = _Deleter()
+        _api.Py_IncRef(ctypes.py_object(entry))
 
 
 def capsule(pointer: int, dtype: str, shape: Sequence[int], owner: Any) -> Any:

@@ -141,10 +141,16 @@ class Tensor:
         out = self.numpy()
         return out.astype(out.dtype if dtype is None else dtype, copy=bool(copy))
 
-    def __dlpack__(self, *, stream: Any = None, **more: Any) -> Any:
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
+                   copy: Any = None) -> Any:
         if stream is not None:
             raise ArgumentError("stream: expected None: memory of the host has none")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise ArgumentError(f"{self.name} is memory of the host: copy it to a device there")
         view = self._view_get()
+        if copy:
+            values = self.numpy().copy()
+            return _dlpack.capsule(values.ctypes.data, view.dtype, view.shape, values)
         return _dlpack.capsule(view.pointer, view.dtype, view.shape, view)
 
     def __dlpack_device__(self) -> Tuple[int, int]:

@@ -128,6 +128,27 @@ def test_a_tensor_that_ranks_share_is_an_array_too(recipe):
         assert 3 not in run.params
 
 
+def test_what_took_memory_by_dlpack_may_outlive_the_interpreter(recipe):
+    """As torch does: numpy's from_dlpack holds a capsule of the same kind."""
+    script = ("import lockstep as ls, json, sys, numpy as np\n"
+              "run = ls.Run(json.loads(sys.argv[1]), progress=False)\n"
+              "tensor = run.params['h.0.attn.q.weight']\n"
+              "copied = np.from_dlpack(Copy(tensor))\n"
+              "assert not np.shares_memory(copied, tensor.numpy())\n"
+              "unused, kept = tensor.__dlpack__(), np.from_dlpack(tensor)\n"
+              "assert np.shares_memory(kept, tensor.numpy())\n"
+              "run.close()\n"
+              "sys.modules['zz_kept'] = kept\n"
+              "print('done')\n")
+    script = ("class Copy:\n"
+              "    def __init__(self, tensor): self.tensor = tensor\n"
+              "    def __dlpack__(self, **more): return self.tensor.__dlpack__(copy=True)\n"
+              "    def __dlpack_device__(self): return self.tensor.__dlpack_device__()\n") + script
+    done = subprocess.run([sys.executable, "-c", script, json.dumps(recipe)], capture_output=True,
+                          text=True, check=False, env=dict(os.environ))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
 def test_a_finished_run_is_a_model_in_any_layout(recipe):
     with ls.Run(recipe, progress=False) as run:
         list(run)
