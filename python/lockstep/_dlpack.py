@@ -66,7 +66,7 @@ for _kept in (_delete, _destroy):
 def _leave() -> None:
     # No Python runs any more when what is alive now is deleted: it stays, and nobody is called.
     for entry in _alive.values():
-        entry[0].deleter = _Deleter()
+        entry[0].deleter = _Deleter(0)
         _api.Py_IncRef(ctypes.py_object(entry))
 
 

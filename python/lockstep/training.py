@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
@@ -87,6 +88,31 @@ class Generated(tuple):  # type: ignore[type-arg]
     def logp(self) -> Any:
         """float32 [texts, longest]."""
         return self[1]
+
+
+def _state_names(folder: str, stored: Dict[str, Any]) -> Dict[str, str]:
+    """The names of the model's state_dict() in transformers -> those of the files of its folder."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    before = "transformer." if config["model_type"] == "gpt2" else ""
+    names = {name if name.startswith("lm_head.") else before + name: name for name in stored}
+    tables = [name for name in stored if name.endswith(("wte.weight", "embed_tokens.weight"))]
+    if tables:
+        names.setdefault("lm_head.weight", tables[0])
+    return names
+
+
+def _stored(names: Dict[str, str], tensors: Dict[str, Any]) -> Dict[str, Any]:
+    """Tensors by the names of files. One that is there by two names has one value."""
+    out: Dict[str, Any] = {}
+    for name, value in tensors.items():
+        stored = names.get(name, name)
+        same = out.setdefault(stored, value)
+        if same is not value and not numpy().array_equal(_arrays.host(name, same),
+                                                         _arrays.host(name, value), equal_nan=True):
+            raise ArgumentError(f"state_dict: {name} differs from {stored}: this model has one "
+                                "tensor of both names")
+    return out
 
 
 class _Opened:
@@ -263,14 +289,16 @@ class _Opened:
         self._session_open().ask("export", {"out": path, "format": format, "dtype": dtype})
 
     def state_dict(self) -> Dict[str, Any]:
-        """All weights as float32 arrays, by the names that transformers has for them."""
+        """All weights as float32 arrays, by the names of the state_dict() of transformers' model: a
+        head that is the embedding is there by both names."""
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "model")
             out = self._shared_path(out)
             self.save_pretrained(out)
             weights = _safetensors.read_folder(out)
+            names = _state_names(out, weights)
             self._shared_path(out)  # all have read it before rank 0 removes it
-            return weights
+            return {name: weights[stored] for name, stored in names.items()}
 
     def _shared_path(self, path: str) -> str:
         """Rank 0's, in all processes."""
@@ -503,12 +531,14 @@ class Run(_Opened):
         self._session_open().ask("load", {"from": os.path.expanduser(os.fspath(path))})
 
     def load_state_dict(self, tensors: Dict[str, Any]) -> None:
-        """Weights by the names of transformers, as :meth:`state_dict` gives them: all of them."""
+        """Weights by the names of transformers, as :meth:`state_dict` gives them, or as files have
+        them: all of them."""
         np = numpy()
         with tempfile.TemporaryDirectory() as folder:
             out = self._shared_path(os.path.join(folder, "model"))
             self.save_pretrained(out)
             before = _safetensors.read_folder(out)
+            tensors = _stored(_state_names(out, before), tensors)
             missing, more = sorted(set(before) - set(tensors)), sorted(set(tensors) - set(before))
             if missing or more:
                 raise ArgumentError(
@@ -527,13 +557,6 @@ class Run(_Opened):
             self.load(out)
 
     # -- pictures --
-
-    def _records(self) -> List[Dict[str, Any]]:
-        import json
-
-        path = os.path.join(self.out, "metrics.jsonl")
-        with open(path, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
 
     def plot(self) -> Picture:
         """The loss over steps, as the program draws it: an SVG that a notebook shows."""

@@ -149,6 +149,26 @@ def test_what_took_memory_by_dlpack_may_outlive_the_interpreter(recipe):
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
+def test_weights_have_the_names_of_transformers(recipe):
+    """Of GPT2LMHeadModel.state_dict(): with a prefix, and a tied head by both names."""
+    with ls.Run(recipe, {"parallel.dp": 2}, progress=False) as run:
+        run.step()
+        before, weights = run.hash(), run.state_dict()
+        assert "transformer.h.0.attn.c_attn.weight" in weights
+        np.testing.assert_array_equal(weights["lm_head.weight"], weights["transformer.wte.weight"])
+        by_file = {name.replace("transformer.", ""): value for name, value in weights.items()
+                   if name != "lm_head.weight"}
+        for tensors in (weights, by_file):
+            run.load_state_dict(tensors)
+            assert run.hash() == before
+        with pytest.raises(ls.ArgumentError, match="lm_head.weight differs"):
+            run.load_state_dict({**weights, "lm_head.weight": weights["lm_head.weight"] + 1})
+        with pytest.raises(ls.ArgumentError, match="missing h.0.attn.c_attn.bias"):
+            run.load_state_dict({"lm_head.weight": weights["lm_head.weight"]})
+        run.load_state_dict({name: value + 1 for name, value in weights.items()})
+        assert run.hash() != before
+
+
 def test_a_finished_run_is_a_model_in_any_layout(recipe):
     with ls.Run(recipe, progress=False) as run:
         list(run)
