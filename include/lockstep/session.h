@@ -56,7 +56,8 @@
  *     tensor_set    name, kind? state? [value]
  *   of a run and of a model
  *     describe      -> step, steps, ended, out, ranks, batch, sequence, vocabulary, context, ...
- *     parameters    -> parameters: [{name, shape, dtype, trained, placement, states}]
+ *     parameters    -> parameters: [{name, shape, dtype, trained, placement, states,
+ *                   state_dtype}]
  *     tensor        name, kind? state?, how: "full" (a copy), "local" (of this process's first
  *                   rank), "view" (no copy: the memory itself, where a rank has all of it)
  *                   -> [value], rank
@@ -129,8 +130,9 @@ void ls_session_stop(struct ls_session *session);
 const char *ls_session_answer(struct ls_session *session);
 /* False where it has none of that name. */
 bool ls_session_array(struct ls_session *session, const char *name, struct ls_array *out);
-/* The pointer of one "view" of that tensor is not in use any more. While one is, and once more after
- * the last, the next order looks whether it was written to, and makes that known to all ranks. */
+/* The pointer of one "view" of that tensor is not in use any more. While one is, and once more
+ * after the last, the next order looks whether it was written to, and makes that known to all
+ * ranks. */
 void ls_session_unview(struct ls_session *session, const char *tensor);
 
 /* Of a process that an MPI launcher started, before it exits: ends MPI. Collective. */

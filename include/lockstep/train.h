@@ -175,6 +175,8 @@ void ls_trainer_discard(struct ls_trainer *trainer);
  * lockstep/infer.h) with the trainer's current parameters, in its layout. NULL with async.mode,
  * because several models are trained. */
 struct ls_runner *ls_trainer_runner(struct ls_trainer *trainer);
+/* Local. Of its data; NULL where none is known. */
+const struct ls_tokenizer *ls_trainer_tokenizer(const struct ls_trainer *trainer);
 
 /* Local. Whether the state is that of the last step that was reported. With workers
  * (async.mode) it is after the steps at which they meet, every ls_config_interval: the first step

@@ -38,7 +38,7 @@ class Tensor:
     Attributes:
         name: such as ``"h.0.attn.q.weight"``.
         shape: of the whole tensor, whatever ranks have of it.
-        dtype: ``"float32"`` of a run's parameters, else also ``"bfloat16"``, ``"float16"``.
+        dtype: ``"float32"`` of a run's parameters; of a model, and of states, also ``"bfloat16"``, ``"float16"``.
         placement: how ranks share it, such as ``"Shard(0) on tp"``, or ``"Replicate"``.
         trained: whether the optimizer changes it.
         kind: ``"parameter"``, ``"gradient"`` or ``"state"``.
@@ -51,7 +51,7 @@ class Tensor:
         self._view: Optional[_View] = None
         self.name: str = entry["name"]
         self.shape: Tuple[int, ...] = tuple(entry["shape"])
-        self.dtype: str = _NAMES[entry["dtype"]]
+        self.dtype: str = _NAMES[entry["state_dtype" if kind == "state" else "dtype"]]
         self.placement: str = entry["placement"]
         self.trained: bool = entry["trained"]
 
@@ -164,7 +164,8 @@ class Tensor:
     def set(self, values: Any) -> None:
         """Other values, of the same shape, on all ranks. Over MPI collective: rank 0's count."""
         if self.dtype != "float32":
-            raise ArgumentError(f"{self.name} is {self.dtype}: only a run's tensors are written")
+            raise ArgumentError(f"{self.name} is {self.dtype}: only float32 tensors of a run are "
+                                "written")
         array = host("values", values)
         if tuple(array.shape) != self.shape:
             raise ArgumentError(f"values have shape {tuple(array.shape)}: expected {self.shape}")

@@ -28,7 +28,8 @@ struct verb {
     const char *options; /* their names with | between */
     const char *arrays;  /* the same */
     enum verb_where where;
-    bool trains;                                                      /* needs a run */
+    bool trains;    /* needs a run */
+    bool one_model; /* workers (async.mode) train several */
     int (*check)(struct ls_session *session, struct ls_error *error); /* before it is handed on */
     int (*alone)(struct ls_session *session, struct ls_error *error);
     int (*run)(struct rank *rank, struct ls_error *error); /* Collective */

@@ -107,6 +107,11 @@ static int order_do(struct rank *rank, bool *ends, struct ls_error *error)
     const struct verb *verb = rank->session->order.verb;
     struct ls_error first = {0};
     int status = verb->where == VERB_STARTS ? LS_OK : views_settle(rank, &first);
+    if (!status && verb->one_model && rank->trainer && !ls_trainer_runner(rank->trainer))
+        status = ls_error_set(&first, LS_EINVAL,
+                              "%s: with async.mode each worker trains a model of its own: close "
+                              "the run, and open what it saved as a model",
+                              verb->name);
     if (!status)
         status = verb->run(rank, &first);
     *ends = verb->where == VERB_ENDS || (status && verb->where == VERB_STARTS) || rank->lost ||

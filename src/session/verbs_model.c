@@ -14,7 +14,8 @@ struct ls_runner *rank_runner(struct rank *rank)
 
 const struct ls_tokenizer *rank_tokenizer(struct rank *rank)
 {
-    return ls_runner_tokenizer(rank_runner(rank));
+    return rank->trainer ? ls_trainer_tokenizer(rank->trainer)
+                         : ls_runner_tokenizer(rank_runner(rank));
 }
 
 const struct ls_model_config *rank_model(const struct rank *rank)
@@ -308,8 +309,8 @@ const struct verb verbs_model[] = {
     {"generate",
      "prompts|samples|max_tokens|temperature|top_k|top_p|seed|stop|ends|batch|"
      "special_tokens|truncate",
-     "ids|lengths", VERB_RANKS, .run = generate_run},
-    {"logprobs", "", "ids|lengths", VERB_RANKS, .run = logprobs_run},
+     "ids|lengths", VERB_RANKS, .one_model = true, .run = generate_run},
+    {"logprobs", "", "ids|lengths", VERB_RANKS, .one_model = true, .run = logprobs_run},
     {"export", "out|format|dtype", "", VERB_RANKS, .run = export_run},
     {"share", "", "value", VERB_RANKS, .run = share_run},
     {0}};

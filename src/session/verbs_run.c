@@ -284,6 +284,6 @@ const struct verb verbs_run[] = {
     {"hash", "", "", VERB_RANKS, true, .run = hash_run},
     {"save", "", "", VERB_RANKS, true, .run = save_run},
     {"evaluate", "", "", VERB_RANKS, true, .run = evaluate_run},
-    {"load", "from", "", VERB_RANKS, true, .run = load_run},
+    {"load", "from", "", VERB_RANKS, true, .one_model = true, .run = load_run},
     {"close", "", "", VERB_ENDS, .run = close_run},
     {0}};

@@ -116,9 +116,10 @@ static json_t *param_json(const struct rank *rank, const struct ls_param *param,
     bool trained = rank->trainer && !param->frozen;
     const char *dtype =
         rank->trainer || !param->matrix ? "f4" : dtype_text(ls_finished_dtype(rank->finished));
-    return json_pack("{s:s,s:o,s:s,s:b,s:s,s:i}", "name", param->name, "shape", shape, "dtype",
+    return json_pack("{s:s,s:o,s:s,s:b,s:s,s:i,s:s}", "name", param->name, "shape", shape, "dtype",
                      dtype, "trained", trained, "placement", *placement ? placement : "Replicate",
-                     "states", trained ? ls_param_states(optim, param) : 0);
+                     "states", trained ? ls_param_states(optim, param) : 0, "state_dtype",
+                     dtype_text(optim->moments));
 }
 
 /* Of the whole model, cut as this layout cuts it. */
@@ -450,6 +451,7 @@ void views_note(struct rank *rank)
 
 const struct verb verbs_tensor[] = {
     {"parameters", "", "", VERB_RANKS, .run = parameters_run},
-    {"tensor", "name|kind|state|how", "", VERB_RANKS, .run = tensor_run},
-    {"tensor_set", "name|kind|state", "value", VERB_RANKS, true, .run = tensor_set_run},
+    {"tensor", "name|kind|state|how", "", VERB_RANKS, .one_model = true, .run = tensor_run},
+    {"tensor_set", "name|kind|state", "value", VERB_RANKS, true, .one_model = true,
+     .run = tensor_set_run},
     {0}};

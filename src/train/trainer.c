@@ -558,6 +558,11 @@ struct ls_runner *ls_trainer_runner(struct ls_trainer *t)
     return t->workers ? NULL : t->runner;
 }
 
+const struct ls_tokenizer *ls_trainer_tokenizer(const struct ls_trainer *t)
+{
+    return t->tokenizer;
+}
+
 int64_t ls_trainer_steps(const struct ls_trainer *t)
 {
     return t->workers ? workers_told(t->workers) : t->state->step;

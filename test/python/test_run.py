@@ -121,11 +121,37 @@ def test_what_was_written_counts_though_the_array_is_gone(recipe, tmp_path, layo
     assert written(beside_a_state, "state") == expected
 
 
+def test_states_say_their_type(recipe):
+    with ls.Run(recipe, {"optim.moments": "bf16"}, progress=False) as run:
+        run.step()
+        tensor = run.params["h.0.attn.q.weight"]
+        assert (tensor.dtype, tensor.state(0).dtype) == ("float32", "bfloat16")
+        with pytest.raises(ls.ArgumentError, match="only float32 tensors"):
+            tensor.state(0).set(tensor.full())
+
+
 def test_a_tensor_that_ranks_share_is_an_array_too(recipe):
     with ls.Run(recipe, {"parallel.tp": 2}, progress=False) as run:
         tensor = run.params["h.0.attn.q.weight"]
         np.testing.assert_array_equal(np.asarray(tensor), tensor.full())
         assert 3 not in run.params
+
+
+def test_workers_train_and_what_needs_one_model_is_refused(recipe):
+    keys = {"async.mode": "diloco", "async.workers": 2, "async.sync_every": 2}
+    with ls.Run(recipe, keys, progress=False) as run:
+        assert run.decode(run.encode("1 and 2")) == "1 and 2" and run.end_of_document == 256
+        for call in (lambda: run.generate("1"), lambda: run.logprobs([[1, 2]]),
+                     lambda: run.score([{"text": "1"}]), lambda: run.load(run.out),
+                     lambda: run.params["h.0.attn.q.weight"].numpy(),
+                     lambda: run.params["h.0.attn.q.weight"].set(np.zeros((32, 32)))):
+            with pytest.raises(ls.ArgumentError, match="a model of its own"):
+                call()
+        with pytest.raises(ls.ConfigError, match="none can be given"):
+            run.step(np.ones((4, 17), int))
+        assert len(list(run)) == 4 and np.isfinite(run.evaluate().loss)
+    with ls.Model(run.out) as model:
+        assert model.generate("1", max_tokens=2).ids.shape[0] == 1
 
 
 def test_what_took_memory_by_dlpack_may_outlive_the_interpreter(recipe):

@@ -355,8 +355,8 @@ static void view_write(void **state, const char *name, const char *layout, char 
     assert_true(ls_session_array(s, "value", &value));
     ((float *)value.data)[33] = 0.5f;
     if (lets_go) { /* of the parameter's pointer; that of a state went first */
-        ok(s, "tensor",
-           "{\"name\": \"h.0.attn.q.weight\", \"kind\": \"state\", \"how\": \"view\"}", NULL, 0);
+        ok(s, "tensor", "{\"name\": \"h.0.attn.q.weight\", \"kind\": \"state\", \"how\": \"view\"}",
+           NULL, 0);
         ls_session_unview(s, "h.0.attn.q.weight");
         ok(s, "hash", NULL, NULL, 0);
         ((float *)value.data)[34] = 0.25f;
