@@ -145,6 +145,9 @@ int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
     if (report.unknown > 0)
         cmd_print("%s not in the vocabulary: unknown tokens, or left out\n",
                   ls_counted(report.unknown, "character").text);
+    if (report.alike)
+        cmd_print("each token weighs 1: no record has another number under \"%.100s\"\n",
+                  config.weight_key);
     double tokens = (double)(report.train.tokens + report.validation.tokens);
     double bytes = (double)report.text_bytes;
     printf("%.0f bytes of text, %.4f tokens per byte, %.2f s, %.1f MB/s\n", bytes, tokens / bytes,

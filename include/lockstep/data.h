@@ -239,6 +239,7 @@ struct ls_prepare_report {
     int64_t text_bytes; /* of all documents, unpacked */
     int64_t skipped;    /* bad records passed over */
     int64_t unknown;    /* characters that the tokenizer's vocabulary lacks */
+    bool alike;         /* weights were asked for, and each is 1 */
     double seconds;
 };
 /* Writes PREFIX_train.bin/.idx and, when validation > 0, PREFIX_valid.bin/.idx (Megatron's indexed

@@ -654,6 +654,8 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
         status = finish(&prepare, error);
     report_split(&prepare.train, &report->train);
     report_split(&prepare.validation, &report->validation);
+    report->alike =
+        config->weight_key && !prepare.train.runs_count && !prepare.validation.runs_count;
     report->seconds = ls_now_s() - began_s;
     data_writer_release(&prepare.validation);
     data_writer_release(&prepare.train);

@@ -22,11 +22,12 @@ static const char pairs[] =
     "{\"prompt\": \"is it?\", \"completion\": \"yes\", \"reward\": 0.5}\n"
     "{\"prompt\": \"is it?\", \"completion\": \"no\", \"reward\": -0.25, \"weight\": \"none\"}\n";
 
+static struct ls_prepare_report report; /* of what was prepared last */
+
 static int prepare(const char *lines, enum ls_prepare_records records, const char *key,
                    double validation, struct ls_error *error)
 {
     char input[300], output[300];
-    struct ls_prepare_report report;
     snprintf(input, sizeof input, "%s", support_path("x.jsonl"));
     snprintf(output, sizeof output, "%s", support_path("c"));
     support_write(input, lines, strlen(lines));
@@ -94,9 +95,15 @@ static void test_records_say_what_they_weigh(void **state)
     /* Beside a mask, by any key. */
     assert_ok(prepare(pairs, LS_RECORDS_PAIRS, "reward", 0, &error), error);
     expect("c_train", (struct run[]){{10, 0.5f}, {9, -0.25f}, {0, 0}});
+    assert_false(report.alike);
+    /* A key that no record has. */
+    assert_ok(prepare(pairs, LS_RECORDS_PAIRS, "reword", 0.5, &error), error);
+    expect("c_train", (struct run[]){{10, 1}, {0, 0}});
+    assert_true(report.alike);
     /* What is prepared without weights has none of those before. */
     assert_ok(prepare(pairs, LS_RECORDS_PAIRS, NULL, 0, &error), error);
     assert_int_not_equal(access(support_path("c_train.weights"), F_OK), 0);
+    assert_false(report.alike);
 }
 
 static void test_bad_records(void **state)
