@@ -77,8 +77,8 @@ OPTIONS(generate_options) = {
     {"--samples", "N", "continue each prompt of the file N times (default: 1)"},
     {"--batch", "N", "process N texts at once (default: 16)"},
     {"--cache-tokens", "N",
-     "memory for the keys and values of N tokens, all texts together (default: what the batch "
-     "needs, if that is free)"},
+     "memory for the keys and values of N tokens at most, all texts together (default: what the "
+     "batch needs, if that is free)"},
     {"--logprobs", NULL,
      "give each token's log-probability, in decimal and as the bits of the float; with "
      "--prompt, as a JSON line for each token"},

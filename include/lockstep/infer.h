@@ -169,7 +169,8 @@ struct ls_generation {
     int64_t samples;      /* texts that continue each prompt; 0: one */
     int64_t batch;        /* texts under work at a time */
     int64_t cache_tokens; /* room for keys and values, all texts together, in whole blocks of
-                           * LS_ATTENTION_BLOCK; 0: what the batch needs */
+                           * LS_ATTENTION_BLOCK, at most a batch of the longest text's; 0: what
+                           * the batch needs */
     const int32_t *ends;  /* [end_count] tokens that end a text */
     int end_count;
     const char *const *stops; /* [stop_count], beside those of a prompt */

@@ -90,7 +90,7 @@ static int size_find(const struct ls_runner *r, const struct ls_generation *g,
     size->blocks = ls_max(blocks_wanted(r, g, batch), blocks_least(size));
     if (!g->cache_tokens)
         return LS_OK;
-    size->blocks = g->cache_tokens / LS_ATTENTION_BLOCK;
+    size->blocks = ls_min(g->cache_tokens / LS_ATTENTION_BLOCK, batch * blocks_least(size));
     if (size->blocks < blocks_least(size))
         return ls_error_set(error, LS_ECONFIG,
                             "room for keys and values of %ld tokens: the longest text may come to "

@@ -230,6 +230,11 @@ static void test_samples_share_their_prompt(void **state)
     assert_true(all->report.blocks_used <= SAMPLES + (1 + 2 * SAMPLES) + (2 + SAMPLES));
     assert_int_equal(all->report.blocks_used, all->report.blocks);
     assert_int_equal(all->report.put_back, 0);
+    job.cache_tokens = INT64_MAX; /* no more is taken than the longest texts fill, of 148 tokens */
+    struct outcome *bounded = generate(*state, 1, (keys_t){NULL}, job);
+    assert_int_equal(bounded->report.blocks, TEXTS * 3);
+    expect_same(all, bounded, "as much memory as there may be");
+    free(bounded);
     free(all);
 }
 
