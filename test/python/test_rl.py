@@ -5,6 +5,8 @@ these (test_rl_torch.py)."""
 import json
 import os
 import pathlib
+import runpy
+import sys
 
 import numpy as np
 import pytest
@@ -264,6 +266,16 @@ def test_dpo_goes_on_in_another_layout(start, tmp_path):
     assert dpo(start, tmp_path / "parts", parts)[0] == whole
     with ls.Model(start, {"numerics.isa": ISA}) as reference:
         assert dpo(start, tmp_path / "model", [(4, {})], reference=reference)[0] == whole
+
+
+def test_the_example_runs(tmp_path, monkeypatch, capsys):
+    path = pathlib.Path(__file__).resolve().parents[2] / "examples" / "grpo_arithmetic.py"
+    monkeypatch.setattr(sys, "argv", [str(path), "--out", str(tmp_path), "--numbers", "4",
+                                      "--warm-up", "3", "--steps", "2"])
+    runpy.run_path(str(path), run_name="__main__")
+    told = capsys.readouterr().out
+    assert "step   2  reward" in told and "ratio 1.0 to 1.0" in told and "after" in told
+    assert "<polyline" in (tmp_path / "reward.svg").read_text()
 
 
 # ---- what is refused ----------------------------------------------------------------------------
