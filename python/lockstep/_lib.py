@@ -116,8 +116,8 @@ def array_of(name: str, values: Any, dtype: str) -> Array:
 class Session:
     """A session of lockstep/session.h: one order after the other, in the caller's thread.
 
-    on_event is called with each event as a dict, between two waits. Ctrl-C asks the ranks to stop,
-    waits for the order, and is raised again then. An answer is of the order that the same thread
+    on_event is called with each event as a dict, between two waits. Ctrl-C makes a step
+    the last one, waits for the order, and is raised again then; twice, at once. An answer is of the order that the same thread
     asked: while it is read no other thread's order is taken.
     """
 
@@ -146,7 +146,7 @@ class Session:
         if self.on_event is not None:
             self.on_event(json.loads(event))
 
-    def _wait(self) -> None:
+    def _wait(self, verb: str) -> None:
         lib, error, event = library(), _Error(), ctypes.c_char_p()
         interrupt: Optional[BaseException] = None
         while True:
@@ -160,7 +160,7 @@ class Session:
             except BaseException as raised:  # a signal's, or a callback's: the order goes on
                 if interrupt is not None and isinstance(raised, KeyboardInterrupt):
                     raise  # asked twice
-                if not isinstance(raised, Exception):
+                if not isinstance(raised, Exception) and verb == "step":
                     lib.ls_session_stop(self._handle)
                 interrupt = interrupt or raised
         failure: Optional[errors.LockstepError] = None
@@ -205,7 +205,7 @@ class Session:
         if status:
             raise errors.from_status(status, error.text.decode("utf-8", "replace"))
         self._lent = given  # also where Ctrl-C twice leaves before the order is over
-        self._wait()
+        self._wait(verb)
         self._lent = []
         answer: Dict[str, Any] = json.loads(lib.ls_session_answer(self._handle))
         return answer

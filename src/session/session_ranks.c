@@ -3,6 +3,7 @@
 
 #include <lockstep/base/helper_thread.h>
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +67,9 @@ static void rank_open(struct rank *rank, struct ls_session *s, struct ls_comm *w
     ls_comm_set_timeout(world, s->config->comm.timeout_s);
 }
 
+static bool mpi_begun;
+static atomic_bool leaves; /* this process is about to end */
+
 /* ---- orders ---------------------------------------------------------------------------------- */
 
 /* The next one, behind that number; false: the session ends. Who waits here is not late. */
@@ -75,7 +79,8 @@ static bool order_await(struct ls_session *s, uint64_t *number)
     pthread_mutex_lock(&s->lock);
     while (!s->quits && s->number == *number) {
         ls_condition_wait_until(&s->changed, &s->lock, ls_now_s() + sign_s);
-        ls_progress();
+        if (!atomic_load(&leaves)) /* others who wait for this process shall find it late */
+            ls_progress();
     }
     *number = s->number;
     bool goes_on = !s->quits;
@@ -170,8 +175,6 @@ struct ls_arena *session_arena(struct ls_session *s, int rank)
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-static bool mpi_begun;
-
 static int mpi_run(struct ls_session *s, struct ls_error *error)
 {
     struct ls_comm *world;
@@ -206,6 +209,7 @@ int session_ranks(struct ls_session *s, struct ls_error *error)
 
 void ls_session_leave(void)
 {
+    atomic_store(&leaves, true);
     if (mpi_begun)
         ls_mpi_finish();
     mpi_begun = false;

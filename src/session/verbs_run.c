@@ -178,15 +178,19 @@ static bool refused(const struct ls_given_batch *batch, int status)
     return batch && (status == LS_EINVAL || status == LS_EDATA || status == LS_ECONFIG);
 }
 
+static int run_over(const struct rank *rank, struct ls_error *error)
+{
+    return ls_error_set(error, LS_EINVAL,
+                        "the run has ended at step %lld: no step follows; train.extend adds more",
+                        (long long)ls_trainer_steps(rank->trainer));
+}
+
 static int step_run(struct rank *rank, struct ls_error *error)
 {
     struct ls_step_report report = {0};
     struct ls_given_batch given, *batch = NULL;
     if (ls_run_ended(rank->run))
-        return ls_error_set(error, LS_EINVAL,
-                            "the run has ended at step %lld: no step follows; train.extend adds "
-                            "more",
-                            (long long)ls_trainer_steps(rank->trainer));
+        return run_over(rank, error);
     if (batch_read(&rank->session->order, &given))
         batch = &given;
     int status = option_bool(&rank->session->order, "sum", &given.sum, error);
@@ -207,6 +211,8 @@ static int backward_run(struct rank *rank, struct ls_error *error)
     struct ls_step_report report = {0};
     struct ls_given_batch batch;
     void *logprobs = NULL;
+    if (ls_run_ended(rank->run))
+        return run_over(rank, error);
     batch_read(&s->order, &batch);
     int status = option_bool(&s->order, "sum", &batch.sum, error);
     if (!status && rank->speaks)

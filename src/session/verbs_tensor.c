@@ -114,8 +114,9 @@ static json_t *param_json(const struct rank *rank, const struct ls_param *param,
                      ls_placement_text(spec->placement[i], one), spec->mesh.name[i]);
         }
     bool trained = rank->trainer && !param->frozen;
-    const char *dtype =
-        rank->trainer || !param->matrix ? "f4" : dtype_text(ls_finished_dtype(rank->finished));
+    enum ls_dtype act = rank->trainer ? rank->session->config->numerics.precision
+                                      : ls_finished_dtype(rank->finished);
+    const char *dtype = trained || !param->matrix ? "f4" : dtype_text(act);
     return json_pack("{s:s,s:o,s:s,s:b,s:s,s:i,s:s}", "name", param->name, "shape", shape, "dtype",
                      dtype, "trained", trained, "placement", *placement ? placement : "Replicate",
                      "states", trained ? ls_param_states(optim, param) : 0, "state_dtype",

@@ -731,12 +731,17 @@ int ls_run_save(struct ls_running *run, struct ls_error *error)
     return run_save(run, true, error);
 }
 
-/* Collective. Who ends a run before its last step keeps what its steps have made. */
+/* Collective. Who ends a run before its last step keeps what its steps have made. Between two
+ * meetings of workers those up to the next one are computed already, and are told first. */
 static int close_save(struct ls_running *run, struct ls_error *error)
 {
-    int64_t step = ls_trainer_steps(run->trainer);
-    bool stands = run->trainer->state->saved_step == step || step == run->first_step;
-    return stands || run->trainer->workers ? LS_OK : run_saves(run, true, true, true, error);
+    struct ls_step_report report;
+    int status = LS_OK;
+    while (!status && !ls_trainer_meets(run->trainer) && !ls_run_ended(run))
+        status = step(run, NULL, &report, error);
+    int64_t now = ls_trainer_steps(run->trainer);
+    bool stands = run->trainer->state->saved_step == now || now == run->first_step;
+    return status || stands ? status : run_saves(run, true, true, true, error);
 }
 
 int ls_run_close(struct ls_running *run, int status, struct ls_error *error)

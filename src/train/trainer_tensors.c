@@ -32,14 +32,13 @@ int ls_trainer_dtensor(const struct ls_trainer *t, int i, enum ls_tensor_kind ki
                             (int)kind, LS_TENSOR_STATE + states);
     const struct ls_slice *slice = &t->state->slices[i];
     bool held = kind == LS_TENSOR_PARAMETER || state >= 0;
-    if (held && (slice->away || slice->half || slice->blocks))
+    if (held && (slice->away || slice->blocks))
         return ls_error_set(error, LS_EINVAL, "%s %s", t->params.list[i].name,
                             slice->blocks ? "is kept in blocks of few bits (lora.base): it has no "
                                             "tensor"
-                            : slice->half
-                                ? "is frozen and has no float32 values: read those in the "
-                                  "compute type"
-                                : "is in a memory tier (memory.offload.optimizer)");
+                                          : "is in a memory tier (memory.offload.optimizer)");
+    if (held && slice->half)
+        return ls_state_tensor(t->state, i, slice->compute_type, slice->compute, out, error);
     if (held)
         return ls_state_tensor(t->state, i, state < 0 ? LS_F32 : ls_state_type(t->state, state),
                                state < 0 ? slice->master : slice->state[state], out, error);

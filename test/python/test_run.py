@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import pathlib
 import resource
 import shutil
 import signal
@@ -152,6 +153,23 @@ def test_workers_train_and_what_needs_one_model_is_refused(recipe):
         assert len(list(run)) == 4 and np.isfinite(run.evaluate().loss)
     with ls.Model(run.out) as model:
         assert model.generate("1", max_tokens=2).ids.shape[0] == 1
+
+
+def test_a_run_closed_between_two_meetings_keeps_what_is_computed(recipe):
+    keys = {"async.mode": "diloco", "async.workers": 2, "async.sync_every": 2}
+    with ls.Run(recipe, keys, progress=False) as run:
+        for _ in range(3):
+            run.step()
+        out = pathlib.Path(run.out)
+    assert (out / "checkpoints" / "step-00000004").is_dir()
+
+
+def test_frozen_weights_are_read_in_the_type_that_is_computed_with(recipe):
+    with ls.Run(recipe, {"lora.rank": 2, "numerics.precision": "bf16"}, progress=False) as run:
+        frozen = run.params["h.0.attn.q.weight"]
+        assert not frozen.trained and frozen.dtype == "bfloat16"
+        values = (frozen.numpy().astype(np.uint32) << 16).view(np.float32)
+        assert np.isfinite(values).all() and values.std() > 0
 
 
 def test_what_took_memory_by_dlpack_may_outlive_the_interpreter(recipe):
