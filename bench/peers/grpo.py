@@ -2,12 +2,13 @@
 """GRPO beside TRL with transformers: tokens a second of rollout and update.
 
     bench/peers/grpo.py [--n 8] [--prompts 4] [--tokens 64] [--steps 3] [--rounds 3] [--threads 2]
-                      [--layers 4] [--channels 256] [--keys "KEY=VALUE ..."]
+                      [--layers 4] [--channels 256] [--keys "parallel.dp=2 parallel.threads=1"]
 
 A GPT-2 with random weights is written as a folder. Both programs start from it with the same
 prompts (ids), as many texts of each, as many drawn tokens in each text (nothing ends a text), one
 update a batch, AdamW, gradients clipped to norm 1, float32, two threads. Lockstep runs
-lockstep.rl.GRPO; TRL its GRPOTrainer on the CPU, which generates with transformers. The programs
+lockstep.rl.GRPO, its two threads as two ranks unless --keys say otherwise; TRL its GRPOTrainer on
+the CPU, which generates with transformers. The programs
 run in turns, round by round; printed are the medians of all steps but each round's first. `rollout`
 is generation with rewards; `update` is the rest of the step. Rewards are the same function of the
 texts' tokens.
@@ -50,7 +51,7 @@ def lockstep(o):
     keys = {"model.from": o.folder, "train.out": o.out, "train.steps": o.steps + 1,
             "batch.global": o.n * o.prompts, "data.sequence": PROMPT + o.tokens,
             "optim.lr": 1e-5, "optim.schedule": "constant", "numerics.precision": "fp32",
-            "parallel.threads": o.threads, "log.progress": "off",
+            "log.progress": "off",
             **{key: int(value) for key, value in (pair.split("=") for pair in o.keys.split())}}
     with ls.Run(keys, progress=False) as run:
         loop = ls.rl.GRPO(run, prompts_make(o.prompts), lambda _, texts: [worth(t) for t in texts],
@@ -149,7 +150,8 @@ def main():
     for name, value in (("n", 8), ("prompts", 4), ("tokens", 64), ("steps", 3), ("rounds", 3),
                         ("threads", 2), ("layers", 4), ("channels", 256)):
         parser.add_argument(f"--{name}", default=value, type=int)
-    parser.add_argument("--keys", default="", help="of Lockstep's run")
+    parser.add_argument("--keys", default="parallel.dp=2 parallel.threads=1",
+                        help="of Lockstep's run")
     parser.add_argument("--python", default=sys.executable, help="has torch, transformers and trl")
     for name in ("side", "folder", "out"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
