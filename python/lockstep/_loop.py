@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Callable, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import numpy as np
 
-from .errors import ArgumentError
+from .errors import ArgumentError, DataError
 from .training import Run
 
 
@@ -49,12 +49,24 @@ class Loop:
                 put(file)
             os.replace(path + ".new", path)
 
+    def _read(self, path: str, expected: str) -> Dict[str, Any]:
+        """Arrays that :meth:`_write` kept."""
+        try:
+            with np.load(path) as file:
+                return dict(file)
+        except Exception as error:  # a damaged file has errors of every kind
+            raise DataError(f"{path}: {error}: expected {expected}") from None
+
     def _forget(self) -> None:
         """Drops records of steps that the run does not have any more."""
         if self.run.rank == 0 and os.path.exists(self._records):
             with open(self._records, "rb") as file:
                 lines = [line for line in file if line.endswith(b"\n")]
-            kept = [line for line in lines if json.loads(line)["step"] <= self.run.step_count]
+            try:
+                kept = [line for line in lines if json.loads(line)["step"] <= self.run.step_count]
+            except (ValueError, KeyError, TypeError):
+                raise DataError(f"{self._records}: expected one JSON object with a step a line; "
+                                "move it away") from None
             self._write(self._records, lambda file: file.writelines(kept))
 
     def _record(self, metrics: Any) -> Any:

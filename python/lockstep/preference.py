@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -136,13 +136,9 @@ class DPO(Loop):
             self._write(self._saved,
                         lambda file: np.savez(file, pairs=key, sums=np.concatenate(sums)))
             return np.concatenate(sums)
-        try:
-            with np.load(self._saved) as file:
-                kept: Dict[str, Any] = dict(file)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{self._saved}: {error}: expected what step 0 gave the pairs; begin "
-                            "there, or give a reference") from None
-        if str(kept["pairs"]) != key:
+        kept = self._read(self._saved, "what step 0 gave the pairs; begin there, or give a "
+                          "reference")
+        if str(kept.get("pairs")) != key:
             raise DataError(f"{self._saved} is of other pairs: expected those that the run began "
                             "with; give these, or a reference")
         return kept["sums"]

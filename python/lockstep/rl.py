@@ -158,6 +158,8 @@ class GRPO(Loop):
         self.prompts, self.reward, self.n, self.updates = prompts, reward, n, updates
         self.kl = self._kl_in_loss = kl
         self.clip = (clip, clip) if isinstance(clip, (int, float)) else tuple(clip)
+        if len(self.clip) != 2 or not all(bound >= 0 for bound in self.clip):
+            raise ArgumentError(f"clip is {clip}: expected a number from 0, or two, down and up")
         self.max_tokens, self.normalise, self.scale = max_tokens, normalise, scale
         self._ends = {"stop": stop, "ends": ends}
         self._saved = os.path.join(run.out, "rl-batch.npz")
@@ -194,8 +196,8 @@ class GRPO(Loop):
                                 seed=self.seed * 2**32 + first, batch=self.run.batch, **self._ends)
         if out.ids.shape[1] > self.run.sequence + 1:
             longest = int(out.prompt_lengths.argmax()) // self.n
-            raise ArgumentError(f"prompts[{places[longest]}]: {out.prompt_lengths.max()} tokens, and "
-                                f"{self.max_tokens} drawn: expected data.sequence = "
+            raise ArgumentError(f"prompts[{places[longest]}]: {out.prompt_lengths.max()} tokens, "
+                                f"and {self.max_tokens} drawn: expected data.sequence = "
                                 f"{self.run.sequence} or less in all")
         texts = out.texts
         if self.run.end_of_document is None:  # no tokenizer
@@ -211,14 +213,11 @@ class GRPO(Loop):
 
     def _again(self, first: int) -> Dict[str, Any]:
         """The texts of a batch of which the run has taken some updates."""
-        try:
-            with np.load(self._saved) as file:
-                batch = dict(file)
-        except (OSError, ValueError) as error:
-            batch = {"first": error}
-        if batch["first"] != first:
-            raise DataError(f"{self._saved}: {batch['first']}: expected the texts of step {first}; "
-                            f"go on from a checkpoint at a multiple of {self.updates} steps")
+        expected = (f"the texts of step {first}; go on from a checkpoint at a multiple of "
+                    f"{self.updates} steps")
+        batch = self._read(self._saved, expected)
+        if batch.get("first") != first:
+            raise DataError(f"{self._saved} is of step {batch.get('first')}: expected {expected}")
         return batch
 
     def _loss(self, batch: Dict[str, Any], logp: Any) -> Loss:

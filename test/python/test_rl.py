@@ -247,6 +247,16 @@ def test_a_batch_that_is_not_there_is_named(start, tmp_path):
         run.step(np.ones((8, 12), int))
         with pytest.raises(ls.DataError, match="rl-batch.npz.*expected the texts of step 0"):
             loop.step()
+        for content in (b"", b"PK\3\4 damaged"):
+            pathlib.Path(loop._saved).write_bytes(content)
+            with pytest.raises(ls.DataError, match="rl-batch.npz: .*multiple of 2 steps"):
+                loop.step()
+        np.savez(loop._saved, first=6)
+        with pytest.raises(ls.DataError, match="is of step 6: expected the texts of step 0"):
+            loop.step()
+        pathlib.Path(loop._records).write_text("{\n")
+        with pytest.raises(ls.DataError, match="rl.jsonl: expected one JSON object"):
+            grpo(run)
 
 
 def dpo(start, out, parts, **options):
@@ -293,6 +303,7 @@ def run(start, tmp_path_factory):
     ({"kl": .1}, "expected a reference"), ({"seed": -1}, "seed is -1"),
     ({"reference": 3}, "reference: expected a Model"),
     ({"normalise": "mean"}, "expected one of text"),
+    ({"clip": -1}, "clip is -1: expected"), ({"clip": (.1,)}, "or two, down and up"),
     ({"prompts": []}, "prompts: 0: expected from 1"),
     ({"reward": lambda prompts, texts: [1.0]}, "expected 8 finite numbers"),
     ({"reward": lambda prompts, texts: [float("nan")] * 8}, "expected 8 finite numbers"),

@@ -83,7 +83,8 @@ def test_grpo_is_that_of_autograd(tmp_path):
             seen.append(super()._roll(first))
             return seen[-1]
 
-    with ls.Model(tmp_path / "reference", {"numerics.precision": "fp32", "numerics.isa": ISA}) as other:
+    with ls.Model(tmp_path / "reference",
+                  {"numerics.precision": "fp32", "numerics.isa": ISA}) as other:
         with ls.Run({**KEYS, "model.from": tmp_path / "start", "train.out": tmp_path / "run",
                      "train.steps": 2, "optim.name": "sgd", "optim.momentum": 0, "optim.lr": LR,
                      "optim.clip": 0, "optim.weight_decay": 0}, progress=False) as run:
