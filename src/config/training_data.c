@@ -236,8 +236,8 @@ static int others_say(const struct ls_config *config, const char *name, const ch
                       const char *recorded, const char *remedy, struct ls_error *error)
 {
     return ls_config_reject(config, LS_EDATA, ls_config_data_key(config), error,
-                            "%.200s has other tokens than the run was trained on: its digest is "
-                            "%s, and the run recorded %s. %s",
+                            "%.200s has other tokens, masks or weights than the run was trained "
+                            "on: its digest is %s, and the run recorded %s. %s",
                             name, digest, recorded, remedy);
 }
 

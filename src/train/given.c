@@ -121,14 +121,15 @@ static int divisor_find(struct given *g, const struct ls_given_batch *b, struct 
             ls_exact_add(&sum, (double)weight);
     }
     g->divisor = b->sum ? 1 : b->weights ? ls_exact_value(&sum) : (double)g->counted;
-    if (g->divisor != 0)
+    if (stage_divides(g->divisor))
         return LS_OK;
+    if (!g->counted)
+        return ls_error_set(error, LS_EDATA,
+                            "no target of the given batch counts: each is -1, or has weight 0");
     return ls_error_set(error, LS_EDATA,
-                        g->counted ? "the weights of the given batch sum up to 0, and the loss is "
-                                     "divided by their sum: ask for the sum of losses, or give "
-                                     "other weights"
-                                   : "no target of the given batch counts: each is -1, or has "
-                                     "weight 0");
+                        "the weights of the given batch sum up to %g, and the loss is divided by "
+                        "their sum: ask for the sum of losses, or give other weights",
+                        g->divisor);
 }
 
 static int batch_check(struct ls_trainer *t, const struct ls_given_batch *b, struct ls_error *error)

@@ -333,8 +333,8 @@ void server_report(struct ls_trainer *t, const struct ls_arrival *arrival, int64
 int server_add(struct ls_trainer *t, const double *note, struct ls_step_report *report,
                struct ls_error *error)
 {
-    const struct train_gradient gradient = {1, note[NOTE_GRADIENT_NORM],
-                                            (float)note[NOTE_GRADIENT_LOSS], 0};
+    const struct train_gradient gradient = {
+        .scale = 1, .norm = note[NOTE_GRADIENT_NORM], .loss = (float)note[NOTE_GRADIENT_LOSS]};
     t->state = workers_outer(t);
     int status = step_update(t, &gradient, false, report, error);
     if (status)

@@ -4,6 +4,9 @@
 
 #include "train/trainer.h"
 
+#include <float.h>
+#include <math.h>
+
 /* A batch, loaded: what this rank computes of it. */
 struct train_batch {
     int64_t step;
@@ -29,7 +32,13 @@ struct train_gradient {
     double norm;  /* without it */
     float loss;   /* the batch's mean */
     double start_s;
+    bool weighted; /* its targets have weights */
 };
+/* Whether losses can be divided by it: not 0, and its reciprocal is a float32. */
+static inline bool stage_divides(double divisor)
+{
+    return divisor != 0 && fabs(1 / divisor) <= (double)FLT_MAX;
+}
 
 /* Forward or backward (the input halves, the weight halves, or layer by layer both) of a chunk's
  * layers on a micro-batch, whose saved activations are in that slot. The forward of the head leaves

@@ -129,15 +129,15 @@ static int batch_admit(const struct ls_trainer *t, const struct train_batch *bat
                        struct ls_error *error)
 {
     long long first = batch->first, last = first + sequences_of(batch) - 1;
-    if (batch->divisor != 0)
+    if (stage_divides(batch->divisor))
         return LS_OK;
     int status =
         batch->counted
             ? ls_error_set(error, LS_EDATA,
                            "step %lld: the weights of the batch's targets, of samples %lld to %lld "
-                           "of the run, sum up to 0, and the loss is divided by their sum. Use "
+                           "of the run, sum up to %g, and the loss is divided by their sum. Use "
                            "other weights, or a larger batch.global",
-                           (long long)batch->step, first, last)
+                           (long long)batch->step, first, last, batch->divisor)
             : ls_error_set(error, LS_EDATA,
                            "step %lld: no token of the batch counts: samples %lld to %lld of "
                            "the run contain only prompts, no target tokens. Use a larger "
@@ -340,6 +340,7 @@ static int gradient_compute(struct ls_trainer *t, const struct train_batch *batc
     enum ls_work_pass before = stage_pass_begin(t, LS_WORK_PASS_REDUCE);
     status = ls_state_gradient(t->state, error);
     gradient->scale = batch->loss_scale;
+    gradient->weighted = batch->weights != NULL;
     if (!status)
         status = gradient_judge(t, batch, gradient, error);
     if (!status)
@@ -406,6 +407,8 @@ static int nonfinite_refuse(struct ls_trainer *t, const struct train_gradient *g
                             struct ls_error *error)
 {
     char good[LS_CONFIG_TEXT_BYTES + 128], scale[96] = "", name[LS_PARAM_NAME_MAX + 1];
+    const char *weights =
+        gradient->weighted ? "; use smaller weights of the targets, if they are large" : "";
     int status = nonfinite_name(t, name, error);
     if (status)
         return status;
@@ -421,9 +424,9 @@ static int nonfinite_refuse(struct ls_trainer *t, const struct train_gradient *g
         error, LS_ENUMERIC,
         "step %ld: the loss is %g and the gradient norm %g%s%s%s; nothing was "
         "updated. %s; lower optim.lr, or set train.on_nonfinite=skip to skip such "
-        "steps",
+        "steps%s",
         (long)t->state->step + 1, ls_shown((double)gradient->loss), ls_shown(gradient->norm), scale,
-        *name ? "; the first gradient that is not finite is that of " : "", name, good);
+        *name ? "; the first gradient that is not finite is that of " : "", name, good, weights);
 }
 
 /* What this rank has waited for others' parts of matrices so far. */

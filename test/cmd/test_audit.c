@@ -501,7 +501,8 @@ static void test_audit_refuses(void **state)
     expect("$L audit one data.train=away/corpus_train", 0, "steps 7 to 8: equal");
     expect("cp corpus_valid.bin corpus_train.bin; cp corpus_valid.idx corpus_train.idx; "
            "$L audit one",
-           ls_exit_code(LS_EDATA), "corpus_train has other tokens than the run was trained on");
+           ls_exit_code(LS_EDATA),
+           "corpus_train has other tokens, masks or weights than the run was trained on");
     expect("mv away/* .", 0, "");
 }
 

@@ -245,10 +245,11 @@ static void test_other_data_of_the_same_name(void **state)
                  given[i]);
         expect(line, 0, "hash");
         snprintf(line, sizeof line, put, "b", given[i], "");
-        expect(line, ls_exit_code(LS_EDATA), "corpus has other tokens than the run was trained on");
+        expect(line, ls_exit_code(LS_EDATA),
+               "corpus has other tokens, masks or weights than the run was trained on");
         expect("$L audit first", ls_exit_code(LS_EDATA),
-               i ? "the blend has other tokens than the run was trained on"
-                 : "corpus has other tokens than the run was trained on");
+               i ? "the blend has other tokens, masks or weights than the run was trained on"
+                 : "corpus has other tokens, masks or weights than the run was trained on");
         snprintf(line, sizeof line, put, "b", given[i], "data.changed=true");
         expect(line, 0, "hash");
         snprintf(line, sizeof line, put, "a", given[i], "");

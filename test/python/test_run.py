@@ -342,13 +342,13 @@ def test_an_interrupt_ends_the_run_at_a_step_and_saves(recipe, tmp_path):
               "    for m in run: pass\n"
               "except KeyboardInterrupt:\n"
               "    run.close()\n"
+              "    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
               "    print('interrupted at', m.step)\n")
     done = subprocess.run([sys.executable, "-c", script, json.dumps(recipe)], capture_output=True,
                           text=True, check=False, env=dict(os.environ))
     assert "interrupted at" in done.stdout, done.stderr
     saved = os.listdir(os.path.join(recipe["train"]["out"], "checkpoints"))
     assert any(name.startswith("step-0000000") for name in saved)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_runs_that_are_dropped_are_freed(recipe, tmp_path):
