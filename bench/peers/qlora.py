@@ -120,13 +120,18 @@ def main():
     for hidden in ("--peer", "--folder", "--data"):
         add(hidden, help=argparse.SUPPRESS)
     o = parser.parse_args()
+    if o.peer == "write":
+        folder_write(pathlib.Path(o.folder), o)
+        return
     if o.peer:
         peer(o)
         return
     import numpy
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        folder_write(folder / "model", o)
+        # In a process of its own: what this one has had in memory counts as its children's peak.
+        subprocess.run([sys.executable, __file__, "--peer", "write", "--folder",
+                        str(folder / "model"), "--layers", str(o.layers)], check=True)
         count = o.batch * o.tokens * (o.steps + 1) + 1
         numpy.random.default_rng(1).integers(50000, size=count).astype(numpy.uint16).tofile(
             folder / "data.bin")
