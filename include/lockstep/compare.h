@@ -128,6 +128,7 @@ struct ls_recorded_step {
     double grad_norm;
     char hash[33];         /* of the state after the step: of metrics.jsonl, or a checkpoint */
     char ledger[33];       /* of the samples of the step; "": not recorded */
+    bool given;            /* on a batch that the run's program gave: nobody else has it */
     bool saved;            /* there is a checkpoint */
     char saved_hash[33];   /* of the checkpoint */
     char fingerprint[256]; /* of the checkpoint */

@@ -90,6 +90,7 @@ struct ls_step_report {
     double grad_norm;   /* before clipping, without the loss scale */
     double loss_scale;  /* that the gradient was computed with; 1 where none is used */
     float lr;
+    bool given;   /* on a batch of the caller's, not of the data */
     bool skipped; /* not finite; with fp16 the loss scale may be too large, else
                    * train.on_nonfinite is skip */
     double step_s, tokens_per_s;

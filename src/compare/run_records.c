@@ -113,6 +113,8 @@ static void metrics_visit(void *user, const struct ls_record *record)
     ls_record_number(record, "grad_norm", &added->grad_norm);
     added->has_norm = isfinite(added->grad_norm);
     added->has_hash = hash != NULL;
+    double given;
+    added->given = ls_record_number(record, "given", &given);
     snprintf(added->hash, sizeof added->hash, "%s", hash ? hash : "");
     const char *ledger = ls_record_text(record, "ledger");
     snprintf(added->ledger, sizeof added->ledger, "%s", ledger ? ledger : "");

@@ -216,6 +216,8 @@ int records_step(struct records *records, const struct ls_step_report *r,
         ls_jsonl_double(m, "loss_scale", r->loss_scale);
     if (r->skipped)
         ls_jsonl_int(m, "skipped", 1);
+    if (r->given)
+        ls_jsonl_int(m, "given", 1);
     if (r->push.is) {
         ls_jsonl_int(m, "worker", r->push.worker);
         ls_jsonl_int(m, "clock", r->push.clock);

@@ -520,6 +520,7 @@ void step_report(struct ls_trainer *t, const struct train_batch *batch,
     report->source_losses = batch->source_counted && t->sources > 1 ? t->loss_sums + 1 : NULL;
     report->samples = t->state->samples;
     report->sequences = sequences_of(batch);
+    report->given = batch->given;
     if (!t->workers && !batch->given)
         step_ledger(t, batch->first, report);
     report->source_counted = batch->source_counted;

@@ -164,6 +164,18 @@ def test_a_run_closed_between_two_meetings_keeps_what_is_computed(recipe):
     assert (out / "checkpoints" / "step-00000004").is_dir()
 
 
+def test_an_audit_names_the_first_step_on_a_batch_that_was_given(recipe):
+    with ls.Run(recipe, progress=False) as run:
+        run.step()
+        run.step(np.ones((4, 17), int))
+        out = run.out
+        assert json.loads(open(os.path.join(out, "metrics.jsonl"), encoding="utf-8")
+                          .read().splitlines()[-1])["given"] == 1
+    with pytest.raises(ls.NotSupportedError, match="step 2 of"):
+        ls.audit(out, steps=(1, 2))
+    assert ls.audit(out, steps=(1, 1)).equal
+
+
 def test_frozen_weights_are_read_in_the_type_that_is_computed_with(recipe):
     with ls.Run(recipe, {"lora.rank": 2, "numerics.precision": "bf16"}, progress=False) as run:
         frozen = run.params["h.0.attn.q.weight"]
