@@ -127,6 +127,15 @@ const char *ls_trace_phase(struct ls_trace *trace, const char *phase);
 void ls_trace_begin(struct ls_trace *trace, const char *name, const char *category);
 void ls_trace_end(struct ls_trace *trace);
 
+/* An op: [m, n] elements of k terms each, its operations and the bytes that it moves at least. */
+struct ls_trace_op {
+    const char *name, *dtype;
+    int64_t m, n, k;
+    double flops, bytes;
+};
+/* A span of category "op" until ls_trace_end. */
+void ls_trace_op(struct ls_trace *trace, const struct ls_trace_op *op);
+
 /* A collective or a message between ranks, as this rank sees it. ls_comm_set_trace makes these. */
 struct ls_trace_transfer {
     const char *operation; /* "reduce_scatter" */

@@ -572,7 +572,8 @@ static const struct ls_config_key table[] = {
     BOOL("log.trace", RUN, "false", log.trace,
          "write a trace of every step that Perfetto and chrome://tracing show"),
     BOOL("log.profile", RUN, "false", log.profile,
-         "measure the ops of every step, and record their seconds by kind in metrics.jsonl"),
+         "measure the ops of every step, and record their seconds by kind in metrics.jsonl; with "
+         "log.trace each op is in the trace"),
     WORD("log.progress", RUN, "auto", progresses, log.progress,
          "live: one line, updated in place, on a terminal; plain: a line every five seconds; "
          "off: only hash and paths; auto = live on a terminal, otherwise plain"),

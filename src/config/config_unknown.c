@@ -128,7 +128,7 @@ static const struct alias {
     {"sample.tokens", "max_new_tokens", NULL},
     {"log.tensorboard", "enable_tensorboard", NULL},
     {"log.tensorboard", "tensorboard_dir", "true or false; they go to train.out"},
-    {"log.trace", "profiler", "log.profile measures ops by kind"},
+    {"log.trace", "profiler", "log.profile measures ops by kind, and with log.trace one by one"},
     {"log.level", "log_level", NULL},
 };
 

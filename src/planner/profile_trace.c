@@ -62,6 +62,8 @@ static bool inner_of(const struct ls_layout *layout, const struct ls_trace_span 
 {
     *inner = (struct inner){-1, -1, span->begin_s, span->duration_s};
     const char *category = span->category;
+    if (strcmp(category, "op") == 0) /* within what is told */
+        return false;
     if (strcmp(category, "comm") == 0 || strcmp(category, "wait") == 0)
         inner->part = LS_PROFILE_WAIT + account_of(layout, span->group);
     else if (strcmp(category, "data") == 0)

@@ -97,6 +97,16 @@ void ls_trace_begin(struct ls_trace *trace, const char *name, const char *catego
     event->category = category;
 }
 
+void ls_trace_op(struct ls_trace *trace, const struct ls_trace_op *op)
+{
+    if (!trace)
+        return;
+    struct trace_event *event = open_span(trace, TRACE_OP);
+    event->name = op->name;
+    event->category = "op";
+    event->op = *op;
+}
+
 void ls_trace_end(struct ls_trace *trace)
 {
     if (!trace)

@@ -14,6 +14,7 @@ enum {
 enum trace_event_type {
     TRACE_NONE,
     TRACE_SPAN,
+    TRACE_OP,         /* a span that is an op */
     TRACE_TRANSFER,   /* a span that is a blocking transfer */
     TRACE_START,      /* a span that starts one in the background */
     TRACE_WAIT,       /* a span that waits for a transfer in the background */
@@ -35,7 +36,10 @@ struct trace_event {
     const char *name, *category, *phase;
     int64_t begin_ns, duration_ns; /* -1: still under way */
     int64_t at[LS_TRACE_KEYS];
-    struct trace_transfer transfer;
+    union {
+        struct trace_transfer transfer;
+        struct ls_trace_op op;
+    };
 };
 
 struct trace_group {

@@ -124,9 +124,16 @@ static void put_transfer(struct ls_trace_file *w, const struct trace_event *even
         put_field(text, "label", transfer->label);
 }
 
+static void put_op(struct ls_trace_file *w, const struct ls_trace_op *op)
+{
+    put_field(&w->text, "dtype", op->dtype);
+    trace_text_printf(&w->text, ",\"m\":%lld,\"n\":%lld,\"k\":%lld,\"flops\":%.0f,\"bytes\":%.0f",
+                      (long long)op->m, (long long)op->n, (long long)op->k, op->flops, op->bytes);
+}
+
 static bool is_transfer(const struct trace_event *event)
 {
-    return event->type != TRACE_SPAN && event->transfer.kind;
+    return event->type != TRACE_SPAN && event->type != TRACE_OP && event->transfer.kind;
 }
 
 /* A span of no step is of those before the first, and so on: what does not hold is left out. */
@@ -142,6 +149,8 @@ static void put_args(struct ls_trace_file *w, const struct trace_event *event)
             trace_text_printf(text, ",\"%s\":%lld", keys[key], (long long)event->at[key]);
     if (is_transfer(event))
         put_transfer(w, event);
+    if (event->type == TRACE_OP)
+        put_op(w, &event->op);
     if (event->duration_ns < 0)
         trace_text_put(text, ",\"unfinished\":true");
     trace_text_put(text, "}}");

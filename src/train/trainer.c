@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOADER_DEPTH = 2, TRACE_EVENTS = 1 << 16 };
+enum { LOADER_DEPTH = 2, TRACE_EVENTS = 1 << 16, TRACE_OPS = 1 << 18 };
 
 /* The checkpoint itself in the place of a run, so that what is kept of this one says where it
  * began, whatever the other one does later. resume_else may not be needed: who needs it meets its
@@ -336,7 +336,8 @@ static int place_open(struct ls_trainer *t, struct ls_error *error)
 
 static int trace_open(struct ls_trainer *t, struct ls_error *error)
 {
-    int status = ls_trace_new(&t->trace, ls_comm_rank(t->world), "main", TRACE_EVENTS, error);
+    int status = ls_trace_new(&t->trace, ls_comm_rank(t->world), "main",
+                              t->config.log.profile ? TRACE_OPS : TRACE_EVENTS, error);
     for (int g = 0; g < LS_GROUPS && !status; g++)
         status = t->groups[g] ? ls_comm_set_trace(t->groups[g], t->trace, error) : LS_OK;
     ls_trace_phase(t->trace, "start");
@@ -431,7 +432,7 @@ int trainer_new(const struct ls_config *config, const struct ls_layout *layout,
     if (!status && config->log.trace)
         status = trace_open(t, error);
     if (config->log.profile) {
-        t->watch = work_times_watch(&t->times);
+        t->watch = work_times_watch(&t->times, t->trace);
         t->ops.queue.watch = &t->watch;
     }
     if (!status)

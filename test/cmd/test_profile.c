@@ -166,6 +166,7 @@ static void trace_make(int rank)
                  {"reduce_scatter", "wait", "shard", 500, 80}, /* within backward */
                  {"backward", "layer", "", 400, 500},
                  {"all_gather", "comm", "world", 900, 20},
+                 {"update", "op", "", 930, 40}, /* counts for nothing by itself */
                  {"update", "optimizer", "", 920, 70},
                  {"step", "step", "", 0, 1000}};
     char path[64];

@@ -30,7 +30,8 @@ enum { STEPS = 4, RANKS_MAX = 8 };
 static const char *const layouts[] = {
     COMMON "",
     COMMON "parallel.dp=2 parallel.zero=3 parallel.persist=100 batch.micro=2",
-    COMMON "parallel.dp=2 parallel.zero=2 batch.micro=1 parallel.pp=2 parallel.schedule=zbv",
+    COMMON "parallel.dp=2 parallel.zero=2 batch.micro=1 parallel.pp=2 parallel.schedule=zbv "
+           "log.profile=true",
     COMMON "parallel.tp=2 batch.micro=2 parallel.tp_overlap=2 parallel.dp=2",
     COMMON "parallel.pp=3 batch.micro=1 parallel.schedule=zb-h1",
     COMMON CP "batch.global=4 parallel.cp=2 parallel.cp_method=ring parallel.dp=2 parallel.zero=1",
@@ -324,6 +325,55 @@ static void check_bytes(const json_t *root, const struct ls_config *config,
                              (long)planned.of[step][g][k]);
 }
 
+/* ---- ops ------------------------------------------------------------------------------------- */
+
+struct op_counts {
+    double of[STEPS + 1][LS_WORK_KINDS];
+};
+
+static void traced_ops(const json_t *root, struct op_counts *counts)
+{
+    size_t i;
+    json_t *event;
+    EACH_EVENT(root, i, event)
+    {
+        const json_t *args = json_object_get(event, "args");
+        if (!is(event, "cat", "op") || !is(args, "phase", "train") || number_of(args, "step") < 1)
+            continue;
+        int kind = ls_work_of_name(text_of(event, "name"));
+        double m = number_of(args, "m"), n = number_of(args, "n"), k = number_of(args, "k");
+        if (kind < 0 || !*text_of(args, "dtype") || m < 0 || n < 1 || k < 1 ||
+            number_of(args, "bytes") < 0 || (m == 0 && kind != LS_WORK_FILL))
+            fail_event(event, "an op without kind, type, shape or bytes");
+        if (kind == LS_WORK_PRODUCT && number_of(args, "flops") != 2 * m * n * k)
+            fail_event(event, "a product of another number of operations");
+        counts->of[(int)number_of(args, "step")][kind]++;
+    }
+}
+
+/* The trace has as many ops of each kind as the records count. */
+static void check_ops(const struct ls_config *config, const struct op_counts *counts, int ranks)
+{
+    for (int kind = 0; kind < LS_WORK_KINDS; kind++) {
+        char path[1200], key[64];
+        const char *keys[] = {key};
+        struct ls_series series;
+        struct ls_error error = {0};
+        snprintf(path, sizeof path, "%s/metrics.jsonl", config->train.out);
+        snprintf(key, sizeof key, "op_%s_count", ls_work_name((enum ls_work_kind)kind));
+        if (ls_series_read(&series, path, "step", keys, 1, &error))
+            fail_msg("%s", error.text);
+        for (size_t i = 0; i < series.count; i++) {
+            double traced = counts->of[(int)series.x[i]][kind];
+            if (traced != ranks * series.y[i])
+                fail_msg("step %g: the trace has %g of %s, the record %d times %g", series.x[i],
+                         traced, key, ranks, series.y[i]);
+        }
+        assert_true(series.count == STEPS || (kind != LS_WORK_PRODUCT && kind != LS_WORK_UPDATE));
+        ls_series_release(&series);
+    }
+}
+
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 static int count_phase(const json_t *root, const char *phase, const char *name)
@@ -350,6 +400,7 @@ static void test_traces_of_layouts(void **state)
             ls_config_layout(&config, ranks, &layout, &error))
             fail_msg("%s\n%s", layouts[n], error.text);
         double least = 1;
+        struct op_counts ops = {0};
         for (int rank = 0; rank < ranks; rank++) {
             roots[rank] = trace_of(&config, rank);
             check_names(roots[rank], rank);
@@ -357,6 +408,7 @@ static void test_traces_of_layouts(void **state)
             least = fmin(least, check_nesting(spans, count));
             check_background(roots[rank]);
             check_bytes(roots[rank], &config, &layout, rank);
+            traced_ops(roots[rank], &ops);
             assert_int_equal(count_phase(roots[rank], "train", "step"), STEPS);
             assert_true(count_phase(roots[rank], "train", "backward, weights") +
                             count_phase(roots[rank], "train", "backward") >=
@@ -367,6 +419,8 @@ static void test_traces_of_layouts(void **state)
             assert_true(count_phase(roots[rank], "save", "save") > 0);
         }
         check_arrows(roots, ranks);
+        if (config.log.profile)
+            check_ops(&config, &ops, ranks);
         for (int rank = 0; rank < ranks; rank++)
             json_decref(roots[rank]);
         /* What is between spans is arithmetic on a few numbers; but a loaded machine may take a
