@@ -1,22 +1,16 @@
 /* Random numbers, bf16, ordered sums, digests and errors. */
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 
 /* Known answers from the Random123 distribution's kat_vectors. */
 static void test_philox_known_answers(void **state)
 {
-    (void)state;
     uint32_t out[4];
     ls_philox((struct ls_philox_key){{0, 0}}, (uint32_t[4]){0, 0, 0, 0}, out);
     uint32_t zero[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
@@ -29,7 +23,6 @@ static void test_philox_known_answers(void **state)
 
 static void test_normal_is_by_index_and_normal(void **state)
 {
-    (void)state;
     struct ls_philox_key key = ls_philox_key_of(7, "init:test");
     enum { N = 100000 };
     static float all[N], part[1001];
@@ -49,7 +42,6 @@ static void test_normal_is_by_index_and_normal(void **state)
 
 static void test_bf16_rounds_to_nearest_even(void **state)
 {
-    (void)state;
     assert_int_equal(ls_f32_to_bf16(1.0f), 0x3f80);
     assert_int_equal(ls_f32_to_bf16(1.00390625f), 0x3f80); /* tie to even */
     assert_int_equal(ls_f32_to_bf16(1.01171875f), 0x3f82); /* tie to even, upwards */
@@ -61,7 +53,6 @@ static void test_bf16_rounds_to_nearest_even(void **state)
 
 static void test_tree(void **state)
 {
-    (void)state;
     assert_int_equal(ls_tree_split(2), 1);
     assert_int_equal(ls_tree_split(3), 2);
     assert_int_equal(ls_tree_split(8), 4);
@@ -73,7 +64,6 @@ static void test_tree(void **state)
 
 static void test_exact_sum_ignores_order(void **state)
 {
-    (void)state;
     enum { N = 2000 };
     struct ls_exact_sum forward = {0}, backward = {0}, halves[2] = {{{0}, 0}, {{0}, 0}};
     static double values[N];
@@ -106,7 +96,6 @@ static void test_exact_sum_ignores_order(void **state)
 
 static void test_digest_commutes_and_sees_place(void **state)
 {
-    (void)state;
     struct ls_digest ab = {0}, ba = {0}, moved = {0};
     ls_digest_piece(&ab, "w", 0, 0, "abc", 3);
     ls_digest_piece(&ab, "w", 1, 0, "def", 3);
@@ -120,7 +109,6 @@ static void test_digest_commutes_and_sees_place(void **state)
 
 static void test_digest_of_floats_sees_value_place_and_name(void **state)
 {
-    (void)state;
     float values[37];
     for (int i = 0; i < 37; i++)
         values[i] = (float)(i % 5) - 2.0f;
@@ -143,7 +131,6 @@ static void test_digest_of_floats_sees_value_place_and_name(void **state)
 
 static void test_errors(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     assert_int_equal(ls_error_set(&error, LS_EDATA, "bad %d", 3), LS_EDATA);
     ls_error_prefix(&error, "file %s", "x");
@@ -168,7 +155,6 @@ static void test_errors(void **state)
 /* Whatever an error quotes, no byte of it commands a terminal, and what can be read stays. */
 static void test_errors_are_escaped(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"plain text: \\n stays", "plain text: \\n stays"},
         {"\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"},
@@ -221,7 +207,6 @@ int __wrap_snprintf(char *out, size_t bytes, const char *format, ...)
 /* Millions of errors are made where records are bad: their characters are copied, not printed. */
 static void test_escaping_prints_no_character(void **state)
 {
-    (void)state;
     char text[64], shown[64];
     snprintf(text, sizeof text, "caf\xc3\xa9 %d\n\x1b", 7);
     assert_int_equal(formats, 1); /* they are counted */

@@ -1,14 +1,10 @@
 /* Numbers with units: what is read, what is refused, and what is written. */
 #include <lockstep/base/figure.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 static void test_read(void **state)
 {
@@ -55,7 +51,6 @@ static void test_read(void **state)
         {LS_FIGURE_FLOPS, "1000"},     {LS_FIGURE_SECONDS, "3 days"}, {LS_FIGURE_WATTS, "700w"},
         {LS_FIGURE_BYTES, "1e5 e5 B"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         double value = NAN;
         if (!ls_figure_read(good[i].kind, good[i].text, &value) || value != good[i].value)
@@ -85,7 +80,6 @@ static void test_written(void **state)
         {LS_FIGURE_NUMBER, 100000, "100000"},
         {LS_FIGURE_NUMBER, 0.1, "0.1"},
     };
-    (void)state;
     uint64_t drawn = 1;
     char text[LS_FIGURE_BYTES_MAX];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

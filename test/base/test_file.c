@@ -1,12 +1,6 @@
 /* Files appear whole or not at all, whichever call fails, and are read within bounds. */
 #include <lockstep/base/file.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,6 +14,7 @@
 
 #include "../support/countdown.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 /* Writes bytes of 'a' + n % 26 in pieces of piece bytes. */
 static int write_pattern(const char *path, size_t bytes, size_t piece, const struct ls_fault *fault,
@@ -111,7 +106,6 @@ static void test_an_unwanted_file_is_written_over(void **state)
 
 static int put_word(const void *word, FILE *file, struct ls_error *error)
 {
-    (void)error;
     fputs(word, file);
     return LS_OK;
 }
@@ -225,7 +219,6 @@ static void test_descriptors_read_all_there_is(void **state)
 
 static int interrupted(void *user, const char *call)
 {
-    (void)user;
     assert_string_equal(call, "write");
     return calls++ % 2 == 0 ? EINTR : 0;
 }

@@ -2,16 +2,12 @@
  * is stopped, and says when it is over. */
 #include "../support/await.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/base/heartbeat.h>
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,9 @@
 /* Threads that the library starts, and conditions on its clock. */
 #include <lockstep/base/helper_thread.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
+
+#include "../support/testing.h"
 
 static void *mask_main(void *mask)
 {
@@ -18,7 +14,6 @@ static void *mask_main(void *mask)
 /* No signal reaches the thread; who starts it takes signals as before. */
 static void test_signals_are_blocked(void **state)
 {
-    (void)state;
     pthread_t thread;
     sigset_t mask, own;
     assert_int_equal(ls_helper_start(&thread, mask_main, &mask), 0);
@@ -34,7 +29,6 @@ static void test_signals_are_blocked(void **state)
 /* A wait until a time of ls_now_s ends there: on the clock of the day it would be over at once. */
 static void test_conditions_have_our_clock(void **state)
 {
-    (void)state;
     pthread_cond_t condition;
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     double until_s = ls_now_s() + 0.02;
@@ -70,7 +64,6 @@ static void *helper_main(void *user)
 /* Who waits for a thread gets on if that does, and only then. */
 static void test_who_waits_gets_on_with_the_thread(void **state)
 {
-    (void)state;
     for (int gets_on = 0; gets_on < 2; gets_on++) {
         struct helper helper = {.lock = PTHREAD_MUTEX_INITIALIZER, .gets_on = gets_on};
         struct ls_progress own = {0};

@@ -1,15 +1,10 @@
 /* Objects of JSON: what is none is refused with its place, what was expected, and the caller's
  * code. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/base/json.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <string.h>
 
@@ -37,7 +32,6 @@ static void test_integers_of_any_size(void **state)
         {"0.10000000000000000000000", 0.1},        {"1e0000000000000000000002", 100},
         {"1e-000000000000000000002", 0.01},        {"100000000000000000000000.5e-3", 1e20},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct ls_error error = {0};
         char text[200];
@@ -71,7 +65,6 @@ static void test_integers_of_any_size(void **state)
 static void test_cut_behind_a_large_integer(void **state)
 {
     static const char whole[] = "{\"a\": 18446744073709551616, \"b\\\"c\": \"\\\\\"}";
-    (void)state;
     for (size_t bytes = 1; bytes < sizeof whole - 1; bytes++) {
         struct ls_error error = {0};
         json_t *object;

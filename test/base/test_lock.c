@@ -2,12 +2,6 @@
  * on a file system without locks. */
 #include <lockstep/base/lock.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,6 +12,7 @@
 #include <unistd.h>
 
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 static void write_text(const char *path, const char *text)
 {
@@ -196,7 +191,6 @@ static void test_many_at_once(void **state)
 
 static int no_locks(void *user, const char *call)
 {
-    (void)user;
     return strcmp(call, "flock") ? 0 : ENOLCK;
 }
 static const struct ls_fault without = {.before = no_locks};

@@ -1,15 +1,10 @@
 /* The line that says how far a long work is, on a clock of the test's own. */
 #include <lockstep/base/meter.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 
 static double clock_s;
@@ -24,7 +19,6 @@ double __wrap_ls_now_s(void)
 static void note(void *user, const char *text, size_t bytes)
 {
     size_t used = strlen(shown);
-    (void)user;
     assert_true(used + bytes < sizeof shown);
     memcpy(shown + used, text, bytes);
     shown[used + bytes] = '\0';
@@ -47,7 +41,6 @@ static void tell(double after_s, int64_t done, int64_t all)
 
 static void test_a_short_work_shows_nothing(void **state)
 {
-    (void)state;
     const int columns[] = {0, 80};
     for (int i = 0; i < 2; i++) {
         show(columns[i]);
@@ -59,7 +52,6 @@ static void test_a_short_work_shows_nothing(void **state)
 
 static void test_a_terminal_shows_one_line(void **state)
 {
-    (void)state;
     show(80);
     tell(1, 10, 100);
     assert_string_equal(shown, "");
@@ -76,7 +68,6 @@ static void test_a_terminal_shows_one_line(void **state)
 
 static void test_a_narrow_terminal_cuts_it(void **state)
 {
-    (void)state;
     show(20);
     tell(3, 30, 100);
     assert_string_equal(shown, "\rlockstep eval: 30 o\033[K");
@@ -85,7 +76,6 @@ static void test_a_narrow_terminal_cuts_it(void **state)
 
 static void test_a_log_gets_a_line_now_and_then(void **state)
 {
-    (void)state;
     show(0);
     for (int s = 0; s < 25; s++)
         tell(s, 4 * s, 100);
@@ -96,7 +86,6 @@ static void test_a_log_gets_a_line_now_and_then(void **state)
 
 static void test_the_next_work_begins_anew(void **state)
 {
-    (void)state;
     show(80);
     tell(3, 99, 100);
     shown[0] = '\0';
@@ -113,7 +102,6 @@ static void test_the_next_work_begins_anew(void **state)
 
 static void test_nobody_is_told_without_a_view(void **state)
 {
-    (void)state;
     show(80);
     ls_meter_show(NULL);
     tell(5, 1, 2);

@@ -1,19 +1,14 @@
 /* Counts with their nouns, numbers that are none, and lines cut to a terminal. */
 #include <lockstep/base/words.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "../support/testing.h"
+
 static void test_counts(void **state)
 {
-    (void)state;
     static const struct {
         int64_t n;
         const char *noun, *want;
@@ -37,7 +32,6 @@ static void test_counts(void **state)
 
 static void test_no_sign_before_nan(void **state)
 {
-    (void)state;
     char text[32];
     volatile double zero = 0;
     const double values[] = {NAN, -NAN, zero / zero, copysign(NAN, -1)};
@@ -51,7 +45,6 @@ static void test_no_sign_before_nan(void **state)
 
 static void test_lines_are_cut(void **state)
 {
-    (void)state;
     static const struct {
         const char *line;
         int columns;

@@ -2,15 +2,10 @@
  * counts; what is refused; what hostile ones may take. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/chat.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +79,6 @@ static void same_text(const struct ls_chat *chat, const char *shown, const char 
 
 static void test_language(void **state)
 {
-    (void)state;
     json_t *all = golden("expressions.json");
     char *conversation = json_dumps(json_array_get(all, 0), JSON_ENCODE_ANY);
     for (size_t i = 1; i < json_array_size(all); i++) {
@@ -100,7 +94,6 @@ static void test_language(void **state)
 
 static void test_families(void **state)
 {
-    (void)state;
     json_t *all = golden("rendered.json"), *each, *texts;
     size_t i;
     const char *name;
@@ -165,7 +158,6 @@ static void test_what_counts(void **state)
                   "[<think>\n\n</think>\n\nd<|im_end|>\n]|"},
         {"marked", "<user>a\n<assistant>[b</s>\n]<user>c\n<assistant>[d</s>\n]|"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct ls_chat *chat = family(expected[i][0]);
         struct ls_chat_text text = {0};
@@ -199,7 +191,6 @@ static void test_generations(void **state)
          "[<1>]|"},
         {"a{% generation %}{% endgeneration %}{% generation %}b{% endgeneration %}", "a[b]|"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_chat *chat = chat_of("x", cases[i][0], strlen(cases[i][0]));
         struct ls_chat_text text = {0};
@@ -232,7 +223,6 @@ static void test_bad_conversations(void **state)
          "\"x\"}]}",
          "llama2.jinja:1:491: the template refuses the conversation: a user and an assistant"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ls_chat *chat = family(bad[i][0]);
         struct ls_chat_text text = {0};
@@ -273,7 +263,6 @@ static void test_null_and_other_names(void **state)
          "\"b\"}",
          "c<a>"},
     };
-    (void)state;
     struct ls_chat *chat = chat_of("x", keys, strlen(keys));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_chat_text text = {0};
@@ -313,7 +302,6 @@ static void test_null_is_none(void **state)
         {"{{ messages[1] | tojson }}{{ messages[1].x.y }}{{ messages[1].x.y is defined }}",
          "{\"role\": \"assistant\", \"content\": \"a\", \"x\": {\"y\": null}}NoneTrue"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_chat *chat = chat_of("x", cases[i][0], strlen(cases[i][0]));
         struct ls_chat_text text = {0};
@@ -343,7 +331,6 @@ static void test_large_integers(void **state)
         {"{\"messages\": [{\"role\": \"assistant\", \"content\": 18446744073709551616}]}",
          LS_EDATA},
     };
-    (void)state;
     struct ls_chat *chat = chat_of("x", plain, strlen(plain));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_chat_text text = {0};
@@ -367,7 +354,6 @@ static void test_letters_that_have_no_case(void **state)
         {"{{ ['\xce\xa3', 'a']|sort }}", "the letter U+03A3 cannot be made lower case here"},
         {"{{ '\xc3\x9f'|upper }}", "letters outside ASCII cannot be made upper case here"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ls_chat *chat = chat_of("x", bad[i][0], strlen(bad[i][0]));
         struct ls_chat_text text = {0};
@@ -389,7 +375,6 @@ static void test_safe_beside_plus(void **state)
     struct ls_chat *chat = chat_of("x", text, strlen(text));
     struct ls_chat_text out = {0};
     struct ls_error error = {0};
-    (void)state;
     assert_int_equal(ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &out, &error),
                      LS_EDATA);
     assert_non_null(strstr(error.text, "x:1:8: + beside what |safe gave"));
@@ -417,7 +402,6 @@ static void test_dates(void **state)
                                       "2026-1-01", "2026-01-01 ", "26-01-01"};
     struct ls_error error = {0};
     struct ls_chat_text text = {0};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char template[200];
         snprintf(template, sizeof template, "{{ strftime_now('%s') }}{{ strftime_now is defined }}",
@@ -494,7 +478,6 @@ static void test_refused_templates(void **state)
         {"{{ a[] }}", "expected an index within the brackets"},
         {"{% set 1 = 2 %}", "x:1:8: expected a name, found 1"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ls_chat *chat = NULL;
         struct ls_error error = {0};
@@ -565,7 +548,6 @@ static void test_every_operation_costs(void **state)
     static const char frame[] = "{%% set s = 'x' * 1000000 %%}{%% set t = 'x' * 1000000 %%}"
                                 "{%% set digits = '1' * 1000000 %%}"
                                 "{%% for i in range(1000000) %%}{%% set y = %s %%}{%% endfor %%}";
-    (void)state;
     int refused = 0, count = (int)(sizeof operations / sizeof *operations);
     for (int i = 0; i < (check_all() ? count : 2); i++) {
         char text[400];
@@ -620,7 +602,6 @@ static void test_hostile_templates(void **state)
         "{% macro f() %}{% for a in range(100000) %}{% endfor %}{% endmacro %}"
         "{% for a in range(100000) %}{{ f() }}{% endfor %}",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof loops / sizeof *loops; i++) {
         struct ls_chat *chat = chat_of("x", loops[i], strlen(loops[i]));
         struct ls_chat_text text = {0};
@@ -652,7 +633,6 @@ static void test_deep_templates(void **state)
         {"{{ a", " if a else a"},
         {"{{ a ", "is a "},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof deep / sizeof *deep; i++) {
         struct ls_chat *chat = NULL;
         struct ls_error error = {0};

@@ -1,14 +1,9 @@
 /* What a conversation teaches: the texts of its turns, which come from one run of the template
  * (src/chat/template_prefix.c), beside each turn rendered by itself. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "chat/chat_private.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -347,7 +342,6 @@ static void template_of(struct draw *d, char *text, size_t size)
 
 static void test_drawn(void **state)
 {
-    (void)state;
     int taught = 0, made = 0;
     for (int i = 0; i < 3000; i++) {
         struct draw d = {ls_philox_key_of((uint64_t)i, "turns"), 0};
@@ -369,7 +363,6 @@ static void test_families(void **state)
 {
     static const char *const names[] = {"chatml",  "gemma2", "llama2",  "llama3", "macros",
                                         "mistral", "olmo2",  "qwen2.5", "qwen3"};
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[100];
         size_t bytes;
@@ -419,7 +412,6 @@ static char *long_conversation(int turns, size_t bytes)
 static void test_long(void **state)
 {
     enum { TURNS = 10000 };
-    (void)state;
     struct ls_chat *chat =
         chat_of("{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}"
                 "{% if add_generation_prompt %}assistant:{% endif %}");
@@ -445,7 +437,6 @@ static void test_long(void **state)
 /* The messages are read from JSON once, however many renderings there are. */
 static void test_values_are_made_once(void **state)
 {
-    (void)state;
     char *template = scratch_read("test/chat/golden/qwen3.jinja", NULL);
     char *conversation = long_conversation(50, 1000);
     struct ls_chat *chat = chat_of(template);
@@ -472,7 +463,6 @@ static void test_values_are_made_once(void **state)
 /* A template that looks at all messages is rendered for each turn, within a bound. */
 static void test_bound(void **state)
 {
-    (void)state;
     struct ls_chat *chat = chat_of(
         "{% if messages|length %}{% for i in range(1000) %}{% if 'q' in messages[0].content %}"
         "{% endif %}{% endfor %}{% endif %}{% for m in messages %}{{ m.role }}:.{% endfor %}"

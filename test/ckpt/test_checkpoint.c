@@ -1,12 +1,6 @@
 /* Checkpoints are whole or absent: every failing call, every interruption, every damage. */
 #include <lockstep/ckpt.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +14,7 @@
 #include "../support/checkpoints.h"
 #include "../support/countdown.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 enum { ROWS = 10, COLS = 100, VALUES = ROWS * COLS, RANKS = 3 };
 #define MODEL     "wte.weight"
@@ -124,7 +119,6 @@ static void save_good_together(const char *run, int64_t step)
 /* Reads all of it: LS_OK if each value is that of the step, and otherwise what the reader says. */
 static int verify(void *user, struct ls_checkpoint *checkpoint, struct ls_error *error)
 {
-    (void)user;
     static const int64_t shape[] = {ROWS, COLS};
     float values[VALUES];
     for (int p = 0; p < 2; p++) {
@@ -258,7 +252,6 @@ static void test_every_failing_call_of_each_rank(void **state)
 
 static int kill_when_zero(void *user, const char *call)
 {
-    (void)call;
     if ((*(int *)user)-- == 0)
         kill(getpid(), SIGKILL);
     return 0;
@@ -542,7 +535,6 @@ static void piece_set(json_t *manifest, void *user)
 static void piece_remove(json_t *manifest, void *user)
 {
     json_t *tensor = json_object_get(json_object_get(manifest, "model"), MODEL);
-    (void)user;
     json_array_remove(json_object_get(tensor, "pieces"), 1);
 }
 
@@ -553,7 +545,6 @@ static void widths_swap(json_t *manifest, void *user)
     json_t *one = json_array_get(json_object_get(tensor, "pieces"), 0);
     json_t *two = json_array_get(json_object_get(tensor, "pieces"), 1);
     json_t *shape = json_incref(json_object_get(one, "shape"));
-    (void)user;
     json_object_set(one, "shape", json_object_get(two, "shape"));
     json_object_set_new(two, "shape", shape);
 }

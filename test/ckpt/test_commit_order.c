@@ -2,14 +2,9 @@
  * their order. Its broken twin gives the name first. */
 #include "../support/checkpoints.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

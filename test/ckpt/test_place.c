@@ -4,14 +4,9 @@
 #include "../support/countdown.h"
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "ckpt/place_kind.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +112,6 @@ static void expect_back(struct ls_place *place, const char *run, int64_t step)
 
 static void edit(json_t *manifest, void *user)
 {
-    (void)user;
     json_object_set_new(manifest, "layout", json_string("another"));
 }
 
@@ -342,7 +336,6 @@ static void test_a_refusal_is_not_tried_again(void **state)
     struct ls_error error = {0};
     int64_t *steps;
     size_t count;
-    (void)state;
     s3_server_fail(server, S3_REFUSE, 1, true);
     assert_int_equal(ls_place_list(place, &steps, &count, &error), LS_EIO);
     assert_int_equal(s3_server_requests(server), 1);
@@ -369,7 +362,6 @@ static bool ends;
 
 static bool ends_now(void *user)
 {
-    (void)user;
     return ends;
 }
 

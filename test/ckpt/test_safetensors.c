@@ -1,18 +1,13 @@
 /* safetensors as the Python package reads and writes them; malformed files are named. */
 #include <lockstep/ckpt.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "golden_safetensors.h"
 
 static const float wte[6] = {0, 0.25f, 0.5f, 0.75f, 1, 1.25f};

@@ -1,15 +1,10 @@
 /* Runs the program by the shell, and checks its exit code and what it prints. */
 #include "run_program.h"
+#include "../support/testing.h"
 
 #include "../support/await.h"
 #include "../support/scratch.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -1,16 +1,11 @@
 /* Runs of the program on a small corpus, and what their records say. */
 #include "runs.h"
+#include "../support/testing.h"
 
 #include "../support/scratch.h"
 
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <glob.h>
 #include <jansson.h>
 #include <limits.h>

@@ -1,18 +1,13 @@
 /* `lockstep audit`: a run's steps are equal in every layout, whatever is altered in its history is
  * found and named, and an audit that compares nothing is no verdict. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "runs.h"
 
 #include <lockstep/compare/audit.h>
 #include <lockstep/train/chain.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -298,7 +293,6 @@ static int unnoticed(void)
 
 static void test_what_was_altered_is_found(void **state)
 {
-    (void)state;
     assert_int_equal(unnoticed(), 0);
 }
 
@@ -306,7 +300,6 @@ static void test_what_was_altered_is_found(void **state)
  */
 static void test_an_audit_that_never_differs_is_caught(void **state)
 {
-    (void)state;
     int steps = 0;
     for (int i = 0; i < ALTERED; i++)
         steps += all_altered[i].step != 0;
@@ -318,7 +311,6 @@ static void test_an_audit_that_never_differs_is_caught(void **state)
 
 static void test_an_audit_that_compares_nothing_is_no_verdict(void **state)
 {
-    (void)state;
     struct ls_audit_verdict verdict;
     struct ls_error error = {0};
     int64_t broken;
@@ -333,7 +325,6 @@ static void test_an_audit_that_compares_nothing_is_no_verdict(void **state)
 /* Only the chain tells of records that were removed: without one they are missing, no more. */
 static void test_records_without_a_chain(void **state)
 {
-    (void)state;
     altered_make(unchain);
     expect("$L audit altered --steps 4..8", 0, "the records have no chain: an older version");
     assert_non_null(strstr(output, "steps 4 to 8: equal; compared: 5 losses"));
@@ -345,7 +336,6 @@ static void test_records_without_a_chain(void **state)
 
 static void test_equal_in_drawn_layouts(void **state)
 {
-    (void)state;
     struct ls_run_record run = {0};
     struct ls_config drawn, one;
     struct ls_error error = {0};
@@ -371,7 +361,6 @@ static void test_equal_in_drawn_layouts(void **state)
 /* By default another layout than the run's, and the steps after the newest checkpoint but one. */
 static void test_defaults(void **state)
 {
-    (void)state;
     expect("$L audit one", 0,
            "steps 7 to 8: equal; compared: 2 losses, 2 gradient norms, 1 hash, 2 ledgers of "
            "samples;");
@@ -389,7 +378,6 @@ static void test_defaults(void **state)
 /* A run that was interrupted has one chain; so has one that goes on from another's checkpoint. */
 static void test_resumed_runs(void **state)
 {
-    (void)state;
     expect("cp -r one more && $L train $C model.layers=2 train.out=more train.steps=8 "
            "train.extend=2 train.save_every=3 log.hash_every=2 numerics.tp_tiles=4 parallel.tp=2 "
            "train.resume=auto",
@@ -410,7 +398,6 @@ static void test_resumed_runs(void **state)
 /* An audit from the beginning; of a run that began with another one's checkpoint, from there. */
 static void test_replays(void **state)
 {
-    (void)state;
     expect("$L replay one parallel.tp=2", 0,
            "steps 1 to 8: equal; compared: 8 losses, 8 gradient norms, 5 hashes, 8 ledgers of");
     assert_non_null(strstr(output, "computing steps 1 to 8 again from the start, with parallel."));
@@ -432,7 +419,6 @@ static void test_replays(void **state)
 /* Gradients in the order in which they came, which the run's log has. */
 static void test_replays_of_a_server_by_the_clock(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=server train.steps=8 async.mode=server async.workers=2 "
            "async.sync_every=4 async.order=clock parallel.workers=2 parallel.servers=1",
            0, "hash ");
@@ -449,7 +435,6 @@ static void test_replays_of_a_server_by_the_clock(void **state)
 
 static void test_the_record_is_what_differs(void **state)
 {
-    (void)state;
     altered_make(alter_loss);
     expect("$L audit altered --steps 4..8", 1,
            "the chain of the records is broken at step 5: the record of step 5 was altered");
@@ -467,7 +452,6 @@ static void test_the_record_is_what_differs(void **state)
 
 static void test_a_bit_of_a_checkpoint(void **state)
 {
-    (void)state;
     altered_make(chain_again);
     const char *name = at("altered/checkpoints/step-00000003/" SHARD);
     size_t bytes;
@@ -483,7 +467,6 @@ static void test_a_bit_of_a_checkpoint(void **state)
 
 static void test_audit_refuses(void **state)
 {
-    (void)state;
     expect("$L audit", 2, "the directory of a run");
     expect("$L audit nowhere", ls_exit_code(LS_EIO), "nowhere/config.yaml");
     expect("$L audit one --steps 9..12", 2,

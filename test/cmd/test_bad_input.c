@@ -1,16 +1,11 @@
 /* What the program says to bad input: the exit code of the documented table, and a text that names
  * the file, line or key, what was expected, and what to do. And what a good run leaves behind. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "run_program.h"
 
 #include <lockstep/config.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +62,6 @@ static int folder_setup(void **state)
 
 static void test_configuration(void **state)
 {
-    (void)state;
     expect("train", 2, "model.preset");
     expect("train missing.yaml", ls_exit_code(LS_EIO),
            "missing.yaml: cannot be opened: No such file");
@@ -94,7 +88,6 @@ static void test_configuration(void **state)
 
 static void test_layout(void **state)
 {
-    (void)state;
     int code = ls_exit_code(LS_ELAYOUT);
     expect(RUN "parallel.dp=3", code, "parallel.dp");
     expect(RUN "parallel.dp=64", code, "parallel.dp");
@@ -110,7 +103,6 @@ static void test_layout(void **state)
  * the nearest layout that works. */
 static void test_parallel_keys(void **state)
 {
-    (void)state;
     static const struct {
         const char *keys, *key, *why, *nearest;
     } refused[] = {
@@ -149,7 +141,6 @@ static void test_parallel_keys(void **state)
 
 static void test_schedules_of_files(void **state)
 {
-    (void)state;
     const char *arguments = RUN "parallel.pp=2 parallel.schedule=csv parallel.schedule_file=s.csv";
     int code = ls_exit_code(LS_ELAYOUT);
     write_text("s.csv", "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n");
@@ -173,7 +164,6 @@ static void test_schedules_of_files(void **state)
 
 static void test_world_of_another_size(void **state)
 {
-    (void)state;
 #if !defined(LS_WITH_MPI)
     print_message("skipped: this build has no MPI\n");
     skip();
@@ -220,7 +210,6 @@ static void expect_told(const struct told *cases, size_t count)
 /* Which key or argument, where it was given, why, and what is near. */
 static void test_what_errors_tell(void **state)
 {
-    (void)state;
     int io = ls_exit_code(LS_EIO), data = ls_exit_code(LS_EDATA), ckpt = ls_exit_code(LS_ECKPT);
     write_text("typo.yaml", "model: {preset: gpt2-tiny}\n"
                             "data:\n"
@@ -290,7 +279,6 @@ static void test_what_errors_tell(void **state)
 /* The runs and data that a command is given; those of the test before. */
 static void test_runs_as_given(void **state)
 {
-    (void)state;
     int io = ls_exit_code(LS_EIO), data = ls_exit_code(LS_EDATA);
     const struct told cases[] = {
         {"eval told text.txt", data, {"DATA = text.txt: ", "u16:text.txt"}},
@@ -309,7 +297,6 @@ static void test_runs_as_given(void **state)
  */
 static void test_layout_keys_as_given(void **state)
 {
-    (void)state;
     int layout = ls_exit_code(LS_ELAYOUT);
     const struct told cases[] = {
         {RUN "parallel.dp_replicate=3",
@@ -386,7 +373,6 @@ static void sweep_program(const struct ls_config_key *key, bool in_file, const c
 
 static void test_bad_values_of_every_key(void **state)
 {
-    (void)state;
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);
     char text[LS_CONFIG_TEXT_BYTES + 8];
@@ -423,7 +409,6 @@ static void test_bad_values_of_every_key(void **state)
 /* Every key with a letter too many leads back to itself. */
 static void test_misspelt_keys(void **state)
 {
-    (void)state;
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);
     for (size_t i = 0; i < count; i++) {
@@ -445,7 +430,6 @@ static void test_misspelt_keys(void **state)
  * and the name. */
 static void test_files_without_end(void **state)
 {
-    (void)state;
     expect(RUN "train.out=endless", 0, "");
     mkdir(scratch_path(folder, "endless-tokenizer"), 0777);
     symlink("/dev/zero", scratch_path(folder, "endless-tokenizer/vocab.json"));
@@ -502,7 +486,6 @@ static void test_files_without_end(void **state)
 /* Pipes that somebody fills are files like others. */
 static void test_pipes(void **state)
 {
-    (void)state;
     char before[2 * PATH_MAX];
     snprintf(before, sizeof before, "%s cat text.txt |", enter);
     program_expect_under(before, "data prepare --input /dev/stdin --output piped --tokenizer byte",
@@ -534,7 +517,6 @@ static void damage(const char *extension, long offset, const char *with, long by
 
 static void test_token_stores(void **state)
 {
-    (void)state;
     int code = ls_exit_code(LS_EDATA);
     const char *arguments = RUN "data.train=damaged data.tokenizer=byte";
     damage("idx", 0, "NOTMAGIC", -1);
@@ -556,7 +538,6 @@ static void test_token_stores(void **state)
 
 static void test_preparation(void **state)
 {
-    (void)state;
     int data = ls_exit_code(LS_EDATA);
     write_text("empty.txt", "");
     expect("data prepare --input empty.txt --output bad --tokenizer byte", data, "empty");
@@ -587,7 +568,6 @@ static void test_preparation(void **state)
 
 static void test_a_run_and_its_checkpoints(void **state)
 {
-    (void)state;
     expect(RUN "train.out=made", 0, "");
     assert_true(exists("made/config.yaml") && exists("made/metrics.jsonl") &&
                 exists("made/checkpoints/step-00000003/" SHARD));
@@ -616,7 +596,6 @@ static void expect_stopped(const char *arguments, const char *words)
 
 static void test_stopping_and_going_on(void **state)
 {
-    (void)state;
     const char *run = "train run.yaml log.progress=plain train.out=stopped train.steps=1000000";
     char again[256];
     expect_stopped(run, "saved stopped/checkpoints/step-");
@@ -627,7 +606,6 @@ static void test_stopping_and_going_on(void **state)
 /* A limit on the size of files stands for a full disk. */
 static void test_no_space(void **state)
 {
-    (void)state;
     char before[2 * PATH_MAX];
     snprintf(before, sizeof before, "%s ulimit -f 8;", enter);
     program_expect_under(before, "data prepare --input text.txt --output full --tokenizer byte",
@@ -640,7 +618,6 @@ static void test_no_space(void **state)
 
 static void test_a_loss_that_is_not_finite(void **state)
 {
-    (void)state;
     const char *wild = RUN "train.out=wild train.steps=40 optim.lr=1000 optim.clip=0 "
                            "optim.schedule=constant optim.name=sgd optim.weight_decay=100 ";
     char arguments[512];
@@ -675,7 +652,6 @@ static void expect_escaped(const char *line)
 
 static void test_generated_text_on_a_terminal(void **state)
 {
-    (void)state;
     char path[PATH_MAX], before[5 * PATH_MAX];
     if (!terminal_made())
         skip();
@@ -693,7 +669,6 @@ static void test_generated_text_on_a_terminal(void **state)
 /* A sample of lockstep train too. */
 static void test_samples_on_a_terminal(void **state)
 {
-    (void)state;
     char path[PATH_MAX], before[5 * PATH_MAX];
     if (!terminal_made())
         skip();

@@ -2,16 +2,11 @@
  * `lockstep ckpt inspect` shows what is in one. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "runs.h"
 
 #include <lockstep/ckpt.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +25,6 @@ static int run_setup(void **state)
 
 static void test_whole_checkpoints(void **state)
 {
-    (void)state;
     struct metrics *metrics = metrics_read("one");
     char last[200];
     snprintf(last, sizeof last, ", hash %s\n", metrics->hash);
@@ -57,7 +51,6 @@ static void test_whole_checkpoints(void **state)
 
 static void visit(void *user, const char *directory, const struct ls_checkpoint_state *state)
 {
-    (void)directory;
     *(int64_t *)user = state->step;
 }
 
@@ -65,7 +58,6 @@ static void visit(void *user, const char *directory, const struct ls_checkpoint_
  * the files of tensors. */
 static void test_an_altered_byte(void **state)
 {
-    (void)state;
     const int places = check_all() ? 64 : 8;
     int seen_by_sizes = 0, altered = 0;
     DIR *files = opendir(at("one/checkpoints/step-00000004"));
@@ -110,7 +102,6 @@ static void test_an_altered_byte(void **state)
 
 static void test_files_cut_short_or_missing(void **state)
 {
-    (void)state;
     expect("cp -r one cut && truncate -s -1 cut/checkpoints/step-00000002/" SHARD " && "
            "rm cut/checkpoints/step-00000004/shard-00002-optimizer-00001-of-00001.safetensors && "
            "rm cut/checkpoints/step-00000005/manifest.json && $L ckpt verify cut",
@@ -123,7 +114,6 @@ static void test_files_cut_short_or_missing(void **state)
 
 static void test_inspect(void **state)
 {
-    (void)state;
     struct metrics *metrics = metrics_read("one");
     expect("$L ckpt inspect one", 0, "one/checkpoints/step-00000005\n");
     assert_non_null(strstr(output, "  step          5: 640 tokens in 20 samples\n"));
@@ -143,7 +133,6 @@ static void test_inspect(void **state)
 
 static void test_reshard(void **state)
 {
-    (void)state;
     struct metrics *metrics = metrics_read("one");
     expect("$L ckpt reshard one --step 4 parallel.tp=2 --out two", 0,
            "two  step 4, 2 ranks (parallel.tp=2), hash ");
@@ -161,7 +150,6 @@ static void test_reshard(void **state)
 
 static void test_average(void **state)
 {
-    (void)state;
     expect("$L ckpt average one one/checkpoints/step-00000002 --out mean", 0,
            "mean  the mean of 2 checkpoints, ");
     expect("$L ckpt verify mean", 0, "step 0, ");
@@ -183,7 +171,6 @@ static void test_average(void **state)
 
 static void test_ckpt_refuses(void **state)
 {
-    (void)state;
     expect("$L ckpt verify", 2, "expected runs, or checkpoints");
     expect("$L ckpt verify nowhere", ls_exit_code(LS_EIO), "nowhere");
     expect("mkdir -p bare/checkpoints && $L ckpt verify bare", ls_exit_code(LS_ECKPT),

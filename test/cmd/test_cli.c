@@ -1,23 +1,17 @@
 /* The program's command line and its documents: what it prints, and what it exits with. */
+#include "../support/testing.h"
 #include "run_program.h"
 
 #include <lockstep/base/version.h>
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 static void test_usage(void **state)
 {
-    (void)state;
     program_expect("", 2, "Usage: lockstep COMMAND");
     program_expect("--help", 0, "Usage: lockstep COMMAND");
     program_expect("-h", 0, "Usage: lockstep COMMAND");
@@ -30,7 +24,6 @@ static void test_usage(void **state)
 
 static void test_what_is_unknown_is_named_with_the_nearest(void **state)
 {
-    (void)state;
     program_expect("trian", 2, "unknown command trian; did you mean train?");
     program_expect("zzzzzzzz", 2, "unknown command zzzzzzzz (lockstep help lists them)");
     program_expect("''", 2, "unknown command");
@@ -88,7 +81,6 @@ static void test_what_is_unknown_is_named_with_the_nearest(void **state)
 
 static void test_every_page_has_help_and_a_man_page(void **state)
 {
-    (void)state;
     static char names[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", "help --list", names), 0);
     char *save = NULL;
@@ -115,7 +107,6 @@ static void test_every_page_has_help_and_a_man_page(void **state)
 /* Families of commands, such as `bench`, are pages without a command of their own. */
 static void test_every_page_has_a_command(void **state)
 {
-    (void)state;
     static char names[PROGRAM_OUTPUT_BYTES], output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", "help --list | sed 's/-/ /'", names), 0);
     char *save = NULL;
@@ -130,7 +121,6 @@ static void test_every_page_has_a_command(void **state)
 
 static void test_output_that_cannot_be_written(void **state)
 {
-    (void)state;
     if (access("/dev/full", W_OK) != 0)
         skip();
     program_expect("help >/dev/full", ls_exit_code(LS_ENOSPC),
@@ -140,7 +130,6 @@ static void test_output_that_cannot_be_written(void **state)
 /* A pipe whose reader had enough (lockstep help | head) is no error. */
 static void test_output_that_nobody_reads(void **state)
 {
-    (void)state;
     static const char pipe[] = "d=$(mktemp -d); mkfifo $d/p; exec 3<>$d/p 4>$d/p 3<&-; rm -r $d;";
     static char output[PROGRAM_OUTPUT_BYTES];
     static const char *const lines[] = {"help --config-markdown >&4", "doctor >&4"};
@@ -153,7 +142,6 @@ static void test_output_that_nobody_reads(void **state)
 
 static void test_doctor(void **state)
 {
-    (void)state;
     static const char *const words[] = {"Training can run here", "instruction sets", "oneDNN"};
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", "doctor", output), 0);
@@ -163,7 +151,6 @@ static void test_doctor(void **state)
 
 static void test_doctor_sees_what_is_wrong(void **state)
 {
-    (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(
         program_run("ulimit -n 64; PATH=/nowhere LOCKSTEP_IO_URING=0", "doctor", output),
@@ -177,7 +164,6 @@ static void test_doctor_sees_what_is_wrong(void **state)
  * out and back. */
 static void test_bench_step_counts_what_is_offloaded(void **state)
 {
-    (void)state;
     enum { LAYERS = 2, CHANNELS = 64, VOCABULARY = 256, TOKENS = 64 };
     int matrices = LAYERS * 12 * CHANNELS * CHANNELS + (VOCABULARY + TOKENS) * CHANNELS;
     char arguments[512], words[64];
@@ -209,13 +195,11 @@ static void expect_document(const char *path, const char *arguments)
 
 static void test_configuration_document_is_up_to_date(void **state)
 {
-    (void)state;
     expect_document("doc/configuration.md", "help --config-markdown");
 }
 
 static void test_exit_code_document_has_every_status(void **state)
 {
-    (void)state;
     expect_document("doc/exit-codes.md", "help --exit-codes");
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", "help --exit-codes", output), 0);

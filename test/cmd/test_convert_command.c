@@ -1,16 +1,11 @@
 /* `lockstep convert`: its arguments, where the result goes, and that a run takes it. Runs from the
  * root of the tree, where the converter's golden files are. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "run_program.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +16,6 @@ static const int wrong = 2;
 
 static void test_each_project(void **state)
 {
-    (void)state;
     program_expect("convert deepspeed " GOLDEN "zero3.json --ranks 8", 0,
                    "dp: 8                           # --ranks");
     program_expect("convert megatron " GOLDEN "pretrain.sh", 0, "(Megatron-LM)");
@@ -33,7 +27,6 @@ static void test_each_project(void **state)
 
 static void test_arguments_of_megatron(void **state)
 {
-    (void)state;
     static const char *const forms[] = {
         "convert megatron '--num-layers 2 --attention-dropout 0' model.heads=4",
         "convert megatron -- --num-layers 2 --attention-dropout 0 model.heads=4",
@@ -52,7 +45,6 @@ static void test_arguments_of_megatron(void **state)
 
 static void test_losses_are_listed(void **state)
 {
-    (void)state;
     program_expect("convert megatron " GOLDEN "llama.txt --ranks 16", wrong,
                    "llama.txt:9: --moe-router-topk: there are no experts");
     program_expect("convert megatron " GOLDEN "llama.txt --ranks 16", wrong,
@@ -65,7 +57,6 @@ static void test_losses_are_listed(void **state)
 
 static void test_bad_command_lines(void **state)
 {
-    (void)state;
     program_expect("convert", wrong, "expected deepspeed|megatron|torchtitan");
     program_expect("convert deepsped x.json", wrong, "did you mean deepspeed?");
     program_expect("convert " GOLDEN "zero3.json", wrong, "lockstep convert deepspeed " GOLDEN);

@@ -1,5 +1,6 @@
 /* Runs whose data lie on a web server or in S3: the bits of the run on local files, in any layout,
  * with and without a cache; and what a run says when its server does not keep up. */
+#include "../support/testing.h"
 #include "runs.h"
 
 #include "../support/await.h"
@@ -8,12 +9,6 @@
 
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +49,6 @@ static void expect_same(const char *run, const char *keys)
 
 static void test_the_bits_of_the_local_run(void **state)
 {
-    (void)state;
     expect_same("web", "data.train=$U/corpus_train data.valid=$U/corpus_valid");
     expect_same("s3", "data.train=$S/corpus_train data.valid=$S/corpus_valid data.cache.dir=cache "
                       "parallel.dp=2");
@@ -71,7 +65,6 @@ static void test_the_bits_of_the_local_run(void **state)
 /* Best-fit packing: the .pack lies beside the store. */
 static void test_a_packed_run(void **state)
 {
-    (void)state;
     char line[1024];
     expect("$L data pack corpus_train --sequence 32", 0, "");
     upload("corpus_train.pack");
@@ -86,7 +79,6 @@ static void test_a_packed_run(void **state)
 
 static void test_a_folder_is_its_stores(void **state)
 {
-    (void)state;
     expect("mkdir -p both && cp corpus_train.* corpus.tokenizer both/ && cp corpus_valid.bin "
            "both/z.bin && cp "
            "corpus_valid.idx both/z.idx",
@@ -102,7 +94,6 @@ static void test_a_folder_is_its_stores(void **state)
 
 static void test_what_is_refused(void **state)
 {
-    (void)state;
     int code = ls_exit_code(LS_ECONFIG);
     expect(RUN "train.out=x data.train=http://me:hunter2@host/x", code, "~/.netrc");
     assert_null(strstr(output, "hunter2"));
@@ -121,7 +112,6 @@ static void test_what_is_refused(void **state)
 static void test_inspect(void **state)
 {
     char line[512];
-    (void)state;
     expect("$L data inspect corpus_train | tail -n +2 > local.txt", 0, "");
     snprintf(line, sizeof line, "$L data inspect %s | tail -n +2 | diff local.txt -",
              s3_server_url(server, "data/corpus_train"));
@@ -134,7 +124,6 @@ static void test_the_plan_says_what_must_come(void **state)
     static const char plan[] = "$L plan --layout --cluster $G/../../../clusters/cpu-2core.yaml $C "
                                "data.train=s3://bucket/data/corpus_train ";
     char line[512];
-    (void)state;
     expect(plan, 0,
            "/s to a host; the cluster does not say what comes (storage.host, storage.all)");
     assert_non_null(strstr(output, "shuffled, before their blocks are in a cache: up to "));
@@ -153,7 +142,6 @@ static void test_a_stop_while_a_server_stalls(void **state)
         "p=$!; echo $p > pid; wait $p";
     char line[2048];
     int status;
-    (void)state;
     snprintf(line, sizeof line, run, 1, "counted", s3_server_url(server, "data/corpus_train"));
     s3_server_fail(server, S3_SOUND, 0, false);
     expect(line, 0, "hash");
@@ -180,7 +168,6 @@ static void test_a_stop_while_stores_are_opened(void **state)
         "'data.train=s3://bucket/data/corpus_tr*' data.valid=s3://bucket/data/corpus_valid) & "
         "p=$!; echo $p > pid; wait $p";
     char line[2048];
-    (void)state;
     for (int request = 1; request <= 5; request++) {
         int status;
         snprintf(line, sizeof line, run, request);

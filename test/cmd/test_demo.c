@@ -1,13 +1,8 @@
 /* tools/demo.sh around a program that only says what it is told to: what the demo removes, and
  * what it finds good enough. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

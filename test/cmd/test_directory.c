@@ -1,5 +1,6 @@
 /* A run's directory: one writer at a time; it may be moved, says what it goes on from, and keeps
  * the first and the best checkpoint. */
+#include "../support/testing.h"
 #include "runs.h"
 
 #include "../support/await.h"
@@ -7,12 +8,6 @@
 
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,7 +78,6 @@ static void check_second_writer(const char *out, const char *keys)
 
 static void test_a_second_writer_is_refused(void **state)
 {
-    (void)state;
     check_second_writer("busy", "train.save_every=3");
     check_second_writer("busy-threads", "train.save_every=3 parallel.dp=2 batch.micro=1");
 }
@@ -91,7 +85,6 @@ static void test_a_second_writer_is_refused(void **state)
 /* Started in the same instant, one goes on; its records are those of a run that was alone. */
 static void test_two_at_once(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=alone train.steps=4", 0, "hash");
     for (int round = 0; round < 3; round++) {
         char line[512];
@@ -115,7 +108,6 @@ static void test_two_at_once(void **state)
 
 static void test_processes_hold_it_too(void **state)
 {
-    (void)state;
     mpi_or_skip();
     pid_t child = run_start("busy-mpi", "");
     expect(MPIRUN "$L train $C train.out=busy-mpi parallel.dp=2 train.steps=4",
@@ -134,7 +126,6 @@ static void test_processes_hold_it_too(void **state)
 /* A folder's name may hold what parts a list elsewhere in a configuration. */
 static void test_names_with_commas(void **state)
 {
-    (void)state;
     expect("mkdir -p Q && $L train $C train.out=Q/plain train.steps=6", 0, "hash");
     expect("$L train $C train.out=Q/a,b train.steps=3", 0, "hash");
     expect("$L train Q/a,b/config.yaml train.resume=auto train.steps=4", 0,
@@ -164,7 +155,6 @@ static void test_names_with_commas(void **state)
  * data is found where it was. */
 static void test_a_run_is_moved(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=straight train.steps=9", 0, "hash");
     expect("$L train $C train.out=moving train.steps=3", 0, "hash");
     expect("mkdir -p far/away && mv moving far/away/moved", 0, "");
@@ -193,7 +183,6 @@ static void expect_end(pid_t child, int code, const char *log, const char *words
 /* While it runs: it follows, saves there and ends. Nothing is made under the old name. */
 static void test_a_run_is_moved_while_it_runs(void **state)
 {
-    (void)state;
     pid_t child = run_start("wander", "train.save_every=50 log.trace=true parallel.dp=2");
     expect("mkdir inn && mv wander inn/wanderer", 0, "");
     expect_end(child, ls_exit_code(LS_EIO), "wander.log", "is saved in ");
@@ -208,7 +197,6 @@ static void test_a_run_is_moved_while_it_runs(void **state)
 
 static void test_a_run_is_removed_while_it_runs(void **state)
 {
-    (void)state;
     pid_t child = run_start("erased", "");
     assert_int_equal(kill(child, SIGSTOP), 0);
     expect("rm -r erased", 0, "");
@@ -220,7 +208,6 @@ static void test_a_run_is_removed_while_it_runs(void **state)
 /* With its data, to a place from which the old one is not seen. */
 static void test_a_run_is_moved_with_its_data(void **state)
 {
-    (void)state;
     expect("mkdir -p tree/data && cp corpus.* corpus_* tree/data && cd tree && "
            "$L train $C data.train=data/corpus_train data.valid=data/corpus_valid train.out=runs/a "
            "train.steps=2",
@@ -239,7 +226,6 @@ static void test_a_run_is_moved_with_its_data(void **state)
 /* The tokenizer's files lie in the run, and are known again. */
 static void test_the_tokenizer_lies_in_the_run(void **state)
 {
-    (void)state;
     expect("mkdir tok && cp $G/vocab.json $G/merges.txt tok && $L data prepare --input book.txt "
            "--output words --tokenizer tok --workers 1 && $L train $C data.train=words_train "
            "data.valid=words_valid train.out=spelled train.steps=3",
@@ -260,7 +246,6 @@ static void test_the_tokenizer_lies_in_the_run(void **state)
 /* Its files' names are parted by a comma, and their folder may have one too. */
 static void test_a_tokenizer_and_a_comma(void **state)
 {
-    (void)state;
     expect("mkdir x,y && cp $G/vocab.json $G/merges.txt x,y && $L data prepare --input book.txt "
            "--output parts --tokenizer x,y/vocab.json,x,y/merges.txt --workers 1 && "
            "$L train $C data.train=parts_train data.valid=parts_valid train.out=a,b train.steps=2",
@@ -276,7 +261,6 @@ static void test_a_tokenizer_and_a_comma(void **state)
 
 static void test_it_says_what_it_found(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=found train.steps=2 train.resume=auto", 0,
            "no checkpoint in found/checkpoints, starting at step 1");
     expect("$L train $C train.out=found train.steps=4 train.resume=auto", 0,
@@ -291,7 +275,6 @@ static void test_it_says_what_it_found(void **state)
 /* Whatever the directory is called, a run is not started over an older one. */
 static void test_an_older_run_is_not_overwritten(void **state)
 {
-    (void)state;
     static const char *const outs[] = {"older", "older[1]", "older*{a,b}?"};
     for (size_t i = 0; i < sizeof outs / sizeof *outs; i++) {
         char line[512];
@@ -314,7 +297,6 @@ static void test_an_older_run_is_not_overwritten(void **state)
  */
 static void test_a_finished_run_is_extended(void **state)
 {
-    (void)state;
     expect("$L train " COSINE "train.out=longer train.steps=12 optim.decay_steps=8", 0, "hash");
     expect("$L train " COSINE "train.out=planned train.steps=8", 0, "step 8/8");
     expect("$L train " COSINE "train.out=planned train.steps=12 train.resume=auto",
@@ -337,7 +319,6 @@ static void test_a_finished_run_is_extended(void **state)
 
 static void test_the_initial_weights(void **state)
 {
-    (void)state;
     expect("$L train " COSINE "train.out=all train.steps=4 train.save_first=true train.keep=9", 0,
            "step 0  saved all/checkpoints/step-00000000");
     expect("$L train " COSINE "train.out=only train.steps=0 eval.every=1", 0, "step 0  validation");
@@ -372,7 +353,6 @@ static long best_of(const char *run, long last)
 
 static void test_the_best_is_kept(void **state)
 {
-    (void)state;
     char line[256];
     expect("$L train " WILD "train.out=best train.steps=20", 0, "hash");
     long step = best_of("best", 20);
@@ -405,7 +385,6 @@ static void test_the_best_is_kept(void **state)
  * ended, and going on gives what the whole run has. */
 static void test_the_best_after_a_kill(void **state)
 {
-    (void)state;
     char line[512];
     expect("$L train " WILD "train.out=killed train.steps=12 eval.every=3 train.keep=9", 0, "hash");
     long best = best_of("killed", 12);
@@ -474,7 +453,6 @@ static bool on_small_disk(int kib, const char *line, int code, const char *words
 
 static void test_records_on_a_full_disk(void **state)
 {
-    (void)state;
     if (!on_small_disk(24000,
                        "$L train $C train.out=disk/run train.steps=1000000 train.save_every=20 "
                        "model.channels=64 batch.global=64 eval.every=10 eval.samples=1 > full.log "
@@ -500,7 +478,6 @@ static void test_records_on_a_full_disk(void **state)
 /* At its end there is no later occasion: the code says that the state is not saved. */
 static void test_the_last_checkpoint_on_a_full_disk(void **state)
 {
-    (void)state;
     if (!on_small_disk(
             400,
             "$L train $C train.out=disk/run train.steps=12 train.save_every=3 "
@@ -516,7 +493,6 @@ static void test_the_last_checkpoint_on_a_full_disk(void **state)
 
 static void test_leftovers_are_removed(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=left train.steps=2", 0, "hash");
     expect("cd left && mkdir -p checkpoints/step-00000009.tmp trace && touch "
            "checkpoints/step-00000009.tmp/model.safetensors.tmp-7 config.yaml.tmp-12 "

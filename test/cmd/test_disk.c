@@ -4,6 +4,7 @@
  * writes, which then waits until rank 1 has looked who is late. */
 #include "../support/late.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/turned_clock.h"
 #include "run_program.h"
 
@@ -11,12 +12,6 @@
 
 #include "train/trainer.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
@@ -67,10 +62,7 @@ ssize_t __wrap_write(int file, const void *data, size_t bytes)
 
 /* Nobody else has to say who is late. */
 WRAPPED(train_late_grace);
-void __wrap_train_late_grace(double timeout_s)
-{
-    (void)timeout_s;
-}
+void __wrap_train_late_grace(double timeout_s) {}
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
@@ -123,7 +115,6 @@ static int threads_run(const char *out, struct ls_error *error)
 
 static void test_a_slow_disk_of_threads(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     disk = DISK_SLOW;
     int status = threads_run("slow", &error);
@@ -134,7 +125,6 @@ static void test_a_slow_disk_of_threads(void **state)
 
 static void test_a_stuck_disk_of_threads(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     disk = DISK_STUCK;
     int status = threads_run("stuck", &error);
@@ -204,7 +194,6 @@ static int processes_run(const char *kind, char out[TEXT_BYTES])
 static void test_a_slow_disk_of_processes(void **state)
 {
     static char out[TEXT_BYTES];
-    (void)state;
     int code = processes_run("slow", out);
     int count = 0; /* of both ranks, whose lines come in any order */
     for (char *line = out; (line = strstr(line, " writes\n")); line++) {
@@ -220,7 +209,6 @@ static void test_a_slow_disk_of_processes(void **state)
 static void test_a_stuck_disk_of_processes(void **state)
 {
     static char out[TEXT_BYTES];
-    (void)state;
     int code = processes_run("stuck", out);
     if (code != ls_exit_code(LS_ECOMM) || !says_waited(out, turned_timeout_s) ||
         !strstr(out, "late is rank 0: it has left "))

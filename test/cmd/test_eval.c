@@ -1,16 +1,11 @@
 /* `lockstep eval` on texts, tokens, requests and multiple choices, in any layout: the same bytes
  * come out, and what is wrong is named. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "runs.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +40,6 @@ static void test_the_same_lines_in_every_layout(void **state)
     static const char *const layouts[] = {"parallel.tp=2", "parallel.pp=3 parallel.dp=2",
                                           "parallel.tp=4 parallel.sp=true", "numerics.isa=plain"};
     char line[600];
-    (void)state;
     expect("$L eval run --text text --logprobs a.jsonl && $L eval run --ids a.jsonl --logprobs b "
            "&& cmp a.jsonl b && $L eval run --samples 3 --logprobs s.jsonl && "
            "$L eval run --requests requests.jsonl --output r.jsonl && wc -l a.jsonl s.jsonl",
@@ -70,7 +64,6 @@ static void test_the_same_lines_in_every_layout(void **state)
 
 static void test_multiple_choice(void **state)
 {
-    (void)state;
     choices_write(1);
     expect("$L eval run --choices choices.bin > a && $L eval run --choices choices.bin "
            "parallel.tp=2 parallel.dp=2 > b && cmp a b && cat a",
@@ -83,7 +76,6 @@ static void test_multiple_choice(void **state)
 static void test_what_is_wrong_is_named(void **state)
 {
     int data = ls_exit_code(LS_EDATA), io = ls_exit_code(LS_EIO);
-    (void)state;
     expect("printf '\\n{\"text\": 1}\\n' > bad.jsonl; $L eval run --requests bad.jsonl", data,
            "bad.jsonl:2: \"text\": expected a string or a list of token ids");
     expect("printf '{\"context\": \"%040d\", \"continuation\": \"x\"}\\n' 7 > long.jsonl; "
@@ -114,7 +106,6 @@ static void test_what_is_wrong_is_named(void **state)
 /* The file of log-probabilities is there when all of it is. */
 static void test_nothing_half_written(void **state)
 {
-    (void)state;
     expect("rm -f half*; $L eval run --requests bad.jsonl --logprobs half --output half2",
            ls_exit_code(LS_EDATA), "bad.jsonl:2");
     assert_int_equal(matches("half*"), 0);
@@ -124,7 +115,6 @@ static void test_nothing_half_written(void **state)
 static void test_a_script_asks_for_scores_and_texts(void **state)
 {
     char line[PATH_MAX + 200];
-    (void)state;
     snprintf(line, sizeof line,
              "LOCKSTEP_LIBRARY=$(dirname $L)/liblockstep.so.0 PYTHONDONTWRITEBYTECODE=1 python3 "
              "'%s' --self-test run",

@@ -5,6 +5,7 @@
 
 #include "../support/late.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/turned_clock.h"
 #include "run_program.h"
 
@@ -12,12 +13,6 @@
 
 #include "train/trainer.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -64,7 +59,6 @@ static _Thread_local int self;
 WRAPPED(train_late_grace);
 void __wrap_train_late_grace(double timeout_s)
 {
-    (void)timeout_s;
     turned_say();
     turned_stay(self, all_say);
 }
@@ -203,21 +197,18 @@ static void freeze_and_expect_names(const char *out, const char *keys)
 
 static void test_a_process_that_freezes(void **state)
 {
-    (void)state;
     freeze_and_expect_names("frozen", STAGES);
 }
 
 /* The others go on to where all meet, and wait there. */
 static void test_a_worker_that_freezes(void **state)
 {
-    (void)state;
     freeze_and_expect_names("worker", SERVER);
 }
 
 /* The launcher tells of the signal, or of the code with which the others ended. */
 static void test_a_process_that_dies(void **state)
 {
-    (void)state;
     mpi_or_skip();
     int code = job_disturb("killed", STAGES, SIGKILL);
     if (code != 128 + SIGKILL && code != ls_exit_code(LS_ECOMM))
@@ -309,20 +300,17 @@ static void stay_away_and_expect_names(const char *out, const char *layout)
 
 static void test_a_thread_that_stays_away(void **state)
 {
-    (void)state;
     stay_away_and_expect_names("away", "parallel.tp=2 parallel.dp=2");
 }
 
 static void test_a_worker_thread_that_stays_away(void **state)
 {
-    (void)state;
     stay_away_and_expect_names("idle", SERVER);
 }
 
 /* A barrier where the others agree: each side is named with its call site. */
 static void test_a_thread_that_calls_another_collective(void **state)
 {
-    (void)state;
     const struct thread_job *job = threads_run("other", "parallel.tp=2 parallel.dp=2", true);
     for (int rank = 1; rank < RANKS; rank++)
         if (!strstr(job->errors[rank].text, "test_hang.c:") ||
@@ -334,7 +322,6 @@ static void test_a_thread_that_calls_another_collective(void **state)
 /* The program over threads: where all are given no time, it ends with the code and tells why. */
 static void test_the_program_over_threads(void **state)
 {
-    (void)state;
     program_expect_under(enter,
                          "train " KEYS "parallel.pp=2 train.steps=100000 train.out=hasty "
                          "comm.timeout_s=1e-6",

@@ -1,19 +1,12 @@
 /* `lockstep import` and `export`, and commands that take a folder of another program's: a run goes
  * out, comes back, is trained on and evaluated, with the same words and exit codes throughout. */
+#include "../support/testing.h"
 #include "runs.h"
 
 #include "../support/scratch.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 static void test_out_and_back(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=run train.steps=2 model.arch=llama", 0, "hash");
     expect("$L export run --out out", 0, "tensors in 1 file of weights");
     expect("$L import out --out again", 0, "1 layer of the family llama, 257 tokens");
@@ -44,7 +37,6 @@ static void test_out_and_back(void **state)
 
 static void test_llmc(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=gpt train.steps=1", 0, "hash");
     expect("$L export gpt --format llmc --out gpt.bin", 0, "16 tensors");
     expect("$L export gpt --out gpt-hf && grep -c '_pdrop\": 0.0' gpt-hf/config.json", 0, "3\n");
@@ -56,7 +48,6 @@ static void test_llmc(void **state)
 
 static void test_words(void **state)
 {
-    (void)state;
     expect("$L import", 2, "the model's folder is missing");
     expect("$L import out", 2, "--out RUN is missing");
     expect("$L import out --out again", 2, "again: already exists");
@@ -77,7 +68,6 @@ static void test_words(void **state)
 /* A folder that has no tokenizer: nothing is printed before the refusal, and one may be named. */
 static void test_no_tokenizer(void **state)
 {
-    (void)state;
     expect("$L generate out --prompt x", 2,
            "text needs the tokenizer that made the model's data, and none is known: name it with "
            "data.tokenizer=SPEC, or put its tokenizer.json beside the model");

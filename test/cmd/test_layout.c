@@ -3,17 +3,12 @@
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/svg.h"
+#include "../support/testing.h"
 #include "../support/xml.h"
 #include "run_program.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +17,6 @@
 
 static void test_shows_every_part(void **state)
 {
-    (void)state;
     static const char *const words[] = {
         "8 ranks = pp 2 x dp_replicate 1 x dp_shard 2 x cp 1 x tp 2",
         "zero 2",
@@ -45,7 +39,6 @@ static void test_shows_every_part(void **state)
 /* Without ZeRO data parallel is dp_replicate in ranks, groups and bytes. */
 static void test_copies_have_one_name(void **state)
 {
-    (void)state;
     static const char *const words[] = {
         "dp_replicate 4 x dp_shard 1",
         "replicate      1 x 4     ranks 0 1 2 3   (gradients are added here)",
@@ -113,7 +106,6 @@ static void test_pictures_of_the_docs(void **state)
 
 static void test_proves(void **state)
 {
-    (void)state;
     program_expect(TINY "--check", 0, "proved: 1 rank in 0 groups");
     program_expect(TINY "--check parallel.pp=4 parallel.tp=2 parallel.dp=2 parallel.zero=3", 0,
                    "proved: 16 ranks");
@@ -135,7 +127,6 @@ static void test_proves(void **state)
 /* Buffers for every level of the largest tree over tiles of a sequence. */
 static void test_has_room_for_the_most_tiles(void **state)
 {
-    (void)state;
     program_expect("plan memory configs/gpt2-tiny.yaml batch.global=16 batch.micro=2 "
                    "model.vocab=1073741824 model.context=4194304 numerics.seq_tiles=32768 "
                    "numerics.leaf_sequences=1",

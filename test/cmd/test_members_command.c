@@ -1,16 +1,11 @@
 /* `lockstep members`: what it shows of a run, requests that a run takes up, and those that it
  * refuses; and audits of a run whose workers left and came, in another layout. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "runs.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +25,6 @@ static int run_setup(void **state)
 
 static void test_requests_are_taken_up(void **state)
 {
-    (void)state;
     expect("$L members run", 0, "from outer step 1: workers 0-2\n");
     expect("$L members run 1", 0, "run: asked for workers 1; they train once the workers have met");
     expect("$L members run all", 0, "asked for workers all"); /* in its place */
@@ -49,7 +43,6 @@ static void test_requests_are_taken_up(void **state)
 
 static void test_audits_know_the_members(void **state)
 {
-    (void)state;
     expect("$L audit run --steps 1..6", 0, "steps 1 to 6: equal; compared: 6 losses");
     expect("$L audit run parallel.workers=4 parallel.pp=2", 0, "steps 5 to 6: equal");
     /* Without keys, other groups compute the workers than in the run. */
@@ -66,7 +59,6 @@ static void test_audits_know_the_members(void **state)
 
 static void test_what_is_refused(void **state)
 {
-    (void)state;
     expect("$L members", 2, "expected a run's folder: lockstep members RUN");
     expect("$L members run 0 1", 2, "1 is one argument too many");
     expect("$L members nowhere", ls_exit_code(LS_EIO), "there is no folder nowhere");
@@ -86,7 +78,6 @@ static void test_what_is_refused(void **state)
 /* A folder within a run's says which folder to give. */
 static void test_the_status_of_a_worker(void **state)
 {
-    (void)state;
     expect("$L status run", 0, "state       done");
     expect("$L status run/workers/0001/", ls_exit_code(LS_EIO),
            "run/workers/0001/ is the folder of a worker of a run: expected the run itself, /");
@@ -99,7 +90,6 @@ static void test_the_status_of_a_worker(void **state)
 /* Processes that do not fit the groups say how many to start. */
 static void test_processes_that_do_not_fit(void **state)
 {
-    (void)state;
     mpi_or_skip();
     expect(MPIRUN WORKERS "train.steps=2 parallel.workers=4 train.out=few", 13,
            "parallel.workers = 4: 4 groups of 1 rank each need 4, but 2 were started: start 4");

@@ -1,17 +1,12 @@
 /* data.blend: runs on sources mixed by weight have one hash in every layout, go on when only later
  * weights change, and take the samples that the definition says. */
+#include "../support/testing.h"
 #include "runs.h"
 
 #include "../support/scratch.h"
 
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +50,6 @@ static int setup(void **state)
 
 static void test_one_hash_in_every_layout(void **state)
 {
-    (void)state;
     static const char *const layouts[] = {"parallel.dp=2", "parallel.pp=2", "parallel.tp=2",
                                           "parallel.dp=2 parallel.zero=3 batch.micro=1"};
     expect(KEYS "$L train blend.yaml $B train.out=one train.steps=12 " SAVES, 0, "hash");
@@ -77,7 +71,6 @@ static void test_one_hash_in_every_layout(void **state)
 /* The twin of the above: a source by another name, and one sample more of the other. */
 static void test_other_samples_are_seen(void **state)
 {
-    (void)state;
     if (!exists("one"))
         expect(KEYS "$L train blend.yaml $B train.out=one train.steps=12 " SAVES, 0, "hash");
     expect(KEYS "sed 's/0.7/0.6/' blend.yaml >other.yaml; rm -rf two; "
@@ -93,7 +86,6 @@ static void test_other_samples_are_seen(void **state)
 /* Later entries may change when a run goes on; finished steps may not, unless that is said. */
 static void test_going_on(void **state)
 {
-    (void)state;
     expect(KEYS "$L train blend.yaml $B train.out=half train.steps=4 " SAVES "", 0, "hash");
     expect(KEYS "$L train blend.yaml $B train.out=whole train.steps=12 " SAVES, 0, "hash");
     expect(KEYS "sed 's/0.3/0.4/' blend.yaml >changed.yaml; $L train changed.yaml $B "
@@ -118,7 +110,6 @@ static void test_going_on(void **state)
  * the order of sources, and its epochs are those of the source. */
 static void test_later_entries_that_reach_back(void **state)
 {
-    (void)state;
 #define ENTRIES "{source: corpus_train, weight: 1}, {source: u16:more.bin, weight: 1}"
     static const char *const reaching[] = {
         "[{source: u16:more.bin, weight: 1, from_step: 3}, " ENTRIES "]",
@@ -148,7 +139,6 @@ static void test_later_entries_that_reach_back(void **state)
 /* Stores that are called alike in two folders are told apart by what is recorded. */
 static void test_sources_called_alike(void **state)
 {
-    (void)state;
     expect("mkdir -p web code && cp more.bin web/x.bin && cp late.bin code/x.bin && " KEYS
            "$L train $B train.out=alike train.steps=2 data.tokenizer=byte 'data.blend=1 "
            "u16:web/x.bin 1 "
@@ -162,7 +152,6 @@ static void test_sources_called_alike(void **state)
 /* The order that the command prints, computed anew by other means. */
 static void test_the_order_is_as_defined(void **state)
 {
-    (void)state;
     char line[2 * PATH_MAX], source[PATH_MAX];
     LS_ASSERT(realpath("test/cmd/blend_order.py", source));
     if (shell("command -v python3"))
@@ -187,7 +176,6 @@ static void test_the_order_is_as_defined(void **state)
 
 static void test_bad_blends(void **state)
 {
-    (void)state;
     static const struct {
         const char *list, *says;
     } cases[] = {
@@ -224,7 +212,6 @@ static void test_bad_blends(void **state)
  */
 static void test_other_data_of_the_same_name(void **state)
 {
-    (void)state;
     static const char *const given[] = {"data.train=here/corpus",
                                         "data.train= 'data.blend=1 here/corpus 1 corpus_valid'"};
     expect(
@@ -260,7 +247,6 @@ static void test_other_data_of_the_same_name(void **state)
 /* Data that change under a run end it before a state that came of them is kept. */
 static void test_data_that_change(void **state)
 {
-    (void)state;
     expect("for e in bin idx; do cp corpus_train.$e own_train.$e; done; cp corpus.tokenizer "
            "own.tokenizer; $L train $C data.train=own_train train.out=spoiled train.steps=1000000 "
            "train.save_every=1 & p=$!; until grep -qs loss_bits spoiled/metrics.jsonl; do kill -0 "

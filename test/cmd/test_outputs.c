@@ -2,16 +2,11 @@
  * device are written to, "-" is standard output, and a failure leaves what stood there. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "runs.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -117,7 +112,6 @@ static void check_row(const struct row *row)
 
 static void test_what_stands_there_stays_what_it_is(void **state)
 {
-    (void)state;
     for (int i = 0; i < ROWS; i++)
         if (!rows[i].slow || check_all())
             check_row(&rows[i]);
@@ -131,7 +125,6 @@ static void test_every_option_is_tried(void **state)
                                          "export --out",        "import --out",
                                          "ckpt average --out",  "ckpt reshard --out"};
     int listed = 0, tried = ROWS + (int)(sizeof others / sizeof *others);
-    (void)state;
     expect("$L help | sed -nE '/^Commands:/,/^$/s/^  ((data |bench |ckpt |plan )?[a-z0-9-]+) "
            ".*/\\1/p' | "
            "while read -r page; do $L help $page | sed -nE -e "
@@ -150,7 +143,6 @@ static void test_every_option_is_tried(void **state)
  * shell's. */
 static void test_a_signal_leaves_nothing(void **state)
 {
-    (void)state;
     expect("rm -f p.jsonl left.jsonl; mkfifo p.jsonl; exec 8<>p.jsonl; "
            "$L data filter --rules words-min=1 --input p.jsonl --output left.jsonl 8>&- & pid=$!; "
            "until ls left.jsonl.tmp-*; do :; done; kill -INT $pid; "
@@ -162,7 +154,6 @@ static void test_a_signal_leaves_nothing(void **state)
 /* A store is several files: links among them stay, and nothing else than a file is replaced. */
 static void test_the_files_of_a_store(void **state)
 {
-    (void)state;
     expect("mkdir far && ln -s far/a.bin s_train.bin && ln -s far/a.idx s_train.idx && "
            "ln -s far/t s.tokenizer && $L data prepare --tokenizer byte --output s text && "
            "$L data prepare --tokenizer byte --output t text && "
@@ -185,7 +176,6 @@ static void test_the_files_of_a_store(void **state)
 /* Who reads standard output goes away: a run goes on, and it is no failure, whatever is written. */
 static void test_a_reader_that_leaves(void **state)
 {
-    (void)state;
     expect("{ $L train $C train.steps=3 train.out=left; echo code $? >&2; } | true; "
            "tail -n 1 left/metrics.jsonl",
            0, "code 0\n");

@@ -1,16 +1,11 @@
 /* `lockstep plot`: one run, several, and those that have nothing to show. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/xml.h"
 #include "run_program.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

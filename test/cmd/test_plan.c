@@ -2,17 +2,12 @@
  * refuses. Runs from the root of the tree, where configs/ is. */
 #include "../support/scratch.h"
 #include "../support/svg.h"
+#include "../support/testing.h"
 #include "../support/xml.h"
 #include "run_program.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +39,6 @@ static double sum_of(json_t *bytes)
 
 static void test_parts_add_up(void **state)
 {
-    (void)state;
     static const char *const cases[] = {TINY "--json", CUT "--json",
                                         TINY "parallel.pp=3 parallel.schedule=zb-h1 --json",
                                         "plan memory configs/llama-405b-16k.yaml --json"};
@@ -67,7 +61,6 @@ static void test_parts_add_up(void **state)
 
 static void test_shows_ranks_and_the_moment(void **state)
 {
-    (void)state;
     static const char *const words[] = {"8 ranks of gpt2, each: 4 micro-batches of 1 sequence",
                                         "memory of a rank, as it is allocated",
                                         "communication",
@@ -83,7 +76,6 @@ static void test_shows_ranks_and_the_moment(void **state)
 /* A cluster's ranks on a laptop: what is compared is said, and where to ask instead. */
 static void test_a_cluster_does_not_fit_here(void **state)
 {
-    (void)state;
     program_expect("plan memory configs/llama-405b-16k.yaml", 0,
                    "16384 ranks on this machine alone would take ");
     program_expect("plan memory configs/llama-405b-16k.yaml", 0,
@@ -93,7 +85,6 @@ static void test_a_cluster_does_not_fit_here(void **state)
 /* ZeRO's table for 7.5 billion parameters scaled to 6.74: 16 bytes a parameter over 4 ranks. */
 static void test_explains(void **state)
 {
-    (void)state;
     static const char *const words[] = {
         "16 bytes for each of ",
         "zero 0, textbook           12.55 GiB     12.55 GiB     75.31 GiB",
@@ -127,7 +118,6 @@ static void test_draws(void **state)
 
 static void test_refuses(void **state)
 {
-    (void)state;
     program_expect(CUT "--rank 8", ls_exit_code(LS_ECONFIG), "--rank");
     program_expect(CUT "--svg /no/such/folder/m.svg", ls_exit_code(LS_EIO), "/no/such/folder");
     program_expect(TINY "parallel.tp=3", ls_exit_code(LS_ELAYOUT), "the nearest that works");
@@ -138,7 +128,6 @@ static void test_refuses(void **state)
 
 static void test_plans_16384_ranks(void **state)
 {
-    (void)state;
     program_expect_within("plan memory configs/llama-405b-16k.yaml", "16384 ranks of llama",
                           (size_t)1 << 30);
 }

@@ -2,16 +2,11 @@
  * it, what it refuses, and the published runs of bench/published.json. Runs from the root of the
  * tree. */
 #include "../support/extent.h"
+#include "../support/testing.h"
 #include "run_program.h"
 
 #include <lockstep/planner.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +83,6 @@ static struct ls_forecast made(void)
 
 static void test_is_the_librarys(void **state)
 {
-    (void)state;
     const struct ls_forecast f = made();
     json_t *json = planned(A100);
     json_t *exposed = json_object_get(json, "exposed_s"), *work = json_object_get(json, "work_s");
@@ -112,7 +106,6 @@ static void test_is_the_librarys(void **state)
 
 static void test_figures_change(void **state)
 {
-    (void)state;
     json_t *as_is = planned(A100);
     json_t *slow = planned(A100 "--what-if 'link.intra=1 GB/s,hosts=4'");
     assert_true(json_number_value(json_object_get(slow, "step_s")) >
@@ -130,7 +123,6 @@ static void refuses(const char *options, int status, const char *why)
 
 static void test_refuses(void **state)
 {
-    (void)state;
     char arguments[2048];
     refuses(A100 "--layout --goal memory", LS_ECONFIG, "--goal chooses among many");
     refuses(A100 "--layout --apply x.yaml", LS_ECONFIG, "--apply chooses among many");
@@ -147,7 +139,6 @@ static void test_refuses(void **state)
 /* The first row of each table, and with CHECK=all the last, is admitted and has a forecast. */
 static void test_published_rows_are_admitted(void **state)
 {
-    (void)state;
     char path[1024], command[2048], last[512] = "", line[512];
     program_path(path, sizeof path);
     snprintf(command, sizeof command, "python3 tools/bench-plan.py --check %d --lockstep '%s' 2>&1",
@@ -165,7 +156,6 @@ static void test_published_rows_are_admitted(void **state)
  * code says. */
 static void test_order_costs_presets_little(void **state)
 {
-    (void)state;
     char path[1024], command[2048], line[512];
     program_path(path, sizeof path);
     snprintf(command, sizeof command, "python3 tools/bench-plan.py --presets --lockstep '%s' 2>&1",
@@ -182,7 +172,6 @@ static void test_order_costs_presets_little(void **state)
 /* Waiting for dp is named, with the leaf that costs less and the dp that it leaves. */
 static void test_larger_leaves_are_named(void **state)
 {
-    (void)state;
 #define GPT3                                                                                       \
     "plan --layout --cluster clusters/a100-80g-1024.yaml model.arch=gpt2 model.layers=96 "         \
     "model.channels=12288 model.heads=96 model.vocab=51200 model.context=2048 "                    \

@@ -1,24 +1,18 @@
 /* `lockstep plan --lesson`: what it refuses, its picture, and that the exercises' commands run.
  * From the root of the tree, where clusters/ is. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/xml.h"
 #include "run_program.h"
 
 #include <lockstep/planner/lesson.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static void test_bad_input(void **state)
 {
-    (void)state;
     program_expect("plan --lesson buble", 2, "no lesson buble; did you mean bubble?");
     program_expect("plan --lesson alreduce", 2, "did you mean allreduce?");
     program_expect("plan --lesson zzzzzzzzzz", 2, "there are memory, bubble, allreduce, 3d");
@@ -49,7 +43,6 @@ static void test_picture(void **state)
 /* What stands under "Try it". */
 static void test_exercises_run(void **state)
 {
-    (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     size_t count;
     const struct ls_lesson *lessons = ls_lessons(&count);
@@ -71,7 +64,6 @@ static void test_exercises_run(void **state)
 /* doc/planning.md shows the page of the bubble: each of its lines is printed. */
 static void test_documentation(void **state)
 {
-    (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", "plan --lesson bubble", output), 0);
     char *doc = scratch_read("doc/planning.md", NULL);

@@ -3,15 +3,10 @@
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/svg.h"
+#include "../support/testing.h"
 #include "../support/xml.h"
 #include "run_program.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +39,6 @@ static void test_shows_every_part(void **state)
         "with link.inter=100Gbps",
         "the best then:",
     };
-    (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(
         program_run("", SMALL "--explain pp=4,schedule=1f1b --what-if link.inter=100Gbps", output),
@@ -58,7 +52,6 @@ static void test_shows_every_part(void **state)
 /* How far the second is behind the first is said in what the goal makes small. */
 static void test_goals(void **state)
 {
-    (void)state;
     static const char *const more[][2] = {{"--goal memory --top 2", "% more memory"},
                                           {"--goal cost --top 2", "the second costs "}};
     static char output[PROGRAM_OUTPUT_BYTES];
@@ -75,7 +68,6 @@ static void test_goals(void **state)
  * the least. No other list has these columns. */
 static void test_cost_is_listed(void **state)
 {
-    (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     double before = 0;
     int lines = 0;
@@ -184,7 +176,6 @@ static void test_a_run_plans_itself(void **state)
 /* Keys of data parallel stay as they are given, as those of the other axes do. */
 static void test_keeps_data_parallel(void **state)
 {
-    (void)state;
     program_expect(SMALL "parallel.schedule=1f1b --top 1 --explain dp_replicate=2", 0,
                    "parallel.dp_replicate=2");
     program_expect(SMALL "parallel.schedule=1f1b --top 1 --explain dp=4", 0,
@@ -193,7 +184,6 @@ static void test_keeps_data_parallel(void **state)
 
 static void test_refuses(void **state)
 {
-    (void)state;
     program_expect(SMALL "--goal speed", 2, "expected time, cost or memory");
     program_expect(SMALL "--top 0", 2, "--top");
     program_expect(SMALL "--explain pq=2", 2, "parallel.pq");
@@ -230,7 +220,6 @@ static void test_names_context_parallel(void **state)
 #define LONG                                                                                       \
     "plan configs/llama-1b.yaml --cluster clusters/h100-2048.yaml --accelerators 8 --top 1 "       \
     "model.context=65536 data.sequence=65536 batch.global=2 "
-    (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     program_expect(LONG, 0,
                    "more accelerators than sequences: with numerics.seq_tiles=4 (another recipe, "
@@ -247,7 +236,6 @@ static void test_names_context_parallel(void **state)
 /* 2,048 and 16,384 accelerators within 1 GiB, in a search that is cut short. */
 static void test_large_clusters_in_little_memory(void **state)
 {
-    (void)state;
     program_expect_within(
         "plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --seconds 1 --top 2 "
         "batch.global=256",

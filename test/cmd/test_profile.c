@@ -2,14 +2,9 @@
  * bottleneck is named, and what is no run or too old a one is refused.
  */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "runs.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +48,6 @@ static double sum_of_shares(void)
 
 static void test_parts_are_the_step(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=cut train.steps=40 parallel.dp=2 parallel.zero=2 "
            "parallel.pp=2 batch.micro=1",
            0, "hash");
@@ -73,7 +67,6 @@ static void test_parts_are_the_step(void **state)
 
 static void test_ops_and_plan(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=ops train.steps=12 log.profile=true parallel.dp=2", 0, "hash");
     scratch_write(at("cluster.yaml"), CLUSTER, sizeof CLUSTER - 1);
     expect("$L profile ops/checkpoints/step-00000012 --cluster cluster.yaml", 0, "difference");
@@ -92,7 +85,6 @@ static void test_ops_and_plan(void **state)
  * of what drifted are told until it is over. */
 static void test_a_run_with_a_plan(void **state)
 {
-    (void)state;
     scratch_write(at("cluster.yaml"), CLUSTER, sizeof CLUSTER - 1);
     expect("$L train $C train.out=planned train.steps=12 log.drift_every=5 train.plan=cluster.yaml "
            "parallel.dp=2",
@@ -117,7 +109,6 @@ static void test_a_run_with_a_plan(void **state)
 /* Ops that are watched are the same ones. */
 static void test_watching_changes_no_bits(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=watched train.steps=3 log.profile=true", 0, "hash");
     expect("$L train $C train.out=alone train.steps=3", 0, "hash");
     expect_same_run("watched", "alone");
@@ -125,7 +116,6 @@ static void test_watching_changes_no_bits(void **state)
 
 static void test_a_new_layout_counts_anew(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=moved train.steps=12 train.save_every=6 train.keep=9", 0, "hash");
     expect("$L train $C train.out=moved train.steps=20 train.resume=auto parallel.dp=2", 0, "hash");
     expect("$L profile moved", 0, "steps 15 to 20; 14 others left out");
@@ -133,7 +123,6 @@ static void test_a_new_layout_counts_anew(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     expect("$L profile", 2, "expected the directory of a run");
     expect("$L profile nothing", 16, "nothing");
     expect("$L profile cut ops", 2, "one argument too many");
@@ -190,7 +179,6 @@ static void trace_make(int rank)
 /* Spans give the parts that the records have, and more. */
 static void test_traces_are_read(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         double percent;
@@ -225,7 +213,6 @@ static void test_traces_are_read(void **state)
  * read is named. */
 static void test_traces_of_another_kind(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=other train.steps=8 parallel.dp_shard=2 parallel.zero=2 "
            "log.trace=true",
            0, "hash");

@@ -3,6 +3,7 @@
 #include "../../cmd/cmd.h"
 
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/told.h"
 #include "../support/wrapped.h"
 
@@ -10,13 +11,8 @@
 
 #include <fcntl.h>
 #include <oneapi/dnnl/dnnl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,28 +125,24 @@ static void check_shown(const char *command, char *const *words, const char *lin
 
 static void test_doctor(void **state)
 {
-    (void)state;
     char *words[] = {"doctor", NULL};
     check_shown("doctor", words, "lockstep doctor: 1 of 4 products");
 }
 
 static void test_verify(void **state)
 {
-    (void)state;
     char *words[] = {"verify", KEYS, "--layouts", "2", "--ranks", "2", "--steps", "1", NULL};
     check_shown("verify", words, "lockstep verify: 1 of 2 layouts\n");
 }
 
 static void test_bench_step(void **state)
 {
-    (void)state;
     char *words[] = {"step", KEYS, "train.steps=4", NULL};
     check_shown("bench step", words, "lockstep bench step: 2 of 4 steps  ETA ");
 }
 
 static void test_layout_check(void **state)
 {
-    (void)state;
     char *words[] = {"layout", KEYS, "parallel.dp=4", "--check", NULL};
     check_shown("layout", words, "lockstep layout: 1 of 4 ranks\n");
 }
@@ -158,7 +150,6 @@ static void test_layout_check(void **state)
 /* Of a layout that is forecast, and of the step that is drawn. */
 static void test_plan_layout(void **state)
 {
-    (void)state;
     char cluster[5000];
     snprintf(cluster, sizeof cluster, "%s/clusters/h100-2048.yaml", root);
     char *words[] = {"plan", "--layout", "--cluster", cluster, KEYS, "parallel.dp=4", NULL};
@@ -169,7 +160,6 @@ static void test_plan_layout(void **state)
 
 static void test_bench_tokenizer(void **state)
 {
-    (void)state;
     char *words[] = {"tokenizer", "tokenizer=byte", "text=tokens.bin", "threads=2", NULL};
     check_shown("bench tokenizer", words,
                 "lockstep bench tokenizer: 1 of 6 rounds of one thread\n");
@@ -179,14 +169,12 @@ static void test_bench_tokenizer(void **state)
 
 static void test_bench_sums(void **state)
 {
-    (void)state;
     char *words[] = {"sums", "leaves=2", "parameters=65536", "threads=1", NULL};
     check_shown("bench sums", words, "lockstep bench sums: 1 of ");
 }
 
 static void test_diff(void **state)
 {
-    (void)state;
     char *one[] = {"train", KEYS, "train.steps=3", "train.out=one", "log.progress=off", NULL};
     char *two[] = {"train",         KEYS, "train.steps=3", "train.out=two", "log.progress=off",
                    "optim.lr=2e-2", NULL};
@@ -199,7 +187,6 @@ static void test_diff(void **state)
 /* Whoever reads a run's records tells how much of them. */
 static void test_records(void **state)
 {
-    (void)state;
     char *run[] = {"train", KEYS, "train.steps=8", "train.out=read", "log.progress=off", NULL};
     char *words[] = {"command", "read", NULL}, *two[] = {"diff", "read", "read", NULL};
     free(progress_of("train", run));
@@ -212,7 +199,6 @@ static void test_records(void **state)
 /* What is no answer is refused before anything is done. */
 static void test_other_values(void **state)
 {
-    (void)state;
     char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("LOCKSTEP_PROGRESS=never", "doctor", output),
                      ls_exit_code(LS_ECONFIG));

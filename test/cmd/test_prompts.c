@@ -1,16 +1,11 @@
 /* `lockstep generate` of many prompts, and of one with its log-probabilities: `lockstep eval` finds
  * the same bits, whatever the layout and the batch; what is wrong is named. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "runs.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +21,6 @@ static int run_setup(void **state)
 
 static void test_a_prompt_has_the_bits_that_an_evaluation_finds(void **state)
 {
-    (void)state;
     expect("$L generate run --prompt 'in the beginning' --tokens 16 --logprobs > a && wc -l a && "
            "$L eval run --ids a --logprobs b parallel.tp=2 && cmp a b && "
            "$L generate run --prompt 'in the beginning' --tokens 16 --logprobs --output c "
@@ -36,7 +30,6 @@ static void test_a_prompt_has_the_bits_that_an_evaluation_finds(void **state)
 
 static void test_many_prompts(void **state)
 {
-    (void)state;
     expect("$L generate run --prompts prompts.txt --tokens 9 --logprobs --batch 1 --output a && "
            "$L generate run --prompts prompts.txt --tokens 9 --logprobs --batch 2 > b 2> told && "
            "cmp a b && $L generate run --prompts prompts.txt --tokens 9 --logprobs parallel.tp=4 "
@@ -63,7 +56,6 @@ static void test_many_prompts(void **state)
 /* The text that comes as it is drawn is the one of the lines, up to where it stops. */
 static void test_where_a_text_stops(void **state)
 {
-    (void)state;
     expect("$L generate run --prompt 'in the' --tokens 200 --seed 3 --eos none > whole && "
            "$L generate run --prompt 'in the' --tokens 200 --seed 3 --eos none --stop e > cut && "
            "printf 'in the' > p.txt && "
@@ -77,7 +69,6 @@ static void test_where_a_text_stops(void **state)
 /* A conversation is the text that its template makes; a turn joins it with its answer. */
 static void test_conversations(void **state)
 {
-    (void)state;
     expect("printf '%s' '{% for m in messages %}{{ m.role[0] ~ m.content }}|{% endfor %}a' > t && "
            "printf '%s\\n' '{\"messages\": [{\"role\": \"system\", \"content\": \"be\"}, "
            "{\"role\": \"user\", \"content\": \"hi\"}], \"max_tokens\": 3}' > c.jsonl && "
@@ -134,7 +125,6 @@ static void test_conversations(void **state)
 /* Ids go in and come out: nothing else needs a tokenizer. */
 static void test_ids_without_a_tokenizer(void **state)
 {
-    (void)state;
     expect("head -c 4096 corpus_train.bin > ids.bin && "
            "$L train $C data.train=u16:ids.bin data.valid= model.vocab=30000 train.steps=1 "
            "train.out=bare && echo '{\"prompt\": [97, 98, 99]}' > ids.jsonl && "
@@ -148,7 +138,6 @@ static void test_ids_without_a_tokenizer(void **state)
 static void test_what_is_wrong_is_named(void **state)
 {
     int data = ls_exit_code(LS_EDATA), io = ls_exit_code(LS_EIO);
-    (void)state;
     expect("printf 'ok\\n%040d\\n' 7 > long.txt; $L generate run --prompts long.txt", data,
            "long.txt: line 2: a prompt of 40 tokens does not fit the model's context of 32");
     expect("$L generate run --prompts long.txt --tokens 8 --truncate", 0, "\"prompt_tokens\":25,");

@@ -1,16 +1,11 @@
 /* What metrics.jsonl tells besides the losses: where each step's time went, by axis of the layout,
  * and what happened to the run. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "run_program.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
@@ -93,7 +88,6 @@ static void events_expect(const char *name, const char *expected)
  * on from there has none of it. */
 static void test_an_evaluation_that_a_meeting_owes(void **state)
 {
-    (void)state;
     expect("train run.yaml train.out=met train.steps=3 train.save_every=3 eval.every=0 "
            "async.mode=diloco async.workers=2 async.sync_every=3",
            0, "");
@@ -110,7 +104,6 @@ static void test_an_evaluation_that_a_meeting_owes(void **state)
 /* The parts of a step add up to it, and there is one part for each axis that is cut. */
 static void test_where_the_time_went(void **state)
 {
-    (void)state;
     static const char *const parts[] = {"compute_s",       "optimizer_s",         "wait_data_s",
                                         "wait_tp_s",       "wait_cp_s",           "wait_pp_s",
                                         "wait_dp_shard_s", "wait_dp_replicate_s", "wait_other_s"};
@@ -157,7 +150,6 @@ static void test_where_the_time_went(void **state)
 /* A run that is stopped by a signal goes on in another layout, and is over. */
 static void test_what_happened(void **state)
 {
-    (void)state;
     char before[PATH_MAX + 256];
     expect("train run.yaml train.out=told train.steps=4 train.save_every=2 eval.every=4 "
            "parallel.dp=2",
@@ -209,7 +201,6 @@ static void test_what_happened(void **state)
 /* Warnings from before the file is open are there too, and so is why a run failed. */
 static void test_warnings_and_failures(void **state)
 {
-    (void)state;
     char command[PATH_MAX + 128];
     expect("train run.yaml train.out=warned train.steps=4 train.save_every=2", 0, "");
     snprintf(command, sizeof command,

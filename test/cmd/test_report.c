@@ -4,17 +4,12 @@
  */
 #include "../support/scratch.h"
 #include "../support/svg.h"
+#include "../support/testing.h"
 #include "../support/xml.h"
 #include "runs.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,7 +86,6 @@ static void write_text(const char *name, const char *text)
 
 static void test_a_run(void **state)
 {
-    (void)state;
     char words[256];
     expect("$L train $C train.out=whole train.steps=6 train.save_every=3 log.hash_every=2 "
            "eval.every=3 parallel.pp=2 parallel.dp=2 model.layers=2",
@@ -141,7 +135,6 @@ static void test_a_run(void **state)
 /* A launcher saw two failures, of which the job got over the first: both are on the run's clock. */
 static void test_failures(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=failed train.steps=2", 0, "step 2/2");
     write_text("failed/metrics.jsonl",
                "{\"time\": 1000, \"event\": \"start\", \"step\": 0, \"layout\": \"\"}\n"
@@ -170,7 +163,6 @@ static void test_failures(void **state)
 /* Eleven steps of 1 to 11 seconds, of which a quarter is computing. */
 static void test_numbers(void **state)
 {
-    (void)state;
     char text[8192];
     size_t used = 0;
     used +=
@@ -228,7 +220,6 @@ static void test_numbers(void **state)
 
 static void test_one_step_is_no_plural(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=brief train.steps=1 && cp -r brief brief-too && $L report brief "
            "brief-too --output brief.html && cat brief.html",
            0, "Equal up to step 1: 1 step compared bit by bit");
@@ -236,7 +227,6 @@ static void test_one_step_is_no_plural(void **state)
 
 static void test_what_is_escaped(void **state)
 {
-    (void)state;
     expect("mkdir 'a <b>&\"c'", 0, "");
     write_text("a <b>&\"c/config.yaml",
                "model: {preset: gpt2-tiny}\ndata: {train: \"<script>alert(1)</script>\"}\n");
@@ -253,7 +243,6 @@ static void test_what_is_escaped(void **state)
 
 static void test_what_is_missing(void **state)
 {
-    (void)state;
     static const struct {
         const char *config, *metrics, *words;
     } runs[] = {
@@ -303,7 +292,6 @@ static void test_what_is_missing(void **state)
 
 static void test_what_is_refused(void **state)
 {
-    (void)state;
     expect("$L report", ls_exit_code(LS_ECONFIG), "expected the directory of a run");
     expect("$L report nowhere", ls_exit_code(LS_EIO), "nowhere: cannot be read: No such file");
     expect("$L report book.txt", ls_exit_code(LS_EDATA), "is a file, not a run's directory");
@@ -320,7 +308,6 @@ static void test_what_is_refused(void **state)
 
 static void test_whether_it_goes_on(void **state)
 {
-    (void)state;
     expect("{ $L train $C train.out=going train.steps=1000000 log.progress=off & p=$!; "
            "until grep -qs loss_bits going/metrics.jsonl; do kill -0 $p || exit 9; sleep 0.05; "
            "done; $L report going --output alive.html; kill -9 $p; wait $p; $L report going; }",
@@ -337,7 +324,6 @@ static void test_whether_it_goes_on(void **state)
 
 static void test_a_large_layout(void **state)
 {
-    (void)state;
     size_t bytes;
     expect("mkdir large", 0, "");
     write_text("large/config.yaml",
@@ -359,7 +345,6 @@ static void test_a_large_layout(void **state)
 
 static void test_two_runs(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=one train.steps=5", 0, "step 5/5");
     expect("$L train $C train.out=two train.steps=4 parallel.dp=2", 0, "4/4");
     expect("$L train $C train.out=three train.steps=5 optim.lr=1e-3", 0, "step 5/5");
@@ -392,7 +377,6 @@ static void test_two_runs(void **state)
  * version's, without tokens and time. */
 static void test_several_runs(void **state)
 {
-    (void)state;
     expect("mkdir paused older plain", 0, "");
     write_text("paused/metrics.jsonl",
                "{\"step\": 0, \"event\": \"start\", \"time\": 1000, \"layout\": \"\"}\n"
@@ -436,7 +420,6 @@ static void test_several_runs(void **state)
  */
 static void test_outer_steps(void **state)
 {
-    (void)state;
     expect("mkdir outer", 0, "");
     write_text("outer/metrics.jsonl",
                "{\"step\": 0, \"event\": \"start\", \"time\": 1000, \"layout\": \"\"}\n"
@@ -468,7 +451,6 @@ static void test_outer_steps(void **state)
  * four values. Of the two whose numbers are none, nothing is drawn. */
 static void test_staleness(void **state)
 {
-    (void)state;
     expect("mkdir stale many", 0, "");
     write_text("stale/metrics.jsonl",
                "{\"step\": 1, \"loss\": 3, \"worker\": 0, \"clock\": 0, \"staleness\": 0}\n"
@@ -501,7 +483,6 @@ static void test_staleness(void **state)
 /* What a run records is what the page shows: every step of a server is one update. */
 static void test_workers_of_runs(void **state)
 {
-    (void)state;
     char words[256];
     expect("$L train $C train.out=served train.steps=8 async.mode=server async.workers=2 "
            "async.sync_every=4 async.times=1,3 && $L train $C train.out=local train.steps=8 "
@@ -528,7 +509,6 @@ static void test_workers_of_runs(void **state)
 
 static void test_a_long_run(void **state)
 {
-    (void)state;
     enum { STEPS = 200000 };
     size_t bytes;
     expect("mkdir long", 0, "");

@@ -1,5 +1,6 @@
 /* The program on a small corpus, from text to text: a whole run, its files, signals, resumption,
  * MPI, and what goes wrong in the middle of it. */
+#include "../support/testing.h"
 #include "runs.h"
 
 #include "../support/await.h"
@@ -7,12 +8,6 @@
 
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,7 +22,6 @@
 
 static void test_a_run_and_its_files(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=whole train.steps=6 train.save_every=3 log.hash_every=2 "
            "eval.every=3 sample.every=6 sample.tokens=8 log.trace=true",
            0, "step 6/6");
@@ -49,7 +43,6 @@ static void test_a_run_and_its_files(void **state)
 /* The resolved configuration is enough to repeat the run, in another layout too. */
 static void test_the_configuration_repeats_the_run(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=first train.steps=5", 0, "step 5/5");
     expect("$L train first/config.yaml --dry-run", 0, "memory per rank");
     expect("$L train first/config.yaml train.out=second parallel.dp=2 batch.micro=1", 0, "2 ranks");
@@ -58,7 +51,6 @@ static void test_the_configuration_repeats_the_run(void **state)
 
 static void test_evaluation_and_generation(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=spoken train.steps=5 eval.every=5", 0, "validation loss");
     struct metrics *metrics = metrics_read("spoken");
     char words[64];
@@ -143,7 +135,6 @@ static void check_signal(int signal, const char *name, const char *ranks)
 
 static void test_signals_save_and_the_run_goes_on(void **state)
 {
-    (void)state;
     check_signal(SIGTERM, "TERM", "parallel.dp=2");
     check_signal(SIGINT, "INT", "");
 }
@@ -152,7 +143,6 @@ static void test_signals_save_and_the_run_goes_on(void **state)
 
 static void test_mpi_processes(void **state)
 {
-    (void)state;
     mpi_or_skip();
     expect("$L train $C train.out=threads parallel.dp=2 train.steps=4", 0, "2 ranks");
     expect(MPIRUN "$L train $C train.out=processes parallel.dp=2 train.steps=4", 0, "2 ranks");
@@ -169,7 +159,6 @@ static void test_mpi_processes(void **state)
  * user has chosen. libgomp tells what it was started with. */
 static void test_waiting_threads_sleep(void **state)
 {
-    (void)state;
     mpi_or_skip();
     char line[400];
     int threads = (int)ls_max(ls_device_cores_online(), 2);
@@ -205,7 +194,6 @@ static void same_under_mpi(const char *command, const char *keys)
 
 static void test_mpi_evaluates_and_generates(void **state)
 {
-    (void)state;
     mpi_or_skip();
     expect("$L train $C train.out=told train.steps=4", 0, "");
     same_under_mpi("eval told --samples 5 --threads 1", "parallel.tp=2");
@@ -228,7 +216,6 @@ static void refuse(const char *keys, int code, const char *words)
 
 static void test_refusals_leave_nothing(void **state)
 {
-    (void)state;
     int config = ls_exit_code(LS_ECONFIG);
     refuse("batch.global=0", config, "batch.global = 0");
     refuse("train.steps=soon", config, "train.steps = soon");
@@ -249,7 +236,6 @@ static void test_refusals_leave_nothing(void **state)
 
 static void test_an_older_run_is_not_overwritten(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=older train.steps=2", 0, "hash");
     expect("$L train $C train.out=older train.steps=2", ls_exit_code(LS_ECONFIG),
            "train.resume=auto");
@@ -260,7 +246,6 @@ static void test_an_older_run_is_not_overwritten(void **state)
 
 static void test_damaged_checkpoints(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=sound train.steps=6", 0, "hash");
     expect("$L train $C train.out=torn train.steps=4 train.save_every=2", 0, "hash");
     assert_int_equal(matches("torn/checkpoints/step-0000000[24]"), 2);
@@ -299,7 +284,6 @@ static void go_on(const char *run, const char *before, const char *keys, int ste
  * instruction set, the run goes on in that. */
 static void test_the_arithmetic_is_kept(void **state)
 {
-    (void)state;
     setenv("B", "numerics.precision=bf16", 1);
     expect("export LOCKSTEP_ISA=plain; $L train $C $B train.out=begun train.steps=2", 0, "hash");
     expect_arithmetic("begun", "fma");
@@ -321,7 +305,6 @@ static void test_the_arithmetic_is_kept(void **state)
 /* The same from a machine that chose pairs to one that would not. */
 static void test_pairs_are_kept(void **state)
 {
-    (void)state;
     setenv("B", "numerics.precision=bf16", 1);
     expect("$L train $C $B train.out=pairs train.steps=2 numerics.arithmetic=bf16_pairs", 0,
            "hash");
@@ -337,7 +320,6 @@ static void test_pairs_are_kept(void **state)
 /* As a run leaves it that was killed before its first checkpoint. */
 static void test_a_start_without_a_checkpoint_keeps_its_arithmetic(void **state)
 {
-    (void)state;
     setenv("B", "numerics.precision=bf16 train.out=killed train.steps=1", 1);
     expect("$L train $C $B numerics.arithmetic=bf16_pairs", 0, "hash");
     assert_int_equal(shell("rm -r killed/checkpoints"), 0);
@@ -351,7 +333,6 @@ static void test_a_start_without_a_checkpoint_keeps_its_arithmetic(void **state)
 /* A run begins from another's checkpoint once, and then goes on from its own. */
 static void test_it_begins_from_another(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=origin train.steps=6 train.save_every=2 train.keep=9", 0, "hash");
     expect("$L train $C train.out=warm train.resume=auto train.save_every=4 train.steps=4 "
            "train.resume_else=origin/checkpoints/step-00000002",
@@ -378,7 +359,6 @@ static void test_it_begins_from_another(void **state)
 
 static void test_the_fall_back_is_a_warning(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=warned train.steps=2 train.save_every=1", 0, "hash");
     assert_int_equal(shell("truncate -s 10 warned/checkpoints/step-00000002/manifest.json"), 0);
     expect("$L train $C train.out=warned train.steps=3 train.resume=auto", 0, "warning: ");
@@ -389,14 +369,12 @@ static void test_the_fall_back_is_a_warning(void **state)
 
 static void test_a_place_that_cannot_be_written(void **state)
 {
-    (void)state;
     expect("$L train $C train.out=/proc/nowhere/run train.steps=2", ls_exit_code(LS_EIO),
            "/proc/nowhere");
 }
 
 static void test_a_full_disk(void **state)
 {
-    (void)state;
     if (shell("mkdir -p disk && unshare -m sh -c 'mount -t tmpfs -o size=200k none disk'")) {
         print_message("skipped: no small file system can be mounted here\n");
         skip();
@@ -413,7 +391,6 @@ static void test_a_full_disk(void **state)
 /* A learning rate and a decay that throw the parameters out of float32's range in a few steps. */
 static void test_a_loss_that_is_not_finite(void **state)
 {
-    (void)state;
     static const char wild[] = "optim.lr=1 optim.weight_decay=10 train.steps=40 ";
     char line[512];
     snprintf(line, sizeof line, "$L train $C train.out=wild train.save_every=2 %s", wild);
@@ -436,7 +413,6 @@ static void test_a_loss_that_is_not_finite(void **state)
 /* The machine's rate, of which a step has a share: measured, or what the environment says. */
 static void test_the_rate_is_measured_or_given(void **state)
 {
-    (void)state;
     expect("LOCKSTEP_PEAK_FLOPS= $L train $C train.out=measured train.steps=1", 0, "hash ");
     expect("grep -o '\"peak_flops\": [1-9]' measured/metrics.jsonl", 0, "peak_flops");
     expect("LOCKSTEP_PEAK_FLOPS=2.5e10 $L train $C train.out=given train.steps=1", 0, "hash ");

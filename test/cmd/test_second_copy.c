@@ -1,5 +1,6 @@
 /* checkpoint.also: a run whose checkpoints are lost goes on from their copies, with the same bits,
  * and a place that fails does not hold it up. */
+#include "../support/testing.h"
 #include "runs.h"
 
 #include "../support/s3_server.h"
@@ -7,12 +8,6 @@
 
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +60,6 @@ static void check_loss(const char *run, const char *also, const char *loss, cons
 
 static void test_a_directory_has_what_the_disk_lost(void **state)
 {
-    (void)state;
     check_loss("a", "copies-a", "rm -r checkpoints",
                "a has no sound checkpoint; that of step 8 was fetched from copies-a");
     assert_int_equal(matches("copies-a/step-*"), 2); /* train.keep */
@@ -89,7 +83,6 @@ static void test_a_directory_has_what_the_disk_lost(void **state)
 
 static void test_a_bucket_has_what_the_disk_lost(void **state)
 {
-    (void)state;
     check_loss("e", BUCKET, "rm -r checkpoints",
                "e has no sound checkpoint; that of step 8 was fetched from " BUCKET);
     assert_int_equal(s3_server_objects(server, "runs/a/step-00000012/"), 5); /* of two ranks */
@@ -110,7 +103,6 @@ static void test_a_bucket_has_what_the_disk_lost(void **state)
 /* Another run's place, one that is none, credentials that are missing: said before any step. */
 static void test_places_that_are_refused(void **state)
 {
-    (void)state;
     int code = ls_exit_code(LS_ECONFIG);
     expect("$L train $C train.out=f train.steps=2 checkpoint.also=copies-f", 0, "hash");
     expect("$L train $C train.out=g train.steps=2 checkpoint.also=copies-f", code,
@@ -146,7 +138,6 @@ static void test_places_that_are_refused(void **state)
 static void test_a_place_that_fails(void **state)
 {
     enum { AT_THE_START = 8 };
-    (void)state;
     undisturbed();
     s3_server_fail(server, S3_REFUSE, AT_THE_START, true);
     expect("$L train $C train.out=h train.steps=12 checkpoint.also=" BUCKET "-h " SAVES, 0,
@@ -167,7 +158,6 @@ static void test_a_place_that_fails(void **state)
 /* A first copy that takes half a second: the others wait or are skipped, the last is made. */
 static void test_a_place_that_is_slow(void **state)
 {
-    (void)state;
     undisturbed();
     s3_server_fail(server, S3_BUSY, 8, false);
     expect("$L train $C train.out=i train.steps=12 train.keep=1 checkpoint.also=" BUCKET

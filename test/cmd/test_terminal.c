@@ -1,15 +1,10 @@
 /* What a terminal sees of a run, what a pipe does, and what --dry-run says without data. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "run_program.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <pty.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +81,6 @@ static size_t longest_live(const char *text, int *count)
 
 static void test_the_live_line_fits(void **state)
 {
-    (void)state;
     static const int columns[] = {20, 40, 200};
     for (size_t i = 0; i < 3; i++) {
         char arguments[512];
@@ -104,7 +98,6 @@ static void test_the_live_line_fits(void **state)
 
 static void test_no_codes_without_a_terminal(void **state)
 {
-    (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     static const char *const shown[] = {"auto", "live", "plain"};
     for (size_t i = 0; i < 3; i++) {
@@ -120,7 +113,6 @@ static void test_no_codes_without_a_terminal(void **state)
 /* A path that would colour a terminal, in all that names it there; a pipe gets its bytes. */
 static void test_paths_command_no_terminal(void **state)
 {
-    (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     static const char *const lines[][2] = {
         {TRAIN "log.progress=plain train.out=\"$(printf 'red\\033[31m')\"",
@@ -146,7 +138,6 @@ static void test_paths_command_no_terminal(void **state)
 /* What a script wants of a run that is otherwise quiet. */
 static void test_off_still_tells_hash_and_paths(void **state)
 {
-    (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", TRAIN "train.out=off log.progress=off", output), 0);
     assert_non_null(strstr(output, "hash "));
@@ -158,7 +149,6 @@ static void test_off_still_tells_hash_and_paths(void **state)
 /* A run that was at its last step says so, and how it goes on; hash and path are as before. */
 static void test_nothing_is_left_to_do(void **state)
 {
-    (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     static const struct {
         const char *keys, *says, *saved;
@@ -197,7 +187,6 @@ static void test_nothing_is_left_to_do(void **state)
 
 static void test_one_is_no_plural(void **state)
 {
-    (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", TRAIN "train.out=one", output), 0);
     if (!strstr(output, "1 rank, 4 x 16 tokens a step in 1 micro-batch of 4 sequences a rank"))
@@ -207,7 +196,6 @@ static void test_one_is_no_plural(void **state)
 /* Of 6 sequences and micro-batches of 4 the last has 2. */
 static void test_a_smaller_last_micro_batch(void **state)
 {
-    (void)state;
     static const char *const lines[] = {TRAIN "train.out=smaller batch.global=6 batch.micro=4",
                                         RUN "--dry-run batch.global=6 batch.micro=4"};
     for (size_t i = 0; i < 2; i++)
@@ -221,7 +209,6 @@ static void test_a_smaller_last_micro_batch(void **state)
 
 static void test_dry_run_needs_no_data(void **state)
 {
-    (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     static const char *const data[] = {"", "data.train=nowhere/corpus", "data.train=u16:tokens.bin",
                                        "data.train=nowhere/corpus data.valid=nowhere/v"};

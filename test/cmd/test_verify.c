@@ -2,17 +2,12 @@
  */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "run_program.h"
 
 #include <lockstep/base.h>
 #include <lockstep/compare.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -51,7 +46,6 @@ static int folder_setup(void **state)
 
 static void test_layouts_have_one_hash(void **state)
 {
-    (void)state;
     const char *line = "verify run.yaml parallel.tp=2 --layouts 12 --steps 2 --ranks 4";
     int code = program_run(enter, line, output);
     if (code || !strstr(output, "12 layouts, 1 hash: ") || !strstr(output, "one rank, "))
@@ -65,7 +59,6 @@ static void test_layouts_have_one_hash(void **state)
 /* Where a folder is named for it; what was offloaded is gone again. */
 static void test_a_file_tier_is_drawn(void **state)
 {
-    (void)state;
     const int layouts = check_all() ? 24 : 12;
     for (int tier = 0; tier < 2; tier++) {
         char line[128], said[64];
@@ -82,7 +75,6 @@ static void test_a_file_tier_is_drawn(void **state)
 
 static void test_a_recipe_that_admits_few(void **state)
 {
-    (void)state;
     expect("verify run.yaml batch.global=1 numerics.tp_tiles=1 model.layers=1 "
            "--layouts 12 --ranks 2 --steps 1",
            0, "the recipe admits few layouts of at most 2 ranks");
@@ -90,7 +82,6 @@ static void test_a_recipe_that_admits_few(void **state)
 
 static void test_verify_refuses(void **state)
 {
-    (void)state;
     expect("verify run.yaml parallel.tp=3", ls_exit_code(LS_ELAYOUT), "parallel.tp = 3");
     expect("verify run.yaml numerics.mode=fast", 2, "numerics.mode = fast");
     expect("verify run.yaml --layouts none", 2, "--layouts = none");
@@ -102,7 +93,6 @@ static void test_verify_refuses(void **state)
  * admissible, and of at most so many ranks. */
 static void test_drawing(void **state)
 {
-    (void)state;
     struct ls_config config, drawn, again;
     struct ls_error error = {0};
     struct ls_layout layout;
@@ -148,7 +138,6 @@ static void test_drawing(void **state)
 
 static void test_layouts_that_agree(void **state)
 {
-    (void)state;
     expect("train run.yaml train.out=two parallel.dp=2 parallel.pp=2 train.steps=4 "
            "optim.decay_steps=6",
            0, "");
@@ -170,7 +159,6 @@ static void replace(const char *name, const char *from, const char *to)
 /* A record that no layout gives: one bit of a loss, as a machine with faulty memory writes it. */
 static void test_a_machine_at_fault(void **state)
 {
-    (void)state;
     char line[PATH_MAX + 64];
     snprintf(line, sizeof line, "cd '%s' && cp -r one faulty", folder);
     assert_int_equal(system(line), 0);
@@ -206,7 +194,6 @@ static void test_a_machine_at_fault(void **state)
  * later. */
 static void test_the_first_tensor(void **state)
 {
-    (void)state;
     expect("train run.yaml train.out=other numerics.tp_tiles=2 parallel.tp=2 train.steps=4", 0, "");
     expect("diff one other", 2, "numerics.tp_tiles: 4 here, 2 there");
     int code = program_run(enter, "diff one other --force", output);
@@ -222,7 +209,6 @@ static void test_the_first_tensor(void **state)
 
 static void test_diff_refuses(void **state)
 {
-    (void)state;
     expect("diff one", 2, "the directories of two runs");
     expect("diff one nowhere", ls_exit_code(LS_EIO), "nowhere/config.yaml");
     char line[PATH_MAX + 64];

@@ -2,16 +2,11 @@
  * one, ranks 1 and 2 on the other. The clock is the test's own: it turns only when a test turns it.
  */
 #include "../support/await.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "comm/inquire.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,7 +109,6 @@ static void test_what_is_answered(void **state)
 {
     static struct machine a, b;
     struct flight_picked picked[2];
-    (void)state;
     machines_open(&a, &b, 0);
     record_fill(&b.own[2]);
     struct flight_entry behind = entry_of(3, 1, FLIGHT_DONE), at = {0};
@@ -184,7 +178,6 @@ static void test_messages_of_strangers(void **state)
     static struct machine a, b;
     char query[2048], answer[2048], bent[2048];
     uint16_t port;
-    (void)state;
     int fd = socket_open(&port);
     machines_open(&a, &b, port);
     record_fill(&b.own[2]);
@@ -233,7 +226,6 @@ static void test_silence(void **state)
 {
     static struct machine a, b;
     uint16_t port;
-    (void)state;
     int fd = socket_open(&port); /* hears, and says nothing */
     machines_open(&a, &b, port);
     assert_true(silence_s(&a, 1) == 0);

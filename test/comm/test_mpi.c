@@ -2,14 +2,9 @@
  * starts itself under mpirun for 2 and 3 ranks, with CHECK=all for 4 too. */
 #include "../support/extent.h"
 #include "../support/mpirun.h"
+#include "../support/testing.h"
 #include "checks.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,14 +65,12 @@ static void ranks_check(int ranks)
 
 static void test_worlds(void **state)
 {
-    (void)state;
     for (int ranks = 2; ranks <= (check_all() ? 4 : 3); ranks++)
         ranks_check(ranks);
 }
 
 static void test_ranks_of_a_machine(void **state)
 {
-    (void)state;
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
                                         "SLURM_STEP_TASKS_PER_NODE"};
     static const struct {
@@ -100,7 +93,6 @@ static void test_ranks_of_a_machine(void **state)
 
 static void test_who_am_i(void **state)
 {
-    (void)state;
     const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK",   "PMI_RANK", "PMI_SIZE",
                                  "SLURM_PROCID",         "SLURM_NTASKS"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -128,7 +120,6 @@ static void test_who_am_i(void **state)
 
 int main(int argc, char **argv)
 {
-    (void)argc;
     program = argv[0];
     if (getenv(MPIRUN_MODE) || ls_mpi_launched())
         return mpirun_rank(rank_run);

@@ -1,14 +1,9 @@
 /* How collectives are cut into messages: pure arithmetic, played through here without a network,
  * with cuts so small that every buffer is far past them, as buffers past 2^31 bytes are past MPI's.
  */
+#include "../support/testing.h"
 #include "comm/rounds.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,7 +161,6 @@ static void check(enum comm_op op, struct ls_comm_leaves leaves, int n, int64_t 
 
 static void test_every_cut_gives_the_whole(void **state)
 {
-    (void)state;
     const struct comm_limits limits[] = {
         {.sum_bytes = 64, .copy_bytes = 64, .direct_bytes = 0},
         {.sum_bytes = 1000, .copy_bytes = 300, .direct_bytes = 40},
@@ -183,7 +177,6 @@ static void test_every_cut_gives_the_whole(void **state)
 
 static void test_leaves_are_added_in_order(void **state)
 {
-    (void)state;
     const struct comm_limits limits[] = {
         {.sum_bytes = 64, .copy_bytes = 64, .direct_bytes = 0},
         {.sum_bytes = 1000, .copy_bytes = 300, .direct_bytes = 40},
@@ -205,7 +198,6 @@ static void test_leaves_are_added_in_order(void **state)
  * overflow on the way. */
 static void test_pieces(void **state)
 {
-    (void)state;
     const int64_t counts[] = {0, 1, 6, 7, 8, 1000003, INT64_MAX / 4};
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         for (int n = 1; n <= 16; n++) {
@@ -226,7 +218,6 @@ static void test_pieces(void **state)
 /* Parts of a send cover its bytes once, in order; nothing is one empty part. */
 static void test_parts(void **state)
 {
-    (void)state;
     for (int64_t bytes = 0; bytes < 40; bytes++) {
         for (int64_t most = 1; most < 9; most++) {
             int64_t next = 0, offset, count = comm_parts_count(bytes, most);
@@ -246,7 +237,6 @@ static void test_parts(void **state)
  */
 static void test_a_count_past_two_to_the_31(void **state)
 {
-    (void)state;
     const struct comm_limits limits = {1 << 20, 4 << 20, 32 << 10};
     char *base = (char *)(uintptr_t)(1 << 20); /* only computed with */
     struct comm_call call = {.op = COMM_ALL_GATHER, .dtype = LS_F32, .count = 3ll << 30};

@@ -1,15 +1,10 @@
 /* Collectives among threads: results, orders of sums, ranks that fail or leave. */
 #include "../support/await.h"
 #include "../support/extent.h"
+#include "../support/testing.h"
 #include "checks.h"
 #include "comm/thread.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +12,6 @@
 
 static int body_all(struct ls_comm *comm, void *user, struct ls_error *error)
 {
-    (void)user;
     return check_comm(comm, error);
 }
 
@@ -30,7 +24,6 @@ static void run_ranks(int n, int (*body)(struct ls_comm *, void *, struct ls_err
 
 static void test_every_operation(void **state)
 {
-    (void)state;
     const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 16};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (check_all() || (i != 3 && i != 5 && i != 6 && i != 8))
@@ -39,13 +32,11 @@ static void test_every_operation(void **state)
 
 static int body_million(struct ls_comm *comm, void *user, struct ls_error *error)
 {
-    (void)user;
     return check_operations(comm, 1000000, error);
 }
 
 static void test_a_million_elements(void **state)
 {
-    (void)state;
     run_ranks(2, body_million, NULL);
     if (check_all())
         run_ranks(5, body_million, NULL);
@@ -53,7 +44,6 @@ static void test_a_million_elements(void **state)
 
 static void test_self(void **state)
 {
-    (void)state;
     struct ls_comm *comm;
     struct ls_error error = {0};
     assert_int_equal(ls_comm_self_new(&comm, &error), LS_OK);
@@ -67,7 +57,6 @@ static void test_self(void **state)
  * values. Were it equal, the checks above would prove nothing about order. */
 static void test_rank_order_is_another_sum(void **state)
 {
-    (void)state;
     float values[8] = {1e8f, 1, -1e8f, 1, 3, 1e-3f, 7, -5};
     float ring = values[0];
     for (int r = 1; r < 8; r++)
@@ -124,7 +113,6 @@ static int body_one_fails(struct ls_comm *comm, void *user, struct ls_error *err
 
 static void test_a_failing_rank_is_named(void **state)
 {
-    (void)state;
     for (int where = 0; where < 4; where++) {
         struct ls_error error = {0};
         int status = ls_world_run(4, body_one_fails, &where, &error);
@@ -169,7 +157,6 @@ static int body_one_returns(struct ls_comm *comm, void *user, struct ls_error *e
 
 static void test_an_early_return_is_named(void **state)
 {
-    (void)state;
     for (int in_turn = 0; in_turn < 2; in_turn++) {
         struct ls_error error = {0};
         assert_int_equal(ls_world_run(3, body_one_returns, &(bool){in_turn}, &error), LS_ECOMM);
@@ -182,7 +169,6 @@ static void test_an_early_return_is_named(void **state)
  * nobody may touch it. */
 static int body_frees_early(struct ls_comm *comm, void *user, struct ls_error *error)
 {
-    (void)user;
     struct ls_comm *group;
     struct ls_request request;
     float buffer[100] = {0};
@@ -202,7 +188,6 @@ static int body_frees_early(struct ls_comm *comm, void *user, struct ls_error *e
 
 static void test_a_freed_group_is_named(void **state)
 {
-    (void)state;
     run_ranks(2, body_frees_early, NULL);
 }
 
@@ -214,7 +199,6 @@ static int body_frees_when_ready(struct ls_comm *comm, void *user, struct ls_err
     struct ls_comm *group;
     struct ls_request request;
     float *buffer = malloc(COUNT * sizeof *buffer);
-    (void)user;
     if (!buffer)
         return ls_error_set(error, LS_ENOMEM, "no memory for a check");
     for (int i = 0; i < COUNT; i++)
@@ -238,7 +222,6 @@ static int body_frees_when_ready(struct ls_comm *comm, void *user, struct ls_err
 
 static void test_freeing_ends_what_all_have_started(void **state)
 {
-    (void)state;
     for (int i = 0; i < 20; i++)
         run_ranks(4, body_frees_when_ready, NULL);
 }
@@ -247,7 +230,6 @@ static void test_freeing_ends_what_all_have_started(void **state)
 
 static int body_arguments(struct ls_comm *comm, void *user, struct ls_error *error)
 {
-    (void)user;
     float buffer[4] = {0};
     struct ls_error got = {0};
     int refused = 0;
@@ -264,7 +246,6 @@ static int body_arguments(struct ls_comm *comm, void *user, struct ls_error *err
 
 static void test_arguments(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_world *world;
     struct ls_comm *comm, *again;
@@ -281,7 +262,6 @@ static void test_arguments(void **state)
 /* A send and a recv of different lengths. */
 static int body_short_recv(struct ls_comm *comm, void *user, struct ls_error *error)
 {
-    (void)user;
     float buffer[8] = {0};
     struct ls_call_site here = {"s.c", 1}, there = {"r.c", 2};
     int status = ls_comm_rank(comm) == 0
@@ -295,7 +275,6 @@ static int body_short_recv(struct ls_comm *comm, void *user, struct ls_error *er
 
 static void test_lengths_of_send_and_recv(void **state)
 {
-    (void)state;
     run_ranks(2, body_short_recv, NULL);
 }
 

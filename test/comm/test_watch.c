@@ -1,14 +1,9 @@
 /* Thread ranks that are late: who waits names them, and nothing hangs. A rank is late until the
  * others have said so, however long that takes. */
 #include "../support/late.h"
+#include "../support/testing.h"
 #include "../support/turned_clock.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +63,6 @@ static int body_stalls(struct ls_comm *world, void *user, struct ls_error *error
     struct ls_comm *group;
     struct ls_error got = {0};
     struct ls_call_site here = {"step.c", 88};
-    (void)user;
     int status = group_new(world, &group, error);
     if (status != LS_OK)
         return status;
@@ -90,7 +84,6 @@ static int body_stalls(struct ls_comm *world, void *user, struct ls_error *error
 
 static void test_a_rank_that_stalls_is_named_on_all(void **state)
 {
-    (void)state;
     run_ranks(4, 3, body_stalls);
 }
 
@@ -112,7 +105,6 @@ static int body_gets_on(struct ls_comm *world, void *user, struct ls_error *erro
 {
     float buffer[10] = {0};
     int rank = ls_comm_rank(world);
-    (void)user;
     ls_comm_set_timeout(world, turned_timeout_s);
     int status = ls_barrier(world, error);
     if (rank == 3)
@@ -131,7 +123,6 @@ static int body_gets_on(struct ls_comm *world, void *user, struct ls_error *erro
 
 static void test_a_rank_that_gets_on_is_not_late(void **state)
 {
-    (void)state;
     run_ranks(4, 0, body_gets_on);
 }
 
@@ -143,7 +134,6 @@ static int body_gets_stuck(struct ls_comm *world, void *user, struct ls_error *e
     float buffer[10] = {0};
     int rank = ls_comm_rank(world);
     struct ls_error got = {0};
-    (void)user;
     ls_comm_set_timeout(world, turned_timeout_s);
     int status = ls_barrier_at(world, (struct ls_call_site){"first.c", 1}, error);
     if (rank == 2) {
@@ -169,7 +159,6 @@ static int body_gets_stuck(struct ls_comm *world, void *user, struct ls_error *e
 
 static void test_a_rank_that_gets_stuck_is_named(void **state)
 {
-    (void)state;
     run_ranks(3, 2, body_gets_stuck);
 }
 
@@ -186,7 +175,6 @@ static int body_chain(struct ls_comm *world, void *user, struct ls_error *error)
     static const char end[] =
         "; in the end for rank 3 of the world: it has left #0 of pp: barrier (first.c:2)";
     int rank = ls_comm_rank(world);
-    (void)user;
     ls_comm_set_timeout(world, turned_timeout_s);
     int status = ls_comm_split(world, (rank + 3) % 4 / 2, rank, &pair, error); /* 1 2 and 3 0 */
     if (status != LS_OK)
@@ -215,7 +203,6 @@ static int body_chain(struct ls_comm *world, void *user, struct ls_error *error)
 
 static void test_the_end_of_a_chain_is_named(void **state)
 {
-    (void)state;
     run_ranks(4, 3, body_chain);
 }
 
@@ -227,7 +214,6 @@ static int body_crossed(struct ls_comm *world, void *user, struct ls_error *erro
     struct ls_error got = {0};
     struct ls_call_site here = {"step.c", 88}, there = {"other.c", 99};
     int rank = ls_comm_rank(world);
-    (void)user;
     ls_comm_set_timeout(world, turned_timeout_s);
     int status = ls_barrier(world, error);
     if (status != LS_OK)
@@ -249,7 +235,6 @@ static int body_crossed(struct ls_comm *world, void *user, struct ls_error *erro
 
 static void test_a_recv_against_a_collective(void **state)
 {
-    (void)state;
     run_ranks(2, 2, body_crossed);
 }
 
@@ -260,7 +245,6 @@ static int body_skips(struct ls_comm *world, void *user, struct ls_error *error)
     float buffer[100] = {0};
     struct ls_error got = {0};
     struct ls_call_site first = {"step.c", 88}, second = {"step.c", 89};
-    (void)user;
     ls_comm_set_timeout(world, turned_timeout_s);
     int status = ls_comm_rank(world) == 1
                      ? ls_all_reduce_start(world, buffer, 60, NULL, second, &got)
@@ -281,7 +265,6 @@ static int body_skips(struct ls_comm *world, void *user, struct ls_error *error)
 
 static void test_a_skipped_collective(void **state)
 {
-    (void)state;
     run_ranks(3, 2, body_skips);
 }
 
@@ -291,7 +274,6 @@ static int body_late_pair(struct ls_comm *world, void *user, struct ls_error *er
     float value = 7, got_value = 0;
     struct ls_error got = {0};
     struct ls_request request;
-    (void)user;
     ls_comm_set_timeout(world, turned_timeout_s);
     int status = LS_OK;
     if (ls_comm_rank(world) == 0) {
@@ -317,7 +299,6 @@ static int body_late_pair(struct ls_comm *world, void *user, struct ls_error *er
 
 static void test_a_late_pair(void **state)
 {
-    (void)state;
     run_ranks(2, 1, body_late_pair);
 }
 
@@ -333,7 +314,6 @@ static void on_thread_end(void *away)
 
 static int body_sleeps_for_ever(struct ls_comm *world, void *user, struct ls_error *error)
 {
-    (void)user;
     ls_comm_set_timeout(world, turned_timeout_s);
     atomic_int *away = &turned->rank[ls_comm_rank(world)].away;
     if (ls_comm_rank(world) == 2) {
@@ -350,7 +330,6 @@ static int body_sleeps_for_ever(struct ls_comm *world, void *user, struct ls_err
 
 static void test_a_world_returns_without_it(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     assert_int_equal(pthread_key_create(&thread_end, on_thread_end), 0);
     clock_begin(3, 1);
@@ -420,7 +399,6 @@ static int body_dumps(struct ls_comm *world, void *user, struct ls_error *error)
 
 static void test_the_last_operations_of_all_ranks(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     atomic_int claims = 0;
     clock_begin(2, 0);

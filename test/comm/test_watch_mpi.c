@@ -4,16 +4,11 @@
 
 #include "../support/late.h"
 #include "../support/mpirun.h"
+#include "../support/testing.h"
 #include "../support/turned_clock.h"
 
 #include <lockstep/comm.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -163,7 +158,6 @@ static const char late[] = "all_reduce of 1000 F32 [h.3.mlp] (step.c:88): timed 
 
 static void test_a_stopped_process_is_named(void **state)
 {
-    (void)state;
     EXPECT("stop", EXIT_LATE, "rank 0 says", "rank 2 says", late, "at #1 of tp (3 ranks)",
            "late is rank 1: its process", "is stopped; it has left #0 of tp: barrier (first.c:1)",
            "\nrank 1: #0 of tp: barrier (first.c:1): done",
@@ -174,7 +168,6 @@ static void test_a_stopped_process_is_named(void **state)
  * or of the leak checker. */
 static void test_a_slow_process_is_named(void **state)
 {
-    (void)state;
     EXPECT("slow", 0, "rank 0 says", "rank 2 says", late,
            "late is rank 1: it has left #0 of tp: barrier (first.c:1), for",
            "; it reads a checkpoint, 5.0 MiB so far in ");
@@ -190,20 +183,17 @@ static void expect_none_late(const char *mode)
 
 static void test_a_process_that_gets_on_is_not_late(void **state)
 {
-    (void)state;
     expect_none_late("gets on");
 }
 
 /* A machine that stood still blames nobody for the time. */
 static void test_who_did_not_run_does_not_count_the_time(void **state)
 {
-    (void)state;
     expect_none_late("others");
 }
 
 static void test_another_operation_is_named(void **state)
 {
-    (void)state;
     EXPECT("pairs", EXIT_LATE, "rank 0 says", "rank 1 says", "rank 2 says", late,
            "late is rank 1: it ", "late is rank 0: it ",
            "#0 of tp: recv of 1000 F32 [h.3.mlp] from rank 0 with tag 7 (other.c:99), for",
@@ -212,7 +202,6 @@ static void test_another_operation_is_named(void **state)
 
 static void test_a_missing_send_is_named(void **state)
 {
-    (void)state;
     EXPECT("recv", EXIT_LATE, "rank 0 says",
            "recv of 1000 F32 [h.3.mlp] from rank 1 with tag 5 (step.c:88): timed out after ",
            "at #0 of tp", "late is rank 1: it has left #0 of tp: barrier (first.c:1)");
@@ -220,20 +209,17 @@ static void test_a_missing_send_is_named(void **state)
 
 static void test_a_skipped_collective_is_named(void **state)
 {
-    (void)state;
     EXPECT("skip", EXIT_LATE, "rank 0 says", "rank 2 says", late, "late is rank 1: it ",
            "#1 of tp: barrier (other.c:99), for");
 }
 
 static void test_a_killed_process_ends_the_job(void **state)
 {
-    (void)state;
     EXPECT("kill", 0, "");
 }
 
 int main(int argc, char **argv)
 {
-    (void)argc;
     program = argv[0];
     if (getenv(MPIRUN_MODE))
         return rank_main(getenv(MPIRUN_MODE));

@@ -3,15 +3,10 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/compare.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +31,6 @@ static bool row_has(const struct ls_draw_row *row, const char *value)
 /* A layout key that is added to the configuration and not drawn fails here, and so does a word. */
 static void test_every_layout_key_is_drawn(void **state)
 {
-    (void)state;
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);
     for (size_t i = 0; i < count; i++) {
@@ -59,7 +53,6 @@ static void test_every_layout_key_is_drawn(void **state)
 /* Each value is one that the configuration takes, and the first is that of a layout without it. */
 static void test_values_are_the_configurations(void **state)
 {
-    (void)state;
     int count;
     const struct ls_draw_row *rows = ls_draw_rows(&count);
     for (int i = 0; i < count; i++) {

@@ -1,15 +1,10 @@
 /* The configuration: what is read, what is refused and with which words, and that it can be written
  * and read back. */
+#include "../support/testing.h"
 #include "config/config_private.h"
 
 #include <lockstep/config/inputs.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +55,6 @@ static void expect_refused(const char *text, ...)
 
 static void test_nested_and_dotted_keys_are_the_same(void **state)
 {
-    (void)state;
     const char *texts[] = {
         "optim:\n  lr: 3e-4\n  name: lion\nbatch:\n  global: 16\n",
         "optim.lr: 3e-4\noptim.name: lion\nbatch.global: 16\n",
@@ -80,7 +74,6 @@ static void test_nested_and_dotted_keys_are_the_same(void **state)
 
 static void test_every_key_has_a_good_default_and_a_place_of_its_own(void **state)
 {
-    (void)state;
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);
     struct ls_config config;
@@ -103,7 +96,6 @@ static void test_every_key_has_a_good_default_and_a_place_of_its_own(void **stat
 
 static void test_empty_file_and_null_text(void **state)
 {
-    (void)state;
     struct ls_config config;
     struct ls_error error = {0};
     assert_int_equal(load(&config, "", &error), LS_OK);
@@ -115,7 +107,6 @@ static void test_empty_file_and_null_text(void **state)
 
 static void test_overrides_win_and_keep_their_text(void **state)
 {
-    (void)state;
     struct ls_config config;
     struct ls_error error = {0};
     assert_int_equal(load(&config, "optim: {lr: 1}\n", &error), LS_OK);
@@ -130,7 +121,6 @@ static void test_overrides_win_and_keep_their_text(void **state)
 
 static void test_whole_numbers_however_written(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         int64_t value;
@@ -166,7 +156,6 @@ static void test_whole_numbers_however_written(void **state)
  * under any group and however it is spelt. */
 static void test_names_of_other_programs(void **state)
 {
-    (void)state;
     char theirs[CONFIG_ALIAS_BYTES], again[CONFIG_ALIAS_BYTES];
     const char *ours, *key;
     size_t count = 0;
@@ -192,7 +181,6 @@ static void test_names_of_other_programs(void **state)
 
 static void test_what_was_meant(void **state)
 {
-    (void)state;
     expect_refused("optim: {learning_rate: 1}\n", "did you mean optim.lr?", NULL);
     expect_refused("optim: {Learning-Rate: 1}\n", "did you mean optim.lr?", NULL);
     expect_refused("train: {lr: 1}\n", "did you mean optim.lr?", NULL);
@@ -236,7 +224,6 @@ static void test_sizes(void **state)
                  {"0", 0, "0"}};
     static const char *const bad[] = {"80", "80 Gb", "1.5B", "GiB", "80GiBs", "-80GiB"};
     const struct ls_config_key *key = ls_config_key_of("memory.device_budget");
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_config config;
         struct ls_error error = {0};
@@ -260,7 +247,6 @@ static void test_sizes(void **state)
 
 static void test_overrides_refused(void **state)
 {
-    (void)state;
     const char *cases[][2] = {
         {"optim.lr", "expected key=value"},
         {"optim.lrr=1", "did you mean optim.lr?"},
@@ -305,7 +291,6 @@ static void test_overrides_refused(void **state)
 
 static void test_bad_keys_and_values_name_their_place(void **state)
 {
-    (void)state;
     expect_refused("optim:\n  learning_rate: 1\n", "run.yaml:2:3", "optim.learning_rate", NULL);
     expect_refused("optim:\n  lrr: 1\n", "run.yaml:2:3", "did you mean optim.lr?", NULL);
     expect_refused("optmi:\n  lr: 1\n", "run.yaml:1:1", "optmi", NULL);
@@ -339,7 +324,6 @@ static void test_bad_keys_and_values_name_their_place(void **state)
 
 static void test_long_text_is_refused_not_cut(void **state)
 {
-    (void)state;
     char text[2048] = "data: {train: ";
     memset(text + strlen(text), 'x', LS_CONFIG_TEXT_BYTES);
     strcat(text, "}\n");
@@ -348,7 +332,6 @@ static void test_long_text_is_refused_not_cut(void **state)
 
 static void test_missing_file(void **state)
 {
-    (void)state;
     struct ls_config config;
     struct ls_error error = {0};
     ls_config_defaults(&config);
@@ -365,7 +348,6 @@ static void test_missing_file(void **state)
 
 static void test_presets_and_what_overrides_them(void **state)
 {
-    (void)state;
     struct ls_config config;
     const char *name;
     for (int i = 0; (name = ls_config_preset_name(i)); i++) {
@@ -421,7 +403,6 @@ static void expect_named(const char *key, const char *name)
 /* Texts that name the families and their presets name all of them; none has an open word. */
 static void test_help_names_every_family_and_preset(void **state)
 {
-    (void)state;
     static const char *const named[] = {"model.arch", "model.ffn", "model.tied", "model.bias",
                                         "model.activation"};
     const char *name;
@@ -447,7 +428,6 @@ static void test_help_names_every_family_and_preset(void **state)
 
 static void test_automatic_values(void **state)
 {
-    (void)state;
     struct ls_config config;
     expect_good(&config, TINY "train: {steps: 7}\n");
     assert_int_equal(config.optim.decay_steps, 7);
@@ -478,7 +458,6 @@ static void test_automatic_values(void **state)
 /* The default leaf follows from the model and the batch: never from the layout. */
 static void test_automatic_leaves(void **state)
 {
-    (void)state;
     static const struct {
         const char *model;
         int64_t batch, leaf;
@@ -511,7 +490,6 @@ static void test_automatic_leaves(void **state)
 
 static void test_keys_of_other_families_are_refused(void **state)
 {
-    (void)state;
     expect_refused("model: {preset: llama-tiny, window: 16}\n", "model.window",
                    "model.arch = llama", NULL);
     expect_refused("model: {preset: mistral-tiny, logit_softcap: 30}\n", "model.logit_softcap",
@@ -521,7 +499,6 @@ static void test_keys_of_other_families_are_refused(void **state)
 
 static void test_what_is_trained(void **state)
 {
-    (void)state;
     expect_refused(TINY "train.frozen: h.9.*\n", "matches no parameter", "h.0.attn.q.weight", NULL);
     expect_refused(TINY "train.frozen: 'wte.*, *'\n", "leaves no parameter to train", NULL);
     expect_refused(TINY "train.frozen: wte.*\nlora.rank: 4\n", "freezes the whole model", NULL);
@@ -540,7 +517,6 @@ static void test_what_is_trained(void **state)
 
 static void test_contradictions_are_refused(void **state)
 {
-    (void)state;
     expect_refused("model: {preset: gpt2-1b}\n", "run.yaml:1:17", "did you mean", NULL);
     expect_refused("optim: {lr: 1}\n", "model.layers", "model.preset", NULL);
     expect_refused(TINY "model.heads: 3\n", "run.yaml:2:14: model.heads = 3", "channels = 64",
@@ -597,7 +573,6 @@ static void test_contradictions_are_refused(void **state)
 /* The value that is named works with all other keys. */
 static void test_tiles_and_leaves_that_do_not_fit(void **state)
 {
-    (void)state;
     expect_refused(TINY "numerics: {tp_tiles: 3}\n", "does not divide the model's query heads, 4",
                    "is numerics.tp_tiles = 2", NULL);
     expect_refused(TINY "numerics: {tp_tiles: 8}\n", "nearest that works is numerics.tp_tiles = 4",
@@ -633,7 +608,6 @@ static void test_tiles_and_leaves_that_do_not_fit(void **state)
 /* Run from the root of the tree, as `make check` does. */
 static void test_configurations_of_the_tree(void **state)
 {
-    (void)state;
     glob_t files;
     if (glob("configs/*.yaml", 0, NULL, &files) != 0) {
         print_message("skipped: no configs/ here; run from the root of the tree\n");
@@ -652,7 +626,6 @@ static void test_configurations_of_the_tree(void **state)
 
 static void test_no_tokenizer_and_no_data(void **state)
 {
-    (void)state;
     struct ls_config config;
     struct ls_error error = {0};
     assert_int_equal(load(&config, TINY, &error), LS_OK);
@@ -666,7 +639,6 @@ static void test_no_tokenizer_and_no_data(void **state)
 
 static void test_written_configuration_reads_back(void **state)
 {
-    (void)state;
     struct ls_config config, again;
     struct ls_error error = {0};
     expect_good(&config, "model: {preset: llama-1b, dropout: 0.1}\noptim: {lr: 0.00012345678901}\n"
@@ -711,7 +683,6 @@ static void test_a_number_or_auto(void **state)
     struct ls_config config;
     struct ls_error error = {0};
     char text[64], written[4 * LS_CONFIG_TEXT_BYTES];
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(text, sizeof text, "snapshot: {every: %s}\n", cases[i].text);
         if (load(&config, text, &error))
@@ -790,7 +761,6 @@ static void test_paths_that_go_with_the_file(void **state)
 /* Entries of one text are one source; records name each once, and tell apart those called alike. */
 static void test_sources_of_a_blend(void **state)
 {
-    (void)state;
     static const struct {
         const char *source, *name;
         int index;
@@ -819,7 +789,6 @@ static void test_sources_of_a_blend(void **state)
 
 static void test_save_where_nothing_can_be_written(void **state)
 {
-    (void)state;
     struct ls_config config;
     struct ls_error error = {0};
     ls_config_defaults(&config);
@@ -833,7 +802,6 @@ static void test_save_where_nothing_can_be_written(void **state)
 
 static void test_recipe_digest_sees_the_recipe_only(void **state)
 {
-    (void)state;
     struct ls_config base, other;
     struct ls_digest a, b;
     char text[256];

@@ -3,15 +3,10 @@
  * put in as a user would. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/compare.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -284,7 +279,6 @@ static void test_groups_of_ranks_are_named(void **state)
         {"parallel.workers=4 parallel.servers=1", 4,
          "; the nearest that works is parallel.servers = 0"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         static struct drawn drawn;
         struct ls_error error = {0};

@@ -1,16 +1,11 @@
 /* The converter: whole files against what they became when they were last looked at, every row of
  * every table, what is refused and with which words, and files that are cut short. Runs from the
  * root of the tree. `test_convert --record` writes what files become now. */
+#include "../support/testing.h"
 #include "convert/convert_private.h"
 
 #include <lockstep/base/file.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,7 +103,6 @@ static const struct ls_convert_options strict = {0}, lax = {.allow_loss = true};
 
 static void test_files_become_what_they_became(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < GOLDENS; i++) {
         struct ls_convert result;
         char path[256];
@@ -125,7 +119,6 @@ static void test_files_become_what_they_became(void **state)
  * it. */
 static void test_no_key_is_passed_over(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < GOLDENS; i++) {
         struct ls_convert result;
         struct ls_config config;
@@ -188,7 +181,6 @@ static bool is_met(const struct convert_project *of, const struct convert_entrie
 
 static void test_every_key_is_met(void **state)
 {
-    (void)state;
     struct convert_entries entries[GOLDENS] = {0};
     char key[LS_CONVERT_KEY_BYTES];
     for (size_t i = 0; i < GOLDENS; i++)
@@ -274,7 +266,6 @@ static bool is_sound(const struct convert_project *of, const struct ls_convert_r
 
 static void test_rows_are_sound(void **state)
 {
-    (void)state;
     for (int project = 0; ls_convert_project_name(project); project++) {
         const struct convert_project *of = convert_project_of((enum ls_convert_project)project);
         char key[LS_CONVERT_KEY_BYTES];
@@ -293,7 +284,6 @@ static void test_rows_are_sound(void **state)
  * or there is nothing to ask. */
 static void test_unsound_rows_are_caught(void **state)
 {
-    (void)state;
     static const struct ls_convert_rule twins[] = {
         LOSE("--a", "", "attention sees all tokens before", "model.window"),
         LOSE("--b", "", "there is no Lion", "*adagrad*|optim.name=lion"),
@@ -316,7 +306,6 @@ static void test_unsound_rows_are_caught(void **state)
 /* The same of reasons that no row has, in all that whole files are told. */
 static void test_reasons_are_true(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < GOLDENS; i++) {
         struct ls_convert result;
         convert_golden(&result, &goldens[i]);
@@ -332,7 +321,6 @@ static void test_reasons_are_true(void **state)
 /* A reason that has become false does not say so: it names what is here. */
 static void test_a_false_reason_is_not_given(void **state)
 {
-    (void)state;
     struct ls_convert result = {0};
     struct ls_error error = {0};
     struct convert c = {.result = &result, .options = &strict, .name = "file", .error = &error};
@@ -349,7 +337,6 @@ static void test_a_false_reason_is_not_given(void **state)
 
 static void test_unknown_keys_are_refused_with_the_nearest(void **state)
 {
-    (void)state;
     expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8,\n\"gradient_cliping\": 1}",
                    &strict, "file:2: gradient_cliping", "did you mean gradient_clipping?",
                    "1 key cannot be kept", NULL);
@@ -367,7 +354,6 @@ static void test_unknown_keys_are_refused_with_the_nearest(void **state)
 
 static void test_losses_are_refused_by_name(void **state)
 {
-    (void)state;
     expect_refused(LS_CONVERT_DEEPSPEED,
                    "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Lamb\"}}", &strict,
                    "optimizer.type", "there is no Lamb", "--allow-loss", NULL);
@@ -384,7 +370,6 @@ static void test_losses_are_refused_by_name(void **state)
 /* A key that is off changes nothing, and a section that is off neither. */
 static void test_what_is_off_is_no_loss(void **state)
 {
-    (void)state;
     expect(LS_CONVERT_DEEPSPEED,
            "{\"train_batch_size\": 8, \"curriculum_learning\": {\"enabled\": false, \"seed\": 1},"
            " \"zero_optimization\": {\"zero_quantized_weights\": false}}",
@@ -399,7 +384,6 @@ static void test_what_is_off_is_no_loss(void **state)
 
 static void test_batches_agree(void **state)
 {
-    (void)state;
     struct ls_convert_options eight = {.ranks = 8};
     expect(LS_CONVERT_DEEPSPEED,
            "{\"train_micro_batch_size_per_gpu\": 2,"
@@ -440,7 +424,6 @@ static void test_batches_agree(void **state)
 /* Numbers too large for any product, and tokens that are no sequence. */
 static void test_large_numbers(void **state)
 {
-    (void)state;
     struct ls_convert_options eight = {.ranks = 8};
     expect_refused(LS_CONVERT_DEEPSPEED,
                    "{\"train_batch_size\": 9e15, \"train_micro_batch_size_per_gpu\": 9e15,"
@@ -465,7 +448,6 @@ static void test_large_numbers(void **state)
 
 static void test_bad_values_name_their_key(void **state)
 {
-    (void)state;
     expect_refused(LS_CONVERT_DEEPSPEED,
                    "{\"train_batch_size\": 8,\n\"gradient_clipping\": \"much\"}", &strict,
                    "file:2: gradient_clipping: optim.clip = much: expected a number", NULL);
@@ -487,7 +469,6 @@ static void test_bad_values_name_their_key(void **state)
 
 static void test_words_win(void **state)
 {
-    (void)state;
     const char *const all[] = {"optim.clip=0.25", "model.preset=gpt2-tiny", "train.out=here"};
     struct ls_convert_options options = {.words = all, .word_count = 3};
     expect(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8, \"gradient_clipping\": 1}", &options,
@@ -497,7 +478,6 @@ static void test_words_win(void **state)
 /* A scheduler of theirs as ours, and the optimizers. */
 static void test_optimizers_and_schedules(void **state)
 {
-    (void)state;
     const char *head = "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"%s\", \"params\": {"
                        "\"lr\": 0.02 %s}}}";
     static const char *const cases[][4] = {
@@ -544,7 +524,6 @@ static void test_optimizers_and_schedules(void **state)
 
 static void test_json(void **state)
 {
-    (void)state;
     expect(LS_CONVERT_DEEPSPEED,
            "# first\n{ // \"a\": 1\n/* {\n */ \"train_batch_size\": 8, # }\n"
            "\"tensorboard\": {\"enabled\": true, \"job_name\": \"a // b # c /* d \\\" e\"}}",
@@ -563,7 +542,6 @@ static void test_json(void **state)
 
 static void test_toml(void **state)
 {
-    (void)state;
     struct ls_error error;
     struct convert_entries entries = {0};
     static const char text[] = "a = 1_000 # c\r\n"
@@ -628,7 +606,6 @@ static long comparisons_of(int tables)
 /* Each table is compared with those before, and not with them once for each number before. */
 static void test_arrays_of_tables_take_few_comparisons(void **state)
 {
-    (void)state;
     long few = comparisons_of(100), many = comparisons_of(200);
     if (many > 5 * few)
         fail_msg("100 tables take %ld comparisons of strings, 200 take %ld", few, many);
@@ -636,7 +613,6 @@ static void test_arrays_of_tables_take_few_comparisons(void **state)
 
 static void test_toml_is_refused_with_its_line(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"a = 1979-05-27", "dates"},
         {"a = 07:32:00", "dates"},
@@ -662,7 +638,6 @@ static void test_toml_is_refused_with_its_line(void **state)
 
 static void test_shell(void **state)
 {
-    (void)state;
     const char *const variables[] = {"LR=3e-4"};
     struct ls_convert_options options = {
         .allow_loss = true, .variables = variables, .variable_count = 1};
@@ -687,7 +662,6 @@ static void test_shell(void **state)
 /* Sums over what is known; others stay as they are written, and are refused by name. */
 static void test_shell_sums(void **state)
 {
-    (void)state;
     static const char *const sums[][2] = {
         {"$((2*3))", "6"},
         {"$(( (GPUS + 1) * NODES ))", "10"},
@@ -733,7 +707,6 @@ static void test_shell_sums(void **state)
 /* The lines of a here-document are no commands, whatever they hold. */
 static void test_shell_documents(void **state)
 {
-    (void)state;
     static const char *const scripts[] = {
         "cat > a.json <<EOF\n{\"don't\": 1}\n --lr 7 --seed 9 --bf16 --a 1 --b 2\nEOF\n",
         "cat << 'END OF' > a\n'\nEND\nEND OF\n",
@@ -760,7 +733,6 @@ static void test_shell_documents(void **state)
 /* What torchtitan has and is not here is refused by its name, with the reason. */
 static void test_flavors(void **state)
 {
-    (void)state;
     static const char *const cases[][3] = {
         {"name = \"llama4\"\nflavor = \"17bx16e\"", "no model llama4", "there are no experts"},
         {"name = \"deepseek_v3\"\nflavor = \"16B\"", "no model deepseek_v3", "no experts"},
@@ -799,7 +771,6 @@ static void test_flavors(void **state)
 /* Every preset of the families that torchtitan has is found by its flavor. */
 static void test_presets_are_flavors(void **state)
 {
-    (void)state;
     static const struct {
         const char *theirs;
         enum ls_arch arch;
@@ -831,7 +802,6 @@ static void test_presets_are_flavors(void **state)
  * are refused, with the families that fit the rest. */
 static void test_families_are_asked(void **state)
 {
-    (void)state;
     static const char *const same[][3] = {
         {MEGATRON, "arch: gpt2 ", ""},
         {MEGATRON "--openai-gelu", "activation: gelu_tanh ", "arch: gpt2 "},
@@ -884,7 +854,6 @@ static void test_families_are_asked(void **state)
 /* Checkpoints of theirs are not read: the same weights in another format are model.from. */
 static void test_first_weights(void **state)
 {
-    (void)state;
     const char *const given[] = {"model.from=hf/llama"};
     struct ls_convert_options options = {.words = given, .word_count = 1};
     expect_refused(LS_CONVERT_MEGATRON, LLAMA "--save a --load a --finetune", &strict,
@@ -908,7 +877,6 @@ static void test_first_weights(void **state)
 /* Gradients travel in bf16 where the file says so. */
 static void test_reduced_gradients(void **state)
 {
-    (void)state;
     expect(LS_CONVERT_DEEPSPEED,
            "{\"train_batch_size\": 8, \"communication_data_type\": \"bfp16\"}", &strict,
            "reduce: bf16 ", "mode: fast ", "other layouts give other bits", NULL);
@@ -924,7 +892,6 @@ static void test_reduced_gradients(void **state)
 /* Doubled again and again, a variable stays within its bound. */
 static void test_hostile_variables(void **state)
 {
-    (void)state;
     char text[4096] = "A=xxxxxxxx\n";
     for (int i = 0; i < 40; i++)
         strcat(text, "A=$A$A\n");
@@ -935,7 +902,6 @@ static void test_hostile_variables(void **state)
 /* Cut at any byte, a file is converted or refused with a text. */
 static void test_truncated_files(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < GOLDENS; i++) {
         char path[256];
         size_t bytes;
@@ -965,7 +931,6 @@ static void test_truncated_files(void **state)
 
 static int write_text(const void *text, FILE *file, struct ls_error *error)
 {
-    (void)error;
     fputs(text, file);
     return LS_OK;
 }

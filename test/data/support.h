@@ -4,12 +4,7 @@
 
 #include <lockstep/data.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../support/testing.h"
 
 /* cmocka set-up and tear-down: a fresh folder under $TMPDIR or /tmp, and its end with all that is
  * in it. Both return 0, or fail the test. */

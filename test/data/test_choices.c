@@ -1,14 +1,10 @@
 /* Files of multiple choice: what is read, and each way in which one may be damaged. */
 #include <lockstep/data.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 enum { HEADER = 1024, WORDS_MAX = 200 };
 
@@ -56,7 +52,6 @@ static void test_examples_are_read(void **state)
     static const int32_t want[][4] = {
         {7, 8, 9}, {7, 8, 10, 11}, {50256, 1}, {50256, 2}, {50256, 3}};
     static const int64_t counts[] = {3, 4, 2, 2, 2}, firsts[] = {2, 2, 1, 1, 1};
-    (void)state;
     assert_int_equal(parse(&file, 0, &choices, &error), LS_OK);
     assert_int_equal(choices.count, 2);
     assert_int_equal(choices.texts_count, 5);
@@ -99,7 +94,6 @@ static void test_damage_is_named(void **state)
         {5, 65535, "example 0: a context's or an ending's number of tokens is 65535"},
         {13 + 7, 0, "example 1: a context's or an ending's number of tokens is 0"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct file file = file_make();
         struct ls_choices choices;
@@ -118,7 +112,6 @@ static void test_damage_is_named(void **state)
 static void test_a_file_that_is_cut_off_is_refused(void **state)
 {
     struct file file = file_make();
-    (void)state;
     for (size_t cut = 1; cut <= HEADER + 2 * (size_t)file.count; cut++) {
         struct ls_choices choices;
         struct ls_error error = {0};

@@ -1,19 +1,14 @@
 /* The arena counts what it gives; the cores of the process. */
 #include <lockstep/device.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/testing.h"
+
 static void test_arena_measures_what_it_gives(void **state)
 {
-    (void)state;
     struct ls_arena arena;
     ls_arena_measure(&arena);
     assert_null(ls_arena_take(&arena, 100));
@@ -30,7 +25,6 @@ static void test_arena_measures_what_it_gives(void **state)
 
 static void test_aligned_pieces_are_measured_the_same(void **state)
 {
-    (void)state;
     struct ls_arena arena;
     struct ls_error error = {0};
     ls_arena_measure(&arena);
@@ -51,7 +45,6 @@ static void test_aligned_pieces_are_measured_the_same(void **state)
 
 static void test_arena_reset_frees_what_came_after(void **state)
 {
-    (void)state;
     struct ls_arena arena;
     struct ls_error error = {0};
     assert_int_equal(ls_arena_init(&arena, 1024, &error), LS_OK);
@@ -67,7 +60,6 @@ static void test_arena_reset_frees_what_came_after(void **state)
 
 static void test_memory_that_cannot_be_had_is_an_error(void **state)
 {
-    (void)state;
     struct ls_arena arena;
     struct ls_error error = {0};
     assert_int_equal(ls_arena_init(&arena, (size_t)1 << 62, &error), LS_ENOMEM);
@@ -78,7 +70,6 @@ static void test_memory_that_cannot_be_had_is_an_error(void **state)
 /* More than any machine has, at no cost; a touch ends the process. */
 static void test_reserved_memory_cannot_be_touched(void **state)
 {
-    (void)state;
     struct ls_arena arena;
     struct ls_error error = {0};
     int status;
@@ -102,7 +93,6 @@ static void test_reserved_memory_cannot_be_touched(void **state)
 
 static void test_cores(void **state)
 {
-    (void)state;
     assert_true(ls_device_cores() >= 1);
 }
 

@@ -4,12 +4,7 @@
 
 #include <lockstep/device/tier.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../support/testing.h"
 
 /* Every way that this machine allows. */
 enum mover { MOVER_HOST, MOVER_THREADS, MOVER_RING, MOVERS };

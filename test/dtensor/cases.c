@@ -1,12 +1,7 @@
 /* Reads the cases of test/golden/dtensor.txt. */
 #include "cases.h"
+#include "../support/testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,12 +1,7 @@
 /* Tensors made of parts and of wholes; gradients of redistributions; what is refused. */
+#include "../support/testing.h"
 #include "cases.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,7 +70,6 @@ static int body_distribute(struct ls_comm *comm, void *user, struct ls_error *er
 
 static void test_distribute(void **state)
 {
-    (void)state;
     static const struct layout layouts[] = {{"888x12", "4", "S0"},
                                             {"7x5", "1", "S0"},
                                             {"7x5", "3", "R"},
@@ -141,7 +135,6 @@ static int body_bytes(struct ls_comm *comm, void *user, struct ls_error *error)
 
 static void test_every_type_moves(void **state)
 {
-    (void)state;
     for (enum ls_dtype dtype = LS_F32; dtype <= LS_U64; dtype++)
         run_ranks(4, body_bytes, &dtype);
 }
@@ -184,7 +177,6 @@ out:
 
 static void test_from_local(void **state)
 {
-    (void)state;
     for (int broken = 0; broken < 2; broken++)
         run_ranks(6, body_from_local, &broken);
 }
@@ -240,7 +232,6 @@ static int body_backward(struct ls_comm *comm, void *user, struct ls_error *erro
 
 static void test_backward(void **state)
 {
-    (void)state;
     static const struct backward cases[] = {
         {"3", "S0", "R", "P", "S0"},   /* all-gather: reduce-scatter */
         {"3", "S0", "R", "R", "S0"},   /* a slice where the gradient is a replica */
@@ -262,7 +253,6 @@ static void test_backward(void **state)
 
 static void test_refused_plans(void **state)
 {
-    (void)state;
     struct ls_redistribute_step steps[LS_REDISTRIBUTE_STEPS_MAX];
     struct ls_placement placements[LS_MESH_AXES_MAX];
     struct ls_dtensor_spec a = cases_spec("4x6", "2", "S0"), b = cases_spec("4x5", "2", "S0");
@@ -288,7 +278,6 @@ static int body_refused(struct ls_comm *comm, void *user, struct ls_error *error
     struct ls_dtensor_spec other = cases_spec("4x6", "1x3", "R,S0");
     struct ls_dtensor c = {0};
     struct ls_error none = {0}, same = {0}, mesh = {0};
-    (void)user;
     int status = ls_mesh_comms_init(&comms, &spec.mesh, comm, error);
     if (status != LS_OK)
         return status;
@@ -317,7 +306,6 @@ static int body_refused(struct ls_comm *comm, void *user, struct ls_error *error
 
 static void test_one_rank_refused_is_all(void **state)
 {
-    (void)state;
     run_ranks(3, body_refused, NULL);
 }
 
@@ -329,7 +317,6 @@ static int body_memory(struct ls_comm *comm, void *user, struct ls_error *error)
     struct ls_dtensor a = {0}, b = {0};
     struct ls_error got = {0};
     float none[2] = {0};
-    (void)user;
     int status = ls_mesh_comms_init(&comms, &rows.mesh, comm, error);
     if (status != LS_OK)
         return status;
@@ -344,7 +331,6 @@ static int body_memory(struct ls_comm *comm, void *user, struct ls_error *error)
 
 static void test_no_memory_on_the_way(void **state)
 {
-    (void)state;
     run_ranks(5, body_memory, NULL);
 }
 

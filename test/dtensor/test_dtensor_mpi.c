@@ -1,14 +1,9 @@
 /* Distributed tensors among processes. Under a launcher this program is one rank and runs the
  * checks; by itself it starts itself under mpirun. */
 #include "../support/mpirun.h"
+#include "../support/testing.h"
 #include "pairs.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 
 static const char *program;
@@ -29,14 +24,12 @@ static int rank_run(struct ls_comm *comm, struct ls_error *error)
 
 static void test_four_processes(void **state)
 {
-    (void)state;
     mpirun_checks(program, 4);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_four_processes)};
-    (void)argc;
     program = argv[0];
     if (getenv(MPIRUN_MODE))
         return mpirun_rank(rank_run);

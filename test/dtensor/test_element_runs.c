@@ -1,12 +1,7 @@
 /* Layouts without a network: shapes, offsets and runs on awkward sizes, beside PyTorch's. */
+#include "../support/testing.h"
 #include "cases.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +10,6 @@ enum { AWKWARD = sizeof awkward / sizeof *awkward };
 
 static void test_chunks(void **state)
 {
-    (void)state;
     int64_t first, count;
     for (int64_t size = 0; size < 40; size++)
         for (int64_t parts = 1; parts < 14; parts++) {
@@ -51,7 +45,6 @@ static int check_rank(const struct ls_dtensor_spec *spec, int64_t rank, const ch
 
 static void test_shapes_and_offsets_are_those_of_pytorch(void **state)
 {
-    (void)state;
     FILE *file = cases_open();
     char *line = NULL, *text, *word;
     size_t capacity = 0;
@@ -109,7 +102,6 @@ static void check_runs(const struct ls_dtensor_spec *spec)
 
 static void test_runs_cover_every_element(void **state)
 {
-    (void)state;
     FILE *file = cases_open();
     char *line = NULL, *text;
     size_t capacity = 0;
@@ -139,7 +131,6 @@ static void expect_runs(const char *shape, const char *mesh, const char *place, 
 
 static void test_runs_are_joined(void **state)
 {
-    (void)state;
     /* Rows are one run, columns one a row; a whole is one; a cut by an axis of one is none. */
     expect_runs("888x12", "4", "S0", 2, (struct ls_run[]){{5328, 0, 2664}}, 1);
     expect_runs("3x4", "2", "S1", 1, (struct ls_run[]){{2, 0, 2}, {6, 2, 2}, {10, 4, 2}}, 3);
@@ -191,7 +182,6 @@ static int fill_from(const struct ls_dtensor_spec *from, const struct ls_dtensor
 
 static void test_any_layout_fills_any_other(void **state)
 {
-    (void)state;
     static const char *const layouts[][2] = {
         {"1", "R"},        {"3", "S0"},        {"5", "S1"},          {"7", "S0/3"},
         {"2x2", "S0,S0"},  {"2x3", "S0/3,S0"}, {"3x2", "S0,S1"},     {"4x3", "S1,S0/2"},
@@ -209,7 +199,6 @@ static void test_any_layout_fills_any_other(void **state)
 
 static void test_a_shard_off_by_one_row_is_caught(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_dtensor_spec from = cases_spec("11x7", "3", "S0");
     struct ls_dtensor_spec to = cases_spec("11x7", "2", "S0");
@@ -234,7 +223,6 @@ static void expect_refused(int dims, const int64_t *shape, struct ls_placement a
 
 static void test_arguments(void **state)
 {
-    (void)state;
     struct ls_placement r = ls_replicate();
     const int64_t shape[9] = {4, 5}, negative[] = {-1}, huge[] = {INT64_MAX / 2, 3};
     expect_refused(9, shape, r, r, "a tensor of 9 dims: 0 to 8 are possible");
@@ -260,7 +248,6 @@ static void test_arguments(void **state)
 
 static void test_scalars_and_great_tensors(void **state)
 {
-    (void)state;
     struct ls_dtensor_spec scalar = cases_spec("-", "3", "R");
     assert_int_equal(ls_dtensor_count(&scalar), 1);
     check_runs(&scalar);

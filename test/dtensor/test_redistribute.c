@@ -1,12 +1,7 @@
 /* Redistribution among thread ranks: values beside PyTorch's, bits of sums, what moves. */
+#include "../support/testing.h"
 #include "pairs.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +71,6 @@ static int body_move(struct ls_comm *comm, void *user, struct ls_error *error)
 
 static void test_values_are_those_of_pytorch(void **state)
 {
-    (void)state;
     FILE *file = cases_open();
     char *line = NULL, *text, *word;
     size_t capacity = 0;
@@ -121,7 +115,6 @@ static void check_pairs(const char *shape, const char *mesh, const char *const *
 
 static void test_every_pair_on_a_line(void **state)
 {
-    (void)state;
     static const char *const meshes[] = {"1", "2", "3", "4", "5", "6", "7", "11", "12"};
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         check_pairs("7x3x5", meshes[i], ones, sizeof ones / sizeof *ones);
@@ -131,7 +124,6 @@ static void test_every_pair_on_a_line(void **state)
 
 static void test_every_pair_on_a_grid(void **state)
 {
-    (void)state;
     static const char *const meshes[] = {"2x2", "2x3", "3x2", "1x3", "4x3"};
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         check_pairs("11x7", meshes[i], twos, sizeof twos / sizeof *twos);
@@ -141,7 +133,6 @@ static void test_every_pair_on_a_grid(void **state)
 
 static void test_every_pair_in_three_dimensions(void **state)
 {
-    (void)state;
     check_pairs("11x5", "2x3x2", threes, sizeof threes / sizeof *threes);
     check_pairs("8x8", "2x2x2", threes, sizeof threes / sizeof *threes);
 }
@@ -172,7 +163,6 @@ static void draw_placements(uint32_t *draws, int axes, int dims, char *text)
 
 static void test_pairs_by_chance(void **state)
 {
-    (void)state;
     uint32_t draws = 0;
     for (int i = 0; i < 150; i++) {
         int axes = 1 + (int)draw(&draws, 3), dims = 1 + (int)draw(&draws, 3);
@@ -193,7 +183,6 @@ static void test_pairs_by_chance(void **state)
 
 static void test_a_shard_off_by_one_row_is_caught(void **state)
 {
-    (void)state;
     static const char *const rows[] = {"S0", "R"};
     struct pairs pairs = {"11x7", "3", rows, 2, 7};
     struct ls_error error = {0};
@@ -256,7 +245,6 @@ static int body_bits(struct ls_comm *comm, void *user, struct ls_error *error)
 /* The same bits whatever the sum becomes, and on the powers of two those of the tree over ranks. */
 static void test_sums_are_trees(void **state)
 {
-    (void)state;
     static const char *const targets[] = {"R,R", "S0,R", "R,S0", "S0,S1", "S1,S1", "S0/2,S0"};
     static const char *const meshes[] = {"2x2", "2x3", "3x2", "4x3", "1x5"};
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
@@ -286,7 +274,6 @@ static void test_sums_are_trees(void **state)
 
 static int body_values(struct ls_comm *comm, void *user, struct ls_error *error)
 {
-    (void)user;
     /* -0.0 survives a detour over Partial; NaN wins a maximum; avg divides once. */
     struct ls_dtensor_spec replica = cases_spec("3", "3", "R"), sum = cases_spec("3", "3", "P");
     struct ls_dtensor_spec max = cases_spec("3", "3", "Pmax"), avg = cases_spec("3", "3", "Pavg");
@@ -325,7 +312,6 @@ static int body_values(struct ls_comm *comm, void *user, struct ls_error *error)
 
 static void test_zeros_nans_and_averages(void **state)
 {
-    (void)state;
     run_ranks(3, body_values, NULL);
 }
 
@@ -352,7 +338,6 @@ static void expect_plan(const char *mesh, const char *from_text, const char *to_
 
 static void test_the_cheapest_operation(void **state)
 {
-    (void)state;
     expect_plan("4", "R", "R", "");
     expect_plan("4", "S0", "R", "all_gather 0 x72");
     expect_plan("4", "S1", "R", "all_gather 0 x72");
@@ -381,7 +366,6 @@ static void test_the_cheapest_operation(void **state)
 
 static int body_bytes(struct ls_comm *comm, void *user, struct ls_error *error)
 {
-    (void)user;
     struct ls_dtensor_spec from_spec = cases_spec("12x24", "2x2", "S0/2,S0");
     struct ls_dtensor_spec to_spec = cases_spec("12x24", "2x2", "R,S0");
     struct ls_mesh_comms comms = {0};
@@ -412,7 +396,6 @@ static int body_bytes(struct ls_comm *comm, void *user, struct ls_error *error)
 
 static void test_bytes_of_fsdp_over_tp(void **state)
 {
-    (void)state;
     run_ranks(4, body_bytes, NULL);
 }
 

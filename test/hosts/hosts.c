@@ -1,18 +1,13 @@
 /* Makes two hosts of namespaces, and ends what runs on them. */
 #include "hosts.h"
 #include "../support/await.h"
+#include "../support/testing.h"
 
 #include "../cmd/run_program.h"
 #include "../support/scratch.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <limits.h>
 #include <sched.h>

@@ -4,16 +4,11 @@
 #include "../cmd/run_program.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "hosts.h"
 
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -86,7 +81,6 @@ static void hash_of_one_rank(const char *steps, char hash[33])
 static void test_the_hash_is_that_of_one_rank(void **state)
 {
     char hash[33];
-    (void)state;
     hosts_or_skip();
     hash_of_one_rank("", hash);
     train_to_the_end(1, "two", SHORT "parallel.dp=2 parallel.zero=2");
@@ -108,7 +102,6 @@ static int signal_to_the_other(const char *out, int signal)
 
 static void test_a_rank_that_is_killed(void **state)
 {
-    (void)state;
     hosts_or_skip();
     int code = signal_to_the_other("killed", SIGKILL);
     if (code != 128 + SIGKILL && code != ls_exit_code(LS_ECOMM))
@@ -149,7 +142,6 @@ static const char *on(int rank, int host, const char *rest)
 static void test_a_rank_that_is_stopped_alone(void **state)
 {
     pid_t pids[HOSTS_RANKS_MAX];
-    (void)state;
     hosts_or_skip();
     pid_t job = hosts_train(hosts_directory, 1, "alone", LONG "parallel.dp=2");
     hosts_wait_steps(job, hosts_directory, "alone", 2, pids);
@@ -166,7 +158,6 @@ static void test_a_rank_that_is_stopped(void **state)
     pid_t pids[HOSTS_RANKS_MAX];
     char process[64];
     bool named = false;
-    (void)state;
     hosts_or_skip();
     pid_t job = hosts_train(hosts_directory, 2, "stopped", LONG "parallel.dp=2 parallel.tp=2");
     hosts_wait_steps(job, hosts_directory, "stopped", 4, pids);
@@ -187,7 +178,6 @@ static void test_a_rank_that_is_stopped(void **state)
 static void test_a_slow_save_is_waited_for(void **state)
 {
     char program[PATH_MAX], command[3 * PATH_MAX];
-    (void)state;
     hosts_or_skip();
     program_path(program, sizeof program);
     *strrchr(program, '/') = '\0';
@@ -201,7 +191,6 @@ static void test_a_slow_save_is_waited_for(void **state)
 /* One rank is told to stop, on the host that has not started the job. */
 static void test_a_signal_to_one_rank(void **state)
 {
-    (void)state;
     hosts_or_skip();
     int code = signal_to_the_other("signal", SIGUSR1);
     if (code != ls_exit_code(LS_ESTOPPED) || !hosts_last_step(hosts_directory, "signal"))
@@ -214,7 +203,6 @@ static void test_a_host_that_is_cut_off(void **state)
 {
     pid_t pids[HOSTS_RANKS_MAX];
     char hash[33], steps[64];
-    (void)state;
     hosts_or_skip();
     pid_t job = hosts_train(hosts_directory, 2, "cut",
                             LONG "parallel.dp=2 parallel.tp=2 train.save_every=2");

@@ -5,14 +5,9 @@
 #include "../launch/launched.h"
 #include "../support/await.h"
 #include "../support/extent.h"
+#include "../support/testing.h"
 #include "hosts.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +19,6 @@
 
 static void test_a_host_that_is_cut_off(void **state)
 {
-    (void)state;
     hosts_or_skip();
     pid_t launcher = hosts_launch(hosts_directory, 0, 2, "cut",
                                   LONG "parallel.dp=2 parallel.tp=2 train.save_every=0 "
@@ -52,7 +46,6 @@ static void test_a_host_that_is_cut_off(void **state)
  * does not. The spare takes over, in the given layout. */
 static void test_a_host_that_is_lost(void **state)
 {
-    (void)state;
     hosts_or_skip();
     pid_t launcher = hosts_launch(hosts_directory, 1, 2, "lost", LONG "parallel.dp=2 ");
     launched_await_step(launcher, hosts_directory, "lost", 6);
@@ -95,14 +88,12 @@ static void fewer_groups(const char *out, const char *recipe, const char *layout
 
 static void test_workers_of_a_host_that_is_cut_off(void **state)
 {
-    (void)state;
     fewer_groups("diloco", DILOCO, "parallel.workers=4", "parallel.workers=2");
 }
 
 /* The order of a table of times is the same wherever workers are computed: it needs no server. */
 static void test_a_server_by_times_whose_host_is_cut_off(void **state)
 {
-    (void)state;
     fewer_groups("times", BY_TIMES, "parallel.workers=2 parallel.servers=1",
                  "parallel.workers=2 parallel.servers=0");
 }
@@ -112,7 +103,6 @@ static void test_a_server_by_the_clock_waits_for_its_host(void **state)
 {
     static const char says[] = "waiting for hosts: workers of a server that takes who comes first "
                                "need all 3 ranks, and there are 2";
-    (void)state;
     hosts_or_skip();
     pid_t launcher = hosts_launch(hosts_directory, 0, 2, "clock",
                                   LONG BY_CLOCK "parallel.workers=2 parallel.servers=1");

@@ -5,17 +5,12 @@
 #include "../cmd/run_program.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "hosts.h"
 
 #include <lockstep/ops.h>
 #include <lockstep/planner/cluster.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
@@ -100,7 +95,6 @@ static void measure(int each, const char *out, const char *set, struct ls_cluste
 static void test_both_hosts_are_measured(void **state)
 {
     struct ls_cluster cluster;
-    (void)state;
     hosts_or_skip();
     shape_or_skip(200);
     measure(1, "both", "", &cluster);
@@ -132,7 +126,6 @@ static void expect_rate(int mbit_per_s)
 
 static void test_the_cable_is_measured(void **state)
 {
-    (void)state;
     hosts_or_skip();
     expect_rate(200);
     expect_rate(50);
@@ -144,7 +137,6 @@ static void test_a_slow_host_is_named(void **state)
 {
     struct ls_cluster cluster;
     char words[64];
-    (void)state;
     hosts_or_skip();
     if (ls_isa_best() == LS_ISA_PLAIN) {
         print_message("SKIPPED: no instruction set here is slower than another\n");

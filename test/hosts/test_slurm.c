@@ -8,16 +8,11 @@
 #include "../support/await.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -220,7 +215,6 @@ static void hash_of_one_rank(const char *steps, char hash[33])
 static void test_srun(void **state)
 {
     char hash[33], got[33], line[2 * PATH_MAX];
-    (void)state;
     cluster_or_skip();
     hash_of_one_rank("train.steps=4", hash);
     snprintf(line, sizeof line,
@@ -275,7 +269,6 @@ static void await_words(const char *name, const char *words)
 static void test_a_batch_job_is_signalled_and_queued_again(void **state)
 {
     char text[4096], hash[33], got[33], steps[64];
-    (void)state;
     cluster_or_skip();
     int length =
         snprintf(text, sizeof text,
@@ -324,7 +317,6 @@ static void test_a_batch_job_is_signalled_and_queued_again(void **state)
 static void test_a_batch_job_without_srun(void **state)
 {
     char text[2048], hash[33], got[33];
-    (void)state;
     cluster_or_skip();
     hash_of_one_rank("train.steps=2", hash);
     int length = snprintf(text, sizeof text,
@@ -363,7 +355,6 @@ static pid_t rank_0(const char *out)
 static void test_a_launched_job(void **state)
 {
     char text[2048];
-    (void)state;
     cluster_or_skip();
     int length = snprintf(text, sizeof text,
                           "#!/bin/sh\n"
@@ -391,7 +382,6 @@ static void test_a_launched_job(void **state)
 static void test_a_step_that_is_ended(void **state)
 {
     char text[2048];
-    (void)state;
     cluster_or_skip();
     int length =
         snprintf(text, sizeof text,
@@ -420,7 +410,6 @@ static void test_a_step_that_is_ended(void **state)
 static void test_the_end_of_an_allocation(void **state)
 {
     char text[2048];
-    (void)state;
     cluster_or_skip();
     int length = snprintf(text, sizeof text,
                           "#!/bin/sh\n"

@@ -1,14 +1,9 @@
 /* Small runs of every family, trained for a step, and their layouts. */
 #include "small_runs.h"
+#include "../support/testing.h"
 
 #include "../support/scratch.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

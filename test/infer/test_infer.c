@@ -2,16 +2,11 @@
  * a finished run and of the trainer itself. Logits that are gathered in another order are seen. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/told.h"
 #include "../support/wrapped.h"
 #include "small_runs.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,16 +2,11 @@
  * those of the model that they come from, in a fraction of its memory; what cannot be int8. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "small_runs.h"
 
 #include <lockstep/infer.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -182,7 +177,6 @@ static void test_adapters_are_refused(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     int value = -1;
     assert_false(ls_word_read(ls_quantizes, "int4", &value));
     assert_int_equal(value, -1);

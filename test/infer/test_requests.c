@@ -1,14 +1,9 @@
 /* Files of prompts and of texts to score: what is read, and what is refused, by file and line. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/infer.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,7 +39,6 @@ static void check_tokens(const struct ls_text_request *request, const char *text
 
 static void test_prompts(void **state)
 {
-    (void)state;
     struct ls_text_requests lines = read_good("p.txt", "one\r\n\n  \ntwo {\nlast", LS_PROMPTS);
     assert_int_equal(lines.count, 3);
     check_tokens(&lines.list[0], "one", 3);
@@ -71,7 +65,6 @@ static void test_prompts(void **state)
 
 static void test_texts_to_score(void **state)
 {
-    (void)state;
     struct ls_text_requests out =
         read_good("s.jsonl",
                   "{\"context\": \"ab \\t\", \"continuation\": \"cd\"}\n"
@@ -129,7 +122,6 @@ static void test_bad_lines_are_named(void **state)
          LS_SCORES},
         {"s.jsonl", "{\"tokens\": \"a\"}", "\"tokens\": expected a list", LS_SCORES},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct ls_error error = {0};
         struct ls_text_requests out;
@@ -149,7 +141,6 @@ static void test_ids_need_no_tokenizer(void **state)
                                       "{\"context\": [], \"continuation\": [98]}"};
     struct ls_error error = {0};
     struct ls_text_requests out;
-    (void)state;
     assert_int_equal(
         ls_requests_parse("s.jsonl", good, strlen(good), LS_SCORES, &only_ids, &out, &error),
         LS_OK);
@@ -178,7 +169,6 @@ static void test_special_tokens(void **state)
     };
     struct ls_error error = {0};
     struct ls_tokenizer *llama3;
-    (void)state;
     if (ls_tokenizer_new("test/data/golden/families/llama3.json", &llama3, &error))
         fail_msg("%s", error.text);
     int32_t bos = ls_tokenizer_id(llama3, "<|begin_of_text|>"), end = ls_tokenizer_eod(llama3);

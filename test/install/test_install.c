@@ -1,13 +1,8 @@
 /* What `make install` leaves is enough: programs compile with what pkg-config says and start, from
  * any folder, with no library path set. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,8 @@
 /* Folders as transformers writes them. */
 #include "folders.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,15 +3,10 @@
  */
 #include "../support/checkpoints.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "folders.h"
 #include "trained.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

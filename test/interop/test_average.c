@@ -1,16 +1,11 @@
 /* The mean of checkpoints, against plain C; and which models have none. */
 #include "../support/checkpoints.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "trained.h"
 
 #include <lockstep/interop.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,15 +4,10 @@
 #include "../support/config_words.h"
 #include "../support/countdown.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/told.h"
 #include "folders.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -318,7 +313,6 @@ static void test_gguf_head(void **state)
 static void on_log(void *user, enum ls_log_level level, const char *line)
 {
     size_t used = strlen(user);
-    (void)level;
     snprintf((char *)user + used, 512 - used, "%s\n", line);
 }
 

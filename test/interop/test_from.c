@@ -1,17 +1,12 @@
 /* Training from another program's model: the same state in any layout and by either way, resumed
  * without the model's folder; keys that contradict it are refused. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "folders.h"
 #include "trained.h"
 
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

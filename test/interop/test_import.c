@@ -3,16 +3,11 @@
 #include "../support/checkpoints.h"
 #include "../support/countdown.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "folders.h"
 
 #include <lockstep/infer.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -528,7 +523,6 @@ static void test_tied_head_is_there_too(void **state)
 
 static void on_log(void *user, enum ls_log_level level, const char *line)
 {
-    (void)level;
     snprintf(user, 512, "%s", line);
 }
 

@@ -1,15 +1,10 @@
 /* Models larger than memory: what a process holds while it opens, imports and exports one is about
  * a tensor, however large the whole is. Files of weights are sparse: their holes read as zeros. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/interop.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,17 +3,12 @@
  * what cannot be kept is refused. */
 #include "../support/checkpoints.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "trained.h"
 
 #include <lockstep/compare.h>
 #include <lockstep/interop.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,16 +2,11 @@
  * knows nothing of the manifest, gets what `lockstep export` writes, bit for bit. */
 #include "../support/checkpoints.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "trained.h"
 
 #include <lockstep/interop.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

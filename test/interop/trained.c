@@ -1,16 +1,11 @@
 /* Trains from other programs' models. */
 #include "trained.h"
+#include "../support/testing.h"
 
 #include "../support/scratch.h"
 
 #include <lockstep/ckpt.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -10,17 +10,12 @@
 #include "../support/extent.h"
 #include "../support/mpirun.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "recipes.h"
 #include "twins.h"
 
 #include <lockstep/compare.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,7 +207,6 @@ static void test_layouts_of_processes_have_one_ranks_bits(void **state)
 
 int main(int count, char **arguments)
 {
-    (void)count;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_layouts_of_processes_have_one_ranks_bits,
                                         scratch_setup, scratch_teardown),

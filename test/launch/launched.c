@@ -1,5 +1,6 @@
 /* Runs `lockstep launch`, and reads what it recorded. */
 #include "launched.h"
+#include "../support/testing.h"
 
 #include "../cmd/run_program.h"
 #include "../support/await.h"
@@ -8,11 +9,6 @@
 #include <lockstep/base.h>
 #include <lockstep/trace.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>

@@ -6,17 +6,12 @@
 #include "../support/mpirun.h"
 #include "../support/prom.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "launched.h"
 
 #include <lockstep/base.h>
 #include <lockstep/launch.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <limits.h>
 #include <signal.h>
@@ -116,7 +111,6 @@ static void test_each_rank_killed(void **state)
 {
     pid_t pids[LAUNCHED_RANKS];
     uint64_t draw = 20261126;
-    (void)state;
     mpirun_or_skip();
     pid_t launcher = launched_start(folder, "", "killed", FOUR);
     int64_t step = 0;
@@ -163,7 +157,6 @@ static void test_a_frozen_rank(void **state)
     pid_t pids[LAUNCHED_RANKS];
     int64_t step = 5;
     int before;
-    (void)state;
     mpirun_or_skip();
     pid_t launcher = launched_start(folder, RATE, "frozen", LONG "comm.timeout_s=3");
     do {
@@ -192,7 +185,6 @@ static const char agent[] =
 /* Nobody is in a collective yet, so no rank can say who is late. */
 static void test_a_rank_that_is_stopped_while_mpi_starts(void **state)
 {
-    (void)state;
     mpirun_or_skip();
     if (system("mpirun --version | grep -q 'Open MPI'")) {
         print_message("SKIPPED: a rank that is stopped while MPI starts: needs Open MPI\n");
@@ -219,7 +211,6 @@ static void test_a_worker_that_is_killed(void **state)
                                  "async.delay=1 async.mixing=0.5";
     char keys[512];
     pid_t pids[LAUNCHED_RANKS];
-    (void)state;
     mpirun_or_skip();
     snprintf(keys, sizeof keys,
              "%s " LAUNCHED_KEYS "train.steps=1000000 train.save_every=4 "
@@ -273,7 +264,6 @@ static void twin_run(const char *out, const char *keys)
 static void test_other_batches_are_seen(void **state)
 {
     struct launched_steps got, expected;
-    (void)state;
     mpirun_or_skip();
     mkdir(scratch_path(folder, "other"), 0755);
     for (int i = 0; i < 3; i++) {
@@ -300,7 +290,6 @@ static void test_other_batches_are_seen(void **state)
 /* A twin that begins anew has the same bits, but its events say so. */
 static void test_a_new_beginning_is_seen(void **state)
 {
-    (void)state;
     mpirun_or_skip();
     mpirun_write(":", "rm -rf anew/checkpoints/step-*");
     twin_run("anew", LONG "snapshot.every=0");
@@ -313,7 +302,6 @@ static void test_a_new_beginning_is_seen(void **state)
 static void test_a_step_that_is_not_finite(void **state)
 {
     static const char diverges[] = "set -- \"$@\" optim.lr=1000 optim.clip=0";
-    (void)state;
     mpirun_or_skip();
     for (int once = 0; once < 2; once++) {
         const char *out = once ? "flip" : "diverged";
@@ -341,7 +329,6 @@ static void test_a_killed_launcher(void **state)
 {
     char enter[PATH_MAX];
     pid_t pids[LAUNCHED_RANKS];
-    (void)state;
     mpirun_or_skip();
     pid_t launcher = launched_start(folder, RATE, "orphans", LONG);
     launched_await_step(launcher, folder, "orphans", 6);
@@ -368,7 +355,6 @@ static void test_a_killed_launcher(void **state)
 /* Nobody signals it: it saves and ends by itself. */
 static void test_a_deadline(void **state)
 {
-    (void)state;
     mpirun_or_skip();
     pid_t launcher = launched_start(folder, RATE, "hour", LONG "parallel.dp=1 launch.deadline_s=3");
     assert_int_equal(launched_end(launcher), ls_exit_code(LS_ESTOPPED));
@@ -382,7 +368,6 @@ static void test_a_deadline(void **state)
 static void test_a_second_signal(void **state)
 {
     pid_t pids[LAUNCHED_RANKS];
-    (void)state;
     mpirun_or_skip();
     pid_t launcher = launched_start(folder, RATE, "twice", LONG);
     launched_await_step(launcher, folder, "twice", 2);

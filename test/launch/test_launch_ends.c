@@ -2,16 +2,11 @@
  * about what it is given. */
 #include "../cmd/run_program.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "launched.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,7 +97,6 @@ static void test_what_an_end_means(void **state)
         {134, "", "killed", "the job ended with 134", 3},
         {1, "", "other", "the job ended with 1", 3},
     };
-    (void)state;
     skip_without_mpi();
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         char arguments[512];
@@ -125,7 +119,6 @@ static void test_what_an_end_means(void **state)
 /* An mpirun that has told of a rank's end, and does not end itself, is ended. */
 static void test_an_mpirun_that_hangs_as_it_ends(void **state)
 {
-    (void)state;
     skip_without_mpi();
     script_write(
         "bin/mpirun",
@@ -143,7 +136,6 @@ static void test_an_mpirun_that_hangs_as_it_ends(void **state)
 static void test_on_event(void **state)
 {
     size_t heard, recorded;
-    (void)state;
     skip_without_mpi();
     mpirun_write("", 1);
     program_expect_under(enter,
@@ -170,7 +162,6 @@ static void expect_started(char **save, const char *hosts, const char *keys)
 static void test_hosts_come_and_go(void **state)
 {
     static const char hosts[] = "a slots=2\nb slots=2\nc slots=1 # a spare\n";
-    (void)state;
     skip_without_mpi();
     scratch_write(scratch_path(folder, "abc"), hosts, sizeof hosts - 1);
     script_write("agent",
@@ -261,7 +252,6 @@ static void slow_run(const char *out, const char *hosts, double took_s, const ch
  * where no layout fits without it. */
 static void test_a_slow_host(void **state)
 {
-    (void)state;
     skip_without_mpi();
     slow_run("spare", "a slots=2\nb slots=2\nc slots=2\n", 1.8, "", "a:2,c:2");
     slow_run("fewer", "a slots=2\nb slots=2\n", 3, "", "\"hosts\": \"a:2\"");
@@ -278,7 +268,6 @@ static void test_a_suspect_host(void **state)
         const char *out, *rank, *expected;
     } cases[] = {{"wrong", "rank 2 on host b.cluster", "a:2,c:2"},
                  {"either", "one of them", "a:2,b:2"}};
-    (void)state;
     skip_without_mpi();
     scratch_write(scratch_path(folder, "three"), "a slots=2\nb slots=2\nc slots=2\n", 30);
     script_write("agent", "#!/bin/sh\n");
@@ -307,7 +296,6 @@ static void test_a_suspect_host(void **state)
 /* A signal while it waits for hosts: that is recorded too. */
 static void test_asked_while_no_host_answers(void **state)
 {
-    (void)state;
     skip_without_mpi();
     scratch_write(scratch_path(folder, "away"), "away slots=2\n", 13);
     pid_t launcher = launched_start(folder, "OMPI_MCA_plm_rsh_agent=false", "nobody",
@@ -321,7 +309,6 @@ static void test_asked_while_no_host_answers(void **state)
 /* Rank 0's host calls itself otherwise than the list does, by which alone it is reached. */
 static void test_a_host_with_two_names(void **state)
 {
-    (void)state;
     skip_without_mpi();
     scratch_write(scratch_path(folder, "names"), "spare\n10.0.0.7 slots=2\n", 23);
     script_write("bin/mpirun",
@@ -343,7 +330,6 @@ static void test_a_host_with_two_names(void **state)
 static void test_after_a_killed_launcher(void **state)
 {
     static const char lock[] = "host node7\npid 4711\nstarted 1\nsince now\n";
-    (void)state;
     skip_without_mpi();
     mkdir(scratch_path(folder, "after"), 0755);
     mkdir(scratch_path(folder, "after/launch"), 0755);
@@ -363,7 +349,6 @@ static void test_what_mpirun_is_told(void **state)
 {
     static const char *const words[] = {"--mca pml ob1 ",
                                         "--mca btl_vader_backing_directory /dev/shm/lockstep-"};
-    (void)state;
     skip_without_mpi();
     script_write("bin/mpirun",
                  "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
@@ -441,7 +426,6 @@ static void test_the_end_of_an_allocation(void **state)
                                   "{\"step\": 1, \"validation_loss\": 2.0, \"eval_s\": 70.0}\n"
                                   "{\"step\": 2, \"loss_bits\": \"40000000\", \"step_s\": 1.0}\n"
                                   "{\"step\": 2, \"validation_loss\": 2.0, \"eval_s\": 60.0}\n";
-    (void)state;
     skip_without_mpi();
     slurm_write("printf '8 0:00\\n7 0-00:00:03\\n'");
     expect_slurm("SLURM_JOB_END_TIME=1", 1, NULL);
@@ -463,7 +447,6 @@ static void test_an_allocation_without_an_end(void **state)
 {
     static const char *const lefts[] = {"UNLIMITED", "NOT_SET", "0:00x"};
     char words[PATH_MAX + 256], line[64];
-    (void)state;
     skip_without_mpi();
     for (size_t i = 0; i < sizeof lefts / sizeof *lefts; i++) {
         snprintf(line, sizeof line, "echo 7 %s", lefts[i]);
@@ -482,7 +465,6 @@ static void test_an_allocation_without_an_end(void **state)
 static void test_a_snapshot_is_gone_on_from(void **state)
 {
     char command[PATH_MAX + 512];
-    (void)state;
     skip_without_mpi();
     script_write("bin/mpirun",
                  "#!/bin/sh\ncase \"$*\" in *--version*) echo Open MPI; exit 0 ;; esac\n"
@@ -514,7 +496,6 @@ static void test_the_tasks_of_a_step_that_is_killed(void **state)
 {
     char words[PATH_MAX + 256];
     size_t length;
-    (void)state;
     skip_without_mpi();
     slurm_write("case \"$*\" in\n"
                 "*--steps*--jobs=7*) echo 7.2 other; echo 7.3 $(cat step_name) ;;\n"
@@ -538,7 +519,6 @@ static void test_the_tasks_of_a_step_that_is_killed(void **state)
 static void test_a_step_that_did_not_begin(void **state)
 {
     char words[PATH_MAX + 256];
-    (void)state;
     skip_without_mpi();
     slurm_write("exit 1");
     script_write("bin/srun", "#!/bin/sh\ncase \"$*\" in --version|--mpi=list) exit 0 ;; esac\n"
@@ -556,7 +536,6 @@ static void test_a_step_that_did_not_begin(void **state)
 static void test_status_of_a_run_that_starts(void **state)
 {
     static const char lock[] = "host node7\npid 4711\nstarted 1\nsince now\n";
-    (void)state;
     mkdir(scratch_path(folder, "starts"), 0755);
     program_expect_under(enter, "status starts", ls_exit_code(LS_EIO), "config.yaml");
     scratch_write(scratch_path(folder, "starts/lock"), lock, sizeof lock - 1);
@@ -591,7 +570,6 @@ static void test_bad_input(void **state)
         {"status none", "none is no run's folder", 16},
         {"status bin", "bin", 16},
     };
-    (void)state;
     skip_without_mpi();
     scratch_write(scratch_path(folder, "hosts"), "node1\n", 6);
     scratch_write(scratch_path(folder, "empty"), "# nothing\n\n", 11);
@@ -605,7 +583,6 @@ static void test_bad_input(void **state)
 static void test_no_mpirun(void **state)
 {
     char nowhere[PATH_MAX + 64];
-    (void)state;
     skip_without_mpi();
     snprintf(nowhere, sizeof nowhere, "cd '%s'; PATH=/nowhere", folder);
     program_expect_under(nowhere, "launch " LAUNCHED_KEYS, ls_exit_code(LS_ENOTSUP),

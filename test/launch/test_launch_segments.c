@@ -1,16 +1,11 @@
 /* Folders of shared memory: a rank makes that of its start, and removes those of earlier starts and
  * of runs that are no more; the last rank of a machine removes it. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/base/lock.h>
 #include <lockstep/launch.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

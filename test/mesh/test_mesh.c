@@ -1,19 +1,14 @@
 /* Meshes: coordinates, groups and splits, on awkward sizes. */
 #include <lockstep/mesh.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 static const char *const axes5[] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
 
 static void test_coordinates_and_back(void **state)
 {
-    (void)state;
     const int64_t sizes[] = {2, 1, 3, 2, 4};
     int64_t at[LS_MESH_AXES_MAX];
     struct ls_mesh mesh;
@@ -36,7 +31,6 @@ static void test_coordinates_and_back(void **state)
 
 static void test_a_mesh_of_no_axes_is_one_rank(void **state)
 {
-    (void)state;
     struct ls_mesh mesh;
     assert_int_equal(ls_mesh_init(&mesh, 0, NULL, NULL, NULL), LS_OK);
     assert_int_equal(ls_mesh_ranks(&mesh), 1);
@@ -56,7 +50,6 @@ static void check_group(const struct ls_mesh *mesh, unsigned axes, int64_t size,
 
 static void test_groups(void **state)
 {
-    (void)state;
     const int64_t sizes[] = {2, 1, 3, 1, 2};
     struct ls_mesh mesh;
     assert_int_equal(ls_mesh_init(&mesh, 5, axes5, sizes, NULL), LS_OK);
@@ -71,7 +64,6 @@ static void test_groups(void **state)
 /* Whatever the axes, a rank is the member of its group that it says it is. */
 static void test_members(void **state)
 {
-    (void)state;
     const int64_t sizes[] = {2, 3, 1, 2, 2};
     struct ls_mesh mesh;
     struct ls_error error = {0};
@@ -85,7 +77,6 @@ static void test_members(void **state)
 
 static void test_bad_meshes(void **state)
 {
-    (void)state;
     struct ls_mesh mesh;
     struct ls_error error = {0};
     const int64_t sizes[] = {2, 0}, huge[] = {INT64_MAX, 3}, fine[] = {1, 1};
@@ -141,7 +132,6 @@ static int split_every_way(struct ls_comm *world, void *user, struct ls_error *e
 
 static void test_split(void **state)
 {
-    (void)state;
     const int64_t sizes[] = {2, 1, 3, 2};
     struct ls_mesh mesh;
     struct ls_error error = {0};

@@ -2,15 +2,10 @@
  * is named, and no secret is. */
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/net.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +18,6 @@ static bool ends;
 
 static bool ends_now(void *user)
 {
-    (void)user;
     return ends;
 }
 
@@ -81,7 +75,6 @@ static void expect_bad(const char *url, int code, const char *words)
 
 static void test_ranges(void **state)
 {
-    (void)state;
     for (int s3 = 0; s3 < 2; s3++) {
         expect_good(s3, 0, BYTES);
         expect_good(s3, 0, 1);
@@ -94,7 +87,6 @@ static void test_ranges(void **state)
 static void test_a_failure_is_tried_again(void **state)
 {
     static const enum s3_failure kinds[] = {S3_BUSY, S3_DROP, S3_CUT, S3_STALL, S3_SHIFT, S3_SHORT};
-    (void)state;
     for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
         for (int s3 = 0; s3 < 2; s3++) {
             if (kinds[kind] == S3_STALL && s3)
@@ -118,7 +110,6 @@ static void test_a_failure_that_stays_is_named(void **state)
         {S3_SHORT, TRIES, "the server sends less than the range, tried 3 times"},
         {S3_REFUSE, 1, "HTTP 403 AccessDenied"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int s3 = 0; s3 < 2; s3++) {
             s3_server_fail(server, cases[i].how, 1, true);
@@ -133,7 +124,6 @@ static void test_a_failure_that_stays_is_named(void **state)
 
 static void test_redirects(void **state)
 {
-    (void)state;
     s3_server_fail(server, S3_MOVED, 1, false);
     expect_good(false, 17, 500);
     assert_int_equal(s3_server_requests(server), 2);
@@ -146,7 +136,6 @@ static void test_redirects(void **state)
 static void test_giving_up(void **state)
 {
     static const enum s3_failure kinds[] = {S3_STALL, S3_BUSY};
-    (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         s3_server_fail(server, kinds[i], 1, true);
         ends = true;
@@ -188,7 +177,6 @@ static void test_lists(void **state)
     static const char *const keys[] = {"d/a b", "d/a%41+c", "d/e&f<g>", "d/h/i", "d/z\xc3\xa9"};
     struct found found = {0};
     struct ls_error error = {0};
-    (void)state;
     for (int i = 0; i < 5; i++)
         s3_server_place_bytes(server, keys[i], data, (size_t)i * 10);
     s3_server_fail(server, S3_SOUND, 0, false);
@@ -249,7 +237,6 @@ static void test_lists_that_are_none(void **state)
         {{PAGE(NEXT("a")), PAGE(NEXT("b"))}, "pages without an end"},
         {{PAGE(NEXT("a")), PAGE(NEXT("b")), PAGE(NEXT("c"))}, "pages without an end"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct found found = {0};
         struct ls_error error = {0};
@@ -332,7 +319,6 @@ static void test_urls_that_are_refused(void **state)
                                        "s3://bucket/a?hunter2",
                                        "ftp://host/x",
                                        "s3://bucket/../x"};
-    (void)state;
     for (size_t i = 0; i < sizeof urls / sizeof *urls; i++)
         expect_bad(urls[i], LS_ECONFIG, "");
     expect_bad("gs://bucket/x", LS_ECONFIG,
@@ -352,7 +338,6 @@ static void test_schemes(void **state)
     char web[600], small[] = "S3://Bucket/X", path[] = "A/B://x";
     unsigned char out[BYTES];
     struct ls_error error = {0};
-    (void)state;
     for (size_t i = 0; i < sizeof urls / sizeof *urls; i++)
         if (!ls_url_is(urls[i]))
             fail_msg("%s is taken for no URL", urls[i]);

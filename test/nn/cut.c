@@ -1,14 +1,9 @@
 /* Runs a tiny model cut over thread ranks beside the whole one. */
 #include "cut.h"
+#include "../support/testing.h"
 #include "held.h"
 #include "nn/model.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

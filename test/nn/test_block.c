@@ -1,13 +1,8 @@
 /* Whole blocks against a plain double-precision block written here. Its central differences are the
  * true gradients; ours are compared by the ratio of norms and the cosine. */
+#include "../support/testing.h"
 #include "held.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -444,13 +439,11 @@ static struct ls_model_config llama_model(int64_t kv_heads)
 
 static void test_gpt2(void **state)
 {
-    (void)state;
     check_block(gpt2_model(), LS_F32);
 }
 
 static void test_gpt2_variants(void **state)
 {
-    (void)state;
     struct ls_model_config erf_form = gpt2_model(), no_bias = gpt2_model(), both = gpt2_model();
     erf_form.act = LS_ACT_GELU_ERF;
     check_block(erf_form, LS_F32);
@@ -462,7 +455,6 @@ static void test_gpt2_variants(void **state)
 
 static void test_llama(void **state)
 {
-    (void)state;
     check_block(llama_model(4), LS_F32);
     check_block(llama_model(2), LS_F32);
     struct ls_model_config dropping = llama_model(2);
@@ -481,13 +473,11 @@ static void check_half(enum ls_dtype act)
 
 static void test_bf16(void **state)
 {
-    (void)state;
     check_half(LS_BF16);
 }
 
 static void test_fp16(void **state)
 {
-    (void)state;
     check_half(LS_F16);
 }
 
@@ -495,7 +485,6 @@ static void test_fp16(void **state)
  * not pass. */
 static void test_wrong_gradients_are_seen(void **state)
 {
-    (void)state;
     struct fixture f;
     struct ls_model_config config = gpt2_model();
     config.dropout = 0.1f;

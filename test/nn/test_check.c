@@ -1,14 +1,9 @@
 /* options.check: it changes no bits, nor does recomputation, and its broken twins are caught: a
  * lifetime that ends one step early, and a place that is too short. */
+#include "../support/testing.h"
 #include "nn/model.h"
 #include "tiny.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +71,6 @@ enum { POLICIES = LS_RECOMPUTE_JOIN + 1 };
 
 static void test_bits_are_those_without(void **state)
 {
-    (void)state;
     float *none[LS_ARCHES] = {0};
     for (int i = 0; i < LS_ARCHES * POLICIES; i++) {
         struct checked plain, checked;
@@ -160,13 +154,11 @@ static int lives_break(bool early)
 
 static void test_a_life_that_ends_early_is_caught(void **state)
 {
-    (void)state;
     assert_true(lives_break(true) > 100);
 }
 
 static void test_a_place_that_is_too_short_is_caught(void **state)
 {
-    (void)state;
     assert_true(lives_break(false) > 200);
 }
 

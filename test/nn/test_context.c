@@ -1,12 +1,7 @@
 /* Sequences in tiles, cut over context-parallel ranks: the bits of one rank. */
+#include "../support/testing.h"
 #include "cut.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 static struct cut gpt2(int cp, int tp, int64_t seq_tiles, enum ls_dtype act)
@@ -47,20 +42,17 @@ static void check_method(enum ls_cp_method method)
 
 static void test_all_gather(void **state)
 {
-    (void)state;
     check_method(LS_CP_ALL_GATHER);
 }
 
 static void test_ring(void **state)
 {
-    (void)state;
     check_method(LS_CP_RING);
 }
 
 /* Three tiles, of which three ranks have one each; seven and six, which one has, or three. */
 static void test_any_number_of_tiles(void **state)
 {
-    (void)state;
     static const int64_t cuts[][2] = {{3, 3}, {6, 3}, {6, 6}, {5, 5}, {7, 1}};
     for (int method = LS_CP_ALL_GATHER; method <= LS_CP_RING; method++)
         for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
@@ -75,7 +67,6 @@ static void test_any_number_of_tiles(void **state)
 /* Key/value heads that several ranks share, alone and with everything else. */
 static void test_shared_heads(void **state)
 {
-    (void)state;
     for (int act = 0; act < 2; act++)
         for (int sequence = 0; sequence < 2; sequence++) {
             struct cut cut = llama(1, 4, 1, act ? LS_BF16 : LS_F32);
@@ -91,7 +82,6 @@ static void test_shared_heads(void **state)
 
 static void test_with_tensor_parallel(void **state)
 {
-    (void)state;
     for (int method = LS_CP_ALL_GATHER; method <= LS_CP_RING; method++)
         for (int sequence = 0; sequence < 2; sequence++) {
             struct cut cut = llama(2, 4, 2, LS_BF16); /* heads shared */
@@ -107,7 +97,6 @@ static void test_with_tensor_parallel(void **state)
 
 static void test_bytes(void **state)
 {
-    (void)state;
     for (int method = LS_CP_ALL_GATHER; method <= LS_CP_RING; method++)
         for (int cp = 2; cp <= 4; cp *= 2) {
             struct cut cut = gpt2(cp, 4 / cp, 4, LS_BF16);
@@ -121,7 +110,6 @@ static void test_bytes(void **state)
 /* Tiles are the recipe's: one rank takes several sequences of them; so do ranks that evaluate. */
 static void test_several_sequences(void **state)
 {
-    (void)state;
     struct cut cut = llama(1, 2, 2, LS_BF16);
     cut.sequences = 3;
     cut.accumulate = true;
@@ -136,7 +124,6 @@ static void test_several_sequences(void **state)
 
 static void test_what_cannot_be_cut_is_refused(void **state)
 {
-    (void)state;
     char text[1024];
     struct cut cut = gpt2(4, 1, 2, LS_F32);
     assert_int_equal(cut_run(&cut, text, sizeof text), LS_ELAYOUT);

@@ -1,15 +1,10 @@
 /* Documents packed in a sequence: each is computed as if it were alone, in every family, and the
  * bits are those of one rank in every cut and with recomputation. */
 #include "../support/extent.h"
+#include "../support/testing.h"
 #include "cut.h"
 #include "tiny.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
@@ -98,7 +93,6 @@ static double gradient_distance(const struct packing *a, const struct packing *b
  * added in another order. */
 static void test_a_document_is_as_if_alone(void **state)
 {
-    (void)state;
     for (int arch = 0; arch < LS_ARCHES; arch++) {
         static struct packing packed, alone, one_long;
         packing_open(&packed, (enum ls_arch)arch, PACKED, false);
@@ -125,7 +119,6 @@ static void test_a_document_is_as_if_alone(void **state)
 
 static void test_recomputation(void **state)
 {
-    (void)state;
     for (int arch = 0; arch < LS_ARCHES; arch++) {
         static struct packing kept, again;
         packing_open(&kept, (enum ls_arch)arch, PACKED, false);
@@ -173,7 +166,6 @@ static void segmented_losses(int64_t first, int64_t count, float *losses)
 
 static void test_each_sequence_has_its_own(void **state)
 {
-    (void)state;
     float both[2], alone[2];
     segmented_losses(0, 2, both);
     segmented_losses(0, 1, &alone[0]);
@@ -185,7 +177,6 @@ static void test_each_sequence_has_its_own(void **state)
 
 static void test_tensor_and_sequence_parallel(void **state)
 {
-    (void)state;
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 6; i++) {
             if (!check_pair(arch, i, 2))
@@ -199,7 +190,6 @@ static void test_tensor_and_sequence_parallel(void **state)
 /* Ranks index the same array, by position in the whole sequence. */
 static void test_context_parallel(void **state)
 {
-    (void)state;
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 6; i++) {
             if (!check_pair(arch, i, 2))

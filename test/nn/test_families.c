@@ -1,19 +1,12 @@
 /* Every family, cut in every way: a model over tensor-, sequence- and context-parallel ranks has
  * the bits of one rank. What a family adds to Llama is cut here without being named. */
 #include "../support/extent.h"
+#include "../support/testing.h"
 #include "cut.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 /* In turn by i: types, halves, ranks that share key/value heads. */
 static void test_tensor_and_sequence_parallel(void **state)
 {
-    (void)state;
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 12; i++)
             if (check_pair(arch, i, 2))
@@ -22,7 +15,6 @@ static void test_tensor_and_sequence_parallel(void **state)
 
 static void test_context_parallel(void **state)
 {
-    (void)state;
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 6; i++)
             if (check_pair(arch, i, 2))
@@ -31,7 +23,6 @@ static void test_context_parallel(void **state)
 
 static void test_fast_agrees(void **state)
 {
-    (void)state;
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 6; i++) {
             if (!check_pair(arch, i, 2))

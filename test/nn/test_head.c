@@ -1,14 +1,9 @@
 /* The head: its loss and gradients against double precision, and the order of the leaves' sum of
  * its weight gradient for every way in which logits are grouped. */
+#include "../support/testing.h"
 #include "nn/model.h"
 #include "tiny.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,14 +195,12 @@ static void check_against_double(enum ls_arch arch, int64_t leaves, const float 
 
 static void test_against_double(void **state)
 {
-    (void)state;
     check_against_double(LS_GPT2, 3, NULL, false);
     check_against_double(LS_LLAMA, 4, NULL, false);
 }
 
 static void test_weights_against_double(void **state)
 {
-    (void)state;
     float weights[LEAVES_MAX * TOKENS];
     for (int i = 0; i < LEAVES_MAX * TOKENS; i++)
         weights[i] = i % 6 == 2 ? 0 : 0.3f * (float)(i % 9) - 0.7f;
@@ -257,7 +250,6 @@ static void check_order(enum ls_dtype act, int64_t leaves, int64_t group, int th
 
 static void test_weight_gradient_is_the_chain_over_leaves(void **state)
 {
-    (void)state;
     static const int64_t counts[] = {1, 2, 3, 4, 6, 8, 12}, groups[] = {1, 2, 3, 4, 8, 16};
     for (int a = 0; a < 2; a++) {
         enum ls_dtype act = a ? LS_BF16 : LS_F32;
@@ -280,7 +272,6 @@ static void test_weight_gradient_is_the_chain_over_leaves(void **state)
 /* The broken twin: the tree over leaves must not pass for the chain. */
 static void test_another_order_is_seen(void **state)
 {
-    (void)state;
     static float leaf[LEAVES_MAX][WEIGHTS];
     float chain[WEIGHTS], tree[WEIGHTS], values[LEAVES_MAX];
     for (int64_t i = 0; i < LEAVES_MAX; i++)

@@ -2,16 +2,12 @@
  * digests. */
 #include <lockstep/config.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 enum { LAYERS = 3, TP_MAX = 4, PARTS_MAX = 16 };
 
@@ -80,7 +76,6 @@ static const struct ls_param *expect(const struct ls_params *params, const char 
 
 static void test_names_and_shapes(void **state)
 {
-    (void)state;
     struct ls_params gpt2, llama;
     struct ls_model_config config = small_model(LS_GPT2, true);
     params_open(&gpt2, &config, NULL);
@@ -343,13 +338,11 @@ static void check_cut(struct cut *cut)
 
 static void test_every_cut_tiles_the_model(void **state)
 {
-    (void)state;
     for_each_cut(check_cut);
 }
 
 static void test_slices_of_tensor_parallel(void **state)
 {
-    (void)state;
     struct ls_model_config config = small_model(LS_LLAMA, false);
     for (int rank = 0; rank < 4; rank++) {
         struct ls_params params;
@@ -388,7 +381,6 @@ static void test_slices_of_tensor_parallel(void **state)
 /* What a plan asks before there are parameters, against them. */
 static void test_the_largest_parameter_of_a_layer(void **state)
 {
-    (void)state;
     for (int i = 0; i < MODELS * (LAYERS + 2); i++) {
         struct ls_model_config config = model_of(i % MODELS);
         bool layers[LAYERS + 2] = {0};
@@ -409,7 +401,6 @@ static void test_the_largest_parameter_of_a_layer(void **state)
 /* Where the layers of a tied table are: together, apart, or elsewhere. */
 static void test_tied_table(void **state)
 {
-    (void)state;
     static const struct {
         bool layers[LAYERS + 2];
         bool together, shared, owned, head;
@@ -474,7 +465,6 @@ static int64_t preset_weights(const char *name)
 /* Every published shape has as many weights as its publisher says: test/golden/presets.txt. */
 static void test_presets(void **state)
 {
-    (void)state;
     const char *root = getenv("LS_TEST_DIR"), *name;
     char path[1024], line[256], listed[64];
     long weights;
@@ -519,7 +509,6 @@ static void expect_elsewhere(const struct ls_model_config *config, const char *o
 /* Beside those that the golden files prove (test_parity.c). */
 static void test_elsewhere(void **state)
 {
-    (void)state;
     struct ls_model_config config = small_model(LS_GPT2, true);
     expect_elsewhere(&config, "wte.weight", &(struct ls_elsewhere){"wte.weight", 37, 20, 0, false});
     expect_elsewhere(&config, "h.2.attn.v.weight",
@@ -541,7 +530,6 @@ static void test_elsewhere(void **state)
 /* Every parameter that a configuration of a family can have is in its files. */
 static void test_every_parameter_is_elsewhere(void **state)
 {
-    (void)state;
     for (int i = 0; i < MODELS; i++) {
         struct ls_model_config config = model_of(i);
         struct ls_params params;
@@ -594,7 +582,6 @@ static void check_fill(struct cut *cut)
 
 static void test_slices_have_the_wholes_values(void **state)
 {
-    (void)state;
     for_each_cut(check_fill);
 }
 
@@ -654,7 +641,6 @@ static void check_initial(enum ls_arch arch)
 
 static void test_initial_values(void **state)
 {
-    (void)state;
     for (int arch = 0; arch < LS_ARCHES; arch++)
         check_initial((enum ls_arch)arch);
 }
@@ -725,7 +711,6 @@ static void check_digest(struct cut *cut)
 
 static void test_digests_of_any_cut_add_up(void **state)
 {
-    (void)state;
     for_each_cut(check_digest);
 }
 
@@ -749,7 +734,6 @@ static void check_every_element(const struct ls_param *p, struct ls_ops *ops, ui
 
 static void test_digest_sees_every_element(void **state)
 {
-    (void)state;
     struct ls_model_config config = small_model(LS_GPT2, true);
     struct ls_params params;
     struct ls_ops ops, two;
@@ -798,7 +782,6 @@ static void refused(const struct ls_model_config *config, const struct ls_numeri
 
 static void test_refused_sizes(void **state)
 {
-    (void)state;
     struct ls_model_config config = small_model(LS_LLAMA, false);
     config.kv_heads = 3;
     refused(&config, &numerics, NULL, LS_EINVAL, "kv_heads 3");
@@ -821,7 +804,6 @@ static void test_refused_sizes(void **state)
 /* Steps of all three layers in their order; a bias is told only where there can be one. */
 static void test_steps_of_families(void **state)
 {
-    (void)state;
     for (int arch = 0; arch < LS_ARCHES; arch++) {
         const char *step, *first = NULL, *last = NULL;
         bool biased = false, any = false, normed = false;

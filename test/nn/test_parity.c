@@ -1,18 +1,13 @@
 /* Whole tiny models and single blocks against PyTorch: loss, every gradient, ten optimizer steps.
  * The golden files hold float32 results together with their distance to the same computation in
  * float64 (at most 1e-6); ours may differ from them by the rounding of two float32 runs. */
+#include "../support/testing.h"
 #include "golden.h"
 #include "held.h"
 #include <lockstep/nn.h>
 
 #include <lockstep/optim.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,7 +217,6 @@ static void check_model(const char *name, int64_t tp_tiles, int64_t micro)
 /* Each family's model "<name>_tiny". */
 static void test_families(void **state)
 {
-    (void)state;
     for (int arch = 0; arch < LS_ARCHES; arch++) {
         char name[64];
         snprintf(name, sizeof name, "%s_tiny", ls_arch_name((enum ls_arch)arch));
@@ -235,7 +229,6 @@ static void test_families(void **state)
 
 static void test_llama3_tied(void **state)
 {
-    (void)state;
     check_model("llama3_tiny", 2, 4);
 }
 
@@ -275,7 +268,6 @@ static void check_block(const char *name)
 
 static void test_blocks(void **state)
 {
-    (void)state;
     check_block("gpt2_block");
     check_block("llama_block");
 }
@@ -283,7 +275,6 @@ static void test_blocks(void **state)
 /* The broken twin: a gradient that misses one token must not pass for PyTorch's. */
 static void test_a_dropped_token_is_seen(void **state)
 {
-    (void)state;
     struct fixture f;
     struct ls_safetensors *file = golden_open("gpt2_tiny");
     struct ls_model_config config = golden_config(file);
@@ -333,7 +324,6 @@ static int decode(struct fixture *f, struct ls_decoder *decoder, int32_t token,
 /* Generation: greedy continuation equals Hugging Face's, and the decoder's logits the model's. */
 static void test_greedy_generation(void **state)
 {
-    (void)state;
     struct fixture f;
     struct ls_error error = {0};
     struct ls_safetensors *file = golden_open("gpt2_tiny");

@@ -1,13 +1,8 @@
 /* Parts of a model with several micro-batches on their way, as pipelines run them: the bits of the
  * whole model that takes one micro-batch after the other. */
+#include "../support/testing.h"
 #include "held.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,14 +213,12 @@ static void check_stages(float dropout, bool split)
 
 static void test_two_stages(void **state)
 {
-    (void)state;
     check_stages(0, false);
     check_stages(0.2f, false);
 }
 
 static void test_weights_last(void **state)
 {
-    (void)state;
     check_stages(0, true);
     check_stages(0.2f, true);
 }
@@ -236,7 +229,6 @@ static void test_weights_last(void **state)
  * each other. */
 static void test_chunks_of_a_stage(void **state)
 {
-    (void)state;
     struct result one;
     struct stage outer, inner;
     static float in[MICRO][2][ROWS * CHANNELS], d_out[MICRO][2][ROWS * CHANNELS];
@@ -283,7 +275,6 @@ static void test_chunks_of_a_stage(void **state)
 /* What leaves a chunk outlives other slots' forwards, when nothing is kept for a backward too. */
 static void test_forward_only(void **state)
 {
-    (void)state;
     struct stage outer, whole;
     stage_open(&whole, "------", 0, (struct ls_model_options){.slots = 1});
     stage_open(&outer, "---|..", 0, (struct ls_model_options){.slots = 2});

@@ -1,15 +1,10 @@
 /* Each step of each family's layers alone: its gradients against central differences, and what it
  * declares to read of the forward; and again the steps that have adapters. The families' tables
  * name the kinds, so a new kind is tested as soon as a family uses it. */
+#include "../support/testing.h"
 #include "nn/model.h"
 #include "tiny.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -400,19 +395,16 @@ static void for_each_step(void (*visit)(struct alone *a))
 
 static void test_gradients(void **state)
 {
-    (void)state;
     for_each_step(check_gradients);
 }
 
 static void test_reads(void **state)
 {
-    (void)state;
     for_each_step(check_reads);
 }
 
 static void test_restarts(void **state)
 {
-    (void)state;
     for_each_step(check_restart);
 }
 

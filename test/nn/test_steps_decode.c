@@ -1,15 +1,10 @@
 /* Each step of each family's layers in a decoder: it makes the bits of its forward over whole
  * sequences, token by token, in chunks, and beside another sequence. */
 #include "../support/extent.h"
+#include "../support/testing.h"
 #include "nn/model.h"
 #include "tiny.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -339,7 +334,6 @@ static void for_each_step(void (*visit)(struct pair *p))
 
 static void test_a_token_has_the_bits_of_the_forward(void **state)
 {
-    (void)state;
     for_each_step(check_bits);
 }
 

@@ -1,12 +1,7 @@
 /* Tensor and sequence parallel: a model cut over ranks has the bits of one rank. */
+#include "../support/testing.h"
 #include "cut.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 static struct cut gpt2(int tp, bool sequence, enum ls_dtype act)
@@ -34,7 +29,6 @@ static struct cut llama(int tp, bool sequence, enum ls_dtype act)
 
 static void test_tensor_parallel(void **state)
 {
-    (void)state;
     for (int tp = 2; tp <= 8; tp *= 2) {
         cut_check(gpt2(tp, false, LS_F32));
         cut_check(gpt2(tp, false, LS_BF16));
@@ -45,7 +39,6 @@ static void test_tensor_parallel(void **state)
 
 static void test_sequence_parallel(void **state)
 {
-    (void)state;
     for (int tp = 2; tp <= 8; tp *= 2) { /* with 8, half a sequence a rank */
         cut_check(gpt2(tp, true, LS_F32));
         cut_check(gpt2(tp, true, LS_BF16));
@@ -56,7 +49,6 @@ static void test_sequence_parallel(void **state)
 
 static void test_dropout_and_accumulation(void **state)
 {
-    (void)state;
     for (int sequence = 0; sequence < 2; sequence++)
         for (int split = 0; split < 2; split++) {
             struct cut cut = gpt2(4, sequence, LS_BF16);
@@ -75,7 +67,6 @@ static void test_dropout_and_accumulation(void **state)
 /* Products in pieces that move while the next is computed. */
 static void test_chunks(void **state)
 {
-    (void)state;
     for (int sequence = 0; sequence < 2; sequence++)
         for (int chunks = 2; chunks <= 4; chunks++) {
             struct cut cut = gpt2(2, sequence, LS_BF16);
@@ -92,7 +83,6 @@ static void test_chunks(void **state)
 
 static void test_bytes(void **state)
 {
-    (void)state;
     for (int tp = 2; tp <= 8; tp *= 2)
         for (int sequence = 0; sequence < 2; sequence++)
             for (int chunks = 1; chunks < 3; chunks++) {
@@ -107,7 +97,6 @@ static void test_bytes(void **state)
 /* Leaves of several sequences, which 8 ranks cut. */
 static void test_leaves_of_sequences(void **state)
 {
-    (void)state;
     struct cut cut = llama(8, true, LS_F32);
     cut.leaf_sequences = 2;
     cut_check(cut);
@@ -123,7 +112,6 @@ static void test_leaves_of_sequences(void **state)
 /* Rows that ranks cannot share evenly: sequence parallel can only run them forward. */
 static void test_odd_rows(void **state)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         struct cut cut = i % 2 ? llama(8, i / 2, LS_F32) : gpt2(8, i / 2, LS_BF16);
         cut.tokens = 27;
@@ -140,7 +128,6 @@ static void test_odd_rows(void **state)
  * tree would admit. */
 static void test_fast_agrees(void **state)
 {
-    (void)state;
     for (int tp = 2; tp <= 8; tp *= 2)
         for (int sequence = 0; sequence < 2; sequence++) {
             struct cut cut = gpt2(tp, sequence, LS_F32);
@@ -157,7 +144,6 @@ static void test_fast_agrees(void **state)
 /* The broken twin: a norm's gradient that is not added over the ranks that cut its rows. */
 static void test_a_norm_not_reduced_is_seen(void **state)
 {
-    (void)state;
     char text[1024];
     struct cut cut = gpt2(2, true, LS_F32);
     cut.own_norm = true;

@@ -1,14 +1,10 @@
 /* Blocks of key/value memory: whatever texts begin, grow, share and end, each finds its own tokens,
  * and no block is lost. */
+#include "../support/testing.h"
 #include "nn/text_blocks.h"
 
 #include <lockstep/ops.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,7 +86,6 @@ static void test_each_text_finds_its_own_tokens(void **state)
 {
     static struct world w;
     int64_t grown = 0, refused = 0;
-    (void)state;
     world_open(&w);
     for (int i = 0; i < 20000; i++) {
         int64_t text = draw(&w, TEXTS), other = draw(&w, TEXTS);
@@ -126,7 +121,6 @@ static void begin_alike(struct world *w)
 static void test_a_block_is_copied_when_it_is_written(void **state)
 {
     static struct world w;
-    (void)state;
     begin_alike(&w);
     assert_true(grow(&w, 1, 1) && grow(&w, 0, 1));
     assert_true(good(&w));
@@ -143,7 +137,6 @@ static void test_a_block_is_copied_when_it_is_written(void **state)
 static void test_a_block_is_free_when_nobody_has_it(void **state)
 {
     static struct world w;
-    (void)state;
     for (int twin = 0; twin < 2; twin++) {
         begin_alike(&w);
         if (twin) /* it forgets that text 1 has them too */
@@ -158,7 +151,6 @@ static void test_a_block_is_free_when_nobody_has_it(void **state)
 static void test_too_few_blocks_take_nothing(void **state)
 {
     static struct world w;
-    (void)state;
     begin_alike(&w);
     assert_true(grow(&w, 2, LONG) && grow(&w, 3, 3 * BLOCK));
     assert_int_equal(w.blocks.free_count, 0);

@@ -1,12 +1,6 @@
 /* Opens a tiny model with all that it reads. */
 #include "tiny.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../support/testing.h"
 
 static void check(int status, const struct ls_error *error)
 {

@@ -1,12 +1,7 @@
 /* References in double, central differences, and equality of bits, for the tests of ops. */
 #include "gradient.h"
+#include "../support/testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,13 +12,11 @@ struct ls_ops ops_best;
 int ops_best_setup(void **state)
 {
     struct ls_error error = {0};
-    (void)state;
     return ls_ops_init(&ops_best, 2, ls_isa_best(), &error);
 }
 
 int ops_best_teardown(void **state)
 {
-    (void)state;
     ls_ops_release(&ops_best);
     return 0;
 }

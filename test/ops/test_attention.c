@@ -5,14 +5,11 @@
 #include <lockstep/ops.h>
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "../support/testing.h"
 #include "gradient.h"
 #include "ops/attention_kernel.h"
 
@@ -412,7 +409,6 @@ static void reference_for(struct problem p, size_t seed, const char *label)
 
 static void test_reference(void **state)
 {
-    (void)state;
     for (size_t n = 0; n < sizeof problems / sizeof problems[0]; n++)
         for (int sight = 0; sight < (n == 3 || n == 5 ? SIGHTS : 1); sight++)
             for (int a = 0; a < ACTS; a++) {
@@ -429,7 +425,6 @@ static void test_reference(void **state)
 /* Scores of several hundred: the maximum must be followed, and it rises in the middle of a row. */
 static void test_large_scores(void **state)
 {
-    (void)state;
     for (int kernel = 0; kernel <= kernel_best_fma(); kernel += LS_ARITHMETIC_COUNT) {
         struct instance x =
             instance_new((struct problem){1, 200, 2, 1, 64, LS_F32, 0, 0, 0, 0, 0, 0}, 3);
@@ -503,7 +498,6 @@ static void differences_for(struct problem p)
 
 static void test_central_differences(void **state)
 {
-    (void)state;
     struct problem p = {1, 66, 2, 1, 8, LS_F32, 0, 0, 0, 0, 0, 0};
     differences_for(p);
     p.window = 20;
@@ -586,7 +580,6 @@ static void for_each_kernel_twice(struct problem p, void (*test)(struct problem,
 
 static void test_bits_threads(void **state)
 {
-    (void)state;
     for_each_kernel_twice(bits_problem, bits_for);
 }
 
@@ -630,7 +623,6 @@ static void cuts_for(struct problem p, int kernel)
 
 static void test_bits_cuts(void **state)
 {
-    (void)state;
     for_each_kernel_twice((struct problem){2, 100, 6, 2, 40, LS_F32, 8, 0, 16, 0, 0, 0}, cuts_for);
 }
 
@@ -656,7 +648,6 @@ static void strides_for(struct problem p, int kernel)
 
 static void test_bits_strides(void **state)
 {
-    (void)state;
     for_each_kernel_twice((struct problem){1, 100, 4, 2, 24, LS_F32, 8, 3, 16, 0, 0, 0},
                           strides_for);
 }
@@ -692,7 +683,6 @@ static void causality_for(struct problem p, int kernel)
 
 static void test_causality(void **state)
 {
-    (void)state;
     for_each_kernel_twice((struct problem){1, 210, 2, 2, 64, LS_F32, 0, 0, 0, 0, 0, 0},
                           causality_for);
 }
@@ -722,7 +712,6 @@ static void window_for(struct problem p, int kernel)
 
 static void test_window_hides(void **state)
 {
-    (void)state;
     for_each_kernel((struct problem){1, 210, 2, 2, 64, LS_F32, 0, 0, 0, 0, 0, 0}, window_for);
 }
 
@@ -757,7 +746,6 @@ static void document_for(struct problem p, int kernel)
 /* The twin is a sequence without documents. */
 static void test_documents_are_alone(void **state)
 {
-    (void)state;
     for_each_kernel((struct problem){1, 250, 2, 1, 40, LS_F32, 0, 0, 0, 0, 0, 0}, document_for);
 }
 
@@ -765,7 +753,6 @@ static void test_documents_are_alone(void **state)
  * gradient is its sum exactly. */
 static void test_head_tree(void **state)
 {
-    (void)state;
     for (int64_t group = 1; group <= 9; group++)
         for (int threads = 1; threads <= 3; threads++) {
             struct instance x =
@@ -867,7 +854,6 @@ static void visit(const struct instance *x, const int order[4], float *dv, float
 /* The op visits blocks in ascending order; the twin that descends must give other bits. */
 static void test_block_order(void **state)
 {
-    (void)state;
     static const int ascending[4] = {0, 1, 2, 3}, descending[4] = {3, 2, 1, 0};
     static float dv[LS_ATTENTION_BLOCK * ORDER_DIM], o[LS_ATTENTION_BLOCK * ORDER_DIM];
     struct instance x = instance_new(
@@ -1040,7 +1026,6 @@ static void decode_for(struct problem p, int kernel)
 
 static void test_decode(void **state)
 {
-    (void)state;
     for_each_kernel_twice((struct problem){2, 150, 4, 2, 40, LS_F32, 0, 0, 0, 0, 0, 0}, decode_for);
     /* Many heads share one key/value head: more than a vector holds, and more than a block. */
     for_each_kernel((struct problem){2, 150, 20, 1, 16, LS_F32, 0, 0, 0, 0, 0, 0}, decode_for);
@@ -1099,7 +1084,6 @@ static void prefill_for(struct problem p, int kernel)
 
 static void test_prefill(void **state)
 {
-    (void)state;
     for_each_kernel_twice((struct problem){2, 150, 4, 2, 40, LS_F32, 0, 0, 0, 0, 0, 0},
                           prefill_for);
 }
@@ -1120,7 +1104,6 @@ static void expect_refusal(struct ls_ops *ops, const struct ls_attention *a, con
 
 static void test_refusals(void **state)
 {
-    (void)state;
     struct instance x =
         instance_new((struct problem){1, 65, 4, 2, 8, LS_F32, 0, 0, 0, 0, 0, 0}, 13);
     struct ls_ops ops = ops_new(1, LS_ISA_PLAIN);
@@ -1168,7 +1151,6 @@ static void test_refusals(void **state)
 
 static void test_decode_refusals(void **state)
 {
-    (void)state;
     struct ls_ops ops = ops_new(1, LS_ISA_PLAIN);
     struct ls_error error = {0};
     float row[8] = {0}, cache[32] = {0};

@@ -1,14 +1,9 @@
 /* Attention in pieces: queries at an offset, raw gradient sums, ranges of keys with carried state.
  * Each has the bits of one whole call, with a window, documents and a cap too. */
 #include "../support/extent.h"
+#include "../support/testing.h"
 #include "gradient.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,7 +227,6 @@ static void check_offset(struct ls_ops *ops, struct call *whole)
 
 static void test_queries_at_an_offset(void **state)
 {
-    (void)state;
     for_each_kernel(check_offset);
 }
 
@@ -267,7 +261,6 @@ static void check_sums(struct ls_ops *ops, struct call *whole)
 
 static void test_sums_are_the_gradients_before_rounding(void **state)
 {
-    (void)state;
     for_each_kernel(check_sums);
 }
 
@@ -325,7 +318,6 @@ static void check_halves(struct ls_ops *ops, struct call *whole)
 
 static void test_halves_of_a_group_add_up(void **state)
 {
-    (void)state;
     for_each_kernel(check_halves);
 }
 
@@ -421,7 +413,6 @@ static void check_ranges(struct ls_ops *ops, struct call *whole)
 
 static void test_ranges_of_keys(void **state)
 {
-    (void)state;
     for_each_kernel(check_ranges);
 }
 
@@ -429,7 +420,6 @@ static void test_ranges_of_keys(void **state)
  * for. Queries of the last block; the ranges before it in descending order. */
 static void test_order_of_ranges_matters(void **state)
 {
-    (void)state;
     struct call whole = whole_new(LS_F32, false);
     struct call piece = piece_new(&whole, 256, TOKENS - 256, TOKENS);
     struct ls_error error = {0};
@@ -464,7 +454,6 @@ static void expect(int status, const struct ls_error *error, const char *part)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     struct call whole = whole_new(LS_F32, false);
     struct ls_attention a = whole.a;
     struct ls_error error = {0};

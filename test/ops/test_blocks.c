@@ -2,15 +2,11 @@
  * and products that have the bits of those with the values themselves. */
 #include <lockstep/ops.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 enum { ROWS = 96, COLS = 192, VALUES = ROWS * COLS, BYTES = VALUES / LS_BLOCK_VALUES * 68 };
 static const enum ls_blocks forms[] = {LS_BLOCKS_INT8, LS_BLOCKS_NF4};
@@ -53,7 +49,6 @@ static float map_of(enum ls_blocks form, int code)
 /* No other value of the map is nearer, but for rounding. */
 static void test_values_are_the_nearest(void **state)
 {
-    (void)state;
     for (int f = 0; f < 2; f++) {
         weights_make(forms[f]);
         for (int i = 0; i < VALUES; i++) {
@@ -75,7 +70,6 @@ static void test_values_are_the_nearest(void **state)
 
 static void test_values_of_blocks_give_them_again(void **state)
 {
-    (void)state;
     for (int f = 0; f < 2; f++) {
         weights_make(forms[f]);
         size_t bytes = ls_blocks_row_bytes(forms[f], VALUES);
@@ -89,7 +83,6 @@ static void test_values_of_blocks_give_them_again(void **state)
 /* Nested absmax may be negative. */
 static void test_a_negative_absmax_is_found(void **state)
 {
-    (void)state;
     float of[LS_BLOCK_VALUES], back[LS_BLOCK_VALUES], absmax;
     for (int i = 0; i < LS_BLOCK_VALUES; i++)
         of[i] = ls_nf4_map()[i * 5 % 16] * -0.01f;
@@ -104,7 +97,6 @@ static void test_a_negative_absmax_is_found(void **state)
 /* The bytes that bitsandbytes writes: two codes a byte, the first one in the high bits. */
 static void test_codes_lie_as_in_bitsandbytes(void **state)
 {
-    (void)state;
     float of[LS_BLOCK_VALUES], absmax;
     unsigned char block[36];
     for (int i = 0; i < LS_BLOCK_VALUES; i++)
@@ -124,7 +116,6 @@ static void test_codes_lie_as_in_bitsandbytes(void **state)
 
 static void test_pieces_are_those_of_the_whole(void **state)
 {
-    (void)state;
     float piece[200];
     for (int f = 0; f < 2; f++) {
         weights_make(forms[f]);
@@ -138,7 +129,6 @@ static void test_pieces_are_those_of_the_whole(void **state)
 
 static void test_what_is_not_finite_is_refused(void **state)
 {
-    (void)state;
     const float bad[] = {NAN, INFINITY, -INFINITY};
     for (int f = 0; f < 2; f++)
         for (int i = 0; i < 3; i++) {
@@ -247,7 +237,6 @@ static void product_is_that_of_values(struct ls_ops *ops, const struct shape *sh
 
 static void test_products_are_those_of_the_values(void **state)
 {
-    (void)state;
     each_product(product_is_that_of_values);
 }
 
@@ -272,13 +261,11 @@ static void broken_products_differ(struct ls_ops *ops, const struct shape *shape
 
 static void test_broken_blocks_are_seen(void **state)
 {
-    (void)state;
     each_product(broken_products_differ);
 }
 
 static void test_the_reference_reads_blocks(void **state)
 {
-    (void)state;
     weights_make(LS_BLOCKS_NF4);
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         struct ls_gemm gemm = gemm_of(&shapes[s], LS_F32, c[0]);
@@ -294,7 +281,6 @@ static void test_the_reference_reads_blocks(void **state)
 
 static void test_rows_are_whole_blocks(void **state)
 {
-    (void)state;
     struct ls_ops ops;
     struct ls_error error = {0};
     struct ls_gemm gemm = gemm_of(&shapes[0], LS_F32, c[0]);

@@ -1,13 +1,8 @@
 /* Commands: an op touches what its operands say, no byte more, and does with it what they say; and
  * a command that was kept does again what it did. */
+#include "../support/testing.h"
 #include "every_op.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -130,7 +125,6 @@ static int tried(const struct ls_command *command)
 
 static void test_ops_touch_their_operands_alone(void **state)
 {
-    (void)state;
     int commands = 0;
     for (int i = 0; i < every_op_count; i++) {
         struct ls_command_list list = commands_of(&every_op[i]);
@@ -183,7 +177,6 @@ static int run_tree_add(struct ls_ops *ops)
 
 static void test_wrong_operands_are_caught(void **state)
 {
-    (void)state;
     const struct every_op tree_add = {"ls_tree_add", run_tree_add};
     struct ls_command_list list = commands_of(&tree_add);
     struct ls_command command = ls_command_list_get(&list, 0);
@@ -214,7 +207,6 @@ static void test_wrong_operands_are_caught(void **state)
 /* Arguments stay what they were, however many are kept behind them. */
 static void test_lists_keep_arguments(void **state)
 {
-    (void)state;
     enum { COPIES = 500 };
     struct ls_command_list list = {.count = 0};
     const struct ls_queue_watch watch = {.begin = keep, .user = &list};
@@ -240,7 +232,6 @@ static void test_lists_keep_arguments(void **state)
 
 static int addresses_setup(void **state)
 {
-    (void)state;
     addresses = mmap(NULL, (size_t)BUFFERS * EVERY_OP_BYTES, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     every_op_at = next_address;

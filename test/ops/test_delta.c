@@ -2,14 +2,10 @@
  * are not finite, and what an encoding may lose. */
 #include <lockstep/ops.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 /* LONG is worth a team, whose shares end inside a kernel's block. */
 enum { WORKERS = 7, LONG = 20011, STRIDE = LONG + 5 };
@@ -42,7 +38,6 @@ static void fill(void)
 
 static int setup(void **state)
 {
-    (void)state;
     fill();
     return 0;
 }
@@ -137,7 +132,6 @@ static void check_amax(struct ls_ops *ops)
 
 static void test_amax(void **state)
 {
-    (void)state;
     on_each(check_amax);
 }
 
@@ -159,7 +153,6 @@ static void check_encode(struct ls_ops *ops)
 
 static void test_encode(void **state)
 {
-    (void)state;
     on_each(check_encode);
 }
 
@@ -186,7 +179,6 @@ static void check_sum_and_decode(struct ls_ops *ops)
 
 static void test_sum_and_decode(void **state)
 {
-    (void)state;
     on_each(check_sum_and_decode);
 }
 
@@ -206,7 +198,6 @@ static void check_mix(struct ls_ops *ops)
 
 static void test_mix(void **state)
 {
-    (void)state;
     on_each(check_mix);
 }
 
@@ -229,7 +220,6 @@ static void check_compensate(struct ls_ops *ops)
 
 static void test_compensate(void **state)
 {
-    (void)state;
     on_each(check_compensate);
 }
 
@@ -246,7 +236,6 @@ static struct ls_ops ops_shared(void)
  * torch.lerp(a, b, share), on a CPU with AVX-512. */
 static void test_mix_is_lerp(void **state)
 {
-    (void)state;
     enum { N = 16 };
     static const uint32_t a[N] = {0x3febd177, 0x3f04d5ca, 0xbfdb203d, 0xbfd9c6cc,
                                   0x40013e2b, 0xbe8987d5, 0xbe05dacf, 0xbfb7fd2d,
@@ -277,7 +266,6 @@ static void test_mix_is_lerp(void **state)
 /* The share of 0 and of 1, and lambda 0, are exact beside numbers that no sum leaves alone. */
 static void test_ends_are_exact(void **state)
 {
-    (void)state;
     static const float odd[] = {INFINITY, -0.0f, -INFINITY, 0.0f, NAN, 3e38f};
     struct ls_ops ops = ops_shared();
     float own[6], reversed[6];
@@ -324,7 +312,6 @@ static void check_not_finite(struct ls_ops *ops)
 
 static void test_what_is_not_finite_is_not_lost(void **state)
 {
-    (void)state;
     on_each(check_not_finite);
 }
 
@@ -344,7 +331,6 @@ static void check_int16(struct ls_ops *ops)
 
 static void test_int16_has_room(void **state)
 {
-    (void)state;
     on_each(check_int16);
 }
 
@@ -352,7 +338,6 @@ static void test_int16_has_room(void **state)
  * magnitudes, whose scale is not a normal number or 0, do no harm. */
 static void test_int8_is_half_a_scale_off(void **state)
 {
-    (void)state;
     enum { N = 1043 };
     struct ls_ops ops = ops_shared();
     for (int exponent = -149; exponent < 120; exponent += 3) {
@@ -377,7 +362,6 @@ static void test_int8_is_half_a_scale_off(void **state)
  * with is told from its neighbours. */
 static void test_orders_differ(void **state)
 {
-    (void)state;
     static float parts[WORKERS * STRIDE];
     for (enum ls_delta_type type = LS_DELTA_F32; type <= LS_DELTA_INT8; type++) {
         int differ = 0;

@@ -1,12 +1,7 @@
 /* Embedding: forward by definition, backward by the recursive definition of its sum, bits. */
+#include "../support/testing.h"
 #include "gradient.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +47,6 @@ static struct ls_embedding embedding_of(enum ls_dtype act, const int32_t *ids, c
 
 static void test_forward(void **state)
 {
-    (void)state;
     int32_t *ids = ids_new(ROWS, VOCABULARY);
     for (int a = 0; a < ACTS; a++)
         for (int with_position = 0; with_position < 2; with_position++) {
@@ -84,7 +78,6 @@ static void test_forward(void **state)
 /* Ranks of 9, 1 and 10 rows of the table (one of which has a -0), their parts added. */
 static void test_split_vocabulary_gives_the_same_bits(void **state)
 {
-    (void)state;
     static const int first[4] = {0, 9, 10, VOCABULARY};
     int32_t *ids = ids_new(ROWS, VOCABULARY);
     for (int a = 0; a < ACTS; a++)
@@ -217,7 +210,6 @@ static void run_backward(struct ls_ops *ops, const struct data *data, float *d_t
 
 static void test_backward_is_the_ordered_sum(void **state)
 {
-    (void)state;
     const struct ls_token_sum sums[] = {
         {1, 1, 1, 1, LS_ONTO_NOTHING},  {1, 2, 1, 9, LS_ONTO_SUM},
         {6, 1, 1, 40, LS_ONTO_NOTHING}, {7, 3, 1, 13, LS_ONTO_SUM},
@@ -248,7 +240,6 @@ static void test_backward_is_the_ordered_sum(void **state)
 /* Slices of the vocabulary and of a sequence's tokens are slices of the whole gradients. */
 static void test_backward_of_slices(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         enum ls_onto onto = i ? LS_ONTO_SUM : LS_ONTO_NOTHING;
         struct data data = data_new(LS_BF16, 61, 17, (struct ls_token_sum){3, 2, 1, 13, onto});
@@ -272,7 +263,6 @@ static void test_backward_of_slices(void **state)
 static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
 {
     struct data *data = context;
-    (void)pieces;
     float *to = out;
     run_backward(ops, data, to);
     to += data->vocabulary * data->channels;
@@ -295,7 +285,6 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
 
 static void test_bits(void **state)
 {
-    (void)state;
     for (int a = 0; a < ACTS; a++) {
         struct data data =
             data_new(acts[a], 300, 601, (struct ls_token_sum){5, 1, 1, 33, LS_ONTO_NOTHING});
@@ -311,7 +300,6 @@ static void test_bits(void **state)
 
 static void test_no_rows(void **state)
 {
-    (void)state;
     struct data data = {LS_F32, 3, 5, {0, 1, 1, 4, LS_ONTO_NOTHING}, NULL, NULL};
     float table[15], position[20], guard = 7;
     run_backward(&ops_best, &data, table);

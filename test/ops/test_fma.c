@@ -1,14 +1,9 @@
 /* The fused multiply-add of plain C is the library's, bit for bit. */
+#include "../support/testing.h"
 #include "ops/kern/fma.h"
 
 #include <lockstep/base.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
@@ -151,7 +146,6 @@ static int wrong_of_special(fma_function *f)
 
 static void test_plain_is_the_library(void **state)
 {
-    (void)state;
     assert_int_equal(wrong_of_any(fma_plain), 0);
     assert_int_equal(wrong_of_near(fma_plain), 0);
     assert_int_equal(wrong_of_ties(fma_plain, -149, 127), 0);
@@ -161,7 +155,6 @@ static void test_plain_is_the_library(void **state)
 /* Products of bf16, and a twin that takes all of them for exact. */
 static void test_bf16_is_the_library(void **state)
 {
-    (void)state;
     kept = 0xffff0000;
     int wrong_here = wrong_of_any(fma_bf16) + wrong_of_near(fma_bf16) +
                      wrong_of_ties(fma_bf16, -149, 127) + wrong_of_special(fma_bf16);
@@ -173,7 +166,6 @@ static void test_bf16_is_the_library(void **state)
 
 static void test_rounding_twice_is_seen(void **state)
 {
-    (void)state;
     assert_true(wrong_of_ties(fma_rounded_twice, -126, 127) > RANDOM / 32);
     /* Below the normal floats too. */
     assert_true(wrong_of_ties(fma_rounded_twice, -130, -126) > RANDOM / 32);

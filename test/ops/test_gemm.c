@@ -2,15 +2,10 @@
  * element's bits do not depend on m, n, threads, leading distances, nor on which tiles are computed
  * where. Every instruction set of this machine is tested in a process of its own. */
 #include "../support/extent.h"
+#include "../support/testing.h"
 
 #include <lockstep/ops.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,7 +222,6 @@ static struct ls_gemm random_gemm(uint64_t *state)
 
 static void test_random_products_against_double(void **state)
 {
-    (void)state;
     uint64_t seed = 20;
     bool plain = ops_of[1].isa == LS_ISA_PLAIN;
     int cases = CASES / (plain ? check_every(10, 5) : check_every(5, 2));
@@ -256,7 +250,6 @@ static void test_random_products_against_double(void **state)
 
 static void test_special_values(void **state)
 {
-    (void)state;
     struct ls_gemm gemm = {.m = 33,
                            .n = 40,
                            .sections = 1,
@@ -280,7 +273,6 @@ static void test_special_values(void **state)
 
 static void test_empty_products(void **state)
 {
-    (void)state;
     struct ls_gemm gemm = {
         .m = 3, .n = 4, .sections = 1, .k = {0}, .tiles = 2, .in = LS_F32, .out = LS_F32};
     struct product p = product_make(gemm, 1, true, 5);
@@ -299,7 +291,6 @@ static void test_empty_products(void **state)
 
 static void test_bad_arguments_are_named(void **state)
 {
-    (void)state;
     struct ls_gemm gemm = {.m = 4,
                            .n = 4,
                            .sections = 1,
@@ -409,17 +400,14 @@ static void check_parts(enum ls_dtype dtype)
 }
 static void test_bits_do_not_depend_on_rows_and_columns_f32(void **state)
 {
-    (void)state;
     check_parts(LS_F32);
 }
 static void test_bits_do_not_depend_on_rows_and_columns_bf16(void **state)
 {
-    (void)state;
     check_parts(LS_BF16);
 }
 static void test_bits_do_not_depend_on_rows_and_columns_fp16(void **state)
 {
-    (void)state;
     check_parts(LS_F16);
 }
 
@@ -465,17 +453,14 @@ static void check_threads_and_distances(enum ls_dtype dtype)
 }
 static void test_bits_do_not_depend_on_threads_and_distances_f32(void **state)
 {
-    (void)state;
     check_threads_and_distances(LS_F32);
 }
 static void test_bits_do_not_depend_on_threads_and_distances_bf16(void **state)
 {
-    (void)state;
     check_threads_and_distances(LS_BF16);
 }
 static void test_bits_do_not_depend_on_threads_and_distances_fp16(void **state)
 {
-    (void)state;
     check_threads_and_distances(LS_F16);
 }
 
@@ -564,24 +549,20 @@ static void check_tiles(enum ls_dtype dtype)
 }
 static void test_tiles_of_ranks_add_up_to_the_whole_f32(void **state)
 {
-    (void)state;
     check_tiles(LS_F32);
 }
 static void test_tiles_of_ranks_add_up_to_the_whole_bf16(void **state)
 {
-    (void)state;
     check_tiles(LS_BF16);
 }
 static void test_tiles_of_ranks_add_up_to_the_whole_fp16(void **state)
 {
-    (void)state;
     check_tiles(LS_F16);
 }
 
 /* A half output is the float32 sum, plus the bias, rounded once; accumulation is one addition. */
 static void test_output_forms_agree(void **state)
 {
-    (void)state;
     for (int s = 0; s < SHAPES; s++)
         for (int d = 0; d < 4; d++) {
             const enum ls_dtype half = d & 2 ? LS_F16 : LS_BF16;
@@ -666,7 +647,6 @@ static int64_t rows_long(void)
 
 static void test_leaves_are_a_chain(void **state)
 {
-    (void)state;
     for (int a = 0; a < 3; a++)
         for (int64_t leaves = 1; leaves <= 5 && is_wanted(acts[a]); leaves += check_every(4, 2))
             for (int64_t tiles = 1; tiles <= 4; tiles *= check_all() ? 2 : 4)
@@ -711,7 +691,6 @@ static bool chain_is_whole(enum ls_dtype act, int64_t parts, int64_t rows, bool 
 
 static void test_a_leaf_lasts_several_products(void **state)
 {
-    (void)state;
     for (int a = 0; a < 3; a++)
         for (int64_t parts = 2; parts <= 5 && is_wanted(acts[a]); parts += check_every(3, 3))
             for (int64_t rows = 32; rows <= (check_all() ? 2048 : rows_long()); rows *= 8) {
@@ -762,7 +741,6 @@ static void check_bias_round(enum ls_dtype act, bool bias)
 
 static void test_bias_round_ends_a_product_of_ranks(void **state)
 {
-    (void)state;
     for (int d = 0; d < 6; d++)
         if (is_wanted(acts[d / 2]))
             check_bias_round(acts[d / 2], d & 1);
@@ -827,7 +805,6 @@ static void check_few_rows(enum ls_dtype dtype, enum ls_dtype out, bool bias)
 
 static void test_few_rows_and_many_agree(void **state)
 {
-    (void)state;
     for (int a = 0; a < 3; a++)
         for (int bias = 0; bias < 2 && is_wanted(acts[a]); bias++) {
             check_few_rows(acts[a], LS_F32, bias);

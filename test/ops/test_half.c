@@ -3,15 +3,11 @@
 #include <lockstep/base.h>
 #include <lockstep/ops.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 static uint32_t bits_of(float x)
 {
@@ -66,7 +62,6 @@ static ls_f16 nearest(float x)
 
 static void test_every_value_is_widened(void **state)
 {
-    (void)state;
     for (int i = 0; i < 1 << 16; i++) {
         float got = ls_f16_to_f32((ls_f16)i);
         double want = value_of((ls_f16)i);
@@ -127,7 +122,6 @@ static ls_f16 ties_away(float x)
 
 static void test_rounding_is_to_nearest_even(void **state)
 {
-    (void)state;
     int64_t count;
     float *x = floats_new(&count);
     assert_int_equal(differences(x, count, ls_f32_to_f16), 0);
@@ -143,7 +137,6 @@ static void test_rounding_is_to_nearest_even(void **state)
 
 static void test_casts_of_each_set(void **state)
 {
-    (void)state;
     int64_t count;
     float *x = floats_new(&count), *back = malloc((size_t)count * sizeof *back);
     ls_f16 *half = malloc((size_t)count * sizeof *half);

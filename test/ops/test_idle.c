@@ -1,12 +1,7 @@
 /* Ops that go through the motions: each of them, on buffers that nobody may touch. */
+#include "../support/testing.h"
 #include "every_op.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <glob.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +20,6 @@ static void *at_nowhere(void)
 
 static int nowhere_setup(void **state)
 {
-    (void)state;
     nowhere = mmap(NULL, EVERY_OP_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     every_op_at = at_nowhere;
     return nowhere == MAP_FAILED;
@@ -35,7 +29,6 @@ static int nowhere_setup(void **state)
 
 static void test_no_op_touches_a_buffer(void **state)
 {
-    (void)state;
     struct ls_ops idle;
     ls_ops_init_idle(&idle, LS_ISA_PLAIN);
     for (int i = 0; i < every_op_count; i++)
@@ -47,7 +40,6 @@ static void test_no_op_touches_a_buffer(void **state)
 /* The same calls by ops that compute: each would have touched one. */
 static void test_each_would(void **state)
 {
-    (void)state;
     struct ls_ops ops;
     assert_int_equal(ls_ops_init(&ops, 1, LS_ISA_PLAIN, NULL), LS_OK);
     for (int i = 0; i < every_op_count; i++) {
@@ -78,7 +70,6 @@ static bool is_tried(const char *name, size_t length)
 /* The headers' functions that take ops to compute with are those above. */
 static void test_all_ops_are_tried(void **state)
 {
-    (void)state;
     static const char parameter[] = "(struct ls_ops *ops,";
     static char text[1 << 16];
     int found = 0;
@@ -109,7 +100,6 @@ static void test_all_ops_are_tried(void **state)
 /* A wrong size is told by idle ops too. */
 static void test_sizes_are_checked(void **state)
 {
-    (void)state;
     struct ls_ops idle;
     struct ls_error error = {0};
     struct ls_gemm gemm = {.m = 8, .n = 8, .sections = 1, .k = {9}, .tiles = 2};

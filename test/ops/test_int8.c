@@ -2,16 +2,12 @@
  * takes them, what is refused. */
 #include <lockstep/ops.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 enum { M_MAX = 70, N_MAX = 45, K_MAX = 1536 };
 
@@ -196,7 +192,6 @@ static void check_shape(struct ls_ops *ops, size_t s, enum ls_dtype act)
 
 static void test_the_formula(void **state)
 {
-    (void)state;
     for (int isa = 0; isa <= (int)ls_isa_best(); isa++) {
         struct ls_ops ops;
         ops_open(&ops, 1 + isa % 3, (enum ls_isa)isa);
@@ -210,7 +205,6 @@ static void test_the_formula(void **state)
 /* The largest sum there is: int32 holds it, though the kernels pass beyond on the way. */
 static void test_the_longest_tile(void **state)
 {
-    (void)state;
     enum { M = 16, N = 3, K = LS_INT8_K_MAX };
     float *x = malloc((size_t)M * K * sizeof *x), c[M * N], ones[N] = {1, 1, 1};
     int8_t *y = malloc((size_t)N * K);
@@ -259,7 +253,6 @@ static void check_rows(const struct ls_gemm *whole, struct ls_ops *ops, int64_t 
 
 static void test_bits_depend_on_nothing(void **state)
 {
-    (void)state;
     enum { M = 37, N = 45, K = 772, TILES = 4 };
     static float whole[M * N], other[M * N];
     struct ls_ops one, many;
@@ -315,7 +308,6 @@ static void test_bits_depend_on_nothing(void **state)
  * those of one part. */
 static void test_rows_in_parts(void **state)
 {
-    (void)state;
     enum { M = 300, N = 70, K = 16384, TILES = 64 };
     struct ls_ops ops;
     float *x = malloc((size_t)M * K * sizeof *x), *c = malloc(2 * (size_t)M * N * sizeof *c);
@@ -353,7 +345,6 @@ static void test_rows_in_parts(void **state)
  * alone move it by less than both. */
 static void test_error(void **state)
 {
-    (void)state;
     enum { M = 16, N = 40, K = 1024 };
     static float c[2][M * N];
     struct ls_ops ops;
@@ -390,7 +381,6 @@ static void test_error(void **state)
 
 static void test_zero_and_not_finite(void **state)
 {
-    (void)state;
     struct ls_ops ops;
     struct ls_error error = {0};
     float c[2 * 4];
@@ -415,7 +405,6 @@ static void test_zero_and_not_finite(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     struct ls_ops ops;
     struct ls_error error = {0};
     float c[16];

@@ -3,19 +3,14 @@
 #include <lockstep/base.h>
 #include <lockstep/ops.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/testing.h"
+
 static void test_names(void **state)
 {
-    (void)state;
     for (int isa = 0; isa < LS_ISA_COUNT; isa++)
         assert_int_equal(ls_isa_of_name(ls_isa_name((enum ls_isa)isa)), isa);
     assert_int_equal(ls_isa_of_name("avx"), -1);
@@ -23,7 +18,6 @@ static void test_names(void **state)
 
 static void test_the_variable_is_an_upper_bound(void **state)
 {
-    (void)state;
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
     enum ls_isa machine = ls_isa_best();
     for (int isa = 0; isa < LS_ISA_COUNT; isa++) {
@@ -45,7 +39,6 @@ static void test_the_variable_is_an_upper_bound(void **state)
 
 static void test_an_unknown_name_is_refused(void **state)
 {
-    (void)state;
     struct ls_ops ops;
     struct ls_error error = {0};
     assert_int_equal(setenv(LS_ISA_VARIABLE, "avx3", 1), 0);
@@ -108,7 +101,6 @@ static const enum ls_dtype acts[] = {LS_F32, LS_BF16, LS_F16};
 /* Every set gives the same bits in one arithmetic, subnormal numbers included. */
 static void test_products_of_one_arithmetic(void **state)
 {
-    (void)state;
     static float want[M * N], got[M * N];
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
     for (int isa = LS_ISA_PLAIN + 1; isa <= (int)ls_isa_best(); isa++)
@@ -127,7 +119,6 @@ static void test_products_of_one_arithmetic(void **state)
 /* Only products of bf16 tell arithmetics apart. */
 static void test_arithmetics_differ_in_bf16_alone(void **state)
 {
-    (void)state;
     static float fma[M * N], pairs[M * N];
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
     for (int in = 0; in < 3; in++) {
@@ -140,7 +131,6 @@ static void test_arithmetics_differ_in_bf16_alone(void **state)
 /* What bf16_pairs means, by the definition in lockstep/ops.h: one element of a product. */
 static void test_pairs_are_what_they_are_said_to_be(void **state)
 {
-    (void)state;
     static float c[M * N];
     static ls_bf16 operand[M * K + K * N];
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
@@ -216,7 +206,6 @@ static void attention_of(enum ls_isa isa, enum ls_arithmetic arithmetic, int dim
 /* bf16_pairs on every set. In fma too: AVX-512 and plain C take other ways to one result. */
 static void test_attention_of_one_arithmetic(void **state)
 {
-    (void)state;
     static struct attention_bits want, got;
     static const int dims[] = {8, 40, 64, DIM_MAX};
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
@@ -240,7 +229,6 @@ static void test_attention_of_one_arithmetic(void **state)
  * processors differ in the sign of NaN. */
 static void test_bits_are_those_of_every_processor(void **state)
 {
-    (void)state;
     static const char *const want[LS_ARITHMETIC_COUNT] = {"99dc14af9ed1a2e8b3de89051c6fc222",
                                                           "6db4e5a282de6cb238d99e150fd07eb2"};
     static float c[M * N];
@@ -263,7 +251,6 @@ static void test_bits_are_those_of_every_processor(void **state)
 /* Never a much slower one. */
 static void test_the_fastest_is_here(void **state)
 {
-    (void)state;
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
     for (int most = 0; most <= (int)ls_isa_best(); most++)
         for (int i = 0; i < 3 * LS_ARITHMETIC_COUNT; i++) {

@@ -1,13 +1,8 @@
 /* Softmax cross-entropy: against the formula in double, gradient by central differences, padding,
  * ignored targets, non-finite logits, order of sums, bits. */
+#include "../support/testing.h"
 #include "gradient.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +73,6 @@ static void check(enum ls_dtype act, int64_t rows, int64_t vocabulary, int64_t p
 
 static void test_loss_and_gradient(void **state)
 {
-    (void)state;
     for (int a = 0; a < ACTS; a++) {
         check(acts[a], 1, 2, 2, 1, 0);
         check(acts[a], 5, 257, 257, 1, 0);
@@ -92,7 +86,6 @@ static void test_loss_and_gradient(void **state)
 
 static void test_ignored_target(void **state)
 {
-    (void)state;
     enum { ROWS = 3, VOCABULARY = 40 };
     struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1, LS_F32, 1, 0, 0, NULL};
     float *z = values_normal(1, LS_F32, ROWS * VOCABULARY, 1), loss[ROWS];
@@ -107,7 +100,6 @@ static void test_ignored_target(void **state)
 /* Weights of 1 change no bit. One of 0 leaves nothing of a row, whatever is in it. */
 static void test_weights_of_one_and_of_zero(void **state)
 {
-    (void)state;
     enum { ROWS = 4, VOCABULARY = 40 };
     float *z = values_normal(1, LS_F32, ROWS * VOCABULARY, 1), loss[ROWS], sums[2];
     float *plain = values_normal(1, LS_F32, ROWS * VOCABULARY, 1), plain_loss[ROWS], plain_sums[2];
@@ -137,7 +129,6 @@ static void test_weights_of_one_and_of_zero(void **state)
 
 static void test_large_and_non_finite_logits(void **state)
 {
-    (void)state;
     enum { VOCABULARY = 50 };
     struct ls_cross_entropy op = {1, VOCABULARY, VOCABULARY, 1, LS_F32, 0, 0, 0, NULL};
     float z[VOCABULARY] = {0}, loss;
@@ -161,7 +152,6 @@ static void test_large_and_non_finite_logits(void **state)
 
 static void test_loss_sum_is_the_ordered_sum(void **state)
 {
-    (void)state;
     static const struct {
         int64_t sequences, tiles, tokens;
     } cases[] = {{1, 1, 1}, {3, 1, 16}, {5, 2, 57}, {3, 1, 200}, {2, 8, 33}, {7, 4, 20}};
@@ -277,7 +267,6 @@ static void *split_logits(enum ls_dtype act, int32_t target[ROWS])
 
 static void test_split_vocabulary_gives_the_same_bits(void **state)
 {
-    (void)state;
     int32_t target[ROWS];
     float weight[ROWS];
     bool twin_differs = false;
@@ -335,7 +324,6 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
 
 static void test_bits(void **state)
 {
-    (void)state;
     enum { ROWS = 17, VOCABULARY = 2500, PADDED = 2560 };
     int32_t target[ROWS];
     for (int r = 0; r < ROWS; r++)
@@ -356,7 +344,6 @@ static void test_bits(void **state)
 static void test_place_of_the_largest_logit(void **state)
 {
     enum { ROWS = 5, VOCABULARY = 300, PADDED = 320 };
-    (void)state;
     for (int a = 0; a < ACTS; a++) {
         float *z = values_normal(5, LS_F32, ROWS * PADDED, 3), max[ROWS], place[ROWS], half[ROWS];
         ls_half *act = values_new(ROWS * PADDED * sizeof *act);

@@ -1,13 +1,8 @@
 /* Muon's parts against references in double: Newton-Schulz on matrices of many shapes, what it
  * does to singular values, transposes; momentum and step; bits. */
+#include "../support/testing.h"
 #include "gradient.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +90,6 @@ enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 /* In float32 five steps keep about five digits. */
 static void test_newton_schulz(void **state)
 {
-    (void)state;
     for (int s = 0; s < SHAPES; s++) {
         const struct ls_newton_schulz *op = &shapes[s];
         char what[64];
@@ -112,7 +106,6 @@ static void test_newton_schulz(void **state)
  * the result are nearly orthogonal. Of what went in they are not. */
 static void test_rows_become_orthonormal(void **state)
 {
-    (void)state;
     const struct ls_newton_schulz op = {40, 160, 5};
     float *from = values_normal(3, LS_F32, op.rows * op.cols, 1);
     float *got = orthogonal(&ops_best, &op, from);
@@ -131,7 +124,6 @@ static void test_rows_become_orthonormal(void **state)
  * bands. */
 static void test_a_transpose_has_the_same_bits(void **state)
 {
-    (void)state;
     const struct ls_newton_schulz wide = {290, 301, 5}, tall = {301, 290, 5};
     int64_t count = wide.rows * wide.cols;
     float *from = values_normal(4, LS_F32, count, 1), *turned = values_new((size_t)count * 4);
@@ -150,7 +142,6 @@ static void test_a_transpose_has_the_same_bits(void **state)
 /* The scale of a matrix does not matter, down to 1e-7; one of zeros stays zero. */
 static void test_scales(void **state)
 {
-    (void)state;
     const struct ls_newton_schulz op = {9, 14, 5};
     enum { COUNT = 9 * 14 };
     static const float scales[] = {0x1p-20f, 0x1p20f};
@@ -216,7 +207,6 @@ static void check_momentum(bool nesterov)
 
 static void test_momentum_and_step(void **state)
 {
-    (void)state;
     check_momentum(true);
     check_momentum(false);
 }
@@ -224,7 +214,6 @@ static void test_momentum_and_step(void **state)
 /* The direction may replace the gradient. */
 static void test_a_direction_in_the_gradient_s_place(void **state)
 {
-    (void)state;
     float *apart = values_normal(1, LS_F32, COUNT, 1),
           *in_place = values_normal(1, LS_F32, COUNT, 1);
     float out[COUNT], m[2][COUNT] = {{0}};
@@ -242,7 +231,6 @@ static void test_a_direction_in_the_gradient_s_place(void **state)
 
 static void run_newton_schulz(struct ls_ops *ops, int pieces, void *context, void *out)
 {
-    (void)pieces;
     const struct ls_newton_schulz *op = context;
     float *from = values_normal(7, LS_F32, op->rows * op->cols, 1);
     float *got = orthogonal(ops, op, from);
@@ -273,7 +261,6 @@ static void run_elementwise(struct ls_ops *ops, int pieces, void *context, void 
 
 static void test_bits(void **state)
 {
-    (void)state;
     static struct ls_newton_schulz ops[] = {{130, 70, 3}, {270, 290, 2}, {64, 64, 5}, {1, 50, 5}};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         struct bits_case bits = {"Newton-Schulz", (size_t)(ops[i].rows * ops[i].cols) * 4, false,

@@ -1,13 +1,8 @@
 /* LayerNorm and RMSNorm: against formulas in double, gradients by central differences, the order of
  * the weight gradient's sum, and bits over instruction sets, threads and cuts. */
+#include "../support/testing.h"
 #include "gradient.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,7 +146,6 @@ static void check_forward(bool centered, enum ls_dtype act, int64_t rows, int64_
 
 static void test_forward(void **state)
 {
-    (void)state;
     for (int s = 0; s < SHAPES; s++)
         for (int a = 0; a < ACTS; a++)
             for (int centered = 0; centered < 2; centered++)
@@ -161,7 +155,6 @@ static void test_forward(void **state)
 /* A large mean must not eat the variance. */
 static void test_large_mean(void **state)
 {
-    (void)state;
     enum { CHANNELS = 768 };
     struct data data = data_new(LS_F32, 1, CHANNELS);
     struct ls_norm norm = norm_of(&data, true);
@@ -249,7 +242,6 @@ static void check_backward(bool centered, bool with_bias, bool around, enum ls_d
 
 static void test_backward_against_differences(void **state)
 {
-    (void)state;
     for (int a = 0; a < ACTS; a++)
         for (int around = 0; around < 2; around++) {
             check_backward(true, true, around, acts[a], 5, 50);
@@ -262,7 +254,6 @@ static void test_backward_against_differences(void **state)
 /* A backward that forgets how the mean depends on its input must not pass. */
 static void test_broken_twin_is_seen(void **state)
 {
-    (void)state;
     enum { ROWS = 4, CHANNELS = 24, COUNT = ROWS * CHANNELS };
     struct data data = data_new(LS_F32, ROWS, CHANNELS);
     struct ls_norm norm = norm_of(&data, true);
@@ -293,7 +284,6 @@ static void test_broken_twin_is_seen(void **state)
  * micro-batches cut it. */
 static void test_weight_sum_is_a_chain_of_leaves(void **state)
 {
-    (void)state;
     enum { LEAVES = 7, SEQUENCES = 3, TOKENS = 37, CHANNELS = 19 };
     enum { LEAF_ROWS = SEQUENCES * TOKENS };
     struct data data = data_new(LS_F32, LEAVES * LEAF_ROWS, CHANNELS);
@@ -383,7 +373,6 @@ static void run_weights(struct ls_ops *ops, int pieces, void *context, void *out
     struct ls_norm norm = norm_of(data, true);
     float *to = out;
     struct ls_token_sum sum = {data->rows / 21, 1, 1, 21, LS_ONTO_NOTHING};
-    (void)pieces;
     void *y = values_new((size_t)(data->rows * data->channels) * 4);
     ls_layernorm_forward(ops, &norm, data->x, NULL, NULL, y);
     ls_layernorm_backward_weight(ops, &norm, data->x, data->dy, &sum, to, to + data->channels);
@@ -393,7 +382,6 @@ static void run_weights(struct ls_ops *ops, int pieces, void *context, void *out
 
 static void test_bits(void **state)
 {
-    (void)state;
     for (int a = 0; a < ACTS; a++) {
         struct data data = data_new(acts[a], 63, 601);
         size_t count = (size_t)(data.rows * data.channels) * ls_dtype_bytes(acts[a]);
@@ -537,7 +525,6 @@ static void check_head_weights(enum ls_dtype act)
 
 static void test_heads(void **state)
 {
-    (void)state;
     for (int a = 0; a < ACTS; a++) {
         check_heads(acts[a]);
         check_head_weights(acts[a]);
@@ -550,7 +537,6 @@ static void run_heads(struct ls_ops *ops, int pieces, void *context, void *out)
     enum { UNITS = 2, LD = HEADS * HEAD_DIM };
     struct ls_norm norm = norm_of_heads(heads, (float *)out + 2 * WIDE);
     float *sums = norm.rstd + HEAD_TOKENS * (HEADS + 1);
-    (void)pieces;
     memset(out, 0, (2 * WIDE + HEAD_TOKENS * (HEADS + 1) + UNITS * LD) * sizeof(float));
     ls_rmsnorm_forward(ops, &norm, heads->x, NULL, NULL, out);
     ls_rmsnorm_backward_input(ops, &norm, heads->x, heads->dy, NULL, (float *)out + WIDE);
@@ -560,7 +546,6 @@ static void run_heads(struct ls_ops *ops, int pieces, void *context, void *out)
 
 static void test_bits_of_heads(void **state)
 {
-    (void)state;
     for (int a = 0; a < ACTS; a++) {
         struct heads heads = heads_new(acts[a]);
         size_t bytes = (2 * WIDE + HEAD_TOKENS * (HEADS + 1) + 2 * HEADS * HEAD_DIM) * 4;
@@ -573,7 +558,6 @@ static void test_bits_of_heads(void **state)
 /* A weight that is kept as its distance from one: the bits of the whole weight. */
 static void test_plus_one(void **state)
 {
-    (void)state;
     enum { ROWS = 3, CHANNELS = 70, COUNT = ROWS * CHANNELS };
     for (int a = 0; a < ACTS; a++) {
         struct data data = data_new(acts[a], ROWS, CHANNELS);
@@ -679,21 +663,18 @@ static void check_cut(enum ls_dtype act)
 
 static void test_cut(void **state)
 {
-    (void)state;
     for (int a = 0; a < ACTS; a++)
         check_cut(acts[a]);
 }
 
 static void run_cut(struct ls_ops *ops, int pieces, void *context, void *out)
 {
-    (void)pieces;
     memset(out, 0, 2 * sizeof(float) * CUT_ROWS * CUT_LD);
     cut_run(ops, context, 2, out, (float *)out + CUT_ROWS * CUT_LD);
 }
 
 static void test_bits_of_cut(void **state)
 {
-    (void)state;
     for (int a = 0; a < ACTS; a++) {
         struct heads heads = heads_new(acts[a]);
         free(heads.weight);
@@ -707,7 +688,6 @@ static void test_bits_of_cut(void **state)
 
 static void test_no_rows(void **state)
 {
-    (void)state;
     struct data data = data_new(LS_F32, 1, 20);
     struct ls_norm norm = norm_of(&data, true);
     struct ls_token_sum sum = {0, 1, 1, 16, LS_ONTO_NOTHING};

@@ -1,13 +1,8 @@
 /* Element by element: against plain formulas in double, gradients against central differences, and
  * bits over instruction sets, threads and cuts. */
+#include "../support/testing.h"
 #include "gradient.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +26,6 @@ static double gelu_reference(enum ls_gelu kind, double x)
 
 static void test_gelu(void **state)
 {
-    (void)state;
     enum { COUNT = 1037 };
     for (int kind = LS_GELU_TANH; kind <= LS_GELU_ERF; kind++)
         for (int a = 0; a < ACTS; a++) {
@@ -60,7 +54,6 @@ static void test_gelu(void **state)
 
 static void test_gelu_far_out(void **state)
 {
-    (void)state;
     const float x[6] = {-200, -30, -9, 9, 30, 200};
     float y[6];
     for (int kind = LS_GELU_TANH; kind <= LS_GELU_ERF; kind++) {
@@ -125,7 +118,6 @@ static void check_glu(bool gelu, enum ls_dtype act)
 
 static void test_gated_units(void **state)
 {
-    (void)state;
     for (int a = 0; a < ACTS; a++) {
         check_glu(false, acts[a]);
         check_glu(true, acts[a]);
@@ -136,7 +128,6 @@ static void test_gated_units(void **state)
 
 static void test_softcap_and_scale(void **state)
 {
-    (void)state;
     enum { COUNT = 700 };
     for (int a = 0; a < ACTS; a++) {
         void *x = values_normal(3, acts[a], COUNT, 40);
@@ -198,7 +189,6 @@ static void token_sum_reference(enum ls_dtype act, const void *dy, int64_t n, in
 
 static void test_bias_backward_is_the_ordered_sum(void **state)
 {
-    (void)state;
     const struct ls_token_sum sums[] = {
         {1, 1, 1, 1, LS_ONTO_NOTHING}, {1, 1, 1, 15, LS_ONTO_NOTHING},
         {1, 1, 1, 16, LS_ONTO_SUM},    {3, 2, 1, 33, LS_ONTO_NOTHING},
@@ -228,7 +218,6 @@ static void test_bias_backward_is_the_ordered_sum(void **state)
 
 static void test_dropout_is_philox_by_token_and_channel(void **state)
 {
-    (void)state;
     enum { ROWS = 5, CHANNELS = 1031 };
     struct ls_dropout op = {{{11, 22}}, 0.3f, ROWS, CHANNELS, (1ll << 32) - 2};
     float *x = values_normal(6, LS_F32, ROWS * CHANNELS, 1), y[ROWS * CHANNELS];
@@ -251,7 +240,6 @@ static void test_dropout_is_philox_by_token_and_channel(void **state)
 
 static void test_dropout_statistics_and_backward(void **state)
 {
-    (void)state;
     enum { ROWS = 64, CHANNELS = 1024, COUNT = ROWS * CHANNELS };
     for (int a = 0; a < ACTS; a++) {
         struct ls_dropout op = {ls_philox_key_of(9, "dropout:0"), 0.25f, ROWS, CHANNELS, 0};
@@ -293,7 +281,6 @@ static void test_dropout_statistics_and_backward(void **state)
 
 static void test_add_and_casts(void **state)
 {
-    (void)state;
     enum { COUNT = 40003 };
     float *x = values_normal(7, LS_F32, COUNT, 3), *z = values_normal(8, LS_F32, COUNT, 3);
     x[5] = NAN, x[6] = INFINITY, x[7] = -0.0f, x[8] = 3.4e38f, x[9] = 1e-40f, x[10] = -NAN;
@@ -330,7 +317,6 @@ static void test_add_and_casts(void **state)
  */
 static void test_copies(void **state)
 {
-    (void)state;
     static const struct {
         int64_t rows;
         size_t row_bytes, from_distance, to_distance;
@@ -366,7 +352,6 @@ static void test_copies(void **state)
 
 static void test_nothing_is_allowed(void **state)
 {
-    (void)state;
     float guard = 7, none = 3;
     struct ls_dropout dropout = {{{1, 2}}, 0.5f, 0, 10, 0};
     ls_gelu_forward(&ops_best, LS_GELU_TANH, LS_F32, 0, &none, &guard);
@@ -436,7 +421,6 @@ static void run_bias(struct ls_ops *ops, int pieces, void *context, void *out)
 
 static void test_bits(void **state)
 {
-    (void)state;
     for (int a = 0; a < ACTS; a++) {
         int64_t rows = 63, channels = 602, count = rows * channels;
         struct bits_values v = {acts[a], rows, channels, values_normal(1, acts[a], count, 2),

@@ -1,13 +1,8 @@
 /* RoPE: table against the library's functions in double, scalings against their formulas,
  * rotation and its inverse, bits. */
+#include "../support/testing.h"
 #include "gradient.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +72,6 @@ static void check_table(int64_t tokens, int64_t head_dim, double theta,
 
 static void test_table(void **state)
 {
-    (void)state;
     check_table(1, 2, 10000, NULL);
     check_table(2000, 64, 10000, NULL);
     check_table(131072, 8, 500000, NULL);
@@ -110,7 +104,6 @@ enum { ROWS = TOKENS * SEQUENCES, LD = HEADS * HEAD_DIM + 7, HALF = HEAD_DIM / 2
 
 static void test_rotation_and_its_gradient(void **state)
 {
-    (void)state;
     float cosine[(FIRST + TOKENS) * HALF], sine[(FIRST + TOKENS) * HALF];
     ls_rope_table(FIRST + TOKENS, HEAD_DIM, 10000, NULL, cosine, sine);
     struct ls_rope rope = {ROWS, TOKENS, HEADS, HEAD_DIM, LD, FIRST, cosine, sine};
@@ -165,7 +158,6 @@ static void run_rope(struct ls_ops *ops, int pieces, void *context, void *out)
 
 static void test_bits(void **state)
 {
-    (void)state;
     enum { WIDE = 66, COUNT = 40, BIG_LD = 6 * WIDE };
     float cosine[COUNT * WIDE / 2], sine[COUNT * WIDE / 2];
     ls_rope_table(COUNT, WIDE, 500000, NULL, cosine, sine);

@@ -1,14 +1,10 @@
 /* Sums over ranks: the order that the law of sums says, on every instruction set. */
 #include <lockstep/ops.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 /* Longer than a kernel's block, and no multiple of a vector; LONG is worth a team, whose parts are
  * longer than all that a kernel has room for. */
@@ -97,7 +93,6 @@ static void check(struct ls_ops *ops, struct ls_rank_sum sum, float *out)
 /* Every form of sum, on every instruction set. */
 static void test_sums_are_ordered(void **state)
 {
-    (void)state;
     static float out[LONG];
     for (int isa = 0; isa <= (int)ls_isa_best(); isa++) {
         struct ls_ops ops;
@@ -120,7 +115,6 @@ static void test_sums_are_ordered(void **state)
 /* Out may be any input of a leaf. */
 static void test_in_place(void **state)
 {
-    (void)state;
     struct ls_ops ops;
     ls_ops_init_shared(&ops);
     assert_int_equal(ops.isa, ls_isa_best());
@@ -135,7 +129,6 @@ static void test_in_place(void **state)
 /* What is summed in another order is told from it: the values do not hide one. */
 static void test_orders_differ(void **state)
 {
-    (void)state;
     fill(LS_RANK_SUM_F32, COUNT);
     for (int n = 4; n <= INPUTS; n++) {
         int differ = 0;
@@ -150,7 +143,6 @@ static void test_orders_differ(void **state)
 /* One chain in two commands. */
 static void test_a_sum_goes_on(void **state)
 {
-    (void)state;
     struct ls_ops ops;
     static float once[COUNT], twice[COUNT];
     ls_ops_init_shared(&ops);

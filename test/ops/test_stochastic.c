@@ -1,14 +1,9 @@
 /* Moments in bf16: the stochastic rounding alone (bounds, exact values, no bias), its random bits
  * in every instruction set and at every offset, and the updates beside those of float32 moments
  * that are rounded by the plain functions of lockstep/base.h. */
+#include "../support/testing.h"
 #include "gradient.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,13 +36,11 @@ typedef ls_bf16 rounding_t(float x, uint32_t random);
 /* The broken twins. */
 static ls_bf16 cut_off(float x, uint32_t random)
 {
-    (void)random;
     return (ls_bf16)(bits_of(x) >> 16);
 }
 
 static ls_bf16 to_nearest(float x, uint32_t random)
 {
-    (void)random;
     return ls_f32_to_bf16(x);
 }
 
@@ -55,7 +48,6 @@ static ls_bf16 to_nearest(float x, uint32_t random)
 
 static void test_exact_values_stay(void **state)
 {
-    (void)state;
     static const uint32_t random[] = {0, 1, 0x7fff, 0x8000, 0xffff, 0xffffffff};
     for (uint32_t half = 0; half < 0x10000; half++)
         for (size_t r = 0; r < sizeof random / sizeof *random; r++) {
@@ -70,7 +62,6 @@ static void test_exact_values_stay(void **state)
 /* What is not finite stays so, with its sign; no finite value becomes infinite. */
 static void test_the_ends_of_the_range(void **state)
 {
-    (void)state;
     for (uint32_t random = 0; random < 0x10000; random++)
         for (uint32_t minus = 0; minus < 2; minus++) {
             uint32_t sign = minus << 31, top = sign >> 16;
@@ -89,7 +80,6 @@ static void test_the_ends_of_the_range(void **state)
 /* Either neighbour, and no other. */
 static void test_bounds(void **state)
 {
-    (void)state;
     for (uint32_t i = 0; i < 1000000; i++) {
         uint32_t bits = any_bits(2 * i), random = any_bits(2 * i + 1);
         float x = float_of(bits);
@@ -140,7 +130,6 @@ static bool mean_is_near(rounding_t *rounding, int64_t steps, int64_t elements)
 
 static void test_no_bias(void **state)
 {
-    (void)state;
     assert_true(is_unbiased(ls_f32_to_bf16_stochastic));
     assert_false(is_unbiased(cut_off));
     assert_false(is_unbiased(to_nearest));
@@ -154,7 +143,6 @@ static void test_no_bias(void **state)
 /* Every half of a call is used, and none twice: the halves of 8 elements are the 4 words. */
 static void test_a_call_has_the_bits_of_eight_elements(void **state)
 {
-    (void)state;
     struct ls_philox_key key = {{3, 9}};
     const int64_t step = (5LL << 32) + 6, group = (2LL << 32) + 1;
     uint32_t word[4];
@@ -228,7 +216,6 @@ static int64_t first_other(struct ls_ops *ops, const struct range *range, const 
  * among the elements; and bits that are another element's are seen. */
 static void test_every_set_rounds_as_the_plain_functions(void **state)
 {
-    (void)state;
     static float gradient[MOST];
     for (uint32_t i = 0; i < MOST; i++)
         gradient[i] = float_of(i % 3 ? any_bits(i) : bits_of(1.0f) | any_bits(i) >> 9);
@@ -295,7 +282,6 @@ static void plain_run(struct ls_ops *ops, int which, const struct ls_update *upd
 
 static void test_updates_are_those_of_float32_moments(void **state)
 {
-    (void)state;
     const struct range range = {MOST, 5, 12, 24, 50};
     float *start = values_normal(1, LS_F32, MOST, 1);
     for (int which = 0; which < UPDATES; which++) {
@@ -353,7 +339,6 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
 
 static void test_bits(void **state)
 {
-    (void)state;
     float *values = values_normal(3, LS_F32, MANY, 1);
     struct bits_case bits = {"bf16 moments", MANY * 8, false, run_bits, values};
     assert_bits_same(&bits);

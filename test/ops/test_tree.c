@@ -1,13 +1,7 @@
 /* The stack walk of ops/tree.h against the recursive definition. */
+#include "../support/testing.h"
 #include "ops/tree.h"
 #include <lockstep/base.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 static float walk(const float *values, int64_t n, int *depth)
 {
@@ -27,7 +21,6 @@ static float walk(const float *values, int64_t n, int *depth)
 /* Values of such different sizes that another shape of tree gives another sum. */
 static void test_walk_is_the_tree(void **state)
 {
-    (void)state;
     enum { N = 300 };
     float values[N];
     ls_normal_fill(ls_philox_key_of(1, "tree"), 0, N, 0, 1, values);

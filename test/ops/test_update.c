@@ -1,13 +1,8 @@
 /* Optimizer updates against independent references in double over several steps, squared norms,
  * bits. */
+#include "../support/testing.h"
 #include "gradient.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,7 +80,6 @@ static void trial_free(struct trial *trial)
 
 static void test_adamw(void **state)
 {
-    (void)state;
     for (int with_second = 0; with_second < 2; with_second++) {
         struct trial trial = trial_new();
         for (int step = 1; step <= STEPS; step++) {
@@ -131,7 +125,6 @@ static void check_sgd(float momentum, bool nesterov)
 
 static void test_sgd(void **state)
 {
-    (void)state;
     check_sgd(0, false);
     check_sgd(0.9f, false);
     check_sgd(0.9f, true);
@@ -139,7 +132,6 @@ static void test_sgd(void **state)
 
 static void test_lion(void **state)
 {
-    (void)state;
     struct trial trial = trial_new();
     for (int step = 1; step <= STEPS; step++) {
         struct ls_update update = trial_step(&trial, step, true);
@@ -204,7 +196,6 @@ static void check_cuts(const char *what, const float *x, const float *z)
 
 static void test_squared_norm(void **state)
 {
-    (void)state;
     float *x = values_normal(1, LS_F32, LONG, 1), *z = values_normal(2, LS_F32, LONG, 1);
     static const int spread[][2] = {{1, 0},      {20, -3},   {21, -3},  {22, -3}, {43, -40},
                                     {276, -149}, {30, -149}, {20, 107}, {1, 127}, {1, -149}};
@@ -282,7 +273,6 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
 
 static void test_bits(void **state)
 {
-    (void)state;
     struct bits_values v = {values_normal(1, LS_F32, MANY, 1), values_normal(2, LS_F32, MANY, 1),
                             values_normal(3, LS_F32, MANY, 1)};
     struct bits_case bits = {"updates", (8 * MANY + 4) * 4 + 3 * MANY * 2, false, run_bits, &v};

@@ -1,12 +1,7 @@
 /* What ops tell of their work: each once, idle or not, what its formula says. */
+#include "../support/testing.h"
 #include "every_op.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +58,6 @@ static void *next_buffer(void)
 
 static int buffers_setup(void **state)
 {
-    (void)state;
     buffers = aligned_alloc(4096, (size_t)BUFFERS * EVERY_OP_BYTES);
     every_op_at = next_buffer;
     return buffers == NULL;
@@ -71,7 +65,6 @@ static int buffers_setup(void **state)
 
 static int buffers_teardown(void **state)
 {
-    (void)state;
     free(buffers);
     return 0;
 }
@@ -221,7 +214,6 @@ static void check_told(const struct every_op *op, const struct told *told)
 
 static void test_each_tells_once(void **state)
 {
-    (void)state;
     struct ls_ops idle, live;
     ls_ops_init_idle(&idle, LS_ISA_PLAIN);
     assert_int_equal(ls_ops_init(&live, 2, LS_ISA_PLAIN, NULL), LS_OK);
@@ -241,7 +233,6 @@ static void test_each_tells_once(void **state)
 /* Every op here is one of the table's: no name is misspelt, or gone. */
 static void test_names_are_ops(void **state)
 {
-    (void)state;
     int known = 0;
     for (size_t e = 0; e < sizeof expected / sizeof *expected; e++)
         for (int i = 0; i < every_op_count; i++)
@@ -267,7 +258,6 @@ static struct ls_work gemm_told(const struct ls_gemm *gemm)
 
 static void test_products(void **state)
 {
-    (void)state;
     struct ls_gemm gemm = {.m = 6, .n = 10, .sections = 2, .k = {8, 24}, .tiles = 4};
     gemm.in = LS_BF16;
     gemm.out = LS_F32;
@@ -288,7 +278,6 @@ static void test_products(void **state)
 /* Pairs, counted one by one, of pieces of the queries and ranges of the keys. */
 static void test_attention_counts_what_is_seen(void **state)
 {
-    (void)state;
     static const int64_t cases[][4] = {/* queries: first, count; keys: first, count */
                                        {0, 256, 0, 256},   {128, 128, 0, 256}, {128, 128, 0, 128},
                                        {128, 64, 128, 64}, {64, 192, 128, 64}, {0, 256, 64, 128},
@@ -337,7 +326,6 @@ static void test_attention_counts_what_is_seen(void **state)
 /* Names go both ways. */
 static void test_kinds_have_names(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < LS_WORK_KINDS; kind++)
         assert_int_equal(ls_work_of_name(ls_work_name((enum ls_work_kind)kind)), kind);
     assert_int_equal(ls_work_of_name("produkt"), -1);

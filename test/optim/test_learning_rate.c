@@ -2,14 +2,10 @@
  * return is float32, so they may differ by its rounding. */
 #include <lockstep/optim.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
+
+#include "../support/testing.h"
 
 static const char *const schedule_names[] = {"constant", "linear", "cosine", "inverse_sqrt", "wsd"};
 
@@ -51,7 +47,6 @@ static void check_rate(const struct ls_optim_config *c, int64_t step)
 
 static void test_formulas(void **state)
 {
-    (void)state;
     static const int64_t lengths[][3] = {
         /* warm-up, decay, cooldown */
         {0, 100, 0},  {0, 100, 100}, {1, 100, 20}, {10, 100, 90},  {10, 11, 1},
@@ -74,7 +69,6 @@ static void test_formulas(void **state)
 /* Where the pieces of a schedule meet, its value is exact. */
 static void test_corners(void **state)
 {
-    (void)state;
     for (int s = LS_LR_CONSTANT; s <= LS_LR_WSD; s++) {
         struct ls_optim_config c = {.lr = 0.25f,
                                     .schedule = (enum ls_lr_schedule)s,
@@ -108,7 +102,6 @@ static void test_corners(void **state)
 /* inverse_sqrt has no minimum: the configuration gives it no min_ratio. */
 static void test_inverse_sqrt_goes_on_falling(void **state)
 {
-    (void)state;
     struct ls_optim_config c = {
         .lr = 1, .schedule = LS_LR_INVERSE_SQRT, .warmup_steps = 4, .min_ratio = 0.1f};
     assert_float_equal(ls_learning_rate(&c, 4 * 10000), 0.01f, 1e-9);

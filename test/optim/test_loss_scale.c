@@ -2,15 +2,11 @@
  * (test/golden/loss_scale.txt, by tools/golden_loss_scale.py). */
 #include <lockstep/optim/loss_scale.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 static const char golden_path[] = "test/golden/loss_scale.txt";
 
@@ -80,7 +76,6 @@ static bool without_least(const struct ls_loss_scale_config *config, bool finite
 
 static void test_as_pytorch_and_deepspeed(void **state)
 {
-    (void)state;
     int lines, steps;
     assert_int_equal(differences(ls_loss_scale_update, &lines, &steps), 0);
     assert_true(lines == 96 && steps > 1500);
@@ -91,7 +86,6 @@ static void test_as_pytorch_and_deepspeed(void **state)
 
 static void test_a_static_scale_stays(void **state)
 {
-    (void)state;
     const struct ls_loss_scale_config config = {.initial = 100};
     struct ls_loss_scale scale = ls_loss_scale_begin(&config);
     assert_true(ls_loss_scale_update(&config, true, &scale));
@@ -101,7 +95,6 @@ static void test_a_static_scale_stays(void **state)
 
 static void test_it_stays_a_number(void **state)
 {
-    (void)state;
     const struct ls_loss_scale_config config = {true, 0x1p16, 1, 1, false, 1};
     struct ls_loss_scale scale = ls_loss_scale_begin(&config);
     for (int i = 0; i < 5000; i++)

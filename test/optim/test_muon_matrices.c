@@ -1,13 +1,8 @@
 /* Muon over ranks: small matrices beside PyTorch's torch.optim.Muon (test/golden/muon.txt, by
  * tools/golden_muon.py), the same bits on meshes that cut them in every way, who owns what. */
+#include "../support/testing.h"
 #include "optim/muon_matrices.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -265,7 +260,6 @@ static bool case_read(FILE *file, struct shape *shape, struct ls_optim_config *c
  * bfloat16 (8 bits), within a few of its roundings: it is that far from its own formulas. */
 static void test_pytorch(void **state)
 {
-    (void)state;
     FILE *file = fopen("test/golden/muon.txt", "r");
     struct shape shape = {.hidden = true};
     struct job job = {.shapes = &shape, .count = 1, .sizes = {1, 1, 1, 1}, .steps = STEPS};
@@ -318,7 +312,6 @@ static float *normal_new(const char *purpose, int i, int64_t count)
  * matrices, copies; momentum too. */
 static void test_any_mesh_has_the_same_bits(void **state)
 {
-    (void)state;
     static const int64_t meshes[][AXES] = {{1, 1, 1, 1}, {2, 1, 1, 1}, {1, 2, 1, 1}, {1, 1, 2, 1},
                                            {1, 1, 1, 2}, {1, 5, 1, 1}, {3, 1, 2, 1}, {2, 3, 2, 1},
                                            {1, 2, 2, 2}, {2, 2, 1, 2}};
@@ -362,7 +355,6 @@ static void test_any_mesh_has_the_same_bits(void **state)
 /* A hidden matrix has one state, and the others two: nothing is taken for a second one. */
 static void test_hidden_matrices_have_one_state(void **state)
 {
-    (void)state;
     const struct ls_optim_config config = {.kind = LS_MUON};
     const struct ls_param params[] = {{.hidden = true}, {.hidden = false}};
     const struct ls_zero_slice parts[] = {{.count = 4096, .room = 4096},
@@ -390,7 +382,6 @@ static void test_hidden_matrices_have_one_state(void **state)
  * more than another of the same shape; few matrices are spread over copies first. */
 static void test_owners_share_the_work(void **state)
 {
-    (void)state;
     struct shape same[PARAMS_MAX];
     struct ls_param list[PARAMS_MAX];
     struct ls_params params;
@@ -421,7 +412,6 @@ static void test_owners_share_the_work(void **state)
 /* The largest go first, and who has one gets less of the rest. */
 static void test_owners_go_by_size(void **state)
 {
-    (void)state;
     static const struct shape mixed[] = {
         {4, 4, WHOLE, true}, {4, 4, WHOLE, true}, {64, 64, WHOLE, true}, {4, 4, WHOLE, true}};
     struct ls_param list[PARAMS_MAX];

@@ -3,16 +3,12 @@
 #include <lockstep/nn.h>
 #include <lockstep/optim.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 static const struct ls_model_config tied_model = {.arch = LS_GPT2,
                                                   .vocab = 37,
@@ -194,7 +190,6 @@ static double norm_of(struct fixture *f)
 
 static void test_norm(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f, &plain_sgd);
     double want = 0, got = norm_of(&f);
@@ -226,7 +221,6 @@ static struct ls_exact_sum square_dealt(struct fixture *f, int ranks, int thread
 /* Not only the norm, which is rounded: every bit of the sum. */
 static void test_norm_is_the_same_however_parameters_are_cut(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f, &plain_sgd);
     struct ls_exact_sum whole = square_of(&f);
@@ -247,7 +241,6 @@ static void test_norm_is_the_same_however_parameters_are_cut(void **state)
 /* What two ranks hold alike is in the norm once; twice is another norm. */
 static void test_norm_counts_what_is_held_alike_once(void **state)
 {
-    (void)state;
     struct fixture f;
     fixture_open(&f, &plain_sgd);
     double whole = norm_of(&f);
@@ -267,7 +260,6 @@ static void test_norm_counts_what_is_held_alike_once(void **state)
 
 static void test_clip_factor(void **state)
 {
-    (void)state;
     struct ls_optim_config c = {.clip = 1};
     assert_float_equal(ls_clip_factor(&c, 0.5), 1, 0);
     assert_float_equal(ls_clip_factor(&c, 4), (float)(1 / (4 + 1e-6)), 0);
@@ -362,7 +354,6 @@ static void check_optimizer(struct ls_optim_config config)
 
 static void test_updates(void **state)
 {
-    (void)state;
     check_optimizer((struct ls_optim_config){
         .kind = LS_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f});
     check_optimizer((struct ls_optim_config){.kind = LS_SGD, .weight_decay = 0.1f});
@@ -400,7 +391,6 @@ static bool same_when_cut(const struct ls_optim_config *config, int64_t piece, b
 
 static void test_updates_are_the_same_however_parameters_are_cut(void **state)
 {
-    (void)state;
     static const int64_t pieces[] = {1, 3, 20, 97};
     struct ls_optim_config configs[] = {
         {.kind = LS_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f},
@@ -419,7 +409,6 @@ static void test_updates_are_the_same_however_parameters_are_cut(void **state)
 /* A state of a parameter has random bits of its own. */
 static void test_rounding_keys(void **state)
 {
-    (void)state;
     const struct ls_optim_config adamw = {.kind = LS_ADAMW, .seed = 1},
                                  other = {.kind = LS_ADAMW, .seed = 2},
                                  muon = {.kind = LS_MUON, .seed = 1};
@@ -437,7 +426,6 @@ static void test_rounding_keys(void **state)
 /* With no gradient only the decay moves a parameter: matrices shrink, norms and biases stay. */
 static void test_only_matrices_decay(void **state)
 {
-    (void)state;
     static const enum ls_optimizer_kind kinds[] = {LS_ADAMW, LS_SGD, LS_LION};
     for (int k = 0; k < 3; k++) {
         struct fixture f;
@@ -470,7 +458,6 @@ static void test_only_matrices_decay(void **state)
 
 static void test_states_and_names(void **state)
 {
-    (void)state;
     struct ls_optim_config adamw = {.kind = LS_ADAMW}, plain = {.kind = LS_SGD},
                            sgd = {.kind = LS_SGD, .momentum = 0.9f}, lion = {.kind = LS_LION};
     const struct ls_optim_config muon = {.kind = LS_MUON, .momentum = 0.95f};

@@ -2,13 +2,8 @@
 #include <lockstep/parallel/arrival_log.h>
 
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

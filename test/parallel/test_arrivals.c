@@ -2,13 +2,9 @@
  * any event found without those before it, and what a bound promises. */
 #include <lockstep/parallel/arrivals.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 enum { WORKERS = 4, TIMES = 4, EVENTS = 60 };
 
@@ -137,7 +133,6 @@ static void check_table(int workers, const int64_t *times, int bound, void *user
     struct ls_arrivals *arrivals = order_of(rule, times);
     struct ls_clocks clocks, found;
     struct event want[EVENTS];
-    (void)user;
     assert_int_equal(ls_clocks_init(&clocks, rule, NULL), LS_OK);
     assert_int_equal(ls_clocks_init(&found, rule, NULL), LS_OK);
     simulate(workers, times, bound, 0, want);
@@ -164,7 +159,6 @@ static void check_table(int workers, const int64_t *times, int bound, void *user
 
 static void test_every_small_table(void **state)
 {
-    (void)state;
     each_table(check_table, NULL);
 }
 
@@ -188,7 +182,6 @@ static void count_seen(int workers, const int64_t *times, int bound, void *user)
 
 static void test_a_wider_bound_is_seen(void **state)
 {
-    (void)state;
     int seen = 0;
     each_table(count_seen, &seen);
     assert_in_range(seen, 500, 1020);
@@ -222,7 +215,6 @@ static void check_promise(const struct ls_clocks *clocks, const struct ls_arriva
 /* Drawn tables, from the start and from far behind: each worker pushes each of its clocks once. */
 static void test_drawn_tables(void **state)
 {
-    (void)state;
     enum { MANY = 40, STEPS = 400, TRIALS = 120 };
     static const int64_t firsts[] = {0, 12345, 1000000007, LS_ARRIVAL_EVENTS_MAX - STEPS};
     for (uint32_t trial = 0; trial < TRIALS; trial++) {
@@ -256,7 +248,6 @@ static void test_drawn_tables(void **state)
 /* One of three takes four times as long; the first events by hand. */
 static void test_a_slow_worker(void **state)
 {
-    (void)state;
     static const int64_t times[] = {1, 1, 4};
     static const int worker[2][9] = {{0, 1, 0, 1, 0, 1, 0, 1, 2}, {0, 1, 0, 1, 2, 0, 1, 2, 0}};
     static const int pulled[2][9] = {{0, 0, 1, 2, 3, 4, 5, 6, 0}, {0, 0, 1, 2, 0, 5, 5, 5, 8}};
@@ -281,7 +272,6 @@ static void test_a_slow_worker(void **state)
 /* Whoever is admitted pushes, in an order that is drawn. */
 static void test_any_order_that_is_admitted(void **state)
 {
-    (void)state;
     for (int bound = LS_BOUND_FREE; bound <= 3; bound++) {
         struct ls_clocks clocks;
         int64_t waits = 0;
@@ -305,7 +295,6 @@ static void test_any_order_that_is_admitted(void **state)
 
 static void test_bad_tables(void **state)
 {
-    (void)state;
     static const struct {
         struct ls_arrival_rule rule;
         int64_t times[2];

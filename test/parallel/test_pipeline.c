@@ -1,13 +1,8 @@
 /* The runtime over thread ranks: whatever the table, every stage sees the same inputs, the same
  * gradients and the same order of micro-batches as one rank that computes them one by one. */
+#include "../support/testing.h"
 #include "hashed.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
 
 static int rank_body(struct ls_comm *comm, void *user, struct ls_error *error)
@@ -36,7 +31,6 @@ static void check(enum ls_schedule_kind kind, int p, int v, int64_t m, bool shak
 
 static void test_one_rank(void **state)
 {
-    (void)state;
     check(LS_SCHEDULE_1F1B, 1, 1, 5, false);
     check(LS_SCHEDULE_GPIPE, 1, 1, 5, false);
     check(LS_SCHEDULE_INTERLEAVED, 1, 3, 5, false);
@@ -48,7 +42,6 @@ static void test_one_rank(void **state)
 static void test_every_schedule(void **state)
 {
     static const int ranks[] = {2, 3, 4, 7};
-    (void)state;
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
         int p = ranks[i];
         for (int shaken = 0; shaken < 2; shaken++) {
@@ -66,7 +59,6 @@ static void test_every_schedule(void **state)
 /* Fewer micro-batches than ranks, and more than a rank may have sends under way. */
 static void test_few_and_many_micro_batches(void **state)
 {
-    (void)state;
     for (int m = 1; m <= 3; m++) {
         check(LS_SCHEDULE_GPIPE, 5, 1, m, false);
         check(LS_SCHEDULE_1F1B, 5, 1, m, false);
@@ -81,7 +73,6 @@ static void test_few_and_many_micro_batches(void **state)
 /* A table from a file may place stages as it likes. */
 static void test_a_table_from_a_file(void **state)
 {
-    (void)state;
     static const char text[] = "0F0,3F0,0F1,3I0,3F1,0I0,3W0,0W0,3I1,0I1,3W1,0W1\n"
                                "1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n";
     struct ls_schedule schedule;
@@ -97,7 +88,6 @@ static void test_a_table_from_a_file(void **state)
 /* The broken twin: weight gradients in another order are another sum. */
 static void test_swapped_weight_gradients_are_seen(void **state)
 {
-    (void)state;
     struct ls_schedule schedule;
     struct ls_error error = {0};
     assert_int_equal(ls_schedule_generate(&schedule, LS_SCHEDULE_ZB_H1, 3, 1, 6, &error), LS_OK);
@@ -115,7 +105,6 @@ static void test_swapped_weight_gradients_are_seen(void **state)
 
 static void test_a_failing_stage_ends_the_run(void **state)
 {
-    (void)state;
     for (int stage = 0; stage < 4; stage++) {
         struct ls_schedule schedule;
         struct ls_error error = {0};
@@ -140,7 +129,6 @@ static int wrong_size_body(struct ls_comm *comm, void *user, struct ls_error *er
 
 static void test_a_group_of_another_size_is_refused(void **state)
 {
-    (void)state;
     struct ls_schedule schedule;
     struct ls_error error = {0};
     ls_schedule_generate(&schedule, LS_SCHEDULE_1F1B, 4, 1, 8, &error);

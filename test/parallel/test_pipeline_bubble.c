@@ -3,17 +3,12 @@
  * turns that of who sleeps, and a message that of who waits for it to where both ends have come.
  * So nothing but the order of actions and messages decides, and idle time is exact. What schedules
  * idle by their tables alone is plan/test_simulate's. */
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 
 #include <lockstep/parallel/pipeline.h>
 #include <lockstep/planner/closed_forms.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -52,7 +47,6 @@ double __wrap_ls_now_s(void)
 WRAPPED(nanosleep);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
 {
-    (void)left;
     here.clock_s += (double)time->tv_sec + (double)time->tv_nsec / 1e9;
     return 0;
 }
@@ -152,7 +146,6 @@ static void check(enum ls_schedule_kind kind, int chunks, bool of_rank, double t
 
 static void test_idle_share(void **state)
 {
-    (void)state;
     const double far = RANKS - 1, m = MICRO_BATCHES;
     static const enum ls_schedule_kind kinds[] = {LS_SCHEDULE_GPIPE, LS_SCHEDULE_1F1B,
                                                   LS_SCHEDULE_INTERLEAVED, LS_SCHEDULE_ZB_H1};
@@ -171,7 +164,6 @@ static void test_idle_share(void **state)
 /* The twin: stages that are not balanced idle more, and it is seen. */
 static void test_an_unbalanced_stage_is_seen(void **state)
 {
-    (void)state;
     double third = work_s / 3;
     const struct ls_stage_cost stage[RANKS] = {{third, third, third},
                                                {third, third, third},

@@ -1,14 +1,9 @@
 /* The pipeline's runtime over processes. Under a launcher this program is one rank and runs the
  * checks; by itself it starts itself under mpirun for 2 and 4 ranks. */
 #include "../support/mpirun.h"
+#include "../support/testing.h"
 #include "hashed.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 
 static const char *program;
@@ -44,19 +39,16 @@ static int rank_run(struct ls_comm *comm, struct ls_error *error)
 
 static void test_2_ranks(void **state)
 {
-    (void)state;
     mpirun_checks(program, 2);
 }
 
 static void test_4_ranks(void **state)
 {
-    (void)state;
     mpirun_checks(program, 4);
 }
 
 int main(int argc, char **argv)
 {
-    (void)argc;
     program = argv[0];
     if (getenv(MPIRUN_MODE) || ls_mpi_launched())
         return mpirun_rank(rank_run);

@@ -3,16 +3,11 @@
 #include <lockstep/parallel/pipeline.h>
 #include <lockstep/planner/closed_forms.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/testing.h"
 #include "../support/xml.h"
 
 static void generate(struct ls_schedule *schedule, enum ls_schedule_kind kind, int p, int v,
@@ -40,7 +35,6 @@ static struct ls_schedule_figures simulate(const struct ls_schedule *schedule, d
 
 static void test_every_generator(void **state)
 {
-    (void)state;
     int tables = 0;
     for (int kind = 0; kind < LS_SCHEDULE_KINDS; kind++)
         for (int p = 1; p <= 12; p++)
@@ -77,7 +71,6 @@ static void assert_row(const struct ls_schedule *schedule, int rank, const char 
 /* Rows as the papers' figures show them. */
 static void test_known_tables(void **state)
 {
-    (void)state;
     struct ls_schedule schedule;
     generate(&schedule, LS_SCHEDULE_1F1B, 4, 1, 5);
     assert_row(&schedule, 0, "0F0 0F1 0F2 0F3 0B0 0F4 0B1 0B2 0B3 0B4");
@@ -125,7 +118,6 @@ static void assert_refused(enum ls_schedule_kind kind, int p, int v, int64_t m, 
 
 static void test_what_is_refused(void **state)
 {
-    (void)state;
     assert_refused(LS_SCHEDULE_1F1B, 4, 2, 8, "interleaved takes any number");
     assert_refused(LS_SCHEDULE_ZBV, 4, 1, 8, "2 chunks on each rank");
     assert_refused(LS_SCHEDULE_DUALPIPEV, 4, 2, 7, "at least 8 micro-batches");
@@ -150,7 +142,6 @@ static void assert_text(const char *csv, int code, const char *text)
 
 static void test_what_the_validator_finds(void **state)
 {
-    (void)state;
     assert_text("0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1\n", LS_OK, NULL);
     assert_text("0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n", LS_ELAYOUT, "too few");
     assert_text("0F0,0F1,0I0,0W0,0I1\n1F0,1B0,1F1,1B1\n", LS_ELAYOUT,
@@ -176,7 +167,6 @@ static void test_what_the_validator_finds(void **state)
  * runtime's it does not. */
 static void test_bounded_buffers_count(void **state)
 {
-    (void)state;
     char text[4096], *row0 = text;
     int n = 12, used = 0;
     for (int m = 0; m < n; m++)
@@ -202,7 +192,6 @@ static void test_bounded_buffers_count(void **state)
 
 static void test_reading(void **state)
 {
-    (void)state;
     assert_text("0F0,0FF,\n", LS_EDATA, "s.csv: line 1, cell 2: \"0FF\" is not an action");
     assert_text("0F0,F1\n", LS_EDATA, "cell 2");
     assert_text("0F0,0F\n", LS_EDATA, "cell 2");
@@ -227,7 +216,6 @@ static void test_reading(void **state)
 
 static void test_another_layouts_file(void **state)
 {
-    (void)state;
     static const char csv[] = "0F0,0B0\n1F0,1B0\n";
     static const struct {
         int p, v, m, code;
@@ -254,7 +242,6 @@ static void test_another_layouts_file(void **state)
 /* What is written is read as the same table, whatever the generator. */
 static void test_writing(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < LS_SCHEDULE_KINDS; kind++) {
         struct ls_schedule schedule, copy;
         struct ls_error error = {0};
@@ -287,7 +274,6 @@ static void assert_near(double value, double expected, const char *what)
 
 static void test_bubbles_are_the_papers(void **state)
 {
-    (void)state;
     static const enum ls_schedule_kind kinds[] = {LS_SCHEDULE_GPIPE, LS_SCHEDULE_1F1B,
                                                   LS_SCHEDULE_INTERLEAVED, LS_SCHEDULE_ZB_H1};
     const double f = 1, i = 1.25, w = 0.75;
@@ -312,7 +298,6 @@ static void test_bubbles_are_the_papers(void **state)
  * its authors give, (p - 1) (F&B + B - 3 W) with F&B = F + B. */
 static void test_bubbles_of_the_v(void **state)
 {
-    (void)state;
     for (int p = 2; p <= 8; p++) {
         for (int64_t m = 2 * p; m <= 4 * p; m += 3) {
             struct ls_schedule schedule;
@@ -336,7 +321,6 @@ static void test_bubbles_of_the_v(void **state)
 
 static void test_live_activations(void **state)
 {
-    (void)state;
     int p = 5;
     int64_t m = 12;
     struct ls_schedule schedule;
@@ -361,7 +345,6 @@ static void test_live_activations(void **state)
 /* Stages of unequal cost, and sends that take time, against a table small enough to count. */
 static void test_costs(void **state)
 {
-    (void)state;
     struct ls_schedule schedule;
     struct ls_schedule_figures figures;
     struct ls_error error = {0};
@@ -386,7 +369,6 @@ static void test_more_ranks_than_send_buffers(void **state)
     static const int ranks[] = {32, 34, 48, 64, 96, 97, 98, 130};
     static const int64_t times[] = {1, 2, 3};
     int admitted = 0, refused = 0;
-    (void)state;
     for (int kind = 0; kind < LS_SCHEDULE_KINDS; kind++)
         for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
             for (size_t t = 0; t < sizeof times / sizeof *times; t++)
@@ -409,7 +391,6 @@ static void test_more_ranks_than_send_buffers(void **state)
 /* A plan for 16,384 pipeline ranks is checked: by a search that is not linear it would not end. */
 static void test_many_ranks(void **state)
 {
-    (void)state;
     for (int v = 1; v <= 2; v++) {
         struct ls_schedule schedule;
         generate(&schedule, v == 1 ? LS_SCHEDULE_ZB_H1 : LS_SCHEDULE_ZBV, 16384, v, 32);
@@ -476,7 +457,6 @@ static void check_first_free(const struct ls_schedule *schedule, int rank, int c
 
 static void test_slots(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < LS_SCHEDULE_KINDS; kind++) {
         struct ls_schedule schedule;
         int v = kind >= LS_SCHEDULE_ZBV || kind == LS_SCHEDULE_INTERLEAVED ? 2 : 1;
@@ -496,7 +476,6 @@ static void test_slots(void **state)
 
 static void test_drawing(void **state)
 {
-    (void)state;
     struct ls_schedule schedule;
     struct ls_error error = {0};
     struct ls_schedule_costs costs = {.all = {1, 1, 1}};
@@ -548,7 +527,6 @@ static void assert_action(const char *svg, const char *action, double unit, doub
 
 static void test_picture(void **state)
 {
-    (void)state;
     struct ls_schedule schedule;
     const struct ls_stage_cost stages[2] = {{1, 1, 1}, {2, 2, 3}};
     const struct ls_schedule_costs costs = {.stage = stages};
@@ -600,7 +578,6 @@ static void assert_split(const double *cost, int64_t layers, int64_t stages,
 
 static void test_split(void **state)
 {
-    (void)state;
     const double even[13] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     assert_split(even, 12, 4, (const int64_t[]){0, 3, 6, 9, 12});
     assert_split(even, 13, 4, (const int64_t[]){0, 3, 6, 9, 13});
@@ -635,7 +612,6 @@ static double best_maximum(const double *cost, int layers, int stages, int begin
 
 static void test_split_is_the_best(void **state)
 {
-    (void)state;
     for (uint32_t trial = 0; trial < 300; trial++) {
         uint32_t draw[4];
         ls_philox(ls_philox_key_of(3, "split"), (uint32_t[4]){trial}, draw);
@@ -667,7 +643,6 @@ static void test_split_is_the_best(void **state)
 
 static void test_split_by_hand(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *error;
     } cases[] = {

@@ -1,20 +1,15 @@
 /* Where context parallel puts tokens, and rows between the order of ranks and that of tokens. */
 #include <lockstep/parallel/context.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 enum { TOKENS = 96, WIDTH = 3, PARTS = 2 };
 
 /* Every token is held once, and every rank has the same causal work. */
 static void test_segments(void **state)
 {
-    (void)state;
     for (int64_t tiles = 1; tiles <= 16; tiles *= 2)
         for (int64_t cp = 1; cp <= tiles; cp *= 2) {
             int holder[TOKENS] = {0};
@@ -41,7 +36,6 @@ static void test_segments(void **state)
  * the recipe is the same rows for any cp. */
 static void test_ranks_hold_whole_tiles(void **state)
 {
-    (void)state;
     int64_t want, got, count;
     for (int64_t cp = 1; cp < 16; cp *= 2)
         for (int64_t rank = 0; rank < 2 * cp; rank++)
@@ -131,7 +125,6 @@ static int rank_run(struct ls_comm *comm, void *user, struct ls_error *error)
 
 static void test_rows_come_and_go(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     for (int64_t tiles = 1; tiles <= 8; tiles *= 2)
         for (int size = 1; size <= tiles; size *= 2)

@@ -2,16 +2,12 @@
  * pure arithmetic, over every small case. */
 #include <lockstep/parallel.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 enum { LEAVES_MAX = 12, LEAF_MAX = 4, SEQUENCES_MAX = LEAVES_MAX * LEAF_MAX };
 
@@ -69,7 +65,6 @@ static bool check_cut(int64_t leaves, int64_t leaf, int64_t ranks, int64_t micro
 
 static void test_shares_are_the_batch(void **state)
 {
-    (void)state;
     int admitted = 0, refused = 0;
     for (int64_t leaves = 1; leaves <= LEAVES_MAX; leaves++)
         for (int64_t leaf = 1; leaf <= LEAF_MAX; leaf++)
@@ -90,7 +85,6 @@ static void test_shares_are_the_batch(void **state)
  * increments)) * increment until span samples were seen. */
 static void test_ramp_up_is_megatrons(void **state)
 {
-    (void)state;
     static const int64_t shapes[][4] = {/* start, increment, full, span */
                                         {4, 4, 16, 60},  {4, 4, 16, 50},       {2, 3, 32, 1000},
                                         {16, 8, 24, 1},  {32, 32, 1024, 7777}, {1, 1, 9, 8},
@@ -116,7 +110,6 @@ static void test_ramp_up_is_megatrons(void **state)
 /* The walk over a ramp-up's batches: each that a run meets, ascending, and then the end. */
 static void test_ramp_up_is_walked(void **state)
 {
-    (void)state;
     static const struct ls_ramp ramps[] = {
         {.full = 12}, {12, 4, 4, 300}, {9, 1, 1, 64}, {1024, 32, 32, 7777}};
     for (size_t i = 0; i < sizeof ramps / sizeof ramps[0]; i++) {

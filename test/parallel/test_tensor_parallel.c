@@ -2,21 +2,16 @@
  * and of chunks, and rows that ranks cannot share evenly. */
 #include <lockstep/parallel/tensor.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
 static void test_shares_cover_the_rows(void **state)
 {
-    (void)state;
     for (int size = 1; size <= 12; size++)
         for (int64_t rows = 0; rows <= 30; rows++) {
             int64_t next = 0;
@@ -34,7 +29,6 @@ static void test_shares_cover_the_rows(void **state)
 
 static void test_what_shares_admit(void **state)
 {
-    (void)state;
     assert_true(ls_tp_admits(4, 8, 100)); /* two units each */
     assert_true(ls_tp_admits(1, 3, 7));
     assert_false(ls_tp_admits(4, 6, 64));
@@ -226,7 +220,6 @@ static void check_products(enum ls_dtype act, int64_t rows)
 
 static void test_products(void **state)
 {
-    (void)state;
     for (int act = 0; act < 2; act++) {
         check_products(act ? LS_BF16 : LS_F32, ROWS_MAX);
         check_products(act ? LS_BF16 : LS_F32, 149);
@@ -237,7 +230,6 @@ static void test_products(void **state)
 /* The broken twin: the ranks' sums in rank order are another number. */
 static void test_rank_order_is_seen(void **state)
 {
-    (void)state;
     enum { RANKS = 8, ROWS = 20 };
     static float a[ROWS * K], b[N * K], part[RANKS][ROWS * N], tree[ROWS * N], chain[ROWS * N];
     struct product p = {.act = LS_F32, .rows = ROWS, .a = a, .b = b};

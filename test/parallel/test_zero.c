@@ -4,16 +4,12 @@
 #include <lockstep/parallel.h>
 #include <lockstep/parallel/zero.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 enum { UNITS = 5, TENSORS = 12, REGIONS = 6, STEPS = 2, TIED = 9 };
 enum { SEQUENCES_MAX = 64, INNER_MAX = 4 };
@@ -730,14 +726,12 @@ static void check_stages(int replicas, int shards, int inner, int64_t leaves, in
 
 static void test_one_rank(void **state)
 {
-    (void)state;
     check_stages(1, 1, 1, 8, 1);
     check_stages(1, 1, 1, 5, 3);
 }
 
 static void test_shards(void **state)
 {
-    (void)state;
     check_stages(1, 2, 1, 4, 3);
     check_stages(1, 3, 1, 6, 2);
     check_stages(1, 4, 1, 4, 4);
@@ -746,7 +740,6 @@ static void test_shards(void **state)
 
 static void test_replicas_of_shards(void **state)
 {
-    (void)state;
     check_stages(2, 2, 1, 8, 2);
     check_stages(3, 2, 1, 6, 1);
     check_stages(4, 2, 1, 16, 1);
@@ -755,7 +748,6 @@ static void test_replicas_of_shards(void **state)
 
 static void test_parts_of_leaves(void **state)
 {
-    (void)state;
     check_stages(1, 2, 2, 3, 1);
     check_stages(1, 4, 2, 6, 1);
     check_stages(2, 4, 4, 4, 1);
@@ -764,7 +756,6 @@ static void test_parts_of_leaves(void **state)
 /* A last part that is smaller; forwards that run ahead; stage 3's ways to keep weights. */
 static void test_ways_of_working(void **state)
 {
-    (void)state;
     struct reference *ref = reference_new(4, 5, 1);
     for (int stage = 0; stage <= 3; stage++) {
         struct layout l = {.stage = stage, .replicas = 1, .shards = 2, .batch = ref->batch};
@@ -792,7 +783,6 @@ static void test_ways_of_working(void **state)
 /* A region's next leaf comes while its last one is still on its way. */
 static void test_one_region(void **state)
 {
-    (void)state;
     struct reference *ref = reference_new(16, 1, 1);
     for (int stage = 0; stage <= 3; stage++) {
         struct layout l = {
@@ -805,7 +795,6 @@ static void test_one_region(void **state)
 
 static void test_fast_is_near(void **state)
 {
-    (void)state;
     struct reference *ref = reference_new(16, 1, 1);
     for (int stage = 0; stage <= 3; stage++)
         for (int replicas = 1; replicas <= (stage ? 2 : 1); replicas++) {
@@ -837,7 +826,6 @@ static void check_caught(struct layout l, const char *where, const struct refere
 /* The broken twins: what each compares finds it. */
 static void test_broken_twins(void **state)
 {
-    (void)state;
     struct reference *ref = reference_new(4, 2, 1);
     struct layout l = {.replicas = 1, .shards = 2, .batch = ref->batch, .micro = 2};
     l.twin = BUCKET_DROPPED;

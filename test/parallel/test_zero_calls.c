@@ -2,15 +2,11 @@
 #include <lockstep/parallel.h>
 #include <lockstep/parallel/zero.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 enum { UNITS = 4 };
 
@@ -110,7 +106,6 @@ static void check_refused(const struct model *model, int expected, const char *t
 
 static void test_descriptions_that_are_wrong(void **state)
 {
-    (void)state;
     struct model model;
     model_init(&model, 4, 2, 0);
     check_refused(&model, LS_EINVAL, "ZeRO stage 4: expected 0 to 3");
@@ -143,7 +138,6 @@ static void test_descriptions_that_are_wrong(void **state)
 
 static void test_a_threshold_that_shards_nothing(void **state)
 {
-    (void)state;
     struct model model;
     model_init(&model, 3, 2, 0);
     model.options.persistence_elements = 128 * 48;
@@ -162,7 +156,6 @@ static void test_a_threshold_that_shards_nothing(void **state)
 /* Micro-batches that come twice, not at all, or in another order. */
 static void test_gradients_out_of_order(void **state)
 {
-    (void)state;
     struct model model;
     model_init(&model, 0, 1, 0);
     struct ls_arena arena;
@@ -265,7 +258,6 @@ static int tied_outside(struct ls_zero *zero, struct ls_error *error)
 
 static int rank_body(struct ls_comm *comm, void *user, struct ls_error *error)
 {
-    (void)user;
     struct model model;
     model_init(&model, 3, ls_comm_size(comm), ls_comm_rank(comm));
     model.list[2].second.region = LS_REGION_OUTSIDE;
@@ -302,7 +294,6 @@ static int rank_body(struct ls_comm *comm, void *user, struct ls_error *error)
 
 static void test_what_may_be_held(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     if (ls_world_run(2, rank_body, NULL, &error))
         fail_msg("%s", error.text);
@@ -313,7 +304,6 @@ static void test_what_may_be_held(void **state)
 /* The shape of a model of 405 billion parameters, over 16,384 ranks. Bytes by the formulas. */
 static void test_a_large_plan(void **state)
 {
-    (void)state;
     enum { LAYERS = 126, MATRICES = 7, SHARDS = 1024 };
     const int64_t c = 16384, kv = 1024, ffn = 53248;
     const int64_t rows[MATRICES] = {c, kv, kv, c, ffn, ffn, c};

@@ -1,12 +1,7 @@
 /* Bytes of a step by formulas, axis by axis. */
 #include "formulas.h"
+#include "../support/testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 
 /* ---- what a rank holds ----------------------------------------------------------------------- */

@@ -1,12 +1,6 @@
 /* Layouts from configuration keys. */
 #include "layouts.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../support/testing.h"
 
 struct ls_config config_of(const char *const *keys)
 {

@@ -1,6 +1,7 @@
 /* What layouts move, as the trainer records it: the formulas of the literature, and the proof that
  * ranks' lists fit together. */
 #include "../support/extent.h"
+#include "../support/testing.h"
 #include "formulas.h"
 #include "layouts.h"
 
@@ -8,12 +9,6 @@
 #include <lockstep/plan/simulate.h>
 #include <lockstep/train/recorded.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,7 +99,6 @@ static void check_formulas(const struct ls_config *config, const struct ls_layou
 
 static void test_the_record_follows_the_formulas(void **state)
 {
-    (void)state;
     for (int i = 0; i < LAYOUTS; i++) {
         struct ls_config config = config_of(layouts[i]);
         struct ls_layout layout = admitted(layouts[i]);
@@ -125,7 +119,6 @@ static int64_t bytes_of(const char *const *keys, int64_t rank, enum ls_account a
 /* The literature's figures, on shapes that divide evenly. */
 static void test_figures_of_the_papers(void **state)
 {
-    (void)state;
 #define FP32 "parallel.dp=4", "numerics.precision=fp32", "numerics.leaf_sequences=4"
     struct ls_layout layout = admitted(KEYS(GPT2, FP32));
     struct ls_params params;
@@ -202,7 +195,6 @@ static int64_t muon_formula(const struct ls_layout *layout, int64_t pp_rank)
 
 static void test_matrices_meet_once(void **state)
 {
-    (void)state;
     for (int i = 0; i < MUON; i++) {
         struct ls_config config = config_of(muon[i]);
         struct ls_layout layout = admitted(muon[i]);
@@ -230,7 +222,6 @@ static void test_matrices_meet_once(void **state)
 
 static void test_layouts_are_proved(void **state)
 {
-    (void)state;
     for (int i = 0; i < LAYOUTS; i++) {
         struct ls_config config = config_of(layouts[i]);
         struct ls_layout layout = admitted(layouts[i]);
@@ -297,7 +288,6 @@ static void check_alike(const struct ls_config *config, const struct ls_layout *
  * one stands for do as it does. */
 static void test_random_layouts_are_proved(void **state)
 {
-    (void)state;
     const char *const *const recipes[] = {
         KEYS(GPT2, "numerics.seq_tiles=2"),
         KEYS(LLAMA, "numerics.seq_tiles=4"),
@@ -329,7 +319,6 @@ static void test_random_layouts_are_proved(void **state)
  * with both, of which some waited in a circle where few layers of a stage have gradients. */
 static void test_pipelines_of_replicas_are_proved(void **state)
 {
-    (void)state;
     static const char *const frozen[] = {"train.frozen=", "train.frozen=wte.*,h.0.*",
                                          "train.frozen=wte.*,wpe.*,h.0.*,h.1.*"};
     static const char *const schedules[] = {"1f1b",  "gpipe", "interleaved",
@@ -418,9 +407,6 @@ static void ticks_renew(struct ls_recording *list)
 
 static struct ls_move_time no_time(void *user, int64_t rank, const struct ls_recorded *move)
 {
-    (void)user;
-    (void)rank;
-    (void)move;
     return (struct ls_move_time){.seconds = 0};
 }
 
@@ -520,7 +506,6 @@ static void check_twists(const char *const *keys, int64_t who, int64_t stride)
 
 static void test_a_rank_that_strays_is_caught(void **state)
 {
-    (void)state;
     check_twists(KEYS(LLAMA, "parallel.pp=2", "parallel.dp=2", "parallel.cp=2", "parallel.tp=2",
                       "parallel.zero=2", "numerics.seq_tiles=2"),
                  5, 31);
@@ -557,7 +542,6 @@ static void swap_with_next(struct ls_recording *list, int64_t at)
  * groups the other way round is waited for; where two do, at opposite corners, all four wait. */
 static void test_groups_that_wait_for_each_other_are_caught(void **state)
 {
-    (void)state;
     struct lists lists;
     struct ls_layout_proof proof;
     struct ls_error error = {0};
@@ -582,7 +566,6 @@ static void test_groups_that_wait_for_each_other_are_caught(void **state)
  */
 static void test_a_ring_of_waiting_senders_is_caught(void **state)
 {
-    (void)state;
     struct lists lists;
     struct ls_layout_proof proof;
     struct ls_error error = {0};
@@ -624,7 +607,6 @@ static int lists_prove_alike(const struct lists *lists, struct ls_layout_proof *
 /* One rank for all that are alike proves what all of them do, and counts it. */
 static void test_alike_ranks_prove_for_all(void **state)
 {
-    (void)state;
     for (int i = 0; i < LAYOUTS; i++) {
         struct lists lists;
         struct ls_layout_proof all, alike;
@@ -646,7 +628,6 @@ static void test_alike_ranks_prove_for_all(void **state)
  * what is proved and counted together is what all lists are. */
 static void test_matrices_are_proved_apart(void **state)
 {
-    (void)state;
     for (int i = 0; i < MUON; i++) {
         struct ls_config config = config_of(muon[i]);
         struct lists lists;
@@ -668,7 +649,6 @@ static void test_matrices_are_proved_apart(void **state)
 /* Of two ranks that stand for others one does not come to where the matrices meet. */
 static void test_a_rank_that_stays_away_is_caught(void **state)
 {
-    (void)state;
     struct lists lists;
     struct ls_layout_proof proof;
     struct ls_error error = {0};
@@ -692,7 +672,6 @@ static void test_a_rank_that_stays_away_is_caught(void **state)
  * them, with half of the micro-batches, in `make check`. Counted, not timed. */
 static void test_many_ranks_are_recorded_once(void **state)
 {
-    (void)state;
     const int64_t part = check_every(4, 4);
     const char *const *const keys = KEYS(
         "model.preset=llama-405b", "data.sequence=131072",
@@ -715,7 +694,6 @@ static void test_many_ranks_are_recorded_once(void **state)
 
 static void test_groups_partition_the_ranks(void **state)
 {
-    (void)state;
     for (int i = 0; i < LAYOUTS; i++) {
         struct ls_layout layout = admitted(layouts[i]);
         for (int g = 0; g < LS_GROUPS; g++) {

@@ -3,15 +3,11 @@
 #include <lockstep/mesh.h>
 #include <lockstep/plan/recording.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 enum { RANKS = 6, COUNT = 12 };
 enum { WORLD, ROW, SINGLE };
@@ -159,7 +155,6 @@ static const struct ls_recorded want[] = {
 
 static void test_what_is_recorded(void **state)
 {
-    (void)state;
     struct ls_recording recordings[RANKS];
     ranks_record(recordings);
     const int64_t count = sizeof want / sizeof *want;
@@ -178,7 +173,6 @@ static void test_what_is_recorded(void **state)
 /* A rank alone does the same, in a world of any size. */
 static void test_alone_is_as_among_others(void **state)
 {
-    (void)state;
     struct ls_recording recordings[RANKS];
     struct ls_error error = {0};
     ranks_record(recordings);
@@ -205,7 +199,6 @@ static void test_alone_is_as_among_others(void **state)
 
 static void test_alone_moves_nothing(void **state)
 {
-    (void)state;
     struct ls_comm *world, *group;
     struct ls_error error = {0};
     struct ls_request request;
@@ -233,7 +226,6 @@ static void test_alone_moves_nothing(void **state)
 /* What it would be told is what it says. */
 static void test_alone_hears_itself(void **state)
 {
-    (void)state;
     struct ls_comm *world;
     struct ls_error error = {0};
     struct ls_exact_sum sum;
@@ -259,7 +251,6 @@ static void test_alone_hears_itself(void **state)
 /* Thousands of texts and operations are all kept. */
 static void test_long_recordings(void **state)
 {
-    (void)state;
     struct ls_comm *world;
     struct ls_error error = {0};
     struct ls_recording recording;

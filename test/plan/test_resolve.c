@@ -1,13 +1,8 @@
 /* Layouts: which are admitted, what is derived from them, and what the refusals of the others say.
  */
+#include "../support/testing.h"
 #include "layouts.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,7 +59,6 @@ static void refused(const char *const *keys, int64_t world, ...)
 
 static void test_axes_and_coordinates(void **state)
 {
-    (void)state;
     struct ls_layout layout =
         admitted(KEYS(LLAMA, "parallel.pp=2", "parallel.dp_replicate=2", "parallel.dp_shard=4",
                       "parallel.cp=2", "parallel.tp=4", "numerics.seq_tiles=2", "parallel.zero=2"));
@@ -87,7 +81,6 @@ static void test_axes_and_coordinates(void **state)
 
 static void test_dp_is_shorthand(void **state)
 {
-    (void)state;
     struct ls_layout layout = admitted(KEYS(GPT2, "parallel.dp=4"));
     assert_int_equal(layout.size[LS_AXIS_DP_REPLICATE], 4);
     assert_int_equal(layout.size[LS_AXIS_DP_SHARD], 1);
@@ -102,7 +95,6 @@ static void test_dp_is_shorthand(void **state)
 
 static void test_every_leaf_once(void **state)
 {
-    (void)state;
     static const char *const keys[][5] = {
         {"parallel.dp=4", "batch.micro=2", "numerics.leaf_sequences=4"},
         {"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=1", "batch.micro=1"},
@@ -135,7 +127,6 @@ static void test_every_leaf_once(void **state)
 
 static void test_stages_cover_the_model(void **state)
 {
-    (void)state;
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved",
                                             "zb-h1", "zbv",  "dualpipev"};
     for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++)
@@ -167,7 +158,6 @@ static void test_stages_cover_the_model(void **state)
 /* The head of a 124M GPT-2 weighs as much as 5 blocks, so the last stage has few of them. */
 static void test_stages_are_balanced(void **state)
 {
-    (void)state;
     struct ls_layout layout = admitted(KEYS(GPT2, "parallel.pp=3"));
     double cost[3] = {0}, total = 0;
     for (int s = 0; s < 3; s++)
@@ -187,7 +177,6 @@ static void test_stages_are_balanced(void **state)
 /* A micro-batch is as large as asked, or as leaves allow, which is said. */
 static void test_micro_batches_end_with_leaves(void **state)
 {
-    (void)state;
     static const struct {
         const char *keys[4];
         int64_t micro, micro_batches;
@@ -220,7 +209,6 @@ static void test_micro_batches_end_with_leaves(void **state)
 
 static void test_sequence_parallel_where_it_can_be(void **state)
 {
-    (void)state;
     struct ls_layout layout = admitted(KEYS(GPT2, "parallel.tp=4"));
     assert_true(layout.sp);
     layout = admitted(KEYS(GPT2, "parallel.tp=4", "parallel.sp=false"));
@@ -236,7 +224,6 @@ static void test_sequence_parallel_where_it_can_be(void **state)
 
 static void test_key_value_heads_are_shared(void **state)
 {
-    (void)state;
     admitted(KEYS("model.preset=llama-tiny", "parallel.tp=4"));
     /* 12 heads on 2 key/value heads: 4 ranks would have 3 query heads each of a shared one. */
     refused(KEYS("model.preset=llama-tiny", "model.channels=96", "model.heads=12",
@@ -248,7 +235,6 @@ static void test_key_value_heads_are_shared(void **state)
 
 static void test_refused_axes(void **state)
 {
-    (void)state;
     refused(KEYS(GPT2, "parallel.dp=4"), 2, "needs 4 ranks, but 2 were started",
             "nearest that works is parallel.dp = 2", NULL);
     refused(KEYS(GPT2, "parallel.tp=2", "parallel.pp=2"), 8, "needs 4 ranks, but 8", NULL);
@@ -271,7 +257,6 @@ static void test_refused_axes(void **state)
 
 static void test_refused_dp(void **state)
 {
-    (void)state;
     refused(KEYS(GPT2, "parallel.dp=3"), 0, "parallel.dp = 3", "batch of 16 leaves", NULL);
     refused(KEYS(GPT2, "parallel.dp=4", "parallel.dp_replicate=2", "parallel.dp_shard=4"), 0,
             "parallel.dp = 4", "is 8", NULL);
@@ -313,7 +298,6 @@ static void test_refused_dp(void **state)
 
 static void test_refused_pipelines(void **state)
 {
-    (void)state;
     refused(KEYS("model.preset=gpt2-tiny", "parallel.pp=5", "batch.global=8"), 0, "parallel.pp = 5",
             "model has 4", "parallel.pp = 4", NULL);
     refused(
@@ -337,7 +321,6 @@ static void test_refused_pipelines(void **state)
 
 static void test_refused_sp_and_zero(void **state)
 {
-    (void)state;
     refused(KEYS(GPT2, "parallel.sp=true"), 0, "parallel.sp = true", "parallel.tp is 1", NULL);
     refused(KEYS(GPT2, "parallel.sp=true", "parallel.tp=4", "data.sequence=48", "batch.micro=1"), 0,
             "parallel.sp = true", "whole subtrees", NULL);
@@ -349,7 +332,6 @@ static void test_refused_sp_and_zero(void **state)
 /* Keys of group memory, and keys that need each other, are of the layout too. */
 static void test_refused_memory_and_files(void **state)
 {
-    (void)state;
     refused(KEYS(GPT2, "parallel.dp=15", "parallel.zero=1", "memory.offload.parameters=host"), 0,
             "parallel.dp = 15", "is parallel.dp = 16, memory.offload.parameters = none", NULL);
     refused(KEYS(GPT2, "parallel.dp=4", "parallel.zero=2", "memory.offload.parameters=host"), 0,
@@ -375,7 +357,6 @@ static void test_refused_memory_and_files(void **state)
  * they work. */
 static void test_what_else_is_offered(void **state)
 {
-    (void)state;
     struct ls_config config = config_of(KEYS(GPT2, "parallel.tp=2", "memory.recompute=all"));
     struct ls_layout layout;
     struct ls_error error = {0};
@@ -395,7 +376,6 @@ static void test_what_else_is_offered(void **state)
 /* Every batch of a ramp-up has to be admissible. */
 static void test_refused_rampup(void **state)
 {
-    (void)state;
     admitted(KEYS(GPT2, "batch.rampup_start=4", "batch.rampup_increment=4",
                   "batch.rampup_samples=100", "parallel.dp=1"));
     refused(KEYS(GPT2, "batch.rampup_start=4", "batch.rampup_increment=4",
@@ -431,7 +411,6 @@ static void test_refused_rampup(void **state)
 
 static void test_fast_lifts_the_trees(void **state)
 {
-    (void)state;
     admitted(KEYS("model.preset=gpt2-124m", "numerics.mode=fast", "batch.global=18",
                   "parallel.dp=3", "parallel.tp=3", "batch.micro=3"));
     struct ls_layout layout = admitted(KEYS(GPT2, "numerics.mode=fast", "parallel.cp=4"));

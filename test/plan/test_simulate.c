@@ -1,16 +1,11 @@
 /* Recordings against a clock: schedules take the time that their tables say, laws of more and less
  * hold, and a clock that forgets to wait is seen. */
+#include "../support/testing.h"
 #include "layouts.h"
 
 #include <lockstep/plan/simulate.h>
 #include <lockstep/train/recorded.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +41,6 @@ static struct ls_work_time work_time(void *user, const struct ls_work *work)
 static struct ls_move_time move_time(void *user, int64_t rank, const struct ls_recorded *move)
 {
     const struct seconds *seconds = user;
-    (void)rank;
     int account = ls_account_of(seconds->layout, (enum ls_layout_group)move->group);
     return (struct ls_move_time){
         .seconds = move->operation.kind == LS_COMM_OTHER ? 0 : seconds->move[account],
@@ -58,7 +52,6 @@ static struct ls_move_time move_time(void *user, int64_t rank, const struct ls_r
 static double transfer_s(void *user, const struct ls_recorded_transfer *transfer)
 {
     const struct seconds *seconds = user;
-    (void)transfer;
     return seconds->transfer;
 }
 
@@ -192,7 +185,6 @@ static void test_schedules_take_what_their_tables_say(void **state)
         {"parallel.pp=4", "parallel.schedule=zbv", "parallel.chunks=2", "batch.global=8"},
         {"parallel.pp=4", "parallel.schedule=dualpipev", "parallel.chunks=2", "batch.global=8"},
     };
-    (void)state;
     const struct seconds each[] = {{.product = {1, 1, 1}}, {.product = {2, 3, 1}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t c = 0; c < 2; c++) {
@@ -211,7 +203,6 @@ static void test_schedules_take_what_their_tables_say(void **state)
  * interleaved: m v + p - 1 of its chunks. */
 static void test_closed_forms(void **state)
 {
-    (void)state;
     const struct seconds seconds = {.product = {1, 1, 1}};
     const char *const names[] = {"parallel.schedule=gpipe", "parallel.schedule=1f1b"};
     for (int i = 0; i < 2; i++) {
@@ -232,7 +223,6 @@ static void test_closed_forms(void **state)
 /* A clock that does not wait for messages gives other times. */
 static void test_a_rank_that_does_not_wait_is_seen(void **state)
 {
-    (void)state;
     const struct seconds seconds = {.product = {1, 1, 1}};
     const char *const *keys = KEYS(TINY, "parallel.pp=4", "batch.global=8");
     struct ls_layout layout = admitted(keys);
@@ -266,7 +256,6 @@ static void takes(const struct passes *passes, enum ls_work_pass pass, double ex
  * micro-batches. A product made again is one of a forward in all but its pass. */
 static void test_spans_have_their_pass(void **state)
 {
-    (void)state;
     const double each = 8 * PRODUCTS * 4;
     struct passes whole = passes_of(KEYS(TINY, "batch.global=4", "memory.recompute=none"));
     takes(&whole, LS_WORK_PASS_FORWARD, each);
@@ -292,7 +281,6 @@ static void test_spans_have_their_pass(void **state)
  */
 static void test_tensor_parallel_is_exposed(void **state)
 {
-    (void)state;
     struct seconds seconds = {.product = {1, 1, 1}};
     const char *const *keys = KEYS(TINY, "parallel.tp=2", "batch.global=4", "parallel.sp=false");
     double without = simulate(keys, seconds).step_s;
@@ -307,7 +295,6 @@ static void test_tensor_parallel_is_exposed(void **state)
  * those of one stage, not those of each stage after the other. */
 static void test_messages_pass_gradients(void **state)
 {
-    (void)state;
     struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1, .one_link = true};
     const char *const *keys =
         KEYS(TINY, "model.channels=256", "parallel.pp=4", "parallel.dp_replicate=2",
@@ -325,7 +312,6 @@ static void test_messages_pass_gradients(void **state)
  * take longer are what the step takes. */
 static void test_gathers_are_prefetched(void **state)
 {
-    (void)state;
     struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1};
     const char *const *ahead =
         KEYS(TINY, "parallel.dp=2", "parallel.zero=3", "batch.global=4", "parallel.prefetch=1");
@@ -349,7 +335,6 @@ static void test_gathers_are_prefetched(void **state)
 /* Over a network messages hide where the ranks' own cores make the sums, which do not. */
 static void test_messages_hide_by_themselves(void **state)
 {
-    (void)state;
     const char *const *stages = KEYS(TINY, "parallel.pp=2", "batch.global=8", "batch.micro=1");
     const char *const *sums = KEYS(TINY, "parallel.dp=2", "parallel.zero=3", "batch.global=4");
     struct seconds seconds = {.product = {1, 1, 1}};
@@ -371,7 +356,6 @@ static void test_messages_hide_by_themselves(void **state)
 /* What is offloaded moves while others compute, as far as there is something to compute. */
 static void test_transfers_hide(void **state)
 {
-    (void)state;
     const char *const *keys =
         KEYS(TINY, "batch.global=4", "memory.offload.activations=host", "memory.recompute=none");
     struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1};
@@ -446,7 +430,6 @@ static double beside_s(struct spans *spans, int64_t rank)
  * begins while they do; and nothing else changes their time. */
 static void test_operations_slow_what_is_beside_them(void **state)
 {
-    (void)state;
     static struct spans spans;
     int slowed = 0;
     for (int i = 0; i < LAYOUTS; i++) {
@@ -474,7 +457,6 @@ static void test_operations_slow_what_is_beside_them(void **state)
 /* Whatever takes longer never makes a step shorter. */
 static void test_slower_is_never_faster(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < LAYOUTS; i++) {
         const char *const *keys = KEYS_OF(layouts[i]);
         struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1};

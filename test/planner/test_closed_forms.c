@@ -3,13 +3,9 @@
 #include <lockstep/ckpt/interval.h>
 #include <lockstep/planner/closed_forms.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
+
+#include "../support/testing.h"
 
 static void near_to(const char *what, double value, double expected, double within)
 {
@@ -24,7 +20,6 @@ static const struct ls_pass_times equal = {1, 1, 1}, uneven = {1, 1.25, 0.75};
 
 static void test_bubbles(void **state)
 {
-    (void)state;
     static const struct {
         enum ls_schedule_kind kind;
         int64_t ranks, chunks, micro_batches;
@@ -52,7 +47,6 @@ static void test_bubbles(void **state)
 
 static void test_collectives(void **state)
 {
-    (void)state;
     near_to("ring", ls_ring_seconds(4, 8e9, 1e-3, 1e9, false), 3 * (1e-3 + 2), exact);
     near_to("both ways", ls_ring_seconds(4, 8e9, 1e-3, 1e9, true), 6 * (1e-3 + 2), exact);
     near_to("tree", ls_tree_seconds(5, 8e9, 1e-3, 1e9, false), 3e-3 + 8, exact);
@@ -65,7 +59,6 @@ static void test_collectives(void **state)
 
 static void test_zero(void **state)
 {
-    (void)state;
     /* ZeRO figure 1: 7.5B parameters on 64 ranks take 120, 31.4, 16.6 and 1.88 GB. */
     static const double gb[] = {120, 31.4, 16.6, 1.88};
     for (int stage = 0; stage <= 3; stage++) {
@@ -80,7 +73,6 @@ static void test_zero(void **state)
 
 static void test_checkpoints(void **state)
 {
-    (void)state;
     /* Daly's figures 3 to 5: with C 5 min, M of 24 h, 6 h and 15 min give 117, 57 and 9.1 min. */
     static const struct {
         double between, interval;
@@ -105,7 +97,6 @@ static void test_checkpoints(void **state)
 
 static void test_amdahl(void **state)
 {
-    (void)state;
     near_to("all", ls_amdahl_speedup(1, 64), 64, exact);
     near_to("nothing", ls_amdahl_speedup(0, 64), 1, exact);
     near_to("95 % on 64", ls_amdahl_speedup(0.95, 64), 15.42, 0.001);

@@ -3,17 +3,13 @@
 #include <lockstep/base/file.h>
 #include <lockstep/planner/cluster.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <glob.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 static const char good[] = "name: two hosts\n"                               /* 1 */
                            "source: [a paper, a datasheet]\n"                /* 2 */
@@ -56,7 +52,6 @@ static struct ls_cluster read_good(void)
 
 static void test_figures_are_read(void **state)
 {
-    (void)state;
     struct ls_cluster c = read_good();
     assert_string_equal(c.name, "two hosts");
     assert_true(c.hosts == 2 && c.accelerators == 4 && c.links == 2);
@@ -172,7 +167,6 @@ static void replaced(const char *from, const char *to, char *text, size_t bytes)
 
 static void test_broken_figures_are_named(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         char text[4096], where[32];
         struct ls_cluster cluster;
@@ -190,7 +184,6 @@ static void test_broken_figures_are_named(void **state)
 /* Of an inner link joins is a multiple; the last domain below the outermost need not be full. */
 static void test_links_fit_together(void **state)
 {
-    (void)state;
     static const struct {
         int64_t joins[3];
         bool fits;
@@ -217,7 +210,6 @@ static void test_links_fit_together(void **state)
 
 static void test_other_texts_are_refused(void **state)
 {
-    (void)state;
     static const char *const texts[] = {"",        "[1, 2]",       "hosts",           "\t- a: [",
                                         "a: b: c", "\xff\xfe\x01", "--- {}\n--- {}\n"};
     struct ls_cluster cluster;
@@ -287,7 +279,6 @@ static void assert_reads_back(const struct ls_cluster *cluster)
 /* Rows that differ in bytes alone are rows each; the same bytes twice are an error. */
 static void test_rows_with_other_bytes(void **state)
 {
-    (void)state;
     static const char rows[] = "measured:\n"
                                "  works:\n"
                                "    - [product, fp32, 1, 10, 20, 30, 9600, 0.5]\n"
@@ -323,7 +314,6 @@ static void test_rows_with_other_bytes(void **state)
 
 static void test_every_shipped_file(void **state)
 {
-    (void)state;
     glob_t files;
     struct ls_error error = {0};
     assert_int_equal(glob("clusters/*.yaml", 0, NULL, &files), 0);
@@ -340,7 +330,6 @@ static void test_every_shipped_file(void **state)
 
 static void test_drawn_figures_read_back(void **state)
 {
-    (void)state;
     struct ls_cluster cluster = read_good();
     struct ls_philox_key key = ls_philox_key_of(3, "test_cluster");
     assert_reads_back(&cluster);
@@ -372,7 +361,6 @@ static void test_drawn_figures_read_back(void **state)
 
 static void test_figures_are_set(void **state)
 {
-    (void)state;
     static const struct {
         const char *path, *value;
         size_t at;
@@ -413,7 +401,6 @@ static void test_figures_are_set(void **state)
 
 static void test_wrong_figures_are_not_set(void **state)
 {
-    (void)state;
     static const struct {
         const char *path, *value, *what;
     } cases[] = {
@@ -448,7 +435,6 @@ static void test_wrong_figures_are_not_set(void **state)
 /* doc/planning.md has the table of the keys as the library makes it. */
 static void test_the_page_has_the_keys(void **state)
 {
-    (void)state;
     char *table = NULL, *page = NULL;
     size_t bytes = 0;
     struct ls_error error = {0};

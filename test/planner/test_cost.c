@@ -2,15 +2,11 @@
  * lesser cluster. */
 #include <lockstep/planner/cost.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 static const char small[] = "name: small\n"
                             "hosts: 4\n"
@@ -81,7 +77,6 @@ static struct ls_work pass(int64_t elements)
 
 static void test_roofline(void **state)
 {
-    (void)state;
     struct ls_cluster cluster = cluster_of(small, "");
     struct ls_work large = product(4096, 4096, 4096), thin = product(1, 4096, 4096);
     near_to("compute", ls_cost_work(&cluster, 1, &large), 2e-6 + large.flops / 500e12);
@@ -105,7 +100,6 @@ static void test_roofline(void **state)
  * two. */
 static void test_tiles_quantise(void **state)
 {
-    (void)state;
     struct ls_cluster cluster = cluster_of(small, "");
     set(&cluster, "accelerator.units", "100");
     set(&cluster, "accelerator.tile", "64x64");
@@ -134,7 +128,6 @@ static double tile_s(size_t i, const struct ls_work *work)
 /* The fastest of all tiles counts, and every size is the fastest of some shape. */
 static void test_the_best_tile_counts(void **state)
 {
-    (void)state;
     enum { TILES = sizeof tiles / sizeof *tiles };
     static const int64_t shapes[][2] = {{1280, 2560}, {2560, 1280}, {1280, 1280}, {64, 25600},
                                         {25600, 64},  {64, 12800},  {12800, 64},  {512, 512},
@@ -182,7 +175,6 @@ static const char scattered[] = "measured:\n"
 
 static void test_measured_is_exact(void **state)
 {
-    (void)state;
     const char *const tables[] = {grid, scattered};
     for (int t = 0; t < 2; t++) {
         struct ls_cluster cluster = cluster_of(small, tables[t]);
@@ -205,7 +197,6 @@ static void test_measured_is_exact(void **state)
 
 static void test_measured_is_interpolated(void **state)
 {
-    (void)state;
     struct ls_cluster cluster = cluster_of(small, grid);
     struct ls_work middle = product(256, 512, 512), beyond = product(4096, 2048, 4096);
     struct ls_work below = product(32, 512, 512), center = product(256, 1024, 1024);
@@ -225,7 +216,6 @@ static void test_measured_is_interpolated(void **state)
 /* Ops of one shape that move other bytes have rows of their own. */
 static void test_rows_are_held_apart_by_bytes(void **state)
 {
-    (void)state;
     struct ls_cluster cluster =
         cluster_of(small, "measured:\n"
                           "  works:\n"
@@ -273,7 +263,6 @@ static int64_t draw_int(int64_t low, int64_t high)
 
 static void test_larger_never_takes_less(void **state)
 {
-    (void)state;
     const char *const tables[] = {grid, scattered, "", ""};
     for (int t = 0; t < 4; t++) {
         struct ls_cluster cluster = cluster_of(small, tables[t]);
@@ -303,7 +292,6 @@ static void test_larger_never_takes_less(void **state)
  * takes no longer. */
 static void test_pieces_never_take_less(void **state)
 {
-    (void)state;
     struct ls_cluster cluster = cluster_of(small, "");
     set(&cluster, "accelerator.units", "108");
     int dearer = 0;
@@ -330,7 +318,6 @@ static void test_pieces_never_take_less(void **state)
 
 static void test_groups(void **state)
 {
-    (void)state;
     static const struct {
         int accelerators;
         int64_t first, ranks, stride;
@@ -371,7 +358,6 @@ static double move_s(const struct ls_cluster *cluster, int64_t first, int64_t ra
 
 static void test_moves_are_the_formulas(void **state)
 {
-    (void)state;
     struct ls_cluster c = cluster_of(small, "");
     const double s = 1e9, few = 1000, a = 1e-6, b = 400e9, A = 10e-6, B = 50e9;
     near_to("one rank", move_s(&c, 0, 1, 1, LS_COMM_ALL_REDUCE, s), 0);
@@ -415,7 +401,6 @@ static void test_moves_are_the_formulas(void **state)
  * nothing, nothing. */
 static void test_moves_take_units_and_bandwidth(void **state)
 {
-    (void)state;
     struct ls_cluster c = cluster_of(small, "");
     struct ls_cost_group host = ls_cost_group_of(&c, 1, 0, 8, 1);
     struct ls_cost_group hosts = ls_cost_group_of(&c, 1, 0, 4, 8), one = host;
@@ -441,7 +426,6 @@ static void test_moves_take_units_and_bandwidth(void **state)
 
 static void test_measured_moves(void **state)
 {
-    (void)state;
     struct ls_cluster c = cluster_of(small, "measured:\n"
                                             "  moves:\n"
                                             "    - [all_reduce, 2, 1000, 0.001]\n"
@@ -465,7 +449,6 @@ static void test_measured_moves(void **state)
 
 static void test_tiers(void **state)
 {
-    (void)state;
     struct ls_cluster c = cluster_of(small, "");
     near_to("host", ls_cost_tier(&c, LS_TIER_HOST, true, 32e9), 1);
     near_to("read", ls_cost_tier(&c, LS_TIER_FILE, false, 1e9), 1);
@@ -528,7 +511,6 @@ static void times_of(const struct ls_cluster *c, uint64_t seed, double *times)
  * worse, is seen to take longer somewhere. */
 static void test_better_is_never_slower(void **state)
 {
-    (void)state;
     static const struct {
         size_t at;
         bool less; /* is better */

@@ -2,17 +2,12 @@
  * the tree, where clusters/ is. */
 #include <lockstep/planner/lesson.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../support/svg.h"
+#include "../support/testing.h"
 #include "../support/xml.h"
 
 #define H100 "clusters/h100-2048.yaml"
@@ -93,7 +88,6 @@ static void has_row(const struct page *page, const char *begin, const char *cons
 /* 7e9 x 16 = 112 GB; over 4: 4 + 12 / 4 = 7, 2 + 14 / 4 = 5.5 and 16 / 4 = 4 bytes each. */
 static void test_memory(void **state)
 {
-    (void)state;
     const struct page *page = page_of("memory");
     ROW(page, "parameters, 16 bits", "2 bytes", "14.0 GB");
     ROW(page, "variance, 32 bits", "4 bytes", "28.0 GB");
@@ -108,7 +102,6 @@ static void test_memory(void **state)
 
 static void test_seven(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_config *config = malloc(sizeof *config);
     assert_int_equal(ls_lesson_seven(4, 3, config, &error), LS_OK);
@@ -120,7 +113,6 @@ static void test_seven(void **state)
 /* 8 / 39, 16 / 47, 32 / 63, 64 / 95; 64 / (64 + 31 / 2) and 192 / (192 + 31). */
 static void test_bubble(void **state)
 {
-    (void)state;
     const struct page *page = page_of("bubble");
     ROW(page, "     8", "20.5 %", "20.5 %", " - ", " - ");
     ROW(page, "    16", "34.0 %", "34.0 %", " - ", " - ");
@@ -137,7 +129,6 @@ static void test_bubble(void **state)
 /* 2 x 255 / 256 x 140 GB = 278.9 GB, at 12.5 GB/s 22.3 s; 510 and 16 messages of 8 us. */
 static void test_allreduce(void **state)
 {
-    (void)state;
     const struct page *page = page_of("allreduce");
     ROW(page, "all gradients, fp32", "280 GB", "558 GB", "44.6 s", "44.6 s", "44.6 s");
     ROW(page, "all gradients, bf16", "140 GB", "279 GB", "22.3 s", "22.3 s", "22.3 s");
@@ -148,7 +139,6 @@ static void test_allreduce(void **state)
 /* 405.8 x 10^9 parameters x 16 bytes are 6.49 TB, 81.2 times 80 GB. */
 static void test_3d(void **state)
 {
-    (void)state;
     const struct page *page = page_of("3d");
     has(page, "The state alone is 6.49 TB: it takes 82 accelerators of 80.0 GB");
     ROW(page, "dp alone", "1", "1", "2048", "does not fit");
@@ -158,7 +148,6 @@ static void test_3d(void **state)
 
 static void test_scaling(void **state)
 {
-    (void)state;
     const struct page *page = page_of("scaling");
     ROW(page, "    1 ", "1.0", "1.0", "100.0 %", "0.0 %", "1.0", "100.0 %", "0.0 %");
     const char *row = strstr(page->text, "\n     64 ");
@@ -172,7 +161,6 @@ static void test_scaling(void **state)
 /* Each doubling of the ranks is as wide as the one before, and the ideal is a straight line. */
 static void test_scaling_is_drawn_by_doublings(void **state)
 {
-    (void)state;
     static const char *const ranks[] = {"1", "2", "4", "8", "16", "32", "64"};
     const struct page *page = page_of("scaling");
     double x[7], y[7], unused;
@@ -190,7 +178,6 @@ static void test_scaling_is_drawn_by_doublings(void **state)
 
 static void test_every_lesson(void **state)
 {
-    (void)state;
     static const char *const parts[] = {"\nQuestion\n", "\nGiven\n",  "\nFormula\n",    "\nNumbers",
                                         "\nAnswer\n",   "\nTry it\n", "\n    lockstep "};
     size_t count;
@@ -219,7 +206,6 @@ static void test_every_lesson(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     const struct ls_lesson *lesson;
     assert_int_equal(ls_lesson_find("buble", &lesson, &error), LS_ECONFIG);
@@ -233,7 +219,6 @@ static void test_names(void **state)
 /* No layout fits, and the fast link joins 16: the page says so. */
 static void test_3d_elsewhere(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_cluster cluster;
     struct page page;
@@ -252,7 +237,6 @@ static void test_3d_elsewhere(void **state)
 
 static void test_other_clusters(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_cluster cluster;
     struct page page;

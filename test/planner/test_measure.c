@@ -3,18 +3,13 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/planner/cost.h>
 #include <lockstep/planner/measure.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,7 +84,6 @@ static int64_t replay_all(const char *words, bool kinds[LS_WORK_KINDS])
 
 static void test_replays_tell_what_was_recorded(void **state)
 {
-    (void)state;
     static const char *const cases[] = {
         SMALL "numerics.precision=fp32",
         SMALL "numerics.precision=bf16 model.dropout=0.1",
@@ -126,7 +120,6 @@ static void test_replays_tell_what_was_recorded(void **state)
 
 static void test_rows_are_sorted_and_replaced(void **state)
 {
-    (void)state;
     static const struct ls_measured_work works[] = {
         {LS_WORK_ADD, LS_F32, 2, 8, 1, 1, 0, 2},  {LS_WORK_NORM, LS_F32, 1, 8, 4, 1, 0, 1},
         {LS_WORK_ADD, LS_F32, 1, 8, 1, 1, 96, 3}, {LS_WORK_ADD, LS_F32, 1, 4, 1, 1, 0, 4},
@@ -286,7 +279,6 @@ static void test_a_configuration_is_measured(void **state)
 
 static void test_a_check_takes_one_rank(void **state)
 {
-    (void)state;
     struct ls_config config = config_of_words(SMALL "parallel.dp=2");
     struct ls_measure measure = tiny_of(NULL);
     struct ls_measure_check check;

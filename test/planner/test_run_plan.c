@@ -1,15 +1,10 @@
 /* Advice for a run under way: where a link is slow, the plan's moves over it are, whether they
  * follow from the link's figures or were measured. */
 #include "../support/config_words.h"
+#include "../support/testing.h"
 
 #include <lockstep/planner.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -76,7 +71,6 @@ static double here_s(const struct ls_config *config, const struct ls_cluster *cl
 
 static void test_a_slow_link_slows_its_moves(void **state)
 {
-    (void)state;
     const char *const rows[] = {"", measured};
     struct ls_drift drift = {.found = true,
                              .kind = LS_DRIFT_LINK,

@@ -1,6 +1,7 @@
 /* The search against exhaustive simulation on drawn small cases, laws that plans keep, and what is
  * refused. */
 #include "../support/extent.h"
+#include "../support/testing.h"
 #include "../support/told.h"
 #include "../support/wrapped.h"
 
@@ -8,12 +9,6 @@
 #include <lockstep/planner.h>
 #include <lockstep/train/recorded.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,7 +128,6 @@ static void lists_compare(int i, enum ls_goal goal, const struct ls_search *sear
 /* And it looks at fewer. */
 static void test_the_best_is_the_best(void **state)
 {
-    (void)state;
     int64_t looked = 0, all = 0, fitted = 0;
     const int cases = 200 / check_every(20, 5);
     drawn = 1;
@@ -185,7 +179,6 @@ int __wrap_ls_schedule_simulate(const struct ls_schedule *schedule,
 /* The broken twin: bounds of pipelines that are 10 % too high. */
 static void test_a_bound_that_is_too_high_is_seen(void **state)
 {
-    (void)state;
     double share[2] = {0};
     for (int broken = 0; broken < 2; broken++) {
         longer = broken ? 1.1 : 1;
@@ -213,7 +206,6 @@ static void test_a_bound_that_is_too_high_is_seen(void **state)
 /* A model of today on hundreds of accelerators is proven by few simulations, in seconds. */
 static void test_a_large_model_is_proven(void **state)
 {
-    (void)state;
     struct ls_cluster cluster;
     struct ls_config config;
     struct ls_error error = {0};
@@ -266,7 +258,6 @@ static bool stages_pinned(const char *key)
 /* A limit holds in the midst of a simulation, too. */
 static void test_a_search_ends_in_time(void **state)
 {
-    (void)state;
     int64_t early = 0;
     double all = 0;
     drawn = 3;
@@ -315,7 +306,6 @@ static void test_better_is_never_worse(void **state)
         {"link.far.bandwidth", "1 TB/s"},    {"link.near.bandwidth", "1 TB/s"},
         {"link.far.latency", "0 s"},         {"accelerator.memory", "64 GiB"},
         {"accelerator.bandwidth", "1 TB/s"}, {"accelerator.peak.bf16", "1 PFLOP/s"}};
-    (void)state;
     drawn = 7;
     for (int i = 0; i < 12 / check_every(6, 3); i++) {
         struct ls_cluster cluster = cluster_draw();
@@ -392,7 +382,6 @@ static void test_longer_steps_go_on_in_a_line(void **state)
     enum { LAYOUTS = sizeof layouts / sizeof *layouts, SEEDS = 24 };
     int near = 0, cases = 0, again = 0;
     double worst = 0;
-    (void)state;
     for (int i = 0; i < LAYOUTS * SEEDS; i += check_every(5, 3)) {
         struct ls_forecast whole, line;
         step_forecast(1 + i % SEEDS, layouts[i / SEEDS], false, &whole);
@@ -417,7 +406,6 @@ static void test_longer_steps_go_on_in_a_line(void **state)
 /* A budget does what accelerators of that much memory do, also if a file gives it. */
 static void test_a_budget_is_a_limit_of_memory(void **state)
 {
-    (void)state;
     drawn = 5;
     struct ls_cluster cluster = cluster_draw();
     struct ls_config config = recipe_draw();
@@ -453,7 +441,6 @@ static bool all_pinned(const char *key)
 
 static void test_what_is_refused(void **state)
 {
-    (void)state;
     drawn = 5;
     struct ls_cluster cluster = cluster_draw();
     struct ls_config config = recipe_draw();

@@ -5,17 +5,12 @@
 #include "../support/await.h"
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 
 #include <lockstep/ckpt/interval.h>
 #include <lockstep/planner.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <glob.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -158,7 +153,6 @@ struct ran {
 static void on_stepped(void *user, const struct ls_step_report *report)
 {
     struct ran *ran = user;
-    (void)report;
     if (ran->steps < STEPS)
         ran->ended_ms[ran->steps++] = slow.trainer_ms;
 }
@@ -289,7 +283,6 @@ static double bytes_counted(const struct ls_config *config, const struct ls_layo
 
 static void test_a_host_reads_what_its_ranks_need(void **state)
 {
-    (void)state;
     static const char *const layouts[] = {
         "",
         "parallel.tp=2",
@@ -318,7 +311,6 @@ static void test_a_host_reads_what_its_ranks_need(void **state)
 
 static void test_a_step_waits_for_what_is_longer(void **state)
 {
-    (void)state;
     struct ls_config config = config_of_words(SMALL);
     struct ls_cluster fast = cluster_of(NULL, NULL), slow = cluster_of("disk.read", "1 kB/s");
     struct ls_cluster none = cluster_of("disk.read", "0");
@@ -363,7 +355,6 @@ static void test_what_lies_elsewhere(void **state)
         {"", BLEND ",{\"source\":\"https://host/d\",\"weight\":4,\"from_step\":9}]", 0.625},
         {"", BLEND ",{\"source\":\"a,s3://bucket/b\",\"weight\":0,\"from_step\":9}]", 0.25},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_config config = config_with(cases[i].train, cases[i].blend);
         if (ls_config_elsewhere(&config) != cases[i].share)
@@ -375,7 +366,6 @@ static void test_what_lies_elsewhere(void **state)
 /* The disk's samples and the network's come at once; the slower of them holds a step up. */
 static void test_a_step_waits_for_the_storage(void **state)
 {
-    (void)state;
     enum { ALL = 4 * 17 * 2 };
     struct ls_config half = config_with("", "1 a 1 s3://bucket/b");
     struct ls_config whole = config_of_words(SMALL "parallel.dp=2 data.shuffle=false");
@@ -446,7 +436,6 @@ static bool never_faster(const struct ls_forecast *a, const struct ls_forecast *
 
 static void test_a_slower_disk_is_never_faster(void **state)
 {
-    (void)state;
     static const char *const changes[][3] = {{"disk.read", "1 GB/s", "2 kB/s"},
                                              {"disk.read", "30 GB/s", "1 GB/s"},
                                              {"disk.write", "500 MB/s", "1 MB/s"},
@@ -487,7 +476,6 @@ static void test_hosts_write_together(void **state)
         {"parallel.dp=4", "1", 0.25},
         {"parallel.tp=2 parallel.dp_shard=2 parallel.zero=3", "2", 0.5},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_config config = config_of_words(SMALL "%s", cases[i].layout);
         struct ls_cluster cluster = cluster_of("disk.write", "100 kB/s");
@@ -504,7 +492,6 @@ static void test_hosts_write_together(void **state)
  * best one. */
 static void test_the_interval_is_the_runs_or_the_best(void **state)
 {
-    (void)state;
     struct ls_config best = config_of_words(SMALL "parallel.dp_shard=4 parallel.zero=1");
     struct ls_config often =
         config_of_words(SMALL "parallel.dp_shard=4 parallel.zero=1 train.save_every=2");
@@ -539,7 +526,6 @@ static void test_snapshots(void **state)
     struct ls_cluster one = cluster_of("disk.write", "100 kB/s"),
                       two = cluster_of("disk.write", "100 kB/s");
     double mtbf_s = 3600 / (0.001 * 4);
-    (void)state;
     assert_int_equal(ls_cluster_set(&two, "accelerators", "2", NULL), LS_OK);
     struct ls_forecast f = forecast_of(&often, &one), g = forecast_of(&automatic, &one);
     const struct ls_snapshot_cost *cost = &f.run.snapshot;

@@ -3,18 +3,13 @@
  * steps. */
 #include "../support/mpirun.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 
 #include <lockstep/base/json.h>
 #include <lockstep/session.h>
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -465,7 +460,6 @@ static void test_processes(void **state)
 
 int main(int count, char **arguments)
 {
-    (void)count;
     program = arguments[0];
     if (getenv(MPIRUN_MODE))
         return rank_main(getenv(MPIRUN_MODE));

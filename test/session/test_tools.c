@@ -1,13 +1,8 @@
 /* A session's verbs without ranks: plans, layouts, proofs, conversions, stores; what is wrong with
  * an order is said, and the next one is carried out. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <lockstep/session.h>
 #include <stdio.h>
@@ -54,7 +49,6 @@ static void refused(const char *verb, const char *options, int status, const cha
 static void test_a_plan_has_the_best_layout(void **state)
 {
     struct ls_error error = {0};
-    (void)state;
     json_t *answer = ask("plan",
                          "{\"keys\": {\"model\": {\"preset\": \"gpt2-124m\"}, \"batch\": "
                          "{\"global\": 16}}, \"cluster\": \"clusters/h100-2048.yaml\", "
@@ -72,7 +66,6 @@ static void test_a_plan_has_the_best_layout(void **state)
 static void test_a_layout_is_described_and_proven(void **state)
 {
     struct ls_error error = {0};
-    (void)state;
     json_t *answer = ask("layout",
                          "{\"keys\": {" MODEL ", \"parallel\": {\"pp\": 2, \"dp\": 2}}, \"check\": "
                          "true, \"draw\": true}",
@@ -120,7 +113,6 @@ static void test_a_conversion_lists_the_fates(void **state)
 {
     struct ls_error error = {0};
     struct ls_session *session;
-    (void)state;
     json_t *answer = ask("convert",
                          "{\"project\": \"deepspeed\", \"text\": \"{\\\"train_batch_size\\\": 8}\","
                          " \"ranks\": 2}",
@@ -143,7 +135,6 @@ static void test_a_conversion_lists_the_fates(void **state)
 
 static void test_what_is_wrong_is_said(void **state)
 {
-    (void)state;
     refused("layout", "{\"keys\": {" MODEL ", \"parallel\": {\"tp\": 3}}}", LS_ELAYOUT,
             "parallel.tp = 3");
     refused("layout", "{\"keys\": {\"optim\": {\"lrr\": 1}}}", LS_ECONFIG, "did you mean optim.lr");

@@ -9,16 +9,11 @@
 #include "../support/checkpoints.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "unit.h"
 
 #include <lockstep/base/json.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

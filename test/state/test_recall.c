@@ -2,16 +2,11 @@
 #include "../support/checkpoints.h"
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/ckpt.h>
 #include <lockstep/state.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 

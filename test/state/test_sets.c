@@ -1,14 +1,9 @@
 /* Two sets of parameters with groups of their own: gradients, norm, update, hash and checkpoint
  * have the bits of one rank that has one set of all. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,15 +3,11 @@
 #include <lockstep/state.h>
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 /* Rows that 3 ranks do not divide, key/value heads that tp 4 shares. */
 static const char *const recipe[] = {"model.arch=llama",
@@ -170,7 +166,6 @@ static void test_every_small_layout(void **state)
     static const char *const recipes[] = {"model.tied=true", "model.tied=false optim.name=muon"};
     static const int tps[] = {1, 2, 4};
     int admitted = 0;
-    (void)state;
     for (size_t r = 0; r < sizeof recipes / sizeof *recipes; r++)
         for (int pp = 1; pp <= 3; pp++)
             for (int replicate = 1; replicate <= 4; replicate++)

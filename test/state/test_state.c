@@ -5,16 +5,11 @@
 #include "../support/checkpoints.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "train/trainer.h"
 
 #include <lockstep/ckpt.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +118,6 @@ static int piece_invent(void *user, const struct ls_slice_piece *piece, struct l
     const struct ls_param *p = v->param;
     float *values = piece->values;
     ls_bf16 *halves = piece->values;
-    (void)error;
     for (int64_t j = 0; j < piece->count; j++) {
         int64_t at = v->first + piece->from + j;
         int64_t row = p->first_row + at / p->cols, col = p->first_col + at % p->cols;

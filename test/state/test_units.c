@@ -2,14 +2,9 @@
  * bits that it has alone, on one rank and in any layout; one of them is saved, and a third goes on
  * from there. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

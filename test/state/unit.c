@@ -1,14 +1,9 @@
 /* Units of state without a model. */
 #include "unit.h"
+#include "../support/testing.h"
 
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +103,6 @@ static int piece_fill(void *user, const struct ls_slice_piece *piece, struct ls_
 {
     const struct filling *f = user;
     const struct ls_state *state = &f->unit->state;
-    (void)error;
     ls_param_fill(&state->params->list[f->i], f->unit->seed, state->ops,
                   state->slices[f->i].part->first + piece->from, piece->count, piece->values);
     return LS_OK;

@@ -2,14 +2,10 @@
 #include "examples.h"
 
 #include "scratch.h"
+#include "testing.h"
 
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 

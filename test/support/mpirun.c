@@ -1,12 +1,7 @@
 /* Starts a test program again under mpirun, and is its ranks. */
 #include "mpirun.h"
+#include "testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,7 @@
 /* Checks OpenMetrics text. */
 #include "prom.h"
+#include "testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdbool.h>

@@ -1,5 +1,6 @@
 /* A small S3 for tests: what a copy of checkpoints asks for, and the ways in which it fails. */
 #include "s3_server.h"
+#include "testing.h"
 
 #include <lockstep/base/helper_thread.h>
 
@@ -8,17 +9,12 @@
 #include <netinet/in.h>
 #include <nettle/hmac.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define KEY    "AKIDEXAMPLE"
 #define SECRET "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"

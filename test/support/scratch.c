@@ -1,13 +1,9 @@
 /* A directory of its own for each test. */
 #include "scratch.h"
+#include "testing.h"
 
 #include <lockstep/base/file.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,14 +1,9 @@
 /* Reads pictures back: where texts are, which colours are drawn. */
 #include "svg.h"
+#include "testing.h"
 
 #include <lockstep/trace/picture.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 

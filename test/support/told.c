@@ -1,13 +1,9 @@
 /* How far works told that they are. */
 #include "told.h"
+#include "testing.h"
 
 #include <lockstep/base/meter.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <string.h>
 

@@ -1,12 +1,7 @@
 /* Checks that a text is well-formed XML. */
 #include "xml.h"
+#include "testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

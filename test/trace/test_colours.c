@@ -3,15 +3,11 @@
 #include <lockstep/trace/html.h>
 #include <lockstep/trace/picture.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 /* ---- how colours are seen -------------------------------------------------------------------- */
 
@@ -112,7 +108,6 @@ static void assert_both(char *text, const char *mark, int count, double least)
 
 static void test_curves(void **state)
 {
-    (void)state;
     char *text = NULL;
     size_t bytes;
     FILE *file = open_memstream(&text, &bytes);
@@ -126,7 +121,6 @@ static void test_curves(void **state)
 
 static void test_parts(void **state)
 {
-    (void)state;
     char *text = NULL;
     size_t bytes;
     FILE *file = open_memstream(&text, &bytes);

@@ -1,12 +1,6 @@
 /* Records as JSON lines: escaping, torn lines, full disks, reading back. */
 #include <lockstep/trace.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <math.h>
 #include <signal.h>
@@ -15,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 static void assert_text(const char *path, const char *expected)
 {
@@ -145,7 +140,6 @@ static void test_torn_line_is_cut_at_open(void **state)
 
 static void count_record(void *user, const struct ls_record *record)
 {
-    (void)record;
     ++*(int *)user;
 }
 

@@ -1,18 +1,13 @@
 /* Pictures of runs: what is drawn is what was recorded. */
 #include <lockstep/trace/picture.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../support/scratch.h"
 #include "../support/svg.h"
+#include "../support/testing.h"
 #include "../support/xml.h"
 
 static int count_of(const char *text, const char *what)
@@ -111,7 +106,6 @@ static int vertices(const char *svg, const char *classes, int nth, double (*out)
 
 static void test_points_are_what_was_recorded(void **state)
 {
-    (void)state;
     double x[7] = {10, 11, 12, 13, 14, 15, 16};
     double y[7] = {4, 3, 3.5, (double)NAN, 2, INFINITY, 1}, drawn[16][2];
     double lr[7] = {1, 2, 3, 4, 3, 2, 1};
@@ -136,7 +130,6 @@ static void test_points_are_what_was_recorded(void **state)
 
 static void test_a_long_run(void **state)
 {
-    (void)state;
     enum { COUNT = 200000 };
     double *x = malloc(COUNT * sizeof *x), *y = malloc(COUNT * sizeof *y);
     static double drawn[4000][2];
@@ -176,7 +169,6 @@ static void test_a_long_run(void **state)
 
 static void test_little_data(void **state)
 {
-    (void)state;
     struct ls_error error = {0};
     double x = 1, y = 0, nan = (double)NAN;
     struct ls_run_curves run = {.name = "one point", .loss = {&x, &y, 1}, .lr = {&x, &y, 1}};
@@ -196,7 +188,6 @@ static void test_little_data(void **state)
 
 static void test_several_runs(void **state)
 {
-    (void)state;
     enum { COUNT = 4, POINTS = 100 };
     static const char *const names[COUNT] = {"first", "second",
                                              ("a name of sixty letters or so, "
@@ -231,7 +222,6 @@ static void test_several_runs(void **state)
 /* Of two equal runs both are seen: dots within rings, in the legend too. */
 static void test_equal_runs(void **state)
 {
-    (void)state;
     double x[3] = {1, 2, 3}, y[3] = {3, 2, 1};
     const struct ls_run_curves runs[2] = {
         {.name = "a", .loss = {x, y, 3}, .validation = {x, y, 3}},
@@ -245,7 +235,6 @@ static void test_equal_runs(void **state)
 
 static void test_logarithmic(void **state)
 {
-    (void)state;
     double x[4] = {1, 2, 3, 4}, y[4] = {1000, 10, 0, 1};
     struct ls_run_curves run = {.name = "log", .loss = {x, y, 4}};
     char *svg = plot_of(&(struct ls_plot){.runs = &run, .count = 1, .log = true});
@@ -267,7 +256,6 @@ static void test_axis_labels(void **state)
         {3, 11.5, ">3<", ">12<"},
         {1e12, 1e-12, ">1e+12<", ">1e-12<"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         double x[2] = {0, cases[i].x_high}, y[2] = {cases[i].y_high, 0};
         struct ls_run_curves run = {.name = "", .loss = {x, y, 2}};
@@ -351,7 +339,6 @@ static int turns_of(const char *svg, const char *classes, double *highest)
 /* Buffers that are there at every other moment are one band, faint, and not 200 spikes. */
 static void test_what_comes_and_goes_is_one_band(void **state)
 {
-    (void)state;
     double lasts[MOMENTS], brief[MOMENTS], none[MOMENTS] = {0}, top, base, veil;
     for (int i = 0; i < MOMENTS; i++) {
         lasts[i] = 60;

@@ -1,12 +1,6 @@
 /* metrics.prom: what is written, that it is well-formed, and that Prometheus' parsers read it. */
 #include <lockstep/trace.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +8,7 @@
 
 #include "../support/prom.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 static int prometheus(char **text, const struct ls_metric *metrics, size_t count,
                       struct ls_error *error)
@@ -72,7 +67,6 @@ static void test_text(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     static const struct {
         struct ls_metric metric;
         const char *expected;

@@ -1,12 +1,6 @@
 /* TensorBoard and Perfetto. */
 #include <lockstep/trace.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
@@ -15,6 +9,7 @@
 
 #include "../support/await.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 /* ---- TensorBoard ---- */
 
@@ -338,7 +333,6 @@ static void test_a_cut_trace_is_read(void **state)
 
 static void test_no_trace_is_off(void **state)
 {
-    (void)state;
     ls_trace_begin(NULL, "a", "b");
     ls_trace_end(NULL);
     ls_trace_free(NULL);

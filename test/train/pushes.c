@@ -1,12 +1,7 @@
 /* What a parameter server's workers push, by definition. */
 #include "pushes.h"
+#include "../support/testing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <lockstep/config/inputs.h>
 #include <lockstep/data/blend.h>
 #include <stdio.h>

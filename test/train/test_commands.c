@@ -5,15 +5,10 @@
 #include "../support/examples.h"
 #include "../support/late_queue.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

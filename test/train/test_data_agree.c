@@ -2,16 +2,11 @@
  * Each rank here is given a folder of its own. */
 #include "../support/examples.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "tokens.h"
 
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +69,6 @@ static void expect(const char *const words[RANKS], const char *says)
 
 static void test_lists_of_one_content(void **state)
 {
-    (void)state;
     shell("mkdir a b && cp tokens.bin a/x.bin && cp tokens.bin a/y.bin && cp a/* b/");
     expect((const char *[]){"data.train=u16:%s/a", "data.train=u16:%s/a/", "data.train=u16:%s/b"},
            NULL);
@@ -82,7 +76,6 @@ static void test_lists_of_one_content(void **state)
 
 static void test_a_file_more(void **state)
 {
-    (void)state;
     shell("cp -r a more && cp tokens.bin more/xx.bin");
     expect((const char *[]){"data.train=u16:%s/a", "data.train=u16:%s/a", "data.train=u16:%s/more"},
            "rank 2: the list of stores is not the same: file 2 of rank 0 is y.bin of source 0, ");
@@ -99,7 +92,6 @@ static void test_a_file_more(void **state)
 
 static void test_another_length(void **state)
 {
-    (void)state;
     shell("cp -r a longer && head -c 2 tokens.bin >> longer/y.bin");
     expect(
         (const char *[]){"data.train=u16:%s/a", "data.train=u16:%s/longer", "data.train=u16:%s/a"},
@@ -108,7 +100,6 @@ static void test_another_length(void **state)
 
 static void test_another_order(void **state)
 {
-    (void)state;
     expect((const char *[]){"data.train=u16:%s/a/x.bin,u16:%s/a/y.bin",
                             "data.train=u16:%s/a/y.bin,u16:%s/a/x.bin",
                             "data.train=u16:%s/a/x.bin,u16:%s/a/y.bin"},
@@ -118,7 +109,6 @@ static void test_another_order(void **state)
 /* The rank would divide the loss by another sum. */
 static void test_weights_of_one_host(void **state)
 {
-    (void)state;
     char make[300];
     struct ls_prepare_report report = examples_prepare(
         directory, "e",

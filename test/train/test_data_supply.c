@@ -2,15 +2,10 @@
  * given, so that no clock is asked. */
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "tokens.h"
 #include "train/data_supply.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +18,6 @@ static int lines;
 
 static void hear(void *user, enum ls_log_level level, const char *line)
 {
-    (void)user;
     assert_int_equal(level, LS_LOG_WARNING);
     snprintf(last, sizeof last, "%s", line);
     lines++;
@@ -60,7 +54,6 @@ static struct ls_token_store *open_store(const char *spec)
 
 static void test_a_step_that_waits_for_a_server_is_told(void **state)
 {
-    (void)state;
     char spec[256];
     struct ls_training_source sources[SOURCES] = {0};
     struct ls_token_store *stores[SOURCES];

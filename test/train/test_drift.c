@@ -4,12 +4,6 @@
  */
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +11,7 @@
 #include "../support/config_words.h"
 #include "../support/prom.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "slow_ranks.h"
 #include "tokens.h"
 
@@ -233,7 +228,6 @@ static void expect_only(const struct ls_drift *drifts, int kind)
 
 static void test_thresholds_of_ranks(void **state)
 {
-    (void)state;
     struct ls_layout layout = layout_of("parallel.dp=4");
     struct ls_drift_sample samples[4];
     struct ls_drift drifts[LS_DRIFT_KINDS];
@@ -260,7 +254,6 @@ static void test_thresholds_of_ranks(void **state)
 
 static void test_thresholds_of_a_plan(void **state)
 {
-    (void)state;
     struct ls_layout layout = layout_of("parallel.dp=2 parallel.pp=2 parallel.zero=1");
     struct ls_drift_sample samples[4];
     struct ls_drift drifts[LS_DRIFT_KINDS];

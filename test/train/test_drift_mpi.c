@@ -6,15 +6,10 @@
 #include "../support/mpirun.h"
 #include "../support/prom.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "slow_ranks.h"
 #include "tokens.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,7 +141,6 @@ static void test_nothing_slowed_nothing_named(void **state)
 
 int main(int argc, char **argv)
 {
-    (void)argc;
     program = argv[0];
     if (getenv(MPIRUN_MODE))
         return mpirun_rank(rank_run);

@@ -2,16 +2,11 @@
  * there. */
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "tokens.h"
 
 #include <lockstep/compare.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -190,7 +185,6 @@ static void test_a_budget(void **state)
 
 static void test_what_fits(void **state)
 {
-    (void)state;
     const struct {
         int64_t bytes, total, free;
         enum ls_fit want;
@@ -207,7 +201,6 @@ static void test_what_fits(void **state)
 /* What the system says of itself. */
 static void test_the_memory_of_this_machine(void **state)
 {
-    (void)state;
     struct ls_device_memory memory = ls_device_memory();
     assert_true(memory.installed > 1 << 20);
     assert_in_range(memory.available, 1 << 20, memory.installed);

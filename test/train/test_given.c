@@ -2,18 +2,13 @@
  * log-probabilities in every layout, a step in two parts, and what is refused. */
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -259,7 +254,6 @@ static void test_layouts_agree(void **state)
         {LLAMA, "parallel.tp=2 parallel.dp=2 parallel.zero=1"},
         {LLAMA "numerics.precision=fp16 ", "parallel.cp=2"},
     };
-    (void)state;
     static struct told one, cut;
     const char *recipe = NULL;
     for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
@@ -360,7 +354,6 @@ static bool is_the_loss(bool sum)
 
 static void test_loss_and_gradient_are_the_weighted_ones(void **state)
 {
-    (void)state;
     assert_true(is_the_loss(true));
     assert_true(is_the_loss(false));
     counted_scale = 1.0f / 280;
@@ -388,7 +381,6 @@ static struct ls_digest hash_of(const char *words, const struct batch *batch)
 /* Weights of 1 are none; one of 0 is a target that does not count. */
 static void test_weights_of_one_and_of_zero(void **state)
 {
-    (void)state;
     static struct batch b;
     batch_fill(&b, 6, 8, 64);
     for (int i = 0; i < 8 * 64; i++)
@@ -594,7 +586,6 @@ static void test_what_is_drawn_has_the_bits_of_the_backward(void **state)
     static const char *const layouts[] = {
         "", "parallel.dp=2 parallel.zero=3", "parallel.tp=2 parallel.sp=true",
         "parallel.pp=2 batch.micro=2", "parallel.dp=2 parallel.zero=1"};
-    (void)state;
     static struct told one, cut;
     for (int i = 0; i < 5; i++) {
         struct ls_error error = {0};

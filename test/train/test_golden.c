@@ -9,17 +9,12 @@
 #include "../support/extent.h"
 #include "../support/late_queue.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "tokens.h"
 
 #include <lockstep/base/version.h>
 #include <lockstep/compare.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -313,7 +308,6 @@ static void test_changes_are_seen(void **state)
 
 static void test_malformed_files_are_refused(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *why;
     } cases[] = {

@@ -1,17 +1,12 @@
 /* Nothing above ops and comm touches a device's memory by a pointer of the host: a recorded step
  * has addresses in its place, and who touches one faults. */
 #include "../support/config_words.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 
 #include <lockstep/nn.h>
 #include <lockstep/train/recorded.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -70,14 +65,12 @@ static int steps_run(const char *words)
 
 static void test_steps_touch_nothing(void **state)
 {
-    (void)state;
     for (int i = 0; i < LAYOUTS; i++)
         assert_int_equal(steps_run(layouts[i]), 0);
 }
 
 static void test_a_read_by_the_host_faults(void **state)
 {
-    (void)state;
     reads_what_a_layer_made = true;
     int status = steps_run(layouts[0]);
     reads_what_a_layer_made = false;

@@ -1,21 +1,15 @@
 /* Texts that name workers, and RUN/members, whose damage is named (lockstep/train/members.h). */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 #include <lockstep/train/members.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static void test_each_set_of_workers_is_what_its_text_says(void **state)
 {
-    (void)state;
     for (int workers = 1; workers <= 6; workers++)
         for (int mask = 1; mask < 1 << workers; mask++) {
             bool in[6], again[6];
@@ -72,7 +66,6 @@ static void test_texts_that_name_no_workers(void **state)
         "none",
     };
     bool in[6];
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (ls_members_parse(texts[i], 6, in))
             fail_msg("\"%s\" is taken", texts[i]);

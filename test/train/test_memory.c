@@ -2,18 +2,13 @@
  * models is allocated: a plan is made by walking the trainer's own code. */
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "tokens.h"
 #include "train/trainer.h"
 
 #include <lockstep/compare.h>
 #include <lockstep/train/recorded.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +45,6 @@ static void near(const char *what, double bytes, double formula, double within)
  * tied, which would have a second gradient. */
 static void test_state_is_that_of_the_zero_paper(void **state)
 {
-    (void)state;
     static const char recipe[] = "model.preset=gpt2-124m model.vocab=50257 model.tied=false "
                                  "batch.global=64 numerics.leaf_sequences=1";
     const double n = 64;
@@ -87,7 +81,6 @@ static void test_state_is_that_of_the_zero_paper(void **state)
  * adapters or one block, takes what it always does. */
 static void test_what_is_frozen_takes_its_values(void **state)
 {
-    (void)state;
     static const char recipe[] = "model.preset=llama-8b data.sequence=512 batch.global=8 "
                                  "batch.micro=1 numerics.leaf_sequences=1";
     static const char *const trained[] = {"lora.rank=16 lora.targets=q_proj,v_proj",
@@ -116,7 +109,6 @@ static void test_what_is_frozen_takes_its_values(void **state)
  * them; whatever they are computed in. */
 static void test_a_base_in_few_bits_takes_its_blocks(void **state)
 {
-    (void)state;
     static const char recipe[] = "model.preset=llama-8b data.sequence=512 batch.global=8 "
                                  "batch.micro=1 numerics.leaf_sequences=1 lora.rank=16";
     static const char *const precisions[] = {"numerics.precision=bf16", "numerics.precision=fp32"};
@@ -152,7 +144,6 @@ static void test_a_base_in_few_bits_takes_its_blocks(void **state)
  * one, two of the smaller side squared, and where ranks meet the parts that come. */
 static void test_muon_has_one_state_of_a_matrix(void **state)
 {
-    (void)state;
     static const char recipe[] = "model.preset=gpt2-124m model.vocab=50257 model.tied=false "
                                  "batch.global=64 batch.micro=1 numerics.leaf_sequences=1";
     static const struct {
@@ -183,7 +174,6 @@ static void test_muon_has_one_state_of_a_matrix(void **state)
  * arena hands out multiples of 64 bytes. */
 static void test_bf16_moments_have_two_bytes(void **state)
 {
-    (void)state;
     static const char recipe[] = "model.preset=gpt2-124m model.vocab=50257 batch.global=64 "
                                  "batch.micro=1 numerics.seq_tiles=2";
     static const struct {
@@ -222,7 +212,6 @@ static void test_bf16_moments_have_two_bytes(void **state)
  * first lasts several micro-batches. */
 static void test_gradients_are_one(void **state)
 {
-    (void)state;
     static const char recipe[] = "model.preset=gpt2-tiny model.vocab=257 batch.global=16";
     double one = (double)plan_of(recipe, "batch.micro=16").bytes[LS_MEMORY_GRADIENTS];
     static const struct {
@@ -243,7 +232,6 @@ static void test_gradients_are_one(void **state)
  * admits by default, with micro-batches of a leaf in both modes. */
 static void test_order_costs_little(void **state)
 {
-    (void)state;
     static const struct {
         const char *recipe;
         int64_t leaves; /* at least: 16, and 64 from 8B parameters */
@@ -334,7 +322,6 @@ static struct kept kept_of(const struct ls_layout *l, enum ls_recompute keeps)
  * the norms' outputs (4), attention's (2) and the activation's (8). */
 static void test_formulas_are_korthikantis_less_what_is_given_up(void **state)
 {
-    (void)state;
     static const struct {
         enum ls_recompute keeps;
         int64_t whole, cut, masks, norms, attention, activation;
@@ -412,7 +399,6 @@ static void check_kept(const char *recipe, const char *layout)
 
 static void test_blocks_keep_what_the_formula_says(void **state)
 {
-    (void)state;
 #ifdef LS_MEMORY_CHECK
     skip(); /* a guard lies behind every value of a debug build */
 #endif
@@ -435,7 +421,6 @@ static void test_blocks_keep_what_the_formula_says(void **state)
 /* The broken twin: no policy's plan passes for another's. */
 static void test_another_policy_is_seen(void **state)
 {
-    (void)state;
     struct depth kept[POLICIES];
     for (int i = 0; i < POLICIES; i++)
         kept[i] = twelve_more(gpt2, "batch.micro=4 parallel.tp=4 parallel.sp=false", &policies[i]);
@@ -494,14 +479,12 @@ static void check_again(const char *recipe)
 
 static void test_what_is_not_kept_is_made_again(void **state)
 {
-    (void)state;
     check_again(gpt2);
     check_again(llama);
 }
 
 static void test_live_micro_batches(void **state)
 {
-    (void)state;
     static const char recipe[] = "model.preset=gpt2-124m model.vocab=50257 batch.global=16 "
                                  "batch.micro=1";
     assert_int_equal(plan_of(recipe, "parallel.pp=4").live, 4);
@@ -700,7 +683,6 @@ static void test_all_that_is_planned_is_used(void **state)
 static int lowest_visit(void *user, const struct ls_memory_moment *moment, struct ls_error *error)
 {
     int *lowest = user;
-    (void)error;
     if (moment->phase >= LS_MEMORY_AGAIN && moment->layer >= 0 && moment->layer < *lowest)
         *lowest = moment->layer;
     return LS_OK;
@@ -727,7 +709,6 @@ static double flops_of(const struct ls_config *config, const struct ls_layout *l
  * Segments of layers that are made again reach below it. */
 static void test_the_backward_ends_where_nothing_is_trained_below(void **state)
 {
-    (void)state;
     static const struct {
         const char *keys;
         int lowest;

@@ -9,17 +9,12 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 
 #include "../../src/train/step_replay.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,12 +3,6 @@
 #include <lockstep/trace/picture.h>
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +11,7 @@
 
 #include "../support/prom.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 
 enum { TOKENS = 3000, STEPS = 5 };
 

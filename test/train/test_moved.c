@@ -4,18 +4,14 @@
 
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 
 #include <lockstep/base/file.h>
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +73,6 @@ int __wrap_renameat2(int from_folder, const char *from, int to_folder, const cha
 WRAPPED(fsync);
 int __wrap_fsync(int file)
 {
-    (void)file;
     return 0;
 }
 

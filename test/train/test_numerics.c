@@ -2,14 +2,10 @@
 #include <lockstep/base/version.h>
 #include <lockstep/train.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "../support/testing.h"
 
 static void expect_difference(const char *a, const char *b, const char *want)
 {
@@ -20,7 +16,6 @@ static void expect_difference(const char *a, const char *b, const char *want)
 
 static void test_fingerprints(void **state)
 {
-    (void)state;
     char mine[256], head[128];
     static const char base[] =
         "numerics.version 3; arithmetic fma; isa avx2; compiler 12.2.0; lockstep 0.1.0 aaaa";

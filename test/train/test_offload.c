@@ -3,18 +3,13 @@
  */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "offload.h"
 #include "tokens.h"
 
 #include <lockstep/compare.h>
 #include <lockstep/device/tier.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,7 @@
  * each of which shows in the hash. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "offload.h"
 #include "tokens.h"
@@ -12,12 +13,6 @@
 #include <lockstep/compare.h>
 #include <lockstep/optim.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +35,6 @@ static struct {
 
 static int fail_before(void *user, const char *call)
 {
-    (void)user;
     if (!__atomic_load_n(&failing.armed, __ATOMIC_ACQUIRE) || strcmp(call, failing.call) != 0)
         return 0;
     int64_t at = failing.seen++;

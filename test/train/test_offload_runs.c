@@ -2,18 +2,13 @@
  * between steps, take what was planned and no more, and refuse a folder that cannot serve. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "offload.h"
 #include "tokens.h"
 #include "train/trainer.h"
 
 #include "device/tier_private.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,19 +3,15 @@
 #include "../../src/ckpt/exchange.h"
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 
 #include <lockstep/ckpt.h>
 #include <lockstep/state.h>
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,13 +214,11 @@ static void expect_caught(int broken)
 
 static void test_a_restore_that_forgets_the_loss_scale(void **state)
 {
-    (void)state;
     expect_caught(SCALE_FORGOTTEN);
 }
 
 static void test_a_recovery_that_skips_a_batch(void **state)
 {
-    (void)state;
     expect_caught(BATCH_SKIPPED);
 }
 
@@ -239,7 +233,6 @@ static void start_taken(const struct ls_step_report *report)
 
 static void test_a_token_that_is_not_checked(void **state)
 {
-    (void)state;
     for (int honest = 0; honest < 2; honest++) {
         struct job job = {.stepped = start_taken};
         shell("rm -rf run memory* && mkdir memory0 memory1");
@@ -258,7 +251,6 @@ static void test_a_token_that_is_not_checked(void **state)
  * digests than the manifest says, so that no snapshot is whole: the run begins anew. */
 static void test_a_copy_that_is_one_step_old(void **state)
 {
-    (void)state;
     for (int honest = 0; honest < 2; honest++) {
         struct job job = {0};
         apart = true;

@@ -8,17 +8,12 @@
 #include "../support/await.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "pushes.h"
 #include "tokens.h"
 #include "train/parameter_server.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,7 +170,6 @@ static void test_a_log_replays_in_every_layout(void **state)
         "parallel.workers=4 parallel.servers=1",
         "parallel.workers=2 parallel.pp=2 parallel.dp_shard=2 parallel.zero=1",
     };
-    (void)state;
     for (int i = 0; i < 4; i++) {
         char words[512];
         snprintf(words, sizeof words, "%s %s", cases[i].recipe, cases[i].layout);
@@ -212,7 +206,6 @@ static struct workers_run part(const char *name, const char *layout, int late, i
  * has what the run has. */
 static void test_a_run_goes_on_with_its_log(void **state)
 {
-    (void)state;
     struct workers_run first = part("parts", SERVED "parallel.tp=2", 3, 6, false, true);
     struct workers_run lost = part("parts", SERVED "train.resume=auto", 2, 12, true, false);
     memcpy(lost.told, first.told, 6 * sizeof *lost.told);
@@ -232,7 +225,6 @@ static void test_a_run_goes_on_with_its_log(void **state)
 /* Behind a checkpoint, without ranks of a server, a run follows its own log. */
 static void test_a_run_goes_on_as_it_went(void **state)
 {
-    (void)state;
     struct workers_run first = part("went", SERVED, 3, 6, false, true);
     struct workers_run last = part("went", SERVED "train.resume=auto", 1, 12, true, false);
     struct workers_run again =
@@ -245,7 +237,6 @@ static void test_a_run_goes_on_as_it_went(void **state)
  */
 static void test_a_run_goes_on_from_another_one(void **state)
 {
-    (void)state;
     char words[1024];
     struct workers_run first = part("first", SERVED, 3, 6, false, true);
     struct workers_run whole = part("first", SERVED "train.resume=auto", 1, 12, true, false);
@@ -276,7 +267,6 @@ static void expect_differs(const struct workers_run *run, const char *name, cons
 
 static void test_an_event_of_another_worker_is_found(void **state)
 {
-    (void)state;
     struct workers_run run = recorded("changed", "", -1);
     int64_t order[12];
     for (int e = 0; e < 12; e++)
@@ -291,7 +281,6 @@ static void test_an_event_of_another_worker_is_found(void **state)
 
 static void test_parameters_too_early_are_found(void **state)
 {
-    (void)state;
     twin = EARLY;
     struct workers_run run = recorded("early", "", -1);
     expect_differs(&run, "early", "");
@@ -300,7 +289,6 @@ static void test_parameters_too_early_are_found(void **state)
 /* With that bound each worker pushes its first gradient within 12 steps. */
 static void test_a_batch_taken_twice_is_found(void **state)
 {
-    (void)state;
     twin = TWICE;
     struct workers_run run = recorded("twice", "async.staleness=1", -1);
     expect_differs(&run, "twice", "async.staleness=1");
@@ -342,7 +330,6 @@ static void test_logs_that_are_refused(void **state)
         {"truncate -s -5 bad/arrivals", "", LS_EDATA, {"ends with 11 events, and step 12", "", ""}},
         {"truncate -s 0 bad/arrivals", "", LS_EDATA, {"bad/arrivals", "is empty", ""}},
     };
-    (void)state;
     struct workers_run good = recorded("good", "", -1);
     assert_int_equal(good.steps, 12);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -363,7 +350,6 @@ static void test_logs_that_are_refused(void **state)
 static void test_a_log_that_ends_before_the_checkpoint(void **state)
 {
     static const char *const keys[] = {"async.order = ", "async.order = ", "async.follow = "};
-    (void)state;
     part("short", SERVED, 3, 6, false, true);
     shell("sed -i 6,7d short/arrivals");
     for (int i = 0; i < 3; i++) {

@@ -5,6 +5,7 @@
 #include "../support/await.h"
 #include "../support/mpirun.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 #include "train/parameter_server.h"
@@ -12,12 +13,6 @@
 
 #include <lockstep/compare/audit.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,7 +171,6 @@ static void test_a_killed_worker_ends_the_job_which_goes_on(void **state)
 
 int main(int argc, char **argv)
 {
-    (void)argc;
     program = argv[0];
     if (getenv(MPIRUN_MODE))
         return mpirun_rank(rank_run);

@@ -7,17 +7,12 @@
  * that takes parameters of one version too early, a correction from the wrong version, a batch that
  * is taken twice. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "pushes.h"
 #include "tokens.h"
 #include "train/parameter_server.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

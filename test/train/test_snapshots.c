@@ -4,6 +4,7 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 #include "train/snapshots.h"
@@ -16,12 +17,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -266,7 +262,6 @@ static bool run_killed(int ranks, const char *keys,
 
 static void kill_after_5(void *user, const struct ls_step_report *report)
 {
-    (void)user;
     if (report->step == 5)
         raise(SIGKILL);
 }
@@ -349,7 +344,6 @@ static const struct {
 /* Checkpoints that are written from snapshots are those of steps, with the hash of each. */
 static void test_the_bits_are_the_same(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         struct job job = {0};
         char keys[256];
@@ -413,7 +407,6 @@ static int killed_at_every_call(int ranks, const char *keys, int stride)
 
 static void test_killed_at_any_call(void **state)
 {
-    (void)state;
     int on = killed_at_every_call(1, "", check_every(41, 29));
     on += killed_at_every_call(4, "parallel.dp_shard=2 parallel.tp=2 parallel.zero=3",
                                check_every(97, 67));
@@ -424,7 +417,6 @@ static bool there[STEPS + 1]; /* after the step, before what is saved then */
 
 static void see_folder(void *user, const struct ls_step_report *report)
 {
-    (void)user;
     there[report->step] = *snapshots();
 }
 
@@ -433,7 +425,6 @@ static void see_folder(void *user, const struct ls_step_report *report)
 static void test_no_room_for_more(void **state)
 {
     struct job job = {.stepped = see_folder};
-    (void)state;
     start_over();
     assert_true(run_killed(1, "snapshot.every=1", kill_after_5));
     machine_free = 1;
@@ -450,7 +441,6 @@ static int held[STEPS + 1]; /* a file of each snapshot, open: no other file gets
 static void file_hold(void *user, const struct ls_step_report *report)
 {
     char path[2 * PATH_MAX];
-    (void)user;
     if (report->step < 3) /* then the first one has its name */
         return;
     snprintf(path, sizeof path, "%s/checkpoints/step-%08ld/shard-00001-model-00001-of-00001%s",
@@ -464,7 +454,6 @@ static void test_its_files_are_taken_again(void **state)
 {
     struct job job = {.stepped = file_hold};
     struct stat file[STEPS - 1];
-    (void)state;
     start_over();
     expect_run(&job, 1, "snapshot.every=1");
     for (int step = 1; step <= STEPS - 2; step++) {
@@ -480,7 +469,6 @@ static void test_its_files_are_taken_again(void **state)
 
 static void kill_at_6(void *user, const struct ls_step_report *report)
 {
-    (void)user;
     if (report->step == 6)
         raise(SIGKILL);
 }
@@ -488,7 +476,6 @@ static void kill_at_6(void *user, const struct ls_step_report *report)
 /* The twin writes over the newest: while it does there is none. */
 static void test_over_the_newest_is_caught(void **state)
 {
-    (void)state;
     for (twin = HONEST; twin <= OVER_THE_NEWEST; twin++) {
         start_over();
         assert_true(run_killed(1, "snapshot.every=1", kill_at_6));
@@ -499,7 +486,6 @@ static void test_over_the_newest_is_caught(void **state)
 
 static void hold_from_2_to_6(void *user, const struct ls_step_report *report)
 {
-    (void)user;
     if (report->step == 2) {
         pthread_mutex_lock(&gate);
         holds = true;
@@ -528,7 +514,6 @@ static bool is_whole(const char *run, const char *step)
  * its files. */
 static void test_over_what_is_stored_is_caught(void **state)
 {
-    (void)state;
     for (int honest = 0; honest < 2; honest++) {
         struct job job = {.stepped = hold_from_2_to_6};
         sem_init(&arrived, 0, 0);
@@ -571,7 +556,6 @@ static void fails_at_every_call(const char *below, int errors, int stride)
 
 static void test_no_room(void **state)
 {
-    (void)state;
     fails_at_every_call("memory", ENOSPC, check_every(61, 23));
     fails_at_every_call("run", EIO, check_every(13, 7));
 }
@@ -581,7 +565,6 @@ static void test_damage(void **state)
 {
     char line[PATH_MAX + 256];
     int damages = 0;
-    (void)state;
     struct job first = {0};
     struct ls_error error = {0};
     start_over();
@@ -638,7 +621,6 @@ static void test_what_would_lose_it(void **state)
         const char *words;
     } cases[] = {{"train.resume=never", LS_ECONFIG, "has a snapshot"},
                  {"optim.lr=0.5", LS_ECKPT, "another recipe (optim.lr"}};
-    (void)state;
     start_over();
     assert_true(run_killed(1, "snapshot.every=1", kill_after_5));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -659,7 +641,6 @@ static void test_a_run_that_begins_anew(void **state)
 {
     struct job job = {0};
     char line[PATH_MAX + 64];
-    (void)state;
     start_over();
     assert_true(run_killed(1, "snapshot.every=1", kill_after_5));
     assert_int_equal(newest_in(snapshots()), 3);
@@ -673,7 +654,6 @@ static void test_a_run_that_begins_anew(void **state)
 static void start_taken(void *user, const struct ls_step_report *report)
 {
     struct ls_run_token token;
-    (void)user;
     if (report->step == 3)
         assert_int_equal(ls_run_token_take(path_in("run"), &token, NULL), LS_OK);
 }
@@ -682,7 +662,6 @@ static void start_taken(void *user, const struct ls_step_report *report)
 static void test_an_earlier_start(void **state)
 {
     static const char *const keys[] = {"train.save_every=2", "train.save_every=2 snapshot.every=2"};
-    (void)state;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct job job = {.stepped = start_taken};
         struct ls_error error = {0};
@@ -714,7 +693,6 @@ static void let_go_after_5(void *user, const struct ls_step_report *report)
 static void test_a_slow_disk(void **state)
 {
     struct job job = {.stepped = let_go_after_5};
-    (void)state;
     sem_init(&arrived, 0, 0);
     start_over();
     expect_run(&job, 1, "snapshot.every=1 train.save_every=3");
@@ -737,7 +715,6 @@ static void test_its_hash(void **state)
         "numerics.precision=fp16 numerics.initial_scale_power=8 numerics.loss_scale_window=1";
     struct job reference = {0};
     struct ls_error failed = {0};
-    (void)state;
     start_over();
     if (run_once(&reference, 1, scaled, &failed))
         fail_msg("%s", failed.text);
@@ -759,7 +736,6 @@ static void test_its_hash(void **state)
 /* A bit flips between the hash and the copy: the pieces are whole, and are not what was hashed. */
 static void test_not_what_was_hashed(void **state)
 {
-    (void)state;
     for (int disk = 1; disk >= 0; disk--) {
         struct job first = {0}, job = {0};
         struct ls_error error = {0};
@@ -803,7 +779,6 @@ static void test_imported_weights_take_its_place(void **state)
     struct ls_error error = {0};
     struct ls_import_report report;
     char from[PATH_MAX], to[PATH_MAX];
-    (void)state;
     start_over();
     steps = 2;
     assert_int_equal(run_once(&first, 1, "numerics.precision=fp16", &error), LS_OK);
@@ -834,7 +809,6 @@ static void test_as_often_as_it_pays(void **state)
 {
     static struct ls_trainer trainer;
     struct snapshots s = {.trainer = &trainer, .machines = 100};
-    (void)state;
     trainer.config.snapshot.every = LS_CONFIG_AUTO;
     trainer.config.snapshot.failures = 0.01; /* one an hour in all */
     assert_true(snapshots_due(&s, 1));

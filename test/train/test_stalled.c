@@ -4,16 +4,11 @@
 #include "../support/config_words.h"
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "tokens.h"
 
 #include <lockstep/ckpt.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,10 +34,6 @@ static void on_start(void *user, const struct ls_config *config, const struct ls
                      const struct ls_params *params, int64_t first_step)
 {
     struct job *job = user;
-    (void)config;
-    (void)plan;
-    (void)params;
-    (void)first_step;
     s3_server_fail(server, job->stalls ? S3_STALL : S3_SOUND, 1, true);
     if (job->stop_at < 0)
         __atomic_store_n(&job->stop, 1, __ATOMIC_RELAXED);
@@ -124,7 +115,6 @@ enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 static void test_a_step_that_waits(void **state)
 {
-    (void)state;
     undisturbed();
     for (int i = 0; i < LAYOUTS; i++) {
         struct job job = {.stalls = true, .stop_at = STOP_AT};
@@ -144,7 +134,6 @@ static void test_a_step_that_waits(void **state)
 /* A twin that lost the checkpoint would begin anew; so does a run that has none to go on from. */
 static void test_a_first_step_that_waits(void **state)
 {
-    (void)state;
     struct job job = {.stalls = true, .stop_at = -1};
     struct ls_error error = {0};
     int count;
@@ -162,7 +151,6 @@ static void test_a_first_step_that_waits(void **state)
 /* Steps read local data; the evaluation after the second waits for the server. */
 static void test_an_evaluation_that_waits(void **state)
 {
-    (void)state;
     char keys[1024];
     struct job job = {.stalls = true, .stop_at = 2};
     struct ls_error error = {0};

@@ -4,17 +4,12 @@
 
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 
 #include <lockstep/trace.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,7 +156,6 @@ static void test_a_replay_offloads_to_a_folder_of_its_own(void **state)
 /* Which steps: a function of the seed and the step, in about that share. */
 static void test_which_steps(void **state)
 {
-    (void)state;
     struct ls_config config =
         config_of_words("model.preset=gpt2-tiny model.vocab=50 check.replay=0.25");
     int due = 0, other = 0;
@@ -262,7 +256,6 @@ static void test_refusals(void **state)
 /* Twice the memory is planned, and refused if it does not fit. */
 static void test_memory(void **state)
 {
-    (void)state;
     struct ls_memory_fit fit[2];
     struct ls_error error = {0};
     for (int twice = 0; twice < 2; twice++) {

@@ -4,18 +4,13 @@
 #include "../../src/train/trainer.h"
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 
 #include <lockstep/data.h>
 #include <lockstep/planner/profile.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,7 +97,6 @@ long __wrap_sysconf(int name)
 WRAPPED(ls_test);
 bool __wrap_ls_test(struct ls_request *request)
 {
-    (void)request;
     return false;
 }
 

@@ -4,12 +4,6 @@
 
 #include <lockstep/train/recorded.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +12,7 @@
 
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "tokens.h"
 
 enum { STEPS = 4, RANKS_MAX = 8 };

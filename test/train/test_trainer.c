@@ -3,17 +3,12 @@
  * layout, evaluation and resumption included. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "tokens.h"
 #include "train/trainer.h"
 
 #include <lockstep/train/recorded.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -246,7 +241,6 @@ static void test_nothing_is_allocated_after_the_first_step(void **state)
  * end of step 4, when neither checkpoint nor evaluation is due. */
 static void on_stepped(void *user, const struct ls_step_report *report)
 {
-    (void)user;
     atomic_store(&counting, report->step >= 1 && report->step < 4);
 }
 

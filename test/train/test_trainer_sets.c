@@ -2,17 +2,12 @@
  * hashes of one rank, and what its ranks move is proven. */
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "tokens.h"
 #include "train/trainer.h"
 
 #include <lockstep/train/recorded.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -5,6 +5,7 @@
 #include "../support/examples.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "tokens.h"
 #include "workers_run.h"
 
@@ -13,12 +14,6 @@
 #include <lockstep/config/inputs.h>
 #include <lockstep/data/blend.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

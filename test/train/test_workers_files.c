@@ -2,17 +2,12 @@
  * damaged, missing, of another step or of another recipe. A run goes on from the newest one that is
  * whole, says so, and ends with the bits of one that nothing disturbed. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "tokens.h"
 #include "workers_run.h"
 
 #include <lockstep/ckpt.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

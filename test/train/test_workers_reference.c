@@ -6,17 +6,12 @@
  * in another order of workers, a sum in the order of arrival, an outer momentum that a resumption
  * forgets, a worker that takes the samples of another. */
 #include "../support/scratch.h"
+#include "../support/testing.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 #include "train/workers_private.h"
 #include "workers_run.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>

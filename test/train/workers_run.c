@@ -1,15 +1,10 @@
 /* What the tests of workers share. */
 #include "workers_run.h"
+#include "../support/testing.h"
 
 #include "../support/scratch.h"
 #include "tokens.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
