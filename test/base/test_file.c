@@ -53,8 +53,7 @@ static void test_pieces_of_every_size(void **state)
     for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
         struct ls_error error = {0};
         size_t bytes = 2 * pieces[i] + 3000;
-        if (write_pattern(path, bytes, pieces[i], NULL, &error))
-            fail_msg("%s", error.text);
+        assert_ok(write_pattern(path, bytes, pieces[i], NULL, &error), error);
         assert_pattern(path, bytes);
         assert_int_equal(scratch_count(*state), 1);
     }
@@ -320,8 +319,7 @@ static void test_files_are_read_within_bounds(void **state)
         size_t bytes;
         assert_int_equal(write_pattern(path, sizes[i] ? 300000 : 0, 1000, NULL, &error), LS_OK);
         assert_int_equal(truncate(path, (off_t)sizes[i]), 0);
-        if (ls_file_read(path, sizes[i], LS_EDATA, &text, &bytes, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_file_read(path, sizes[i], LS_EDATA, &text, &bytes, &error), error);
         assert_int_equal(bytes, sizes[i]);
         assert_int_equal(text[bytes], 0);
         assert_true(bytes == 0 || text[bytes - 1] == (char)('a' + (bytes - 1) % 26));
@@ -354,8 +352,7 @@ static void test_silent_pipes_end(void **state)
     assert_int_equal(write(silent, "hello", 5), 5);
     int reader = open(path, O_RDONLY | O_NONBLOCK);
     close(silent); /* the bytes live as long as somebody has the pipe open */
-    if (ls_file_read(path, 1000, LS_EDATA, &text, &bytes, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_file_read(path, 1000, LS_EDATA, &text, &bytes, &error), error);
     assert_string_equal(text, "hello");
     free(text);
     close(reader);

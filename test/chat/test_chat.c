@@ -45,8 +45,7 @@ static struct ls_chat *family(const char *name)
     size_t bytes;
     snprintf(path, sizeof path, GOLDEN "%s.jinja", name);
     char *text = scratch_read(path, &bytes);
-    if (ls_chat_new(path, text, bytes, tokens, &chat, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_chat_new(path, text, bytes, tokens, &chat, &error), error);
     free(text);
     return chat;
 }
@@ -242,8 +241,7 @@ static void test_bad_conversations(void **state)
     struct ls_error error = {0};
     assert_int_equal(ls_chat_examples(chat, CONVERSATION, strlen(CONVERSATION), &text, &error),
                      LS_EDATA);
-    if (!strstr(error.text, "message 2: the template's prompt for this turn is not how"))
-        fail_msg("%s", error.text);
+    assert_text_contains(error.text, "message 2: the template's prompt for this turn is not how");
     ls_chat_text_release(&text);
     ls_chat_free(chat);
 }

@@ -418,8 +418,7 @@ static void test_long(void **state)
     struct ls_chat_text text = {0};
     struct ls_error error = {0};
     char *conversation = long_conversation(TURNS, 1);
-    if (ls_chat_examples(chat, conversation, strlen(conversation), &text, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_chat_examples(chat, conversation, strlen(conversation), &text, &error), error);
     assert_int_equal(text.parts_count, 2 * TURNS);
     for (int64_t i = 0; i < text.parts_count; i++) {
         const struct ls_chat_part *part = &text.parts[i];

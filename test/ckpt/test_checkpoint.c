@@ -105,15 +105,13 @@ static int save_together(const char *run, int64_t step, int rank, const struct l
 static void save_good(const char *run, int64_t step)
 {
     struct ls_error error = {0};
-    if (save(run, step, NULL, &error))
-        fail_msg("%s", error.text);
+    assert_ok(save(run, step, NULL, &error), error);
 }
 
 static void save_good_together(const char *run, int64_t step)
 {
     struct ls_error error = {0};
-    if (save_together(run, step, 0, NULL, &error))
-        fail_msg("%s", error.text);
+    assert_ok(save_together(run, step, 0, NULL, &error), error);
 }
 
 /* Reads all of it: LS_OK if each value is that of the step, and otherwise what the reader says. */
@@ -142,8 +140,7 @@ static int64_t latest_step(const char *run, const struct ls_log *log)
     struct ls_error error = {0};
     struct ls_checkpoint *checkpoint;
     int status = ls_checkpoint_find_latest(&checkpoint, run, log, &error);
-    if (ls_checkpoint_load(&checkpoint, NULL, status, verify, NULL, log, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_checkpoint_load(&checkpoint, NULL, status, verify, NULL, log, &error), error);
     int64_t step = checkpoint ? checkpoint->state.step : -1;
     ls_checkpoint_close(checkpoint);
     return step;
@@ -171,8 +168,9 @@ static void test_round_trip(void **state)
     assert_int_equal(ls_directory_make(run, NULL, &error), LS_OK);
     save_good(run, 120);
     struct ls_checkpoint *checkpoint;
-    if (ls_checkpoint_open(&checkpoint, scratch_path(run, "checkpoints/step-00000120"), &error))
-        fail_msg("%s", error.text);
+    assert_ok(
+        ls_checkpoint_open(&checkpoint, scratch_path(run, "checkpoints/step-00000120"), &error),
+        error);
     struct ls_checkpoint_state want = state_of(120), *got = &checkpoint->state;
     assert_int_equal(got->step, want.step);
     assert_int_equal(got->samples, want.samples);
@@ -680,8 +678,7 @@ static void test_version_2_is_read(void **state)
     const char *directory = scratch_path(*state, "checkpoints/step-00000010");
     save_good(*state, 10);
     manifest_edit(directory, version_set, &version);
-    if (try(directory, &error))
-        fail_msg("%s", error.text);
+    assert_ok(try(directory, &error), error);
     version = 1; /* which has no manifest */
     manifest_edit(directory, version_set, &version);
     assert_int_equal(try(directory, &error), LS_ECKPT);

@@ -160,8 +160,7 @@ static void write_one(const char *run)
     const struct checkpoint_tensors parts[2] = {{&entry, NULL, 1}, {&entry, NULL, 1}};
     struct ls_error error = {0};
     count = 0;
-    if (checkpoint_write(run, &about, NULL, parts, NULL, &error))
-        fail_msg("%s", error.text);
+    assert_ok(checkpoint_write(run, &about, NULL, parts, NULL, &error), error);
 }
 
 /* Anew, and over one of that step. */

@@ -35,8 +35,7 @@ static void checkpoint_make(const char *run, int64_t step)
     struct ls_tensor_entry model = {"wte.weight", LS_F32, 1, {VALUES}, values};
     struct ls_tensor_entry moment = {"exp_avg.wte.weight", LS_F32, 1, {VALUES}, values};
     const struct checkpoint_tensors parts[] = {{&model, NULL, 1}, {&moment, NULL, 1}};
-    if (checkpoint_write(run, &state, NULL, parts, NULL, &error))
-        fail_msg("%s", error.text);
+    assert_ok(checkpoint_write(run, &state, NULL, parts, NULL, &error), error);
 }
 
 static const char *step_path(const char *run, int64_t step)
@@ -52,8 +51,7 @@ static struct ls_place *place_open(const char *where, const struct ls_fault *fau
         .fault = fault, .tries = TRIES, .pause_s = 1e-3, .slow_s = 1, .part_bytes = PART_BYTES};
     struct ls_place *place;
     struct ls_error error = {0};
-    if (ls_place_open(&place, where, &options, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_place_open(&place, where, &options, &error), error);
     return place;
 }
 
@@ -71,8 +69,7 @@ static void put_good(struct ls_place *place, const char *run, int64_t step)
 {
     struct ls_error error = {0};
     uint64_t bytes;
-    if (put(place, run, step, &bytes, &error))
-        fail_msg("%s", error.text);
+    assert_ok(put(place, run, step, &bytes, &error), error);
 }
 
 /* The steps of whole copies, as a text. */
@@ -82,8 +79,7 @@ static const char *steps_of(struct ls_place *place)
     struct ls_error error = {0};
     int64_t *steps;
     size_t count, used = 0;
-    if (ls_place_list(place, &steps, &count, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_place_list(place, &steps, &count, &error), error);
     text[0] = '\0';
     for (size_t i = 0; i < count; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", i ? " " : "",
@@ -100,8 +96,7 @@ static void expect_back(struct ls_place *place, const char *run, int64_t step)
     snprintf(back, sizeof back, "%s", scratch_path(run, "back"));
     snprintf(line, sizeof line, "rm -rf '%s' && mkdir '%s'", back, back);
     assert_int_equal(system(line), 0);
-    if (ls_place_get(place, step, back, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_place_get(place, step, back, &error), error);
     char original[PATH_MAX];
     snprintf(original, sizeof original, "%s", step_path(run, step));
     expect_same_checkpoints(original, step_path(back, step), "a copy");

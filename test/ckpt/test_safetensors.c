@@ -23,8 +23,7 @@ static void test_reads_what_python_wrote(void **state)
     struct ls_error error = {0};
     scratch_write(path, golden_safetensors, sizeof golden_safetensors);
     struct ls_safetensors *file;
-    if (ls_safetensors_open(&file, path, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_safetensors_open(&file, path, &error), error);
     assert_int_equal(ls_safetensors_count(file), 6);
     assert_string_equal(ls_safetensors_metadata(file, "format"), "pt");
     assert_null(ls_safetensors_metadata(file, "other"));
@@ -95,8 +94,7 @@ static void test_writes_what_python_writes(void **state)
 
     const char *path = scratch_path(*state, "ours.safetensors");
     struct ls_error error = {0};
-    if (ls_safetensors_save(path, entries, ENTRIES, NULL, 0, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_safetensors_save(path, entries, ENTRIES, NULL, 0, &error), error);
     size_t size;
     char *ours = scratch_read(path, &size);
     assert_memory_equal(ours + 8, header, sizeof header - 1);
@@ -273,8 +271,7 @@ static void test_streaming_in_pieces(void **state)
     assert_int_equal(ls_safetensors_writer_commit(writer, &size, &error), LS_OK);
     expect_digests(path, &digests);
     struct ls_safetensors *file;
-    if (ls_safetensors_open(&file, path, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_safetensors_open(&file, path, &error), error);
     assert_string_equal(ls_safetensors_metadata(file, "author"), "test");
     assert_string_equal(ls_safetensors_metadata(file, "format"), "pt");
     assert_memory_equal(ls_safetensors_find(file, "wte.weight")->data, wte, sizeof wte);
@@ -320,11 +317,9 @@ static void test_large_tensors_go_through(void **state)
                                       {"a", LS_F32, 1, {3}, values},
                                       {"c", LS_F32, 1, {3}, values}};
     struct ls_error error = {0};
-    if (ls_safetensors_save(path, large, 3, NULL, 0, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_safetensors_save(path, large, 3, NULL, 0, &error), error);
     struct ls_safetensors *file;
-    if (ls_safetensors_open(&file, path, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_safetensors_open(&file, path, &error), error);
     assert_memory_equal(ls_safetensors_find(file, "b")->data, values, COUNT * sizeof *values);
     assert_memory_equal(ls_safetensors_find(file, "c")->data, values, 12);
     ls_safetensors_close(file);

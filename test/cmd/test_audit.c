@@ -339,8 +339,7 @@ static void test_equal_in_drawn_layouts(void **state)
     struct ls_run_record run = {0};
     struct ls_config drawn, one;
     struct ls_error error = {0};
-    if (ls_run_record_read(&run, at("one"), &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_run_record_read(&run, at("one"), &error), error);
     for (uint64_t i = 0; i < 3; i++) {
         char keys[1024], line[1200];
         const struct ls_draw draw = {.seed = 7, .index = i, .ranks_max = 4};

@@ -107,8 +107,7 @@ static int threads_run(const char *out, struct ls_error *error)
     turned_begin(0);
     writes = 0;
     stands = false;
-    if (config_make(config, folder, out, error))
-        fail_msg("%s", error->text);
+    assert_ok(config_make(config, folder, out, error), *error);
     int status = ls_world_run(RANKS, body, config, error);
     return status;
 }

@@ -270,8 +270,7 @@ static struct thread_job *threads_run(const char *out, const char *layout, bool 
     assert_int_equal(ls_config_set(&job.config, key, &error), 0);
     snprintf(key, sizeof key, "train.out=%s/%s", folder, out);
     assert_int_equal(ls_config_set(&job.config, key, &error), 0);
-    if (ls_train_resolve(&job.config, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_train_resolve(&job.config, &error), error);
     int status = ls_world_run(RANKS, thread_body, &job, &error);
     if (status != LS_ECOMM)
         fail_msg("status %d: %s", status, error.text);

@@ -73,8 +73,7 @@ static struct ls_forecast made(void)
         fail_msg("%s", error.text);
     const struct ls_forecast_ask ask = {
         .config = config, .layout = layout, .cluster = &cluster, .extend = true};
-    if (ls_forecast_make(&ask, &forecast, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_forecast_make(&ask, &forecast, &error), error);
     ls_cluster_release(&cluster);
     free(layout);
     free(config);

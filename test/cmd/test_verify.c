@@ -103,8 +103,7 @@ static void test_drawing(void **state)
     assert_int_equal(ls_config_set(&config, "data.sequence=512", &error), 0);
     assert_int_equal(ls_config_set(&config, "model.context=512", &error), 0);
     assert_int_equal(ls_config_set(&config, "numerics.seq_tiles=4", &error), 0);
-    if (ls_config_resolve(&config, 257, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_config_resolve(&config, 257, &error), error);
     int different = 0;
     static struct ls_draw_cover covers[3];
     for (uint64_t i = 0; i < 40; i++) {

@@ -402,8 +402,7 @@ static void test_the_last_operations_of_all_ranks(void **state)
     struct ls_error error = {0};
     atomic_int claims = 0;
     clock_begin(2, 0);
-    if (ls_world_run(2, body_dumps, &claims, &error) != LS_OK)
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run(2, body_dumps, &claims, &error), error);
     assert_int_equal(atomic_load(&claims), 1);
 }
 

@@ -142,12 +142,10 @@ static void test_whole_numbers_however_written(void **state)
         char text[64];
         ls_config_defaults(&config);
         snprintf(text, sizeof text, "train.steps=%s", cases[i].text);
-        if (ls_config_set(&config, text, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_config_set(&config, text, &error), error);
         assert_int_equal(config.train.steps, cases[i].value);
         snprintf(text, sizeof text, "train: {steps: %s}\n", cases[i].text);
-        if (load(&config, text, &error))
-            fail_msg("%s", error.text);
+        assert_ok(load(&config, text, &error), error);
         assert_int_equal(config.train.steps, cases[i].value);
     }
 }
@@ -648,8 +646,7 @@ static void test_written_configuration_reads_back(void **state)
     int descriptor = mkstemp(path);
     assert_true(descriptor >= 0);
     close(descriptor);
-    if (ls_config_save(&config, path, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_config_save(&config, path, &error), error);
     ls_config_defaults(&again);
     if (ls_config_load_file(&again, path, &error) || ls_config_resolve(&again, 257, &error))
         fail_msg("%s", error.text);
@@ -713,8 +710,7 @@ static void test_paths_that_go_with_the_file(void **state)
                   "valid: '${here}/../none|/no/where', tokenizer: 'no|here'}\n"
                   "train: {out: '${here}', resume: auto}\n");
     ls_config_defaults(&config);
-    if (ls_config_load_text(&config, file, text, strlen(text), &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_config_load_text(&config, file, text, strlen(text), &error), error);
     snprintf(expected, sizeof expected, "%s/run/../a,u16:%s/run/../b", folder, folder);
     assert_string_equal(config.data.train, expected);
     assert_string_equal(config.data.valid, "/no/where");
@@ -722,8 +718,7 @@ static void test_paths_that_go_with_the_file(void **state)
     snprintf(expected, sizeof expected, "%s/run", folder);
     assert_string_equal(config.train.out, expected);
     /* Written for the run's folder, and read after that was renamed. */
-    if (ls_config_save_portable(&config, file, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_config_save_portable(&config, file, &error), error);
     char *written = scratch_read(file, NULL);
     snprintf(expected, sizeof expected, "\"${here}/../a,u16:${here}/../b|%s/a,u16:%s/b\"", folder,
              folder);

@@ -109,8 +109,7 @@ static int judge(struct drawn *drawn, struct ls_error *error)
     static struct ls_config config;
     ls_config_defaults(&config);
     for (int i = 0; i < drawn->count; i++)
-        if (ls_config_set(&config, drawn->words[i], error))
-            fail_msg("%s", error->text);
+        assert_ok(ls_config_set(&config, drawn->words[i], error), *error);
     int status = ls_config_resolve(&config, VOCABULARY, error);
     if (status)
         drawn->world = 0;

@@ -1,8 +1,6 @@
 /* Folders, files, and system calls that fail, for the tests of data. */
 #include "support.h"
 
-#include "../support/scratch.h"
-
 #include <lockstep/base/file.h>
 
 #include <dirent.h>
@@ -28,13 +26,6 @@ int support_teardown(void **state)
 {
     assert_int_equal(scratch_teardown(state), 0);
     return 0;
-}
-
-void support_write(const char *path, const void *bytes, size_t count)
-{
-    FILE *file = fopen(path, "wb");
-    if (!file || (count > 0 && fwrite(bytes, 1, count, file) != count) || fclose(file) != 0)
-        fail_msg("%s: %s", path, strerror(errno));
 }
 
 struct ls_text support_read(const char *path)

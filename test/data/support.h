@@ -4,6 +4,7 @@
 
 #include <lockstep/data.h>
 
+#include "../support/scratch.h"
 #include "../support/testing.h"
 
 /* cmocka set-up and tear-down: a fresh folder under $TMPDIR or /tmp, and its end with all that is
@@ -15,8 +16,6 @@ extern char support_folder[256];
 #define support_test(test) cmocka_unit_test_setup_teardown(test, support_setup, support_teardown)
 /* "support_folder/name", valid until three further calls were made. */
 const char *support_path(const char *name);
-/* Writes a file; its folder must be there. */
-void support_write(const char *path, const void *bytes, size_t count);
 /* A whole file, terminated behind count bytes; fails the test where it cannot be read. */
 struct ls_text support_read(const char *path);
 /* Names of the entries of a folder, sorted, with a space behind each. */
@@ -35,19 +34,6 @@ bool support_counts_allocations(void);
 /* Allocations made, and blocks not yet freed, since the program began. */
 long support_allocations(void);
 long support_live(void);
-
-/* Both operands in the message. */
-#define assert_text_contains(text, part)                                                           \
-    do {                                                                                           \
-        if (!strstr(text, part))                                                                   \
-            fail_msg("\"%s\" does not contain \"%s\"", text, part);                                \
-    } while (0)
-#define assert_ok(call, error)                                                                     \
-    do {                                                                                           \
-        int rc_ = (call);                                                                          \
-        if (rc_)                                                                                   \
-            fail_msg("%s: %s: %s", #call, ls_status_name(rc_), (error).text);                      \
-    } while (0)
 
 /* Of which nothing here can fail: ls_token_store_counted, ls_token_store_mask, ls_sample_counted.
  */

@@ -93,10 +93,10 @@ static void test_files_become_lines(void **state)
     struct ls_error error = {0};
     struct ls_dedup_report report;
     mkdir(support_path("texts"), 0777);
-    support_write(support_path("texts/a"), "one\n\xff", 5);
-    support_write(support_path("texts/b"), "one\n\xfe", 5);
-    support_write(support_path("texts/c.jsonl"), "{\"k\": \"one\\n\xef\xbf\xbd\", \"n\": 1}\n", 26);
-    support_write(support_path("texts/d"), "", 0);
+    scratch_write(support_path("texts/a"), "one\n\xff", 5);
+    scratch_write(support_path("texts/b"), "one\n\xfe", 5);
+    scratch_write(support_path("texts/c.jsonl"), "{\"k\": \"one\\n\xef\xbf\xbd\", \"n\": 1}\n", 26);
+    scratch_write(support_path("texts/d"), "", 0);
     struct ls_corpus_config config = config_of("out.jsonl", 2);
     const char *inputs[] = {support_path("texts")};
     config.inputs = inputs;
@@ -417,7 +417,7 @@ static void test_a_stopped_job_goes_on(void **state)
     assert_int_equal(report.corpus.documents, whole.corpus.documents);
     assert_same_folder("whole", "parts");
     /* Parts are not made again: their files stay as they are. */
-    support_write(support_path("parts/000003.jsonl"), "mine", 4);
+    scratch_write(support_path("parts/000003.jsonl"), "mine", 4);
     assert_ok(run_folder("parts/", 0, &report, &error), error);
     struct ls_text kept = support_read(support_path("parts/000003.jsonl"));
     assert_string_equal(kept.bytes, "mine");
@@ -492,9 +492,9 @@ static void test_a_list_that_is_the_output(void **state)
     struct ls_corpus_config config = config_of("out.jsonl", 1);
     snprintf(lists[0], sizeof lists[0], "%s/out.jsonl", support_folder);
     snprintf(lists[1], sizeof lists[1], "%s/./out.jsonl", support_folder);
-    support_write(support_path("in.jsonl"), "{\"text\": \"a\"}\n{\"text\": \"a\"}\n", 28);
-    support_write(support_path("out.jsonl"), "old", 3);
-    support_write(support_path("old"), "old", 3);
+    scratch_write(support_path("in.jsonl"), "{\"text\": \"a\"}\n{\"text\": \"a\"}\n", 28);
+    scratch_write(support_path("out.jsonl"), "old", 3);
+    scratch_write(support_path("old"), "old", 3);
     for (int i = 0; i < 2; i++) {
         const struct ls_dedup_config dedup = {.list = lists[i]};
         assert_int_equal(ls_corpus_dedup(&config, &dedup, &report, &error), LS_EINVAL);
@@ -517,7 +517,7 @@ static void test_failures_leave_nothing(void **state)
         char text[64];
         int bytes = snprintf(text, sizeof text, "one two three four five six %d", i % 20);
         snprintf(name, sizeof name, "%s/%02d", texts, i);
-        support_write(name, text, (size_t)bytes);
+        scratch_write(name, text, (size_t)bytes);
     }
     const char *inputs[] = {texts};
     const struct ls_dedup_config near = {.near = 0.5, .hashes = 16};
@@ -587,7 +587,7 @@ static void test_split_is_a_loop_over_lines(void **state)
         assert_same_file(names[0], names[1]);
         assert_int_equal(documents[j], reference.given[j]);
     }
-    support_write(support_path("in.jsonl"), "{\"text\": \"\"}", 12);
+    scratch_write(support_path("in.jsonl"), "{\"text\": \"\"}", 12);
     config = config_of("q", 1);
     assert_int_equal(ls_corpus_split(&config, &shares, documents, &report, &error), LS_EDATA);
     assert_int_equal(access(support_path("q_0.jsonl"), F_OK), -1);

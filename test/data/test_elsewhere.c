@@ -609,7 +609,7 @@ static void test_a_fetcher_that_is_killed(void **state)
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     s3_server_fail(server, S3_SOUND, 0, false);
-    support_write(left, "half", 4);
+    scratch_write(left, "half", 4);
     assert_ok(read_all(store, 1, &error), error);
     ls_token_store_close(store);
     assert_int_equal(stat(left, &file), -1);
@@ -774,7 +774,7 @@ static void test_a_disk_that_is_full(void **state)
     assert_in_range(n, 12, 20);
     /* One that cannot even be made. */
     char text[256];
-    support_write(support_path("file"), "", 0);
+    scratch_write(support_path("file"), "", 0);
     const struct ls_store_options disk = options_of(support_path("file/cache"));
     struct ls_token_store *store = open_good(web(), &disk);
     assert_ok(read_all(store, 1, &error), error);
@@ -845,10 +845,10 @@ static void test_folders_and_patterns(void **state)
     for (int i = 0; i < FILES; i++) {
         uint16_t id = (uint16_t)i;
         snprintf(name, sizeof name, "many/%s%03d.bin", i < 100 ? "B" : "a", i);
-        support_write(support_path(name), &id, sizeof id);
+        scratch_write(support_path(name), &id, sizeof id);
     }
-    support_write(support_path("many/.hidden.bin"), "xx", 2);
-    support_write(support_path("many/notes.txt"), "xx", 2);
+    scratch_write(support_path("many/.hidden.bin"), "xx", 2);
+    scratch_write(support_path("many/notes.txt"), "xx", 2);
     int before = open_files();
     snprintf(spec, sizeof spec, "u16:%s/", support_path("many"));
     expect_ids(spec, 0, FILES);
@@ -876,7 +876,7 @@ static void test_folders_and_patterns(void **state)
 static void both_place(const char *name, const void *bytes, size_t count)
 {
     s3_server_place_bytes(server, name, bytes, count);
-    support_write(support_path(name), bytes, count);
+    scratch_write(support_path(name), bytes, count);
 }
 
 static void both_copy(const char *name, const char *to)

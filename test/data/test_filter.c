@@ -338,7 +338,7 @@ static void test_a_job_goes_on_behind_its_parts(void **state)
     struct ls_text last = support_read(support_path("parts/000003.jsonl"));
     for (int i = 0; i < 3; i++)
         remove(support_path(lost[i]));
-    support_write(support_path("parts/000001.jsonl"), "mine", 4);
+    scratch_write(support_path("parts/000001.jsonl"), "mine", 4);
     assert_ok(filter_file("words-min=3,braces-max=0", "parts", NULL, 2, &report, &error), error);
     assert_int_equal(report.corpus.resumed, 200);
     assert_int_equal(report.corpus.documents, 350);

@@ -19,7 +19,7 @@ static struct ls_token_store *make_store(int bad_at)
     char path[300], spec[320];
     snprintf(path, sizeof path, "%s/tokens.bin", support_folder);
     snprintf(spec, sizeof spec, "u16:%s", path);
-    support_write(path, tokens, sizeof tokens);
+    scratch_write(path, tokens, sizeof tokens);
     struct ls_error error = {0};
     struct ls_token_store *store;
     assert_ok(ls_token_store_open(spec, &store, &error), error);

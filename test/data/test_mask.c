@@ -17,7 +17,7 @@ static int prepare(const char *name, const char *text, struct ls_prepare_config 
     const char *inputs[] = {input};
     snprintf(input, sizeof input, "%s/%s", support_folder, name);
     snprintf(output, sizeof output, "%s/c", support_folder);
-    support_write(input, text, strlen(text));
+    scratch_write(input, text, strlen(text));
     config.inputs = inputs;
     config.inputs_count = 1;
     config.output = output;
@@ -299,7 +299,7 @@ static int open_store(struct ls_error *error)
 static void refused(const struct ls_text *mask, const char *part)
 {
     struct ls_error error = {0};
-    support_write(support_path("c_train.mask"), mask->bytes, mask->count);
+    scratch_write(support_path("c_train.mask"), mask->bytes, mask->count);
     assert_int_equal(open_store(&error), LS_EDATA);
     assert_text_contains(error.text, "c_train.mask: ");
     assert_text_contains(error.text, part);
@@ -330,7 +330,7 @@ static void test_bad_masks(void **state)
     BAD(bad.bytes[40] ^= 1, "damaged");
     BAD(bad.bytes[mask.count - 1] |= (char)0x80, "damaged");
     /* The store prepared anew elsewhere, with as many tokens, and moved here without its mask. */
-    support_write(support_path("c_train.mask"), mask.bytes, mask.count);
+    scratch_write(support_path("c_train.mask"), mask.bytes, mask.count);
     assert_ok(open_store(&error), error);
     struct ls_text idx = support_read(support_path("c_train.idx"));
     int32_t lengths[2];
@@ -340,7 +340,7 @@ static void test_bad_masks(void **state)
     memcpy(idx.bytes + DATA_IDX_HEADER_BYTES, lengths, sizeof lengths);
     int64_t pointer = 2 * lengths[0];
     memcpy(idx.bytes + DATA_IDX_HEADER_BYTES + 4 * 4 + 8, &pointer, sizeof pointer);
-    support_write(support_path("c_train.idx"), idx.bytes, idx.count);
+    scratch_write(support_path("c_train.idx"), idx.bytes, idx.count);
     assert_int_equal(open_store(&error), LS_EDATA);
     assert_text_contains(error.text, "in sequences of other lengths");
     ls_text_release(&idx);
@@ -361,7 +361,7 @@ static void test_targets_of_samples(void **state)
     assert_ok(prepare("x.jsonl", examples, pairs, &report, &error), error);
     for (int i = 0; i < 30; i++)
         plain[i] = (uint16_t)i;
-    support_write(support_path("plain.bin"), plain, sizeof plain);
+    scratch_write(support_path("plain.bin"), plain, sizeof plain);
     snprintf(spec, sizeof spec, "%s,u16:%s", support_path("c_train"), support_path("plain.bin"));
     struct ls_token_store *store;
     assert_ok(ls_token_store_open(spec, &store, &error), error);

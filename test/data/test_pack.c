@@ -66,9 +66,9 @@ static void store_write(struct corpus *c, const char *prefix)
     for (int64_t i = 0; i < tokens; i++)
         ids[i] = (uint16_t)i;
     snprintf(path, sizeof path, "%s.idx", prefix);
-    support_write(path, idx, (size_t)(at - idx));
+    scratch_write(path, idx, (size_t)(at - idx));
     snprintf(path, sizeof path, "%s.bin", prefix);
-    support_write(path, ids, (size_t)tokens * 2);
+    scratch_write(path, ids, (size_t)tokens * 2);
 }
 
 static void corpus_draw(struct corpus *c, uint32_t round, int64_t longest)
@@ -350,14 +350,14 @@ static void test_damage(void **state)
     struct ls_text file = support_read(path);
     for (size_t i = 0; i < file.count; i++) {
         file.bytes[i] ^= (char)(1 << i % 8);
-        support_write(path, file.bytes, file.count);
+        scratch_write(path, file.bytes, file.count);
         assert_refused(8, "c.pack: ");
         file.bytes[i] ^= (char)(1 << i % 8);
-        support_write(path, file.bytes, i);
+        scratch_write(path, file.bytes, i);
         assert_refused(8, "c.pack: ");
     }
     file.bytes[7] = 2;
-    support_write(path, file.bytes, file.count);
+    scratch_write(path, file.bytes, file.count);
     assert_refused(8, "version 2 of the packing; expected 1");
     ls_text_release(&file);
 }
@@ -457,7 +457,7 @@ static void test_prepare_removes_it(void **state)
     char path[320], train[320], pack[330];
     const char *inputs[] = {path};
     snprintf(path, sizeof path, "%s/a.txt", support_folder);
-    support_write(path, "abc", 3);
+    scratch_write(path, "abc", 3);
     struct ls_prepare_config config = {
         .inputs = inputs, .inputs_count = 1, .output = store, .tokenizer = "byte", .workers = 1};
     assert_ok(ls_data_prepare(&config, &report, &error), error);

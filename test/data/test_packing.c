@@ -163,7 +163,7 @@ static void test_refused(void **state)
     uint16_t tokens[40] = {0};
     snprintf(path, sizeof path, "%s/raw.bin", support_folder);
     snprintf(spec, sizeof spec, "u16:%s", path);
-    support_write(path, tokens, sizeof tokens);
+    scratch_write(path, tokens, sizeof tokens);
     assert_ok(ls_token_store_open(spec, &store, &error), error);
     assert_int_equal(ls_token_store_pack(store, T, &error), LS_EDATA);
     assert_text_contains(error.text, "raw.bin: headerless tokens do not say where a document ends");
@@ -173,7 +173,7 @@ static void test_refused(void **state)
     char output[300];
     snprintf(path, sizeof path, "%s/one.txt", support_folder);
     snprintf(output, sizeof output, "%s/one", support_folder);
-    support_write(path, "x", 1);
+    scratch_write(path, "x", 1);
     struct ls_prepare_config config = {
         .inputs = inputs, .inputs_count = 1, .output = output, .tokenizer = "byte", .workers = 1};
     struct ls_prepare_report report;

@@ -35,7 +35,7 @@ static const char *input(const char *name, const char *text)
     assert_in_range(inputs_made, 0, INPUTS_MAX - 1);
     char *path = input_paths[inputs_made++];
     snprintf(path, sizeof input_paths[0], "%s/in/%s", support_folder, name);
-    support_write(path, text, strlen(text));
+    scratch_write(path, text, strlen(text));
     return path;
 }
 
@@ -167,7 +167,7 @@ static const char *pack_gzip(const char *name, const char *text, size_t cut)
     gzwrite(file, text, (unsigned)strlen(text));
     gzclose(file);
     struct ls_text packed = support_read(path);
-    support_write(path, packed.bytes, packed.count - cut);
+    scratch_write(path, packed.bytes, packed.count - cut);
     ls_text_release(&packed);
     return path;
 }
@@ -177,7 +177,7 @@ static const char *pack_zstd(const char *name, const char *text, size_t cut)
     char packed[4096];
     size_t bytes = ZSTD_compress(packed, sizeof packed, text, strlen(text), 3);
     const char *path = input(name, "");
-    support_write(path, packed, bytes - cut);
+    scratch_write(path, packed, bytes - cut);
     return path;
 }
 
@@ -303,7 +303,7 @@ static void test_long_document_and_any_number_of_workers(void **state)
     }
     memset(text + BYTES / 2, 'a', 9 << 17); /* no place to cut for longer than a job */
     const char *inputs[] = {input("long.txt", "")};
-    support_write(inputs[0], text, BYTES);
+    scratch_write(inputs[0], text, BYTES);
     struct ls_prepare_config config = config_of(inputs, 1);
     config.tokenizer = "test/data/golden";
     struct ls_error error = {0};
@@ -374,7 +374,7 @@ static void test_tokens_around_documents(void **state)
     for (int i = 0; i < BYTES; i++)
         text[i] = "word by word\n"[i % 13];
     const char *inputs[] = {input("a.txt", "short"), input("b.txt", ""), input("c.txt", "")};
-    support_write(inputs[1], text, BYTES);
+    scratch_write(inputs[1], text, BYTES);
     struct ls_prepare_config config = config_of(inputs, 3);
     config.tokenizer = "test/data/golden/families/llama3.json";
     check_around(&config, 0, 2);
@@ -384,8 +384,8 @@ static void test_tokens_around_documents(void **state)
     static const char settings[] = "{\"eos_token\": \"<|end_of_text|>\", \"add_eos_token\": true}";
     struct ls_text file = support_read(config.tokenizer);
     snprintf(spec, sizeof spec, "%s", support_path("in/tokenizer.json"));
-    support_write(spec, file.bytes, file.count);
-    support_write(support_path("in/tokenizer_config.json"), settings, sizeof settings - 1);
+    scratch_write(spec, file.bytes, file.count);
+    scratch_write(support_path("in/tokenizer_config.json"), settings, sizeof settings - 1);
     ls_text_release(&file);
     snprintf(spec, sizeof spec, "%s", support_path("in"));
     config.tokenizer = spec;
@@ -408,7 +408,7 @@ static void test_stores_of_two_tokenizers(void **state)
     char copy[300], made[3][300], stores[1000];
     struct ls_text file = support_read("test/data/golden/families/llama3.json");
     snprintf(copy, sizeof copy, "%s", support_path("in/copy.json"));
-    support_write(copy, file.bytes, file.count);
+    scratch_write(copy, file.bytes, file.count);
     ls_text_release(&file);
     const char *const specs[] = {"test/data/golden/families/llama3.json", copy, "byte"};
     for (int i = 0; i < 3; i++) {
@@ -437,7 +437,7 @@ static void test_stores_of_two_tokenizers(void **state)
     snprintf(stores, sizeof stores, "%s_train,%s_train", made[1], made[2]);
     assert_int_equal(ls_tokenizer_stores_check(NULL, stores, &error), LS_EDATA);
     file = support_read("test/data/golden/families/qwen.json");
-    support_write(copy, file.bytes, file.count);
+    scratch_write(copy, file.bytes, file.count);
     ls_text_release(&file);
     config.output = made[2];
     config.tokenizer = copy;
@@ -666,7 +666,7 @@ static void test_an_output_is_no_input(void **state)
         char at[320], link[320], inside[320], names[2048], only[32];
         snprintf(at, sizeof at, "%s%s", output, endings[i]);
         snprintf(link, sizeof link, "%s/in/link-%zu", support_folder, i);
-        support_write(at, "only copy", 9);
+        scratch_write(at, "only copy", 9);
         assert_int_equal(symlink(at, link), 0);
         snprintf(only, sizeof only, "c%s ", endings[i]);
         snprintf(inside, sizeof inside, "%s/out", support_folder);

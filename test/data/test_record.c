@@ -183,7 +183,7 @@ static void test_as_python_reads_them(void **state)
     for (int i = 0; i < RECORDS; i++)
         fprintf(stream, "%s\n", records[i]);
     fclose(stream);
-    support_write(support_path("read.py"), script, sizeof script - 1);
+    scratch_write(support_path("read.py"), script, sizeof script - 1);
     snprintf(command, sizeof command, "python3 %s/read.py %s", support_folder, file);
     FILE *python = popen(command, "r");
     int taken = 0;

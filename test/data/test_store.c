@@ -51,9 +51,9 @@ static void write_megatron(const char *name, const struct index_fields *fields, 
     unsigned char index[256];
     char file[64];
     snprintf(file, sizeof file, "%s.idx", name);
-    support_write(support_path(file), index, make_index(fields, index));
+    scratch_write(support_path(file), index, make_index(fields, index));
     snprintf(file, sizeof file, "%s.bin", name);
-    support_write(support_path(file), tokens, bytes);
+    scratch_write(support_path(file), tokens, bytes);
 }
 
 static void write_llmc(const char *name, uint32_t magic, uint32_t version, uint32_t count,
@@ -62,7 +62,7 @@ static void write_llmc(const char *name, uint32_t magic, uint32_t version, uint3
     unsigned char file[2048] = {0};
     put(put(put(file, &magic, 4), &version, 4), &count, 4);
     memcpy(file + 1024, tokens, bytes);
-    support_write(support_path(name), file, 1024 + bytes);
+    scratch_write(support_path(name), file, 1024 + bytes);
 }
 
 static struct ls_token_store *open_store(const char *spec)
@@ -149,7 +149,7 @@ static void test_llmc_raw_and_lists(void **state)
     static const uint32_t wide[] = {100000, 4};
     write_llmc("gpt2.bin", 20240520, 1, 3, narrow, sizeof narrow);
     write_llmc("llama.bin", 20240801, 7, 2, wide, sizeof wide);
-    support_write(support_path("nano.bin"), narrow, sizeof narrow);
+    scratch_write(support_path("nano.bin"), narrow, sizeof narrow);
 
     struct ls_token_store *store = open_store(support_path("gpt2.bin"));
     assert_tokens(store, (int32_t[]){1, 2, 3}, 3);
@@ -169,7 +169,7 @@ static void test_samples(void **state)
 {
     (void)state;
     uint16_t tokens[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-    support_write(support_path("n.bin"), tokens, sizeof tokens);
+    scratch_write(support_path("n.bin"), tokens, sizeof tokens);
     char spec[700];
     snprintf(spec, sizeof spec, "u16:%s", support_path("n.bin"));
     struct ls_token_store *store = open_store(spec);
@@ -281,16 +281,16 @@ static void test_truncated_files(void **state)
     struct ls_error error = {0};
     unsigned char index[256];
     size_t bytes = make_index(&good_index, index);
-    support_write(support_path("t.bin"), tokens, sizeof tokens);
+    scratch_write(support_path("t.bin"), tokens, sizeof tokens);
     for (size_t n = 0; n < bytes; n++) {
-        support_write(support_path("t.idx"), index, n);
+        scratch_write(support_path("t.idx"), index, n);
         if (open_fails(support_path("t"), &error) != LS_EDATA)
             fail_msg("an index of %zu of %zu bytes was taken", n, bytes);
     }
-    support_write(support_path("t.idx"), index, bytes);
+    scratch_write(support_path("t.idx"), index, bytes);
     ls_token_store_close(open_store(support_path("t")));
     for (size_t n = 0; n < sizeof tokens; n++) {
-        support_write(support_path("t.bin"), tokens, n);
+        scratch_write(support_path("t.bin"), tokens, n);
         assert_int_equal(open_fails(support_path("t"), &error), LS_EDATA);
         assert_text_contains(error.text, "t.bin");
     }
@@ -310,27 +310,27 @@ static void test_broken_llmc_and_others(void **state)
     write_llmc("long.bin", 20240801, 7, 1, tokens, 6);
     assert_int_equal(open_fails(support_path("long.bin"), &error), LS_EDATA);
     assert_text_contains(error.text, "more than it should hold");
-    support_write(support_path("head.bin"), "\x28\xd7\x34\x01",
+    scratch_write(support_path("head.bin"), "\x28\xd7\x34\x01",
                   4); /* 20240520 + 2: an evaluation set */
     assert_int_equal(open_fails(support_path("head.bin"), &error), LS_EDATA);
     assert_text_contains(error.text, "not a token store");
-    support_write(support_path("head.bin"), "\x98\xd7\x34\x01", 4);
+    scratch_write(support_path("head.bin"), "\x98\xd7\x34\x01", 4);
     assert_int_equal(open_fails(support_path("head.bin"), &error), LS_EDATA);
 
-    support_write(support_path("odd.bin"), "abc", 3);
+    scratch_write(support_path("odd.bin"), "abc", 3);
     char spec[700];
     snprintf(spec, sizeof spec, "u16:%s", support_path("odd.bin"));
     assert_int_equal(open_fails(spec, &error), LS_EDATA);
     assert_text_contains(error.text, "not a whole number of uint16");
     assert_int_equal(open_fails(support_path("odd.bin"), &error), LS_EDATA);
     assert_text_contains(error.text, "u16:");
-    support_write(support_path("empty.bin"), "", 0);
+    scratch_write(support_path("empty.bin"), "", 0);
     assert_int_equal(open_fails(support_path("empty.bin"), &error), LS_EDATA);
     assert_int_equal(open_fails(support_path("absent"), &error), LS_EIO);
     assert_text_contains(error.text, "absent");
     assert_int_equal(open_fails("", &error), LS_EINVAL);
     snprintf(spec, sizeof spec, "u16:%s,", support_path("odd.bin"));
-    support_write(support_path("odd.bin"), "abcd", 4);
+    scratch_write(support_path("odd.bin"), "abcd", 4);
     assert_int_equal(open_fails(spec, &error), LS_EINVAL);
 }
 
@@ -360,9 +360,9 @@ static void test_digests(void **state)
         char digest[33], spec[1024];
         if (cases[c].altered >= 0)
             tokens[cases[c].altered] ^= 1;
-        support_write(support_path("all.bin"), tokens, 2 * (size_t)cases[c].count);
-        support_write(support_path("left.bin"), tokens, HALF);
-        support_write(support_path("right.bin"), (char *)tokens + HALF, sizeof tokens - HALF);
+        scratch_write(support_path("all.bin"), tokens, 2 * (size_t)cases[c].count);
+        scratch_write(support_path("left.bin"), tokens, HALF);
+        scratch_write(support_path("right.bin"), (char *)tokens + HALF, sizeof tokens - HALF);
         if (cases[c].altered >= 0)
             tokens[cases[c].altered] ^= 1;
         if (strchr(cases[c].spec, ','))
@@ -391,7 +391,7 @@ static void test_a_trillion_tokens(void **state)
     struct ls_blend *blend;
     struct rusage usage;
     int64_t samples;
-    support_write(support_path("huge.bin"), "", 0);
+    scratch_write(support_path("huge.bin"), "", 0);
     if (truncate(support_path("huge.bin"), 2 * tokens)) {
         print_message("skipped: this file system has no such large files\n");
         skip();

@@ -108,11 +108,11 @@ static void test_every_changed_byte_is_found(void **state)
         struct ls_text bytes = support_read(support_path(name));
         for (size_t at = 0; at < bytes.count; at++) {
             bytes.bytes[at] ^= 1;
-            support_write(support_path(name), bytes.bytes, bytes.count);
+            scratch_write(support_path(name), bytes.bytes, bytes.count);
             assert_damaged("c_train", "c_train.");
             bytes.bytes[at] ^= 1;
         }
-        support_write(support_path(name), bytes.bytes, bytes.count);
+        scratch_write(support_path(name), bytes.bytes, bytes.count);
         ls_text_release(&bytes);
     }
     assert_whole("c_train");
@@ -138,7 +138,7 @@ static void test_what_does_not_belong_is_found(void **state)
     unsigned char mask[512] = {0};
     size_t bytes = DATA_MASK_HEADER_BYTES + (bin.count / 2 + 7) / 8;
     data_mask_header(mask, (int64_t)bin.count / 2, 0, lengths, 3);
-    support_write(support_path("d_train.mask"), mask, bytes);
+    scratch_write(support_path("d_train.mask"), mask, bytes);
     assert_damaged("d_train", "had no mask when it was prepared");
     remove(support_path("d_train.mask"));
 
@@ -146,7 +146,7 @@ static void test_what_does_not_belong_is_found(void **state)
     remove(support_path("d_train.sums"));
     bin.bytes[4] = 1;
     bin.bytes[5] = 1;
-    support_write(support_path("d_train.bin"), bin.bytes, bin.count);
+    scratch_write(support_path("d_train.bin"), bin.bytes, bin.count);
     assert_damaged("d_train", "token 2 has id 257");
     remove(support_path("d.tokenizer"));
     assert_ok(ls_store_verify(support_path("d_train"), NULL, NULL, &check, &error), error);
@@ -157,7 +157,7 @@ static void test_what_does_not_belong_is_found(void **state)
     ls_text_release(&bin);
 
     /* Another tokenizer's digest. */
-    support_write(support_path("c.tokenizer"), "byte\n0123456789abcdef0123456789abcdef\n", 38);
+    scratch_write(support_path("c.tokenizer"), "byte\n0123456789abcdef0123456789abcdef\n", 38);
     assert_damaged("c_train", "changed since");
     volatile int stop = 1;
     assert_int_equal(ls_store_verify(support_path("d_train"), NULL, &stop, &check, &error),
@@ -207,14 +207,14 @@ static void test_merge_refuses(void **state)
     assert_text_contains(error.text, "which would replace it");
     assert_int_equal(merge("a_train", "nothing", "m", &error), LS_EIO);
     assert_int_equal(merge("a_train,b_train", "b_train", "m", &error), LS_EINVAL);
-    support_write(support_path("raw"), "ab", 2);
+    scratch_write(support_path("raw"), "ab", 2);
     char raw[300];
     snprintf(raw, sizeof raw, "u16:%s/raw", support_folder);
     struct ls_store_part part;
     const char *stores[] = {raw};
     assert_int_equal(ls_store_merge(stores, 1, support_path("m"), NULL, &part, &error), LS_EDATA);
     assert_text_contains(error.text, "do not say where a document ends");
-    support_write(support_path("b.tokenizer"), "byte\n0123456789abcdef0123456789abcdef\n", 38);
+    scratch_write(support_path("b.tokenizer"), "byte\n0123456789abcdef0123456789abcdef\n", 38);
     assert_int_equal(merge("a_train", "b_train", "m", &error), LS_EDATA);
     assert_text_contains(error.text, "its tokenizer is byte");
     volatile int stop = 1;
@@ -419,7 +419,7 @@ static void test_text_comes_back(void **state)
                                    "e \xe4\xb8\x96\"}\n";
     struct ls_error error = {0};
     struct ls_detokenize_report report;
-    support_write(support_path("in.jsonl"), lines, sizeof lines - 1);
+    scratch_write(support_path("in.jsonl"), lines, sizeof lines - 1);
     prepare("c", support_path("in.jsonl"), LS_RECORDS_TEXT);
     assert_ok(ls_store_detokenize(support_path("c_train"), NULL, support_path("out.jsonl"), NULL,
                                   NULL, &report, &error),
@@ -437,7 +437,7 @@ static void test_text_comes_back(void **state)
     ls_text_release(&c);
     ls_text_release(&d);
     /* Bytes that JSON cannot hold, and a key of the user's. */
-    support_write(support_path("x.bin"), "a\xff", 2);
+    scratch_write(support_path("x.bin"), "a\xff", 2);
     prepare("c", support_path("x.bin"), LS_RECORDS_TEXT);
     assert_ok(ls_store_detokenize(support_path("c_train"), NULL, support_path("out.jsonl"), "k\"",
                                   NULL, &report, &error),

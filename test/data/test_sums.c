@@ -36,7 +36,7 @@ static void prepare(size_t bytes, double validation, enum ls_prepare_records rec
         char *text = malloc(bytes);
         for (size_t i = 0; i < bytes; i++)
             text[i] = i % 61 == 60 ? '\n' : (char)('a' + ls_hash64(&i, sizeof i, 1) % 26);
-        support_write(text_path, text, bytes);
+        scratch_write(text_path, text, bytes);
         free(text);
     }
     assert_ok(ls_data_prepare(&config, &report, &error), error);

@@ -31,9 +31,9 @@ static char *edited(const char *family, const char *from, const char *to)
 static int make(const char *text, const char *config, struct ls_tokenizer **tokenizer,
                 struct ls_error *error)
 {
-    support_write(support_path("tokenizer.json"), text, strlen(text));
+    scratch_write(support_path("tokenizer.json"), text, strlen(text));
     if (config)
-        support_write(support_path("tokenizer_config.json"), config, strlen(config));
+        scratch_write(support_path("tokenizer_config.json"), config, strlen(config));
     else
         remove(support_path("tokenizer_config.json"));
     return ls_tokenizer_new(support_folder, tokenizer, error);
@@ -267,7 +267,7 @@ static void test_rank_files_that_are_wrong(void **state)
         for (int byte = 0; byte < 256; byte++)
             at += sprintf(at, "%c%c== %d\n", digits[byte >> 2], digits[(byte & 3) << 4], byte);
         strcpy(at, cases[i].line);
-        support_write(support_path("ranks.tiktoken"), text, strlen(text));
+        scratch_write(support_path("ranks.tiktoken"), text, strlen(text));
         snprintf(spec, sizeof spec, "llama3:%s", support_path("ranks.tiktoken"));
         struct ls_error error = {0};
         struct ls_tokenizer *tokenizer;
@@ -293,7 +293,7 @@ static void test_links_stay_in_the_folder(void **state)
     struct ls_error error = {0};
     char secret[600], path[600], command[2400];
     snprintf(secret, sizeof secret, "%s", support_path("secret"));
-    support_write(secret, "{}", 2);
+    scratch_write(secret, "{}", 2);
     snprintf(command, sizeof command,
              "cd %s && mkdir -p a m/snapshots/1 m/blobs && cp \"$OLDPWD\"/" FAMILIES
              "llama3.json m/blobs/x && ln -s ../../blobs/x m/snapshots/1/tokenizer.json && "

@@ -68,7 +68,7 @@ static void merges_read(char *text, size_t bytes)
 static void assert_merges(const char *text, int64_t vocabulary, const char *expected)
 {
     char merges[4096] = "";
-    support_write(corpus, text, strlen(text));
+    scratch_write(corpus, text, strlen(text));
     const struct ls_train_tokenizer_config config = config_of(vocabulary);
     train(&config);
     merges_read(merges, sizeof merges);
@@ -96,7 +96,7 @@ static void test_frequencies_and_counts(void **state)
 {
     (void)state;
     char merges[4096] = "";
-    support_write(corpus, "ab ab ab cd cd", 14);
+    scratch_write(corpus, "ab ab ab cd cd", 14);
     struct ls_train_tokenizer_config config = config_of(300);
     config.frequency_min = 3;
     struct ls_train_tokenizer_report report = train(&config);
@@ -259,7 +259,7 @@ static void test_merges_are_the_references(void **state)
     int differ[LAST_OF_A_ROW + 1] = {0};
     for (uint32_t round = 0; round < ROUNDS; round += (uint32_t)check_every(6, 2)) {
         words_draw(&words, round, text);
-        support_write(corpus, text, strlen(text));
+        scratch_write(corpus, text, strlen(text));
         right = words;
         reference_train(&right, RIGHT);
         reference_merges(&right, expected);
@@ -318,7 +318,7 @@ static void test_threads_change_nothing(void **state)
     enum { BYTES = 5 << 19 };
     char *text = text_draw(BYTES), path[300];
     const char *both[] = {corpus, path};
-    support_write(corpus, text, BYTES);
+    scratch_write(corpus, text, BYTES);
     snprintf(path, sizeof path, "%s/more.jsonl.gz", support_folder);
     gzFile file = gzopen(path, "wb1");
     for (int i = 0; i < 50; i++)
@@ -356,7 +356,7 @@ static void test_patterns(void **state)
         int tokens;
     } cases[] = {{"gpt2", 7}, {"llama3", 8}, {"qwen", 9}, {"o200k_base", 8}, {"tekken", 10}};
     static const char text[] = "The dog'll eat\n 12HelloWorld";
-    support_write(corpus, text, strlen(text));
+    scratch_write(corpus, text, strlen(text));
     for (int i = 0; i < 5; i++) {
         struct ls_error error = {0};
         struct ls_tokenizer *tokenizer;
@@ -383,7 +383,7 @@ static void test_special_tokens(void **state)
     static const char *special[] = {"<\"\\\x01 \xe4\xb8\xad>", "ab", "<|end_of_text|>", "x"};
     struct ls_error error = {0};
     struct ls_tokenizer *tokenizer;
-    support_write(corpus, "abab abab x", 11);
+    scratch_write(corpus, "abab abab x", 11);
     struct ls_train_tokenizer_config config = config_of(300);
     config.special = special;
     config.special_count = 4;
@@ -426,7 +426,7 @@ static void test_refused(void **state)
     (void)state;
     static const char *twice[] = {"<a>", "<a>"}, *bad[] = {"\xff"}, *empty[] = {""};
     struct ls_train_tokenizer_config config;
-    support_write(corpus, "ab ab", 5);
+    scratch_write(corpus, "ab ab", 5);
 #define REFUSED(code, says, ...)                                                                   \
     do {                                                                                           \
         config = config_of(300);                                                                   \
@@ -450,10 +450,10 @@ static void test_refused(void **state)
     inputs[0] = path;
     REFUSED(LS_EIO, "no/tokenizer", (void)config);
     inputs[0] = corpus;
-    support_write(corpus, "", 0);
+    scratch_write(corpus, "", 0);
     REFUSED(LS_EDATA, "empty corpus", (void)config);
     snprintf(path, sizeof path, "%s/bad.jsonl", support_folder);
-    support_write(path, "{\"text\": \"ab\"}\n{\"text\": 1}\n", 28);
+    scratch_write(path, "{\"text\": \"ab\"}\n{\"text\": 1}\n", 28);
     inputs[0] = path;
     REFUSED(LS_EDATA, "bad.jsonl:2: \"text\" is a number", config.workers = 3);
     inputs[0] = corpus;
@@ -461,7 +461,7 @@ static void test_refused(void **state)
     /* An input that the output would replace. */
     mkdir(output, 0777);
     snprintf(path, sizeof path, "%s/tokenizer.json", output);
-    support_write(path, "ab ab", 5);
+    scratch_write(path, "ab ab", 5);
     inputs[0] = path;
     REFUSED(LS_EINVAL, "which would replace it", (void)config);
     inputs[0] = corpus;
@@ -471,7 +471,7 @@ static void test_a_signal_leaves_nothing(void **state)
 {
     (void)state;
     int stop = 1;
-    support_write(corpus, "ab ab", 5);
+    scratch_write(corpus, "ab ab", 5);
     for (int workers = 1; workers < 4; workers++) {
         struct ls_train_tokenizer_config config = config_of(300);
         config.stop = &stop;
@@ -489,7 +489,7 @@ static void test_a_full_disk_leaves_nothing(void **state)
     struct ls_train_tokenizer_report report;
     struct ls_train_tokenizer_config config = config_of(300);
     int status = LS_ENOSPC, failures = 0;
-    support_write(corpus, "ab ab", 5);
+    scratch_write(corpus, "ab ab", 5);
     for (; status; failures++) {
         support_fail_output(failures, ENOSPC);
         status = ls_train_tokenizer(&config, &report, &error);
@@ -499,7 +499,7 @@ static void test_a_full_disk_leaves_nothing(void **state)
     }
     assert_true(failures > 4);
     struct ls_text old = tokenizer_text("tokenizer.json");
-    support_write(corpus, "cd cd", 5);
+    scratch_write(corpus, "cd cd", 5);
     support_fail_output(0, ENOSPC);
     assert_int_equal(ls_train_tokenizer(&config, &report, &error), LS_ENOSPC);
     support_fail_output(-1, 0);
@@ -517,7 +517,7 @@ static void test_every_allocation_may_fail(void **state)
     struct ls_error error = {0};
     struct ls_train_tokenizer_report report;
     struct ls_train_tokenizer_config config = config_of(300);
-    support_write(corpus, "low low low lower lowest", 24);
+    scratch_write(corpus, "low low low lower lowest", 24);
     long before = support_allocations(), failed = 0;
     train(&config);
     long total = support_allocations() - before;

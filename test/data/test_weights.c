@@ -30,7 +30,7 @@ static int prepare(const char *lines, enum ls_prepare_records records, const cha
     char input[300], output[300];
     snprintf(input, sizeof input, "%s", support_path("x.jsonl"));
     snprintf(output, sizeof output, "%s", support_path("c"));
-    support_write(input, lines, strlen(lines));
+    scratch_write(input, lines, strlen(lines));
     const char *inputs[] = {input};
     struct ls_prepare_config config = {.inputs = inputs,
                                        .inputs_count = 1,
@@ -141,14 +141,14 @@ static void test_weights_of_samples(void **state)
     ls_token_store_close(store);
     for (int i = 0; i < 26; i++)
         written[i] = (float)(i - 4) / 8;
-    support_write(support_path("c_train.weights"), written, sizeof written);
-    support_write(support_path("plain.bin"), plain, sizeof plain);
+    scratch_write(support_path("c_train.weights"), written, sizeof written);
+    scratch_write(support_path("plain.bin"), plain, sizeof plain);
     store = store_of("c_train");
     assert_ok(ls_token_store_digest(store, digest[1], &error), error);
     assert_string_not_equal(digest[0], digest[1]);
     /* It is not what was opened any more. */
     written[3] = 7;
-    support_write(support_path("c_train.weights"), written, sizeof written);
+    scratch_write(support_path("c_train.weights"), written, sizeof written);
     assert_int_equal(ls_token_store_look(store, &error), LS_EDATA);
     assert_text_contains(error.text, "c_train.weights: changed");
     ls_token_store_close(store);
@@ -182,13 +182,13 @@ static void test_bad_files(void **state)
     assert_ok(prepare(texts, LS_RECORDS_TEXT, NULL, 0, &error), error);
     static const size_t bytes[] = {0, 25 * 4, 27 * 4, 26 * 4 + 1};
     for (size_t i = 0; i < 4; i++) {
-        support_write(support_path("c_train.weights"), weights, bytes[i]);
+        scratch_write(support_path("c_train.weights"), weights, bytes[i]);
         assert_int_equal(ls_token_store_open(support_path("c_train"), &store, &error), LS_EDATA);
         assert_text_contains(error.text, "the store has 26 tokens, and a float32 weight for each "
                                          "takes 104");
     }
     weights[25] = NAN;
-    support_write(support_path("c_train.weights"), weights, 26 * 4);
+    scratch_write(support_path("c_train.weights"), weights, 26 * 4);
     assert_int_equal(ls_token_store_open(support_path("c_train"), &store, &error), LS_EDATA);
     assert_text_contains(error.text, "c_train.weights: the weight of token 25 is nan");
 }
@@ -219,7 +219,7 @@ static void test_tools_keep_weights(void **state)
     /* A byte of them that changes is found. */
     struct ls_text bytes = support_read(support_path("merged.weights"));
     bytes.bytes[1] ^= 1;
-    support_write(support_path("merged.weights"), bytes.bytes, bytes.count);
+    scratch_write(support_path("merged.weights"), bytes.bytes, bytes.count);
     ls_text_release(&bytes);
     assert_int_equal(ls_store_verify(merged, NULL, NULL, &check, &error), LS_EDATA);
     assert_text_contains(error.text, "merged.weights: block 0");

@@ -77,8 +77,7 @@ static void measure(int each, const char *out, const char *set, struct ls_cluste
         fail_msg("exited with %d:\n%s", code, hosts_said(hosts_directory, out));
     char name[64];
     snprintf(name, sizeof name, "%s.yaml", out);
-    if (ls_cluster_read(scratch_path(hosts_directory, name), cluster, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_cluster_read(scratch_path(hosts_directory, name), cluster, &error), error);
     assert_int_equal(cluster->hosts, 2);
     assert_int_equal(cluster->accelerators, 1);
     assert_int_equal(cluster->links, 2);

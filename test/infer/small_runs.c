@@ -81,8 +81,7 @@ struct ls_config run_config(const char *directory, int run, const keys_t keys)
     set_all(&config, recipe, (int)(sizeof recipe / sizeof recipe[0]));
     set_all(&config, models[run], 9);
     set_all(&config, keys, KEYS_MAX);
-    if (ls_train_resolve(&config, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_train_resolve(&config, &error), error);
     return config;
 }
 

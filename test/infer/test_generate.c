@@ -388,8 +388,7 @@ static void test_a_batch_takes_the_memory_that_is_free(void **state)
     job.echo = NULL;
     struct outcome *all = generate(*state, 2, (keys_t){"parallel.tp=2"}, job);
     assert_int_equal(all->report.put_back, 0);
-    if (generate_within(*state, &job, (int64_t)all->report.bytes * 3 / 4, &error))
-        fail_msg("%s", error.text);
+    assert_ok(generate_within(*state, &job, (int64_t)all->report.bytes * 3 / 4, &error), error);
     assert_true(job.out->report.bytes <= all->report.bytes * 3 / 4);
     assert_true(job.out->report.blocks < all->report.blocks && job.out->report.blocks >= 4);
     assert_true(same(one, job.out));

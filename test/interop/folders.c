@@ -18,8 +18,7 @@ struct ls_safetensors *golden_open(const char *name)
     struct ls_safetensors *file;
     struct ls_error error = {0};
     snprintf(path, sizeof path, "test/golden/%s.safetensors", name);
-    if (ls_safetensors_open(&file, path, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_safetensors_open(&file, path, &error), error);
     return file;
 }
 
@@ -45,8 +44,7 @@ static void shard_save(const char *folder, const char *name, const struct ls_ten
     size_t n = 0;
     for (size_t i = (size_t)first; i < count; i += (size_t)shards)
         mine[n++] = entries[i];
-    if (ls_safetensors_save(scratch_path(folder, name), mine, n, NULL, 0, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_safetensors_save(scratch_path(folder, name), mine, n, NULL, 0, &error), error);
 }
 
 static void save(const char *folder, const struct ls_tensor_entry *entries, size_t count,
@@ -147,7 +145,6 @@ void tensor_edit(const char *folder, const char *name, const char *becomes, int 
         memcpy(entries[count].shape, view->shape, sizeof view->shape);
         entries[count++].shape[0] -= it ? cut : 0;
     }
-    if (ls_safetensors_save(path, entries, count, NULL, 0, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_safetensors_save(path, entries, count, NULL, 0, &error), error);
     ls_safetensors_close(file);
 }

@@ -51,8 +51,7 @@ static struct ls_safetensors *tensors_open(const char *directory, const char *na
 {
     struct ls_error error = {0};
     struct ls_safetensors *file;
-    if (ls_safetensors_open(&file, scratch_path(directory, name), &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_safetensors_open(&file, scratch_path(directory, name), &error), error);
     return file;
 }
 
@@ -90,8 +89,8 @@ static void adapters_change(const char *directory, const char *folder, const str
             entry->shape[0]--;
         entry->data = values[count++];
     }
-    if (ls_safetensors_save(scratch_path(directory, name), entries, count, NULL, 0, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_safetensors_save(scratch_path(directory, name), entries, count, NULL, 0, &error),
+              error);
     for (size_t i = 0; i < count; i++)
         free(values[i]);
     ls_safetensors_close(file);

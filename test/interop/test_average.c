@@ -90,8 +90,9 @@ static void test_means(void **state)
         struct ls_error error = {0};
         snprintf(name, sizeof name, "mean%d", i);
         snprintf(made, sizeof made, "%s/%s/" STEP(0), (const char *)*state, name);
-        if (average(from, MODELS, i == 0 ? NULL : weights[i], scratch_path(*state, name), &error))
-            fail_msg("%s", error.text);
+        assert_ok(
+            average(from, MODELS, i == 0 ? NULL : weights[i], scratch_path(*state, name), &error),
+            error);
         assert_int_equal(wrong(made, order, weights[i]), 0);
         assert_true(i == 0 || wrong(made, twin, weights[i]) > 1000);
     }

@@ -380,8 +380,7 @@ static void test_gguf_int8(void **state)
     struct ls_export_report report;
     const struct ls_export what = {
         .from = from, .format = LS_EXPORT_GGUF, .dtype = LS_I8, .out = path, .log = &log};
-    if (ls_export(&what, &report, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_export(&what, &report, &error), error);
     char *data = scratch_read(path, &bytes);
     struct ls_safetensors *golden = golden_open("llama_tiny");
     const float *theirs = ls_safetensors_find(golden, "param." UP)->data;
@@ -445,8 +444,7 @@ static void test_gguf_tokenizers(void **state)
         const struct ls_export what = {
             .from = from, .format = LS_EXPORT_GGUF, .out = out, .log = &log};
         unlink(out);
-        if (ls_export(&what, &report, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_export(&what, &report, &error), error);
         const char *words = cases[i].words;
         if (words[0] ? !strstr(said, words) : strstr(said, "no tokenizer") != NULL)
             fail_msg("%s: %s", cases[i].json, said);
@@ -534,8 +532,7 @@ static void test_models_that_a_format_cannot_say(void **state)
             "%s %s data.train=u16:%s/tokens.bin data.tokenizer=byte batch.global=1 train.steps=0 "
             "train.out=%s/%s log.progress=off numerics.precision=fp32",
             shape, cases[i].keys, directory, directory, run);
-        if (ls_world_run(1, train_body, &config, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_world_run(1, train_body, &config, &error), error);
         expect_refused(directory, run, (struct ls_export){.format = cases[i].format},
                        cases[i].words);
     }

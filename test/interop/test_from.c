@@ -127,8 +127,7 @@ static void test_ranks_take_one_checkpoint(void **state)
             folder_make(*state, "m", &(struct folder_of){.golden = "gpt2_tiny"}));
     snprintf(run, sizeof run, "%s", scratch_path(*state, "saves"));
     struct looks looks = {run, "2"};
-    if (ls_world_run(2, look_body, &looks, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run(2, look_body, &looks, &error), error);
     looks.which = "3"; /* one that found none fails with all */
     assert_int_equal(ls_world_run(2, look_body, &looks, &error), LS_ECKPT);
     assert_non_null(strstr(error.text, "those of the steps 4, 2"));

@@ -20,8 +20,7 @@ static void import(const char *from, const char *run)
     struct ls_error error = {0};
     struct ls_import_report report;
     const struct ls_import what = {.from = from, .run = run};
-    if (ls_import(&what, &report, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_import(&what, &report, &error), error);
 }
 
 /* ---- logits ---------------------------------------------------------------------------------- */
@@ -178,8 +177,7 @@ static void test_older_names(void **state)
         }
         struct ls_model_source *source;
         assert_int_equal(ls_model_source_open(&source, folder, NULL, &error), LS_OK);
-        if (ls_model_source_alone(source, NULL, 0, NULL, &config[old], &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_model_source_alone(source, NULL, 0, NULL, &config[old], &error), error);
         ls_model_source_close(source);
     }
     char text[512];
@@ -409,8 +407,7 @@ static void test_values_that_are_not_finite_are_told(void **state)
     values_edit(folder, "wpe.weight", (size_t[]){0, 5}, (float[]){-INFINITY, NAN}, 2);
     snprintf(run, sizeof run, "%s", scratch_path(*state, "told"));
     const struct ls_import what = {.from = folder, .run = run, .log = &log};
-    if (ls_import(&what, &report, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_import(&what, &report, &error), error);
     assert_non_null(strstr(said, "wpe.weight: 2 values not finite, the first at [0, 0]: -inf"));
     assert_non_null(strstr(said, "ln_f.bias: 1 value not finite, the first at [0, 3]: nan"));
     /* Of tensors that are read in turns each is told once. */
@@ -423,8 +420,7 @@ static void test_values_that_are_not_finite_are_told(void **state)
     snprintf(out, sizeof out, "%s", scratch_path(*state, "exported"));
     const struct ls_export to = {.from = folder, .out = out, .dtype = LS_F32, .log = &log};
     said[0] = '\0';
-    if (ls_export(&to, &exported, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_export(&to, &exported, &error), error);
     int lines = 0;
     for (const char *at = said; (at = strchr(at, '\n')); at++)
         lines++;
@@ -435,8 +431,7 @@ static void test_values_that_are_not_finite_are_told(void **state)
     const struct ls_import other = {
         .from = good, .run = scratch_path(*state, "silent"), .log = &log};
     said[0] = '\0';
-    if (ls_import(&other, &report, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_import(&other, &report, &error), error);
     assert_string_equal(said, "");
 }
 

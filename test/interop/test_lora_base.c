@@ -161,8 +161,7 @@ static void matrix_add(struct writing *w, const struct model *model, const char 
         values[5 * m->cols + 7] = NAN;
     if (model->kind == AS_IT_IS)
         return;
-    if (ls_blocks_quantize(model->blocks, count, values, blocks, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_blocks_quantize(model->blocks, count, values, blocks, &error), error);
     blocks_break(model, blocks);
     w->count -= model->nested || model->kind == FILES;
     if (model->nested || model->kind == FILES) {
@@ -198,14 +197,12 @@ static void model_make(const char *directory, const char *folder, const struct m
         vector_add(&w, name, 128);
     }
     snprintf(path, sizeof path, "%s/%s", directory, folder);
-    if (ls_directory_add(path, NULL, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_directory_add(path, NULL, &error), error);
     int length = snprintf(text, sizeof text, description, model->kind == FILES ? quantization : "");
     snprintf(path, sizeof path, "%s/%s/config.json", directory, folder);
     scratch_write(path, text, (size_t)length);
     snprintf(path, sizeof path, "%s/%s/model.safetensors", directory, folder);
-    if (ls_safetensors_save(path, w.entries, w.count, NULL, 0, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_safetensors_save(path, w.entries, w.count, NULL, 0, &error), error);
     while (w.count > 0)
         free(w.data[--w.count]);
 }

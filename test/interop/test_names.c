@@ -55,8 +55,7 @@ static float *tensor_read(const char *directory, const struct ls_tensor_view *wa
         if (!strstr(entry->d_name, "-model-"))
             continue;
         snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
-        if (ls_safetensors_open(&file, path, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_safetensors_open(&file, path, &error), error);
         const struct ls_tensor_view *view = ls_safetensors_find(file, wanted->name);
         json_t *info = json_loads(ls_safetensors_metadata(file, "DCP_SHARDING_INFO"), 0, NULL);
         if (view)
@@ -103,8 +102,9 @@ static size_t alike(struct path checkpoint, struct path folder, size_t *count)
     struct ls_safetensors *file;
     struct ls_error error = {0};
     size_t found = 0;
-    if (ls_safetensors_open(&file, path_in(folder.text, "model", ".safetensors").text, &error))
-        fail_msg("%s", error.text);
+    assert_ok(
+        ls_safetensors_open(&file, path_in(folder.text, "model", ".safetensors").text, &error),
+        error);
     *count = ls_safetensors_count(file);
     for (size_t i = 0; i < *count; i++) {
         const struct ls_tensor_view *view = ls_safetensors_at(file, i);
@@ -176,8 +176,7 @@ static void test_written_by_others(void **state)
     const char *last = trained(*state, "run", TIED LAYOUT "train.steps=2 train.save_every=1");
     const struct ls_reshard reshard = {
         .from = run.text, .which = "1", .keys = keys, .count = 1, .run = made.text};
-    if (ls_reshard(&reshard, &resharded, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_reshard(&reshard, &resharded, &error), error);
     expect_alike(path_in(made.text, STEP(1), ""), exported(made));
     const char *again =
         trained(*state, "made", TIED "train.steps=2 parallel.dp=2 train.resume=auto");
@@ -185,8 +184,7 @@ static void test_written_by_others(void **state)
     struct path folder = exported(run);
     const struct ls_import import = {
         .from = folder.text, .run = back.text, .words = words, .count = 1};
-    if (ls_import(&import, &imported, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_import(&import, &imported, &error), error);
     expect_alike(path_in(back.text, STEP(0), ""), folder);
     /* The twin: another step's values are seen. */
     size_t same = alike(path_in(run.text, STEP(1), ""), folder, &count);

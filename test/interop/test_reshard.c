@@ -80,8 +80,7 @@ static void draw_keys(const char *directory, const char *recipe, uint64_t seed, 
     char words[2048];
     const struct ls_draw draw = {.seed = 11, .index = seed, .ranks_max = 8};
     snprintf(words, sizeof words, MODEL "%s train.steps=2 train.out=%s/none", recipe, directory);
-    if (train_config(directory, words, &config, &error))
-        fail_msg("%s", error.text);
+    assert_ok(train_config(directory, words, &config, &error), error);
     assert_true(ls_draw_layout(&config, &draw, &drawn));
     ls_config_layout_text(&drawn, NULL, keys, 1024);
     char *to = keys;

@@ -136,8 +136,7 @@ static void test_split(void **state)
     struct ls_mesh mesh;
     struct ls_error error = {0};
     assert_int_equal(ls_mesh_init(&mesh, 4, axes5, sizes, &error), LS_OK);
-    if (ls_world_run(12, split_every_way, &mesh, &error) != LS_OK)
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run(12, split_every_way, &mesh, &error), error);
 }
 
 int main(void)

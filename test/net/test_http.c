@@ -58,8 +58,7 @@ static void expect_good(bool s3, uint64_t first, uint64_t count)
 {
     unsigned char out[BYTES];
     struct ls_error error = {0};
-    if (get(where(s3), first, count, out, &error))
-        fail_msg("%s", error.text);
+    assert_ok(get(where(s3), first, count, out, &error), error);
     assert_memory_equal(out, data + first, count);
 }
 

@@ -205,8 +205,7 @@ static void fixture_take(struct fixture *f, struct ls_arena *arena)
                                        .tokens = TOKENS,
                                        .slots = 1,
                                        .training = true};
-    if (ls_model_new(&options, arena, &f->model, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_model_new(&options, arena, &f->model, &error), error);
 }
 
 /* Normal values as both sides see them: rounded to the activation type. */

@@ -50,8 +50,7 @@ static void params_open(struct ls_params *params, const struct ls_model_config *
                         const struct ls_part *part)
 {
     struct ls_error error = {0};
-    if (ls_params_init(params, config, &numerics, part, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_params_init(params, config, &numerics, part, &error), error);
 }
 
 static int64_t elements_of(const struct ls_param *p)

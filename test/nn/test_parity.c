@@ -61,8 +61,7 @@ static void fixture_take(struct fixture *f, int64_t sequences, bool block, struc
                                        .tokens = 16,
                                        .training = true,
                                        .adding = true};
-    if (ls_model_new(&options, arena, &f->model, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_model_new(&options, arena, &f->model, &error), error);
 }
 
 /* block: of layer 1 alone, whose input and whose output's gradient are the caller's. */
@@ -144,14 +143,14 @@ static double optimizer_step(struct fixture *f, int step)
     struct ls_exact_sum square;
     ls_exact_clear(&square);
     struct ls_error error = {0};
-    if (ls_gradient_square(&f->optimizer, f->slices, params->count, f->held.gradient, &f->ops,
-                           &square, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_gradient_square(&f->optimizer, f->slices, params->count, f->held.gradient, &f->ops,
+                                 &square, &error),
+              error);
     double norm = sqrt(ls_exact_value(&square));
     const struct ls_optim_step update = {step, golden_optim.lr, f->held.gradient,
                                          ls_clip_factor(&golden_optim, norm)};
-    if (ls_optimizer_step(&f->optimizer, &f->ops, f->slices, params->count, &update, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_optimizer_step(&f->optimizer, &f->ops, f->slices, params->count, &update, &error),
+              error);
     return norm;
 }
 

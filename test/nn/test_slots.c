@@ -49,8 +49,7 @@ static void model_take(struct stage *stage, struct ls_model_options *options,
     options->sequences = SEQUENCES;
     options->tokens = TOKENS;
     options->adding = true;
-    if (ls_model_new(options, arena, &stage->model, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_model_new(options, arena, &stage->model, &error), error);
 }
 
 /* held: one character a layer: '.' not here, '|' here and first of a chunk, '-' here. */

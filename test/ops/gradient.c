@@ -126,8 +126,7 @@ void assert_bits_same(const struct bits_case *bits)
             for (int pieces = 1; pieces <= 2; pieces++) {
                 struct ls_ops ops;
                 struct ls_error error = {0};
-                if (ls_ops_init(&ops, threads, (enum ls_isa)isa, &error) != LS_OK)
-                    fail_msg("%s", error.text);
+                assert_ok(ls_ops_init(&ops, threads, (enum ls_isa)isa, &error), error);
                 unsigned char *out = have_first ? other : first;
                 memset(out, 0x5a, bits->bytes);
                 bits->run(&ops, pieces, bits->context, out);

@@ -196,8 +196,7 @@ static struct ls_ops ops_new(int threads, int kernel)
 {
     struct ls_ops ops;
     struct ls_error error = {0};
-    if (ls_ops_init(&ops, threads, isa_of(kernel), &error) != LS_OK)
-        fail_msg("%s", error.text);
+    assert_ok(ls_ops_init(&ops, threads, isa_of(kernel), &error), error);
     ops.arithmetic = arithmetic_of(kernel);
     return ops;
 }
@@ -214,8 +213,7 @@ static void run_forward(struct instance *x, int kernel)
 {
     struct ls_ops ops = ops_new(2, kernel);
     struct ls_error error = {0};
-    if (ls_attention_forward(&ops, &x->a, &error) != LS_OK)
-        fail_msg("%s", error.text);
+    assert_ok(ls_attention_forward(&ops, &x->a, &error), error);
     ls_ops_release(&ops);
 }
 
@@ -461,8 +459,7 @@ static double objective(void *context)
     struct ls_error error = {0};
     for (int64_t i = 0; i < c->x->elements[c->matrix]; i++)
         set(c->x, c->matrix, i, (float)c->values[i]);
-    if (ls_attention_forward(c->ops, &c->x->a, &error) != LS_OK)
-        fail_msg("%s", error.text);
+    assert_ok(ls_attention_forward(c->ops, &c->x->a, &error), error);
     double sum = 0;
     for (int64_t i = 0; i < c->x->elements[O]; i++)
         sum += (double)get(c->x, O, i) * get(c->x, D_O, i);
@@ -991,8 +988,7 @@ static void decode_for(struct problem p, int kernel)
                                              p.softcap,
                                              x.starts ? starts : NULL,
                                              {0}};
-        if (ls_attention_decode(&ops, &decode, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_attention_decode(&ops, &decode, &error), error);
         for (int64_t b = 0; b < 2; b++)
             assert_same_bits(kernel_name(kernel), O, o + (size_t)b * row,
                              row_of(&x, O, b, lengths[n][b] - 1), row);
@@ -1066,8 +1062,7 @@ static void prefill_for(struct problem p, int kernel)
                 a.o = row_of(&x, O, b, cuts[n]);
                 memset(a.o, 0, (size_t)a.tokens * row);
                 a.starts = x.starts ? x.starts + b * p.tokens : NULL;
-                if (ls_attention_forward(&ops, &a, &error))
-                    fail_msg("%s", error.text);
+                assert_ok(ls_attention_forward(&ops, &a, &error), error);
                 assert_same_bits(kernel_name(kernel), O, a.o, row_of(&whole, O, b, cuts[n]),
                                  (size_t)a.tokens * row);
                 for (int64_t h = 0; h < p.heads; h++)

@@ -24,8 +24,7 @@ static float draw(uint32_t seed, uint32_t i)
 static void quantize(enum ls_blocks form, int64_t count, const float *from, void *to)
 {
     struct ls_error error = {0};
-    if (ls_blocks_quantize(form, count, from, to, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_blocks_quantize(form, count, from, to, &error), error);
 }
 
 /* Weights, some blocks of which are zero or nearly so. */
@@ -181,8 +180,7 @@ static struct ls_gemm gemm_of(const struct shape *shape, enum ls_dtype in, float
 static void run(struct ls_ops *ops, const struct ls_gemm *gemm)
 {
     struct ls_error error = {0};
-    if (ls_gemm_run(ops, gemm, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_gemm_run(ops, gemm, &error), error);
 }
 
 /* The product with B in blocks, and that with its values, rounded to the type of A. */
@@ -213,8 +211,7 @@ static void each_product(void (*check)(struct ls_ops *ops, const struct shape *s
         for (int arithmetic = 0; arithmetic < LS_ARITHMETIC_COUNT; arithmetic++) {
             struct ls_ops ops;
             struct ls_error error = {0};
-            if (ls_ops_init(&ops, isa % 2 ? 3 : 1, (enum ls_isa)isa, &error))
-                fail_msg("%s", error.text);
+            assert_ok(ls_ops_init(&ops, isa % 2 ? 3 : 1, (enum ls_isa)isa, &error), error);
             ops.arithmetic = (enum ls_arithmetic)arithmetic;
             for (int f = 0; f < 2; f++) {
                 weights_make(forms[f]);

@@ -83,8 +83,7 @@ static void run_guarded(struct ls_ops *ops, const struct ls_command *command,
             assert_int_equal(mprotect(page, room, PROT_READ), 0);
         }
     }
-    if (ls_submit(&ops->queue, command, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_submit(&ops->queue, command, &error), error);
 }
 
 /* Between rows that lie apart nothing is written. */

@@ -105,8 +105,7 @@ static void describe(const struct ls_gemm *g, char text[200])
 static void run(const struct ls_gemm *gemm, int threads)
 {
     struct ls_error error = {0};
-    if (ls_gemm_run(&ops_of[threads], gemm, &error) != LS_OK)
-        fail_msg("%s", error.text);
+    assert_ok(ls_gemm_run(&ops_of[threads], gemm, &error), error);
 }
 
 static double value_at(const void *x, enum ls_dtype dtype, int64_t index)

@@ -63,22 +63,19 @@ static struct ls_gemm gemm_of(enum ls_dtype act, int64_t m, int64_t n, int64_t k
 static void ops_open(struct ls_ops *ops, int threads, enum ls_isa isa)
 {
     struct ls_error error = {0};
-    if (ls_ops_init(ops, threads, isa, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_ops_init(ops, threads, isa, &error), error);
 }
 
 static void quantize(struct ls_ops *ops, int64_t n, int64_t k, int64_t tiles)
 {
     struct ls_error error = {0};
-    if (ls_int8_quantize(ops, n, k, tiles, w, q, scales, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_int8_quantize(ops, n, k, tiles, w, q, scales, &error), error);
 }
 
 static void run(struct ls_ops *ops, const struct ls_gemm *gemm)
 {
     struct ls_error error = {0};
-    if (ls_gemm_run(ops, gemm, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_gemm_run(ops, gemm, &error), error);
 }
 
 /* ---- a plain reference ----------------------------------------------------------------------- */

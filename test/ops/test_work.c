@@ -250,8 +250,7 @@ static struct ls_work gemm_told(const struct ls_gemm *gemm)
     struct ls_error error = {0};
     ls_ops_init_idle(&idle, LS_ISA_PLAIN);
     idle.queue.watch = &watch;
-    if (ls_gemm_run(&idle, gemm, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_gemm_run(&idle, gemm, &error), error);
     assert_int_equal(told.begun, 1);
     return told.work[0];
 }

@@ -150,8 +150,8 @@ static void steps_run(struct fixture *f, int steps, float scale, float lr)
     struct ls_error error = {0};
     for (int64_t step = 1; step <= steps; step++) {
         const struct ls_optim_step one = {step, lr, f->gradient, scale};
-        if (ls_optimizer_step(&f->optimizer, &f->ops, f->slices, f->count, &one, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_optimizer_step(&f->optimizer, &f->ops, f->slices, f->count, &one, &error),
+                  error);
     }
 }
 
@@ -170,8 +170,8 @@ static void square_add(struct fixture *f, const struct ls_slice *slices, int cou
                        struct ls_exact_sum *sum)
 {
     struct ls_error error = {0};
-    if (ls_gradient_square(&f->optimizer, slices, count, f->gradient, &f->ops, sum, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_gradient_square(&f->optimizer, slices, count, f->gradient, &f->ops, sum, &error),
+              error);
 }
 
 static struct ls_exact_sum square_of(struct fixture *f)

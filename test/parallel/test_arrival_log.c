@@ -23,8 +23,7 @@ static void write_log(const char *path, int64_t first)
     struct ls_arrival arrival;
     assert_int_equal(ls_arrivals_of_times(rule, times, &arrivals, &error), LS_OK);
     assert_int_equal(ls_clocks_init(&clocks, rule, &error), LS_OK);
-    if (ls_arrival_log_open(path, recipe, rule, first, &log, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_arrival_log_open(path, recipe, rule, first, &log, &error), error);
     ls_arrivals_seek(arrivals, first, &clocks);
     while (clocks.version < EVENTS && ls_arrivals_next(arrivals, &clocks, &arrival))
         assert_int_equal(ls_arrival_log_add(log, &arrival, &error), LS_OK);
@@ -40,8 +39,7 @@ static void check_order(const char *path, int64_t count)
     struct ls_arrivals *table, *read;
     struct ls_clocks want, got;
     struct ls_arrival expected, arrival;
-    if (ls_arrivals_of_log(path, recipe, rule, &read, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_arrivals_of_log(path, recipe, rule, &read, &error), error);
     assert_int_equal(ls_arrivals_of_times(rule, times, &table, &error), LS_OK);
     assert_int_equal(ls_clocks_init(&want, rule, &error), LS_OK);
     assert_int_equal(ls_clocks_init(&got, rule, &error), LS_OK);

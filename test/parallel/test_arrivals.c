@@ -121,8 +121,7 @@ static struct ls_arrivals *order_of(struct ls_arrival_rule rule, const int64_t *
 {
     struct ls_arrivals *arrivals;
     struct ls_error error = {0};
-    if (ls_arrivals_of_times(rule, times, &arrivals, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_arrivals_of_times(rule, times, &arrivals, &error), error);
     assert_int_equal(ls_arrivals_rule(arrivals).workers, rule.workers);
     return arrivals;
 }

@@ -80,8 +80,7 @@ static void test_a_table_from_a_file(void **state)
     if (ls_schedule_parse(&schedule, "text", text, sizeof text - 1, 2, 2, 2, &error) ||
         ls_schedule_validate(&schedule, &error))
         fail_msg("%s", error.text);
-    if (run(&schedule, true, &error))
-        fail_msg("%s", error.text);
+    assert_ok(run(&schedule, true, &error), error);
     ls_schedule_release(&schedule);
 }
 

@@ -26,8 +26,7 @@ static struct ls_schedule_figures simulate(const struct ls_schedule *schedule, d
     struct ls_schedule_figures figures;
     struct ls_error error = {0};
     struct ls_schedule_costs costs = {.all = {f, i, w}};
-    if (ls_schedule_simulate(schedule, &costs, &figures, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_schedule_simulate(schedule, &costs, &figures, &error), error);
     return figures;
 }
 
@@ -252,8 +251,7 @@ static void test_writing(void **state)
         FILE *file = open_memstream(&text, &bytes);
         assert_int_equal(ls_schedule_write(&schedule, file, &error), LS_OK);
         fclose(file);
-        if (ls_schedule_parse(&copy, "copy", text, bytes, 3, v, 7, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_schedule_parse(&copy, "copy", text, bytes, 3, v, 7, &error), error);
         assert_int_equal(copy.placement, schedule.placement);
         assert_int_equal(copy.first[3], schedule.first[3]);
         assert_memory_equal(copy.actions, schedule.actions,
@@ -501,8 +499,7 @@ static char *picture_of(const struct ls_schedule *schedule, const struct ls_sche
     size_t bytes;
     FILE *file = open_memstream(&text, &bytes);
     const struct ls_schedule_picture picture = {"a < b & c", "time (1: any)", ranks_max, 0};
-    if (ls_schedule_draw(schedule, costs, &picture, file, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_schedule_draw(schedule, costs, &picture, file, &error), error);
     fclose(file);
     assert_xml(text);
     return text;
@@ -568,8 +565,7 @@ static void assert_split(const double *cost, int64_t layers, int64_t stages,
 {
     int64_t first[16];
     struct ls_error error = {0};
-    if (ls_stage_split(cost, layers, stages, first, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_stage_split(cost, layers, stages, first, &error), error);
     for (int64_t s = 0; s <= stages; s++)
         if (first[s] != expected[s])
             fail_msg("stage %ld begins at %ld, expected %ld", (long)s, (long)first[s],

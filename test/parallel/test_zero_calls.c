@@ -147,8 +147,7 @@ static void test_a_threshold_that_shards_nothing(void **state)
     for (int i = 0; i < 2; i++) { /* one element less, or nobody to share with */
         model_init(&model, 3, 2 - i, 0);
         model.options.persistence_elements = 128 * 48 - (i == 0);
-        if (plan(&model, &zero, &error))
-            fail_msg("%s", error.text);
+        assert_ok(plan(&model, &zero, &error), error);
         ls_zero_free(zero);
     }
 }
@@ -295,8 +294,7 @@ static int rank_body(struct ls_comm *comm, void *user, struct ls_error *error)
 static void test_what_may_be_held(void **state)
 {
     struct ls_error error = {0};
-    if (ls_world_run(2, rank_body, NULL, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run(2, rank_body, NULL, &error), error);
 }
 
 /* ---- a plan ---------------------------------------------------------------------------------- */
@@ -350,8 +348,7 @@ static void test_a_large_plan(void **state)
     struct ls_error error = {0};
     struct ls_zero_sizes sizes;
     ls_arena_measure(&arena);
-    if (ls_zero_new(&options, &arena, &zero, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_zero_new(&options, &arena, &zero, &error), error);
     ls_zero_get_sizes(zero, &sizes);
     assert_int_equal(sizes.master, 4 * total / SHARDS);
     assert_int_equal(sizes.parameters, 2 * total / SHARDS);

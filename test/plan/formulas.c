@@ -43,8 +43,8 @@ static void part_init(const struct ls_layout *layout, const int64_t at[LS_AXES],
     ls_layout_layers(layout, at[LS_AXIS_PP], held, NULL);
     struct ls_part cut = {
         .tp = layout->size[LS_AXIS_TP], .tp_rank = at[LS_AXIS_TP], .layers = held};
-    if (ls_params_init(&part->params, &layout->model, &layout->numerics, &cut, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_params_init(&part->params, &layout->model, &layout->numerics, &cut, &error),
+              error);
     part->units = calloc((size_t)part->params.unit_count + 1, sizeof *part->units);
     part->scatter = calloc((size_t)part->params.region_count + 1, sizeof *part->scatter);
     for (int i = 0; i < part->params.count; i++) {

@@ -10,8 +10,7 @@ struct ls_config config_of(const char *const *keys)
     for (; *keys; keys++)
         if (ls_config_set(&config, *keys, &error))
             fail_msg("%s: %s", *keys, error.text);
-    if (ls_config_resolve(&config, 257, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_config_resolve(&config, 257, &error), error);
     return config;
 }
 

@@ -64,8 +64,7 @@ static void sent_of(const struct ls_config *config, const struct ls_layout *layo
     struct ls_recording recording;
     struct ls_error error = {0};
     ls_recording_init(&recording);
-    if (ls_record_steps(config, layout, rank, 2, leaves, &recording, begins, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_record_steps(config, layout, rank, 2, leaves, &recording, begins, &error), error);
     for (int a = 0; a < LS_ACCOUNTS; a++)
         sent[a] = 0;
     for (int64_t i = begins[1]; i < recording.count; i++) {
@@ -273,8 +272,8 @@ static void check_alike(const struct ls_config *config, const struct ls_layout *
     const int64_t ranks[] = {rank, ls_move_proof_alike(proof, rank)};
     for (int i = 0; i < 2; i++) {
         ls_recording_init(&lists[i]);
-        if (ls_record_steps(config, layout, ranks[i], 2, leaves, &lists[i], begins, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_record_steps(config, layout, ranks[i], 2, leaves, &lists[i], begins, &error),
+                  error);
     }
     if (!lists_same(&lists[0], &lists[1]))
         fail_msg("layout %d: ranks %ld and %ld are not alike", which, (long)ranks[0],
@@ -374,9 +373,9 @@ static void lists_init(struct lists *lists, const char *const *keys)
     const int64_t leaves[] = {lists->layout.ramp.full, lists->layout.ramp.full};
     int64_t begins[2];
     for (int64_t rank = 0; rank < lists->layout.ranks; rank++)
-        if (ls_record_steps(&config, &lists->layout, rank, 2, leaves, &lists->of[rank], begins,
-                            &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_record_steps(&config, &lists->layout, rank, 2, leaves, &lists->of[rank],
+                                  begins, &error),
+                  error);
 }
 
 static void lists_release(struct lists *lists)
@@ -486,8 +485,7 @@ static void check_twists(const char *const *keys, int64_t who, int64_t stride)
     struct ls_layout_proof proof;
     struct ls_error error = {0};
     lists_init(&lists, keys);
-    if (lists_prove(&lists, &proof, &error))
-        fail_msg("%s", error.text);
+    assert_ok(lists_prove(&lists, &proof, &error), error);
     for (int twist = 0; twist < TWISTS; twist++)
         for (int64_t at = 0; at < lists.of[who].count; at += stride) {
             struct ls_recording other = twisted(&lists.of[who], at, (enum twist)twist);
@@ -549,8 +547,7 @@ static void test_groups_that_wait_for_each_other_are_caught(void **state)
                             "model.kv_heads=8", "parallel.sp=false"));
     int64_t at = neighbours(&lists.of[0], LS_GROUP_CP, LS_GROUP_TP);
     swap_with_next(&lists.of[1], at);
-    if (lists_prove(&lists, &proof, &error))
-        fail_msg("%s", error.text);
+    assert_ok(lists_prove(&lists, &proof, &error), error);
     swap_with_next(&lists.of[2], at);
     assert_int_equal(lists_prove(&lists, &proof, &error), LS_ELAYOUT);
     for (int rank = 0; rank < 4; rank++) {
@@ -663,8 +660,7 @@ static void test_a_rank_that_stays_away_is_caught(void **state)
         free(list);
     }
     assert_int_equal(lists_prove_alike(&lists, &proof, &error), LS_ELAYOUT);
-    if (!strstr(error.text, "the matrices' meeting"))
-        fail_msg("%s", error.text);
+    assert_text_contains(error.text, "the matrices' meeting");
     lists_release(&lists);
 }
 
@@ -683,8 +679,7 @@ static void test_many_ranks_are_recorded_once(void **state)
     struct ls_layout layout = admitted(keys);
     struct ls_layout_proof proof;
     struct ls_error error = {0};
-    if (ls_layout_check(&config, &layout, false, &proof, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_layout_check(&config, &layout, false, &proof, &error), error);
     assert_int_equal(proof.ranks, 16384 / part);
     assert_int_equal(proof.recorded, 256 / part);
     assert_true(proof.messages > 100000000 / part / part);

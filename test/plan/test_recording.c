@@ -97,8 +97,7 @@ static void ranks_record(struct ls_recording *recordings)
     struct ls_error error = {0};
     for (int r = 0; r < RANKS; r++)
         ls_recording_init(&recordings[r]);
-    if (ls_world_run(RANKS, rank_body, recordings, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run(RANKS, rank_body, recordings, &error), error);
 }
 
 /* ---- comparison ------------------------------------------------------------------------------ */
@@ -182,8 +181,7 @@ static void test_alone_is_as_among_others(void **state)
         ls_recording_init(&alone);
         assert_int_equal(ls_comm_alone_new(r, RANKS, &world, &error), LS_OK);
         assert_string_equal(ls_transport_name(ls_comm_transport(world)), "alone");
-        if (rank_run(world, &alone, &error))
-            fail_msg("%s", error.text);
+        assert_ok(rank_run(world, &alone, &error), error);
         ls_comm_free(world);
         assert_int_equal(alone.count, recordings[r].count);
         for (int64_t i = 0; i < alone.count; i++)

@@ -108,8 +108,7 @@ static struct result simulate(const char *const *keys, struct seconds seconds)
     struct ls_pace pace = {work_time, move_time, transfer_s, &seconds, seconds.overlap, {0}};
     for (int link = 0; link < LS_PACE_LINKS_MAX; link++)
         pace.message_overlap[link] = seconds.message_overlap;
-    if (ls_simulation_new(&layout, &pace, &simulation, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_simulation_new(&layout, &pace, &simulation, &error), error);
     if (watch)
         ls_simulation_watch(simulation, watch, watcher);
     for (int64_t rank = 0; rank < layout.ranks; rank++) {
@@ -118,17 +117,14 @@ static struct result simulate(const char *const *keys, struct seconds seconds)
         if (ls_simulation_alike(simulation, rank) != rank)
             continue;
         ls_recording_init(&recording);
-        if (ls_record_works(&config, &layout, rank, &recording, &second_at, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_record_works(&config, &layout, rank, &recording, &second_at, &error), error);
         if (forgets)
             forget_messages(&recording);
         second_at = forgets ? 0 : second_at;
-        if (ls_simulation_add(simulation, rank, &recording, second_at, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_simulation_add(simulation, rank, &recording, second_at, &error), error);
         ls_recording_release(&recording);
     }
-    if (ls_simulation_run(simulation, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_simulation_run(simulation, &error), error);
     struct result result = {ls_simulation_step_s(simulation),
                             ls_simulation_alike(simulation, layout.ranks - 1),
                             *ls_simulation_rank(simulation, layout.ranks - 1)};

@@ -45,8 +45,7 @@ static struct ls_cluster read_good(void)
 {
     struct ls_cluster cluster;
     struct ls_error error;
-    if (read_text(good, &cluster, &error))
-        fail_msg("%s", error.text);
+    assert_ok(read_text(good, &cluster, &error), error);
     return cluster;
 }
 
@@ -240,8 +239,7 @@ static char *written(const struct ls_cluster *cluster)
     char *text = NULL;
     size_t bytes = 0;
     struct ls_error error = {0};
-    if (ls_text_write(write_cluster, cluster, &text, &bytes, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_text_write(write_cluster, cluster, &text, &bytes, &error), error);
     return text;
 }
 
@@ -295,8 +293,7 @@ static void test_rows_with_other_bytes(void **state)
     struct ls_cluster c;
     struct ls_error error;
     snprintf(text, sizeof text, "%.*s%s", (int)(strstr(good, "measured:") - good), good, rows);
-    if (read_text(text, &c, &error))
-        fail_msg("%s", error.text);
+    assert_ok(read_text(text, &c, &error), error);
     assert_int_equal(c.works_count, 3);
     assert_true(c.works[0].bytes == 0 && c.works[0].seconds == 0.25);
     assert_true(c.works[1].bytes == 4800 && c.works[1].seconds == 0.125);
@@ -320,8 +317,7 @@ static void test_every_shipped_file(void **state)
     assert_true(files.gl_pathc >= 9);
     for (size_t i = 0; i < files.gl_pathc; i++) {
         struct ls_cluster cluster;
-        if (ls_cluster_read(files.gl_pathv[i], &cluster, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_cluster_read(files.gl_pathv[i], &cluster, &error), error);
         assert_reads_back(&cluster);
         ls_cluster_release(&cluster);
     }
@@ -382,8 +378,7 @@ static void test_figures_are_set(void **state)
     struct ls_error error = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_cluster cluster = read_good();
-        if (ls_cluster_set(&cluster, cases[i].path, cases[i].value, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_cluster_set(&cluster, cases[i].path, cases[i].value, &error), error);
         double is = *(const double *)((const char *)&cluster + cases[i].at);
         if (is != cases[i].figure)
             fail_msg("%s = %s gives %.17g", cases[i].path, cases[i].value, is);
@@ -442,8 +437,7 @@ static void test_the_page_has_the_keys(void **state)
     assert_non_null(file);
     ls_cluster_keys_write(file);
     fclose(file);
-    if (ls_file_read("doc/planning.md", 1 << 20, LS_ECONFIG, &page, &bytes, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_file_read("doc/planning.md", 1 << 20, LS_ECONFIG, &page, &bytes, &error), error);
     if (!strstr(page, table))
         fail_msg("doc/planning.md: the table of a cluster's keys is not, or no longer:\n%s", table);
     free(table);

@@ -33,16 +33,14 @@ static struct ls_cluster cluster_of(const char *text, const char *more)
     struct ls_cluster cluster;
     struct ls_error error = {0};
     snprintf(whole, sizeof whole, "%s%s", text, more);
-    if (ls_cluster_read_text("test", whole, strlen(whole), &cluster, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_cluster_read_text("test", whole, strlen(whole), &cluster, &error), error);
     return cluster;
 }
 
 static void set(struct ls_cluster *cluster, const char *path, const char *value)
 {
     struct ls_error error = {0};
-    if (ls_cluster_set(cluster, path, value, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_cluster_set(cluster, path, value, &error), error);
 }
 
 static void near_to(const char *what, double value, double expected)

@@ -40,8 +40,7 @@ static void assert_tells(struct ls_replay *replay, int64_t i, const struct ls_wo
     struct ls_error error = {0};
     double seconds = -1;
     ls_replay_ops(replay)->queue.watch = &watch;
-    if (ls_replay_run(replay, i, &seconds, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_replay_run(replay, i, &seconds, &error), error);
     ls_replay_ops(replay)->queue.watch = NULL;
     const struct ls_work *got = &told.work;
     if (told.count != 1 || got->kind != work->kind || got->dtype != work->dtype ||

@@ -30,8 +30,7 @@ static struct ls_cluster cluster_of(const char *more)
     struct ls_cluster cluster;
     struct ls_error error = {0};
     snprintf(text, sizeof text, "%s%s", machine, more);
-    if (ls_cluster_read_text("test", text, strlen(text), &cluster, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_cluster_read_text("test", text, strlen(text), &cluster, &error), error);
     return cluster;
 }
 
@@ -60,8 +59,7 @@ static double here_s(const struct ls_config *config, const struct ls_cluster *cl
     struct ls_run_advice advice;
     struct ls_error error = {0};
     double here;
-    if (ls_run_plan_advise(config, 1, cluster, drift, 5, &advice, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_run_plan_advise(config, 1, cluster, drift, 5, &advice, &error), error);
     if (sscanf(advice.text, "by the plan a step takes %lf s in this layout", &here) != 1)
         fail_msg("%s", advice.text);
     if (strstr(advice.text, "parallel.tp=2"))

@@ -84,8 +84,7 @@ static struct ls_config recipe_draw(void)
     set(&config, "numerics.precision=%s", draw(2) ? "bf16" : "fp32");
     set(&config, "numerics.seq_tiles=%ld", (long)ONE_OF(1, 2));
     set(&config, "numerics.mode=%s", draw(4) ? "ordered" : "fast");
-    if (ls_config_resolve(&config, 257, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_config_resolve(&config, 257, &error), error);
     return config;
 }
 
@@ -219,8 +218,7 @@ static void test_a_large_model_is_proven(void **state)
         fail_msg("%s", error.text);
     const struct ls_search_options options = {
         .config = &config, .cluster = &cluster, .accelerators = 256, .top = 1};
-    if (ls_search_run(&options, &search, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_search_run(&options, &search, &error), error);
     print_message("%ld candidates, %ld simulated\n", (long)search.candidates,
                   (long)search.simulated);
     assert_int_equal(search.unproven, 0);
@@ -313,8 +311,7 @@ static void test_better_is_never_worse(void **state)
         double before = best_of(&config, &cluster);
         for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
             struct ls_error error = {0};
-            if (ls_cluster_set(&cluster, changes[c][0], changes[c][1], &error))
-                fail_msg("%s", error.text);
+            assert_ok(ls_cluster_set(&cluster, changes[c][0], changes[c][1], &error), error);
             double after = best_of(&config, &cluster);
             if (after > before * (1 + 1e-6))
                 fail_msg("case %d: %s = %s: %g s, %g s before", i, changes[c][0], changes[c][1],
@@ -357,8 +354,7 @@ static void step_forecast(int seed, const char *const keys[3], bool extend,
         fail_msg("%s", error.text);
     struct ls_forecast_ask ask = {
         .config = &config, .layout = &layout, .cluster = &cluster, .extend = extend};
-    if (ls_forecast_make(&ask, forecast, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_forecast_make(&ask, forecast, &error), error);
     double spent = forecast->compute_s, passes = 0;
     for (int account = 0; account < LS_ACCOUNTS; account++)
         spent += forecast->exposed_s[account];

@@ -51,8 +51,7 @@ static struct ls_layout layout_of(const struct ls_config *config)
 {
     static struct ls_layout layout;
     struct ls_error error = {0};
-    if (ls_config_layout(config, 0, &layout, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_config_layout(config, 0, &layout, &error), error);
     return layout;
 }
 
@@ -179,8 +178,7 @@ static void run(const struct ls_config *config, struct ran *ran)
 {
     struct ls_error error = {0};
     *ran = (struct ran){.config = config};
-    if (ls_world_run((int)ls_config_ranks(config), body, ran, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run((int)ls_config_ranks(config), body, ran, &error), error);
 }
 
 /* ---- checkpoints on the disk ----------------------------------------------------------------- */

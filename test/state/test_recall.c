@@ -30,8 +30,7 @@ static void run_write(const char *run, const char *recipe, const char *fingerpri
                                               .hash = ""};
     struct ls_error error = {0};
     const struct checkpoint_tensors parts[] = {{&model, NULL, 1}, {&moments, NULL, 1}};
-    if (checkpoint_write(run, &state, NULL, parts, NULL, &error))
-        fail_msg("%s", error.text);
+    assert_ok(checkpoint_write(run, &state, NULL, parts, NULL, &error), error);
 }
 
 static void expect(const char *run, const char *words, int want)

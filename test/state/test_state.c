@@ -81,8 +81,7 @@ static struct ls_config config_make(const char *directory, const char *run, cons
         set(&config, recipe[i]);
     for (int i = 0; i < KEYS_MAX && keys[i]; i++)
         set(&config, keys[i]);
-    if (ls_train_resolve(&config, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_train_resolve(&config, &error), error);
     return config;
 }
 

@@ -44,8 +44,7 @@ struct ls_config unit_config(const char *const *keys, const char *out)
     for (int i = 0; keys[i]; i++)
         set(&config, keys[i]);
     snprintf(config.train.out, sizeof config.train.out, "%s", out);
-    if (ls_train_resolve(&config, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_train_resolve(&config, &error), error);
     return config;
 }
 

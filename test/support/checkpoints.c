@@ -89,13 +89,13 @@ void old_checkpoint_write(const char *run, const struct ls_checkpoint_state *abo
     json_t *files = json_object();
     snprintf(directory, sizeof directory, "%s/checkpoints/step-%08lld", run,
              (long long)about->step);
-    if (ls_directory_make(directory, NULL, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_directory_make(directory, NULL, &error), error);
     for (int part = 0; part < 2; part++) {
         size_t bytes;
         snprintf(path, sizeof path, "%s/%s", directory, names[part]);
-        if (ls_safetensors_save(path, parts[part].entries, parts[part].count, NULL, 0, &error))
-            fail_msg("%s", error.text);
+        assert_ok(
+            ls_safetensors_save(path, parts[part].entries, parts[part].count, NULL, 0, &error),
+            error);
         char *text = scratch_read(path, &bytes);
         digest_of(text, bytes, digest);
         free(text);
@@ -150,8 +150,7 @@ struct ls_checkpoint *checkpoint_open(const char *directory)
 {
     struct ls_error error = {0};
     struct ls_checkpoint *checkpoint;
-    if (ls_checkpoint_open(&checkpoint, directory, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_checkpoint_open(&checkpoint, directory, &error), error);
     return checkpoint;
 }
 
@@ -176,9 +175,9 @@ void *checkpoint_tensor(struct ls_checkpoint *checkpoint, enum ls_checkpoint_par
         fail_msg("%s has no tensor %s", checkpoint->directory, name);
     size_t bytes = stored_tensor_bytes(found);
     void *values = malloc(bytes + 1);
-    if (ls_checkpoint_read(checkpoint, found, 0, (int64_t)(bytes / ls_dtype_bytes(found->dtype)),
-                           values, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_checkpoint_read(checkpoint, found, 0,
+                                 (int64_t)(bytes / ls_dtype_bytes(found->dtype)), values, &error),
+              error);
     if (tensor)
         *tensor = found;
     return values;

@@ -25,7 +25,6 @@ struct ls_prepare_report examples_prepare(const char *folder, const char *name, 
     snprintf(path, sizeof path, "%s/%s.jsonl", folder, name);
     snprintf(output, sizeof output, "%s/%s", folder, name);
     scratch_write(path, lines, strlen(lines));
-    if (ls_data_prepare(&config, &report, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_data_prepare(&config, &report, &error), error);
     return report;
 }

@@ -9,6 +9,7 @@ int scratch_setup(void **state);
 int scratch_teardown(void **state);
 /* "<directory>/<name>"; the result lives until the fourth call after. */
 const char *scratch_path(const char *directory, const char *name);
+/* Writes a file; its directory must be there. */
 void scratch_write(const char *path, const void *data, size_t bytes);
 /* The file's bytes, to be freed; *bytes may be NULL. Terminated. */
 char *scratch_read(const char *path, size_t *bytes);

@@ -23,16 +23,14 @@ static void put_step(struct ls_jsonl *jsonl, int64_t step)
     struct ls_error error = {0};
     ls_jsonl_begin(jsonl);
     ls_jsonl_int(jsonl, "step", step);
-    if (ls_jsonl_end(jsonl, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_jsonl_end(jsonl, &error), error);
 }
 
 static struct ls_jsonl *open_good(const char *path)
 {
     struct ls_error error = {0};
     struct ls_jsonl *jsonl;
-    if (ls_jsonl_open(&jsonl, path, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_jsonl_open(&jsonl, path, &error), error);
     return jsonl;
 }
 

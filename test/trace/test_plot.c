@@ -25,8 +25,7 @@ static char *plot_of(const struct ls_plot *plot)
     char *text = NULL;
     size_t bytes;
     FILE *file = open_memstream(&text, &bytes);
-    if (ls_plot_draw(plot, file, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_plot_draw(plot, file, &error), error);
     fclose(file);
     assert_xml(text);
     assert_svg_texts(text);
@@ -280,8 +279,7 @@ static void test_a_resumed_run(void **state)
     struct ls_error error = {0};
     struct ls_run_curves run;
     scratch_write(path, text, sizeof text - 1);
-    if (ls_run_curves_read(&run, "resumed", path, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_run_curves_read(&run, "resumed", path, &error), error);
     static const double expected[] = {9, 8, 5, 4};
     assert_int_equal(run.loss.count, 5);
     for (int i = 0; i < 4; i++)

@@ -35,8 +35,7 @@ static void test_text(void **state)
     };
     struct ls_error error = {0};
     char *text;
-    if (prometheus(&text, metrics, 5, &error))
-        fail_msg("%s", error.text);
+    assert_ok(prometheus(&text, metrics, 5, &error), error);
     assert_string_equal(text,
                         "# TYPE lockstep_loss gauge\n"
                         "# HELP lockstep_loss Loss\\\\of the\\nstep\n"

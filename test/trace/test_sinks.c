@@ -44,8 +44,7 @@ static void test_tensorboard_bytes(void **state)
 {
     struct ls_error error = {0};
     struct ls_tensorboard *board;
-    if (ls_tensorboard_open(&board, *state, 1.5, 200, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_tensorboard_open(&board, *state, 1.5, 200, &error), error);
     struct ls_scalar scalars[] = {{"loss_metrics/global_avg_loss", 2.25f}, {"mfu(%)", -1}};
     assert_int_equal(ls_tensorboard_scalars(board, 2.5, 300, scalars, 2, &error), LS_OK);
     assert_int_equal(ls_tensorboard_close(board, &error), LS_OK);

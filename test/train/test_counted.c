@@ -189,8 +189,7 @@ static void test_packed_documents_are_apart(void **state)
         struct ls_comm *world;
         struct ls_trainer *trainer = trainer_of(&config, &world);
         struct ls_eval_report eval;
-        if (ls_trainer_evaluate(trainer, &eval, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_trainer_evaluate(trainer, &eval, &error), error);
         loss[wide] = eval.loss;
         counted[wide] = eval.tokens;
         sequences[wide] = eval.sequences;
@@ -214,8 +213,7 @@ static void weights_write(const char *directory, const char *store, const float 
     struct ls_token_store *read;
     struct ls_error error = {0};
     snprintf(name, sizeof name, "%s_train", store);
-    if (ls_token_store_open(scratch_path(directory, name), &read, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_token_store_open(scratch_path(directory, name), &read, &error), error);
     int64_t tokens = ls_token_store_tokens(read);
     ls_token_store_close(read);
     float *weights = calloc((size_t)tokens, sizeof *weights);
@@ -331,8 +329,7 @@ static void test_nothing_counts(void **state)
     struct ls_trainer *trainer = trainer_of(&config, &world);
     struct ls_eval_report eval;
     assert_int_equal(ls_trainer_evaluate(trainer, &eval, &error), LS_EDATA);
-    if (!strstr(error.text, "long_train.bin: no token of 8 sequences counts"))
-        fail_msg("%s", error.text);
+    assert_text_contains(error.text, "long_train.bin: no token of 8 sequences counts");
     ls_trainer_free(trainer);
     ls_comm_free(world);
 }

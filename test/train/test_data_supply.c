@@ -30,8 +30,8 @@ static void fetch(const struct ls_trainer *trainer, int source)
 {
     static int32_t ids[TOKENS];
     struct ls_error error = {0};
-    if (ls_token_store_read(trainer->data.stores[source], 0, TOKENS, INT32_MAX, ids, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_token_store_read(trainer->data.stores[source], 0, TOKENS, INT32_MAX, ids, &error),
+              error);
 }
 
 /* A step of so many seconds: how many lines there are after it. */
@@ -47,8 +47,7 @@ static struct ls_token_store *open_store(const char *spec)
 {
     struct ls_error error = {0};
     struct ls_token_store *store;
-    if (ls_token_store_open(spec, &store, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_token_store_open(spec, &store, &error), error);
     return store;
 }
 

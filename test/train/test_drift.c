@@ -84,8 +84,7 @@ static void run(const struct ls_config *config, struct told *told)
 {
     struct ls_error error = {0};
     told->config = config;
-    if (ls_world_run((int)ls_config_ranks(config), body, told, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run((int)ls_config_ranks(config), body, told, &error), error);
 }
 
 static void has(const char *text, const char *words)
@@ -199,8 +198,7 @@ static struct ls_layout layout_of(const char *words)
         "model.layers=6 model.channels=32 model.heads=2 model.vocab=50 model.context=16 "
         "batch.global=8 batch.micro=1 %s",
         words);
-    if (ls_config_layout(&config, 0, &layout, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_config_layout(&config, 0, &layout, &error), error);
     return layout;
 }
 
@@ -208,8 +206,7 @@ static void judge(const struct ls_layout *layout, const struct ls_drift_sample *
                   const struct ls_run_plan *plan, struct ls_drift drifts[LS_DRIFT_KINDS])
 {
     struct ls_error error = {0};
-    if (ls_drift_judge(layout, samples, NULL, plan, drifts, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_drift_judge(layout, samples, NULL, plan, drifts, &error), error);
 }
 
 /* Samples of ranks that compute 0.8 s of a step of 1 s. */

@@ -86,8 +86,7 @@ static void threads_hash(const char *directory, char hash[33])
     char path[640];
     snprintf(config.train.out + strlen(config.train.out), 16, "-threads");
     slow(0, NONE, 0);
-    if (ls_world_run(2, thread_body, &config, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run(2, thread_body, &config, &error), error);
     snprintf(path, sizeof path, "%s/metrics.jsonl", config.train.out);
     char *metrics = scratch_read(path, NULL);
     hash_of(metrics, hash);

@@ -51,8 +51,7 @@ static void test_more_threads_than_make_sense(void **state)
     snprintf(words, sizeof words, "at most %d threads", most);
     refused(*state, keys, LS_ELAYOUT, words);
     snprintf(keys, sizeof keys, TINY "parallel.threads=%d", most);
-    if (train(*state, keys, &error))
-        fail_msg("%s", error.text);
+    assert_ok(train(*state, keys, &error), error);
 }
 
 static void test_more_memory_than_there_is(void **state)
@@ -125,8 +124,7 @@ static void changes_check(const struct ls_config *config, double share, int leas
         char keys[800], *save = NULL;
         snprintf(keys, sizeof keys, "%s", changes[i].keys);
         for (char *word = strtok_r(keys, " ", &save); word; word = strtok_r(NULL, " ", &save))
-            if (ls_config_set(&changed, word, &error))
-                fail_msg("%s", error.text);
+            assert_ok(ls_config_set(&changed, word, &error), error);
         if (ls_config_layout(&changed, 0, &other, &error) ||
             ls_memory_fit(&changed, &other, NULL, &fit, &error))
             fail_msg("%s: %s", changes[i].keys, error.text);

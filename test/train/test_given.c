@@ -438,8 +438,8 @@ static void test_given_batches_take_the_place_of_samples(void **state)
                                                     (const char *)*state, layouts[i]),
                           .sequences = i,
                           .told = told[i]};
-        if (ls_world_run((int)ls_config_ranks(&job.config), between_body, &job, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_world_run((int)ls_config_ranks(&job.config), between_body, &job, &error),
+                  error);
     }
     for (int i = 0; i < 4; i++)
         assert_true(i == 1 || !memcmp(data.logprobs[i], mixed.logprobs[i], 33));
@@ -674,8 +674,7 @@ static void test_bad_batches_are_refused(void **state)
 {
     struct ls_error error = {0};
     struct job job = {.config = config_of_words(GPT2 "parallel.dp=2 parallel.tp=2")};
-    if (ls_world_run(4, refused_body, &job, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run(4, refused_body, &job, &error), error);
     /* Workers take batches of the data, and need it. */
     static struct batch batch;
     batch_fill(&batch, 9, 4, 4);
@@ -693,8 +692,7 @@ static void test_bad_batches_are_refused(void **state)
     job.config = config_of_words(GPT2 "async.mode=diloco async.workers=2");
     assert_int_equal(ls_comm_self_new(&world, &error), LS_OK);
     assert_int_equal(ls_trainer_new(&job.config, world, NULL, &t, &error), LS_ECONFIG);
-    if (!strstr(error.text, "data.train"))
-        fail_msg("%s", error.text);
+    assert_text_contains(error.text, "data.train");
     ls_comm_free(world);
 }
 

@@ -697,8 +697,7 @@ static double flops_of(const struct ls_config *config, const struct ls_layout *l
     double flops = 0;
     ls_recording_init(&recording);
     recording.wants_works = true;
-    if (ls_record_steps(config, layout, 0, 1, leaves, &recording, begins, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_record_steps(config, layout, 0, 1, leaves, &recording, begins, &error), error);
     for (int64_t i = 0; i < recording.done_count; i++)
         flops += recording.works[recording.done[i].work].flops;
     ls_recording_release(&recording);

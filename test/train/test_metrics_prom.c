@@ -63,13 +63,11 @@ static void test_newest_figures(void **state)
 {
     struct ls_config config = config_of(*state);
     struct ls_error error = {0};
-    if (ls_world_run(1, run_body, &config, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run(1, run_body, &config, &error), error);
     char path[1200], command[1400];
     struct ls_run_curves run;
     snprintf(path, sizeof path, "%s/metrics.jsonl", config.train.out);
-    if (ls_run_curves_read(&run, "", path, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_run_curves_read(&run, "", path, &error), error);
     assert_int_equal(run.loss.count, STEPS);
     assert_int_equal(run.validation.count, 3); /* after 2, 4 and the last */
     snprintf(path, sizeof path, "%s/metrics.prom", config.train.out);

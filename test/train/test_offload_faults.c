@@ -403,8 +403,7 @@ static void test_broken_twins(void **state)
     struct ls_error error = {0};
     for (size_t i = 0; i < sizeof twins / sizeof *twins; i++) {
         struct ls_config config = config_of(*state, "", twins[i].way);
-        if (ls_proof_threads(&config, 2, right, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_proof_threads(&config, 2, right, &error), error);
         memset(&broken, 0, sizeof broken);
         broken.twin = twins[i].twin;
         broken.from = twins[i].from;

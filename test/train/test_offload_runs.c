@@ -70,8 +70,7 @@ static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
 static void run(struct run *run)
 {
     struct ls_error error = {0};
-    if (ls_world_run((int)ls_config_ranks(&run->config), run_body, run, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run((int)ls_config_ranks(&run->config), run_body, run, &error), error);
 }
 
 static void expect_same(const struct run *a, const struct run *b, int first, const char *what)
@@ -231,8 +230,7 @@ static struct taking take(const char *directory, const struct ls_config *config)
 {
     struct taking taking = {.config = *config, .directory = directory};
     struct ls_error error = {0};
-    if (ls_world_run((int)ls_config_ranks(config), taking_body, &taking, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run((int)ls_config_ranks(config), taking_body, &taking, &error), error);
     return taking;
 }
 
@@ -312,8 +310,7 @@ static void test_one_run_at_a_time_uses_a_folder(void **state)
     struct ls_error error = {0};
     struct ls_step_report report;
     assert_int_equal(ls_comm_self_new(&self, &error), LS_OK);
-    if (ls_trainer_new(&one, self, NULL, &t, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_trainer_new(&one, self, NULL, &t, &error), error);
     expect_refused(&one, LS_EBUSY, "rank-00000.offload");
     expect_refused(&two, LS_EBUSY, "rank-00000.offload");
     if (ls_trainer_step(t, &report, &error)) /* it was not disturbed */
@@ -355,8 +352,7 @@ static void test_gradients_of_replicas_are_refused(void **state)
             fail_msg("%s", error.text);
     }
     struct ls_config config = config_of(*state, GPT2_FP32, layout, 1 + 9);
-    if (ls_world_run(4, new_body, &config, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run(4, new_body, &config, &error), error);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, tokens_setup, scratch_teardown)

@@ -92,8 +92,7 @@ static void test_less_is_kept(void **state)
             config_of(*state, GPT2, "model.layers=12 batch.micro=8", from_most[p]);
         struct ls_memory_plan plan;
         struct ls_error error = {0};
-        if (ls_plan(&config, &plan, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_plan(&config, &plan, &error), error);
         if (plan.total >= before)
             fail_msg("memory.recompute=%s keeps %zu bytes, what gives up less keeps %zu",
                      from_most[p], plan.total, before);

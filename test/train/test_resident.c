@@ -70,8 +70,7 @@ static int steps_body(struct ls_comm *world, void *user, struct ls_error *error)
 static void train(struct ls_config *config)
 {
     struct ls_error error = {0};
-    if (ls_world_run((int)ls_config_ranks(config), steps_body, config, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run((int)ls_config_ranks(config), steps_body, config, &error), error);
 }
 
 static double planned(const struct ls_config *config)

@@ -306,8 +306,7 @@ static int64_t newest_in(const char *folder)
         fail_msg("%s: %s%s", folder, error.text, said.text);
     int64_t step = checkpoint ? checkpoint->state.step : -1;
     for (int part = 0; checkpoint && part < 2; part++)
-        if (ls_checkpoint_verify(checkpoint, (enum ls_checkpoint_part)part, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_checkpoint_verify(checkpoint, (enum ls_checkpoint_part)part, &error), error);
     ls_checkpoint_close(checkpoint);
     return step;
 }
@@ -358,8 +357,7 @@ static void test_the_bits_are_the_same(void **state)
             if (!job.saved[step])
                 continue;
             snprintf(name, sizeof name, "run/checkpoints/step-%08d", step);
-            if (ls_checkpoint_open(&checkpoint, path_in(name), &error))
-                fail_msg("%s", error.text);
+            assert_ok(ls_checkpoint_open(&checkpoint, path_in(name), &error), error);
             assert_string_equal(checkpoint->state.hash, job.hash[step]);
             ls_checkpoint_close(checkpoint);
             saves++;
@@ -501,8 +499,7 @@ static bool is_whole(const char *run, const char *step)
 {
     struct ls_checkpoint *checkpoint;
     struct ls_error error = {0};
-    if (ls_checkpoint_choose(&checkpoint, run, step, NULL, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_checkpoint_choose(&checkpoint, run, step, NULL, &error), error);
     int status = ls_checkpoint_verify(checkpoint, LS_CKPT_MODEL, &error);
     status = status ? status : ls_checkpoint_verify(checkpoint, LS_CKPT_OPTIMIZER, &error);
     ls_checkpoint_close(checkpoint);
@@ -627,8 +624,7 @@ static void test_what_would_lose_it(void **state)
         struct job job = {0};
         struct ls_error error = {0};
         assert_int_equal(run_once(&job, 1, cases[i].keys, &error), cases[i].status);
-        if (!strstr(error.text, cases[i].words))
-            fail_msg("%s", error.text);
+        assert_text_contains(error.text, cases[i].words);
         assert_int_equal(newest_in(snapshots()), 3);
     }
     struct job job = {0};
@@ -716,8 +712,7 @@ static void test_its_hash(void **state)
     struct job reference = {0};
     struct ls_error failed = {0};
     start_over();
-    if (run_once(&reference, 1, scaled, &failed))
-        fail_msg("%s", failed.text);
+    assert_ok(run_once(&reference, 1, scaled, &failed), failed);
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         struct ls_checkpoint *checkpoint = NULL;
         struct ls_error error = {0};
@@ -786,18 +781,15 @@ static void test_imported_weights_take_its_place(void **state)
     snprintf(from, sizeof from, "%s/run", directory);
     snprintf(to, sizeof to, "%s/imported", directory);
     const struct ls_import what = {.from = from, .run = to};
-    if (ls_import(&what, &report, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_import(&what, &report, &error), error);
     shell_in("rm -rf run && cp -r imported run");
-    if (run_once(&whole, 1, "numerics.precision=fp16", &error))
-        fail_msg("%s", error.text);
+    assert_ok(run_once(&whole, 1, "numerics.precision=fp16", &error), error);
     shell_in("rm -rf run && mv imported run");
     flipped_step = 3;
     assert_true(
         run_killed(2, "parallel.dp=2 numerics.precision=fp16 snapshot.every=1", kill_after_5));
     flipped_step = 0;
-    if (run_once(&job, 1, keys, &error))
-        fail_msg("%s", error.text);
+    assert_ok(run_once(&job, 1, keys, &error), error);
     assert_non_null(strstr(job.said.text, "the newest snapshot is left out"));
     for (int step = 1; step <= STEPS; step++)
         assert_string_equal(job.hash[step], whole.hash[step]);

@@ -300,8 +300,8 @@ static void check_bytes(const json_t *root, const struct ls_config *config,
     for (int i = 0; i < STEPS; i++)
         leaves[i] = layout->ramp.full;
     ls_recording_init(&recording);
-    if (ls_record_steps(config, layout, rank, STEPS, leaves, &recording, begins, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_record_steps(config, layout, rank, STEPS, leaves, &recording, begins, &error),
+              error);
     for (int64_t i = begins[0], step = 0; i < recording.count; i++) {
         const struct ls_recorded *move = &recording.list[i];
         while (step < STEPS && i >= begins[step])

@@ -111,8 +111,7 @@ static struct ls_config config_make(const char *directory, const char *const *ke
 {
     struct ls_config config;
     struct ls_error error = {0};
-    if (config_try(&config, directory, &error, keys))
-        fail_msg("%s", error.text);
+    assert_ok(config_try(&config, directory, &error, keys), error);
     return config;
 }
 
@@ -168,8 +167,7 @@ static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
 static void run(struct run *run)
 {
     struct ls_error error = {0};
-    if (ls_world_run((int)ls_config_ranks(&run->config), run_body, run, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run((int)ls_config_ranks(&run->config), run_body, run, &error), error);
 }
 
 static void expect_same(const struct run *a, const struct run *b, int first, int last,
@@ -221,8 +219,7 @@ static void test_nothing_is_allocated_after_the_first_step(void **state)
             struct ls_config config = config_make(*state, recipes[i]);
             config.parallel.dp = ranks;
             atomic_store(&allocations, 0);
-            if (ls_world_run(ranks, counting_body, &config, &error))
-                fail_msg("%s", error.text);
+            assert_ok(ls_world_run(ranks, counting_body, &config, &error), error);
             if (atomic_load(&allocations))
                 fail_msg("recipe %zu, %d ranks: %d allocations in steps 2 to 4", i, ranks,
                          atomic_load(&allocations));
@@ -261,8 +258,7 @@ static void test_nothing_is_allocated_by_a_run(void **state)
         config.parallel.dp = ranks;
         strcat(config.train.out, out);
         atomic_store(&allocations, 0);
-        if (ls_world_run(ranks, whole_body, &config, &error))
-            fail_msg("%s", error.text);
+        assert_ok(ls_world_run(ranks, whole_body, &config, &error), error);
         if (atomic_load(&allocations))
             fail_msg("%d ranks: %d allocations in steps 2 to 4", ranks, atomic_load(&allocations));
     }
@@ -659,8 +655,7 @@ static void test_a_share_of_the_peak_is_at_most_one(void **state)
             struct ls_error error = {0};
             struct shares shares = {.config = config_make(*state, layouts[i]), .peak = peaks[k]};
             int ranks = (int)ls_config_ranks(&shares.config);
-            if (ls_world_run(ranks, shares_body, &shares, &error))
-                fail_msg("%s", error.text);
+            assert_ok(ls_world_run(ranks, shares_body, &shares, &error), error);
             for (int step = 0; step < STEPS_MAX; step++)
                 if (!(shares.share[step] > 0 && shares.share[step] <= 1))
                     fail_msg("layout %zu, rate %g, step %d: a share of %g", i, peaks[k], step + 1,

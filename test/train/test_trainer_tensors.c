@@ -80,8 +80,7 @@ static struct ls_config config_make(const char *directory, const keys_t model, c
     set_all(&config, common, sizeof common / sizeof common[0]);
     set_all(&config, model, KEYS_MAX);
     set_all(&config, keys, KEYS_MAX);
-    if (ls_train_resolve(&config, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_train_resolve(&config, &error), error);
     return config;
 }
 
@@ -367,8 +366,7 @@ static void test_what_is_not_there_is_refused(void **state)
     static const keys_t keys = {"optim.name=sgd", "optim.momentum=0.9"};
     struct task task = {.config = config_make(*state, gpt2, keys)};
     struct ls_error error = {0};
-    if (ls_world_run(1, refusals_body, &task, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_world_run(1, refusals_body, &task, &error), error);
 }
 
 int main(void)

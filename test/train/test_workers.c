@@ -154,8 +154,7 @@ static void test_each_sample_is_taken_once(void **state)
     struct ls_error error = {0};
     int64_t first = 0;
     workers_run_well(&run);
-    if (ls_training_data_open(&run.config, &data, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_training_data_open(&run.config, &data, &error), error);
     for (int i = 0; i < 6; i++) {
         const struct workers_told *told = &run.told[i];
         struct ls_digest digest = {0, 0};
@@ -212,8 +211,7 @@ static double rates[4];
 static void rate_take(struct ls_trainer *t)
 {
     struct ls_error error = {0};
-    if (ls_trainer_measure_peak(t, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_trainer_measure_peak(t, &error), error);
     rates[ls_comm_rank(t->whole)] = t->peak_flops;
 }
 

@@ -86,8 +86,7 @@ struct ls_config workers_config(const char *directory, const char *format, ...)
     va_start(arguments, format);
     assert_true(vsnprintf(words, sizeof words, format, arguments) < (int)sizeof words);
     va_end(arguments);
-    if (workers_config_try(&config, &error, directory, words))
-        fail_msg("%s", error.text);
+    assert_ok(workers_config_try(&config, &error, directory, words), error);
     return config;
 }
 
