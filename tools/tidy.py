@@ -371,7 +371,8 @@ def check_words(tidy):
 
 # ---- lengths ------------------------------------------------------------------------------------
 
-NAME_BEFORE_PARENTHESIS = re.compile(r"([A-Za-z_]\w*)\s*\(")
+# Of a test's CASE(name), the name in it (test/support/suite.h).
+NAME_BEFORE_PARENTHESIS = re.compile(r"(?:CASE(?:_WITH)?\()?([A-Za-z_]\w*)\s*[(,)]")
 
 
 def parameter_count(after):

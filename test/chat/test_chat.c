@@ -2,7 +2,7 @@
  * counts; what is refused; what hostile ones may take. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/chat.h>
 
@@ -76,7 +76,7 @@ static void same_text(const struct ls_chat *chat, const char *shown, const char 
     ls_chat_text_release(&text);
 }
 
-static void test_language(void **state)
+CASE(test_language)
 {
     json_t *all = golden("expressions.json");
     char *conversation = json_dumps(json_array_get(all, 0), JSON_ENCODE_ANY);
@@ -91,7 +91,7 @@ static void test_language(void **state)
     json_decref(all);
 }
 
-static void test_families(void **state)
+CASE(test_families)
 {
     json_t *all = golden("rendered.json"), *each, *texts;
     size_t i;
@@ -139,7 +139,7 @@ static void marked(const struct ls_chat_text *text, char *out, size_t size)
     "{\"role\": \"assistant\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, "    \
     "{\"role\": \"assistant\", \"content\": \"d\"}, {\"role\": \"user\", \"content\": \"e\"}]}"
 
-static void test_what_counts(void **state)
+CASE(test_what_counts)
 {
     static const char *const expected[][2] = {
         {"olmo2", "<s><|user|>\na\n<|assistant|>\n[b</s>]\n"
@@ -175,7 +175,7 @@ static void test_what_counts(void **state)
 
 /* The template's own variables end with the generation; one within another changes nothing; nothing
  * counts where nothing is printed. */
-static void test_generations(void **state)
+CASE(test_generations)
 {
     static const char *const cases[][2] = {
         {"{% set x = 1 %}{% generation %}{{ x }}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}",
@@ -204,7 +204,7 @@ static void test_generations(void **state)
     }
 }
 
-static void test_bad_conversations(void **state)
+CASE(test_bad_conversations)
 {
     static const char *const bad[][3] = {
         {"chatml", "[]", "expected {\"messages\""},
@@ -247,7 +247,7 @@ static void test_bad_conversations(void **state)
 }
 
 /* Records of tables and of clients' libraries have every key, and other names for a thought. */
-static void test_null_and_other_names(void **state)
+CASE(test_null_and_other_names)
 {
     static const char keys[] = "{% for m in messages %}{% if 'tool_calls' in m %}calls{% endif %}"
                                "{{ m.reasoning_content }}<{{ m.content }}>{% endfor %}";
@@ -278,7 +278,7 @@ static void test_null_and_other_names(void **state)
 
 /* A null is absent for templates that ask whether a key is there, and none for those that ask
  * whether its value is. */
-static void test_null_is_none(void **state)
+CASE(test_null_is_none)
 {
     static const char record[] =
         "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [1]}, "
@@ -316,7 +316,7 @@ static void test_null_is_none(void **state)
 
 /* A template cannot print an integer that int64 does not hold; what it does not print may be one.
  */
-static void test_large_integers(void **state)
+CASE(test_large_integers)
 {
     static const char plain[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
     static const struct {
@@ -344,7 +344,7 @@ static void test_large_integers(void **state)
 }
 
 /* Letters whose case is not one letter, or not always the same. */
-static void test_letters_that_have_no_case(void **state)
+CASE(test_letters_that_have_no_case)
 {
     static const char *const bad[][2] = {
         {"{{ 'a\xc4\xb0'|lower }}", "x:1:10: the letter U+0130 cannot be made lower case here"},
@@ -367,7 +367,7 @@ static void test_letters_that_have_no_case(void **state)
 }
 
 /* Jinja would escape the other string as if it were HTML. */
-static void test_safe_beside_plus(void **state)
+CASE(test_safe_beside_plus)
 {
     static const char text[] = "{{ '<' + ('a'|safe) }}";
     struct ls_chat *chat = chat_of("x", text, strlen(text));
@@ -381,7 +381,7 @@ static void test_safe_beside_plus(void **state)
 }
 
 /* strftime_now is there on a day that is given, and formats it as Python does. */
-static void test_dates(void **state)
+CASE(test_dates)
 {
     static const char *const cases[][3] = {
         {"2024-02-29", "%d %B %Y, %a %A %b, %Y-%m-%d, %-d.%-m.%y, %j %U %W %V %u %w, %H:%M:%S %p%%",
@@ -425,7 +425,7 @@ static void test_dates(void **state)
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-static void test_refused_templates(void **state)
+CASE(test_refused_templates)
 {
     static const char *const bad[][2] = {
         {"a\n{% call f(x) %}{% endcall %}", "x:2:4: the tag \"call\" is not supported"},
@@ -505,7 +505,7 @@ static char *repeat(const char *text, size_t times, const char *last)
 
 /* Each operation on a long string, a million times: what it does costs its bytes, whatever it is.
  */
-static void test_every_operation_costs(void **state)
+CASE(test_every_operation_costs)
 {
     static const char *const operations[] = {"s.find('y')",
                                              "s.startswith(s)",
@@ -567,7 +567,7 @@ static void test_every_operation_costs(void **state)
 }
 
 /* Templates that would take for ever, or everything. */
-static void test_hostile_templates(void **state)
+CASE(test_hostile_templates)
 {
     static const char *const loops[] = {
         "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
@@ -613,7 +613,7 @@ static void test_hostile_templates(void **state)
 }
 
 /* Templates that are nested deep, or large. */
-static void test_deep_templates(void **state)
+CASE(test_deep_templates)
 {
     static const char *const deep[][2] = {
         {"{{ ", "("},
@@ -674,7 +674,7 @@ static void config_write(const char *directory, const char *text)
 }
 
 /* A stranger's folder does not lead out of itself. */
-static void test_links_stay_in_the_folder(void **state)
+CASE_WITH(test_links_stay_in_the_folder, scratch_setup, scratch_teardown)
 {
     static const char *const names[] = {"tokenizer_config.json", "chat_template.jinja"};
     char folder[300], secret[300];
@@ -689,7 +689,7 @@ static void test_links_stay_in_the_folder(void **state)
     }
 }
 
-static void test_folders(void **state)
+CASE_WITH(test_folders, scratch_setup, scratch_teardown)
 {
     const char *folder = *state;
     char file[300], template[300];
@@ -722,27 +722,4 @@ static void test_folders(void **state)
     opens(NULL, file, "3");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_language),
-        cmocka_unit_test(test_families),
-        cmocka_unit_test(test_what_counts),
-        cmocka_unit_test(test_generations),
-        cmocka_unit_test(test_bad_conversations),
-        cmocka_unit_test(test_null_and_other_names),
-        cmocka_unit_test(test_null_is_none),
-        cmocka_unit_test(test_large_integers),
-        cmocka_unit_test(test_letters_that_have_no_case),
-        cmocka_unit_test(test_safe_beside_plus),
-        cmocka_unit_test(test_dates),
-        cmocka_unit_test(test_refused_templates),
-        cmocka_unit_test(test_every_operation_costs),
-        cmocka_unit_test(test_hostile_templates),
-        cmocka_unit_test(test_deep_templates),
-        cmocka_unit_test_setup_teardown(test_links_stay_in_the_folder, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_folders, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

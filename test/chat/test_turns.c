@@ -1,7 +1,7 @@
 /* What a conversation teaches: the texts of its turns, which come from one run of the template
  * (src/chat/template_prefix.c), beside each turn rendered by itself. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "chat/chat_private.h"
 
 #include <jansson.h>
@@ -340,7 +340,7 @@ static void template_of(struct draw *d, char *text, size_t size)
     assert_true(at < size);
 }
 
-static void test_drawn(void **state)
+CASE(test_drawn)
 {
     int taught = 0, made = 0;
     for (int i = 0; i < 3000; i++) {
@@ -359,7 +359,7 @@ static void test_drawn(void **state)
     assert_true(made > 10000);
 }
 
-static void test_families(void **state)
+CASE(test_families)
 {
     static const char *const names[] = {"chatml",  "gemma2", "llama2",  "llama3", "macros",
                                         "mistral", "olmo2",  "qwen2.5", "qwen3"};
@@ -409,7 +409,7 @@ static char *long_conversation(int turns, size_t bytes)
 }
 
 /* Each turn by itself would take more steps than a conversation has. */
-static void test_long(void **state)
+CASE(test_long)
 {
     enum { TURNS = 10000 };
     struct ls_chat *chat =
@@ -434,7 +434,7 @@ static void test_long(void **state)
 }
 
 /* The messages are read from JSON once, however many renderings there are. */
-static void test_values_are_made_once(void **state)
+CASE(test_values_are_made_once)
 {
     char *template = scratch_read("test/chat/golden/qwen3.jinja", NULL);
     char *conversation = long_conversation(50, 1000);
@@ -460,7 +460,7 @@ static void test_values_are_made_once(void **state)
 }
 
 /* A template that looks at all messages is rendered for each turn, within a bound. */
-static void test_bound(void **state)
+CASE(test_bound)
 {
     struct ls_chat *chat = chat_of(
         "{% if messages|length %}{% for i in range(1000) %}{% if 'q' in messages[0].content %}"
@@ -479,12 +479,4 @@ static void test_bound(void **state)
     ls_chat_free(chat);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_drawn), cmocka_unit_test(test_families),
-        cmocka_unit_test(test_long),  cmocka_unit_test(test_values_are_made_once),
-        cmocka_unit_test(test_bound),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

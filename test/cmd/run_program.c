@@ -4,6 +4,7 @@
 
 #include "../support/await.h"
 #include "../support/scratch.h"
+#include "../support/suite.h"
 
 #include <dirent.h>
 #include <fcntl.h>

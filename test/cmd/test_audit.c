@@ -1,7 +1,7 @@
 /* `lockstep audit`: a run's steps are equal in every layout, whatever is altered in its history is
  * found and named, and an audit that compares nothing is no verdict. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "runs.h"
 
@@ -291,14 +291,14 @@ static int unnoticed(void)
     return count;
 }
 
-static void test_what_was_altered_is_found(void **state)
+CASE(test_what_was_altered_is_found)
 {
     assert_int_equal(unnoticed(), 0);
 }
 
 /* The same cases, each with a step that differs, pass unseen where nothing is compared in earnest.
  */
-static void test_an_audit_that_never_differs_is_caught(void **state)
+CASE(test_an_audit_that_never_differs_is_caught)
 {
     int steps = 0;
     for (int i = 0; i < ALTERED; i++)
@@ -309,7 +309,7 @@ static void test_an_audit_that_never_differs_is_caught(void **state)
     assert_int_equal(count, steps);
 }
 
-static void test_an_audit_that_compares_nothing_is_no_verdict(void **state)
+CASE(test_an_audit_that_compares_nothing_is_no_verdict)
 {
     struct ls_audit_verdict verdict;
     struct ls_error error = {0};
@@ -323,7 +323,7 @@ static void test_an_audit_that_compares_nothing_is_no_verdict(void **state)
 }
 
 /* Only the chain tells of records that were removed: without one they are missing, no more. */
-static void test_records_without_a_chain(void **state)
+CASE(test_records_without_a_chain)
 {
     altered_make(unchain);
     expect("$L audit altered --steps 4..8", 0, "the records have no chain: an older version");
@@ -334,7 +334,7 @@ static void test_records_without_a_chain(void **state)
 
 /* ---- runs that are whole --------------------------------------------------------------------- */
 
-static void test_equal_in_drawn_layouts(void **state)
+CASE(test_equal_in_drawn_layouts)
 {
     struct ls_run_record run = {0};
     struct ls_config drawn, one;
@@ -358,7 +358,7 @@ static void test_equal_in_drawn_layouts(void **state)
 }
 
 /* By default another layout than the run's, and the steps after the newest checkpoint but one. */
-static void test_defaults(void **state)
+CASE(test_defaults)
 {
     expect("$L audit one", 0,
            "steps 7 to 8: equal; compared: 2 losses, 2 gradient norms, 1 hash, 2 ledgers of "
@@ -375,7 +375,7 @@ static void test_defaults(void **state)
 }
 
 /* A run that was interrupted has one chain; so has one that goes on from another's checkpoint. */
-static void test_resumed_runs(void **state)
+CASE(test_resumed_runs)
 {
     expect("cp -r one more && $L train $C model.layers=2 train.out=more train.steps=8 "
            "train.extend=2 train.save_every=3 log.hash_every=2 numerics.tp_tiles=4 parallel.tp=2 "
@@ -395,7 +395,7 @@ static void test_resumed_runs(void **state)
 /* ---- replays --------------------------------------------------------------------------------- */
 
 /* An audit from the beginning; of a run that began with another one's checkpoint, from there. */
-static void test_replays(void **state)
+CASE(test_replays)
 {
     expect("$L replay one parallel.tp=2", 0,
            "steps 1 to 8: equal; compared: 8 losses, 8 gradient norms, 5 hashes, 8 ledgers of");
@@ -416,7 +416,7 @@ static void test_replays(void **state)
 }
 
 /* Gradients in the order in which they came, which the run's log has. */
-static void test_replays_of_a_server_by_the_clock(void **state)
+CASE(test_replays_of_a_server_by_the_clock)
 {
     expect("$L train $C train.out=server train.steps=8 async.mode=server async.workers=2 "
            "async.sync_every=4 async.order=clock parallel.workers=2 parallel.servers=1",
@@ -432,7 +432,7 @@ static void test_replays_of_a_server_by_the_clock(void **state)
 
 /* ---- a step that differs --------------------------------------------------------------------- */
 
-static void test_the_record_is_what_differs(void **state)
+CASE(test_the_record_is_what_differs)
 {
     altered_make(alter_loss);
     expect("$L audit altered --steps 4..8", 1,
@@ -449,7 +449,7 @@ static void test_the_record_is_what_differs(void **state)
            "the checkpoint of step 3 is not the state that was recorded: its hash is ");
 }
 
-static void test_a_bit_of_a_checkpoint(void **state)
+CASE(test_a_bit_of_a_checkpoint)
 {
     altered_make(chain_again);
     const char *name = at("altered/checkpoints/step-00000003/" SHARD);
@@ -464,7 +464,7 @@ static void test_a_bit_of_a_checkpoint(void **state)
 
 /* ---- bad input ------------------------------------------------------------------------------- */
 
-static void test_audit_refuses(void **state)
+CASE(test_audit_refuses)
 {
     expect("$L audit", 2, "the directory of a run");
     expect("$L audit nowhere", ls_exit_code(LS_EIO), "nowhere/config.yaml");
@@ -488,21 +488,4 @@ static void test_audit_refuses(void **state)
     expect("mv away/* .", 0, "");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_in_drawn_layouts),
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_resumed_runs),
-        cmocka_unit_test(test_replays),
-        cmocka_unit_test(test_replays_of_a_server_by_the_clock),
-        cmocka_unit_test(test_what_was_altered_is_found),
-        cmocka_unit_test(test_an_audit_that_never_differs_is_caught),
-        cmocka_unit_test(test_an_audit_that_compares_nothing_is_no_verdict),
-        cmocka_unit_test(test_records_without_a_chain),
-        cmocka_unit_test(test_the_record_is_what_differs),
-        cmocka_unit_test(test_a_bit_of_a_checkpoint),
-        cmocka_unit_test(test_audit_refuses),
-    };
-    return cmocka_run_group_tests_name("audit", tests, run_setup, scratch_teardown);
-}
+SUITE_MAIN(run_setup, scratch_teardown)

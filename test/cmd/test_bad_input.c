@@ -1,7 +1,7 @@
 /* What the program says to bad input: the exit code of the documented table, and a text that names
  * the file, line or key, what was expected, and what to do. And what a good run leaves behind. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "run_program.h"
 
 #include <lockstep/config.h>
@@ -60,7 +60,7 @@ static int folder_setup(void **state)
 
 /* ---- configurations ------------------------------------------------------------------------- */
 
-static void test_configuration(void **state)
+CASE(test_configuration)
 {
     expect("train", 2, "model.preset");
     expect("train missing.yaml", ls_exit_code(LS_EIO),
@@ -86,7 +86,7 @@ static void test_configuration(void **state)
     assert_false(exists("run"));
 }
 
-static void test_layout(void **state)
+CASE(test_layout)
 {
     int code = ls_exit_code(LS_ELAYOUT);
     expect(RUN "parallel.dp=3", code, "parallel.dp");
@@ -101,7 +101,7 @@ static void test_layout(void **state)
 
 /* Each key of group `parallel`: the text begins with the key, says what does not fit, and ends with
  * the nearest layout that works. */
-static void test_parallel_keys(void **state)
+CASE(test_parallel_keys)
 {
     static const struct {
         const char *keys, *key, *why, *nearest;
@@ -139,7 +139,7 @@ static void test_parallel_keys(void **state)
     assert_false(exists("run"));
 }
 
-static void test_schedules_of_files(void **state)
+CASE(test_schedules_of_files)
 {
     const char *arguments = RUN "parallel.pp=2 parallel.schedule=csv parallel.schedule_file=s.csv";
     int code = ls_exit_code(LS_ELAYOUT);
@@ -162,7 +162,7 @@ static void test_schedules_of_files(void **state)
     assert_false(exists("run"));
 }
 
-static void test_world_of_another_size(void **state)
+CASE(test_world_of_another_size)
 {
 #if !defined(LS_WITH_MPI)
     print_message("skipped: this build has no MPI\n");
@@ -208,7 +208,7 @@ static void expect_told(const struct told *cases, size_t count)
 }
 
 /* Which key or argument, where it was given, why, and what is near. */
-static void test_what_errors_tell(void **state)
+CASE(test_what_errors_tell)
 {
     int io = ls_exit_code(LS_EIO), data = ls_exit_code(LS_EDATA), ckpt = ls_exit_code(LS_ECKPT);
     write_text("typo.yaml", "model: {preset: gpt2-tiny}\n"
@@ -277,7 +277,7 @@ static void test_what_errors_tell(void **state)
 }
 
 /* The runs and data that a command is given; those of the test before. */
-static void test_runs_as_given(void **state)
+CASE(test_runs_as_given)
 {
     int io = ls_exit_code(LS_EIO), data = ls_exit_code(LS_EDATA);
     const struct told cases[] = {
@@ -295,7 +295,7 @@ static void test_runs_as_given(void **state)
 
 /* A layout that does not fit is refused by the keys that were given, not by those that they become.
  */
-static void test_layout_keys_as_given(void **state)
+CASE(test_layout_keys_as_given)
 {
     int layout = ls_exit_code(LS_ELAYOUT);
     const struct told cases[] = {
@@ -371,7 +371,7 @@ static void sweep_program(const struct ls_config_key *key, bool in_file, const c
     assert_int_equal(code, 2);
 }
 
-static void test_bad_values_of_every_key(void **state)
+CASE(test_bad_values_of_every_key)
 {
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);
@@ -407,7 +407,7 @@ static void test_bad_values_of_every_key(void **state)
 }
 
 /* Every key with a letter too many leads back to itself. */
-static void test_misspelt_keys(void **state)
+CASE(test_misspelt_keys)
 {
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);
@@ -428,7 +428,7 @@ static void test_misspelt_keys(void **state)
 
 /* Each reader of a file, given a file that never ends: refused at once, with the limit or the kind,
  * and the name. */
-static void test_files_without_end(void **state)
+CASE(test_files_without_end)
 {
     expect(RUN "train.out=endless", 0, "");
     mkdir(scratch_path(folder, "endless-tokenizer"), 0777);
@@ -484,7 +484,7 @@ static void test_files_without_end(void **state)
 }
 
 /* Pipes that somebody fills are files like others. */
-static void test_pipes(void **state)
+CASE(test_pipes)
 {
     char before[2 * PATH_MAX];
     snprintf(before, sizeof before, "%s cat text.txt |", enter);
@@ -515,7 +515,7 @@ static void damage(const char *extension, long offset, const char *with, long by
     }
 }
 
-static void test_token_stores(void **state)
+CASE(test_token_stores)
 {
     int code = ls_exit_code(LS_EDATA);
     const char *arguments = RUN "data.train=damaged data.tokenizer=byte";
@@ -536,7 +536,7 @@ static void test_token_stores(void **state)
     assert_false(exists("run/checkpoints/step-00000003"));
 }
 
-static void test_preparation(void **state)
+CASE(test_preparation)
 {
     int data = ls_exit_code(LS_EDATA);
     write_text("empty.txt", "");
@@ -566,7 +566,7 @@ static void test_preparation(void **state)
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-static void test_a_run_and_its_checkpoints(void **state)
+CASE(test_a_run_and_its_checkpoints)
 {
     expect(RUN "train.out=made", 0, "");
     assert_true(exists("made/config.yaml") && exists("made/metrics.jsonl") &&
@@ -594,7 +594,7 @@ static void expect_stopped(const char *arguments, const char *words)
     program_expect_under(before, command, ls_exit_code(LS_ESTOPPED), words);
 }
 
-static void test_stopping_and_going_on(void **state)
+CASE(test_stopping_and_going_on)
 {
     const char *run = "train run.yaml log.progress=plain train.out=stopped train.steps=1000000";
     char again[256];
@@ -604,7 +604,7 @@ static void test_stopping_and_going_on(void **state)
 }
 
 /* A limit on the size of files stands for a full disk. */
-static void test_no_space(void **state)
+CASE(test_no_space)
 {
     char before[2 * PATH_MAX];
     snprintf(before, sizeof before, "%s ulimit -f 8;", enter);
@@ -616,7 +616,7 @@ static void test_no_space(void **state)
     assert_false(exists("full/checkpoints/step-00000003"));
 }
 
-static void test_a_loss_that_is_not_finite(void **state)
+CASE(test_a_loss_that_is_not_finite)
 {
     const char *wild = RUN "train.out=wild train.steps=40 optim.lr=1000 optim.clip=0 "
                            "optim.schedule=constant optim.name=sgd optim.weight_decay=100 ";
@@ -650,7 +650,7 @@ static void expect_escaped(const char *line)
         fail_msg("on a terminal: %s", output);
 }
 
-static void test_generated_text_on_a_terminal(void **state)
+CASE(test_generated_text_on_a_terminal)
 {
     char path[PATH_MAX], before[5 * PATH_MAX];
     if (!terminal_made())
@@ -667,7 +667,7 @@ static void test_generated_text_on_a_terminal(void **state)
 }
 
 /* A sample of lockstep train too. */
-static void test_samples_on_a_terminal(void **state)
+CASE(test_samples_on_a_terminal)
 {
     char path[PATH_MAX], before[5 * PATH_MAX];
     if (!terminal_made())
@@ -683,29 +683,4 @@ static void test_samples_on_a_terminal(void **state)
     expect_escaped(before);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_configuration),
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_parallel_keys),
-        cmocka_unit_test(test_schedules_of_files),
-        cmocka_unit_test(test_world_of_another_size),
-        cmocka_unit_test(test_what_errors_tell),
-        cmocka_unit_test(test_runs_as_given),
-        cmocka_unit_test(test_layout_keys_as_given),
-        cmocka_unit_test(test_bad_values_of_every_key),
-        cmocka_unit_test(test_misspelt_keys),
-        cmocka_unit_test(test_files_without_end),
-        cmocka_unit_test(test_pipes),
-        cmocka_unit_test(test_token_stores),
-        cmocka_unit_test(test_preparation),
-        cmocka_unit_test(test_a_run_and_its_checkpoints),
-        cmocka_unit_test(test_stopping_and_going_on),
-        cmocka_unit_test(test_no_space),
-        cmocka_unit_test(test_a_loss_that_is_not_finite),
-        cmocka_unit_test(test_generated_text_on_a_terminal),
-        cmocka_unit_test(test_samples_on_a_terminal),
-    };
-    return cmocka_run_group_tests_name("bad input", tests, folder_setup, scratch_teardown);
-}
+SUITE_MAIN(folder_setup, scratch_teardown)

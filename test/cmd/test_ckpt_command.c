@@ -2,7 +2,7 @@
  * `lockstep ckpt inspect` shows what is in one. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "runs.h"
 
 #include <lockstep/ckpt.h>
@@ -23,7 +23,7 @@ static int run_setup(void **state)
     return 0;
 }
 
-static void test_whole_checkpoints(void **state)
+CASE(test_whole_checkpoints)
 {
     struct metrics *metrics = metrics_read("one");
     char last[200];
@@ -56,7 +56,7 @@ static void visit(void *user, const char *directory, const struct ls_checkpoint_
 
 /* One byte anywhere in any of its files. The twin looks at sizes alone: it sees none of those in
  * the files of tensors. */
-static void test_an_altered_byte(void **state)
+CASE(test_an_altered_byte)
 {
     const int places = check_all() ? 64 : 8;
     int seen_by_sizes = 0, altered = 0;
@@ -100,7 +100,7 @@ static void test_an_altered_byte(void **state)
     expect("$L ckpt verify one", 0, "whole");
 }
 
-static void test_files_cut_short_or_missing(void **state)
+CASE(test_files_cut_short_or_missing)
 {
     expect("cp -r one cut && truncate -s -1 cut/checkpoints/step-00000002/" SHARD " && "
            "rm cut/checkpoints/step-00000004/shard-00002-optimizer-00001-of-00001.safetensors && "
@@ -112,7 +112,7 @@ static void test_files_cut_short_or_missing(void **state)
     assert_null(strstr(output, "whole"));
 }
 
-static void test_inspect(void **state)
+CASE(test_inspect)
 {
     struct metrics *metrics = metrics_read("one");
     expect("$L ckpt inspect one", 0, "one/checkpoints/step-00000005\n");
@@ -131,7 +131,7 @@ static void test_inspect(void **state)
     free(metrics);
 }
 
-static void test_reshard(void **state)
+CASE(test_reshard)
 {
     struct metrics *metrics = metrics_read("one");
     expect("$L ckpt reshard one --step 4 parallel.tp=2 --out two", 0,
@@ -148,7 +148,7 @@ static void test_reshard(void **state)
     free(metrics);
 }
 
-static void test_average(void **state)
+CASE(test_average)
 {
     expect("$L ckpt average one one/checkpoints/step-00000002 --out mean", 0,
            "mean  the mean of 2 checkpoints, ");
@@ -169,7 +169,7 @@ static void test_average(void **state)
     assert_false(exists("three"));
 }
 
-static void test_ckpt_refuses(void **state)
+CASE(test_ckpt_refuses)
 {
     expect("$L ckpt verify", 2, "expected runs, or checkpoints");
     expect("$L ckpt verify nowhere", ls_exit_code(LS_EIO), "nowhere");
@@ -181,16 +181,4 @@ static void test_ckpt_refuses(void **state)
     expect("$L ckpt inspect one --step 3", ls_exit_code(LS_ECKPT), "those of the steps 5, 4, 2");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_checkpoints),
-        cmocka_unit_test(test_an_altered_byte),
-        cmocka_unit_test(test_files_cut_short_or_missing),
-        cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_reshard),
-        cmocka_unit_test(test_average),
-        cmocka_unit_test(test_ckpt_refuses),
-    };
-    return cmocka_run_group_tests_name("ckpt", tests, run_setup, scratch_teardown);
-}
+SUITE_MAIN(run_setup, scratch_teardown)

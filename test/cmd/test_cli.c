@@ -1,5 +1,5 @@
 /* The program's command line and its documents: what it prints, and what it exits with. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "run_program.h"
 
 #include <lockstep/base/version.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void test_usage(void **state)
+CASE(test_usage)
 {
     program_expect("", 2, "Usage: lockstep COMMAND");
     program_expect("--help", 0, "Usage: lockstep COMMAND");
@@ -22,7 +22,7 @@ static void test_usage(void **state)
     program_expect("--version", 0, line);
 }
 
-static void test_what_is_unknown_is_named_with_the_nearest(void **state)
+CASE(test_what_is_unknown_is_named_with_the_nearest)
 {
     program_expect("trian", 2, "unknown command trian; did you mean train?");
     program_expect("zzzzzzzz", 2, "unknown command zzzzzzzz (lockstep help lists them)");
@@ -79,7 +79,7 @@ static void test_what_is_unknown_is_named_with_the_nearest(void **state)
     program_expect("data verify /nowhere/x", ls_exit_code(LS_EIO), "FAILED   /nowhere/x: neither");
 }
 
-static void test_every_page_has_help_and_a_man_page(void **state)
+CASE(test_every_page_has_help_and_a_man_page)
 {
     static char names[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", "help --list", names), 0);
@@ -105,7 +105,7 @@ static void test_every_page_has_help_and_a_man_page(void **state)
 }
 
 /* Families of commands, such as `bench`, are pages without a command of their own. */
-static void test_every_page_has_a_command(void **state)
+CASE(test_every_page_has_a_command)
 {
     static char names[PROGRAM_OUTPUT_BYTES], output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", "help --list | sed 's/-/ /'", names), 0);
@@ -119,7 +119,7 @@ static void test_every_page_has_a_command(void **state)
     }
 }
 
-static void test_output_that_cannot_be_written(void **state)
+CASE(test_output_that_cannot_be_written)
 {
     if (access("/dev/full", W_OK) != 0)
         skip();
@@ -128,7 +128,7 @@ static void test_output_that_cannot_be_written(void **state)
 }
 
 /* A pipe whose reader had enough (lockstep help | head) is no error. */
-static void test_output_that_nobody_reads(void **state)
+CASE(test_output_that_nobody_reads)
 {
     static const char pipe[] = "d=$(mktemp -d); mkfifo $d/p; exec 3<>$d/p 4>$d/p 3<&-; rm -r $d;";
     static char output[PROGRAM_OUTPUT_BYTES];
@@ -140,7 +140,7 @@ static void test_output_that_nobody_reads(void **state)
     program_expect_under(pipe, "help tarin >&4", 2, "no page tarin; did you mean train?");
 }
 
-static void test_doctor(void **state)
+CASE(test_doctor)
 {
     static const char *const words[] = {"Training can run here", "instruction sets", "oneDNN"};
     static char output[PROGRAM_OUTPUT_BYTES];
@@ -149,7 +149,7 @@ static void test_doctor(void **state)
         assert_non_null(strstr(output, words[i]));
 }
 
-static void test_doctor_sees_what_is_wrong(void **state)
+CASE(test_doctor_sees_what_is_wrong)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(
@@ -162,7 +162,7 @@ static void test_doctor_sees_what_is_wrong(void **state)
 
 /* What is offloaded is the part of the optimizer that belongs to matrices: master and two moments,
  * out and back. */
-static void test_bench_step_counts_what_is_offloaded(void **state)
+CASE(test_bench_step_counts_what_is_offloaded)
 {
     enum { LAYERS = 2, CHANNELS = 64, VOCABULARY = 256, TOKENS = 64 };
     int matrices = LAYERS * 12 * CHANNELS * CHANNELS + (VOCABULARY + TOKENS) * CHANNELS;
@@ -193,12 +193,12 @@ static void expect_document(const char *path, const char *arguments)
         fail_msg("%s is not what the program says; run: lockstep %s > %s", path, arguments, path);
 }
 
-static void test_configuration_document_is_up_to_date(void **state)
+CASE(test_configuration_document_is_up_to_date)
 {
     expect_document("doc/configuration.md", "help --config-markdown");
 }
 
-static void test_exit_code_document_has_every_status(void **state)
+CASE(test_exit_code_document_has_every_status)
 {
     expect_document("doc/exit-codes.md", "help --exit-codes");
     static char output[PROGRAM_OUTPUT_BYTES];
@@ -217,20 +217,4 @@ static void test_exit_code_document_has_every_status(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_usage),
-        cmocka_unit_test(test_what_is_unknown_is_named_with_the_nearest),
-        cmocka_unit_test(test_every_page_has_help_and_a_man_page),
-        cmocka_unit_test(test_every_page_has_a_command),
-        cmocka_unit_test(test_output_that_cannot_be_written),
-        cmocka_unit_test(test_output_that_nobody_reads),
-        cmocka_unit_test(test_doctor),
-        cmocka_unit_test(test_doctor_sees_what_is_wrong),
-        cmocka_unit_test(test_bench_step_counts_what_is_offloaded),
-        cmocka_unit_test(test_configuration_document_is_up_to_date),
-        cmocka_unit_test(test_exit_code_document_has_every_status),
-    };
-    return cmocka_run_group_tests_name("cli", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* `lockstep convert`: its arguments, where the result goes, and that a run takes it. Runs from the
  * root of the tree, where the converter's golden files are. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "run_program.h"
 
 #include <lockstep/base.h>
@@ -14,7 +14,7 @@
 
 static const int wrong = 2;
 
-static void test_each_project(void **state)
+CASE(test_each_project)
 {
     program_expect("convert deepspeed " GOLDEN "zero3.json --ranks 8", 0,
                    "dp: 8                           # --ranks");
@@ -25,7 +25,7 @@ static void test_each_project(void **state)
     program_expect("convert torchtitan --keys", 0, "fine with `rmsnorm` or");
 }
 
-static void test_arguments_of_megatron(void **state)
+CASE(test_arguments_of_megatron)
 {
     static const char *const forms[] = {
         "convert megatron '--num-layers 2 --attention-dropout 0' model.heads=4",
@@ -43,7 +43,7 @@ static void test_arguments_of_megatron(void **state)
     program_expect("convert megatron " GOLDEN "pretrain.sh SIZE=small", 0, "runs/gpt small");
 }
 
-static void test_losses_are_listed(void **state)
+CASE(test_losses_are_listed)
 {
     program_expect("convert megatron " GOLDEN "llama.txt --ranks 16", wrong,
                    "llama.txt:9: --moe-router-topk: there are no experts");
@@ -55,7 +55,7 @@ static void test_losses_are_listed(void **state)
                    "llama.txt:9: --num-experts: there are no experts");
 }
 
-static void test_bad_command_lines(void **state)
+CASE(test_bad_command_lines)
 {
     program_expect("convert", wrong, "expected deepspeed|megatron|torchtitan");
     program_expect("convert deepsped x.json", wrong, "did you mean deepspeed?");
@@ -72,7 +72,7 @@ static void test_bad_command_lines(void **state)
 }
 
 /* --out writes a file that a layout can be made of, or nothing. */
-static void test_a_run_takes_the_result(void **state)
+CASE_WITH(test_a_run_takes_the_result, scratch_setup, scratch_teardown)
 {
     char arguments[1024];
     const char *path = scratch_path(*state, "run.yaml");
@@ -91,15 +91,4 @@ static void test_a_run_takes_the_result(void **state)
                    ls_exit_code(LS_EIO), "/no/such/folder");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_project),
-        cmocka_unit_test(test_arguments_of_megatron),
-        cmocka_unit_test(test_losses_are_listed),
-        cmocka_unit_test(test_bad_command_lines),
-        cmocka_unit_test_setup_teardown(test_a_run_takes_the_result, scratch_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -6,6 +6,7 @@
 #include "../support/await.h"
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
+#include "../support/suite.h"
 
 #include <lockstep/train.h>
 
@@ -47,7 +48,7 @@ static void expect_same(const char *run, const char *keys)
     expect_same_run("whole", run);
 }
 
-static void test_the_bits_of_the_local_run(void **state)
+CASE(test_the_bits_of_the_local_run)
 {
     expect_same("web", "data.train=$U/corpus_train data.valid=$U/corpus_valid");
     expect_same("s3", "data.train=$S/corpus_train data.valid=$S/corpus_valid data.cache.dir=cache "
@@ -63,7 +64,7 @@ static void test_the_bits_of_the_local_run(void **state)
 }
 
 /* Best-fit packing: the .pack lies beside the store. */
-static void test_a_packed_run(void **state)
+CASE(test_a_packed_run)
 {
     char line[1024];
     expect("$L data pack corpus_train --sequence 32", 0, "");
@@ -77,7 +78,7 @@ static void test_a_packed_run(void **state)
     expect_same_run("packed", "packed_away");
 }
 
-static void test_a_folder_is_its_stores(void **state)
+CASE(test_a_folder_is_its_stores)
 {
     expect("mkdir -p both && cp corpus_train.* corpus.tokenizer both/ && cp corpus_valid.bin "
            "both/z.bin && cp "
@@ -92,7 +93,7 @@ static void test_a_folder_is_its_stores(void **state)
     expect_same_run("listed", "pattern");
 }
 
-static void test_what_is_refused(void **state)
+CASE(test_what_is_refused)
 {
     int code = ls_exit_code(LS_ECONFIG);
     expect(RUN "train.out=x data.train=http://me:hunter2@host/x", code, "~/.netrc");
@@ -109,7 +110,7 @@ static void test_what_is_refused(void **state)
     assert_false(exists("x"));
 }
 
-static void test_inspect(void **state)
+CASE(test_inspect)
 {
     char line[512];
     expect("$L data inspect corpus_train | tail -n +2 > local.txt", 0, "");
@@ -119,7 +120,7 @@ static void test_inspect(void **state)
 }
 
 /* The planner says what the network must bring, and what comes of it where that is less. */
-static void test_the_plan_says_what_must_come(void **state)
+CASE(test_the_plan_says_what_must_come)
 {
     static const char plan[] = "$L plan --layout --cluster $G/../../../clusters/cpu-2core.yaml $C "
                                "data.train=s3://bucket/data/corpus_train ";
@@ -135,7 +136,7 @@ static void test_the_plan_says_what_must_come(void **state)
 }
 
 /* The server says nothing when the first samples are asked for: a signal ends the run at once. */
-static void test_a_stop_while_a_server_stalls(void **state)
+CASE(test_a_stop_while_a_server_stalls)
 {
     static const char run[] =
         "true; (exec $L train $C train.steps=%d train.out=%s data.train=%s) & "
@@ -161,7 +162,7 @@ static void test_a_stop_while_a_server_stalls(void **state)
 }
 
 /* The same while the stores are opened: the list of a bucket, a store's tokenizer, its index. */
-static void test_a_stop_while_stores_are_opened(void **state)
+CASE(test_a_stop_while_stores_are_opened)
 {
     static const char run[] =
         "true; (exec $L train $C data.tokenizer=byte train.steps=1 train.out=opened%d "
@@ -206,17 +207,4 @@ static int teardown(void **state)
     return scratch_teardown(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_bits_of_the_local_run),
-        cmocka_unit_test(test_a_packed_run),
-        cmocka_unit_test(test_a_folder_is_its_stores),
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_the_plan_says_what_must_come),
-        cmocka_unit_test(test_a_stop_while_a_server_stalls),
-        cmocka_unit_test(test_a_stop_while_stores_are_opened),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+SUITE_MAIN(setup, teardown)

@@ -1,7 +1,7 @@
 /* tools/demo.sh around a program that only says what it is told to: what the demo removes, and
  * what it finds good enough. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static void demo(const char *folder, const char *bits, int code, const char *wor
                  output);
 }
 
-static void test_only_what_it_made_is_replaced(void **state)
+CASE_WITH(test_only_what_it_made_is_replaced, scratch_setup, scratch_teardown)
 {
     const char *folder = *state;
     demo(folder, "2.1", 0, "2.1 bits per byte. Written:");
@@ -52,7 +52,7 @@ static void test_only_what_it_made_is_replaced(void **state)
     assert_int_equal(access(scratch_path(folder, "runs/make-demo/mine"), F_OK), 0);
 }
 
-static void test_a_model_that_learned_too_little_fails(void **state)
+CASE_WITH(test_a_model_that_learned_too_little_fails, scratch_setup, scratch_teardown)
 {
     demo(*state, "2.1999", 0, "2.1999 bits per byte");
     demo(*state, "2.2", 1, "2.2 bits per byte: expected less than 2.2");
@@ -60,13 +60,4 @@ static void test_a_model_that_learned_too_little_fails(void **state)
     demo(*state, "nan", 1, "expected less than 2.2");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_only_what_it_made_is_replaced, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_model_that_learned_too_little_fails, scratch_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("demo", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -5,6 +5,7 @@
 
 #include "../support/await.h"
 #include "../support/scratch.h"
+#include "../support/suite.h"
 
 #include <lockstep/train.h>
 
@@ -76,14 +77,14 @@ static void check_second_writer(const char *out, const char *keys)
     free(metrics_read(out));
 }
 
-static void test_a_second_writer_is_refused(void **state)
+CASE(test_a_second_writer_is_refused)
 {
     check_second_writer("busy", "train.save_every=3");
     check_second_writer("busy-threads", "train.save_every=3 parallel.dp=2 batch.micro=1");
 }
 
 /* Started in the same instant, one goes on; its records are those of a run that was alone. */
-static void test_two_at_once(void **state)
+CASE(test_two_at_once)
 {
     expect("$L train $C train.out=alone train.steps=4", 0, "hash");
     for (int round = 0; round < 3; round++) {
@@ -106,7 +107,7 @@ static void test_two_at_once(void **state)
     }
 }
 
-static void test_processes_hold_it_too(void **state)
+CASE(test_processes_hold_it_too)
 {
     mpi_or_skip();
     pid_t child = run_start("busy-mpi", "");
@@ -124,7 +125,7 @@ static void test_processes_hold_it_too(void **state)
 /* ---- moved ----------------------------------------------------------------------------------- */
 
 /* A folder's name may hold what parts a list elsewhere in a configuration. */
-static void test_names_with_commas(void **state)
+CASE(test_names_with_commas)
 {
     expect("mkdir -p Q && $L train $C train.out=Q/plain train.steps=6", 0, "hash");
     expect("$L train $C train.out=Q/a,b train.steps=3", 0, "hash");
@@ -153,7 +154,7 @@ static void test_names_with_commas(void **state)
 
 /* Renamed, under another path, from another current folder: it goes on, evaluates and speaks; its
  * data is found where it was. */
-static void test_a_run_is_moved(void **state)
+CASE(test_a_run_is_moved)
 {
     expect("$L train $C train.out=straight train.steps=9", 0, "hash");
     expect("$L train $C train.out=moving train.steps=3", 0, "hash");
@@ -181,7 +182,7 @@ static void expect_end(pid_t child, int code, const char *log, const char *words
 }
 
 /* While it runs: it follows, saves there and ends. Nothing is made under the old name. */
-static void test_a_run_is_moved_while_it_runs(void **state)
+CASE(test_a_run_is_moved_while_it_runs)
 {
     pid_t child = run_start("wander", "train.save_every=50 log.trace=true parallel.dp=2");
     expect("mkdir inn && mv wander inn/wanderer", 0, "");
@@ -195,7 +196,7 @@ static void test_a_run_is_moved_while_it_runs(void **state)
            "nothing is left to do");
 }
 
-static void test_a_run_is_removed_while_it_runs(void **state)
+CASE(test_a_run_is_removed_while_it_runs)
 {
     pid_t child = run_start("erased", "");
     assert_int_equal(kill(child, SIGSTOP), 0);
@@ -206,7 +207,7 @@ static void test_a_run_is_removed_while_it_runs(void **state)
 }
 
 /* With its data, to a place from which the old one is not seen. */
-static void test_a_run_is_moved_with_its_data(void **state)
+CASE(test_a_run_is_moved_with_its_data)
 {
     expect("mkdir -p tree/data && cp corpus.* corpus_* tree/data && cd tree && "
            "$L train $C data.train=data/corpus_train data.valid=data/corpus_valid train.out=runs/a "
@@ -224,7 +225,7 @@ static void test_a_run_is_moved_with_its_data(void **state)
 }
 
 /* The tokenizer's files lie in the run, and are known again. */
-static void test_the_tokenizer_lies_in_the_run(void **state)
+CASE(test_the_tokenizer_lies_in_the_run)
 {
     expect("mkdir tok && cp $G/vocab.json $G/merges.txt tok && $L data prepare --input book.txt "
            "--output words --tokenizer tok --workers 1 && $L train $C data.train=words_train "
@@ -244,7 +245,7 @@ static void test_the_tokenizer_lies_in_the_run(void **state)
 }
 
 /* Its files' names are parted by a comma, and their folder may have one too. */
-static void test_a_tokenizer_and_a_comma(void **state)
+CASE(test_a_tokenizer_and_a_comma)
 {
     expect("mkdir x,y && cp $G/vocab.json $G/merges.txt x,y && $L data prepare --input book.txt "
            "--output parts --tokenizer x,y/vocab.json,x,y/merges.txt --workers 1 && "
@@ -259,7 +260,7 @@ static void test_a_tokenizer_and_a_comma(void **state)
 
 /* ---- what it goes on from -------------------------------------------------------------------- */
 
-static void test_it_says_what_it_found(void **state)
+CASE(test_it_says_what_it_found)
 {
     expect("$L train $C train.out=found train.steps=2 train.resume=auto", 0,
            "no checkpoint in found/checkpoints, starting at step 1");
@@ -273,7 +274,7 @@ static void test_it_says_what_it_found(void **state)
 }
 
 /* Whatever the directory is called, a run is not started over an older one. */
-static void test_an_older_run_is_not_overwritten(void **state)
+CASE(test_an_older_run_is_not_overwritten)
 {
     static const char *const outs[] = {"older", "older[1]", "older*{a,b}?"};
     for (size_t i = 0; i < sizeof outs / sizeof *outs; i++) {
@@ -295,7 +296,7 @@ static void test_an_older_run_is_not_overwritten(void **state)
 
 /* A finished run goes on at its last rate: the bits of a run whose schedule was so from the start.
  */
-static void test_a_finished_run_is_extended(void **state)
+CASE(test_a_finished_run_is_extended)
 {
     expect("$L train " COSINE "train.out=longer train.steps=12 optim.decay_steps=8", 0, "hash");
     expect("$L train " COSINE "train.out=planned train.steps=8", 0, "step 8/8");
@@ -317,7 +318,7 @@ static void test_a_finished_run_is_extended(void **state)
     expect_same_run("longer", "keyed");
 }
 
-static void test_the_initial_weights(void **state)
+CASE(test_the_initial_weights)
 {
     expect("$L train " COSINE "train.out=all train.steps=4 train.save_first=true train.keep=9", 0,
            "step 0  saved all/checkpoints/step-00000000");
@@ -351,7 +352,7 @@ static long best_of(const char *run, long last)
     "$C optim.lr=2 optim.warmup_steps=20 eval.every=2 train.save_every=3 train.keep=1 "            \
     "train.keep_best=true parallel.dp=2 "
 
-static void test_the_best_is_kept(void **state)
+CASE(test_the_best_is_kept)
 {
     char line[256];
     expect("$L train " WILD "train.out=best train.steps=20", 0, "hash");
@@ -383,7 +384,7 @@ static void test_the_best_is_kept(void **state)
 
 /* Killed between two writes: each state that a kill can leave is made by hand from a run that
  * ended, and going on gives what the whole run has. */
-static void test_the_best_after_a_kill(void **state)
+CASE(test_the_best_after_a_kill)
 {
     char line[512];
     expect("$L train " WILD "train.out=killed train.steps=12 eval.every=3 train.keep=9", 0, "hash");
@@ -451,7 +452,7 @@ static bool on_small_disk(int kib, const char *line, int code, const char *words
     "await 'no checkpoint of step'\n"                                                              \
     "rm disk/ballast; await 'metrics.jsonl is written again'; await 'events is written again'\n"
 
-static void test_records_on_a_full_disk(void **state)
+CASE(test_records_on_a_full_disk)
 {
     if (!on_small_disk(24000,
                        "$L train $C train.out=disk/run train.steps=1000000 train.save_every=20 "
@@ -476,7 +477,7 @@ static void test_records_on_a_full_disk(void **state)
 }
 
 /* At its end there is no later occasion: the code says that the state is not saved. */
-static void test_the_last_checkpoint_on_a_full_disk(void **state)
+CASE(test_the_last_checkpoint_on_a_full_disk)
 {
     if (!on_small_disk(
             400,
@@ -491,7 +492,7 @@ static void test_the_last_checkpoint_on_a_full_disk(void **state)
 
 /* ---- what a killed run leaves ---------------------------------------------------------------- */
 
-static void test_leftovers_are_removed(void **state)
+CASE(test_leftovers_are_removed)
 {
     expect("$L train $C train.out=left train.steps=2", 0, "hash");
     expect("cd left && mkdir -p checkpoints/step-00000009.tmp trace && touch "
@@ -512,28 +513,4 @@ static void test_leftovers_are_removed(void **state)
     assert_int_equal(matches("left/*.tmp-[0-9]*"), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_second_writer_is_refused),
-        cmocka_unit_test(test_two_at_once),
-        cmocka_unit_test(test_processes_hold_it_too),
-        cmocka_unit_test(test_a_run_is_moved),
-        cmocka_unit_test(test_a_run_is_moved_while_it_runs),
-        cmocka_unit_test(test_a_run_is_removed_while_it_runs),
-        cmocka_unit_test(test_names_with_commas),
-        cmocka_unit_test(test_a_run_is_moved_with_its_data),
-        cmocka_unit_test(test_the_tokenizer_lies_in_the_run),
-        cmocka_unit_test(test_a_tokenizer_and_a_comma),
-        cmocka_unit_test(test_it_says_what_it_found),
-        cmocka_unit_test(test_an_older_run_is_not_overwritten),
-        cmocka_unit_test(test_a_finished_run_is_extended),
-        cmocka_unit_test(test_the_initial_weights),
-        cmocka_unit_test(test_the_best_is_kept),
-        cmocka_unit_test(test_the_best_after_a_kill),
-        cmocka_unit_test(test_records_on_a_full_disk),
-        cmocka_unit_test(test_the_last_checkpoint_on_a_full_disk),
-        cmocka_unit_test(test_leftovers_are_removed),
-    };
-    return cmocka_run_group_tests_name("directory", tests, corpus_setup, scratch_teardown);
-}
+SUITE_MAIN(corpus_setup, scratch_teardown)

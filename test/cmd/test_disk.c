@@ -4,7 +4,7 @@
  * writes, which then waits until rank 1 has looked who is late. */
 #include "../support/late.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/turned_clock.h"
 #include "run_program.h"
 
@@ -112,7 +112,7 @@ static int threads_run(const char *out, struct ls_error *error)
     return status;
 }
 
-static void test_a_slow_disk_of_threads(void **state)
+CASE(test_a_slow_disk_of_threads)
 {
     struct ls_error error = {0};
     disk = DISK_SLOW;
@@ -122,7 +122,7 @@ static void test_a_slow_disk_of_threads(void **state)
         fail_msg("status %d after %d writes: %s", status, (int)writes, error.text);
 }
 
-static void test_a_stuck_disk_of_threads(void **state)
+CASE(test_a_stuck_disk_of_threads)
 {
     struct ls_error error = {0};
     disk = DISK_STUCK;
@@ -190,7 +190,7 @@ static int processes_run(const char *kind, char out[TEXT_BYTES])
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void test_a_slow_disk_of_processes(void **state)
+CASE(test_a_slow_disk_of_processes)
 {
     static char out[TEXT_BYTES];
     int code = processes_run("slow", out);
@@ -205,7 +205,7 @@ static void test_a_slow_disk_of_processes(void **state)
         fail_msg("exited with %d and printed:\n%s", code, out);
 }
 
-static void test_a_stuck_disk_of_processes(void **state)
+CASE(test_a_stuck_disk_of_processes)
 {
     static char out[TEXT_BYTES];
     int code = processes_run("stuck", out);
@@ -229,11 +229,5 @@ int main(void)
 {
     if (getenv(KIND))
         return rank_main(getenv(KIND));
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_slow_disk_of_threads),
-        cmocka_unit_test(test_a_stuck_disk_of_threads),
-        cmocka_unit_test(test_a_slow_disk_of_processes),
-        cmocka_unit_test(test_a_stuck_disk_of_processes),
-    };
-    return cmocka_run_group_tests_name("disk", tests, folder_setup, scratch_teardown);
+    return suite_run(folder_setup, scratch_teardown);
 }

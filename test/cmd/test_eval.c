@@ -1,7 +1,7 @@
 /* `lockstep eval` on texts, tokens, requests and multiple choices, in any layout: the same bytes
  * come out, and what is wrong is named. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "runs.h"
 
 #include <lockstep/base.h>
@@ -35,7 +35,7 @@ static void choices_write(int count)
     scratch_write(at("choices.bin"), file, sizeof file);
 }
 
-static void test_the_same_lines_in_every_layout(void **state)
+CASE(test_the_same_lines_in_every_layout)
 {
     static const char *const layouts[] = {"parallel.tp=2", "parallel.pp=3 parallel.dp=2",
                                           "parallel.tp=4 parallel.sp=true", "numerics.isa=plain"};
@@ -62,7 +62,7 @@ static void test_the_same_lines_in_every_layout(void **state)
            "68 x"); /* 10 + 3 + 52 + 3 tokens */
 }
 
-static void test_multiple_choice(void **state)
+CASE(test_multiple_choice)
 {
     choices_write(1);
     expect("$L eval run --choices choices.bin > a && $L eval run --choices choices.bin "
@@ -73,7 +73,7 @@ static void test_multiple_choice(void **state)
            "choices.bin: truncated: it ends in example 1 of the 2");
 }
 
-static void test_what_is_wrong_is_named(void **state)
+CASE(test_what_is_wrong_is_named)
 {
     int data = ls_exit_code(LS_EDATA), io = ls_exit_code(LS_EIO);
     expect("printf '\\n{\"text\": 1}\\n' > bad.jsonl; $L eval run --requests bad.jsonl", data,
@@ -104,7 +104,7 @@ static void test_what_is_wrong_is_named(void **state)
 }
 
 /* The file of log-probabilities is there when all of it is. */
-static void test_nothing_half_written(void **state)
+CASE(test_nothing_half_written)
 {
     expect("rm -f half*; $L eval run --requests bad.jsonl --logprobs half --output half2",
            ls_exit_code(LS_EDATA), "bad.jsonl:2");
@@ -112,7 +112,7 @@ static void test_nothing_half_written(void **state)
 }
 
 /* The script that serves lm-evaluation-harness, without it. */
-static void test_a_script_asks_for_scores_and_texts(void **state)
+CASE(test_a_script_asks_for_scores_and_texts)
 {
     char line[PATH_MAX + 200];
     snprintf(line, sizeof line,
@@ -122,14 +122,4 @@ static void test_a_script_asks_for_scores_and_texts(void **state)
     expect(line, 0, "lm_eval_lockstep: ok");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_same_lines_in_every_layout),
-        cmocka_unit_test(test_multiple_choice),
-        cmocka_unit_test(test_what_is_wrong_is_named),
-        cmocka_unit_test(test_nothing_half_written),
-        cmocka_unit_test(test_a_script_asks_for_scores_and_texts),
-    };
-    return cmocka_run_group_tests_name("eval", tests, run_setup, scratch_teardown);
-}
+SUITE_MAIN(run_setup, scratch_teardown)

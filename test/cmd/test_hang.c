@@ -5,7 +5,7 @@
 
 #include "../support/late.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/turned_clock.h"
 #include "run_program.h"
 
@@ -195,19 +195,19 @@ static void freeze_and_expect_names(const char *out, const char *keys)
     expect_text(name, "64\n64\n64\n64\n");
 }
 
-static void test_a_process_that_freezes(void **state)
+CASE(test_a_process_that_freezes)
 {
     freeze_and_expect_names("frozen", STAGES);
 }
 
 /* The others go on to where all meet, and wait there. */
-static void test_a_worker_that_freezes(void **state)
+CASE(test_a_worker_that_freezes)
 {
     freeze_and_expect_names("worker", SERVER);
 }
 
 /* The launcher tells of the signal, or of the code with which the others ended. */
-static void test_a_process_that_dies(void **state)
+CASE(test_a_process_that_dies)
 {
     mpi_or_skip();
     int code = job_disturb("killed", STAGES, SIGKILL);
@@ -297,18 +297,18 @@ static void stay_away_and_expect_names(const char *out, const char *layout)
     assert_int_equal(system(line), 0);
 }
 
-static void test_a_thread_that_stays_away(void **state)
+CASE(test_a_thread_that_stays_away)
 {
     stay_away_and_expect_names("away", "parallel.tp=2 parallel.dp=2");
 }
 
-static void test_a_worker_thread_that_stays_away(void **state)
+CASE(test_a_worker_thread_that_stays_away)
 {
     stay_away_and_expect_names("idle", SERVER);
 }
 
 /* A barrier where the others agree: each side is named with its call site. */
-static void test_a_thread_that_calls_another_collective(void **state)
+CASE(test_a_thread_that_calls_another_collective)
 {
     const struct thread_job *job = threads_run("other", "parallel.tp=2 parallel.dp=2", true);
     for (int rank = 1; rank < RANKS; rank++)
@@ -319,7 +319,7 @@ static void test_a_thread_that_calls_another_collective(void **state)
 }
 
 /* The program over threads: where all are given no time, it ends with the code and tells why. */
-static void test_the_program_over_threads(void **state)
+CASE(test_the_program_over_threads)
 {
     program_expect_under(enter,
                          "train " KEYS "parallel.pp=2 train.steps=100000 train.out=hasty "
@@ -331,14 +331,5 @@ int main(int argc, char **argv)
 {
     if (getenv(CLOCK))
         return rank_main(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_thread_that_stays_away),
-        cmocka_unit_test(test_a_worker_thread_that_stays_away),
-        cmocka_unit_test(test_a_thread_that_calls_another_collective),
-        cmocka_unit_test(test_the_program_over_threads),
-        cmocka_unit_test(test_a_process_that_freezes),
-        cmocka_unit_test(test_a_worker_that_freezes),
-        cmocka_unit_test(test_a_process_that_dies),
-    };
-    return cmocka_run_group_tests_name("hang", tests, folder_setup, scratch_teardown);
+    return suite_run(folder_setup, scratch_teardown);
 }

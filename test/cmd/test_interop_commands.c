@@ -4,8 +4,9 @@
 #include "runs.h"
 
 #include "../support/scratch.h"
+#include "../support/suite.h"
 
-static void test_out_and_back(void **state)
+CASE(test_out_and_back)
 {
     expect("$L train $C train.out=run train.steps=2 model.arch=llama", 0, "hash");
     expect("$L export run --out out", 0, "tensors in 1 file of weights");
@@ -35,7 +36,7 @@ static void test_out_and_back(void **state)
     expect("test $(stat -c %s y.gguf) -lt $(stat -c %s x.gguf)", 0, "");
 }
 
-static void test_llmc(void **state)
+CASE(test_llmc)
 {
     expect("$L train $C train.out=gpt train.steps=1", 0, "hash");
     expect("$L export gpt --format llmc --out gpt.bin", 0, "16 tensors");
@@ -46,7 +47,7 @@ static void test_llmc(void **state)
     assert_false(exists("no.bin"));
 }
 
-static void test_words(void **state)
+CASE(test_words)
 {
     expect("$L import", 2, "the model's folder is missing");
     expect("$L import out", 2, "--out RUN is missing");
@@ -66,7 +67,7 @@ static void test_words(void **state)
 }
 
 /* A folder that has no tokenizer: nothing is printed before the refusal, and one may be named. */
-static void test_no_tokenizer(void **state)
+CASE(test_no_tokenizer)
 {
     expect("$L generate out --prompt x", 2,
            "text needs the tokenizer that made the model's data, and none is known: name it with "
@@ -94,13 +95,4 @@ static void test_no_tokenizer(void **state)
     expect("$L generate out --prompt x data.tokenizer=$G", 2, "tokens, and the model 257");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_out_and_back),
-        cmocka_unit_test(test_llmc),
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_no_tokenizer),
-    };
-    return cmocka_run_group_tests(tests, corpus_setup, scratch_teardown);
-}
+SUITE_MAIN(corpus_setup, scratch_teardown)

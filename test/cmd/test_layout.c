@@ -2,6 +2,7 @@
  * tree, where configs/ is. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/suite.h"
 #include "../support/svg.h"
 #include "../support/testing.h"
 #include "../support/xml.h"
@@ -15,7 +16,7 @@
 
 #define TINY "layout configs/gpt2-tiny.yaml batch.global=8 batch.micro=1 model.vocab=257 "
 
-static void test_shows_every_part(void **state)
+CASE(test_shows_every_part)
 {
     static const char *const words[] = {
         "8 ranks = pp 2 x dp_replicate 1 x dp_shard 2 x cp 1 x tp 2",
@@ -37,7 +38,7 @@ static void test_shows_every_part(void **state)
 }
 
 /* Without ZeRO data parallel is dp_replicate in ranks, groups and bytes. */
-static void test_copies_have_one_name(void **state)
+CASE(test_copies_have_one_name)
 {
     static const char *const words[] = {
         "dp_replicate 4 x dp_shard 1",
@@ -47,7 +48,7 @@ static void test_copies_have_one_name(void **state)
         program_expect(TINY "parallel.dp=4", 0, words[i]);
 }
 
-static void test_draws_the_schedule(void **state)
+CASE_WITH(test_draws_the_schedule, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "schedule.svg");
     char arguments[1024];
@@ -82,7 +83,7 @@ static void test_draws_the_schedule(void **state)
 }
 
 /* The pictures of doc/parallel/pipeline-parallel.md are what its command draws. */
-static void test_pictures_of_the_docs(void **state)
+CASE_WITH(test_pictures_of_the_docs, scratch_setup, scratch_teardown)
 {
     static const char *const cases[][2] = {
         {"model.layers=6 parallel.schedule=1f1b", "doc/parallel/pipeline-1f1b.svg"},
@@ -104,7 +105,7 @@ static void test_pictures_of_the_docs(void **state)
     }
 }
 
-static void test_proves(void **state)
+CASE(test_proves)
 {
     program_expect(TINY "--check", 0, "proved: 1 rank in 0 groups");
     program_expect(TINY "--check parallel.pp=4 parallel.tp=2 parallel.dp=2 parallel.zero=3", 0,
@@ -125,7 +126,7 @@ static void test_proves(void **state)
 }
 
 /* Buffers for every level of the largest tree over tiles of a sequence. */
-static void test_has_room_for_the_most_tiles(void **state)
+CASE(test_has_room_for_the_most_tiles)
 {
     program_expect("plan memory configs/gpt2-tiny.yaml batch.global=16 batch.micro=2 "
                    "model.vocab=1073741824 model.context=4194304 numerics.seq_tiles=32768 "
@@ -135,7 +136,7 @@ static void test_has_room_for_the_most_tiles(void **state)
                    "numerics.seq_tiles = 65536: expected a whole number from 1 to 32768");
 }
 
-static void test_refuses(void **state)
+CASE_WITH(test_refuses, scratch_setup, scratch_teardown)
 {
     int code = ls_exit_code(LS_ELAYOUT);
     program_expect(TINY "parallel.tp=3", code,
@@ -176,16 +177,4 @@ static void test_refuses(void **state)
     program_expect(arguments, code, "it has 2 micro-batches, and a step has 8");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shows_every_part),
-        cmocka_unit_test(test_copies_have_one_name),
-        cmocka_unit_test_setup_teardown(test_draws_the_schedule, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_pictures_of_the_docs, scratch_setup, scratch_teardown),
-        cmocka_unit_test(test_proves),
-        cmocka_unit_test(test_has_room_for_the_most_tiles),
-        cmocka_unit_test_setup_teardown(test_refuses, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* `lockstep members`: what it shows of a run, requests that a run takes up, and those that it
  * refuses; and audits of a run whose workers left and came, in another layout. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "runs.h"
 
 #include <lockstep/base.h>
@@ -23,7 +23,7 @@ static int run_setup(void **state)
     return 0;
 }
 
-static void test_requests_are_taken_up(void **state)
+CASE(test_requests_are_taken_up)
 {
     expect("$L members run", 0, "from outer step 1: workers 0-2\n");
     expect("$L members run 1", 0, "run: asked for workers 1; they train once the workers have met");
@@ -41,7 +41,7 @@ static void test_requests_are_taken_up(void **state)
            "from outer step 3: workers 1,3\n");
 }
 
-static void test_audits_know_the_members(void **state)
+CASE(test_audits_know_the_members)
 {
     expect("$L audit run --steps 1..6", 0, "steps 1 to 6: equal; compared: 6 losses");
     expect("$L audit run parallel.workers=4 parallel.pp=2", 0, "steps 5 to 6: equal");
@@ -57,7 +57,7 @@ static void test_audits_know_the_members(void **state)
     expect("$L members run", ls_exit_code(LS_EDATA), "run/members:4: expected one JSON object");
 }
 
-static void test_what_is_refused(void **state)
+CASE(test_what_is_refused)
 {
     expect("$L members", 2, "expected a run's folder: lockstep members RUN");
     expect("$L members run 0 1", 2, "1 is one argument too many");
@@ -76,7 +76,7 @@ static void test_what_is_refused(void **state)
 }
 
 /* A folder within a run's says which folder to give. */
-static void test_the_status_of_a_worker(void **state)
+CASE(test_the_status_of_a_worker)
 {
     expect("$L status run", 0, "state       done");
     expect("$L status run/workers/0001/", ls_exit_code(LS_EIO),
@@ -88,7 +88,7 @@ static void test_the_status_of_a_worker(void **state)
 }
 
 /* Processes that do not fit the groups say how many to start. */
-static void test_processes_that_do_not_fit(void **state)
+CASE(test_processes_that_do_not_fit)
 {
     mpi_or_skip();
     expect(MPIRUN WORKERS "train.steps=2 parallel.workers=4 train.out=few", 13,
@@ -98,14 +98,4 @@ static void test_processes_that_do_not_fit(void **state)
            0, "equal");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests_are_taken_up),
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_audits_know_the_members),
-        cmocka_unit_test(test_the_status_of_a_worker),
-        cmocka_unit_test(test_processes_that_do_not_fit),
-    };
-    return cmocka_run_group_tests_name("lockstep members", tests, run_setup, scratch_teardown);
-}
+SUITE_MAIN(run_setup, scratch_teardown)

@@ -4,6 +4,7 @@
 #include "runs.h"
 
 #include "../support/scratch.h"
+#include "../support/suite.h"
 
 #include <lockstep/train.h>
 
@@ -48,7 +49,7 @@ static int setup(void **state)
     "s/, \"\\(lr\\|step_s\\|tokens_per_s\\|peak_share\\|[a-z_]*wait[a-z_]*\\|compute_s\\|"         \
     "optimizer_s\\|snapshot_s\\|offload_[a-z_]*\\)\": [^,}]*//g'; }; "
 
-static void test_one_hash_in_every_layout(void **state)
+CASE(test_one_hash_in_every_layout)
 {
     static const char *const layouts[] = {"parallel.dp=2", "parallel.pp=2", "parallel.tp=2",
                                           "parallel.dp=2 parallel.zero=3 batch.micro=1"};
@@ -69,7 +70,7 @@ static void test_one_hash_in_every_layout(void **state)
 }
 
 /* The twin of the above: a source by another name, and one sample more of the other. */
-static void test_other_samples_are_seen(void **state)
+CASE(test_other_samples_are_seen)
 {
     if (!exists("one"))
         expect(KEYS "$L train blend.yaml $B train.out=one train.steps=12 " SAVES, 0, "hash");
@@ -84,7 +85,7 @@ static void test_other_samples_are_seen(void **state)
 }
 
 /* Later entries may change when a run goes on; finished steps may not, unless that is said. */
-static void test_going_on(void **state)
+CASE(test_going_on)
 {
     expect(KEYS "$L train blend.yaml $B train.out=half train.steps=4 " SAVES "", 0, "hash");
     expect(KEYS "$L train blend.yaml $B train.out=whole train.steps=12 " SAVES, 0, "hash");
@@ -108,7 +109,7 @@ static void test_going_on(void **state)
 
 /* An entry that begins later may yet change what is done: as the first of its source it changes
  * the order of sources, and its epochs are those of the source. */
-static void test_later_entries_that_reach_back(void **state)
+CASE(test_later_entries_that_reach_back)
 {
 #define ENTRIES "{source: corpus_train, weight: 1}, {source: u16:more.bin, weight: 1}"
     static const char *const reaching[] = {
@@ -137,7 +138,7 @@ static void test_later_entries_that_reach_back(void **state)
 }
 
 /* Stores that are called alike in two folders are told apart by what is recorded. */
-static void test_sources_called_alike(void **state)
+CASE(test_sources_called_alike)
 {
     expect("mkdir -p web code && cp more.bin web/x.bin && cp late.bin code/x.bin && " KEYS
            "$L train $B train.out=alike train.steps=2 data.tokenizer=byte 'data.blend=1 "
@@ -150,7 +151,7 @@ static void test_sources_called_alike(void **state)
 }
 
 /* The order that the command prints, computed anew by other means. */
-static void test_the_order_is_as_defined(void **state)
+CASE(test_the_order_is_as_defined)
 {
     char line[2 * PATH_MAX], source[PATH_MAX];
     LS_ASSERT(realpath("test/cmd/blend_order.py", source));
@@ -174,7 +175,7 @@ static void test_the_order_is_as_defined(void **state)
     expect(line, 1, "sample ");
 }
 
-static void test_bad_blends(void **state)
+CASE(test_bad_blends)
 {
     static const struct {
         const char *list, *says;
@@ -210,7 +211,7 @@ static void test_bad_blends(void **state)
 
 /* A store of the same name with other tokens is not what a run goes on with, unless that is said.
  */
-static void test_other_data_of_the_same_name(void **state)
+CASE(test_other_data_of_the_same_name)
 {
     static const char *const given[] = {"data.train=here/corpus",
                                         "data.train= 'data.blend=1 here/corpus 1 corpus_valid'"};
@@ -245,7 +246,7 @@ static void test_other_data_of_the_same_name(void **state)
 }
 
 /* Data that change under a run end it before a state that came of them is kept. */
-static void test_data_that_change(void **state)
+CASE(test_data_that_change)
 {
     expect("for e in bin idx; do cp corpus_train.$e own_train.$e; done; cp corpus.tokenizer "
            "own.tokenizer; $L train $C data.train=own_train train.out=spoiled train.steps=1000000 "
@@ -254,18 +255,4 @@ static void test_data_that_change(void **state)
            ls_exit_code(LS_EDATA), "own_train.bin: changed while it was in use");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_hash_in_every_layout),
-        cmocka_unit_test(test_other_samples_are_seen),
-        cmocka_unit_test(test_going_on),
-        cmocka_unit_test(test_later_entries_that_reach_back),
-        cmocka_unit_test(test_sources_called_alike),
-        cmocka_unit_test(test_the_order_is_as_defined),
-        cmocka_unit_test(test_bad_blends),
-        cmocka_unit_test(test_other_data_of_the_same_name),
-        cmocka_unit_test(test_data_that_change),
-    };
-    return cmocka_run_group_tests(tests, setup, scratch_teardown);
-}
+SUITE_MAIN(setup, scratch_teardown)

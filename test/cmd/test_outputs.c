@@ -2,7 +2,7 @@
  * device are written to, "-" is standard output, and a failure leaves what stood there. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "runs.h"
 
 #include <lockstep/base.h>
@@ -110,7 +110,7 @@ static void check_row(const struct row *row)
         expect("cmp plain got", 0, "");
 }
 
-static void test_what_stands_there_stays_what_it_is(void **state)
+CASE(test_what_stands_there_stays_what_it_is)
 {
     for (int i = 0; i < ROWS; i++)
         if (!rows[i].slow || check_all())
@@ -118,7 +118,7 @@ static void test_what_stands_there_stays_what_it_is(void **state)
 }
 
 /* The pages list the options: each that names a file to write is above. */
-static void test_every_option_is_tried(void **state)
+CASE(test_every_option_is_tried)
 {
     static const char *const others[] = {"data merge --output", "data prepare --output",
                                          "data split --output", "data train-tokenizer --output",
@@ -141,7 +141,7 @@ static void test_every_option_is_tried(void **state)
 /* Ctrl-C while a job reads a pipe: it stops, and leaves nothing. It is asked once its output is
  * there under a temporary name; the lines come after that, and the end of the pipe with the
  * shell's. */
-static void test_a_signal_leaves_nothing(void **state)
+CASE(test_a_signal_leaves_nothing)
 {
     expect("rm -f p.jsonl left.jsonl; mkfifo p.jsonl; exec 8<>p.jsonl; "
            "$L data filter --rules words-min=1 --input p.jsonl --output left.jsonl 8>&- & pid=$!; "
@@ -152,7 +152,7 @@ static void test_a_signal_leaves_nothing(void **state)
 }
 
 /* A store is several files: links among them stay, and nothing else than a file is replaced. */
-static void test_the_files_of_a_store(void **state)
+CASE(test_the_files_of_a_store)
 {
     expect("mkdir far && ln -s far/a.bin s_train.bin && ln -s far/a.idx s_train.idx && "
            "ln -s far/t s.tokenizer && $L data prepare --tokenizer byte --output s text && "
@@ -174,7 +174,7 @@ static void test_the_files_of_a_store(void **state)
 }
 
 /* Who reads standard output goes away: a run goes on, and it is no failure, whatever is written. */
-static void test_a_reader_that_leaves(void **state)
+CASE(test_a_reader_that_leaves)
 {
     expect("{ $L train $C train.steps=3 train.out=left; echo code $? >&2; } | true; "
            "tail -n 1 left/metrics.jsonl",
@@ -186,14 +186,4 @@ static void test_a_reader_that_leaves(void **state)
     assert_null(strstr(output, "cannot"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_stands_there_stays_what_it_is),
-        cmocka_unit_test(test_every_option_is_tried),
-        cmocka_unit_test(test_the_files_of_a_store),
-        cmocka_unit_test(test_a_signal_leaves_nothing),
-        cmocka_unit_test(test_a_reader_that_leaves),
-    };
-    return cmocka_run_group_tests_name("cmd/outputs", tests, run_setup, scratch_teardown);
-}
+SUITE_MAIN(run_setup, scratch_teardown)

@@ -1,6 +1,6 @@
 /* `lockstep plot`: one run, several, and those that have nothing to show. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/xml.h"
 #include "run_program.h"
 
@@ -40,7 +40,7 @@ static char *picture(const char *directory, const char *name)
     return text;
 }
 
-static void test_runs(void **state)
+CASE_WITH(test_runs, scratch_setup, scratch_teardown)
 {
     const char *directory = *state;
     char arguments[4096];
@@ -65,7 +65,7 @@ static void test_runs(void **state)
     free(svg);
 }
 
-static void test_nothing_to_show(void **state)
+CASE_WITH(test_nothing_to_show, scratch_setup, scratch_teardown)
 {
     const char *directory = *state;
     char arguments[2048], path[1024];
@@ -79,11 +79,4 @@ static void test_nothing_to_show(void **state)
     program_expect("plot", ls_exit_code(LS_ECONFIG), "expected the directory of a run");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_runs, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_nothing_to_show, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

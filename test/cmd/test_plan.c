@@ -1,6 +1,7 @@
 /* `lockstep plan memory`: its tables, JSON and picture, the textbook beside it, and what it
  * refuses. Runs from the root of the tree, where configs/ is. */
 #include "../support/scratch.h"
+#include "../support/suite.h"
 #include "../support/svg.h"
 #include "../support/testing.h"
 #include "../support/xml.h"
@@ -37,7 +38,7 @@ static double sum_of(json_t *bytes)
     return sum;
 }
 
-static void test_parts_add_up(void **state)
+CASE(test_parts_add_up)
 {
     static const char *const cases[] = {TINY "--json", CUT "--json",
                                         TINY "parallel.pp=3 parallel.schedule=zb-h1 --json",
@@ -59,7 +60,7 @@ static void test_parts_add_up(void **state)
     }
 }
 
-static void test_shows_ranks_and_the_moment(void **state)
+CASE(test_shows_ranks_and_the_moment)
 {
     static const char *const words[] = {"8 ranks of gpt2, each: 4 micro-batches of 1 sequence",
                                         "memory of a rank, as it is allocated",
@@ -74,7 +75,7 @@ static void test_shows_ranks_and_the_moment(void **state)
 }
 
 /* A cluster's ranks on a laptop: what is compared is said, and where to ask instead. */
-static void test_a_cluster_does_not_fit_here(void **state)
+CASE(test_a_cluster_does_not_fit_here)
 {
     program_expect("plan memory configs/llama-405b-16k.yaml", 0,
                    "16384 ranks on this machine alone would take ");
@@ -83,7 +84,7 @@ static void test_a_cluster_does_not_fit_here(void **state)
 }
 
 /* ZeRO's table for 7.5 billion parameters scaled to 6.74: 16 bytes a parameter over 4 ranks. */
-static void test_explains(void **state)
+CASE(test_explains)
 {
     static const char *const words[] = {
         "16 bytes for each of ",
@@ -98,7 +99,7 @@ static void test_explains(void **state)
         program_expect(CUT "--explain", 0, words[i]);
 }
 
-static void test_draws(void **state)
+CASE_WITH(test_draws, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "memory.svg");
     char arguments[1024];
@@ -116,7 +117,7 @@ static void test_draws(void **state)
     free(text);
 }
 
-static void test_refuses(void **state)
+CASE(test_refuses)
 {
     program_expect(CUT "--rank 8", ls_exit_code(LS_ECONFIG), "--rank");
     program_expect(CUT "--svg /no/such/folder/m.svg", ls_exit_code(LS_EIO), "/no/such/folder");
@@ -126,22 +127,10 @@ static void test_refuses(void **state)
     program_expect("plan", ls_exit_code(LS_ECONFIG), "Usage: lockstep plan [option]...");
 }
 
-static void test_plans_16384_ranks(void **state)
+CASE(test_plans_16384_ranks)
 {
     program_expect_within("plan memory configs/llama-405b-16k.yaml", "16384 ranks of llama",
                           (size_t)1 << 30);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts_add_up),
-        cmocka_unit_test(test_shows_ranks_and_the_moment),
-        cmocka_unit_test(test_a_cluster_does_not_fit_here),
-        cmocka_unit_test(test_explains),
-        cmocka_unit_test_setup_teardown(test_draws, scratch_setup, scratch_teardown),
-        cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_plans_16384_ranks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -2,7 +2,7 @@
  * it, what it refuses, and the published runs of bench/published.json. Runs from the root of the
  * tree. */
 #include "../support/extent.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "run_program.h"
 
 #include <lockstep/planner.h>
@@ -80,7 +80,7 @@ static struct ls_forecast made(void)
     return forecast;
 }
 
-static void test_is_the_librarys(void **state)
+CASE(test_is_the_librarys)
 {
     const struct ls_forecast f = made();
     json_t *json = planned(A100);
@@ -103,7 +103,7 @@ static void test_is_the_librarys(void **state)
     json_decref(json);
 }
 
-static void test_figures_change(void **state)
+CASE(test_figures_change)
 {
     json_t *as_is = planned(A100);
     json_t *slow = planned(A100 "--what-if 'link.intra=1 GB/s,hosts=4'");
@@ -120,7 +120,7 @@ static void refuses(const char *options, int status, const char *why)
     program_expect(arguments, ls_exit_code(status), why);
 }
 
-static void test_refuses(void **state)
+CASE(test_refuses)
 {
     char arguments[2048];
     refuses(A100 "--layout --goal memory", LS_ECONFIG, "--goal chooses among many");
@@ -136,7 +136,7 @@ static void test_refuses(void **state)
 }
 
 /* The first row of each table, and with CHECK=all the last, is admitted and has a forecast. */
-static void test_published_rows_are_admitted(void **state)
+CASE(test_published_rows_are_admitted)
 {
     char path[1024], command[2048], last[512] = "", line[512];
     program_path(path, sizeof path);
@@ -153,7 +153,7 @@ static void test_published_rows_are_admitted(void **state)
 
 /* What order costs each preset at its published layout: at most 1.05 of fast, which the tool's exit
  * code says. */
-static void test_order_costs_presets_little(void **state)
+CASE(test_order_costs_presets_little)
 {
     char path[1024], command[2048], line[512];
     program_path(path, sizeof path);
@@ -169,7 +169,7 @@ static void test_order_costs_presets_little(void **state)
 }
 
 /* Waiting for dp is named, with the leaf that costs less and the dp that it leaves. */
-static void test_larger_leaves_are_named(void **state)
+CASE(test_larger_leaves_are_named)
 {
 #define GPT3                                                                                       \
     "plan --layout --cluster clusters/a100-80g-1024.yaml model.arch=gpt2 model.layers=96 "         \
@@ -184,15 +184,4 @@ static void test_larger_leaves_are_named(void **state)
     assert_null(strstr(output, "each leaf of"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_is_the_librarys),
-        cmocka_unit_test(test_figures_change),
-        cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_published_rows_are_admitted),
-        cmocka_unit_test(test_order_costs_presets_little),
-        cmocka_unit_test(test_larger_leaves_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* `lockstep plan --lesson`: what it refuses, its picture, and that the exercises' commands run.
  * From the root of the tree, where clusters/ is. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/xml.h"
 #include "run_program.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void test_bad_input(void **state)
+CASE(test_bad_input)
 {
     program_expect("plan --lesson buble", 2, "no lesson buble; did you mean bubble?");
     program_expect("plan --lesson alreduce", 2, "did you mean allreduce?");
@@ -27,7 +27,7 @@ static void test_bad_input(void **state)
                    ls_exit_code(LS_ELAYOUT), "A100 80GB SXM x 1024 has 1024 accelerators");
 }
 
-static void test_picture(void **state)
+CASE_WITH(test_picture, scratch_setup, scratch_teardown)
 {
     char command[512];
     const char *path = scratch_path(*state, "lesson.svg");
@@ -41,7 +41,7 @@ static void test_picture(void **state)
 }
 
 /* What stands under "Try it". */
-static void test_exercises_run(void **state)
+CASE(test_exercises_run)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     size_t count;
@@ -62,7 +62,7 @@ static void test_exercises_run(void **state)
 }
 
 /* doc/planning.md shows the page of the bubble: each of its lines is printed. */
-static void test_documentation(void **state)
+CASE(test_documentation)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", "plan --lesson bubble", output), 0);
@@ -82,13 +82,4 @@ static void test_documentation(void **state)
     free(doc);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_input),
-        cmocka_unit_test_setup_teardown(test_picture, scratch_setup, scratch_teardown),
-        cmocka_unit_test(test_exercises_run),
-        cmocka_unit_test(test_documentation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

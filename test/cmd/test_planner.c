@@ -2,6 +2,7 @@
  * root of the tree, where configs/ and clusters/ are. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
+#include "../support/suite.h"
 #include "../support/svg.h"
 #include "../support/testing.h"
 #include "../support/xml.h"
@@ -19,7 +20,7 @@
 
 #define CPU "clusters/cpu-2core.yaml"
 
-static void test_shows_every_part(void **state)
+CASE(test_shows_every_part)
 {
     static const char *const words[] = {
         "llama-8b: 8.03 G parameters",
@@ -50,7 +51,7 @@ static void test_shows_every_part(void **state)
 }
 
 /* How far the second is behind the first is said in what the goal makes small. */
-static void test_goals(void **state)
+CASE(test_goals)
 {
     static const char *const more[][2] = {{"--goal memory --top 2", "% more memory"},
                                           {"--goal cost --top 2", "the second costs "}};
@@ -66,7 +67,7 @@ static void test_goals(void **state)
 
 /* The list by cost shows what it is ordered by: accelerators in use times seconds of a step, from
  * the least. No other list has these columns. */
-static void test_cost_is_listed(void **state)
+CASE(test_cost_is_listed)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     double before = 0;
@@ -89,7 +90,7 @@ static void test_cost_is_listed(void **state)
 }
 
 /* What is written is a configuration, and its layout is the one that was planned. */
-static void test_writes_and_draws(void **state)
+CASE_WITH(test_writes_and_draws, scratch_setup, scratch_teardown)
 {
     const char *svg = scratch_path(*state, "plan.svg"), *trace = scratch_path(*state, "plan.json");
     const char *best = scratch_path(*state, "best.yaml");
@@ -116,7 +117,7 @@ static void test_writes_and_draws(void **state)
 }
 
 /* The legend has the passes of this layout, and no others. */
-static void test_legend_has_what_is_drawn(void **state)
+CASE_WITH(test_legend_has_what_is_drawn, scratch_setup, scratch_teardown)
 {
     const char *svg = scratch_path(*state, "plan.svg");
     static const struct {
@@ -147,7 +148,7 @@ static void test_legend_has_what_is_drawn(void **state)
 }
 
 /* A run takes the layout that is planned, and ends with the bits of one rank. */
-static void test_a_run_plans_itself(void **state)
+CASE_WITH(test_a_run_plans_itself, scratch_setup, scratch_teardown)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     const char *folder = *state;
@@ -174,7 +175,7 @@ static void test_a_run_plans_itself(void **state)
 }
 
 /* Keys of data parallel stay as they are given, as those of the other axes do. */
-static void test_keeps_data_parallel(void **state)
+CASE(test_keeps_data_parallel)
 {
     program_expect(SMALL "parallel.schedule=1f1b --top 1 --explain dp_replicate=2", 0,
                    "parallel.dp_replicate=2");
@@ -182,7 +183,7 @@ static void test_keeps_data_parallel(void **state)
                    "dp_replicate=1 parallel.dp_shard=4");
 }
 
-static void test_refuses(void **state)
+CASE(test_refuses)
 {
     program_expect(SMALL "--goal speed", 2, "expected time, cost or memory");
     program_expect(SMALL "--top 0", 2, "--top");
@@ -215,7 +216,7 @@ static void test_refuses(void **state)
 
 /* Context parallel is named where sequences are too few for the accelerators, with what the recipe
  * has to say for it; with a sequence for each it is not. */
-static void test_names_context_parallel(void **state)
+CASE(test_names_context_parallel)
 {
 #define LONG                                                                                       \
     "plan configs/llama-1b.yaml --cluster clusters/h100-2048.yaml --accelerators 8 --top 1 "       \
@@ -234,7 +235,7 @@ static void test_names_context_parallel(void **state)
 }
 
 /* 2,048 and 16,384 accelerators within 1 GiB, in a search that is cut short. */
-static void test_large_clusters_in_little_memory(void **state)
+CASE(test_large_clusters_in_little_memory)
 {
     program_expect_within(
         "plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --seconds 1 --top 2 "
@@ -247,20 +248,4 @@ static void test_large_clusters_in_little_memory(void **state)
             "the best by time", (size_t)1 << 30);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shows_every_part),
-        cmocka_unit_test(test_goals),
-        cmocka_unit_test(test_cost_is_listed),
-        cmocka_unit_test_setup_teardown(test_writes_and_draws, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_legend_has_what_is_drawn, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_run_plans_itself, scratch_setup, scratch_teardown),
-        cmocka_unit_test(test_keeps_data_parallel),
-        cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_names_context_parallel),
-        cmocka_unit_test(test_large_clusters_in_little_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

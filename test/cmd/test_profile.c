@@ -2,7 +2,7 @@
  * bottleneck is named, and what is no run or too old a one is refused.
  */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "runs.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ static double sum_of_shares(void)
     return sum;
 }
 
-static void test_parts_are_the_step(void **state)
+CASE(test_parts_are_the_step)
 {
     expect("$L train $C train.out=cut train.steps=40 parallel.dp=2 parallel.zero=2 "
            "parallel.pp=2 batch.micro=1",
@@ -65,7 +65,7 @@ static void test_parts_are_the_step(void **state)
     assert_null(strstr(output, "by ops"));
 }
 
-static void test_ops_and_plan(void **state)
+CASE(test_ops_and_plan)
 {
     expect("$L train $C train.out=ops train.steps=12 log.profile=true parallel.dp=2", 0, "hash");
     scratch_write(at("cluster.yaml"), CLUSTER, sizeof CLUSTER - 1);
@@ -83,7 +83,7 @@ static void test_ops_and_plan(void **state)
 
 /* A run with a plan says so; its profile has the plan's column without being asked, and the records
  * of what drifted are told until it is over. */
-static void test_a_run_with_a_plan(void **state)
+CASE(test_a_run_with_a_plan)
 {
     scratch_write(at("cluster.yaml"), CLUSTER, sizeof CLUSTER - 1);
     expect("$L train $C train.out=planned train.steps=12 log.drift_every=5 train.plan=cluster.yaml "
@@ -107,21 +107,21 @@ static void test_a_run_with_a_plan(void **state)
 }
 
 /* Ops that are watched are the same ones. */
-static void test_watching_changes_no_bits(void **state)
+CASE(test_watching_changes_no_bits)
 {
     expect("$L train $C train.out=watched train.steps=3 log.profile=true", 0, "hash");
     expect("$L train $C train.out=alone train.steps=3", 0, "hash");
     expect_same_run("watched", "alone");
 }
 
-static void test_a_new_layout_counts_anew(void **state)
+CASE(test_a_new_layout_counts_anew)
 {
     expect("$L train $C train.out=moved train.steps=12 train.save_every=6 train.keep=9", 0, "hash");
     expect("$L train $C train.out=moved train.steps=20 train.resume=auto parallel.dp=2", 0, "hash");
     expect("$L profile moved", 0, "steps 15 to 20; 14 others left out");
 }
 
-static void test_refused(void **state)
+CASE(test_refused)
 {
     expect("$L profile", 2, "expected the directory of a run");
     expect("$L profile nothing", 16, "nothing");
@@ -177,7 +177,7 @@ static void trace_make(int rank)
 }
 
 /* Spans give the parts that the records have, and more. */
-static void test_traces_are_read(void **state)
+CASE(test_traces_are_read)
 {
     static const struct {
         const char *name;
@@ -211,7 +211,7 @@ static void test_traces_are_read(void **state)
 
 /* The spans are what is shown: where they say something else, so does the table. What cannot be
  * read is named. */
-static void test_traces_of_another_kind(void **state)
+CASE(test_traces_of_another_kind)
 {
     expect("$L train $C train.out=other train.steps=8 parallel.dp_shard=2 parallel.zero=2 "
            "log.trace=true",
@@ -233,17 +233,4 @@ static void test_traces_of_another_kind(void **state)
     expect("rm other/trace/rank-00001.json; $L profile other", 0, "traces of 1 rank, of 2");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts_are_the_step),
-        cmocka_unit_test(test_ops_and_plan),
-        cmocka_unit_test(test_a_run_with_a_plan),
-        cmocka_unit_test(test_watching_changes_no_bits),
-        cmocka_unit_test(test_a_new_layout_counts_anew),
-        cmocka_unit_test(test_traces_are_read),
-        cmocka_unit_test(test_traces_of_another_kind),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, corpus_setup, scratch_teardown);
-}
+SUITE_MAIN(corpus_setup, scratch_teardown)

@@ -3,7 +3,7 @@
 #include "../../cmd/cmd.h"
 
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/told.h"
 #include "../support/wrapped.h"
 
@@ -123,32 +123,32 @@ static void check_shown(const char *command, char *const *words, const char *lin
     assert_int_equal(unsetenv("LOCKSTEP_PROGRESS"), 0);
 }
 
-static void test_doctor(void **state)
+CASE(test_doctor)
 {
     char *words[] = {"doctor", NULL};
     check_shown("doctor", words, "lockstep doctor: 1 of 4 products");
 }
 
-static void test_verify(void **state)
+CASE(test_verify)
 {
     char *words[] = {"verify", KEYS, "--layouts", "2", "--ranks", "2", "--steps", "1", NULL};
     check_shown("verify", words, "lockstep verify: 1 of 2 layouts\n");
 }
 
-static void test_bench_step(void **state)
+CASE(test_bench_step)
 {
     char *words[] = {"step", KEYS, "train.steps=4", NULL};
     check_shown("bench step", words, "lockstep bench step: 2 of 4 steps  ETA ");
 }
 
-static void test_layout_check(void **state)
+CASE(test_layout_check)
 {
     char *words[] = {"layout", KEYS, "parallel.dp=4", "--check", NULL};
     check_shown("layout", words, "lockstep layout: 1 of 4 ranks\n");
 }
 
 /* Of a layout that is forecast, and of the step that is drawn. */
-static void test_plan_layout(void **state)
+CASE(test_plan_layout)
 {
     char cluster[5000];
     snprintf(cluster, sizeof cluster, "%s/clusters/h100-2048.yaml", root);
@@ -158,7 +158,7 @@ static void test_plan_layout(void **state)
     check_shown("plan", lesson, "lockstep plan: 0 of 64 ranks\n");
 }
 
-static void test_bench_tokenizer(void **state)
+CASE(test_bench_tokenizer)
 {
     char *words[] = {"tokenizer", "tokenizer=byte", "text=tokens.bin", "threads=2", NULL};
     check_shown("bench tokenizer", words,
@@ -167,13 +167,13 @@ static void test_bench_tokenizer(void **state)
                 "lockstep bench tokenizer: 1 of 6 rounds of all threads\n");
 }
 
-static void test_bench_sums(void **state)
+CASE(test_bench_sums)
 {
     char *words[] = {"sums", "leaves=2", "parameters=65536", "threads=1", NULL};
     check_shown("bench sums", words, "lockstep bench sums: 1 of ");
 }
 
-static void test_diff(void **state)
+CASE(test_diff)
 {
     char *one[] = {"train", KEYS, "train.steps=3", "train.out=one", "log.progress=off", NULL};
     char *two[] = {"train",         KEYS, "train.steps=3", "train.out=two", "log.progress=off",
@@ -185,7 +185,7 @@ static void test_diff(void **state)
 }
 
 /* Whoever reads a run's records tells how much of them. */
-static void test_records(void **state)
+CASE(test_records)
 {
     char *run[] = {"train", KEYS, "train.steps=8", "train.out=read", "log.progress=off", NULL};
     char *words[] = {"command", "read", NULL}, *two[] = {"diff", "read", "read", NULL};
@@ -197,7 +197,7 @@ static void test_records(void **state)
 }
 
 /* What is no answer is refused before anything is done. */
-static void test_other_values(void **state)
+CASE(test_other_values)
 {
     char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("LOCKSTEP_PROGRESS=never", "doctor", output),
@@ -210,23 +210,11 @@ static void test_other_values(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_doctor),
-        cmocka_unit_test(test_verify),
-        cmocka_unit_test(test_bench_step),
-        cmocka_unit_test(test_layout_check),
-        cmocka_unit_test(test_bench_tokenizer),
-        cmocka_unit_test(test_bench_sums),
-        cmocka_unit_test(test_diff),
-        cmocka_unit_test(test_plan_layout),
-        cmocka_unit_test(test_records),
-        cmocka_unit_test(test_other_values),
-    };
     told_also = leap_and_show;
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
     char path[4096];
     assert_non_null(getcwd(root, sizeof root));
     program_path(path, sizeof path);
     setenv("LOCKSTEP", path, 1);
-    return cmocka_run_group_tests_name("progress", tests, setup, teardown);
+    return suite_run(setup, teardown);
 }

@@ -1,7 +1,7 @@
 /* `lockstep generate` of many prompts, and of one with its log-probabilities: `lockstep eval` finds
  * the same bits, whatever the layout and the batch; what is wrong is named. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "runs.h"
 
 #include <lockstep/base.h>
@@ -19,7 +19,7 @@ static int run_setup(void **state)
                  "'{\"prompt\": [98, 101], \"stop\": [\"zzz\", \"e\"]}' > prompts.jsonl");
 }
 
-static void test_a_prompt_has_the_bits_that_an_evaluation_finds(void **state)
+CASE(test_a_prompt_has_the_bits_that_an_evaluation_finds)
 {
     expect("$L generate run --prompt 'in the beginning' --tokens 16 --logprobs > a && wc -l a && "
            "$L eval run --ids a --logprobs b parallel.tp=2 && cmp a b && "
@@ -28,7 +28,7 @@ static void test_a_prompt_has_the_bits_that_an_evaluation_finds(void **state)
            0, "32 a");
 }
 
-static void test_many_prompts(void **state)
+CASE(test_many_prompts)
 {
     expect("$L generate run --prompts prompts.txt --tokens 9 --logprobs --batch 1 --output a && "
            "$L generate run --prompts prompts.txt --tokens 9 --logprobs --batch 2 > b 2> told && "
@@ -54,7 +54,7 @@ static void test_many_prompts(void **state)
 }
 
 /* The text that comes as it is drawn is the one of the lines, up to where it stops. */
-static void test_where_a_text_stops(void **state)
+CASE(test_where_a_text_stops)
 {
     expect("$L generate run --prompt 'in the' --tokens 200 --seed 3 --eos none > whole && "
            "$L generate run --prompt 'in the' --tokens 200 --seed 3 --eos none --stop e > cut && "
@@ -67,7 +67,7 @@ static void test_where_a_text_stops(void **state)
 }
 
 /* A conversation is the text that its template makes; a turn joins it with its answer. */
-static void test_conversations(void **state)
+CASE(test_conversations)
 {
     expect("printf '%s' '{% for m in messages %}{{ m.role[0] ~ m.content }}|{% endfor %}a' > t && "
            "printf '%s\\n' '{\"messages\": [{\"role\": \"system\", \"content\": \"be\"}, "
@@ -123,7 +123,7 @@ static void test_conversations(void **state)
 }
 
 /* Ids go in and come out: nothing else needs a tokenizer. */
-static void test_ids_without_a_tokenizer(void **state)
+CASE(test_ids_without_a_tokenizer)
 {
     expect("head -c 4096 corpus_train.bin > ids.bin && "
            "$L train $C data.train=u16:ids.bin data.valid= model.vocab=30000 train.steps=1 "
@@ -135,7 +135,7 @@ static void test_ids_without_a_tokenizer(void **state)
     expect("$L generate bare --chat", 2, "--chat: no tokenizer is known: name it with");
 }
 
-static void test_what_is_wrong_is_named(void **state)
+CASE(test_what_is_wrong_is_named)
 {
     int data = ls_exit_code(LS_EDATA), io = ls_exit_code(LS_EIO);
     expect("printf 'ok\\n%040d\\n' 7 > long.txt; $L generate run --prompts long.txt", data,
@@ -169,15 +169,4 @@ static void test_what_is_wrong_is_named(void **state)
     expect("$L generate run --prompt x --output y", 2, "--output is of --prompts and of");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_prompt_has_the_bits_that_an_evaluation_finds),
-        cmocka_unit_test(test_many_prompts),
-        cmocka_unit_test(test_where_a_text_stops),
-        cmocka_unit_test(test_conversations),
-        cmocka_unit_test(test_ids_without_a_tokenizer),
-        cmocka_unit_test(test_what_is_wrong_is_named),
-    };
-    return cmocka_run_group_tests_name("generate", tests, run_setup, scratch_teardown);
-}
+SUITE_MAIN(run_setup, scratch_teardown)

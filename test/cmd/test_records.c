@@ -1,7 +1,7 @@
 /* What metrics.jsonl tells besides the losses: where each step's time went, by axis of the layout,
  * and what happened to the run. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "run_program.h"
 
 #include <lockstep/base.h>
@@ -86,7 +86,7 @@ static void events_expect(const char *name, const char *expected)
 
 /* An evaluation that fell due between two meetings follows the second, also where a run that went
  * on from there has none of it. */
-static void test_an_evaluation_that_a_meeting_owes(void **state)
+CASE(test_an_evaluation_that_a_meeting_owes)
 {
     expect("train run.yaml train.out=met train.steps=3 train.save_every=3 eval.every=0 "
            "async.mode=diloco async.workers=2 async.sync_every=3",
@@ -102,7 +102,7 @@ static void test_an_evaluation_that_a_meeting_owes(void **state)
 }
 
 /* The parts of a step add up to it, and there is one part for each axis that is cut. */
-static void test_where_the_time_went(void **state)
+CASE(test_where_the_time_went)
 {
     static const char *const parts[] = {"compute_s",       "optimizer_s",         "wait_data_s",
                                         "wait_tp_s",       "wait_cp_s",           "wait_pp_s",
@@ -148,7 +148,7 @@ static void test_where_the_time_went(void **state)
 }
 
 /* A run that is stopped by a signal goes on in another layout, and is over. */
-static void test_what_happened(void **state)
+CASE(test_what_happened)
 {
     char before[PATH_MAX + 256];
     expect("train run.yaml train.out=told train.steps=4 train.save_every=2 eval.every=4 "
@@ -199,7 +199,7 @@ static void test_what_happened(void **state)
 }
 
 /* Warnings from before the file is open are there too, and so is why a run failed. */
-static void test_warnings_and_failures(void **state)
+CASE(test_warnings_and_failures)
 {
     char command[PATH_MAX + 128];
     expect("train run.yaml train.out=warned train.steps=4 train.save_every=2", 0, "");
@@ -233,13 +233,4 @@ static void test_warnings_and_failures(void **state)
     json_decref(all);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_evaluation_that_a_meeting_owes),
-        cmocka_unit_test(test_where_the_time_went),
-        cmocka_unit_test(test_what_happened),
-        cmocka_unit_test(test_warnings_and_failures),
-    };
-    return cmocka_run_group_tests_name("records", tests, folder_setup, scratch_teardown);
-}
+SUITE_MAIN(folder_setup, scratch_teardown)

@@ -3,6 +3,7 @@
  * report-shots`.
  */
 #include "../support/scratch.h"
+#include "../support/suite.h"
 #include "../support/svg.h"
 #include "../support/testing.h"
 #include "../support/xml.h"
@@ -84,7 +85,7 @@ static void write_text(const char *name, const char *text)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-static void test_a_run(void **state)
+CASE(test_a_run)
 {
     char words[256];
     expect("$L train $C train.out=whole train.steps=6 train.save_every=3 log.hash_every=2 "
@@ -133,7 +134,7 @@ static void test_a_run(void **state)
 }
 
 /* A launcher saw two failures, of which the job got over the first: both are on the run's clock. */
-static void test_failures(void **state)
+CASE(test_failures)
 {
     expect("$L train $C train.out=failed train.steps=2", 0, "step 2/2");
     write_text("failed/metrics.jsonl",
@@ -161,7 +162,7 @@ static void test_failures(void **state)
 }
 
 /* Eleven steps of 1 to 11 seconds, of which a quarter is computing. */
-static void test_numbers(void **state)
+CASE(test_numbers)
 {
     char text[8192];
     size_t used = 0;
@@ -218,14 +219,14 @@ static void test_numbers(void **state)
 
 /* ---- names and texts ------------------------------------------------------------------------- */
 
-static void test_one_step_is_no_plural(void **state)
+CASE(test_one_step_is_no_plural)
 {
     expect("$L train $C train.out=brief train.steps=1 && cp -r brief brief-too && $L report brief "
            "brief-too --output brief.html && cat brief.html",
            0, "Equal up to step 1: 1 step compared bit by bit");
 }
 
-static void test_what_is_escaped(void **state)
+CASE(test_what_is_escaped)
 {
     expect("mkdir 'a <b>&\"c'", 0, "");
     write_text("a <b>&\"c/config.yaml",
@@ -241,7 +242,7 @@ static void test_what_is_escaped(void **state)
 
 /* ---- what is missing ------------------------------------------------------------------------- */
 
-static void test_what_is_missing(void **state)
+CASE(test_what_is_missing)
 {
     static const struct {
         const char *config, *metrics, *words;
@@ -290,7 +291,7 @@ static void test_what_is_missing(void **state)
     free(page);
 }
 
-static void test_what_is_refused(void **state)
+CASE(test_what_is_refused)
 {
     expect("$L report", ls_exit_code(LS_ECONFIG), "expected the directory of a run");
     expect("$L report nowhere", ls_exit_code(LS_EIO), "nowhere: cannot be read: No such file");
@@ -306,7 +307,7 @@ static void test_what_is_refused(void **state)
 
 /* ---- a run that goes on, and one that was killed --------------------------------------------- */
 
-static void test_whether_it_goes_on(void **state)
+CASE(test_whether_it_goes_on)
 {
     expect("{ $L train $C train.out=going train.steps=1000000 log.progress=off & p=$!; "
            "until grep -qs loss_bits going/metrics.jsonl; do kill -0 $p || exit 9; sleep 0.05; "
@@ -322,7 +323,7 @@ static void test_whether_it_goes_on(void **state)
 
 /* ---- a large layout -------------------------------------------------------------------------- */
 
-static void test_a_large_layout(void **state)
+CASE(test_a_large_layout)
 {
     size_t bytes;
     expect("mkdir large", 0, "");
@@ -343,7 +344,7 @@ static void test_a_large_layout(void **state)
 
 /* ---- two runs -------------------------------------------------------------------------------- */
 
-static void test_two_runs(void **state)
+CASE(test_two_runs)
 {
     expect("$L train $C train.out=one train.steps=5", 0, "step 5/5");
     expect("$L train $C train.out=two train.steps=4 parallel.dp=2", 0, "4/4");
@@ -375,7 +376,7 @@ static void test_two_runs(void **state)
 
 /* Of the first run's 4030 s by the clock it trained 30; the second one's records are an older
  * version's, without tokens and time. */
-static void test_several_runs(void **state)
+CASE(test_several_runs)
 {
     expect("mkdir paused older plain", 0, "");
     write_text("paused/metrics.jsonl",
@@ -418,7 +419,7 @@ static void test_several_runs(void **state)
 
 /* Two fragments, which take turns; worker 1 is never waited for, and half of the time is waiting.
  */
-static void test_outer_steps(void **state)
+CASE(test_outer_steps)
 {
     expect("mkdir outer", 0, "");
     write_text("outer/metrics.jsonl",
@@ -449,7 +450,7 @@ static void test_outer_steps(void **state)
 
 /* Of worker 0 one update of staleness 0; of worker 1 one of 1 and two of 70, so that a bin is of
  * four values. Of the two whose numbers are none, nothing is drawn. */
-static void test_staleness(void **state)
+CASE(test_staleness)
 {
     expect("mkdir stale many", 0, "");
     write_text("stale/metrics.jsonl",
@@ -481,7 +482,7 @@ static void test_staleness(void **state)
 }
 
 /* What a run records is what the page shows: every step of a server is one update. */
-static void test_workers_of_runs(void **state)
+CASE(test_workers_of_runs)
 {
     char words[256];
     expect("$L train $C train.out=served train.steps=8 async.mode=server async.workers=2 "
@@ -507,7 +508,7 @@ static void test_workers_of_runs(void **state)
 
 /* ---- a long run ------------------------------------------------------------------------------ */
 
-static void test_a_long_run(void **state)
+CASE(test_a_long_run)
 {
     enum { STEPS = 200000 };
     size_t bytes;
@@ -535,17 +536,4 @@ static void test_a_long_run(void **state)
     free(page);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_run),           cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_one_step_is_no_plural),
-        cmocka_unit_test(test_what_is_escaped), cmocka_unit_test(test_what_is_missing),
-        cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_two_runs),
-        cmocka_unit_test(test_several_runs),    cmocka_unit_test(test_outer_steps),
-        cmocka_unit_test(test_staleness),       cmocka_unit_test(test_workers_of_runs),
-        cmocka_unit_test(test_a_long_run),      cmocka_unit_test(test_whether_it_goes_on),
-        cmocka_unit_test(test_a_large_layout),
-    };
-    return cmocka_run_group_tests_name("report", tests, corpus_setup, scratch_teardown);
-}
+SUITE_MAIN(corpus_setup, scratch_teardown)

@@ -5,6 +5,7 @@
 
 #include "../support/await.h"
 #include "../support/scratch.h"
+#include "../support/suite.h"
 
 #include <lockstep/train.h>
 
@@ -20,7 +21,7 @@
 
 /* ---- a whole run ----------------------------------------------------------------------------- */
 
-static void test_a_run_and_its_files(void **state)
+CASE(test_a_run_and_its_files)
 {
     expect("$L train $C train.out=whole train.steps=6 train.save_every=3 log.hash_every=2 "
            "eval.every=3 sample.every=6 sample.tokens=8 log.trace=true",
@@ -41,7 +42,7 @@ static void test_a_run_and_its_files(void **state)
 }
 
 /* The resolved configuration is enough to repeat the run, in another layout too. */
-static void test_the_configuration_repeats_the_run(void **state)
+CASE(test_the_configuration_repeats_the_run)
 {
     expect("$L train $C train.out=first train.steps=5", 0, "step 5/5");
     expect("$L train first/config.yaml --dry-run", 0, "memory per rank");
@@ -49,7 +50,7 @@ static void test_the_configuration_repeats_the_run(void **state)
     expect_same_run("first", "second");
 }
 
-static void test_evaluation_and_generation(void **state)
+CASE(test_evaluation_and_generation)
 {
     expect("$L train $C train.out=spoken train.steps=5 eval.every=5", 0, "validation loss");
     struct metrics *metrics = metrics_read("spoken");
@@ -133,7 +134,7 @@ static void check_signal(int signal, const char *name, const char *ranks)
     expect_same_run(whole, out);
 }
 
-static void test_signals_save_and_the_run_goes_on(void **state)
+CASE(test_signals_save_and_the_run_goes_on)
 {
     check_signal(SIGTERM, "TERM", "parallel.dp=2");
     check_signal(SIGINT, "INT", "");
@@ -141,7 +142,7 @@ static void test_signals_save_and_the_run_goes_on(void **state)
 
 /* ---- MPI ------------------------------------------------------------------------------------- */
 
-static void test_mpi_processes(void **state)
+CASE(test_mpi_processes)
 {
     mpi_or_skip();
     expect("$L train $C train.out=threads parallel.dp=2 train.steps=4", 0, "2 ranks");
@@ -157,7 +158,7 @@ static void test_mpi_processes(void **state)
 
 /* Where processes have more threads than the machine has cores, those that wait sleep, unless the
  * user has chosen. libgomp tells what it was started with. */
-static void test_waiting_threads_sleep(void **state)
+CASE(test_waiting_threads_sleep)
 {
     mpi_or_skip();
     char line[400];
@@ -192,7 +193,7 @@ static void same_under_mpi(const char *command, const char *keys)
     expect(line, 0, "");
 }
 
-static void test_mpi_evaluates_and_generates(void **state)
+CASE(test_mpi_evaluates_and_generates)
 {
     mpi_or_skip();
     expect("$L train $C train.out=told train.steps=4", 0, "");
@@ -214,7 +215,7 @@ static void refuse(const char *keys, int code, const char *words)
         fail_msg("%s: refused, but a run directory was made", keys);
 }
 
-static void test_refusals_leave_nothing(void **state)
+CASE(test_refusals_leave_nothing)
 {
     int config = ls_exit_code(LS_ECONFIG);
     refuse("batch.global=0", config, "batch.global = 0");
@@ -234,7 +235,7 @@ static void test_refusals_leave_nothing(void **state)
     refuse("data.valid=nowhere", ls_exit_code(LS_EIO), "nowhere");
 }
 
-static void test_an_older_run_is_not_overwritten(void **state)
+CASE(test_an_older_run_is_not_overwritten)
 {
     expect("$L train $C train.out=older train.steps=2", 0, "hash");
     expect("$L train $C train.out=older train.steps=2", ls_exit_code(LS_ECONFIG),
@@ -244,7 +245,7 @@ static void test_an_older_run_is_not_overwritten(void **state)
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-static void test_damaged_checkpoints(void **state)
+CASE(test_damaged_checkpoints)
 {
     expect("$L train $C train.out=sound train.steps=6", 0, "hash");
     expect("$L train $C train.out=torn train.steps=4 train.save_every=2", 0, "hash");
@@ -282,7 +283,7 @@ static void go_on(const char *run, const char *before, const char *keys, int ste
 
 /* LOCKSTEP_ISA is a machine that has no more: it chooses fma. Where there is more, and on whatever
  * instruction set, the run goes on in that. */
-static void test_the_arithmetic_is_kept(void **state)
+CASE(test_the_arithmetic_is_kept)
 {
     setenv("B", "numerics.precision=bf16", 1);
     expect("export LOCKSTEP_ISA=plain; $L train $C $B train.out=begun train.steps=2", 0, "hash");
@@ -303,7 +304,7 @@ static void test_the_arithmetic_is_kept(void **state)
 }
 
 /* The same from a machine that chose pairs to one that would not. */
-static void test_pairs_are_kept(void **state)
+CASE(test_pairs_are_kept)
 {
     setenv("B", "numerics.precision=bf16", 1);
     expect("$L train $C $B train.out=pairs train.steps=2 numerics.arithmetic=bf16_pairs", 0,
@@ -318,7 +319,7 @@ static void test_pairs_are_kept(void **state)
 }
 
 /* As a run leaves it that was killed before its first checkpoint. */
-static void test_a_start_without_a_checkpoint_keeps_its_arithmetic(void **state)
+CASE(test_a_start_without_a_checkpoint_keeps_its_arithmetic)
 {
     setenv("B", "numerics.precision=bf16 train.out=killed train.steps=1", 1);
     expect("$L train $C $B numerics.arithmetic=bf16_pairs", 0, "hash");
@@ -331,7 +332,7 @@ static void test_a_start_without_a_checkpoint_keeps_its_arithmetic(void **state)
 }
 
 /* A run begins from another's checkpoint once, and then goes on from its own. */
-static void test_it_begins_from_another(void **state)
+CASE(test_it_begins_from_another)
 {
     expect("$L train $C train.out=origin train.steps=6 train.save_every=2 train.keep=9", 0, "hash");
     expect("$L train $C train.out=warm train.resume=auto train.save_every=4 train.steps=4 "
@@ -357,7 +358,7 @@ static void test_it_begins_from_another(void **state)
            "train.resume = \"begun-only\": begun-only holds no checkpoint: train it first");
 }
 
-static void test_the_fall_back_is_a_warning(void **state)
+CASE(test_the_fall_back_is_a_warning)
 {
     expect("$L train $C train.out=warned train.steps=2 train.save_every=1", 0, "hash");
     assert_int_equal(shell("truncate -s 10 warned/checkpoints/step-00000002/manifest.json"), 0);
@@ -367,13 +368,13 @@ static void test_the_fall_back_is_a_warning(void **state)
 
 /* ---- the machine and the numbers ------------------------------------------------------------- */
 
-static void test_a_place_that_cannot_be_written(void **state)
+CASE(test_a_place_that_cannot_be_written)
 {
     expect("$L train $C train.out=/proc/nowhere/run train.steps=2", ls_exit_code(LS_EIO),
            "/proc/nowhere");
 }
 
-static void test_a_full_disk(void **state)
+CASE(test_a_full_disk)
 {
     if (shell("mkdir -p disk && unshare -m sh -c 'mount -t tmpfs -o size=200k none disk'")) {
         print_message("skipped: no small file system can be mounted here\n");
@@ -389,7 +390,7 @@ static void test_a_full_disk(void **state)
 }
 
 /* A learning rate and a decay that throw the parameters out of float32's range in a few steps. */
-static void test_a_loss_that_is_not_finite(void **state)
+CASE(test_a_loss_that_is_not_finite)
 {
     static const char wild[] = "optim.lr=1 optim.weight_decay=10 train.steps=40 ";
     char line[512];
@@ -411,7 +412,7 @@ static void test_a_loss_that_is_not_finite(void **state)
 }
 
 /* The machine's rate, of which a step has a share: measured, or what the environment says. */
-static void test_the_rate_is_measured_or_given(void **state)
+CASE(test_the_rate_is_measured_or_given)
 {
     expect("LOCKSTEP_PEAK_FLOPS= $L train $C train.out=measured train.steps=1", 0, "hash ");
     expect("grep -o '\"peak_flops\": [1-9]' measured/metrics.jsonl", 0, "peak_flops");
@@ -419,13 +420,13 @@ static void test_the_rate_is_measured_or_given(void **state)
     /* A run that goes on takes what it measured before, of the same threads alone. */
     expect("cp -r measured again && sed -i 's/\"peak_flops\": [0-9.e+]*/\"peak_flops\": "
            "7000000000000000/' "
-           "again/metrics.jsonl && cp -r again other && sed -i 's/\"peak_of\": \"/&two /' "
-           "other/metrics.jsonl && export LOCKSTEP_PEAK_FLOPS= && for run in again other; do "
+           "again/metrics.jsonl && cp -r again of_two && sed -i 's/\"peak_of\": \"/&two /' "
+           "of_two/metrics.jsonl && export LOCKSTEP_PEAK_FLOPS= && for run in again of_two; do "
            "$L train $C train.out=$run train.steps=1 train.extend=1 train.resume=auto || exit 1; "
            "done",
            0, "hash ");
     expect("grep -c '\"peak_flops\": 7000000000000000' again/metrics.jsonl", 0, "2");
-    expect("grep -c '\"peak_flops\": 7000000000000000' other/metrics.jsonl", 0, "1");
+    expect("grep -c '\"peak_flops\": 7000000000000000' of_two/metrics.jsonl", 0, "1");
     expect("grep -o '\"peak_flops\": 25000000000}' given/metrics.jsonl", 0, "peak_flops");
     static const char *const wrong[] = {"fast", "-1", "0", "inf", "2e11x"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -436,28 +437,4 @@ static void test_the_rate_is_measured_or_given(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_rate_is_measured_or_given),
-        cmocka_unit_test(test_a_run_and_its_files),
-        cmocka_unit_test(test_the_configuration_repeats_the_run),
-        cmocka_unit_test(test_evaluation_and_generation),
-        cmocka_unit_test(test_signals_save_and_the_run_goes_on),
-        cmocka_unit_test(test_mpi_processes),
-        cmocka_unit_test(test_waiting_threads_sleep),
-        cmocka_unit_test(test_mpi_evaluates_and_generates),
-        cmocka_unit_test(test_refusals_leave_nothing),
-        cmocka_unit_test(test_an_older_run_is_not_overwritten),
-        cmocka_unit_test(test_damaged_checkpoints),
-        cmocka_unit_test(test_the_arithmetic_is_kept),
-        cmocka_unit_test(test_pairs_are_kept),
-        cmocka_unit_test(test_a_start_without_a_checkpoint_keeps_its_arithmetic),
-        cmocka_unit_test(test_it_begins_from_another),
-        cmocka_unit_test(test_the_fall_back_is_a_warning),
-        cmocka_unit_test(test_a_place_that_cannot_be_written),
-        cmocka_unit_test(test_a_full_disk),
-        cmocka_unit_test(test_a_loss_that_is_not_finite),
-    };
-    return cmocka_run_group_tests_name("run", tests, corpus_setup, scratch_teardown);
-}
+SUITE_MAIN(corpus_setup, scratch_teardown)

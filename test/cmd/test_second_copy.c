@@ -5,6 +5,7 @@
 
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
+#include "../support/suite.h"
 
 #include <lockstep/train.h>
 
@@ -58,7 +59,7 @@ static void check_loss(const char *run, const char *also, const char *loss, cons
     expect_same_run("whole", run);
 }
 
-static void test_a_directory_has_what_the_disk_lost(void **state)
+CASE(test_a_directory_has_what_the_disk_lost)
 {
     check_loss("a", "copies-a", "rm -r checkpoints",
                "a has no sound checkpoint; that of step 8 was fetched from copies-a");
@@ -81,7 +82,7 @@ static void test_a_directory_has_what_the_disk_lost(void **state)
     check_loss("d", "copies-d", "true", "going on from d/checkpoints/step-00000008");
 }
 
-static void test_a_bucket_has_what_the_disk_lost(void **state)
+CASE(test_a_bucket_has_what_the_disk_lost)
 {
     check_loss("e", BUCKET, "rm -r checkpoints",
                "e has no sound checkpoint; that of step 8 was fetched from " BUCKET);
@@ -101,7 +102,7 @@ static void test_a_bucket_has_what_the_disk_lost(void **state)
 }
 
 /* Another run's place, one that is none, credentials that are missing: said before any step. */
-static void test_places_that_are_refused(void **state)
+CASE(test_places_that_are_refused)
 {
     int code = ls_exit_code(LS_ECONFIG);
     expect("$L train $C train.out=f train.steps=2 checkpoint.also=copies-f", 0, "hash");
@@ -135,7 +136,7 @@ static void test_places_that_are_refused(void **state)
 
 /* The bucket refuses from some request after the start on: the run is what it would have been, and
  * says which copies are missing. When the bucket is back, the run makes up for the last one. */
-static void test_a_place_that_fails(void **state)
+CASE(test_a_place_that_fails)
 {
     enum { AT_THE_START = 8 };
     undisturbed();
@@ -156,7 +157,7 @@ static void test_a_place_that_fails(void **state)
 }
 
 /* A first copy that takes half a second: the others wait or are skipped, the last is made. */
-static void test_a_place_that_is_slow(void **state)
+CASE(test_a_place_that_is_slow)
 {
     undisturbed();
     s3_server_fail(server, S3_BUSY, 8, false);
@@ -183,14 +184,4 @@ static int teardown(void **state)
     return scratch_teardown(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_directory_has_what_the_disk_lost),
-        cmocka_unit_test(test_a_bucket_has_what_the_disk_lost),
-        cmocka_unit_test(test_places_that_are_refused),
-        cmocka_unit_test(test_a_place_that_fails),
-        cmocka_unit_test(test_a_place_that_is_slow),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+SUITE_MAIN(setup, teardown)

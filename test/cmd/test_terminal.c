@@ -1,6 +1,6 @@
 /* What a terminal sees of a run, what a pipe does, and what --dry-run says without data. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "run_program.h"
 
 #include <lockstep/base.h>
@@ -79,7 +79,7 @@ static size_t longest_live(const char *text, int *count)
     return longest;
 }
 
-static void test_the_live_line_fits(void **state)
+CASE(test_the_live_line_fits)
 {
     static const int columns[] = {20, 40, 200};
     for (size_t i = 0; i < 3; i++) {
@@ -96,7 +96,7 @@ static void test_the_live_line_fits(void **state)
     }
 }
 
-static void test_no_codes_without_a_terminal(void **state)
+CASE(test_no_codes_without_a_terminal)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     static const char *const shown[] = {"auto", "live", "plain"};
@@ -111,7 +111,7 @@ static void test_no_codes_without_a_terminal(void **state)
 }
 
 /* A path that would colour a terminal, in all that names it there; a pipe gets its bytes. */
-static void test_paths_command_no_terminal(void **state)
+CASE(test_paths_command_no_terminal)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     static const char *const lines[][2] = {
@@ -136,7 +136,7 @@ static void test_paths_command_no_terminal(void **state)
 }
 
 /* What a script wants of a run that is otherwise quiet. */
-static void test_off_still_tells_hash_and_paths(void **state)
+CASE(test_off_still_tells_hash_and_paths)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", TRAIN "train.out=off log.progress=off", output), 0);
@@ -147,7 +147,7 @@ static void test_off_still_tells_hash_and_paths(void **state)
 }
 
 /* A run that was at its last step says so, and how it goes on; hash and path are as before. */
-static void test_nothing_is_left_to_do(void **state)
+CASE(test_nothing_is_left_to_do)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     static const struct {
@@ -185,7 +185,7 @@ static void test_nothing_is_left_to_do(void **state)
     }
 }
 
-static void test_one_is_no_plural(void **state)
+CASE(test_one_is_no_plural)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", TRAIN "train.out=one", output), 0);
@@ -194,7 +194,7 @@ static void test_one_is_no_plural(void **state)
 }
 
 /* Of 6 sequences and micro-batches of 4 the last has 2. */
-static void test_a_smaller_last_micro_batch(void **state)
+CASE(test_a_smaller_last_micro_batch)
 {
     static const char *const lines[] = {TRAIN "train.out=smaller batch.global=6 batch.micro=4",
                                         RUN "--dry-run batch.global=6 batch.micro=4"};
@@ -207,7 +207,7 @@ static void test_a_smaller_last_micro_batch(void **state)
                    "each rank computes 2 micro-batches of up to 4 sequences.");
 }
 
-static void test_dry_run_needs_no_data(void **state)
+CASE(test_dry_run_needs_no_data)
 {
     static char output[PROGRAM_OUTPUT_BYTES];
     static const char *const data[] = {"", "data.train=nowhere/corpus", "data.train=u16:tokens.bin",
@@ -233,17 +233,4 @@ static void test_dry_run_needs_no_data(void **state)
     program_expect(RUN "data.train=nowhere/corpus", ls_exit_code(LS_EIO), "nowhere/corpus");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_live_line_fits),
-        cmocka_unit_test(test_no_codes_without_a_terminal),
-        cmocka_unit_test(test_paths_command_no_terminal),
-        cmocka_unit_test(test_off_still_tells_hash_and_paths),
-        cmocka_unit_test(test_nothing_is_left_to_do),
-        cmocka_unit_test(test_one_is_no_plural),
-        cmocka_unit_test(test_a_smaller_last_micro_batch),
-        cmocka_unit_test(test_dry_run_needs_no_data),
-    };
-    return cmocka_run_group_tests_name("terminal", tests, setup, teardown);
-}
+SUITE_MAIN(setup, teardown)

@@ -2,7 +2,7 @@
  */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "run_program.h"
 
 #include <lockstep/base.h>
@@ -44,7 +44,7 @@ static int folder_setup(void **state)
 
 /* ---- verify ---------------------------------------------------------------------------------- */
 
-static void test_layouts_have_one_hash(void **state)
+CASE(test_layouts_have_one_hash)
 {
     const char *line = "verify run.yaml parallel.tp=2 --layouts 12 --steps 2 --ranks 4";
     int code = program_run(enter, line, output);
@@ -57,7 +57,7 @@ static void test_layouts_have_one_hash(void **state)
 }
 
 /* Where a folder is named for it; what was offloaded is gone again. */
-static void test_a_file_tier_is_drawn(void **state)
+CASE(test_a_file_tier_is_drawn)
 {
     const int layouts = check_all() ? 24 : 12;
     for (int tier = 0; tier < 2; tier++) {
@@ -73,14 +73,14 @@ static void test_a_file_tier_is_drawn(void **state)
     assert_int_equal(scratch_count(scratch_path(folder, "tier")), 0);
 }
 
-static void test_a_recipe_that_admits_few(void **state)
+CASE(test_a_recipe_that_admits_few)
 {
     expect("verify run.yaml batch.global=1 numerics.tp_tiles=1 model.layers=1 "
            "--layouts 12 --ranks 2 --steps 1",
            0, "the recipe admits few layouts of at most 2 ranks");
 }
 
-static void test_verify_refuses(void **state)
+CASE(test_verify_refuses)
 {
     expect("verify run.yaml parallel.tp=3", ls_exit_code(LS_ELAYOUT), "parallel.tp = 3");
     expect("verify run.yaml numerics.mode=fast", 2, "numerics.mode = fast");
@@ -91,7 +91,7 @@ static void test_verify_refuses(void **state)
 
 /* A number draws the same layout each time; another number or seed another one; all are
  * admissible, and of at most so many ranks. */
-static void test_drawing(void **state)
+CASE(test_drawing)
 {
     struct ls_config config, drawn, again;
     struct ls_error error = {0};
@@ -135,7 +135,7 @@ static void test_drawing(void **state)
 
 /* ---- diff ------------------------------------------------------------------------------------ */
 
-static void test_layouts_that_agree(void **state)
+CASE(test_layouts_that_agree)
 {
     expect("train run.yaml train.out=two parallel.dp=2 parallel.pp=2 train.steps=4 "
            "optim.decay_steps=6",
@@ -156,7 +156,7 @@ static void replace(const char *name, const char *from, const char *to)
 }
 
 /* A record that no layout gives: one bit of a loss, as a machine with faulty memory writes it. */
-static void test_a_machine_at_fault(void **state)
+CASE(test_a_machine_at_fault)
 {
     char line[PATH_MAX + 64];
     snprintf(line, sizeof line, "cd '%s' && cp -r one faulty", folder);
@@ -191,7 +191,7 @@ static void test_a_machine_at_fault(void **state)
 
 /* Recipes that sum in different orders diverge in a tensor of the first step, which shows only
  * later. */
-static void test_the_first_tensor(void **state)
+CASE(test_the_first_tensor)
 {
     expect("train run.yaml train.out=other numerics.tp_tiles=2 parallel.tp=2 train.steps=4", 0, "");
     expect("diff one other", 2, "numerics.tp_tiles: 4 here, 2 there");
@@ -206,7 +206,7 @@ static void test_the_first_tensor(void **state)
         fail_msg("exited with %d and printed:\n%s", code, output);
 }
 
-static void test_diff_refuses(void **state)
+CASE(test_diff_refuses)
 {
     expect("diff one", 2, "the directories of two runs");
     expect("diff one nowhere", ls_exit_code(LS_EIO), "nowhere/config.yaml");
@@ -220,18 +220,4 @@ static void test_diff_refuses(void **state)
     expect("diff one bare", ls_exit_code(LS_EDATA), "bare/metrics.jsonl:1");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts_have_one_hash),
-        cmocka_unit_test(test_a_file_tier_is_drawn),
-        cmocka_unit_test(test_a_recipe_that_admits_few),
-        cmocka_unit_test(test_verify_refuses),
-        cmocka_unit_test(test_drawing),
-        cmocka_unit_test(test_layouts_that_agree),
-        cmocka_unit_test(test_a_machine_at_fault),
-        cmocka_unit_test(test_the_first_tensor),
-        cmocka_unit_test(test_diff_refuses),
-    };
-    return cmocka_run_group_tests_name("verify", tests, folder_setup, scratch_teardown);
-}
+SUITE_MAIN(folder_setup, scratch_teardown)

@@ -3,7 +3,7 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/compare.h>
 
@@ -29,7 +29,7 @@ static bool row_has(const struct ls_draw_row *row, const char *value)
 }
 
 /* A layout key that is added to the configuration and not drawn fails here, and so does a word. */
-static void test_every_layout_key_is_drawn(void **state)
+CASE(test_every_layout_key_is_drawn)
 {
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);
@@ -51,7 +51,7 @@ static void test_every_layout_key_is_drawn(void **state)
 }
 
 /* Each value is one that the configuration takes, and the first is that of a layout without it. */
-static void test_values_are_the_configurations(void **state)
+CASE(test_values_are_the_configurations)
 {
     int count;
     const struct ls_draw_row *rows = ls_draw_rows(&count);
@@ -71,7 +71,7 @@ static void test_values_are_the_configurations(void **state)
 
 /* 120 layouts have every value and every pair that can be had; what they lack is not to be had:
  * another search, with other numbers, does not find it either. */
-static void test_120_layouts_cover_all(void **state)
+CASE_WITH(test_120_layouts_cover_all, scratch_setup, scratch_teardown)
 {
 #define SMALL                                                                                      \
     "model.vocab=257 model.layers=6 model.channels=64 model.heads=4 model.context=256 "            \
@@ -126,13 +126,4 @@ static void test_120_layouts_cover_all(void **state)
     assert_true(searched < 10);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_layout_key_is_drawn),
-        cmocka_unit_test(test_values_are_the_configurations),
-        cmocka_unit_test_setup_teardown(test_120_layouts_cover_all, scratch_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("draw", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "../support/scratch.h"
+#include "../support/suite.h"
 
 #define TINY "model: {preset: gpt2-tiny}\n"
 
@@ -53,7 +54,7 @@ static void expect_refused(const char *text, ...)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static void test_nested_and_dotted_keys_are_the_same(void **state)
+CASE(test_nested_and_dotted_keys_are_the_same)
 {
     const char *texts[] = {
         "optim:\n  lr: 3e-4\n  name: lion\nbatch:\n  global: 16\n",
@@ -72,7 +73,7 @@ static void test_nested_and_dotted_keys_are_the_same(void **state)
     }
 }
 
-static void test_every_key_has_a_good_default_and_a_place_of_its_own(void **state)
+CASE(test_every_key_has_a_good_default_and_a_place_of_its_own)
 {
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);
@@ -94,7 +95,7 @@ static void test_every_key_has_a_good_default_and_a_place_of_its_own(void **stat
     }
 }
 
-static void test_empty_file_and_null_text(void **state)
+CASE(test_empty_file_and_null_text)
 {
     struct ls_config config;
     struct ls_error error = {0};
@@ -105,7 +106,7 @@ static void test_empty_file_and_null_text(void **state)
     assert_string_equal(config.data.train, "");
 }
 
-static void test_overrides_win_and_keep_their_text(void **state)
+CASE(test_overrides_win_and_keep_their_text)
 {
     struct ls_config config;
     struct ls_error error = {0};
@@ -119,7 +120,7 @@ static void test_overrides_win_and_keep_their_text(void **state)
     assert_string_equal(where, "command line");
 }
 
-static void test_whole_numbers_however_written(void **state)
+CASE(test_whole_numbers_however_written)
 {
     static const struct {
         const char *text;
@@ -152,7 +153,7 @@ static void test_whole_numbers_however_written(void **state)
 
 /* Each name that another program has for a key leads to that key, in a file and on a command line,
  * under any group and however it is spelt. */
-static void test_names_of_other_programs(void **state)
+CASE(test_names_of_other_programs)
 {
     char theirs[CONFIG_ALIAS_BYTES], again[CONFIG_ALIAS_BYTES];
     const char *ours, *key;
@@ -177,7 +178,7 @@ static void test_names_of_other_programs(void **state)
     assert_true(count > 100);
 }
 
-static void test_what_was_meant(void **state)
+CASE(test_what_was_meant)
 {
     expect_refused("optim: {learning_rate: 1}\n", "did you mean optim.lr?", NULL);
     expect_refused("optim: {Learning-Rate: 1}\n", "did you mean optim.lr?", NULL);
@@ -204,7 +205,7 @@ static void test_what_was_meant(void **state)
 
 /* A size has a unit, decimal or binary, with a space before it or without, and is written so that
  * it reads back. A small plain number has lost its unit. */
-static void test_sizes(void **state)
+CASE(test_sizes)
 {
     static const struct {
         const char *text;
@@ -243,7 +244,7 @@ static void test_sizes(void **state)
     }
 }
 
-static void test_overrides_refused(void **state)
+CASE(test_overrides_refused)
 {
     const char *cases[][2] = {
         {"optim.lr", "expected key=value"},
@@ -287,7 +288,7 @@ static void test_overrides_refused(void **state)
     }
 }
 
-static void test_bad_keys_and_values_name_their_place(void **state)
+CASE(test_bad_keys_and_values_name_their_place)
 {
     expect_refused("optim:\n  learning_rate: 1\n", "run.yaml:2:3", "optim.learning_rate", NULL);
     expect_refused("optim:\n  lrr: 1\n", "run.yaml:2:3", "did you mean optim.lr?", NULL);
@@ -320,7 +321,7 @@ static void test_bad_keys_and_values_name_their_place(void **state)
     expect_refused("sample: {prompt: \"a\\0b\"}\n", "zero byte", NULL);
 }
 
-static void test_long_text_is_refused_not_cut(void **state)
+CASE(test_long_text_is_refused_not_cut)
 {
     char text[2048] = "data: {train: ";
     memset(text + strlen(text), 'x', LS_CONFIG_TEXT_BYTES);
@@ -328,7 +329,7 @@ static void test_long_text_is_refused_not_cut(void **state)
     expect_refused(text, "at most 511 bytes", NULL);
 }
 
-static void test_missing_file(void **state)
+CASE(test_missing_file)
 {
     struct ls_config config;
     struct ls_error error = {0};
@@ -344,7 +345,7 @@ static void test_missing_file(void **state)
 
 /* ---- resolving ------------------------------------------------------------------------------ */
 
-static void test_presets_and_what_overrides_them(void **state)
+CASE(test_presets_and_what_overrides_them)
 {
     struct ls_config config;
     const char *name;
@@ -399,7 +400,7 @@ static void expect_named(const char *key, const char *name)
 }
 
 /* Texts that name the families and their presets name all of them; none has an open word. */
-static void test_help_names_every_family_and_preset(void **state)
+CASE(test_help_names_every_family_and_preset)
 {
     static const char *const named[] = {"model.arch", "model.ffn", "model.tied", "model.bias",
                                         "model.activation"};
@@ -424,7 +425,7 @@ static void test_help_names_every_family_and_preset(void **state)
     expect_named("model.rope_theta", "(llama");
 }
 
-static void test_automatic_values(void **state)
+CASE(test_automatic_values)
 {
     struct ls_config config;
     expect_good(&config, TINY "train: {steps: 7}\n");
@@ -454,7 +455,7 @@ static void test_automatic_values(void **state)
 }
 
 /* The default leaf follows from the model and the batch: never from the layout. */
-static void test_automatic_leaves(void **state)
+CASE(test_automatic_leaves)
 {
     static const struct {
         const char *model;
@@ -486,7 +487,7 @@ static void test_automatic_leaves(void **state)
         }
 }
 
-static void test_keys_of_other_families_are_refused(void **state)
+CASE(test_keys_of_other_families_are_refused)
 {
     expect_refused("model: {preset: llama-tiny, window: 16}\n", "model.window",
                    "model.arch = llama", NULL);
@@ -495,7 +496,7 @@ static void test_keys_of_other_families_are_refused(void **state)
     expect_refused("model: {preset: gemma2-tiny, activation: swiglu}\n", "takes geglu", NULL);
 }
 
-static void test_what_is_trained(void **state)
+CASE(test_what_is_trained)
 {
     expect_refused(TINY "train.frozen: h.9.*\n", "matches no parameter", "h.0.attn.q.weight", NULL);
     expect_refused(TINY "train.frozen: 'wte.*, *'\n", "leaves no parameter to train", NULL);
@@ -513,7 +514,7 @@ static void test_what_is_trained(void **state)
 #define WIDE                                                                                       \
     "model: {layers: 1, channels: 64, heads: 256, head_dim: 256, context: 64, vocab: 300}\n"
 
-static void test_contradictions_are_refused(void **state)
+CASE(test_contradictions_are_refused)
 {
     expect_refused("model: {preset: gpt2-1b}\n", "run.yaml:1:17", "did you mean", NULL);
     expect_refused("optim: {lr: 1}\n", "model.layers", "model.preset", NULL);
@@ -569,7 +570,7 @@ static void test_contradictions_are_refused(void **state)
 }
 
 /* The value that is named works with all other keys. */
-static void test_tiles_and_leaves_that_do_not_fit(void **state)
+CASE(test_tiles_and_leaves_that_do_not_fit)
 {
     expect_refused(TINY "numerics: {tp_tiles: 3}\n", "does not divide the model's query heads, 4",
                    "is numerics.tp_tiles = 2", NULL);
@@ -604,7 +605,7 @@ static void test_tiles_and_leaves_that_do_not_fit(void **state)
 }
 
 /* Run from the root of the tree, as `make check` does. */
-static void test_configurations_of_the_tree(void **state)
+CASE(test_configurations_of_the_tree)
 {
     glob_t files;
     if (glob("configs/*.yaml", 0, NULL, &files) != 0) {
@@ -622,7 +623,7 @@ static void test_configurations_of_the_tree(void **state)
     globfree(&files);
 }
 
-static void test_no_tokenizer_and_no_data(void **state)
+CASE(test_no_tokenizer_and_no_data)
 {
     struct ls_config config;
     struct ls_error error = {0};
@@ -635,7 +636,7 @@ static void test_no_tokenizer_and_no_data(void **state)
 
 /* ---- writing and comparing ------------------------------------------------------------------ */
 
-static void test_written_configuration_reads_back(void **state)
+CASE(test_written_configuration_reads_back)
 {
     struct ls_config config, again;
     struct ls_error error = {0};
@@ -666,7 +667,7 @@ static void test_written_configuration_reads_back(void **state)
 }
 
 /* A number, or a word in its place. */
-static void test_a_number_or_auto(void **state)
+CASE(test_a_number_or_auto)
 {
     static const struct {
         const char *text, *written;
@@ -695,7 +696,7 @@ static void test_a_number_or_auto(void **state)
 }
 
 /* ${here} is the file's folder; of alternatives the first that exists is taken, else the last. */
-static void test_paths_that_go_with_the_file(void **state)
+CASE_WITH(test_paths_that_go_with_the_file, scratch_setup, scratch_teardown)
 {
     struct ls_config config, again;
     struct ls_error error = {0};
@@ -754,7 +755,7 @@ static void test_paths_that_go_with_the_file(void **state)
 }
 
 /* Entries of one text are one source; records name each once, and tell apart those called alike. */
-static void test_sources_of_a_blend(void **state)
+CASE(test_sources_of_a_blend)
 {
     static const struct {
         const char *source, *name;
@@ -782,7 +783,7 @@ static void test_sources_of_a_blend(void **state)
     free(entries);
 }
 
-static void test_save_where_nothing_can_be_written(void **state)
+CASE(test_save_where_nothing_can_be_written)
 {
     struct ls_config config;
     struct ls_error error = {0};
@@ -795,7 +796,7 @@ static void test_save_where_nothing_can_be_written(void **state)
     fclose(full);
 }
 
-static void test_recipe_digest_sees_the_recipe_only(void **state)
+CASE(test_recipe_digest_sees_the_recipe_only)
 {
     struct ls_config base, other;
     struct ls_digest a, b;
@@ -828,38 +829,4 @@ static void test_recipe_digest_sees_the_recipe_only(void **state)
     assert_string_equal(text, "batch.global: 8 here, 4 there; optim.lr: 0.0006 here, 0.001 there");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nested_and_dotted_keys_are_the_same),
-        cmocka_unit_test(test_every_key_has_a_good_default_and_a_place_of_its_own),
-        cmocka_unit_test(test_empty_file_and_null_text),
-        cmocka_unit_test(test_overrides_win_and_keep_their_text),
-        cmocka_unit_test(test_whole_numbers_however_written),
-        cmocka_unit_test(test_names_of_other_programs),
-        cmocka_unit_test(test_what_was_meant),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_overrides_refused),
-        cmocka_unit_test(test_bad_keys_and_values_name_their_place),
-        cmocka_unit_test(test_long_text_is_refused_not_cut),
-        cmocka_unit_test(test_missing_file),
-        cmocka_unit_test(test_presets_and_what_overrides_them),
-        cmocka_unit_test(test_help_names_every_family_and_preset),
-        cmocka_unit_test(test_automatic_values),
-        cmocka_unit_test(test_automatic_leaves),
-        cmocka_unit_test(test_what_is_trained),
-        cmocka_unit_test(test_contradictions_are_refused),
-        cmocka_unit_test(test_tiles_and_leaves_that_do_not_fit),
-        cmocka_unit_test(test_keys_of_other_families_are_refused),
-        cmocka_unit_test(test_configurations_of_the_tree),
-        cmocka_unit_test(test_no_tokenizer_and_no_data),
-        cmocka_unit_test(test_written_configuration_reads_back),
-        cmocka_unit_test(test_a_number_or_auto),
-        cmocka_unit_test_setup_teardown(test_paths_that_go_with_the_file, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test(test_sources_of_a_blend),
-        cmocka_unit_test(test_save_where_nothing_can_be_written),
-        cmocka_unit_test(test_recipe_digest_sees_the_recipe_only),
-    };
-    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

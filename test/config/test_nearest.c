@@ -3,7 +3,7 @@
  * put in as a user would. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/compare.h>
 
@@ -239,7 +239,7 @@ static void table_write(const char *path)
     ls_schedule_release(&table);
 }
 
-static void test_what_is_named_works(void **state)
+CASE_WITH(test_what_is_named_works, scratch_setup, scratch_teardown)
 {
     static struct drawn drawn;
     struct counts counts = {0};
@@ -263,7 +263,7 @@ static void test_what_is_named_works(void **state)
 }
 
 /* Of four workers, and of what is asked: the nearest number of groups, not one. */
-static void test_groups_of_ranks_are_named(void **state)
+CASE(test_groups_of_ranks_are_named)
 {
     static const struct {
         const char *keys;
@@ -297,11 +297,4 @@ static void test_groups_of_ranks_are_named(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_groups_of_ranks_are_named),
-        cmocka_unit_test_setup_teardown(test_what_is_named_works, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("nearest", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "../support/scratch.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 
 #define GOLDEN "test/convert/golden/"
@@ -101,7 +102,7 @@ static const struct ls_convert_options strict = {0}, lax = {.allow_loss = true};
 
 /* ---- whole files ---------------------------------------------------------------------------- */
 
-static void test_files_become_what_they_became(void **state)
+CASE(test_files_become_what_they_became)
 {
     for (size_t i = 0; i < GOLDENS; i++) {
         struct ls_convert result;
@@ -117,7 +118,7 @@ static void test_files_become_what_they_became(void **state)
 
 /* What is printed is a configuration of ours, and says of each key of the source what became of
  * it. */
-static void test_no_key_is_passed_over(void **state)
+CASE(test_no_key_is_passed_over)
 {
     for (size_t i = 0; i < GOLDENS; i++) {
         struct ls_convert result;
@@ -179,7 +180,7 @@ static bool is_met(const struct convert_project *of, const struct convert_entrie
     return false;
 }
 
-static void test_every_key_is_met(void **state)
+CASE(test_every_key_is_met)
 {
     struct convert_entries entries[GOLDENS] = {0};
     char key[LS_CONVERT_KEY_BYTES];
@@ -264,7 +265,7 @@ static bool is_sound(const struct convert_project *of, const struct ls_convert_r
     return !(rule->lacks && is_here(rule->lacks)) && names_what_is_here(of, rule->why);
 }
 
-static void test_rows_are_sound(void **state)
+CASE(test_rows_are_sound)
 {
     for (int project = 0; ls_convert_project_name(project); project++) {
         const struct convert_project *of = convert_project_of((enum ls_convert_project)project);
@@ -282,7 +283,7 @@ static void test_rows_are_sound(void **state)
 
 /* Broken rows, each of which must be caught: what they call missing is here, what they name is not,
  * or there is nothing to ask. */
-static void test_unsound_rows_are_caught(void **state)
+CASE(test_unsound_rows_are_caught)
 {
     static const struct ls_convert_rule twins[] = {
         LOSE("--a", "", "attention sees all tokens before", "model.window"),
@@ -304,7 +305,7 @@ static void test_unsound_rows_are_caught(void **state)
 }
 
 /* The same of reasons that no row has, in all that whole files are told. */
-static void test_reasons_are_true(void **state)
+CASE(test_reasons_are_true)
 {
     for (size_t i = 0; i < GOLDENS; i++) {
         struct ls_convert result;
@@ -319,7 +320,7 @@ static void test_reasons_are_true(void **state)
 }
 
 /* A reason that has become false does not say so: it names what is here. */
-static void test_a_false_reason_is_not_given(void **state)
+CASE(test_a_false_reason_is_not_given)
 {
     struct ls_convert result = {0};
     struct ls_error error = {0};
@@ -335,7 +336,7 @@ static void test_a_false_reason_is_not_given(void **state)
 
 /* ---- refusals ------------------------------------------------------------------------------- */
 
-static void test_unknown_keys_are_refused_with_the_nearest(void **state)
+CASE(test_unknown_keys_are_refused_with_the_nearest)
 {
     expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8,\n\"gradient_cliping\": 1}",
                    &strict, "file:2: gradient_cliping", "did you mean gradient_clipping?",
@@ -352,7 +353,7 @@ static void test_unknown_keys_are_refused_with_the_nearest(void **state)
            NULL);
 }
 
-static void test_losses_are_refused_by_name(void **state)
+CASE(test_losses_are_refused_by_name)
 {
     expect_refused(LS_CONVERT_DEEPSPEED,
                    "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Lamb\"}}", &strict,
@@ -368,7 +369,7 @@ static void test_losses_are_refused_by_name(void **state)
 }
 
 /* A key that is off changes nothing, and a section that is off neither. */
-static void test_what_is_off_is_no_loss(void **state)
+CASE(test_what_is_off_is_no_loss)
 {
     expect(LS_CONVERT_DEEPSPEED,
            "{\"train_batch_size\": 8, \"curriculum_learning\": {\"enabled\": false, \"seed\": 1},"
@@ -382,7 +383,7 @@ static void test_what_is_off_is_no_loss(void **state)
            &strict, "model.converters (line 2): as it is here", NULL);
 }
 
-static void test_batches_agree(void **state)
+CASE(test_batches_agree)
 {
     struct ls_convert_options eight = {.ranks = 8};
     expect(LS_CONVERT_DEEPSPEED,
@@ -422,7 +423,7 @@ static void test_batches_agree(void **state)
 }
 
 /* Numbers too large for any product, and tokens that are no sequence. */
-static void test_large_numbers(void **state)
+CASE(test_large_numbers)
 {
     struct ls_convert_options eight = {.ranks = 8};
     expect_refused(LS_CONVERT_DEEPSPEED,
@@ -446,7 +447,7 @@ static void test_large_numbers(void **state)
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-static void test_bad_values_name_their_key(void **state)
+CASE(test_bad_values_name_their_key)
 {
     expect_refused(LS_CONVERT_DEEPSPEED,
                    "{\"train_batch_size\": 8,\n\"gradient_clipping\": \"much\"}", &strict,
@@ -467,7 +468,7 @@ static void test_bad_values_name_their_key(void **state)
     expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8}", &wrong, "optim.rate", NULL);
 }
 
-static void test_words_win(void **state)
+CASE(test_words_win)
 {
     const char *const all[] = {"optim.clip=0.25", "model.preset=gpt2-tiny", "train.out=here"};
     struct ls_convert_options options = {.words = all, .word_count = 3};
@@ -476,7 +477,7 @@ static void test_words_win(void **state)
 }
 
 /* A scheduler of theirs as ours, and the optimizers. */
-static void test_optimizers_and_schedules(void **state)
+CASE(test_optimizers_and_schedules)
 {
     const char *head = "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"%s\", \"params\": {"
                        "\"lr\": 0.02 %s}}}";
@@ -522,7 +523,7 @@ static void test_optimizers_and_schedules(void **state)
 
 /* ---- sources -------------------------------------------------------------------------------- */
 
-static void test_json(void **state)
+CASE(test_json)
 {
     expect(LS_CONVERT_DEEPSPEED,
            "# first\n{ // \"a\": 1\n/* {\n */ \"train_batch_size\": 8, # }\n"
@@ -540,7 +541,7 @@ static void test_json(void **state)
     expect_refused(LS_CONVERT_DEEPSPEED, "", &strict, "not JSON", NULL);
 }
 
-static void test_toml(void **state)
+CASE(test_toml)
 {
     struct ls_error error;
     struct convert_entries entries = {0};
@@ -604,14 +605,14 @@ static long comparisons_of(int tables)
 }
 
 /* Each table is compared with those before, and not with them once for each number before. */
-static void test_arrays_of_tables_take_few_comparisons(void **state)
+CASE(test_arrays_of_tables_take_few_comparisons)
 {
     long few = comparisons_of(100), many = comparisons_of(200);
     if (many > 5 * few)
         fail_msg("100 tables take %ld comparisons of strings, 200 take %ld", few, many);
 }
 
-static void test_toml_is_refused_with_its_line(void **state)
+CASE(test_toml_is_refused_with_its_line)
 {
     static const char *const cases[][2] = {
         {"a = 1979-05-27", "dates"},
@@ -636,7 +637,7 @@ static void test_toml_is_refused_with_its_line(void **state)
         expect_refused(LS_CONVERT_TORCHTITAN, cases[i][0], &lax, "file:", cases[i][1], NULL);
 }
 
-static void test_shell(void **state)
+CASE(test_shell)
 {
     const char *const variables[] = {"LR=3e-4"};
     struct ls_convert_options options = {
@@ -660,7 +661,7 @@ static void test_shell(void **state)
 }
 
 /* Sums over what is known; others stay as they are written, and are refused by name. */
-static void test_shell_sums(void **state)
+CASE(test_shell_sums)
 {
     static const char *const sums[][2] = {
         {"$((2*3))", "6"},
@@ -705,7 +706,7 @@ static void test_shell_sums(void **state)
 }
 
 /* The lines of a here-document are no commands, whatever they hold. */
-static void test_shell_documents(void **state)
+CASE(test_shell_documents)
 {
     static const char *const scripts[] = {
         "cat > a.json <<EOF\n{\"don't\": 1}\n --lr 7 --seed 9 --bf16 --a 1 --b 2\nEOF\n",
@@ -731,7 +732,7 @@ static void test_shell_documents(void **state)
 }
 
 /* What torchtitan has and is not here is refused by its name, with the reason. */
-static void test_flavors(void **state)
+CASE(test_flavors)
 {
     static const char *const cases[][3] = {
         {"name = \"llama4\"\nflavor = \"17bx16e\"", "no model llama4", "there are no experts"},
@@ -769,7 +770,7 @@ static void test_flavors(void **state)
 }
 
 /* Every preset of the families that torchtitan has is found by its flavor. */
-static void test_presets_are_flavors(void **state)
+CASE(test_presets_are_flavors)
 {
     static const struct {
         const char *theirs;
@@ -800,7 +801,7 @@ static void test_presets_are_flavors(void **state)
 
 /* Arguments that ask for what some family has give that family; those that no family has together
  * are refused, with the families that fit the rest. */
-static void test_families_are_asked(void **state)
+CASE(test_families_are_asked)
 {
     static const char *const same[][3] = {
         {MEGATRON, "arch: gpt2 ", ""},
@@ -852,7 +853,7 @@ static void test_families_are_asked(void **state)
 }
 
 /* Checkpoints of theirs are not read: the same weights in another format are model.from. */
-static void test_first_weights(void **state)
+CASE(test_first_weights)
 {
     const char *const given[] = {"model.from=hf/llama"};
     struct ls_convert_options options = {.words = given, .word_count = 1};
@@ -875,7 +876,7 @@ static void test_first_weights(void **state)
 }
 
 /* Gradients travel in bf16 where the file says so. */
-static void test_reduced_gradients(void **state)
+CASE(test_reduced_gradients)
 {
     expect(LS_CONVERT_DEEPSPEED,
            "{\"train_batch_size\": 8, \"communication_data_type\": \"bfp16\"}", &strict,
@@ -890,7 +891,7 @@ static void test_reduced_gradients(void **state)
 }
 
 /* Doubled again and again, a variable stays within its bound. */
-static void test_hostile_variables(void **state)
+CASE(test_hostile_variables)
 {
     char text[4096] = "A=xxxxxxxx\n";
     for (int i = 0; i < 40; i++)
@@ -900,7 +901,7 @@ static void test_hostile_variables(void **state)
 }
 
 /* Cut at any byte, a file is converted or refused with a text. */
-static void test_truncated_files(void **state)
+CASE(test_truncated_files)
 {
     for (size_t i = 0; i < GOLDENS; i++) {
         char path[256];
@@ -958,38 +959,7 @@ static int record(void)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files_become_what_they_became),
-        cmocka_unit_test(test_no_key_is_passed_over),
-        cmocka_unit_test(test_every_key_is_met),
-        cmocka_unit_test(test_rows_are_sound),
-        cmocka_unit_test(test_unsound_rows_are_caught),
-        cmocka_unit_test(test_reasons_are_true),
-        cmocka_unit_test(test_a_false_reason_is_not_given),
-        cmocka_unit_test(test_unknown_keys_are_refused_with_the_nearest),
-        cmocka_unit_test(test_losses_are_refused_by_name),
-        cmocka_unit_test(test_what_is_off_is_no_loss),
-        cmocka_unit_test(test_batches_agree),
-        cmocka_unit_test(test_bad_values_name_their_key),
-        cmocka_unit_test(test_large_numbers),
-        cmocka_unit_test(test_words_win),
-        cmocka_unit_test(test_optimizers_and_schedules),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_toml),
-        cmocka_unit_test(test_arrays_of_tables_take_few_comparisons),
-        cmocka_unit_test(test_toml_is_refused_with_its_line),
-        cmocka_unit_test(test_shell),
-        cmocka_unit_test(test_shell_sums),
-        cmocka_unit_test(test_shell_documents),
-        cmocka_unit_test(test_flavors),
-        cmocka_unit_test(test_presets_are_flavors),
-        cmocka_unit_test(test_families_are_asked),
-        cmocka_unit_test(test_first_weights),
-        cmocka_unit_test(test_reduced_gradients),
-        cmocka_unit_test(test_hostile_variables),
-        cmocka_unit_test(test_truncated_files),
-    };
     if (argc == 2 && strcmp(argv[1], "--record") == 0)
         return record();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* Folders as transformers writes them. */
 #include "folders.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <jansson.h>
 #include <stdio.h>

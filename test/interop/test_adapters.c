@@ -3,7 +3,7 @@
  */
 #include "../support/checkpoints.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "folders.h"
 #include "trained.h"
 
@@ -179,7 +179,7 @@ static void check_family(const char *directory, const char *golden, const char *
     export(directory, "run", "merged", LS_EXPORT_HF);
 }
 
-static void test_llama(void **state)
+CASE_WITH(test_llama, tokens_setup, scratch_teardown)
 {
     check_family(*state, "llama_tiny", "q_proj,v_proj,down_proj");
     check_merged(*state, "model.layers.1.self_attn.v_proj.weight",
@@ -189,7 +189,7 @@ static void test_llama(void **state)
 }
 
 /* c_attn is three matrices here, which share an A. */
-static void test_gpt2(void **state)
+CASE_WITH(test_gpt2, tokens_setup, scratch_teardown)
 {
     check_family(*state, "gpt2_tiny", "c_attn,mlp.c_proj");
     check_merged(*state, "h.1.attn.c_attn.weight", "transformer.h.1.attn.c_attn", true);
@@ -202,7 +202,7 @@ static void test_gpt2(void **state)
 
 /* ---- training -------------------------------------------------------------------------------- */
 
-static void test_layouts(void **state)
+CASE_WITH(test_layouts, tokens_setup, scratch_teardown)
 {
     static const char *const layouts[] = {
         "parallel.tp=2", "parallel.pp=2", "parallel.dp_shard=2 parallel.zero=3",
@@ -245,7 +245,7 @@ static void test_layouts(void **state)
 }
 
 /* A run with adapters is a model to start from: the merged one. */
-static void test_from_adapted(void **state)
+CASE_WITH(test_from_adapted, tokens_setup, scratch_teardown)
 {
     char words[2 * PATH];
     check_family(*state, "llama_tiny", "all");
@@ -268,7 +268,7 @@ static void expect_refused(const char *directory, const char *words, const char 
         fail_msg("%s: expected %s, found %d: %s", words, text, status, error.text);
 }
 
-static void test_bad_descriptions(void **state)
+CASE_WITH(test_bad_descriptions, tokens_setup, scratch_teardown)
 {
     static const struct {
         const char *key, *value, *text;
@@ -312,7 +312,7 @@ static void test_bad_descriptions(void **state)
     expect_refused(directory, words, "needs model.from");
 }
 
-static void test_bad_weights(void **state)
+CASE_WITH(test_bad_weights, tokens_setup, scratch_teardown)
 {
     static const struct {
         struct change change;
@@ -353,15 +353,4 @@ static void test_bad_weights(void **state)
     assert_non_null(strstr(error.text, "has no adapters"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_llama, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_gpt2, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_layouts, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_from_adapted, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_bad_descriptions, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_bad_weights, tokens_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

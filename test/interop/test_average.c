@@ -1,7 +1,7 @@
 /* The mean of checkpoints, against plain C; and which models have none. */
 #include "../support/checkpoints.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "trained.h"
 
 #include <lockstep/interop.h>
@@ -79,7 +79,7 @@ static int64_t wrong(const char *directory, const int order[MODELS], const doubl
 }
 
 /* The twin is the mean of the first two with their weights exchanged: it has other bits. */
-static void test_means(void **state)
+CASE_WITH(test_means, tokens_setup, scratch_teardown)
 {
     static const double weights[][MODELS] = {{1, 1, 1}, {0.3, 0.2, 0.5}, {3, 0, 1e-9}};
     static const int order[MODELS] = {0, 1, 2}, twin[MODELS] = {1, 0, 2};
@@ -111,7 +111,7 @@ static void expect_refused(const char *directory, const char *other, int code, c
     assert_int_equal(access(made, F_OK), -1);
 }
 
-static void test_other_models_are_refused(void **state)
+CASE_WITH(test_other_models_are_refused, tokens_setup, scratch_teardown)
 {
     models_make(*state);
     trained(*state, "more", MODEL "model.layers=3 train.steps=2");
@@ -129,12 +129,4 @@ static void test_other_models_are_refused(void **state)
     expect_refused(*state, scratch_path(*state, "b/" STEP(2)), LS_ECKPT, "shard-00001-model");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_means, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_other_models_are_refused, tokens_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

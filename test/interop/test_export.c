@@ -4,7 +4,7 @@
 #include "../support/config_words.h"
 #include "../support/countdown.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/told.h"
 #include "folders.h"
 
@@ -95,7 +95,7 @@ static void check_round_trip(const char *directory, const char *golden)
     }
 }
 
-static void test_round_trips(void **state)
+CASE_WITH(test_round_trips, scratch_setup, scratch_teardown)
 {
     char golden[64];
     for (int arch = 0; arch < LS_ARCHES; arch++) {
@@ -106,7 +106,7 @@ static void test_round_trips(void **state)
 }
 
 /* A folder becomes another one without a run. */
-static void test_from_a_folder(void **state)
+CASE_WITH(test_from_a_folder, scratch_setup, scratch_teardown)
 {
     folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny", .dtype = LS_F16});
     export(*state, "in", "out", (struct ls_export){.dtype = LS_F32});
@@ -116,7 +116,7 @@ static void test_from_a_folder(void **state)
 }
 
 /* Files that came with a model go with it. */
-static void test_files_go_along(void **state)
+CASE_WITH(test_files_go_along, scratch_setup, scratch_teardown)
 {
     char path[PATH];
     const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "llama_tiny"});
@@ -143,7 +143,7 @@ static void test_files_go_along(void **state)
 
 /* ---- llm.c ----------------------------------------------------------------------------------- */
 
-static void test_llmc(void **state)
+CASE_WITH(test_llmc, scratch_setup, scratch_teardown)
 {
     char path[PATH];
     size_t bytes;
@@ -184,7 +184,7 @@ static void expect_import_refused(const char *directory, const char *from, const
     assert_int_not_equal(access(paths[1], F_OK), 0);
 }
 
-static void test_bad_llmc(void **state)
+CASE_WITH(test_bad_llmc, scratch_setup, scratch_teardown)
 {
     char path[PATH];
     size_t bytes;
@@ -257,7 +257,7 @@ static const void *gguf_tensor(const char *data, size_t bytes, const char *name,
     return data + ls_round_up(last - data, 32) + offset;
 }
 
-static void test_gguf(void **state)
+CASE_WITH(test_gguf, scratch_setup, scratch_teardown)
 {
     char path[PATH];
     size_t bytes;
@@ -290,7 +290,7 @@ static void test_gguf(void **state)
 }
 
 /* OLMo 2 has a head there, even where it is the table. */
-static void test_gguf_head(void **state)
+CASE_WITH(test_gguf_head, scratch_setup, scratch_teardown)
 {
     char path[PATH];
     size_t bytes;
@@ -361,7 +361,7 @@ static void row_edit(const char *folder, const char *name, int row, const float 
 
 #define UP "model.layers.1.mlp.up_proj.weight"
 
-static void test_gguf_int8(void **state)
+CASE_WITH(test_gguf_int8, scratch_setup, scratch_teardown)
 {
     static const float ties[32] = {127,    0.5f, -0.5f, 1.5f,        2.5f,         -2.5f,
                                    126.5f, 3.0f, -3.4f, 0.49999997f, -0.49999997f, -126.6f};
@@ -415,7 +415,7 @@ static void test_gguf_int8(void **state)
 
 /* Whatever stands where a tokenizer should: a file without one, or with what can be read, and words
  * for it. */
-static void test_gguf_tokenizers(void **state)
+CASE_WITH(test_gguf_tokenizers, scratch_setup, scratch_teardown)
 {
     static const struct {
         const char *json, *words;
@@ -475,7 +475,7 @@ static void expect_refused(const char *directory, const char *run, struct ls_exp
 }
 
 /* Weights that int8 cannot represent are named, and nothing is left. */
-static void test_bad_int8(void **state)
+CASE_WITH(test_bad_int8, scratch_setup, scratch_teardown)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 8.4e6f};
     const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "llama_tiny"});
@@ -497,7 +497,7 @@ static void test_bad_int8(void **state)
 
 #define GEMMA "model.arch=gemma2 model.attention_softcap=5 model.logit_softcap=5 model.window=8 "
 
-static void test_models_that_a_format_cannot_say(void **state)
+CASE_WITH(test_models_that_a_format_cannot_say, scratch_setup, scratch_teardown)
 {
     static const char shape[] = "model.layers=1 model.channels=32 model.heads=4 model.context=16";
     static const struct {
@@ -591,7 +591,7 @@ static void check_faults(const char *directory, enum ls_export_format format, in
     assert_int_equal(access(paths[1], F_OK), 0);
 }
 
-static void test_every_call_that_fails(void **state)
+CASE_WITH(test_every_call_that_fails, scratch_setup, scratch_teardown)
 {
     folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
     check_faults(*state, LS_EXPORT_HF, 20);
@@ -599,23 +599,4 @@ static void test_every_call_that_fails(void **state)
     check_faults(*state, LS_EXPORT_GGUF, 3);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_round_trips, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_from_a_folder, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_files_go_along, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_llmc, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_bad_llmc, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_gguf, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_gguf_head, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_gguf_int8, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_bad_int8, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_gguf_tokenizers, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_models_that_a_format_cannot_say, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_every_call_that_fails, scratch_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* Training from another program's model: the same state in any layout and by either way, resumed
  * without the model's folder; keys that contradict it are refused. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "folders.h"
 #include "trained.h"
 
@@ -54,18 +54,18 @@ static void check_family(const char *directory, const char *golden, int shards)
     assert_int_equal(access(scratch_path(directory, "stopped/hf/config.json"), F_OK), 0);
 }
 
-static void test_gpt2(void **state)
+CASE_WITH(test_gpt2, tokens_setup, scratch_teardown)
 {
     check_family(*state, "gpt2_tiny", 3);
 }
 
-static void test_llama(void **state)
+CASE_WITH(test_llama, tokens_setup, scratch_teardown)
 {
     check_family(*state, "llama_tiny", 0);
 }
 
 /* A seed that changes random weights changes nothing of weights that are read; their values do. */
-static void test_weights_count(void **state)
+CASE_WITH(test_weights_count, tokens_setup, scratch_teardown)
 {
     char folder[4096], hash[33];
     snprintf(folder, sizeof folder, "%s",
@@ -119,7 +119,7 @@ static int look_body(struct ls_comm *comm, void *user, struct ls_error *error)
 }
 
 /* A run that saves between the looks of two ranks gives both the weights that rank 0 found. */
-static void test_ranks_take_one_checkpoint(void **state)
+CASE_WITH(test_ranks_take_one_checkpoint, tokens_setup, scratch_teardown)
 {
     struct ls_error error = {0};
     char run[4096];
@@ -141,7 +141,7 @@ static void expect_refused(const char *directory, const char *words, const char 
         fail_msg("%s: expected %s, found %d: %s", words, text, status, error.text);
 }
 
-static void test_refusals(void **state)
+CASE_WITH(test_refusals, tokens_setup, scratch_teardown)
 {
     char words[ROOM];
     const char *folder = folder_make(*state, "m", &(struct folder_of){.golden = "gpt2_tiny"});
@@ -166,15 +166,4 @@ static void test_refusals(void **state)
     expect_refused(*state, words, "began from");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_gpt2, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_llama, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_weights_count, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_ranks_take_one_checkpoint, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, tokens_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -3,7 +3,7 @@
 #include "../support/checkpoints.h"
 #include "../support/countdown.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "folders.h"
 
 #include <lockstep/infer.h>
@@ -92,7 +92,7 @@ static void check_logits(const char *directory, const char *golden)
     ls_safetensors_close(file);
 }
 
-static void test_logits(void **state)
+CASE_WITH(test_logits, scratch_setup, scratch_teardown)
 {
     char golden[64];
     for (int arch = 0; arch < LS_ARCHES; arch++) {
@@ -145,7 +145,7 @@ static void check_bits(const char *directory, const char *name, const struct fol
     ls_safetensors_close(golden);
 }
 
-static void test_types_names_and_shards(void **state)
+CASE_WITH(test_types_names_and_shards, scratch_setup, scratch_teardown)
 {
     check_bits(*state, "a", &(struct folder_of){.golden = "gpt2_tiny", .shards = 3});
     check_bits(*state, "b",
@@ -157,7 +157,7 @@ static void test_types_names_and_shards(void **state)
 }
 
 /* What transformers 4 calls by other names means the same. */
-static void test_older_names(void **state)
+CASE_WITH(test_older_names, scratch_setup, scratch_teardown)
 {
     struct ls_config config[2];
     struct ls_error error = {0};
@@ -186,7 +186,7 @@ static void test_older_names(void **state)
     assert_true(config[0].model.rope_scaling.factor == 8);
 }
 
-static void test_positions(void **state)
+CASE_WITH(test_positions, scratch_setup, scratch_teardown)
 {
     static const struct {
         const char *group, *word;
@@ -219,7 +219,7 @@ static void test_positions(void **state)
 
 /* What transformers' class of the family has where a key is absent or null, and which of two keys
  * counts there (tools/interop_config.py goes through all of them). */
-static void test_keys_as_transformers_reads_them(void **state)
+CASE_WITH(test_keys_as_transformers_reads_them, scratch_setup, scratch_teardown)
 {
     static const struct {
         const char *golden, *edits[2][2], *key, *wanted;
@@ -321,7 +321,7 @@ static const struct {
     {"llama_tiny", "layer_types", "[\"full_attention\", \"sliding_attention\"]", "layer_types"},
 };
 
-static void test_bad_configurations(void **state)
+CASE_WITH(test_bad_configurations, scratch_setup, scratch_teardown)
 {
     for (size_t i = 0; i < sizeof bad_keys / sizeof *bad_keys; i++) {
         char name[16], folder[4096];
@@ -343,7 +343,7 @@ static const char *link_to(const char *folder, const char *name, const char *tar
 
 /* A published folder is a stranger's: its links must not name files of this machine. Those of a
  * cache lead to blobs/ beside its snapshots/. */
-static void test_links_stay_in_the_tree(void **state)
+CASE_WITH(test_links_stay_in_the_tree, scratch_setup, scratch_teardown)
 {
     static const char *const names[] = {"config.json", "model.safetensors",
                                         "tokenizer_config.json"};
@@ -396,7 +396,7 @@ static void values_edit(const char *folder, const char *name, const size_t *at, 
 }
 
 /* A weight that is not finite is told, with its tensor and place, and stays what it is. */
-static void test_values_that_are_not_finite_are_told(void **state)
+CASE_WITH(test_values_that_are_not_finite_are_told, scratch_setup, scratch_teardown)
 {
     char said[2000] = "", run[4096];
     const struct ls_log log = {LS_LOG_INFO, warning_keep, said};
@@ -448,7 +448,7 @@ static const struct {
     {"\"model-00002-of-00003.safetensors\"", "is not in model-00002-of-00003.safetensors"},
 };
 
-static void test_bad_index(void **state)
+CASE_WITH(test_bad_index, scratch_setup, scratch_teardown)
 {
     char folder[4096];
     snprintf(
@@ -471,7 +471,7 @@ static void test_bad_index(void **state)
     free(good);
 }
 
-static void test_bad_weights(void **state)
+CASE_WITH(test_bad_weights, scratch_setup, scratch_teardown)
 {
     char folder[4096];
     snprintf(folder, sizeof folder, "%s",
@@ -505,7 +505,7 @@ static void test_bad_weights(void **state)
 }
 
 /* A head beside the table that it is tied to. */
-static void test_tied_head_is_there_too(void **state)
+CASE_WITH(test_tied_head_is_there_too, scratch_setup, scratch_teardown)
 {
     char folder[4096];
     snprintf(folder, sizeof folder, "%s",
@@ -522,7 +522,7 @@ static void on_log(void *user, enum ls_log_level level, const char *line)
 }
 
 /* A soft cap of null is none, and is null again in what is exported. */
-static void test_no_cap(void **state)
+CASE_WITH(test_no_cap, scratch_setup, scratch_teardown)
 {
     const char *folder = folder_make(*state, "nocap", &(struct folder_of){.golden = "gemma2_tiny"});
     char out[4096];
@@ -549,7 +549,7 @@ static void test_no_cap(void **state)
     }
 }
 
-static void test_unknown_keys_are_warnings(void **state)
+CASE_WITH(test_unknown_keys_are_warnings, scratch_setup, scratch_teardown)
 {
     char said[512] = "";
     struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log, .user = said};
@@ -567,7 +567,7 @@ static void test_unknown_keys_are_warnings(void **state)
 
 /* ---- nothing half-written -------------------------------------------------------------------- */
 
-static void test_every_call_that_fails(void **state)
+CASE_WITH(test_every_call_that_fails, scratch_setup, scratch_teardown)
 {
     char folder[4096], run[4096];
     snprintf(folder, sizeof folder, "%s",
@@ -595,30 +595,4 @@ static void test_every_call_that_fails(void **state)
     assert_true(failures > 10);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_logits, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_types_names_and_shards, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_older_names, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_positions, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_keys_as_transformers_reads_them, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_bad_configurations, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_bad_index, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_values_that_are_not_finite_are_told, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_links_stay_in_the_tree, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_bad_weights, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_tied_head_is_there_too, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_no_cap, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_unknown_keys_are_warnings, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_every_call_that_fails, scratch_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

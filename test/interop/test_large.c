@@ -1,7 +1,7 @@
 /* Models larger than memory: what a process holds while it opens, imports and exports one is about
  * a tensor, however large the whole is. Files of weights are sparse: their holes read as zeros. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/interop.h>
 
@@ -188,7 +188,7 @@ static int model_export(const char *directory, struct ls_error *error)
 }
 
 /* All 723 tensors of Llama 3 70B in 81 files: what is read of them is their headers. */
-static void test_a_model_of_70b_is_checked(void **state)
+CASE_WITH(test_a_model_of_70b_is_checked, scratch_setup, scratch_teardown)
 {
     const struct shape shape = {
         .layers = 80, .channels = 8192, .ffn = 28672, .heads = 64, .kv_heads = 8, .vocab = 128256};
@@ -198,7 +198,7 @@ static void test_a_model_of_70b_is_checked(void **state)
 }
 
 /* Of 112 MiB in bf16 no tensor has more than 2 MiB, and 4 MiB as float32. */
-static void test_memory_is_that_of_a_tensor(void **state)
+CASE_WITH(test_memory_is_that_of_a_tensor, scratch_setup, scratch_teardown)
 {
     const struct shape shape = {
         .layers = 10, .channels = 768, .ffn = 1365, .heads = 12, .kv_heads = 12, .vocab = 1024};
@@ -208,13 +208,4 @@ static void test_memory_is_that_of_a_tensor(void **state)
     expect_peak(model_export, *state, 40 * MIB);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_model_of_70b_is_checked, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_memory_is_that_of_a_tensor, scratch_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -3,7 +3,7 @@
  * what cannot be kept is refused. */
 #include "../support/checkpoints.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "trained.h"
 
 #include <lockstep/compare.h>
@@ -252,7 +252,7 @@ static const char *const precisions[] = {"numerics.precision=fp32",
                                          "numerics.precision=bf16 numerics.arithmetic=bf16_pairs"};
 
 /* Losses, hashes of all that is held. */
-static void test_the_bits_are_those_of_the_values(void **state)
+CASE_WITH(test_the_bits_are_those_of_the_values, tokens_setup, scratch_teardown)
 {
     static const enum ls_blocks forms[] = {LS_BLOCKS_INT8, LS_BLOCKS_NF4};
     struct ls_proof proof[STEPS];
@@ -276,7 +276,7 @@ static void test_the_bits_are_those_of_the_values(void **state)
     }
 }
 
-static void test_layouts(void **state)
+CASE_WITH(test_layouts, tokens_setup, scratch_teardown)
 {
     static const char *const layouts[] = {
         "parallel.tp=2 parallel.sp=true",
@@ -299,7 +299,7 @@ static void test_layouts(void **state)
 
 /* What bitsandbytes wrote, with and without nested absmax: the same blocks, and the same values
  * where the base is none. The twin swaps the codes of each byte. */
-static void test_files_of_bitsandbytes(void **state)
+CASE_WITH(test_files_of_bitsandbytes, tokens_setup, scratch_teardown)
 {
     struct ls_proof proof[STEPS];
     char words[256];
@@ -347,7 +347,7 @@ static void expect_same_files(const char *directory, const char *a, const char *
 }
 
 /* Stopped and gone on with in another layout; adapters and the merged model as of the values. */
-static void test_a_run_goes_on_and_is_exported(void **state)
+CASE_WITH(test_a_run_goes_on_and_is_exported, tokens_setup, scratch_teardown)
 {
     char words[2 * PATH], hash[33];
     const char *directory = *state;
@@ -387,7 +387,7 @@ static void expect_refused(const char *directory, const char *words, const char 
         fail_msg("%s: expected %s, found %d: %s", words, text, status, error.text);
 }
 
-static void test_what_cannot_be_kept_is_refused(void **state)
+CASE_WITH(test_what_cannot_be_kept_is_refused, tokens_setup, scratch_teardown)
 {
 #define SMALL "model.vocab=64 model.arch=llama model.layers=1 model.context=32 "
     static const char *const bad[][2] = {
@@ -413,7 +413,7 @@ static void test_what_cannot_be_kept_is_refused(void **state)
     expect_refused(*state, words, "the weight at [5, 7] is nan");
 }
 
-static void test_bad_files(void **state)
+CASE_WITH(test_bad_files, tokens_setup, scratch_teardown)
 {
     static const char *const bad[][2] = {
         {"{", "not JSON"},
@@ -438,16 +438,4 @@ static void test_bad_files(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, tokens_setup, scratch_teardown)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_the_bits_are_those_of_the_values),
-        TEST(test_layouts),
-        TEST(test_files_of_bitsandbytes),
-        TEST(test_a_run_goes_on_and_is_exported),
-        TEST(test_what_cannot_be_kept_is_refused),
-        TEST(test_bad_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -2,7 +2,7 @@
  * knows nothing of the manifest, gets what `lockstep export` writes, bit for bit. */
 #include "../support/checkpoints.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "trained.h"
 
 #include <lockstep/interop.h>
@@ -148,7 +148,7 @@ static void expect_own_names(struct path checkpoint)
 /* ---- the tests ------------------------------------------------------------------------------- */
 
 /* All but GPT-2, whose matrices are transposed and fused there, and Phi-3, whose are fused. */
-static void test_each_family(void **state)
+CASE_WITH(test_each_family, tokens_setup, scratch_teardown)
 {
     for (int i = 0; i < LS_ARCHES; i++) {
         enum ls_arch arch = (enum ls_arch)i;
@@ -163,7 +163,7 @@ static void test_each_family(void **state)
 }
 
 /* Whoever writes a checkpoint gives its tensors these names, and whoever reads it finds them. */
-static void test_written_by_others(void **state)
+CASE_WITH(test_written_by_others, tokens_setup, scratch_teardown)
 {
     static const char *const keys[] = {"parallel.tp=2"}, *const words[] = {
                                                              "model.vocab_multiple=1"};
@@ -192,7 +192,7 @@ static void test_written_by_others(void **state)
 }
 
 /* A table with rows of padding is no tensor of transformers, nor is an adapter. */
-static void test_padding_and_adapters(void **state)
+CASE_WITH(test_padding_and_adapters, tokens_setup, scratch_teardown)
 {
     trained(*state, "padded",
             "model.preset=llama-tiny model.vocab=62 model.vocab_multiple=32 train.steps=1");
@@ -201,12 +201,4 @@ static void test_padding_and_adapters(void **state)
     expect_own_names(path_in(*state, "adapted/", STEP(1)));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_each_family, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_written_by_others, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_padding_and_adapters, tokens_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

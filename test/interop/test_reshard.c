@@ -4,7 +4,7 @@
 #include "../support/countdown.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "trained.h"
 
 #include <lockstep/compare.h>
@@ -116,7 +116,7 @@ static bool check_recipe(const char *directory, const char *recipe, uint64_t see
     return different(was, own)[0] != 0;
 }
 
-static void test_drawn_layouts(void **state)
+CASE_WITH(test_drawn_layouts, tokens_setup, scratch_teardown)
 {
     static const char *const recipes[] = {"model.tied=true", "optim.name=muon",
                                           "optim.moments=bf16 model.tied=false"};
@@ -136,7 +136,7 @@ static int64_t hash_of(const char *directory, char hash[33])
 }
 
 /* Without keys it is one rank; the run that is made goes on by itself, and is resharded again. */
-static void test_one_rank_and_back(void **state)
+CASE_WITH(test_one_rank_and_back, tokens_setup, scratch_teardown)
 {
     char run[600], one[600], hash[33], other[33];
     snprintf(run, sizeof run, "%s/run", (const char *)*state);
@@ -162,7 +162,7 @@ static void expect_refused(const char *from, const char *keys, const char *run, 
 }
 
 /* Refused, or failed at any call: nothing is left. */
-static void test_refusals_and_faults(void **state)
+CASE_WITH(test_refusals_and_faults, tokens_setup, scratch_teardown)
 {
     char run[600], made[600], hash[33];
     snprintf(run, sizeof run, "%s/run", (const char *)*state);
@@ -205,12 +205,4 @@ static void test_refusals_and_faults(void **state)
     assert_in_range(n, 20, 100);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_drawn_layouts, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_one_rank_and_back, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_refusals_and_faults, tokens_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

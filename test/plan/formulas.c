@@ -1,6 +1,6 @@
 /* Bytes of a step by formulas, axis by axis. */
 #include "formulas.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <stdlib.h>
 

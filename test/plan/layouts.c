@@ -1,6 +1,6 @@
 /* Layouts from configuration keys. */
 #include "layouts.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 struct ls_config config_of(const char *const *keys)
 {

@@ -1,7 +1,7 @@
 /* What layouts move, as the trainer records it: the formulas of the literature, and the proof that
  * ranks' lists fit together. */
 #include "../support/extent.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "formulas.h"
 #include "layouts.h"
 
@@ -96,7 +96,7 @@ static void check_formulas(const struct ls_config *config, const struct ls_layou
                      (long)sent[a]);
 }
 
-static void test_the_record_follows_the_formulas(void **state)
+CASE(test_the_record_follows_the_formulas)
 {
     for (int i = 0; i < LAYOUTS; i++) {
         struct ls_config config = config_of(layouts[i]);
@@ -116,7 +116,7 @@ static int64_t bytes_of(const char *const *keys, int64_t rank, enum ls_account a
 }
 
 /* The literature's figures, on shapes that divide evenly. */
-static void test_figures_of_the_papers(void **state)
+CASE(test_figures_of_the_papers)
 {
 #define FP32 "parallel.dp=4", "numerics.precision=fp32", "numerics.leaf_sequences=4"
     struct ls_layout layout = admitted(KEYS(GPT2, FP32));
@@ -192,7 +192,7 @@ static int64_t muon_formula(const struct ls_layout *layout, int64_t pp_rank)
     return bytes;
 }
 
-static void test_matrices_meet_once(void **state)
+CASE(test_matrices_meet_once)
 {
     for (int i = 0; i < MUON; i++) {
         struct ls_config config = config_of(muon[i]);
@@ -219,7 +219,7 @@ static void test_matrices_meet_once(void **state)
 
 /* ---- proof ----------------------------------------------------------------------------------- */
 
-static void test_layouts_are_proved(void **state)
+CASE(test_layouts_are_proved)
 {
     for (int i = 0; i < LAYOUTS; i++) {
         struct ls_config config = config_of(layouts[i]);
@@ -285,7 +285,7 @@ static void check_alike(const struct ls_config *config, const struct ls_layout *
 
 /* Layouts drawn at random: each is proved, its bytes are those of the formulas, and the ranks that
  * one stands for do as it does. */
-static void test_random_layouts_are_proved(void **state)
+CASE(test_random_layouts_are_proved)
 {
     const char *const *const recipes[] = {
         KEYS(GPT2, "numerics.seq_tiles=2"),
@@ -316,7 +316,7 @@ static void test_random_layouts_are_proved(void **state)
 
 /* Sums go from replica to replica while stages of a pipeline wait for each other: all small layouts
  * with both, of which some waited in a circle where few layers of a stage have gradients. */
-static void test_pipelines_of_replicas_are_proved(void **state)
+CASE(test_pipelines_of_replicas_are_proved)
 {
     static const char *const frozen[] = {"train.frozen=", "train.frozen=wte.*,h.0.*",
                                          "train.frozen=wte.*,wpe.*,h.0.*,h.1.*"};
@@ -502,7 +502,7 @@ static void check_twists(const char *const *keys, int64_t who, int64_t stride)
     lists_release(&lists);
 }
 
-static void test_a_rank_that_strays_is_caught(void **state)
+CASE(test_a_rank_that_strays_is_caught)
 {
     check_twists(KEYS(LLAMA, "parallel.pp=2", "parallel.dp=2", "parallel.cp=2", "parallel.tp=2",
                       "parallel.zero=2", "numerics.seq_tiles=2"),
@@ -538,7 +538,7 @@ static void swap_with_next(struct ls_recording *list, int64_t at)
 
 /* Ranks 0 and 1, 2 and 3 are tp groups; 0 and 2, 1 and 3 cp groups. One rank that comes to its two
  * groups the other way round is waited for; where two do, at opposite corners, all four wait. */
-static void test_groups_that_wait_for_each_other_are_caught(void **state)
+CASE(test_groups_that_wait_for_each_other_are_caught)
 {
     struct lists lists;
     struct ls_layout_proof proof;
@@ -561,7 +561,7 @@ static void test_groups_that_wait_for_each_other_are_caught(void **state)
 
 /* A ring in which everybody waits for its send before it receives: a send may wait for its receive.
  */
-static void test_a_ring_of_waiting_senders_is_caught(void **state)
+CASE(test_a_ring_of_waiting_senders_is_caught)
 {
     struct lists lists;
     struct ls_layout_proof proof;
@@ -602,7 +602,7 @@ static int lists_prove_alike(const struct lists *lists, struct ls_layout_proof *
 }
 
 /* One rank for all that are alike proves what all of them do, and counts it. */
-static void test_alike_ranks_prove_for_all(void **state)
+CASE(test_alike_ranks_prove_for_all)
 {
     for (int i = 0; i < LAYOUTS; i++) {
         struct lists lists;
@@ -623,7 +623,7 @@ static void test_alike_ranks_prove_for_all(void **state)
 
 /* Where matrices meet each rank does something else: that is proved apart, with all of them, and
  * what is proved and counted together is what all lists are. */
-static void test_matrices_are_proved_apart(void **state)
+CASE(test_matrices_are_proved_apart)
 {
     for (int i = 0; i < MUON; i++) {
         struct ls_config config = config_of(muon[i]);
@@ -644,7 +644,7 @@ static void test_matrices_are_proved_apart(void **state)
 }
 
 /* Of two ranks that stand for others one does not come to where the matrices meet. */
-static void test_a_rank_that_stays_away_is_caught(void **state)
+CASE(test_a_rank_that_stays_away_is_caught)
 {
     struct lists lists;
     struct ls_layout_proof proof;
@@ -666,7 +666,7 @@ static void test_a_rank_that_stays_away_is_caught(void **state)
 
 /* 16,384 ranks are proved by 256 of them, also with a ring's hundred million messages; a quarter of
  * them, with half of the micro-batches, in `make check`. Counted, not timed. */
-static void test_many_ranks_are_recorded_once(void **state)
+CASE(test_many_ranks_are_recorded_once)
 {
     const int64_t part = check_every(4, 4);
     const char *const *const keys = KEYS(
@@ -687,7 +687,7 @@ static void test_many_ranks_are_recorded_once(void **state)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-static void test_groups_partition_the_ranks(void **state)
+CASE(test_groups_partition_the_ranks)
 {
     for (int i = 0; i < LAYOUTS; i++) {
         struct ls_layout layout = admitted(layouts[i]);
@@ -707,23 +707,4 @@ static void test_groups_partition_the_ranks(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_record_follows_the_formulas),
-        cmocka_unit_test(test_figures_of_the_papers),
-        cmocka_unit_test(test_matrices_meet_once),
-        cmocka_unit_test(test_layouts_are_proved),
-        cmocka_unit_test(test_random_layouts_are_proved),
-        cmocka_unit_test(test_pipelines_of_replicas_are_proved),
-        cmocka_unit_test(test_a_rank_that_strays_is_caught),
-        cmocka_unit_test(test_groups_that_wait_for_each_other_are_caught),
-        cmocka_unit_test(test_a_ring_of_waiting_senders_is_caught),
-        cmocka_unit_test(test_alike_ranks_prove_for_all),
-        cmocka_unit_test(test_matrices_are_proved_apart),
-        cmocka_unit_test(test_a_rank_that_stays_away_is_caught),
-        cmocka_unit_test(test_many_ranks_are_recorded_once),
-        cmocka_unit_test(test_groups_partition_the_ranks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,5 +1,7 @@
 /* What is written down of a rank's operations: over thread ranks what they did, and alone the same,
  * with nothing moved. */
+#include "../support/suite.h"
+
 #include <lockstep/mesh.h>
 #include <lockstep/plan/recording.h>
 
@@ -152,7 +154,7 @@ static const struct ls_recorded want[] = {
      .until = 10},
 };
 
-static void test_what_is_recorded(void **state)
+CASE(test_what_is_recorded)
 {
     struct ls_recording recordings[RANKS];
     ranks_record(recordings);
@@ -170,7 +172,7 @@ static void test_what_is_recorded(void **state)
 }
 
 /* A rank alone does the same, in a world of any size. */
-static void test_alone_is_as_among_others(void **state)
+CASE(test_alone_is_as_among_others)
 {
     struct ls_recording recordings[RANKS];
     struct ls_error error = {0};
@@ -195,7 +197,7 @@ static void test_alone_is_as_among_others(void **state)
 
 /* ---- alone ----------------------------------------------------------------------------------- */
 
-static void test_alone_moves_nothing(void **state)
+CASE(test_alone_moves_nothing)
 {
     struct ls_comm *world, *group;
     struct ls_error error = {0};
@@ -222,7 +224,7 @@ static void test_alone_moves_nothing(void **state)
 }
 
 /* What it would be told is what it says. */
-static void test_alone_hears_itself(void **state)
+CASE(test_alone_hears_itself)
 {
     struct ls_comm *world;
     struct ls_error error = {0};
@@ -247,7 +249,7 @@ static void test_alone_hears_itself(void **state)
 }
 
 /* Thousands of texts and operations are all kept. */
-static void test_long_recordings(void **state)
+CASE(test_long_recordings)
 {
     struct ls_comm *world;
     struct ls_error error = {0};
@@ -276,12 +278,4 @@ static void test_long_recordings(void **state)
     ls_recording_release(&recording);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_recorded),    cmocka_unit_test(test_alone_is_as_among_others),
-        cmocka_unit_test(test_alone_moves_nothing), cmocka_unit_test(test_alone_hears_itself),
-        cmocka_unit_test(test_long_recordings),
-    };
-    return cmocka_run_group_tests_name("recording", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

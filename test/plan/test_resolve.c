@@ -1,6 +1,6 @@
 /* Layouts: which are admitted, what is derived from them, and what the refusals of the others say.
  */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "layouts.h"
 
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static void refused(const char *const *keys, int64_t world, ...)
 
 /* ---- what is admitted ------------------------------------------------------------------------ */
 
-static void test_axes_and_coordinates(void **state)
+CASE(test_axes_and_coordinates)
 {
     struct ls_layout layout =
         admitted(KEYS(LLAMA, "parallel.pp=2", "parallel.dp_replicate=2", "parallel.dp_shard=4",
@@ -79,7 +79,7 @@ static void test_axes_and_coordinates(void **state)
     assert_int_equal(ls_mesh_axis(&layout.mesh, "pp"), LS_AXIS_PP);
 }
 
-static void test_dp_is_shorthand(void **state)
+CASE(test_dp_is_shorthand)
 {
     struct ls_layout layout = admitted(KEYS(GPT2, "parallel.dp=4"));
     assert_int_equal(layout.size[LS_AXIS_DP_REPLICATE], 4);
@@ -93,7 +93,7 @@ static void test_dp_is_shorthand(void **state)
     assert_int_equal(layout.sets[0].shard_ranks, 1);
 }
 
-static void test_every_leaf_once(void **state)
+CASE(test_every_leaf_once)
 {
     static const char *const keys[][5] = {
         {"parallel.dp=4", "batch.micro=2", "numerics.leaf_sequences=4"},
@@ -125,7 +125,7 @@ static void test_every_leaf_once(void **state)
     }
 }
 
-static void test_stages_cover_the_model(void **state)
+CASE(test_stages_cover_the_model)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved",
                                             "zb-h1", "zbv",  "dualpipev"};
@@ -156,7 +156,7 @@ static void test_stages_cover_the_model(void **state)
 }
 
 /* The head of a 124M GPT-2 weighs as much as 5 blocks, so the last stage has few of them. */
-static void test_stages_are_balanced(void **state)
+CASE(test_stages_are_balanced)
 {
     struct ls_layout layout = admitted(KEYS(GPT2, "parallel.pp=3"));
     double cost[3] = {0}, total = 0;
@@ -175,7 +175,7 @@ static void test_stages_are_balanced(void **state)
 }
 
 /* A micro-batch is as large as asked, or as leaves allow, which is said. */
-static void test_micro_batches_end_with_leaves(void **state)
+CASE(test_micro_batches_end_with_leaves)
 {
     static const struct {
         const char *keys[4];
@@ -207,7 +207,7 @@ static void test_micro_batches_end_with_leaves(void **state)
     }
 }
 
-static void test_sequence_parallel_where_it_can_be(void **state)
+CASE(test_sequence_parallel_where_it_can_be)
 {
     struct ls_layout layout = admitted(KEYS(GPT2, "parallel.tp=4"));
     assert_true(layout.sp);
@@ -222,7 +222,7 @@ static void test_sequence_parallel_where_it_can_be(void **state)
     assert_string_equal(layout.note, "");
 }
 
-static void test_key_value_heads_are_shared(void **state)
+CASE(test_key_value_heads_are_shared)
 {
     admitted(KEYS("model.preset=llama-tiny", "parallel.tp=4"));
     /* 12 heads on 2 key/value heads: 4 ranks would have 3 query heads each of a shared one. */
@@ -233,7 +233,7 @@ static void test_key_value_heads_are_shared(void **state)
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-static void test_refused_axes(void **state)
+CASE(test_refused_axes)
 {
     refused(KEYS(GPT2, "parallel.dp=4"), 2, "needs 4 ranks, but 2 were started",
             "nearest that works is parallel.dp = 2", NULL);
@@ -255,7 +255,7 @@ static void test_refused_axes(void **state)
     refused(KEYS(GPT2, "parallel.cp=16", "numerics.mode=fast"), 0, "whole blocks of 64", NULL);
 }
 
-static void test_refused_dp(void **state)
+CASE(test_refused_dp)
 {
     refused(KEYS(GPT2, "parallel.dp=3"), 0, "parallel.dp = 3", "batch of 16 leaves", NULL);
     refused(KEYS(GPT2, "parallel.dp=4", "parallel.dp_replicate=2", "parallel.dp_shard=4"), 0,
@@ -296,7 +296,7 @@ static void test_refused_dp(void **state)
     admitted(KEYS("model.preset=gpt2-tiny", "batch.global=12", "batch.micro=5"));
 }
 
-static void test_refused_pipelines(void **state)
+CASE(test_refused_pipelines)
 {
     refused(KEYS("model.preset=gpt2-tiny", "parallel.pp=5", "batch.global=8"), 0, "parallel.pp = 5",
             "model has 4", "parallel.pp = 4", NULL);
@@ -319,7 +319,7 @@ static void test_refused_pipelines(void **state)
     }
 }
 
-static void test_refused_sp_and_zero(void **state)
+CASE(test_refused_sp_and_zero)
 {
     refused(KEYS(GPT2, "parallel.sp=true"), 0, "parallel.sp = true", "parallel.tp is 1", NULL);
     refused(KEYS(GPT2, "parallel.sp=true", "parallel.tp=4", "data.sequence=48", "batch.micro=1"), 0,
@@ -330,7 +330,7 @@ static void test_refused_sp_and_zero(void **state)
 }
 
 /* Keys of group memory, and keys that need each other, are of the layout too. */
-static void test_refused_memory_and_files(void **state)
+CASE(test_refused_memory_and_files)
 {
     refused(KEYS(GPT2, "parallel.dp=15", "parallel.zero=1", "memory.offload.parameters=host"), 0,
             "parallel.dp = 15", "is parallel.dp = 16, memory.offload.parameters = none", NULL);
@@ -355,7 +355,7 @@ static void test_refused_memory_and_files(void **state)
 
 /* A refusal that names no layout says so, and why. Other ranks and another recipe are offered if
  * they work. */
-static void test_what_else_is_offered(void **state)
+CASE(test_what_else_is_offered)
 {
     struct ls_config config = config_of(KEYS(GPT2, "parallel.tp=2", "memory.recompute=all"));
     struct ls_layout layout;
@@ -374,7 +374,7 @@ static void test_what_else_is_offered(void **state)
 }
 
 /* Every batch of a ramp-up has to be admissible. */
-static void test_refused_rampup(void **state)
+CASE(test_refused_rampup)
 {
     admitted(KEYS(GPT2, "batch.rampup_start=4", "batch.rampup_increment=4",
                   "batch.rampup_samples=100", "parallel.dp=1"));
@@ -409,7 +409,7 @@ static void test_refused_rampup(void **state)
                                         "= 4, batch.rampup_increment = 2)"));
 }
 
-static void test_fast_lifts_the_trees(void **state)
+CASE(test_fast_lifts_the_trees)
 {
     admitted(KEYS("model.preset=gpt2-124m", "numerics.mode=fast", "batch.global=18",
                   "parallel.dp=3", "parallel.tp=3", "batch.micro=3"));
@@ -417,25 +417,4 @@ static void test_fast_lifts_the_trees(void **state)
     assert_int_equal(layout.numerics.seq_tiles, 4);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_axes_and_coordinates),
-        cmocka_unit_test(test_dp_is_shorthand),
-        cmocka_unit_test(test_every_leaf_once),
-        cmocka_unit_test(test_stages_cover_the_model),
-        cmocka_unit_test(test_stages_are_balanced),
-        cmocka_unit_test(test_micro_batches_end_with_leaves),
-        cmocka_unit_test(test_sequence_parallel_where_it_can_be),
-        cmocka_unit_test(test_key_value_heads_are_shared),
-        cmocka_unit_test(test_refused_axes),
-        cmocka_unit_test(test_refused_dp),
-        cmocka_unit_test(test_refused_pipelines),
-        cmocka_unit_test(test_refused_sp_and_zero),
-        cmocka_unit_test(test_refused_memory_and_files),
-        cmocka_unit_test(test_what_else_is_offered),
-        cmocka_unit_test(test_refused_rampup),
-        cmocka_unit_test(test_fast_lifts_the_trees),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,6 +1,6 @@
 /* Recordings against a clock: schedules take the time that their tables say, laws of more and less
  * hold, and a clock that forgets to wait is seen. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "layouts.h"
 
 #include <lockstep/plan/simulate.h>
@@ -165,7 +165,7 @@ static double makespan_of(const struct ls_layout *layout, const struct seconds *
     "model.layers=8", "model.context=64", "model.channels=64", "model.heads=4",                    \
         "data.sequence=64", "numerics.leaf_sequences=1", "batch.micro=1"
 
-static void test_schedules_take_what_their_tables_say(void **state)
+CASE(test_schedules_take_what_their_tables_say)
 {
     static const struct {
         const char *pp, *schedule, *chunks, *batch;
@@ -197,7 +197,7 @@ static void test_schedules_take_what_their_tables_say(void **state)
 
 /* GPipe and 1F1B: (m + p - 1) (f + b) of a stage (Huang et al. 2019; Narayanan et al. 2021);
  * interleaved: m v + p - 1 of its chunks. */
-static void test_closed_forms(void **state)
+CASE(test_closed_forms)
 {
     const struct seconds seconds = {.product = {1, 1, 1}};
     const char *const names[] = {"parallel.schedule=gpipe", "parallel.schedule=1f1b"};
@@ -217,7 +217,7 @@ static void test_closed_forms(void **state)
 }
 
 /* A clock that does not wait for messages gives other times. */
-static void test_a_rank_that_does_not_wait_is_seen(void **state)
+CASE(test_a_rank_that_does_not_wait_is_seen)
 {
     const struct seconds seconds = {.product = {1, 1, 1}};
     const char *const *keys = KEYS(TINY, "parallel.pp=4", "batch.global=8");
@@ -250,7 +250,7 @@ static void takes(const struct passes *passes, enum ls_work_pass pass, double ex
 
 /* Spans say what a rank computes for, as the trainer does: 8 blocks of 4 products for each of 4
  * micro-batches. A product made again is one of a forward in all but its pass. */
-static void test_spans_have_their_pass(void **state)
+CASE(test_spans_have_their_pass)
 {
     const double each = 8 * PRODUCTS * 4;
     struct passes whole = passes_of(KEYS(TINY, "batch.global=4", "memory.recompute=none"));
@@ -275,7 +275,7 @@ static void test_spans_have_their_pass(void **state)
 
 /* Two tensor-parallel all-reduces in a block's forward and two in its backward, that nothing hides.
  */
-static void test_tensor_parallel_is_exposed(void **state)
+CASE(test_tensor_parallel_is_exposed)
 {
     struct seconds seconds = {.product = {1, 1, 1}};
     const char *const *keys = KEYS(TINY, "parallel.tp=2", "batch.global=4", "parallel.sp=false");
@@ -289,7 +289,7 @@ static void test_tensor_parallel_is_exposed(void **state)
 
 /* On one link sums of gradients do not hold messages up: behind the pipeline's end are at most
  * those of one stage, not those of each stage after the other. */
-static void test_messages_pass_gradients(void **state)
+CASE(test_messages_pass_gradients)
 {
     struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1, .one_link = true};
     const char *const *keys =
@@ -306,7 +306,7 @@ static void test_messages_pass_gradients(void **state)
 
 /* ZeRO 3: gathers that take no longer than a layer hide behind it, but for the first; those that
  * take longer are what the step takes. */
-static void test_gathers_are_prefetched(void **state)
+CASE(test_gathers_are_prefetched)
 {
     struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1};
     const char *const *ahead =
@@ -329,7 +329,7 @@ static void test_gathers_are_prefetched(void **state)
 }
 
 /* Over a network messages hide where the ranks' own cores make the sums, which do not. */
-static void test_messages_hide_by_themselves(void **state)
+CASE(test_messages_hide_by_themselves)
 {
     const char *const *stages = KEYS(TINY, "parallel.pp=2", "batch.global=8", "batch.micro=1");
     const char *const *sums = KEYS(TINY, "parallel.dp=2", "parallel.zero=3", "batch.global=4");
@@ -350,7 +350,7 @@ static void test_messages_hide_by_themselves(void **state)
 }
 
 /* What is offloaded moves while others compute, as far as there is something to compute. */
-static void test_transfers_hide(void **state)
+CASE(test_transfers_hide)
 {
     const char *const *keys =
         KEYS(TINY, "batch.global=4", "memory.offload.activations=host", "memory.recompute=none");
@@ -424,7 +424,7 @@ static double beside_s(struct spans *spans, int64_t rank)
 
 /* What an operation takes of the units, works lose as long as it runs beside them, also where it
  * begins while they do; and nothing else changes their time. */
-static void test_operations_slow_what_is_beside_them(void **state)
+CASE(test_operations_slow_what_is_beside_them)
 {
     static struct spans spans;
     int slowed = 0;
@@ -451,7 +451,7 @@ static void test_operations_slow_what_is_beside_them(void **state)
 }
 
 /* Whatever takes longer never makes a step shorter. */
-static void test_slower_is_never_faster(void **state)
+CASE(test_slower_is_never_faster)
 {
     for (size_t i = 0; i < LAYOUTS; i++) {
         const char *const *keys = KEYS_OF(layouts[i]);
@@ -469,20 +469,4 @@ static void test_slower_is_never_faster(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_schedules_take_what_their_tables_say),
-        cmocka_unit_test(test_closed_forms),
-        cmocka_unit_test(test_a_rank_that_does_not_wait_is_seen),
-        cmocka_unit_test(test_spans_have_their_pass),
-        cmocka_unit_test(test_tensor_parallel_is_exposed),
-        cmocka_unit_test(test_messages_pass_gradients),
-        cmocka_unit_test(test_gathers_are_prefetched),
-        cmocka_unit_test(test_messages_hide_by_themselves),
-        cmocka_unit_test(test_transfers_hide),
-        cmocka_unit_test(test_operations_slow_what_is_beside_them),
-        cmocka_unit_test(test_slower_is_never_faster),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,5 +1,7 @@
 /* The textbook's formulas, with the figures that their sources print. test/parallel/test_schedule.c
  * has the bubbles beside those of the tables, simulated. */
+#include "../support/suite.h"
+
 #include <lockstep/ckpt/interval.h>
 #include <lockstep/planner/closed_forms.h>
 
@@ -18,7 +20,7 @@ static const double exact = 1e-12;
 
 static const struct ls_pass_times equal = {1, 1, 1}, uneven = {1, 1.25, 0.75};
 
-static void test_bubbles(void **state)
+CASE(test_bubbles)
 {
     static const struct {
         enum ls_schedule_kind kind;
@@ -45,7 +47,7 @@ static void test_bubbles(void **state)
 
 /* ---- collectives, memory --------------------------------------------------------------------- */
 
-static void test_collectives(void **state)
+CASE(test_collectives)
 {
     near_to("ring", ls_ring_seconds(4, 8e9, 1e-3, 1e9, false), 3 * (1e-3 + 2), exact);
     near_to("both ways", ls_ring_seconds(4, 8e9, 1e-3, 1e9, true), 6 * (1e-3 + 2), exact);
@@ -57,7 +59,7 @@ static void test_collectives(void **state)
     near_to("70B", ls_ring_seconds(256, 140e9, 0, 12.5e9, true), 22.3, 0.001);
 }
 
-static void test_zero(void **state)
+CASE(test_zero)
 {
     /* ZeRO figure 1: 7.5B parameters on 64 ranks take 120, 31.4, 16.6 and 1.88 GB. */
     static const double gb[] = {120, 31.4, 16.6, 1.88};
@@ -71,7 +73,7 @@ static void test_zero(void **state)
 
 /* ---- failures, scaling ---------------------------------------------------------------------- */
 
-static void test_checkpoints(void **state)
+CASE(test_checkpoints)
 {
     /* Daly's figures 3 to 5: with C 5 min, M of 24 h, 6 h and 15 min give 117, 57 and 9.1 min. */
     static const struct {
@@ -95,19 +97,11 @@ static void test_checkpoints(void **state)
     near_to("seldom", ls_goodput(95, 5, 10, 1e9), 0.95, 1e-6);
 }
 
-static void test_amdahl(void **state)
+CASE(test_amdahl)
 {
     near_to("all", ls_amdahl_speedup(1, 64), 64, exact);
     near_to("nothing", ls_amdahl_speedup(0, 64), 1, exact);
     near_to("95 % on 64", ls_amdahl_speedup(0.95, 64), 15.42, 0.001);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bubbles), cmocka_unit_test(test_collectives),
-        cmocka_unit_test(test_zero),    cmocka_unit_test(test_checkpoints),
-        cmocka_unit_test(test_amdahl),
-    };
-    return cmocka_run_group_tests_name("closed_forms", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,5 +1,7 @@
 /* Cluster files: what ships loads, what is written reads back, and each broken figure is named with
  * its line. */
+#include "../support/suite.h"
+
 #include <lockstep/base/file.h>
 #include <lockstep/planner/cluster.h>
 
@@ -49,7 +51,7 @@ static struct ls_cluster read_good(void)
     return cluster;
 }
 
-static void test_figures_are_read(void **state)
+CASE(test_figures_are_read)
 {
     struct ls_cluster c = read_good();
     assert_string_equal(c.name, "two hosts");
@@ -164,7 +166,7 @@ static void replaced(const char *from, const char *to, char *text, size_t bytes)
     snprintf(text, bytes, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
 }
 
-static void test_broken_figures_are_named(void **state)
+CASE(test_broken_figures_are_named)
 {
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         char text[4096], where[32];
@@ -181,7 +183,7 @@ static void test_broken_figures_are_named(void **state)
 }
 
 /* Of an inner link joins is a multiple; the last domain below the outermost need not be full. */
-static void test_links_fit_together(void **state)
+CASE(test_links_fit_together)
 {
     static const struct {
         int64_t joins[3];
@@ -207,7 +209,7 @@ static void test_links_fit_together(void **state)
     }
 }
 
-static void test_other_texts_are_refused(void **state)
+CASE(test_other_texts_are_refused)
 {
     static const char *const texts[] = {"",        "[1, 2]",       "hosts",           "\t- a: [",
                                         "a: b: c", "\xff\xfe\x01", "--- {}\n--- {}\n"};
@@ -275,7 +277,7 @@ static void assert_reads_back(const struct ls_cluster *cluster)
 }
 
 /* Rows that differ in bytes alone are rows each; the same bytes twice are an error. */
-static void test_rows_with_other_bytes(void **state)
+CASE(test_rows_with_other_bytes)
 {
     static const char rows[] = "measured:\n"
                                "  works:\n"
@@ -309,7 +311,7 @@ static void test_rows_with_other_bytes(void **state)
     }
 }
 
-static void test_every_shipped_file(void **state)
+CASE(test_every_shipped_file)
 {
     glob_t files;
     struct ls_error error = {0};
@@ -324,7 +326,7 @@ static void test_every_shipped_file(void **state)
     globfree(&files);
 }
 
-static void test_drawn_figures_read_back(void **state)
+CASE(test_drawn_figures_read_back)
 {
     struct ls_cluster cluster = read_good();
     struct ls_philox_key key = ls_philox_key_of(3, "test_cluster");
@@ -355,7 +357,7 @@ static void test_drawn_figures_read_back(void **state)
     ls_cluster_release(&cluster);
 }
 
-static void test_figures_are_set(void **state)
+CASE(test_figures_are_set)
 {
     static const struct {
         const char *path, *value;
@@ -394,7 +396,7 @@ static void test_figures_are_set(void **state)
     ls_cluster_release(&cluster);
 }
 
-static void test_wrong_figures_are_not_set(void **state)
+CASE(test_wrong_figures_are_not_set)
 {
     static const struct {
         const char *path, *value, *what;
@@ -428,7 +430,7 @@ static void test_wrong_figures_are_not_set(void **state)
 }
 
 /* doc/planning.md has the table of the keys as the library makes it. */
-static void test_the_page_has_the_keys(void **state)
+CASE(test_the_page_has_the_keys)
 {
     char *table = NULL, *page = NULL;
     size_t bytes = 0;
@@ -444,19 +446,4 @@ static void test_the_page_has_the_keys(void **state)
     free(page);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_figures_are_read),
-        cmocka_unit_test(test_broken_figures_are_named),
-        cmocka_unit_test(test_links_fit_together),
-        cmocka_unit_test(test_other_texts_are_refused),
-        cmocka_unit_test(test_rows_with_other_bytes),
-        cmocka_unit_test(test_every_shipped_file),
-        cmocka_unit_test(test_drawn_figures_read_back),
-        cmocka_unit_test(test_figures_are_set),
-        cmocka_unit_test(test_wrong_figures_are_not_set),
-        cmocka_unit_test(test_the_page_has_the_keys),
-    };
-    return cmocka_run_group_tests_name("cluster", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,5 +1,7 @@
 /* Costs: exact where they were measured, as the formulas say elsewhere, and never better on a
  * lesser cluster. */
+#include "../support/suite.h"
+
 #include <lockstep/planner/cost.h>
 
 #include <math.h>
@@ -73,7 +75,7 @@ static struct ls_work pass(int64_t elements)
 
 /* ---- works ----------------------------------------------------------------------------------- */
 
-static void test_roofline(void **state)
+CASE(test_roofline)
 {
     struct ls_cluster cluster = cluster_of(small, "");
     struct ls_work large = product(4096, 4096, 4096), thin = product(1, 4096, 4096);
@@ -96,7 +98,7 @@ static void test_roofline(void **state)
 
 /* 64 x 64 tiles, of which there are no smaller ones, on 100 units: 100 tiles are a wave, 101 are
  * two. */
-static void test_tiles_quantise(void **state)
+CASE(test_tiles_quantise)
 {
     struct ls_cluster cluster = cluster_of(small, "");
     set(&cluster, "accelerator.units", "100");
@@ -124,7 +126,7 @@ static double tile_s(size_t i, const struct ls_work *work)
 }
 
 /* The fastest of all tiles counts, and every size is the fastest of some shape. */
-static void test_the_best_tile_counts(void **state)
+CASE(test_the_best_tile_counts)
 {
     enum { TILES = sizeof tiles / sizeof *tiles };
     static const int64_t shapes[][2] = {{1280, 2560}, {2560, 1280}, {1280, 1280}, {64, 25600},
@@ -171,7 +173,7 @@ static const char scattered[] = "measured:\n"
                                 "    - [product_bt, bf16, 1, 1024, 512, 2048, 0.0450]\n"
                                 "    - [product_bt, bf16, 1, 1024, 2048, 2048, 0.1800]\n";
 
-static void test_measured_is_exact(void **state)
+CASE(test_measured_is_exact)
 {
     const char *const tables[] = {grid, scattered};
     for (int t = 0; t < 2; t++) {
@@ -193,7 +195,7 @@ static void test_measured_is_exact(void **state)
     }
 }
 
-static void test_measured_is_interpolated(void **state)
+CASE(test_measured_is_interpolated)
 {
     struct ls_cluster cluster = cluster_of(small, grid);
     struct ls_work middle = product(256, 512, 512), beyond = product(4096, 2048, 4096);
@@ -212,7 +214,7 @@ static void test_measured_is_interpolated(void **state)
 }
 
 /* Ops of one shape that move other bytes have rows of their own. */
-static void test_rows_are_held_apart_by_bytes(void **state)
+CASE(test_rows_are_held_apart_by_bytes)
 {
     struct ls_cluster cluster =
         cluster_of(small, "measured:\n"
@@ -259,7 +261,7 @@ static int64_t draw_int(int64_t low, int64_t high)
     return ls_min(high, (int64_t)draw((double)low, (double)high + 1));
 }
 
-static void test_larger_never_takes_less(void **state)
+CASE(test_larger_never_takes_less)
 {
     const char *const tables[] = {grid, scattered, "", ""};
     for (int t = 0; t < 4; t++) {
@@ -288,7 +290,7 @@ static void test_larger_never_takes_less(void **state)
 
 /* Products cut into pieces take no less than whole ones, tiles or not; a tile more to choose from
  * takes no longer. */
-static void test_pieces_never_take_less(void **state)
+CASE(test_pieces_never_take_less)
 {
     struct ls_cluster cluster = cluster_of(small, "");
     set(&cluster, "accelerator.units", "108");
@@ -314,7 +316,7 @@ static void test_pieces_never_take_less(void **state)
 
 /* ---- groups and moves ------------------------------------------------------------------------ */
 
-static void test_groups(void **state)
+CASE(test_groups)
 {
     static const struct {
         int accelerators;
@@ -354,7 +356,7 @@ static double move_s(const struct ls_cluster *cluster, int64_t first, int64_t ra
     return ls_cost_move(cluster, &group, kind, bytes);
 }
 
-static void test_moves_are_the_formulas(void **state)
+CASE(test_moves_are_the_formulas)
 {
     struct ls_cluster c = cluster_of(small, "");
     const double s = 1e9, few = 1000, a = 1e-6, b = 400e9, A = 10e-6, B = 50e9;
@@ -397,7 +399,7 @@ static void test_moves_are_the_formulas(void **state)
 
 /* What a group's rate takes of an accelerator's units and memory; of a machine whose units move
  * nothing, nothing. */
-static void test_moves_take_units_and_bandwidth(void **state)
+CASE(test_moves_take_units_and_bandwidth)
 {
     struct ls_cluster c = cluster_of(small, "");
     struct ls_cost_group host = ls_cost_group_of(&c, 1, 0, 8, 1);
@@ -422,7 +424,7 @@ static void test_moves_take_units_and_bandwidth(void **state)
     ls_cluster_release(&c);
 }
 
-static void test_measured_moves(void **state)
+CASE(test_measured_moves)
 {
     struct ls_cluster c = cluster_of(small, "measured:\n"
                                             "  moves:\n"
@@ -445,7 +447,7 @@ static void test_measured_moves(void **state)
     ls_cluster_release(&c);
 }
 
-static void test_tiers(void **state)
+CASE(test_tiers)
 {
     struct ls_cluster c = cluster_of(small, "");
     near_to("host", ls_cost_tier(&c, LS_TIER_HOST, true, 32e9), 1);
@@ -507,7 +509,7 @@ static void times_of(const struct ls_cluster *c, uint64_t seed, double *times)
 
 /* Each figure alone made better; then all times are at most what they were, and the twin, made
  * worse, is seen to take longer somewhere. */
-static void test_better_is_never_slower(void **state)
+CASE(test_better_is_never_slower)
 {
     static const struct {
         size_t at;
@@ -548,23 +550,4 @@ static void test_better_is_never_slower(void **state)
             fail_msg("figure %d changes no time", f);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_roofline),
-        cmocka_unit_test(test_tiles_quantise),
-        cmocka_unit_test(test_the_best_tile_counts),
-        cmocka_unit_test(test_pieces_never_take_less),
-        cmocka_unit_test(test_measured_is_exact),
-        cmocka_unit_test(test_measured_is_interpolated),
-        cmocka_unit_test(test_rows_are_held_apart_by_bytes),
-        cmocka_unit_test(test_larger_never_takes_less),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_moves_are_the_formulas),
-        cmocka_unit_test(test_moves_take_units_and_bandwidth),
-        cmocka_unit_test(test_measured_moves),
-        cmocka_unit_test(test_tiers),
-        cmocka_unit_test(test_better_is_never_slower),
-    };
-    return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

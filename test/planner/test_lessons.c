@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/suite.h"
 #include "../support/svg.h"
 #include "../support/testing.h"
 #include "../support/xml.h"
@@ -86,7 +87,7 @@ static void has_row(const struct page *page, const char *begin, const char *cons
 /* ---- by hand --------------------------------------------------------------------------------- */
 
 /* 7e9 x 16 = 112 GB; over 4: 4 + 12 / 4 = 7, 2 + 14 / 4 = 5.5 and 16 / 4 = 4 bytes each. */
-static void test_memory(void **state)
+CASE(test_memory)
 {
     const struct page *page = page_of("memory");
     ROW(page, "parameters, 16 bits", "2 bytes", "14.0 GB");
@@ -100,7 +101,7 @@ static void test_memory(void **state)
     has(page, "40.4 GB      27.0 GB      53.9 GB       121 GB       108 GB");
 }
 
-static void test_seven(void **state)
+CASE(test_seven)
 {
     struct ls_error error = {0};
     struct ls_config *config = malloc(sizeof *config);
@@ -111,7 +112,7 @@ static void test_seven(void **state)
 }
 
 /* 8 / 39, 16 / 47, 32 / 63, 64 / 95; 64 / (64 + 31 / 2) and 192 / (192 + 31). */
-static void test_bubble(void **state)
+CASE(test_bubble)
 {
     const struct page *page = page_of("bubble");
     ROW(page, "     8", "20.5 %", "20.5 %", " - ", " - ");
@@ -127,7 +128,7 @@ static void test_bubble(void **state)
 }
 
 /* 2 x 255 / 256 x 140 GB = 278.9 GB, at 12.5 GB/s 22.3 s; 510 and 16 messages of 8 us. */
-static void test_allreduce(void **state)
+CASE(test_allreduce)
 {
     const struct page *page = page_of("allreduce");
     ROW(page, "all gradients, fp32", "280 GB", "558 GB", "44.6 s", "44.6 s", "44.6 s");
@@ -137,7 +138,7 @@ static void test_allreduce(void **state)
 }
 
 /* 405.8 x 10^9 parameters x 16 bytes are 6.49 TB, 81.2 times 80 GB. */
-static void test_3d(void **state)
+CASE(test_3d)
 {
     const struct page *page = page_of("3d");
     has(page, "The state alone is 6.49 TB: it takes 82 accelerators of 80.0 GB");
@@ -146,7 +147,7 @@ static void test_3d(void **state)
     has(page, "is the fastest that fits");
 }
 
-static void test_scaling(void **state)
+CASE(test_scaling)
 {
     const struct page *page = page_of("scaling");
     ROW(page, "    1 ", "1.0", "1.0", "100.0 %", "0.0 %", "1.0", "100.0 %", "0.0 %");
@@ -159,7 +160,7 @@ static void test_scaling(void **state)
 }
 
 /* Each doubling of the ranks is as wide as the one before, and the ideal is a straight line. */
-static void test_scaling_is_drawn_by_doublings(void **state)
+CASE(test_scaling_is_drawn_by_doublings)
 {
     static const char *const ranks[] = {"1", "2", "4", "8", "16", "32", "64"};
     const struct page *page = page_of("scaling");
@@ -176,7 +177,7 @@ static void test_scaling_is_drawn_by_doublings(void **state)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static void test_every_lesson(void **state)
+CASE(test_every_lesson)
 {
     static const char *const parts[] = {"\nQuestion\n", "\nGiven\n",  "\nFormula\n",    "\nNumbers",
                                         "\nAnswer\n",   "\nTry it\n", "\n    lockstep "};
@@ -204,7 +205,7 @@ static void test_every_lesson(void **state)
     }
 }
 
-static void test_names(void **state)
+CASE(test_names)
 {
     struct ls_error error = {0};
     const struct ls_lesson *lesson;
@@ -217,7 +218,7 @@ static void test_names(void **state)
 /* ---- clusters -------------------------------------------------------------------------------- */
 
 /* No layout fits, and the fast link joins 16: the page says so. */
-static void test_3d_elsewhere(void **state)
+CASE(test_3d_elsewhere)
 {
     struct ls_error error = {0};
     struct ls_cluster cluster;
@@ -235,7 +236,7 @@ static void test_3d_elsewhere(void **state)
     ls_cluster_release(&cluster);
 }
 
-static void test_other_clusters(void **state)
+CASE(test_other_clusters)
 {
     struct ls_error error = {0};
     struct ls_cluster cluster;
@@ -257,20 +258,4 @@ static void test_other_clusters(void **state)
     ls_cluster_release(&cluster);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_seven),
-        cmocka_unit_test(test_bubble),
-        cmocka_unit_test(test_allreduce),
-        cmocka_unit_test(test_3d),
-        cmocka_unit_test(test_scaling),
-        cmocka_unit_test(test_scaling_is_drawn_by_doublings),
-        cmocka_unit_test(test_every_lesson),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_3d_elsewhere),
-        cmocka_unit_test(test_other_clusters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

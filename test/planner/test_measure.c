@@ -3,7 +3,7 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 
 #include <lockstep/base/file.h>
@@ -81,7 +81,7 @@ static int64_t replay_all(const char *words, bool kinds[LS_WORK_KINDS])
     return count;
 }
 
-static void test_replays_tell_what_was_recorded(void **state)
+CASE(test_replays_tell_what_was_recorded)
 {
     static const char *const cases[] = {
         SMALL "numerics.precision=fp32",
@@ -117,7 +117,7 @@ static void test_replays_tell_what_was_recorded(void **state)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void test_rows_are_sorted_and_replaced(void **state)
+CASE(test_rows_are_sorted_and_replaced)
 {
     static const struct ls_measured_work works[] = {
         {LS_WORK_ADD, LS_F32, 2, 8, 1, 1, 0, 2},  {LS_WORK_NORM, LS_F32, 1, 8, 4, 1, 0, 1},
@@ -193,7 +193,7 @@ static void assert_reads_back(const struct ls_cluster *cluster, const char *path
     ls_cluster_release(&read);
 }
 
-static void test_a_machine_is_measured(void **state)
+CASE_WITH(test_a_machine_is_measured, scratch_setup, scratch_teardown)
 {
     struct ls_cluster cluster = {.hosts = 1};
     struct ls_measure measure = tiny_of(&cluster);
@@ -243,7 +243,7 @@ static int64_t rows_apart(const struct ls_cluster *cluster, const struct ls_meas
 }
 
 /* A configuration's rows are exactly those of its step; the check finds all of them. */
-static void test_a_configuration_is_measured(void **state)
+CASE_WITH(test_a_configuration_is_measured, scratch_setup, scratch_teardown)
 {
     const char *tokens = scratch_path(*state, "tokens.bin");
     static uint16_t values[4096];
@@ -276,7 +276,7 @@ static void test_a_configuration_is_measured(void **state)
     ls_cluster_release(&cluster);
 }
 
-static void test_a_check_takes_one_rank(void **state)
+CASE(test_a_check_takes_one_rank)
 {
     struct ls_config config = config_of_words(SMALL "parallel.dp=2");
     struct ls_measure measure = tiny_of(NULL);
@@ -286,16 +286,4 @@ static void test_a_check_takes_one_rank(void **state)
     assert_non_null(strstr(error.text, "2 ranks"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replays_tell_what_was_recorded),
-        cmocka_unit_test(test_rows_are_sorted_and_replaced),
-        cmocka_unit_test_setup_teardown(test_a_machine_is_measured, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_configuration_is_measured, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test(test_a_check_takes_one_rank),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* Advice for a run under way: where a link is slow, the plan's moves over it are, whether they
  * follow from the link's figures or were measured. */
 #include "../support/config_words.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/planner.h>
 
@@ -67,7 +67,7 @@ static double here_s(const struct ls_config *config, const struct ls_cluster *cl
     return here;
 }
 
-static void test_a_slow_link_slows_its_moves(void **state)
+CASE(test_a_slow_link_slows_its_moves)
 {
     const char *const rows[] = {"", measured};
     struct ls_drift drift = {.found = true,
@@ -87,8 +87,4 @@ static void test_a_slow_link_slows_its_moves(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_slow_link_slows_its_moves)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* The search against exhaustive simulation on drawn small cases, laws that plans keep, and what is
  * refused. */
 #include "../support/extent.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/told.h"
 #include "../support/wrapped.h"
 
@@ -125,7 +125,7 @@ static void lists_compare(int i, enum ls_goal goal, const struct ls_search *sear
 }
 
 /* And it looks at fewer. */
-static void test_the_best_is_the_best(void **state)
+CASE(test_the_best_is_the_best)
 {
     int64_t looked = 0, all = 0, fitted = 0;
     const int cases = 200 / check_every(20, 5);
@@ -176,7 +176,7 @@ int __wrap_ls_schedule_simulate(const struct ls_schedule *schedule,
 }
 
 /* The broken twin: bounds of pipelines that are 10 % too high. */
-static void test_a_bound_that_is_too_high_is_seen(void **state)
+CASE(test_a_bound_that_is_too_high_is_seen)
 {
     double share[2] = {0};
     for (int broken = 0; broken < 2; broken++) {
@@ -203,7 +203,7 @@ static void test_a_bound_that_is_too_high_is_seen(void **state)
 }
 
 /* A model of today on hundreds of accelerators is proven by few simulations, in seconds. */
-static void test_a_large_model_is_proven(void **state)
+CASE(test_a_large_model_is_proven)
 {
     struct ls_cluster cluster;
     struct ls_config config;
@@ -254,7 +254,7 @@ static bool stages_pinned(const char *key)
 }
 
 /* A limit holds in the midst of a simulation, too. */
-static void test_a_search_ends_in_time(void **state)
+CASE(test_a_search_ends_in_time)
 {
     int64_t early = 0;
     double all = 0;
@@ -298,7 +298,7 @@ static double best_of(const struct ls_config *config, const struct ls_cluster *c
 }
 
 /* A better cluster never makes the best plan slower, and more memory never makes one infeasible. */
-static void test_better_is_never_worse(void **state)
+CASE(test_better_is_never_worse)
 {
     static const char *const changes[][2] = {
         {"link.far.bandwidth", "1 TB/s"},    {"link.near.bandwidth", "1 TB/s"},
@@ -366,7 +366,7 @@ static void step_forecast(int seed, const char *const keys[3], bool extend,
 
 /* Steps of many micro-batches are forecast from shorter ones, most of those too whose first
  * micro-batches do not lie on the line. */
-static void test_longer_steps_go_on_in_a_line(void **state)
+CASE(test_longer_steps_go_on_in_a_line)
 {
     static const char *const layouts[][3] = {
         {"parallel.pp=1", "parallel.dp_shard=2", "parallel.zero=2"},
@@ -400,7 +400,7 @@ static void test_longer_steps_go_on_in_a_line(void **state)
 }
 
 /* A budget does what accelerators of that much memory do, also if a file gives it. */
-static void test_a_budget_is_a_limit_of_memory(void **state)
+CASE(test_a_budget_is_a_limit_of_memory)
 {
     drawn = 5;
     struct ls_cluster cluster = cluster_draw();
@@ -435,7 +435,7 @@ static bool all_pinned(const char *key)
     return strncmp(key, "parallel.", 9) == 0;
 }
 
-static void test_what_is_refused(void **state)
+CASE(test_what_is_refused)
 {
     drawn = 5;
     struct ls_cluster cluster = cluster_draw();
@@ -468,17 +468,4 @@ static void test_what_is_refused(void **state)
     ls_cluster_release(&cluster);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_best_is_the_best),
-        cmocka_unit_test(test_a_bound_that_is_too_high_is_seen),
-        cmocka_unit_test(test_a_large_model_is_proven),
-        cmocka_unit_test(test_a_search_ends_in_time),
-        cmocka_unit_test(test_better_is_never_worse),
-        cmocka_unit_test(test_longer_steps_go_on_in_a_line),
-        cmocka_unit_test(test_a_budget_is_a_limit_of_memory),
-        cmocka_unit_test(test_what_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

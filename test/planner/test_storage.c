@@ -5,7 +5,7 @@
 #include "../support/await.h"
 #include "../support/config_words.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 
 #include <lockstep/ckpt/interval.h>
@@ -205,7 +205,7 @@ static int64_t bytes_of(const struct ls_config *config, const char *part)
     return sum;
 }
 
-static void test_bytes_are_those_on_the_disk(void **state)
+CASE_WITH(test_bytes_are_those_on_the_disk, scratch_setup, scratch_teardown)
 {
     static const char *const recipes[] = {
         "parallel.dp=1",
@@ -238,7 +238,7 @@ static void test_bytes_are_those_on_the_disk(void **state)
 }
 
 /* Its broken twin: a recipe of which one key is another has other bytes. */
-static void test_another_recipe_has_other_bytes(void **state)
+CASE_WITH(test_another_recipe_has_other_bytes, scratch_setup, scratch_teardown)
 {
     static const char *const others[] = {"optim.moments=bf16", "optim.name=lion", "optim.name=muon",
                                          "model.bias=false", "model.tied=false"};
@@ -279,7 +279,7 @@ static double bytes_counted(const struct ls_config *config, const struct ls_layo
     return (double)(most * config->batch.global / dp * (config->data.sequence + 1) * 2);
 }
 
-static void test_a_host_reads_what_its_ranks_need(void **state)
+CASE(test_a_host_reads_what_its_ranks_need)
 {
     static const char *const layouts[] = {
         "",
@@ -307,7 +307,7 @@ static void test_a_host_reads_what_its_ranks_need(void **state)
         }
 }
 
-static void test_a_step_waits_for_what_is_longer(void **state)
+CASE(test_a_step_waits_for_what_is_longer)
 {
     struct ls_config config = config_of_words(SMALL);
     struct ls_cluster fast = cluster_of(NULL, NULL), slow = cluster_of("disk.read", "1 kB/s");
@@ -338,7 +338,7 @@ static struct ls_config config_with(const char *train, const char *blend)
 }
 
 /* Shares of a blend: of the stage that has most from elsewhere. */
-static void test_what_lies_elsewhere(void **state)
+CASE(test_what_lies_elsewhere)
 {
     static const struct {
         const char *train, *blend;
@@ -362,7 +362,7 @@ static void test_what_lies_elsewhere(void **state)
 }
 
 /* The disk's samples and the network's come at once; the slower of them holds a step up. */
-static void test_a_step_waits_for_the_storage(void **state)
+CASE(test_a_step_waits_for_the_storage)
 {
     enum { ALL = 4 * 17 * 2 };
     struct ls_config half = config_with("", "1 a 1 s3://bucket/b");
@@ -414,7 +414,7 @@ static int64_t step_took(const char *directory, int own_ms, int read_ms, bool re
 
 /* The loader hides what the forecast says it does: a step lasts as long as the longer of both, and
  * not as long as their sum. */
-static void test_the_loader_hides_a_step(void **state)
+CASE_WITH(test_the_loader_hides_a_step, scratch_setup, scratch_teardown)
 {
     assert_int_equal(step_took(*state, 100, 160, false), 160);
     assert_int_equal(step_took(*state, 160, 100, false), 160);
@@ -432,7 +432,7 @@ static bool never_faster(const struct ls_forecast *a, const struct ls_forecast *
            b->run.days >= a->run.days;
 }
 
-static void test_a_slower_disk_is_never_faster(void **state)
+CASE(test_a_slower_disk_is_never_faster)
 {
     static const char *const changes[][3] = {{"disk.read", "1 GB/s", "2 kB/s"},
                                              {"disk.read", "30 GB/s", "1 GB/s"},
@@ -463,7 +463,7 @@ static void test_a_slower_disk_is_never_faster(void **state)
 }
 
 /* A stage's ranks write equal shares, and hosts write beside each other. */
-static void test_hosts_write_together(void **state)
+CASE(test_hosts_write_together)
 {
     static const struct {
         const char *layout, *accelerators;
@@ -488,7 +488,7 @@ static void test_hosts_write_together(void **state)
 
 /* Goodput is Daly's of the checkpoint's own time, at the interval that the run has, else at the
  * best one. */
-static void test_the_interval_is_the_runs_or_the_best(void **state)
+CASE(test_the_interval_is_the_runs_or_the_best)
 {
     struct ls_config best = config_of_words(SMALL "parallel.dp_shard=4 parallel.zero=1");
     struct ls_config often =
@@ -514,7 +514,7 @@ static void test_the_interval_is_the_runs_or_the_best(void **state)
 
 /* Goodput with snapshots is that of what steps wait for, at their interval; copies on other hosts
  * are sent by all ranks of a host at once. Without them a lost host goes back to a checkpoint. */
-static void test_snapshots(void **state)
+CASE(test_snapshots)
 {
     static const char keys[] = SMALL "parallel.dp_shard=4 parallel.zero=1 train.save_every=50 ";
     struct ls_config often = config_of_words("%ssnapshot.every=2", keys);
@@ -546,23 +546,4 @@ static void test_snapshots(void **state)
     ls_cluster_release(&two);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_bytes_are_those_on_the_disk, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_another_recipe_has_other_bytes, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test(test_a_host_reads_what_its_ranks_need),
-        cmocka_unit_test(test_a_step_waits_for_what_is_longer),
-        cmocka_unit_test(test_what_lies_elsewhere),
-        cmocka_unit_test(test_a_step_waits_for_the_storage),
-        cmocka_unit_test_setup_teardown(test_the_loader_hides_a_step, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test(test_a_slower_disk_is_never_faster),
-        cmocka_unit_test(test_hosts_write_together),
-        cmocka_unit_test(test_the_interval_is_the_runs_or_the_best),
-        cmocka_unit_test(test_snapshots),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,5 +1,7 @@
 /* Colours of pictures and pages: whoever sees them, with any kind of colour blindness, tells any
  * two apart, in light and in dark. */
+#include "../support/suite.h"
+
 #include <lockstep/trace/html.h>
 #include <lockstep/trace/picture.h>
 
@@ -106,7 +108,7 @@ static void assert_both(char *text, const char *mark, int count, double least)
     free(text);
 }
 
-static void test_curves(void **state)
+CASE(test_curves)
 {
     char *text = NULL;
     size_t bytes;
@@ -119,7 +121,7 @@ static void test_curves(void **state)
     assert_both(text, ".ls-f%d{fill:", LS_PICTURE_COLOURS, 12);
 }
 
-static void test_parts(void **state)
+CASE(test_parts)
 {
     char *text = NULL;
     size_t bytes;
@@ -130,11 +132,4 @@ static void test_parts(void **state)
     assert_both(text, "--p%d:", LS_HTML_PARTS, 8);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_curves),
-        cmocka_unit_test(test_parts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

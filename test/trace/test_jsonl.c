@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 static void assert_text(const char *path, const char *expected)
 {
@@ -34,7 +34,7 @@ static struct ls_jsonl *open_good(const char *path)
     return jsonl;
 }
 
-static void test_record_of_every_type(void **state)
+CASE_WITH(test_record_of_every_type, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "metrics.jsonl");
     struct ls_error error = {0};
@@ -56,7 +56,7 @@ static void test_record_of_every_type(void **state)
 }
 
 /* Any bytes make valid JSON, and any fp32 comes back with its bits. */
-static void test_random_records_parse(void **state)
+CASE_WITH(test_random_records_parse, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "random.jsonl");
     struct ls_error error = {0};
@@ -96,7 +96,7 @@ static void test_random_records_parse(void **state)
     free(text);
 }
 
-static void test_too_long_record_is_not_written(void **state)
+CASE_WITH(test_too_long_record_is_not_written, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "long.jsonl");
     struct ls_error error = {0};
@@ -112,7 +112,7 @@ static void test_too_long_record_is_not_written(void **state)
     assert_text(path, "{\"step\": 1}\n");
 }
 
-static void test_torn_line_is_cut_at_open(void **state)
+CASE_WITH(test_torn_line_is_cut_at_open, scratch_setup, scratch_teardown)
 {
     static const char *const cases[][2] = {
         {"", ""},
@@ -141,7 +141,7 @@ static void count_record(void *user, const struct ls_record *record)
     ++*(int *)user;
 }
 
-static void test_truncate_after_a_step(void **state)
+CASE_WITH(test_truncate_after_a_step, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "resume.jsonl");
     struct ls_error error = {0};
@@ -175,7 +175,7 @@ static void test_truncate_after_a_step(void **state)
     assert_non_null(strstr(error.text, "resume.jsonl:2: expected one JSON object"));
 }
 
-static void test_series(void **state)
+CASE_WITH(test_series, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "series.jsonl");
     static const char text[] =
@@ -196,7 +196,7 @@ static void test_series(void **state)
     assert_int_equal(series.count, 0);
 }
 
-static void test_full_disk_keeps_whole_lines(void **state)
+CASE_WITH(test_full_disk_keeps_whole_lines, scratch_setup, scratch_teardown)
 {
     struct ls_error error = {0};
     struct ls_jsonl *jsonl = open_good("/dev/full");
@@ -225,14 +225,4 @@ static void test_full_disk_keeps_whole_lines(void **state)
     assert_text(path, "{\"step\": 1}\n{\"step\": 3}\n");
 }
 
-int main(void)
-{
-#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        IN_SCRATCH(test_record_of_every_type),           IN_SCRATCH(test_random_records_parse),
-        IN_SCRATCH(test_too_long_record_is_not_written), IN_SCRATCH(test_torn_line_is_cut_at_open),
-        IN_SCRATCH(test_truncate_after_a_step),          IN_SCRATCH(test_series),
-        IN_SCRATCH(test_full_disk_keeps_whole_lines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

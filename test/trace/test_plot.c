@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../support/scratch.h"
+#include "../support/suite.h"
 #include "../support/svg.h"
 #include "../support/testing.h"
 #include "../support/xml.h"
@@ -103,7 +104,7 @@ static int vertices(const char *svg, const char *classes, int nth, double (*out)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void test_points_are_what_was_recorded(void **state)
+CASE(test_points_are_what_was_recorded)
 {
     double x[7] = {10, 11, 12, 13, 14, 15, 16};
     double y[7] = {4, 3, 3.5, (double)NAN, 2, INFINITY, 1}, drawn[16][2];
@@ -127,7 +128,7 @@ static void test_points_are_what_was_recorded(void **state)
     free(svg);
 }
 
-static void test_a_long_run(void **state)
+CASE(test_a_long_run)
 {
     enum { COUNT = 200000 };
     double *x = malloc(COUNT * sizeof *x), *y = malloc(COUNT * sizeof *y);
@@ -166,7 +167,7 @@ static void test_a_long_run(void **state)
     free(y);
 }
 
-static void test_little_data(void **state)
+CASE(test_little_data)
 {
     struct ls_error error = {0};
     double x = 1, y = 0, nan = (double)NAN;
@@ -185,7 +186,7 @@ static void test_little_data(void **state)
     fclose(null);
 }
 
-static void test_several_runs(void **state)
+CASE(test_several_runs)
 {
     enum { COUNT = 4, POINTS = 100 };
     static const char *const names[COUNT] = {"first", "second",
@@ -219,7 +220,7 @@ static void test_several_runs(void **state)
 }
 
 /* Of two equal runs both are seen: dots within rings, in the legend too. */
-static void test_equal_runs(void **state)
+CASE(test_equal_runs)
 {
     double x[3] = {1, 2, 3}, y[3] = {3, 2, 1};
     const struct ls_run_curves runs[2] = {
@@ -232,7 +233,7 @@ static void test_equal_runs(void **state)
     free(svg);
 }
 
-static void test_logarithmic(void **state)
+CASE(test_logarithmic)
 {
     double x[4] = {1, 2, 3, 4}, y[4] = {1000, 10, 0, 1};
     struct ls_run_curves run = {.name = "log", .loss = {x, y, 4}};
@@ -244,7 +245,7 @@ static void test_logarithmic(void **state)
     free(svg);
 }
 
-static void test_axis_labels(void **state)
+CASE(test_axis_labels)
 {
     static const struct {
         double x_high, y_high;
@@ -266,7 +267,7 @@ static void test_axis_labels(void **state)
     }
 }
 
-static void test_a_resumed_run(void **state)
+CASE_WITH(test_a_resumed_run, scratch_setup, scratch_teardown)
 {
     /* Steps 3 and 4 came twice, and the validation of the first time is void. */
     static const char text[] = "{\"step\": 1, \"loss\": 9, \"lr\": 1}\n{\"step\": 2, \"loss\": 8}\n"
@@ -335,7 +336,7 @@ static int turns_of(const char *svg, const char *classes, double *highest)
 }
 
 /* Buffers that are there at every other moment are one band, faint, and not 200 spikes. */
-static void test_what_comes_and_goes_is_one_band(void **state)
+CASE(test_what_comes_and_goes_is_one_band)
 {
     double lasts[MOMENTS], brief[MOMENTS], none[MOMENTS] = {0}, top, base, veil;
     for (int i = 0; i < MOMENTS; i++) {
@@ -372,18 +373,4 @@ static void test_what_comes_and_goes_is_one_band(void **state)
     free(svg);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_points_are_what_was_recorded),
-        cmocka_unit_test(test_a_long_run),
-        cmocka_unit_test(test_little_data),
-        cmocka_unit_test(test_several_runs),
-        cmocka_unit_test(test_equal_runs),
-        cmocka_unit_test(test_logarithmic),
-        cmocka_unit_test(test_axis_labels),
-        cmocka_unit_test_setup_teardown(test_a_resumed_run, scratch_setup, scratch_teardown),
-        cmocka_unit_test(test_what_comes_and_goes_is_one_band),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -8,7 +8,7 @@
 
 #include "../support/prom.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 static int prometheus(char **text, const struct ls_metric *metrics, size_t count,
                       struct ls_error *error)
@@ -23,7 +23,7 @@ static int prometheus(char **text, const struct ls_metric *metrics, size_t count
 #define GAUGE   .type = LS_METRIC_GAUGE
 #define COUNTER .type = LS_METRIC_COUNTER
 
-static void test_text(void **state)
+CASE_WITH(test_text, scratch_setup, scratch_teardown)
 {
     const struct ls_metric metrics[] = {
         {"lockstep_loss", "Loss\\of the\nstep", NULL, GAUGE, .value = 2.5},
@@ -64,7 +64,7 @@ static void test_text(void **state)
         assert_int_equal(code, 0);
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     static const struct {
         struct ls_metric metric;
@@ -95,11 +95,4 @@ static void test_refusals(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_text, scratch_setup, scratch_teardown),
-        cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

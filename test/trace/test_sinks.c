@@ -9,7 +9,7 @@
 
 #include "../support/await.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 /* ---- TensorBoard ---- */
 
@@ -40,7 +40,7 @@ static char *only_file(const char *directory, size_t *bytes)
     return data;
 }
 
-static void test_tensorboard_bytes(void **state)
+CASE_WITH(test_tensorboard_bytes, scratch_setup, scratch_teardown)
 {
     struct ls_error error = {0};
     struct ls_tensorboard *board;
@@ -59,7 +59,7 @@ static void test_tensorboard_bytes(void **state)
     free(data);
 }
 
-static void test_tensorboard_without_purge_and_twice(void **state)
+CASE_WITH(test_tensorboard_without_purge_and_twice, scratch_setup, scratch_teardown)
 {
     struct ls_error error = {0};
     struct ls_tensorboard *first, *second;
@@ -112,7 +112,7 @@ static void write_whole(const char *path, struct ls_trace *const *traces, size_t
         fail_msg("%s", error.text);
 }
 
-static void test_trace_is_chrome_json(void **state)
+CASE_WITH(test_trace_is_chrome_json, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "trace.json");
     struct ls_error error = {0};
@@ -165,7 +165,7 @@ static void put_spans(struct ls_trace *trace, int count)
     }
 }
 
-static void test_trace_keeps_the_newest(void **state)
+CASE_WITH(test_trace_keeps_the_newest, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "ring.json");
     struct ls_error error = {0};
@@ -195,7 +195,7 @@ static void count_span(void *user, const struct ls_trace_span *span)
 
 /* Whatever came before, a write adds the events since the last one, and the ring is free for more:
  * a small ring takes a long run, and what is in the file stays there. */
-static void test_a_trace_only_grows(void **state)
+CASE_WITH(test_a_trace_only_grows, scratch_setup, scratch_teardown)
 {
     enum { RING = 8, ROUNDS = 50 };
     const char *path = scratch_path(*state, "grows.json");
@@ -239,7 +239,7 @@ static void test_a_trace_only_grows(void **state)
 
 /* Transfers: a blocking one is a span, one in the background goes beside them, its wait is a span,
  * and a message has the same arrow on both ranks. What is open is there as unfinished. */
-static void test_transfers(void **state)
+CASE_WITH(test_transfers, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "transfers.json");
     struct ls_error error = {0};
@@ -307,7 +307,7 @@ static void test_transfers(void **state)
 }
 
 /* Wherever a run is killed, the spans that are whole in its file can be read. */
-static void test_a_cut_trace_is_read(void **state)
+CASE_WITH(test_a_cut_trace_is_read, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "cut.json");
     struct ls_error error = {0};
@@ -330,25 +330,11 @@ static void test_a_cut_trace_is_read(void **state)
     free(text);
 }
 
-static void test_no_trace_is_off(void **state)
+CASE(test_no_trace_is_off)
 {
     ls_trace_begin(NULL, "a", "b");
     ls_trace_end(NULL);
     ls_trace_free(NULL);
 }
 
-int main(void)
-{
-#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        IN_SCRATCH(test_tensorboard_bytes),
-        IN_SCRATCH(test_tensorboard_without_purge_and_twice),
-        IN_SCRATCH(test_trace_is_chrome_json),
-        IN_SCRATCH(test_trace_keeps_the_newest),
-        IN_SCRATCH(test_transfers),
-        IN_SCRATCH(test_a_trace_only_grows),
-        IN_SCRATCH(test_a_cut_trace_is_read),
-        cmocka_unit_test(test_no_trace_is_off),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)
