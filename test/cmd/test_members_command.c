@@ -41,22 +41,6 @@ CASE(test_requests_are_taken_up)
            "from outer step 3: workers 1,3\n");
 }
 
-CASE(test_audits_know_the_members)
-{
-    expect("$L audit run --steps 1..6", 0, "steps 1 to 6: equal; compared: 6 losses");
-    expect("$L audit run parallel.workers=4 parallel.pp=2", 0, "steps 5 to 6: equal");
-    /* Without keys, other groups compute the workers than in the run. */
-    expect(WORKERS "train.steps=2 train.out=one && $L audit one", 0, " parallel.workers=");
-    expect(WORKERS "train.steps=2 parallel.workers=2 train.out=two && $L audit two | grep "
-                   "computing",
-           0, "computing steps 1 to 2 again from the start, with parallel.");
-    assert_null(strstr(output, "parallel.workers=2"));
-    /* Other members than those that trained are found. */
-    expect("sed -i 's/1,3/0,3/' run/members && $L audit run", 1, "step 6 differs");
-    expect("echo no >> run/members && $L audit run", ls_exit_code(LS_EDATA), "run/members:4: ");
-    expect("$L members run", ls_exit_code(LS_EDATA), "run/members:4: expected one JSON object");
-}
-
 CASE(test_what_is_refused)
 {
     expect("$L members", 2, "expected a run's folder: lockstep members RUN");
@@ -73,6 +57,22 @@ CASE(test_what_is_refused)
            2, "follows: its workers are those of async.follow = follows/../run: ask that run");
     expect(WORKERS "train.steps=2 train.out=whole && $L members whole", 0,
            "all 4 workers take part\n");
+}
+
+CASE(test_audits_know_the_members)
+{
+    expect("$L audit run --steps 1..6", 0, "steps 1 to 6: equal; compared: 6 losses");
+    expect("$L audit run parallel.workers=4 parallel.pp=2", 0, "steps 5 to 6: equal");
+    /* Without keys, other groups compute the workers than in the run. */
+    expect(WORKERS "train.steps=2 train.out=one && $L audit one", 0, " parallel.workers=");
+    expect(WORKERS "train.steps=2 parallel.workers=2 train.out=two && $L audit two | grep "
+                   "computing",
+           0, "computing steps 1 to 2 again from the start, with parallel.");
+    assert_null(strstr(output, "parallel.workers=2"));
+    /* Other members than those that trained are found. */
+    expect("sed -i 's/1,3/0,3/' run/members && $L audit run", 1, "step 6 differs");
+    expect("echo no >> run/members && $L audit run", ls_exit_code(LS_EDATA), "run/members:4: ");
+    expect("$L members run", ls_exit_code(LS_EDATA), "run/members:4: expected one JSON object");
 }
 
 /* A folder within a run's says which folder to give. */
