@@ -138,17 +138,16 @@ static void row_text(const struct ls_config *config, const struct ls_layout *lay
         ls_config_value(config, ls_config_key_of(rows[row].name), text, bytes);
 }
 
-static void values_of(const struct ls_config *config, const struct ls_layout *layout,
-                      int values[LS_DRAW_ROWS_MAX])
+/* Of a row; -1: none of its values. */
+static int value_of(const struct ls_config *config, const struct ls_layout *layout, int row)
 {
     char text[4 * LS_CONFIG_TEXT_BYTES];
-    for (int row = 0; row < ROWS; row++) {
-        values[row] = -1;
-        row_text(config, layout, row, text, sizeof text);
-        for (int v = 0; rows[row].values[v]; v++)
-            if (!strcmp(text, rows[row].values[v]))
-                values[row] = v;
-    }
+    int value = -1;
+    row_text(config, layout, row, text, sizeof text);
+    for (int v = 0; rows[row].values[v]; v++)
+        if (!strcmp(text, rows[row].values[v]))
+            value = v;
+    return value;
 }
 
 static bool gives_up_inputs(const struct ls_layout *layout)
@@ -202,7 +201,8 @@ bool ls_draw_values(const struct ls_config *config, int values[LS_DRAW_ROWS_MAX]
     if (ls_config_layout(config, 0, &layout, NULL))
         return false;
     settle(&layout, &settled);
-    values_of(&settled, &layout, values);
+    for (int row = 0; row < ROWS; row++)
+        values[row] = value_of(&settled, &layout, row);
     return true;
 }
 
@@ -258,17 +258,26 @@ bool draw_offers(const struct ls_draw *draw, int row, int value)
            (draw->folder || draw->file || !tier);
 }
 
+/* Of the keys whose values are the table's, how many there are to draw from. */
+static void counts_make(const struct ls_draw *draw, int counts[DP])
+{
+    for (int row = 0; row < DP; row++) {
+        counts[row] = 0;
+        while (rows[row].values[counts[row]] && strcmp(rows[row].values[counts[row]], "csv") != 0 &&
+               draw_offers(draw, row, counts[row]))
+            counts[row]++;
+    }
+}
+
 /* The keys whose values are the table's. A schedule's file comes with its table, later. */
-static void plain_draw(struct draws *d, const struct ls_draw *draw, struct ls_config *config)
+static void plain_draw(struct draws *d, const struct ls_draw *draw, const int counts[DP],
+                       struct ls_config *config)
 {
     for (int row = 0; row < DP; row++) {
         char assignment[128];
-        int value = asked(draw, row), count = 0;
+        int value = asked(draw, row), count = counts[row];
         if (row >= WORKERS && config->async.mode == LS_CONFIG_SYNC)
             break;
-        while (rows[row].values[count] && strcmp(rows[row].values[count], "csv") != 0 &&
-               draw_offers(draw, row, count))
-            count++;
         if (value < 0)
             value = pick(d, 2) ? pick(d, count) : 0;
         else if (value == 0 || value >= count)
@@ -375,12 +384,8 @@ static bool is_admitted(struct ls_config *drawn, struct ls_layout *layout)
 static bool has_what_is_asked(const struct ls_draw *draw, const struct ls_config *config,
                               const struct ls_layout *layout)
 {
-    int values[LS_DRAW_ROWS_MAX];
-    if (draw->ask_count == 0)
-        return true;
-    values_of(config, layout, values);
     for (int i = 0; i < draw->ask_count; i++) {
-        int value = values[draw->asks[i].row], wanted = draw->asks[i].value;
+        int value = value_of(config, layout, draw->asks[i].row), wanted = draw->asks[i].value;
         if (wanted ? value != wanted : value == 0)
             return false;
     }
@@ -393,15 +398,17 @@ bool ls_draw_layout(const struct ls_config *config, const struct ls_draw *draw,
     enum { ATTEMPTS_MAX = 20000 };
     struct ls_layout layout;
     struct ls_config start = *config;
+    int counts[DP];
     uint32_t attempts = draw->attempts > 0 ? (uint32_t)draw->attempts : ATTEMPTS_MAX;
     if (!draw->kept)
         layout_clear(&start);
     if (asked(draw, RAMP_UP) >= 0 && config->batch.rampup_start == 0)
         return false;
+    counts_make(draw, counts);
     for (uint32_t attempt = 0; attempt < attempts; attempt++) {
         struct draws d = draws_begin(draw->seed, draw->index, attempt);
         *drawn = start;
-        plain_draw(&d, draw, drawn);
+        plain_draw(&d, draw, counts, drawn);
         int64_t ranks = ls_config_ranks(drawn);
         bool room = ranks <= draw->ranks_max && (ranks > 1 || draw->kept);
         /* Without a text: the search for the nearest that works would take most of the time. */

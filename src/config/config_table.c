@@ -3,8 +3,10 @@
 
 #include <lockstep/parallel/arrivals.h>
 
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define KEY(type, name, part, initial, low, high, above, below, words, field, help)                \
     {                                                                                              \
@@ -625,9 +627,31 @@ int ls_config_group_index(const struct ls_config_key *keys, const char *name)
     return -1;
 }
 
+/* Where a name is in the table, by its hash: its index and 1, or 0. Layouts that are drawn look up
+ * millions. */
+enum { PLACES = 1024 };
+static uint16_t places[PLACES];
+
+static size_t place_of(const char *name)
+{
+    size_t at = XXH3_64bits(name, strlen(name)) % PLACES;
+    while (places[at] && strcmp(table[places[at] - 1].name, name) != 0)
+        at = (at + 1) % PLACES;
+    return at;
+}
+
+static void places_make(void)
+{
+    _Static_assert(2 * (size_t)TABLE_COUNT <= (size_t)PLACES, "half of the places are free");
+    for (int i = 0; i < TABLE_COUNT; i++)
+        places[place_of(table[i].name)] = (uint16_t)(i + 1);
+}
+
 int config_index(const char *name)
 {
-    return ls_config_key_index(table, name);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, places_make);
+    return places[place_of(name)] - 1;
 }
 
 size_t config_names(const char *names[LS_CONFIG_KEYS_MAX])
