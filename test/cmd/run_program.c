@@ -1,6 +1,5 @@
 /* Runs the program by the shell, and checks its exit code and what it prints. */
 #include "run_program.h"
-#include "../support/testing.h"
 
 #include "../support/await.h"
 #include "../support/scratch.h"

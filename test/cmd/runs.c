@@ -1,6 +1,5 @@
 /* Runs of the program on a small corpus, and what their records say. */
 #include "runs.h"
-#include "../support/testing.h"
 
 #include "../support/scratch.h"
 #include "../support/suite.h"

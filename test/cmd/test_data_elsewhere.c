@@ -1,6 +1,5 @@
 /* Runs whose data lie on a web server or in S3: the bits of the run on local files, in any layout,
  * with and without a cache; and what a run says when its server does not keep up. */
-#include "../support/testing.h"
 #include "runs.h"
 
 #include "../support/await.h"

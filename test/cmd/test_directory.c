@@ -1,6 +1,5 @@
 /* A run's directory: one writer at a time; it may be moved, says what it goes on from, and keeps
  * the first and the best checkpoint. */
-#include "../support/testing.h"
 #include "runs.h"
 
 #include "../support/await.h"

@@ -1,6 +1,5 @@
 /* `lockstep import` and `export`, and commands that take a folder of another program's: a run goes
  * out, comes back, is trained on and evaluated, with the same words and exit codes throughout. */
-#include "../support/testing.h"
 #include "runs.h"
 
 #include "../support/scratch.h"

@@ -1,6 +1,5 @@
 /* data.blend: runs on sources mixed by weight have one hash in every layout, go on when only later
  * weights change, and take the samples that the definition says. */
-#include "../support/testing.h"
 #include "runs.h"
 
 #include "../support/scratch.h"

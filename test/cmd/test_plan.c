@@ -3,7 +3,6 @@
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "../support/svg.h"
-#include "../support/testing.h"
 #include "../support/xml.h"
 #include "run_program.h"
 

@@ -1,6 +1,5 @@
 /* The program on a small corpus, from text to text: a whole run, its files, signals, resumption,
  * MPI, and what goes wrong in the middle of it. */
-#include "../support/testing.h"
 #include "runs.h"
 
 #include "../support/await.h"

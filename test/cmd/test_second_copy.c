@@ -1,6 +1,5 @@
 /* checkpoint.also: a run whose checkpoints are lost goes on from their copies, with the same bits,
  * and a place that fails does not hold it up. */
-#include "../support/testing.h"
 #include "runs.h"
 
 #include "../support/s3_server.h"

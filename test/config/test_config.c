@@ -1,6 +1,5 @@
 /* The configuration: what is read, what is refused and with which words, and that it can be written
  * and read back. */
-#include "../support/testing.h"
 #include "config/config_private.h"
 
 #include <lockstep/config/inputs.h>

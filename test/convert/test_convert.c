@@ -1,7 +1,6 @@
 /* The converter: whole files against what they became when they were last looked at, every row of
  * every table, what is refused and with which words, and files that are cut short. Runs from the
  * root of the tree. `test_convert --record` writes what files become now. */
-#include "../support/testing.h"
 #include "convert/convert_private.h"
 
 #include <lockstep/base/file.h>

@@ -1,6 +1,5 @@
 /* Trains from other programs' models. */
 #include "trained.h"
-#include "../support/testing.h"
 
 #include "../support/scratch.h"
 #include "../support/suite.h"

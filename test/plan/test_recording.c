@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
 enum { RANKS = 6, COUNT = 12 };
 enum { WORLD, ROW, SINGLE };
 

@@ -7,8 +7,6 @@
 
 #include <math.h>
 
-#include "../support/testing.h"
-
 static void near_to(const char *what, double value, double expected, double within)
 {
     if (!(fabs(value - expected) <= within * fabs(expected) + 1e-300))

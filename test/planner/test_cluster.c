@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
 static const char good[] = "name: two hosts\n"                               /* 1 */
                            "source: [a paper, a datasheet]\n"                /* 2 */
                            "hosts: 2\n"                                      /* 3 */

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
 static const char small[] = "name: small\n"
                             "hosts: 4\n"
                             "accelerators: 8\n"

@@ -8,7 +8,6 @@
 
 #include "../support/suite.h"
 #include "../support/svg.h"
-#include "../support/testing.h"
 #include "../support/xml.h"
 
 #define H100 "clusters/h100-2048.yaml"

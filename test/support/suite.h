@@ -1,4 +1,4 @@
-/* A test program as a suite of cases, and cmocka with all that it wants included before it.
+/* A test program as a suite of cases.
  *
  *     CASE(test_that_it_holds)
  *     {
@@ -11,12 +11,7 @@
 #ifndef TEST_SUPPORT_SUITE_H
 #define TEST_SUPPORT_SUITE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "testing.h"
 
 #define CASE(name) CASE_WITH(name, NULL, NULL)
 /* With a set-up before it and a tear-down after it, NULL for none. */
@@ -26,7 +21,7 @@
     {                                                                                              \
         suite_add((struct CMUnitTest){#name, name, setup, teardown, NULL});                        \
     }                                                                                              \
-    static void name(__attribute__((unused)) void **state)
+    static void name(void **state)
 /* The main function, with a set-up before all cases and a tear-down after them. */
 #define SUITE_MAIN(setup, teardown)                                                                \
     int main(void)                                                                                 \

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
 /* ---- how colours are seen -------------------------------------------------------------------- */
 
 struct colour {

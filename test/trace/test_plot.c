@@ -8,7 +8,6 @@
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "../support/svg.h"
-#include "../support/testing.h"
 #include "../support/xml.h"
 
 static int count_of(const char *text, const char *what)
