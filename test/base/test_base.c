@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 
 /* Known answers from the Random123 distribution's kat_vectors. */
-static void test_philox_known_answers(void **state)
+CASE(test_philox_known_answers)
 {
     uint32_t out[4];
     ls_philox((struct ls_philox_key){{0, 0}}, (uint32_t[4]){0, 0, 0, 0}, out);
@@ -21,7 +21,7 @@ static void test_philox_known_answers(void **state)
     assert_memory_equal(out, pi, sizeof out);
 }
 
-static void test_normal_is_by_index_and_normal(void **state)
+CASE(test_normal_is_by_index_and_normal)
 {
     struct ls_philox_key key = ls_philox_key_of(7, "init:test");
     enum { N = 100000 };
@@ -40,7 +40,7 @@ static void test_normal_is_by_index_and_normal(void **state)
     assert_true(fabs(fourth / N - 3) < 0.15);
 }
 
-static void test_bf16_rounds_to_nearest_even(void **state)
+CASE(test_bf16_rounds_to_nearest_even)
 {
     assert_int_equal(ls_f32_to_bf16(1.0f), 0x3f80);
     assert_int_equal(ls_f32_to_bf16(1.00390625f), 0x3f80); /* tie to even */
@@ -51,7 +51,7 @@ static void test_bf16_rounds_to_nearest_even(void **state)
     assert_int_equal(ls_f32_to_bf16(3.4e38f), 0x7f80);
 }
 
-static void test_tree(void **state)
+CASE(test_tree)
 {
     assert_int_equal(ls_tree_split(2), 1);
     assert_int_equal(ls_tree_split(3), 2);
@@ -62,7 +62,7 @@ static void test_tree(void **state)
     assert_true(ls_tree_sum(values, 6) == expected);
 }
 
-static void test_exact_sum_ignores_order(void **state)
+CASE(test_exact_sum_ignores_order)
 {
     enum { N = 2000 };
     struct ls_exact_sum forward = {0}, backward = {0}, halves[2] = {{{0}, 0}, {{0}, 0}};
@@ -94,7 +94,7 @@ static void test_exact_sum_ignores_order(void **state)
     assert_true(isnan(ls_exact_value(&cancel)));
 }
 
-static void test_digest_commutes_and_sees_place(void **state)
+CASE(test_digest_commutes_and_sees_place)
 {
     struct ls_digest ab = {0}, ba = {0}, moved = {0};
     ls_digest_piece(&ab, "w", 0, 0, "abc", 3);
@@ -107,7 +107,7 @@ static void test_digest_commutes_and_sees_place(void **state)
     assert_memory_not_equal(&ab, &moved, sizeof ab);
 }
 
-static void test_digest_of_floats_sees_value_place_and_name(void **state)
+CASE(test_digest_of_floats_sees_value_place_and_name)
 {
     float values[37];
     for (int i = 0; i < 37; i++)
@@ -129,7 +129,7 @@ static void test_digest_of_floats_sees_value_place_and_name(void **state)
     assert_memory_not_equal(&whole, &changed, sizeof whole);
 }
 
-static void test_errors(void **state)
+CASE(test_errors)
 {
     struct ls_error error = {0};
     assert_int_equal(ls_error_set(&error, LS_EDATA, "bad %d", 3), LS_EDATA);
@@ -153,7 +153,7 @@ static void test_errors(void **state)
 }
 
 /* Whatever an error quotes, no byte of it commands a terminal, and what can be read stays. */
-static void test_errors_are_escaped(void **state)
+CASE(test_errors_are_escaped)
 {
     static const char *const cases[][2] = {
         {"plain text: \\n stays", "plain text: \\n stays"},
@@ -205,7 +205,7 @@ int __wrap_snprintf(char *out, size_t bytes, const char *format, ...)
 }
 
 /* Millions of errors are made where records are bad: their characters are copied, not printed. */
-static void test_escaping_prints_no_character(void **state)
+CASE(test_escaping_prints_no_character)
 {
     char text[64], shown[64];
     snprintf(text, sizeof text, "caf\xc3\xa9 %d\n\x1b", 7);
@@ -216,19 +216,4 @@ static void test_escaping_prints_no_character(void **state)
     assert_int_equal(formats, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox_known_answers),
-        cmocka_unit_test(test_normal_is_by_index_and_normal),
-        cmocka_unit_test(test_bf16_rounds_to_nearest_even),
-        cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_exact_sum_ignores_order),
-        cmocka_unit_test(test_digest_commutes_and_sees_place),
-        cmocka_unit_test(test_digest_of_floats_sees_value_place_and_name),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_errors_are_escaped),
-        cmocka_unit_test(test_escaping_prints_no_character),
-    };
-    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,6 +1,6 @@
 /* tools/commit.sh: which commit a build says that it is. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void commit_of(const char *directory, const char *first, char line[128])
     line[strcspn(line, "\n")] = '\0';
 }
 
-static void test_the_commit_is_told(void **state)
+CASE_WITH(test_the_commit_is_told, scratch_setup, scratch_teardown)
 {
     char clean[128], line[128], again[128];
     const char *root = *state;
@@ -59,8 +59,5 @@ int main(void)
     if (!getcwd(script, sizeof script - 32))
         return 1;
     strcat(script, "/tools/commit.sh");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_the_commit_is_told, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("commit", tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

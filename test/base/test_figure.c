@@ -1,12 +1,13 @@
 /* Numbers with units: what is read, what is refused, and what is written. */
+
+#include "../support/suite.h"
+
 #include <lockstep/base/figure.h>
 
 #include <math.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
-static void test_read(void **state)
+CASE(test_read)
 {
     static const struct {
         enum ls_figure kind;
@@ -64,7 +65,7 @@ static void test_read(void **state)
 }
 
 /* What is written reads back as the same double, in few digits. */
-static void test_written(void **state)
+CASE(test_written)
 {
     static const struct {
         enum ls_figure kind;
@@ -97,8 +98,4 @@ static void test_written(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_read), cmocka_unit_test(test_written)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -14,7 +14,7 @@
 
 #include "../support/countdown.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 /* Writes bytes of 'a' + n % 26 in pieces of piece bytes. */
 static int write_pattern(const char *path, size_t bytes, size_t piece, const struct ls_fault *fault,
@@ -46,7 +46,7 @@ static void assert_pattern(const char *path, size_t bytes)
     free(data);
 }
 
-static void test_pieces_of_every_size(void **state)
+CASE_WITH(test_pieces_of_every_size, scratch_setup, scratch_teardown)
 {
     static const size_t pieces[] = {1000, 4096, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 9 << 20};
     const char *path = scratch_path(*state, "file");
@@ -59,7 +59,7 @@ static void test_pieces_of_every_size(void **state)
     }
 }
 
-static void test_abort_and_empty(void **state)
+CASE_WITH(test_abort_and_empty, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "file");
     struct ls_error error = {0};
@@ -76,7 +76,7 @@ static void test_abort_and_empty(void **state)
 
 /* Its bytes are written over, and what they were is not there before the end; a file that has
  * another name is not touched. */
-static void test_an_unwanted_file_is_written_over(void **state)
+CASE_WITH(test_an_unwanted_file_is_written_over, scratch_setup, scratch_teardown)
 {
     enum { LONG = 5 << 20, SHORT = 3 << 20 };
     char path[PATH_MAX], other[PATH_MAX];
@@ -111,7 +111,7 @@ static int put_word(const void *word, FILE *file, struct ls_error *error)
 
 /* What stands there decides: a link stays, whether its target is there or not, and so do pipes and
  * devices. */
-static void test_what_is_no_file_stays(void **state)
+CASE_WITH(test_what_is_no_file_stays, scratch_setup, scratch_teardown)
 {
     char target[PATH_MAX], link[PATH_MAX], pipe[PATH_MAX], read_back[10] = "";
     struct ls_error error = {0};
@@ -152,7 +152,7 @@ static void test_what_is_no_file_stays(void **state)
     assert_int_equal(scratch_count(*state), 3); /* and nothing beside them */
 }
 
-static void test_a_failing_call_keeps_the_older_file(void **state)
+CASE_WITH(test_a_failing_call_keeps_the_older_file, scratch_setup, scratch_teardown)
 {
     enum { OLD = 100, NEW = 5 << 20 };
     const char *path = scratch_path(*state, "file");
@@ -192,7 +192,7 @@ ssize_t pread(int fd, void *buffer, size_t bytes, off_t at)
     return syscall(SYS_pread64, fd, buffer, piece && piece < bytes ? piece : bytes, at);
 }
 
-static void test_descriptors_read_all_there_is(void **state)
+CASE_WITH(test_descriptors_read_all_there_is, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "file");
     struct ls_error error = {0};
@@ -223,7 +223,7 @@ static int interrupted(void *user, const char *call)
 }
 
 /* What the system takes in part counts, and so does what it took before it failed. */
-static void test_descriptors_write_all_or_say_how_much(void **state)
+CASE_WITH(test_descriptors_write_all_or_say_how_much, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "file");
     struct countdown countdown = {.left = 0, .errno_value = EIO};
@@ -252,7 +252,7 @@ static void test_descriptors_write_all_or_say_how_much(void **state)
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-static void test_directories(void **state)
+CASE_WITH(test_directories, scratch_setup, scratch_teardown)
 {
     struct ls_error error = {0};
     const char *deep = scratch_path(*state, "a/b//c/");
@@ -288,7 +288,7 @@ static void expect_unread(const char *path, size_t limit, int code, const char *
 }
 
 /* What links lead to stays, and so does what cannot be removed. */
-static void test_a_folder_is_removed_with_all_that_is_in_it(void **state)
+CASE_WITH(test_a_folder_is_removed_with_all_that_is_in_it, scratch_setup, scratch_teardown)
 {
     char folder[PATH_MAX], outside[PATH_MAX], itself[PATH_MAX];
     struct ls_error error = {0};
@@ -309,7 +309,7 @@ static void test_a_folder_is_removed_with_all_that_is_in_it(void **state)
     assert_true(ls_directory_remove(folder)); /* is gone already */
 }
 
-static void test_files_are_read_within_bounds(void **state)
+CASE_WITH(test_files_are_read_within_bounds, scratch_setup, scratch_teardown)
 {
     static const size_t sizes[] = {0, 1, 65535, 65536, 65537, 300000};
     const char *path = scratch_path(*state, "file");
@@ -334,7 +334,7 @@ static void test_files_are_read_within_bounds(void **state)
 }
 
 /* A pipe into which nobody writes, or somebody who says nothing: both end after LS_FILE_WAIT_S. */
-static void test_silent_pipes_end(void **state)
+CASE_WITH(test_silent_pipes_end, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "pipe");
     int fd;
@@ -358,7 +358,7 @@ static void test_silent_pipes_end(void **state)
     close(reader);
 }
 
-static void test_names_that_are_not_there(void **state)
+CASE_WITH(test_names_that_are_not_there, scratch_setup, scratch_teardown)
 {
     static const char *const endings[] = {".bin", ".idx", NULL};
     char path[512], hint[1024], expected[1024];
@@ -385,22 +385,4 @@ static void test_names_that_are_not_there(void **state)
     assert_string_equal(hint, "");
 }
 
-int main(void)
-{
-#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        IN_SCRATCH(test_pieces_of_every_size),
-        IN_SCRATCH(test_abort_and_empty),
-        IN_SCRATCH(test_an_unwanted_file_is_written_over),
-        IN_SCRATCH(test_what_is_no_file_stays),
-        IN_SCRATCH(test_a_failing_call_keeps_the_older_file),
-        IN_SCRATCH(test_descriptors_read_all_there_is),
-        IN_SCRATCH(test_descriptors_write_all_or_say_how_much),
-        IN_SCRATCH(test_directories),
-        IN_SCRATCH(test_a_folder_is_removed_with_all_that_is_in_it),
-        IN_SCRATCH(test_files_are_read_within_bounds),
-        IN_SCRATCH(test_silent_pipes_end),
-        IN_SCRATCH(test_names_that_are_not_there),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -2,7 +2,7 @@
  * is stopped, and says when it is over. */
 #include "../support/await.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/base/heartbeat.h>
 
@@ -23,7 +23,7 @@ static void beats_await(const char *path, unsigned long long beats)
         await_pause();
 }
 
-static void test_it_beats_until_it_is_over(void **state)
+CASE_WITH(test_it_beats_until_it_is_over, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "heart");
     struct ls_heartbeat *heart;
@@ -41,7 +41,7 @@ static void test_it_beats_until_it_is_over(void **state)
 }
 
 /* What is read while the process is stopped is the same again and again. */
-static void test_a_stopped_process_does_not_beat(void **state)
+CASE_WITH(test_a_stopped_process_does_not_beat, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "heart");
     struct ls_heartbeat_seen seen, again;
@@ -68,7 +68,7 @@ static void test_a_stopped_process_does_not_beat(void **state)
     waitpid(child, &status, 0);
 }
 
-static void test_a_place_that_cannot_be_written(void **state)
+CASE_WITH(test_a_place_that_cannot_be_written, scratch_setup, scratch_teardown)
 {
     struct ls_heartbeat *heart;
     struct ls_heartbeat_seen seen;
@@ -82,15 +82,4 @@ static void test_a_place_that_cannot_be_written(void **state)
     assert_false(ls_heartbeat_read(scratch_path(*state, "else"), &seen));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_it_beats_until_it_is_over, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_stopped_process_does_not_beat, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_place_that_cannot_be_written, scratch_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("heartbeat", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

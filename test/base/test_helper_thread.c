@@ -1,4 +1,6 @@
 /* Threads that the library starts, and conditions on its clock. */
+#include "../support/suite.h"
+
 #include <lockstep/base/helper_thread.h>
 
 #include <signal.h>
@@ -12,7 +14,7 @@ static void *mask_main(void *mask)
 }
 
 /* No signal reaches the thread; who starts it takes signals as before. */
-static void test_signals_are_blocked(void **state)
+CASE(test_signals_are_blocked)
 {
     pthread_t thread;
     sigset_t mask, own;
@@ -27,7 +29,7 @@ static void test_signals_are_blocked(void **state)
 }
 
 /* A wait until a time of ls_now_s ends there: on the clock of the day it would be over at once. */
-static void test_conditions_have_our_clock(void **state)
+CASE(test_conditions_have_our_clock)
 {
     pthread_cond_t condition;
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -62,7 +64,7 @@ static void *helper_main(void *user)
 }
 
 /* Who waits for a thread gets on if that does, and only then. */
-static void test_who_waits_gets_on_with_the_thread(void **state)
+CASE(test_who_waits_gets_on_with_the_thread)
 {
     for (int gets_on = 0; gets_on < 2; gets_on++) {
         struct helper helper = {.lock = PTHREAD_MUTEX_INITIALIZER, .gets_on = gets_on};
@@ -82,12 +84,4 @@ static void test_who_waits_gets_on_with_the_thread(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signals_are_blocked),
-        cmocka_unit_test(test_conditions_have_our_clock),
-        cmocka_unit_test(test_who_waits_gets_on_with_the_thread),
-    };
-    return cmocka_run_group_tests_name("helper threads", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,14 +1,14 @@
 /* Objects of JSON: what is none is refused with its place, what was expected, and the caller's
  * code. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/base/json.h>
 
 #include <jansson.h>
 #include <string.h>
 
-static void test_an_object_is_read(void **state)
+CASE(test_an_object_is_read)
 {
     struct ls_error error = {0};
     const char *path = scratch_path(*state, "good.json"),
@@ -21,7 +21,7 @@ static void test_an_object_is_read(void **state)
 }
 
 /* save_pretrained writes model_max_length so. */
-static void test_integers_of_any_size(void **state)
+CASE(test_integers_of_any_size)
 {
     static const struct {
         const char *text;
@@ -62,7 +62,7 @@ static void test_integers_of_any_size(void **state)
 }
 
 /* Texts that end within a string, behind an integer that makes them be read again. */
-static void test_cut_behind_a_large_integer(void **state)
+CASE(test_cut_behind_a_large_integer)
 {
     static const char whole[] = "{\"a\": 18446744073709551616, \"b\\\"c\": \"\\\\\"}";
     for (size_t bytes = 1; bytes < sizeof whole - 1; bytes++) {
@@ -78,7 +78,7 @@ static void test_cut_behind_a_large_integer(void **state)
     json_decref(object);
 }
 
-static void test_what_is_no_object_is_refused(void **state)
+CASE(test_what_is_no_object_is_refused)
 {
     static const struct {
         const char *text, *said;
@@ -108,13 +108,4 @@ static void test_what_is_no_object_is_refused(void **state)
     assert_null(object);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_integers_of_any_size),
-        cmocka_unit_test(test_cut_behind_a_large_integer),
-        cmocka_unit_test(test_an_object_is_read),
-        cmocka_unit_test(test_what_is_no_object_is_refused),
-    };
-    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
-}
+SUITE_MAIN(scratch_setup, scratch_teardown)

@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 static void write_text(const char *path, const char *text)
 {
     scratch_write(path, text, strlen(text));
 }
 
-static void test_one_holder(void **state)
+CASE_WITH(test_one_holder, scratch_setup, scratch_teardown)
 {
     struct ls_lock first, second;
     struct ls_error error = {0};
@@ -43,7 +43,7 @@ static void test_one_holder(void **state)
 }
 
 /* A directory that stood there before stays, also empty. */
-static void test_the_users_directory_stays(void **state)
+CASE_WITH(test_the_users_directory_stays, scratch_setup, scratch_teardown)
 {
     struct ls_lock lock;
     struct ls_error error = {0};
@@ -54,7 +54,7 @@ static void test_the_users_directory_stays(void **state)
 
 /* A directory that gets another name while it is locked: the holder sees it, and leaves alone what
  * stands under the old name by then. */
-static void test_a_directory_that_moves(void **state)
+CASE_WITH(test_a_directory_that_moves, scratch_setup, scratch_teardown)
 {
     struct ls_lock first, second;
     struct ls_error error = {0};
@@ -83,7 +83,7 @@ static void test_a_directory_that_moves(void **state)
 }
 
 /* A link to the directory is a name of it. */
-static void test_a_link_to_the_directory(void **state)
+CASE_WITH(test_a_link_to_the_directory, scratch_setup, scratch_teardown)
 {
     struct ls_lock lock;
     struct ls_error error = {0};
@@ -123,7 +123,7 @@ static pid_t child_holds(const char *run)
     return child;
 }
 
-static void test_a_killed_holder_is_no_obstacle(void **state)
+CASE_WITH(test_a_killed_holder_is_no_obstacle, scratch_setup, scratch_teardown)
 {
     struct ls_lock lock;
     struct ls_error error = {0};
@@ -165,7 +165,7 @@ static void child_counts(const char *run, const char *total)
     _exit(0);
 }
 
-static void test_many_at_once(void **state)
+CASE_WITH(test_many_at_once, scratch_setup, scratch_teardown)
 {
     char run[512], total[512];
     snprintf(run, sizeof run, "%s", scratch_path(*state, "run"));
@@ -195,7 +195,7 @@ static int no_locks(void *user, const char *call)
 }
 static const struct ls_fault without = {.before = no_locks};
 
-static void test_without_locks_the_file_is_read(void **state)
+CASE_WITH(test_without_locks_the_file_is_read, scratch_setup, scratch_teardown)
 {
     struct ls_lock lock, second;
     struct ls_error error = {0};
@@ -235,7 +235,7 @@ static void test_without_locks_the_file_is_read(void **state)
 }
 
 /* Whatever the file holds, it is no obstacle where locks work. */
-static void test_any_content(void **state)
+CASE_WITH(test_any_content, scratch_setup, scratch_teardown)
 {
     static const char *const texts[] = {"",
                                         "\n",
@@ -265,7 +265,7 @@ static void expect_no_lock(const char *run)
 }
 
 /* What a link names is kept, and nothing waits for a pipe's other end. */
-static void test_only_a_regular_file(void **state)
+CASE_WITH(test_only_a_regular_file, scratch_setup, scratch_teardown)
 {
     char path[512], kept[512], absent[512];
     snprintf(path, sizeof path, "%s", scratch_path(*state, "lock"));
@@ -290,23 +290,4 @@ static void test_only_a_regular_file(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_one_holder, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_the_users_directory_stays, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_directory_that_moves, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_link_to_the_directory, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_killed_holder_is_no_obstacle, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_many_at_once, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_without_locks_the_file_is_read, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_any_content, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_only_a_regular_file, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("lock", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 
 static double clock_s;
@@ -39,7 +39,7 @@ static void tell(double after_s, int64_t done, int64_t all)
     ls_meter("sequences", done, all);
 }
 
-static void test_a_short_work_shows_nothing(void **state)
+CASE(test_a_short_work_shows_nothing)
 {
     const int columns[] = {0, 80};
     for (int i = 0; i < 2; i++) {
@@ -50,7 +50,7 @@ static void test_a_short_work_shows_nothing(void **state)
     }
 }
 
-static void test_a_terminal_shows_one_line(void **state)
+CASE(test_a_terminal_shows_one_line)
 {
     show(80);
     tell(1, 10, 100);
@@ -66,7 +66,7 @@ static void test_a_terminal_shows_one_line(void **state)
     assert_string_equal(shown, "\r\033[K");
 }
 
-static void test_a_narrow_terminal_cuts_it(void **state)
+CASE(test_a_narrow_terminal_cuts_it)
 {
     show(20);
     tell(3, 30, 100);
@@ -74,7 +74,7 @@ static void test_a_narrow_terminal_cuts_it(void **state)
     ls_meter_show(NULL);
 }
 
-static void test_a_log_gets_a_line_now_and_then(void **state)
+CASE(test_a_log_gets_a_line_now_and_then)
 {
     show(0);
     for (int s = 0; s < 25; s++)
@@ -84,7 +84,7 @@ static void test_a_log_gets_a_line_now_and_then(void **state)
                                "lockstep eval: 80 of 100 sequences  ETA 0:05\n");
 }
 
-static void test_the_next_work_begins_anew(void **state)
+CASE(test_the_next_work_begins_anew)
 {
     show(80);
     tell(3, 99, 100);
@@ -100,7 +100,7 @@ static void test_the_next_work_begins_anew(void **state)
     assert_string_equal(shown, "\r\033[K");
 }
 
-static void test_nobody_is_told_without_a_view(void **state)
+CASE(test_nobody_is_told_without_a_view)
 {
     show(80);
     ls_meter_show(NULL);
@@ -109,15 +109,4 @@ static void test_nobody_is_told_without_a_view(void **state)
     assert_string_equal(shown, "");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_short_work_shows_nothing),
-        cmocka_unit_test(test_a_terminal_shows_one_line),
-        cmocka_unit_test(test_a_narrow_terminal_cuts_it),
-        cmocka_unit_test(test_a_log_gets_a_line_now_and_then),
-        cmocka_unit_test(test_the_next_work_begins_anew),
-        cmocka_unit_test(test_nobody_is_told_without_a_view),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

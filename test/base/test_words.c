@@ -1,13 +1,13 @@
 /* Counts with their nouns, numbers that are none, and lines cut to a terminal. */
+#include "../support/suite.h"
+
 #include <lockstep/base/words.h>
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
-static void test_counts(void **state)
+CASE(test_counts)
 {
     static const struct {
         int64_t n;
@@ -30,7 +30,7 @@ static void test_counts(void **state)
         assert_string_equal(ls_counted(cases[i].n, cases[i].noun).text, cases[i].want);
 }
 
-static void test_no_sign_before_nan(void **state)
+CASE(test_no_sign_before_nan)
 {
     char text[32];
     volatile double zero = 0;
@@ -43,7 +43,7 @@ static void test_no_sign_before_nan(void **state)
     assert_true(ls_shown(-INFINITY) == -INFINITY);
 }
 
-static void test_lines_are_cut(void **state)
+CASE(test_lines_are_cut)
 {
     static const struct {
         const char *line;
@@ -71,12 +71,4 @@ static void test_lines_are_cut(void **state)
                      ls_columns_fit(cases[i].line, cases[i].columns), cases[i].want);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_no_sign_before_nan),
-        cmocka_unit_test(test_lines_are_cut),
-    };
-    return cmocka_run_group_tests_name("words", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

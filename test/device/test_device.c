@@ -1,13 +1,13 @@
 /* The arena counts what it gives; the cores of the process. */
+#include "../support/suite.h"
+
 #include <lockstep/device.h>
 
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../support/testing.h"
-
-static void test_arena_measures_what_it_gives(void **state)
+CASE(test_arena_measures_what_it_gives)
 {
     struct ls_arena arena;
     ls_arena_measure(&arena);
@@ -23,7 +23,7 @@ static void test_arena_measures_what_it_gives(void **state)
     ls_arena_release(&arena);
 }
 
-static void test_aligned_pieces_are_measured_the_same(void **state)
+CASE(test_aligned_pieces_are_measured_the_same)
 {
     struct ls_arena arena;
     struct ls_error error = {0};
@@ -43,7 +43,7 @@ static void test_aligned_pieces_are_measured_the_same(void **state)
     ls_arena_release(&arena);
 }
 
-static void test_arena_reset_frees_what_came_after(void **state)
+CASE(test_arena_reset_frees_what_came_after)
 {
     struct ls_arena arena;
     struct ls_error error = {0};
@@ -58,7 +58,7 @@ static void test_arena_reset_frees_what_came_after(void **state)
     assert_null(arena.base);
 }
 
-static void test_memory_that_cannot_be_had_is_an_error(void **state)
+CASE(test_memory_that_cannot_be_had_is_an_error)
 {
     struct ls_arena arena;
     struct ls_error error = {0};
@@ -68,7 +68,7 @@ static void test_memory_that_cannot_be_had_is_an_error(void **state)
 }
 
 /* More than any machine has, at no cost; a touch ends the process. */
-static void test_reserved_memory_cannot_be_touched(void **state)
+CASE(test_reserved_memory_cannot_be_touched)
 {
     struct ls_arena arena;
     struct ls_error error = {0};
@@ -91,20 +91,9 @@ static void test_reserved_memory_cannot_be_touched(void **state)
     ls_arena_release(&arena);
 }
 
-static void test_cores(void **state)
+CASE(test_cores)
 {
     assert_true(ls_device_cores() >= 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arena_measures_what_it_gives),
-        cmocka_unit_test(test_aligned_pieces_are_measured_the_same),
-        cmocka_unit_test(test_arena_reset_frees_what_came_after),
-        cmocka_unit_test(test_memory_that_cannot_be_had_is_an_error),
-        cmocka_unit_test(test_reserved_memory_cannot_be_touched),
-        cmocka_unit_test(test_cores),
-    };
-    return cmocka_run_group_tests_name("device", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

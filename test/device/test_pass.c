@@ -1,6 +1,7 @@
 /* A pass over arrays in a tier: each window is read before it is worked on and written after it,
  * the next one is on its way meanwhile, and an error ends it with nothing moving. */
 #include "../support/scratch.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tiers.h"
 
@@ -250,7 +251,7 @@ static void tails_forget(struct fixture *f)
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-static void test_a_pass_is_the_plain_loop(void **state)
+CASE_WITH(test_a_pass_is_the_plain_loop, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = 0; mover < MOVERS; mover++)
         for (int windows = 0; windows <= WINDOWS_MAX && mover_allowed(mover); windows++) {
@@ -272,7 +273,7 @@ static void test_a_pass_is_the_plain_loop(void **state)
 
 /* A window's reads are started before the work on the one before, its writes right behind its own
  * work; what is written alone is not read, and the other way round. */
-static void test_the_next_window_is_on_its_way(void **state)
+CASE_WITH(test_the_next_window_is_on_its_way, scratch_setup, scratch_teardown)
 {
     struct fixture f;
     struct ls_error error = {0};
@@ -298,7 +299,7 @@ static void test_the_next_window_is_on_its_way(void **state)
 }
 
 /* Transfers that are held up change nothing: no buffer is used while one of them is under way. */
-static void test_slow_disks_change_nothing(void **state)
+CASE_WITH(test_slow_disks_change_nothing, scratch_setup, scratch_teardown)
 {
     for (int reads = 0; reads < 2; reads++) {
         struct fixture f;
@@ -342,7 +343,7 @@ static bool fail_at(const char *folder, const char *call, int64_t n, int errno_v
     return failed;
 }
 
-static void test_every_failure_ends_the_pass(void **state)
+CASE_WITH(test_every_failure_ends_the_pass, scratch_setup, scratch_teardown)
 {
     static const struct {
         const char *call;
@@ -360,7 +361,7 @@ static void test_every_failure_ends_the_pass(void **state)
 }
 
 /* An error of the work is the pass's; nothing of that window is written. */
-static void test_errors_of_the_work(void **state)
+CASE_WITH(test_errors_of_the_work, scratch_setup, scratch_teardown)
 {
     for (int w = 0; w < WINDOWS_MAX; w++) {
         struct fixture f;
@@ -394,7 +395,7 @@ static int work_bare(void *user, const struct ls_window *window, struct ls_error
     return LS_OK;
 }
 
-static void test_nothing_moves_without_a_tier(void **state)
+CASE_WITH(test_nothing_moves_without_a_tier, scratch_setup, scratch_teardown)
 {
     struct fixture f;
     struct ls_error error = {0};
@@ -408,7 +409,7 @@ static void test_nothing_moves_without_a_tier(void **state)
 
 /* ---- broken twins --------------------------------------------------------------------------- */
 
-static void test_windows_that_share_a_unit_are_seen(void **state)
+CASE_WITH(test_windows_that_share_a_unit_are_seen, scratch_setup, scratch_teardown)
 {
     struct fixture f;
     struct ls_error error = {0};
@@ -422,7 +423,7 @@ static void test_windows_that_share_a_unit_are_seen(void **state)
     fixture_close(&f);
 }
 
-static void test_work_on_what_has_not_come_is_seen(void **state)
+CASE_WITH(test_work_on_what_has_not_come_is_seen, scratch_setup, scratch_teardown)
 {
 #ifdef __SANITIZE_THREAD__
     skip(); /* it races by intention */
@@ -445,19 +446,4 @@ static void test_work_on_what_has_not_come_is_seen(void **state)
     fixture_close(&f);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_pass_is_the_plain_loop),
-        TEST(test_the_next_window_is_on_its_way),
-        TEST(test_slow_disks_change_nothing),
-        TEST(test_every_failure_ends_the_pass),
-        TEST(test_errors_of_the_work),
-        TEST(test_nothing_moves_without_a_tier),
-        TEST(test_windows_that_share_a_unit_are_seen),
-        TEST(test_work_on_what_has_not_come_is_seen),
-    };
-    return cmocka_run_group_tests_name("pass", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

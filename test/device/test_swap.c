@@ -1,5 +1,6 @@
 /* Blocks in a few buffers: who gives way, what comes back, against a plain model that keeps all. */
 #include "../support/scratch.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tiers.h"
 
@@ -154,7 +155,7 @@ static size_t wrong_looks(struct fixture *f)
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-static void test_the_least_recently_used_gives_way(void **state)
+CASE_WITH(test_the_least_recently_used_gives_way, scratch_setup, scratch_teardown)
 {
     struct fixture f;
     struct ls_error error = {0};
@@ -180,7 +181,7 @@ static void test_the_least_recently_used_gives_way(void **state)
 }
 
 /* Only what has no buffer is read. */
-static void test_what_is_here_is_not_read(void **state)
+CASE_WITH(test_what_is_here_is_not_read, scratch_setup, scratch_teardown)
 {
     struct fixture f;
     struct ls_error error = {0};
@@ -198,7 +199,7 @@ static void test_what_is_here_is_not_read(void **state)
     fixture_close(&f);
 }
 
-static void test_all_come_back(void **state)
+CASE_WITH(test_all_come_back, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = 0; mover < MOVERS; mover++) {
         struct fixture f;
@@ -218,7 +219,7 @@ static void test_all_come_back(void **state)
     }
 }
 
-static void test_random_moves_are_those_of_the_model(void **state)
+CASE_WITH(test_random_moves_are_those_of_the_model, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = 0; mover < MOVERS; mover++) {
         struct fixture f;
@@ -235,7 +236,7 @@ static void test_random_moves_are_those_of_the_model(void **state)
 }
 
 /* Slow disks change nothing: transfers that are tried again and again. */
-static void test_slow_disks_change_nothing(void **state)
+CASE_WITH(test_slow_disks_change_nothing, scratch_setup, scratch_teardown)
 {
     for (int reads = 0; reads < 2; reads++) {
         struct fixture f;
@@ -280,7 +281,7 @@ static bool fail_at(const char *folder, const char *call, int64_t n)
     return status != LS_OK;
 }
 
-static void test_every_failure_is_told(void **state)
+CASE_WITH(test_every_failure_is_told, scratch_setup, scratch_teardown)
 {
     static const char *const calls[] = {"read", "write"};
     for (int c = 0; c < 2; c++) {
@@ -293,7 +294,7 @@ static void test_every_failure_is_told(void **state)
 }
 
 /* A block whose read failed is not here: it is asked for again. */
-static void test_what_could_not_be_read_is_read_again(void **state)
+CASE_WITH(test_what_could_not_be_read_is_read_again, scratch_setup, scratch_teardown)
 {
     struct fixture f;
     struct failing failing;
@@ -310,7 +311,7 @@ static void test_what_could_not_be_read_is_read_again(void **state)
 
 /* ---- broken twins --------------------------------------------------------------------------- */
 
-static void test_a_write_that_is_forgotten_is_seen(void **state)
+CASE_WITH(test_a_write_that_is_forgotten_is_seen, scratch_setup, scratch_teardown)
 {
     struct fixture f;
     fixture_open(&f, MOVER_HOST, *state, NULL);
@@ -321,7 +322,7 @@ static void test_a_write_that_is_forgotten_is_seen(void **state)
     assert_true(wrong > 0);
 }
 
-static void test_two_blocks_in_one_place_are_seen(void **state)
+CASE_WITH(test_two_blocks_in_one_place_are_seen, scratch_setup, scratch_teardown)
 {
     struct fixture f;
     fixture_open(&f, MOVER_HOST, *state, NULL);
@@ -330,7 +331,7 @@ static void test_two_blocks_in_one_place_are_seen(void **state)
     fixture_close(&f);
 }
 
-static void test_a_read_that_is_not_waited_for_is_seen(void **state)
+CASE_WITH(test_a_read_that_is_not_waited_for_is_seen, scratch_setup, scratch_teardown)
 {
 #ifdef __SANITIZE_THREAD__
     skip(); /* it races by intention */
@@ -349,21 +350,4 @@ static void test_a_read_that_is_not_waited_for_is_seen(void **state)
     fixture_close(&f);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_the_least_recently_used_gives_way),
-        TEST(test_what_is_here_is_not_read),
-        TEST(test_all_come_back),
-        TEST(test_random_moves_are_those_of_the_model),
-        TEST(test_slow_disks_change_nothing),
-        TEST(test_every_failure_is_told),
-        TEST(test_what_could_not_be_read_is_read_again),
-        TEST(test_a_write_that_is_forgotten_is_seen),
-        TEST(test_two_blocks_in_one_place_are_seen),
-        TEST(test_a_read_that_is_not_waited_for_is_seen),
-    };
-    return cmocka_run_group_tests_name("swap", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,6 +1,7 @@
 /* Memory tiers give back what they took, in the order of the program, whoever moves the bytes. */
 #include "../support/await.h"
 #include "../support/scratch.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tiers.h"
 
@@ -108,7 +109,7 @@ static size_t round_trip_bytes(void)
     return room.used;
 }
 
-static void test_round_trips(void **state)
+CASE_WITH(test_round_trips, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = 0; mover < MOVERS; mover++) {
         if (!mover_allowed(mover))
@@ -127,7 +128,7 @@ static void wait_not(struct ls_transfer *transfer)
 }
 
 /* The broken twin: reads are held up, so a wait that does not wait sees old bytes. */
-static void test_a_wait_that_does_not_wait_is_seen(void **state)
+CASE_WITH(test_a_wait_that_does_not_wait_is_seen, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = 0; mover < MOVERS && twins_may_run(); mover++) {
         if (!mover_allowed(mover))
@@ -141,7 +142,7 @@ static void test_a_wait_that_does_not_wait_is_seen(void **state)
     }
 }
 
-static void test_what_was_never_written_is_zero(void **state)
+CASE_WITH(test_what_was_never_written_is_zero, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = 0; mover < MOVERS; mover++) {
         if (!mover_allowed(mover))
@@ -223,7 +224,7 @@ static int histories_differ(struct ls_tier *tier)
     return differ;
 }
 
-static void test_overlapping_transfers_keep_their_order(void **state)
+CASE_WITH(test_overlapping_transfers_keep_their_order, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = 0; mover < MOVERS; mover++) {
         if (!mover_allowed(mover))
@@ -236,7 +237,7 @@ static void test_overlapping_transfers_keep_their_order(void **state)
 
 /* The broken twin. One thread that copies front to back keeps any order by itself. On a busy
  * machine several may keep it for a while, so it has many tries. */
-static void test_a_tier_without_order_is_seen(void **state)
+CASE_WITH(test_a_tier_without_order_is_seen, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = MOVER_THREADS; mover < MOVERS && twins_may_run(); mover++) {
         if (!mover_allowed(mover))
@@ -254,9 +255,8 @@ static void test_a_tier_without_order_is_seen(void **state)
     }
 }
 
-static void test_order_asks_for_what_is_shared(void **state)
+CASE(test_order_asks_for_what_is_shared)
 {
-    (void)state;
     unsigned char *memory = device_new(4 * LS_TIER_ALIGN);
     struct tier_transfer second = {.bytes = LS_TIER_ALIGN, .device = memory, .offset = 0};
     struct tier_transfer first = {.bytes = LS_TIER_ALIGN, .next = &second};
@@ -284,7 +284,7 @@ static void test_order_asks_for_what_is_shared(void **state)
 
 /* ---- many, none, and what is refused -------------------------------------------------------- */
 
-static void test_many_transfers(void **state)
+CASE_WITH(test_many_transfers, scratch_setup, scratch_teardown)
 {
     enum { MANY = 400, BYTES = 9000, ROOM = 12288 };
     static struct ls_transfer moves[MANY];
@@ -312,7 +312,7 @@ static void test_many_transfers(void **state)
     }
 }
 
-static void test_refusals(void **state)
+CASE_WITH(test_refusals, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = 0; mover < MOVERS; mover++) {
         if (!mover_allowed(mover))
@@ -356,7 +356,7 @@ static void test_refusals(void **state)
 }
 
 /* Held up by 50 tries of a millisecond each. */
-static void test_counts(void **state)
+CASE_WITH(test_counts, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = 0; mover < MOVERS; mover++) {
         if (!mover_allowed(mover))
@@ -394,7 +394,7 @@ static void test_counts(void **state)
     }
 }
 
-static void test_free_waits_for_what_moves(void **state)
+CASE_WITH(test_free_waits_for_what_moves, scratch_setup, scratch_teardown)
 {
     enum { BYTES = 2 * TIER_PIECE_BYTES };
     for (enum mover mover = 0; mover < MOVERS; mover++) {
@@ -416,9 +416,8 @@ static void test_free_waits_for_what_moves(void **state)
     }
 }
 
-static void test_room(void **state)
+CASE(test_room)
 {
-    (void)state;
     struct ls_tier_room room = {0};
     assert_int_equal(ls_tier_room_take(&room, 1), 0);
     assert_int_equal(ls_tier_room_take(&room, 0), 4096);
@@ -430,25 +429,4 @@ static void test_room(void **state)
     assert_string_equal(ls_tier_name(LS_TIER_FILE), "file");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_room),
-        cmocka_unit_test(test_order_asks_for_what_is_shared),
-        cmocka_unit_test_setup_teardown(test_round_trips, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_wait_that_does_not_wait_is_seen, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_what_was_never_written_is_zero, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_overlapping_transfers_keep_their_order, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_tier_without_order_is_seen, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_many_transfers, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_counts, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_free_waits_for_what_moves, scratch_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("tier", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,5 +1,6 @@
 /* Disks that fail: errors, full disks and short transfers at every piece of a small workload. */
 #include "../support/scratch.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tiers.h"
 
@@ -141,7 +142,7 @@ static void check_errors(enum mover mover, const char *folder, int errno_value, 
         }
 }
 
-static void test_errors_at_every_piece(void **state)
+CASE_WITH(test_errors_at_every_piece, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = MOVER_THREADS; mover < MOVERS; mover++) {
         if (!mover_allowed(mover))
@@ -151,7 +152,7 @@ static void test_errors_at_every_piece(void **state)
     }
 }
 
-static void test_what_is_tried_again_at_every_piece(void **state)
+CASE_WITH(test_what_is_tried_again_at_every_piece, scratch_setup, scratch_teardown)
 {
     static const int errnos[] = {EINTR, EAGAIN};
     for (enum mover mover = MOVER_THREADS; mover < MOVERS; mover++)
@@ -167,7 +168,7 @@ static void test_what_is_tried_again_at_every_piece(void **state)
 }
 
 /* A disk that is busy for ever is an error, at last. */
-static void test_what_does_not_go_on(void **state)
+CASE_WITH(test_what_does_not_go_on, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = MOVER_THREADS; mover < MOVERS; mover++) {
         struct failing failing;
@@ -183,7 +184,7 @@ static void test_what_does_not_go_on(void **state)
 
 /* ---- short transfers ------------------------------------------------------------------------- */
 
-static void test_short_transfers_go_on(void **state)
+CASE_WITH(test_short_transfers_go_on, scratch_setup, scratch_teardown)
 {
     static const int kept[] = {0, 100, 4096, 5000, 512 * 1024 + 512};
     for (enum mover mover = MOVER_THREADS; mover < MOVERS; mover++)
@@ -196,7 +197,7 @@ static void test_short_transfers_go_on(void **state)
     cut_short(-1, 0, 0);
 }
 
-static void test_a_file_that_was_cut_short(void **state)
+CASE_WITH(test_a_file_that_was_cut_short, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = MOVER_THREADS; mover < MOVERS; mover++) {
         if (!mover_allowed(mover))
@@ -217,7 +218,7 @@ static void test_a_file_that_was_cut_short(void **state)
 }
 
 /* The broken twin: a short write that counts as whole is seen. */
-static void test_a_short_transfer_that_counts_as_whole_is_seen(void **state)
+CASE_WITH(test_a_short_transfer_that_counts_as_whole_is_seen, scratch_setup, scratch_teardown)
 {
     for (enum mover mover = MOVER_THREADS; mover < MOVERS; mover++) {
         if (!mover_allowed(mover))
@@ -232,20 +233,4 @@ static void test_a_short_transfer_that_counts_as_whole_is_seen(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_errors_at_every_piece, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_tried_again_at_every_piece, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_what_does_not_go_on, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_short_transfers_go_on, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_file_that_was_cut_short, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_short_transfer_that_counts_as_whole_is_seen,
-                                        scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("tier faults", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

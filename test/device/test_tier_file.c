@@ -1,6 +1,7 @@
 /* The file of a memory tier: what is refused at the start, who may use it, and that nothing of it
  * stays. */
 #include "../support/scratch.h"
+#include "../support/suite.h"
 #include "tiers.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ static void check_works(struct ls_tier *tier)
     free(to);
 }
 
-static void test_nothing_stays(void **state)
+CASE_WITH(test_nothing_stays, scratch_setup, scratch_teardown)
 {
     struct ls_tier *tier;
     struct ls_error error;
@@ -75,7 +76,7 @@ static void test_nothing_stays(void **state)
     assert_int_equal(scratch_count(folder), 0);
 }
 
-static void test_refused_starts(void **state)
+CASE_WITH(test_refused_starts, scratch_setup, scratch_teardown)
 {
     struct statvfs system;
     const char *folder = scratch_path(*state, "absent/tier");
@@ -96,7 +97,7 @@ static void test_refused_starts(void **state)
 }
 
 /* Every call of a start fails once, with every n: the tier is refused, or gets by without it. */
-static void test_every_call_of_a_start_fails(void **state)
+CASE_WITH(test_every_call_of_a_start_fails, scratch_setup, scratch_teardown)
 {
     static const int errnos[] = {EIO, ENOSPC, EROFS, EOPNOTSUPP, EINTR};
     const char *folder = scratch_path(*state, "tier");
@@ -126,7 +127,7 @@ static void test_every_call_of_a_start_fails(void **state)
 }
 
 /* Without O_DIRECT, fallocate or io_uring the same comes back. */
-static void test_what_a_file_system_lacks(void **state)
+CASE_WITH(test_what_a_file_system_lacks, scratch_setup, scratch_teardown)
 {
     static const struct {
         const char *call;
@@ -184,7 +185,7 @@ static int child_status(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void test_a_container_that_forbids_io_uring(void **state)
+CASE_WITH(test_a_container_that_forbids_io_uring, scratch_setup, scratch_teardown)
 {
     pid_t child = fork();
     assert_true(child >= 0);
@@ -230,7 +231,8 @@ static pid_t start_holder(const char *folder)
     return child;
 }
 
-static void test_a_second_process_is_refused_until_the_first_is_killed(void **state)
+CASE_WITH(test_a_second_process_is_refused_until_the_first_is_killed, scratch_setup,
+          scratch_teardown)
 {
     char who[64], host[128];
     struct ls_tier *tier;
@@ -253,7 +255,7 @@ static void test_a_second_process_is_refused_until_the_first_is_killed(void **st
 }
 
 /* Of any rank, what nobody holds goes: what is in use, and what is something else, stays. */
-static void test_what_killed_processes_left_is_swept(void **state)
+CASE_WITH(test_what_killed_processes_left_is_swept, scratch_setup, scratch_teardown)
 {
     struct stat status;
     char folder[4096];
@@ -271,7 +273,7 @@ static void test_what_killed_processes_left_is_swept(void **state)
     assert_int_equal(ls_tier_sweep(scratch_path(*state, "none")), 0);
 }
 
-static void test_a_second_tier_of_this_process_is_refused(void **state)
+CASE_WITH(test_a_second_tier_of_this_process_is_refused, scratch_setup, scratch_teardown)
 {
     struct ls_tier *tier, *other;
     struct ls_error error;
@@ -289,7 +291,7 @@ static void test_a_second_tier_of_this_process_is_refused(void **state)
 }
 
 /* What lies under the name is removed, and never written through. */
-static void test_a_link_is_not_followed(void **state)
+CASE_WITH(test_a_link_is_not_followed, scratch_setup, scratch_teardown)
 {
     struct ls_tier *tier;
     struct ls_error error;
@@ -307,25 +309,4 @@ static void test_a_link_is_not_followed(void **state)
     assert_int_equal(scratch_count(*state), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_nothing_stays, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_refused_starts, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_every_call_of_a_start_fails, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_what_a_file_system_lacks, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_container_that_forbids_io_uring, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_second_process_is_refused_until_the_first_is_killed,
-                                        scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_what_killed_processes_left_is_swept, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_second_tier_of_this_process_is_refused,
-                                        scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_link_is_not_followed, scratch_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("tier file", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,6 +1,6 @@
 /* Reads the cases of test/golden/dtensor.txt. */
 #include "cases.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Tensors made of parts and of wholes; gradients of redistributions; what is refused. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "cases.h"
 
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static int body_distribute(struct ls_comm *comm, void *user, struct ls_error *er
                                              layout->placements);
 }
 
-static void test_distribute(void **state)
+CASE(test_distribute)
 {
     static const struct layout layouts[] = {{"888x12", "4", "S0"},
                                             {"7x5", "1", "S0"},
@@ -133,7 +133,7 @@ static int body_bytes(struct ls_comm *comm, void *user, struct ls_error *error)
     return status;
 }
 
-static void test_every_type_moves(void **state)
+CASE(test_every_type_moves)
 {
     for (enum ls_dtype dtype = LS_F32; dtype <= LS_U64; dtype++)
         run_ranks(4, body_bytes, &dtype);
@@ -175,7 +175,7 @@ out:
     return status;
 }
 
-static void test_from_local(void **state)
+CASE(test_from_local)
 {
     for (int broken = 0; broken < 2; broken++)
         run_ranks(6, body_from_local, &broken);
@@ -230,7 +230,7 @@ static int body_backward(struct ls_comm *comm, void *user, struct ls_error *erro
                                              b->output, b->gradient);
 }
 
-static void test_backward(void **state)
+CASE(test_backward)
 {
     static const struct backward cases[] = {
         {"3", "S0", "R", "P", "S0"},   /* all-gather: reduce-scatter */
@@ -251,7 +251,7 @@ static void test_backward(void **state)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static void test_refused_plans(void **state)
+CASE(test_refused_plans)
 {
     struct ls_redistribute_step steps[LS_REDISTRIBUTE_STEPS_MAX];
     struct ls_placement placements[LS_MESH_AXES_MAX];
@@ -304,7 +304,7 @@ static int body_refused(struct ls_comm *comm, void *user, struct ls_error *error
     return status;
 }
 
-static void test_one_rank_refused_is_all(void **state)
+CASE(test_one_rank_refused_is_all)
 {
     run_ranks(3, body_refused, NULL);
 }
@@ -329,18 +329,9 @@ static int body_memory(struct ls_comm *comm, void *user, struct ls_error *error)
     return status;
 }
 
-static void test_no_memory_on_the_way(void **state)
+CASE(test_no_memory_on_the_way)
 {
     run_ranks(5, body_memory, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_distribute),           cmocka_unit_test(test_every_type_moves),
-        cmocka_unit_test(test_from_local),           cmocka_unit_test(test_backward),
-        cmocka_unit_test(test_refused_plans),        cmocka_unit_test(test_one_rank_refused_is_all),
-        cmocka_unit_test(test_no_memory_on_the_way),
-    };
-    return cmocka_run_group_tests_name("dtensor: tensor", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* Distributed tensors among processes. Under a launcher this program is one rank and runs the
  * checks; by itself it starts itself under mpirun. */
 #include "../support/mpirun.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "pairs.h"
 
 #include <stdlib.h>
@@ -22,16 +22,16 @@ static int rank_run(struct ls_comm *comm, struct ls_error *error)
 
 /* ---- the launcher ---------------------------------------------------------------------------- */
 
-static void test_four_processes(void **state)
+CASE(test_four_processes)
 {
     mpirun_checks(program, 4);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_four_processes)};
+    (void)argc;
     program = argv[0];
     if (getenv(MPIRUN_MODE))
         return mpirun_rank(rank_run);
-    return cmocka_run_group_tests_name("dtensor: mpi", tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* Layouts without a network: shapes, offsets and runs on awkward sizes, beside PyTorch's. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "cases.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 static const int awkward[] = {1, 2, 3, 4, 5, 6, 7, 11, 12};
 enum { AWKWARD = sizeof awkward / sizeof *awkward };
 
-static void test_chunks(void **state)
+CASE(test_chunks)
 {
     int64_t first, count;
     for (int64_t size = 0; size < 40; size++)
@@ -43,7 +43,7 @@ static int check_rank(const struct ls_dtensor_spec *spec, int64_t rank, const ch
     return memcmp(shape, golden_shape, bytes) == 0 && memcmp(offset, golden_offset, bytes) == 0;
 }
 
-static void test_shapes_and_offsets_are_those_of_pytorch(void **state)
+CASE(test_shapes_and_offsets_are_those_of_pytorch)
 {
     FILE *file = cases_open();
     char *line = NULL, *text, *word;
@@ -100,7 +100,7 @@ static void check_runs(const struct ls_dtensor_spec *spec)
     free(held);
 }
 
-static void test_runs_cover_every_element(void **state)
+CASE(test_runs_cover_every_element)
 {
     FILE *file = cases_open();
     char *line = NULL, *text;
@@ -129,7 +129,7 @@ static void expect_runs(const char *shape, const char *mesh, const char *place, 
     assert_int_equal(found, count);
 }
 
-static void test_runs_are_joined(void **state)
+CASE(test_runs_are_joined)
 {
     /* Rows are one run, columns one a row; a whole is one; a cut by an axis of one is none. */
     expect_runs("888x12", "4", "S0", 2, (struct ls_run[]){{5328, 0, 2664}}, 1);
@@ -180,7 +180,7 @@ static int fill_from(const struct ls_dtensor_spec *from, const struct ls_dtensor
     return status;
 }
 
-static void test_any_layout_fills_any_other(void **state)
+CASE(test_any_layout_fills_any_other)
 {
     static const char *const layouts[][2] = {
         {"1", "R"},        {"3", "S0"},        {"5", "S1"},          {"7", "S0/3"},
@@ -197,7 +197,7 @@ static void test_any_layout_fills_any_other(void **state)
         }
 }
 
-static void test_a_shard_off_by_one_row_is_caught(void **state)
+CASE(test_a_shard_off_by_one_row_is_caught)
 {
     struct ls_error error = {0};
     struct ls_dtensor_spec from = cases_spec("11x7", "3", "S0");
@@ -221,7 +221,7 @@ static void expect_refused(int dims, const int64_t *shape, struct ls_placement a
     assert_string_equal(error.text, text);
 }
 
-static void test_arguments(void **state)
+CASE(test_arguments)
 {
     struct ls_placement r = ls_replicate();
     const int64_t shape[9] = {4, 5}, negative[] = {-1}, huge[] = {INT64_MAX / 2, 3};
@@ -246,7 +246,7 @@ static void test_arguments(void **state)
     assert_string_equal(error.text, "rank 6 of a mesh of 6");
 }
 
-static void test_scalars_and_great_tensors(void **state)
+CASE(test_scalars_and_great_tensors)
 {
     struct ls_dtensor_spec scalar = cases_spec("-", "3", "R");
     assert_int_equal(ls_dtensor_count(&scalar), 1);
@@ -268,17 +268,4 @@ static void test_scalars_and_great_tensors(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_shapes_and_offsets_are_those_of_pytorch),
-        cmocka_unit_test(test_runs_cover_every_element),
-        cmocka_unit_test(test_runs_are_joined),
-        cmocka_unit_test(test_any_layout_fills_any_other),
-        cmocka_unit_test(test_a_shard_off_by_one_row_is_caught),
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_scalars_and_great_tensors),
-    };
-    return cmocka_run_group_tests_name("dtensor: layout", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,5 +1,5 @@
 /* Redistribution among thread ranks: values beside PyTorch's, bits of sums, what moves. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "pairs.h"
 
 #include <math.h>
@@ -69,7 +69,7 @@ static int body_move(struct ls_comm *comm, void *user, struct ls_error *error)
     return status;
 }
 
-static void test_values_are_those_of_pytorch(void **state)
+CASE(test_values_are_those_of_pytorch)
 {
     FILE *file = cases_open();
     char *line = NULL, *text, *word;
@@ -113,7 +113,7 @@ static void check_pairs(const char *shape, const char *mesh, const char *const *
     run_ranks(ranks, pairs_body, &pairs);
 }
 
-static void test_every_pair_on_a_line(void **state)
+CASE(test_every_pair_on_a_line)
 {
     static const char *const meshes[] = {"1", "2", "3", "4", "5", "6", "7", "11", "12"};
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
@@ -122,7 +122,7 @@ static void test_every_pair_on_a_line(void **state)
     }
 }
 
-static void test_every_pair_on_a_grid(void **state)
+CASE(test_every_pair_on_a_grid)
 {
     static const char *const meshes[] = {"2x2", "2x3", "3x2", "1x3", "4x3"};
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
@@ -131,7 +131,7 @@ static void test_every_pair_on_a_grid(void **state)
     }
 }
 
-static void test_every_pair_in_three_dimensions(void **state)
+CASE(test_every_pair_in_three_dimensions)
 {
     check_pairs("11x5", "2x3x2", threes, sizeof threes / sizeof *threes);
     check_pairs("8x8", "2x2x2", threes, sizeof threes / sizeof *threes);
@@ -161,7 +161,7 @@ static void draw_placements(uint32_t *draws, int axes, int dims, char *text)
     }
 }
 
-static void test_pairs_by_chance(void **state)
+CASE(test_pairs_by_chance)
 {
     uint32_t draws = 0;
     for (int i = 0; i < 150; i++) {
@@ -181,7 +181,7 @@ static void test_pairs_by_chance(void **state)
     }
 }
 
-static void test_a_shard_off_by_one_row_is_caught(void **state)
+CASE(test_a_shard_off_by_one_row_is_caught)
 {
     static const char *const rows[] = {"S0", "R"};
     struct pairs pairs = {"11x7", "3", rows, 2, 7};
@@ -243,7 +243,7 @@ static int body_bits(struct ls_comm *comm, void *user, struct ls_error *error)
 }
 
 /* The same bits whatever the sum becomes, and on the powers of two those of the tree over ranks. */
-static void test_sums_are_trees(void **state)
+CASE(test_sums_are_trees)
 {
     static const char *const targets[] = {"R,R", "S0,R", "R,S0", "S0,S1", "S1,S1", "S0/2,S0"};
     static const char *const meshes[] = {"2x2", "2x3", "3x2", "4x3", "1x5"};
@@ -310,7 +310,7 @@ static int body_values(struct ls_comm *comm, void *user, struct ls_error *error)
     return status;
 }
 
-static void test_zeros_nans_and_averages(void **state)
+CASE(test_zeros_nans_and_averages)
 {
     run_ranks(3, body_values, NULL);
 }
@@ -336,7 +336,7 @@ static void expect_plan(const char *mesh, const char *from_text, const char *to_
                  expected);
 }
 
-static void test_the_cheapest_operation(void **state)
+CASE(test_the_cheapest_operation)
 {
     expect_plan("4", "R", "R", "");
     expect_plan("4", "S0", "R", "all_gather 0 x72");
@@ -394,24 +394,9 @@ static int body_bytes(struct ls_comm *comm, void *user, struct ls_error *error)
     return status;
 }
 
-static void test_bytes_of_fsdp_over_tp(void **state)
+CASE(test_bytes_of_fsdp_over_tp)
 {
     run_ranks(4, body_bytes, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_are_those_of_pytorch),
-        cmocka_unit_test(test_every_pair_on_a_line),
-        cmocka_unit_test(test_every_pair_on_a_grid),
-        cmocka_unit_test(test_every_pair_in_three_dimensions),
-        cmocka_unit_test(test_pairs_by_chance),
-        cmocka_unit_test(test_a_shard_off_by_one_row_is_caught),
-        cmocka_unit_test(test_sums_are_trees),
-        cmocka_unit_test(test_zeros_nans_and_averages),
-        cmocka_unit_test(test_the_cheapest_operation),
-        cmocka_unit_test(test_bytes_of_fsdp_over_tp),
-    };
-    return cmocka_run_group_tests_name("dtensor: redistribute", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* Makes two hosts of namespaces, and ends what runs on them. */
 #include "hosts.h"
 #include "../support/await.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include "../cmd/run_program.h"
 #include "../support/scratch.h"

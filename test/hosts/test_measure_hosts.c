@@ -5,7 +5,7 @@
 #include "../cmd/run_program.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "hosts.h"
 
 #include <lockstep/ops.h>
@@ -91,7 +91,7 @@ static void measure(int each, const char *out, const char *set, struct ls_cluste
     free(file);
 }
 
-static void test_both_hosts_are_measured(void **state)
+CASE(test_both_hosts_are_measured)
 {
     struct ls_cluster cluster;
     hosts_or_skip();
@@ -123,7 +123,7 @@ static void expect_rate(int mbit_per_s)
              share, share_least, share_most);
 }
 
-static void test_the_cable_is_measured(void **state)
+CASE(test_the_cable_is_measured)
 {
     hosts_or_skip();
     expect_rate(200);
@@ -132,7 +132,7 @@ static void test_the_cable_is_measured(void **state)
 
 /* Two processes a host: they meet in collectives there, and all of them over the cable. The other
  * host has to do without its vector instructions. */
-static void test_a_slow_host_is_named(void **state)
+CASE(test_a_slow_host_is_named)
 {
     struct ls_cluster cluster;
     char words[64];
@@ -184,10 +184,5 @@ int main(int argc, char **argv)
         print_message("figures of hosts are measured with CHECK=all\n");
         return 0;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_both_hosts_are_measured),
-        cmocka_unit_test(test_the_cable_is_measured),
-        cmocka_unit_test(test_a_slow_host_is_named),
-    };
-    return cmocka_run_group_tests_name("measure", tests, hosts_setup, hosts_teardown);
+    return suite_run(hosts_setup, hosts_teardown);
 }

@@ -3,6 +3,7 @@
 #include "../support/testing.h"
 
 #include "../support/scratch.h"
+#include "../support/suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * becomes of a prompt depends neither on the batch nor on the layout. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/told.h"
 #include "../support/wrapped.h"
 #include "small_runs.h"
@@ -199,7 +199,7 @@ static int scored(const char *directory, int run, const keys_t keys, const struc
                : ls_world_run((int)ls_config_ranks(&scoring.config), score_body, &scoring, error);
 }
 
-static void test_generation_has_the_bits_of_training(void **state)
+CASE(test_generation_has_the_bits_of_training)
 {
     static const keys_t layouts[] = {{NULL},
                                      {"parallel.tp=2"},
@@ -223,7 +223,7 @@ static void test_generation_has_the_bits_of_training(void **state)
 }
 
 /* One row is multiplied by other kernels than many are. */
-static void test_so_does_generation_in_int8(void **state)
+CASE(test_so_does_generation_in_int8)
 {
     static const keys_t layouts[] = {{NULL}, {"parallel.tp=2"}, {"numerics.isa=plain"}};
     for (int run = 0; run < ADAPTED_RUN; run++)
@@ -246,7 +246,7 @@ static void test_so_does_generation_in_int8(void **state)
         }
 }
 
-static void test_greedy_text_is_the_likeliest(void **state)
+CASE(test_greedy_text_is_the_likeliest)
 {
     for (int run = 0; run < RUNS; run++) {
         struct ls_error error = {0};
@@ -272,7 +272,7 @@ static bool same(const struct outcome *a, const struct outcome *b)
            !memcmp(a->text, b->text, sizeof a->text);
 }
 
-static void test_texts_depend_neither_on_batch_nor_layout(void **state)
+CASE(test_texts_depend_neither_on_batch_nor_layout)
 {
     static const struct {
         keys_t keys;
@@ -316,7 +316,7 @@ static void test_texts_depend_neither_on_batch_nor_layout(void **state)
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
-static void test_a_text_ends_where_it_is_told_to(void **state)
+CASE(test_a_text_ends_where_it_is_told_to)
 {
     const struct outcome *one = one_rank(*state, 0);
     /* the fifth token that was drawn behind prompt 1 ends it, and whoever draws it */
@@ -376,7 +376,7 @@ static int generate_within(const char *directory, struct job *job, int64_t bytes
     return status;
 }
 
-static void test_a_batch_takes_the_memory_that_is_free(void **state)
+CASE(test_a_batch_takes_the_memory_that_is_free)
 {
     struct ls_error error = {0};
     struct job job = plain;
@@ -404,15 +404,4 @@ static void test_a_batch_takes_the_memory_that_is_free(void **state)
     free(one);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_generation_has_the_bits_of_training),
-        cmocka_unit_test(test_so_does_generation_in_int8),
-        cmocka_unit_test(test_greedy_text_is_the_likeliest),
-        cmocka_unit_test(test_texts_depend_neither_on_batch_nor_layout),
-        cmocka_unit_test(test_a_text_ends_where_it_is_told_to),
-        cmocka_unit_test(test_a_batch_takes_the_memory_that_is_free),
-    };
-    return cmocka_run_group_tests_name("generate", tests, runs_setup, scratch_teardown);
-}
+SUITE_MAIN(runs_setup, scratch_teardown)

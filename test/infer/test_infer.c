@@ -2,7 +2,7 @@
  * a finished run and of the trainer itself. Logits that are gathered in another order are seen. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/told.h"
 #include "../support/wrapped.h"
 #include "small_runs.h"
@@ -170,7 +170,7 @@ static int logits_differ(const struct outcome *one, const struct outcome *out, i
     return other;
 }
 
-static void test_one_loss(void **state)
+CASE(test_one_loss)
 {
     for (int run = 0; run < RUNS; run++) {
         const struct outcome *one = one_rank(*state, run);
@@ -190,7 +190,7 @@ static void test_one_loss(void **state)
     }
 }
 
-static void test_one_text(void **state)
+CASE(test_one_text)
 {
     for (int run = 0; run < RUNS; run++) {
         const struct outcome *one = one_rank(*state, run);
@@ -246,7 +246,7 @@ static int trainer_body(struct ls_comm *world, void *user, struct ls_error *erro
 }
 
 /* It trains with the model and the weights that it evaluates and samples with. */
-static void test_a_trainer_does_what_its_finished_run_does(void **state)
+CASE(test_a_trainer_does_what_its_finished_run_does)
 {
     static const keys_t cuts[] = {
         {NULL},
@@ -309,7 +309,7 @@ int __wrap_ls_all_gather_start(struct ls_comm *comm, const void *input, void *ou
     return status;
 }
 
-static void test_logits_in_another_order_are_seen(void **state)
+CASE(test_logits_in_another_order_are_seen)
 {
     for (int run = 0; run < RUNS; run++) {
         const struct outcome *one = one_rank(*state, run);
@@ -326,7 +326,7 @@ static void test_logits_in_another_order_are_seen(void **state)
 
 /* ---- bad input ------------------------------------------------------------------------------- */
 
-static void test_what_does_not_apply_is_refused(void **state)
+CASE(test_what_does_not_apply_is_refused)
 {
     static const struct {
         enum ls_finished_use use;
@@ -376,7 +376,7 @@ static int past_the_end_body(struct ls_comm *world, void *user, struct ls_error 
     return status;
 }
 
-static void test_a_full_context_takes_no_more(void **state)
+CASE(test_a_full_context_takes_no_more)
 {
     char path[ROOM];
     struct ls_error error = {0};
@@ -398,7 +398,7 @@ static int apart_body(struct ls_comm *world, void *user, struct ls_error *error)
     return status;
 }
 
-static void test_ranks_that_find_different_checkpoints_stop(void **state)
+CASE(test_ranks_that_find_different_checkpoints_stop)
 {
     char path[ROOM];
     struct ls_error error = {0};
@@ -411,16 +411,4 @@ static void test_ranks_that_find_different_checkpoints_stop(void **state)
                          "one rank found the checkpoint of step 1, another that of step 0");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_loss),
-        cmocka_unit_test(test_one_text),
-        cmocka_unit_test(test_a_trainer_does_what_its_finished_run_does),
-        cmocka_unit_test(test_logits_in_another_order_are_seen),
-        cmocka_unit_test(test_what_does_not_apply_is_refused),
-        cmocka_unit_test(test_a_full_context_takes_no_more),
-        cmocka_unit_test(test_ranks_that_find_different_checkpoints_stop),
-    };
-    return cmocka_run_group_tests_name("infer", tests, runs_setup, scratch_teardown);
-}
+SUITE_MAIN(runs_setup, scratch_teardown)

@@ -2,7 +2,7 @@
  * those of the model that they come from, in a fraction of its memory; what cannot be int8. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "small_runs.h"
 
 #include <lockstep/infer.h>
@@ -124,7 +124,7 @@ static bool runs_here(const keys_t keys)
     return !keys[0] || strcmp(keys[0], "numerics.isa=avx2") != 0 || ls_isa_best() >= LS_ISA_AVX2;
 }
 
-static void test_layouts_give_the_same_bits(void **state)
+CASE(test_layouts_give_the_same_bits)
 {
     for (int run = 0; run < ADAPTED_RUN; run++)
         for (int q = LS_QUANTIZE_INT8; q <= LS_QUANTIZE_INT8_WEIGHTS; q++) {
@@ -148,7 +148,7 @@ static void test_layouts_give_the_same_bits(void **state)
 }
 
 /* Rounding moves the loss, and by little: less where weights alone are rounded. */
-static void test_the_loss_is_near(void **state)
+CASE(test_the_loss_is_near)
 {
     double off[3] = {0};
     for (int run = 0; run < ADAPTED_RUN; run++) {
@@ -164,7 +164,7 @@ static void test_the_loss_is_near(void **state)
     assert_true(off[LS_QUANTIZE_INT8] > 0 && off[LS_QUANTIZE_INT8_WEIGHTS] > 0);
 }
 
-static void test_adapters_are_refused(void **state)
+CASE(test_adapters_are_refused)
 {
     struct ls_error error = {0};
     char path[ROOM];
@@ -175,7 +175,7 @@ static void test_adapters_are_refused(void **state)
     assert_non_null(strstr(error.text, "a model with adapters is not quantised: export it"));
 }
 
-static void test_names(void **state)
+CASE(test_names)
 {
     int value = -1;
     assert_false(ls_word_read(ls_quantizes, "int4", &value));
@@ -184,13 +184,4 @@ static void test_names(void **state)
     assert_int_equal(value, LS_QUANTIZE_INT8_WEIGHTS);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts_give_the_same_bits),
-        cmocka_unit_test(test_the_loss_is_near),
-        cmocka_unit_test(test_adapters_are_refused),
-        cmocka_unit_test(test_names),
-    };
-    return cmocka_run_group_tests(tests, runs_setup, scratch_teardown);
-}
+SUITE_MAIN(runs_setup, scratch_teardown)

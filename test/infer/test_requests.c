@@ -1,6 +1,6 @@
 /* Files of prompts and of texts to score: what is read, and what is refused, by file and line. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/infer.h>
 
@@ -37,7 +37,7 @@ static void check_tokens(const struct ls_text_request *request, const char *text
     assert_int_equal(request->first, first);
 }
 
-static void test_prompts(void **state)
+CASE(test_prompts)
 {
     struct ls_text_requests lines = read_good("p.txt", "one\r\n\n  \ntwo {\nlast", LS_PROMPTS);
     assert_int_equal(lines.count, 3);
@@ -63,7 +63,7 @@ static void test_prompts(void **state)
     ls_requests_release(&objects);
 }
 
-static void test_texts_to_score(void **state)
+CASE(test_texts_to_score)
 {
     struct ls_text_requests out =
         read_good("s.jsonl",
@@ -87,7 +87,7 @@ static void test_texts_to_score(void **state)
     ls_requests_release(&out);
 }
 
-static void test_bad_lines_are_named(void **state)
+CASE(test_bad_lines_are_named)
 {
     static const struct {
         const char *name, *text, *words;
@@ -134,7 +134,7 @@ static void test_bad_lines_are_named(void **state)
     }
 }
 
-static void test_ids_need_no_tokenizer(void **state)
+CASE(test_ids_need_no_tokenizer)
 {
     static const char good[] = "{\"context\": [97], \"continuation\": [98]}";
     static const char *const bad[] = {"{\"context\": [97], \"continuation\": \"b\"}",
@@ -153,7 +153,7 @@ static void test_ids_need_no_tokenizer(void **state)
 }
 
 /* As transformers encodes a prompt; texts to score stay as lm-evaluation-harness asks. */
-static void test_special_tokens(void **state)
+CASE(test_special_tokens)
 {
     static const char text[] = "{\"prompt\": \"a<|end_of_text|>\", \"text\": \"a<|end_of_text|>\"}";
     static const struct {
@@ -169,7 +169,8 @@ static void test_special_tokens(void **state)
     };
     struct ls_error error = {0};
     struct ls_tokenizer *llama3;
-    assert_ok(ls_tokenizer_new("test/data/golden/families/llama3.json", &llama3, &error), error);
+    if (ls_tokenizer_new("test/data/golden/families/llama3.json", &llama3, &error))
+        fail_msg("%s", error.text);
     int32_t bos = ls_tokenizer_id(llama3, "<|begin_of_text|>"), end = ls_tokenizer_eod(llama3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct ls_text_reader by = {llama3, 10000, cases[i].encode, NULL};
@@ -192,7 +193,7 @@ static void test_special_tokens(void **state)
 
 /* generation_config.json, and the ids of config.json where it has none, as transformers reads them.
  */
-static void test_a_folder_says_how(void **state)
+CASE(test_a_folder_says_how)
 {
     static const struct {
         const char *generation, *model;
@@ -259,7 +260,7 @@ static void test_a_folder_says_how(void **state)
     }
 }
 
-static void test_files_of_one_text(void **state)
+CASE(test_files_of_one_text)
 {
     struct ls_error error = {0};
     struct ls_token_list ids;
@@ -295,16 +296,4 @@ static int teardown(void **state)
     return scratch_teardown(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_texts_to_score),
-        cmocka_unit_test(test_bad_lines_are_named),
-        cmocka_unit_test(test_ids_need_no_tokenizer),
-        cmocka_unit_test(test_special_tokens),
-        cmocka_unit_test(test_a_folder_says_how),
-        cmocka_unit_test(test_files_of_one_text),
-    };
-    return cmocka_run_group_tests_name("requests", tests, setup, teardown);
-}
+SUITE_MAIN(setup, teardown)

@@ -2,7 +2,7 @@
  * the sample's own numbers, and has the log-probabilities of training, in any layout. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "nn/text_blocks.h"
 #include "small_runs.h"
@@ -189,7 +189,7 @@ static int wrong(const char *directory, int run, const struct outcome *drawn, in
     return ref.wrong;
 }
 
-static void test_each_sample_draws_its_own_numbers(void **state)
+CASE(test_each_sample_draws_its_own_numbers)
 {
     for (int run = 0; run < RUNS; run += check_every(8, 7)) {
         struct outcome *drawn = generate(*state, run, (keys_t){NULL}, plain);
@@ -215,7 +215,7 @@ static void expect_same(const struct outcome *a, const struct outcome *b, const 
 
 /* Prompts of 128 tokens and 20 tokens added: the first 127 are of all samples, and each has a copy
  * of their last block and one more. */
-static void test_samples_share_their_prompt(void **state)
+CASE(test_samples_share_their_prompt)
 {
     struct job job = plain;
     job.batch = TEXTS;
@@ -233,7 +233,7 @@ static void test_samples_share_their_prompt(void **state)
     free(all);
 }
 
-static void test_neither_memory_nor_layout_changes_bits(void **state)
+CASE(test_neither_memory_nor_layout_changes_bits)
 {
     static const struct {
         keys_t keys;
@@ -273,7 +273,7 @@ static void test_neither_memory_nor_layout_changes_bits(void **state)
 }
 
 /* The context is 256: a text that comes to its end goes on with the newer half. */
-static void test_texts_that_outgrow_the_context_begin_again(void **state)
+CASE(test_texts_that_outgrow_the_context_begin_again)
 {
     struct job job = plain;
     job.slides = true;
@@ -303,7 +303,7 @@ void __wrap_text_blocks_share(struct text_blocks *b, int64_t from, int64_t to, i
         b->users[b->table[to * b->width + last]] = 1;
 }
 
-static void test_a_shared_block_that_is_written_is_seen(void **state)
+CASE(test_a_shared_block_that_is_written_is_seen)
 {
     struct job job = plain;
     job.batch = TEXTS;
@@ -345,7 +345,7 @@ static int hearing_body(struct ls_comm *world, void *user, struct ls_error *erro
     return status;
 }
 
-static void test_all_ranks_may_hear_of_all_texts(void **state)
+CASE(test_all_ranks_may_hear_of_all_texts)
 {
     static const keys_t layouts[] = {{"parallel.dp=2", "parallel.tp=2"}, {"parallel.pp=2"}};
     for (int i = 0; i < 2; i++) {
@@ -355,15 +355,4 @@ static void test_all_ranks_may_hear_of_all_texts(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_sample_draws_its_own_numbers),
-        cmocka_unit_test(test_samples_share_their_prompt),
-        cmocka_unit_test(test_neither_memory_nor_layout_changes_bits),
-        cmocka_unit_test(test_texts_that_outgrow_the_context_begin_again),
-        cmocka_unit_test(test_a_shared_block_that_is_written_is_seen),
-        cmocka_unit_test(test_all_ranks_may_hear_of_all_texts),
-    };
-    return cmocka_run_group_tests_name("samples", tests, runs_setup, scratch_teardown);
-}
+SUITE_MAIN(runs_setup, scratch_teardown)

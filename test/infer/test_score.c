@@ -2,7 +2,7 @@
  * layout, whichever texts stand together. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/told.h"
 #include "small_runs.h"
 
@@ -129,7 +129,7 @@ static const struct scores *one_rank(const char *directory, int run)
     return made[run];
 }
 
-static void test_a_text_has_the_log_probabilities_of_an_evaluation(void **state)
+CASE(test_a_text_has_the_log_probabilities_of_an_evaluation)
 {
     for (int run = 0; run < RUNS; run++) {
         const struct scores *out = one_rank(*state, run);
@@ -150,7 +150,7 @@ static void test_a_text_has_the_log_probabilities_of_an_evaluation(void **state)
     }
 }
 
-static void test_one_log_probability_in_every_layout(void **state)
+CASE(test_one_log_probability_in_every_layout)
 {
     static const keys_t layouts[] = {
         {"parallel.tp=2"},
@@ -301,25 +301,16 @@ static void run_each(const char *directory, const keys_t keys, int ranks, int ev
     }
 }
 
-static void test_the_likeliest_token_is_known(void **state)
+CASE(test_the_likeliest_token_is_known)
 {
     run_each(*state, (keys_t){NULL}, 1, check_every(5, 5), likeliest_body);
     run_each(*state, (keys_t){"parallel.tp=2"}, 2, check_every(11, 11), likeliest_body);
 }
 
-static void test_long_texts_are_scored_in_windows(void **state)
+CASE(test_long_texts_are_scored_in_windows)
 {
     run_each(*state, (keys_t){NULL}, 1, check_every(4, 4), window_body);
     run_each(*state, (keys_t){"parallel.dp=2"}, 2, check_every(5, 5), window_body);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_text_has_the_log_probabilities_of_an_evaluation),
-        cmocka_unit_test(test_one_log_probability_in_every_layout),
-        cmocka_unit_test(test_the_likeliest_token_is_known),
-        cmocka_unit_test(test_long_texts_are_scored_in_windows),
-    };
-    return cmocka_run_group_tests_name("score", tests, runs_setup, scratch_teardown);
-}
+SUITE_MAIN(runs_setup, scratch_teardown)

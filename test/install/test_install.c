@@ -1,7 +1,7 @@
 /* What `make install` leaves is enough: programs compile with what pkg-config says and start, from
  * any folder, with no library path set. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -39,14 +39,14 @@ static void shell(const char *scratch, const char *lines)
     free(command);
 }
 
-static void test_a_program_links_with_the_build_tree(void **state)
+CASE_WITH(test_a_program_links_with_the_build_tree, scratch_setup, scratch_teardown)
 {
     shell(*state, "build_with \"$build\"\n"
                   "ldd \"$scratch/program\" | grep -q \"$build/liblockstep.so.0\"");
 }
 
 /* One object of it stands for all. */
-static void test_a_clone_may_have_a_blank_in_its_path(void **state)
+CASE_WITH(test_a_clone_may_have_a_blank_in_its_path, scratch_setup, scratch_teardown)
 {
     shell(*state, "mkdir \"$scratch/a clone\"\n"
                   "cp -r Makefile include src examples \"$scratch/a clone\"\n"
@@ -56,7 +56,7 @@ static void test_a_clone_may_have_a_blank_in_its_path(void **state)
                   "eval \"${CC:-cc} -c examples/collective.c $flags -o collective.o\"\n");
 }
 
-static void test_a_program_links_with_another_prefix(void **state)
+CASE_WITH(test_a_program_links_with_another_prefix, scratch_setup, scratch_teardown)
 {
     shell(*state, "make install PREFIX=\"$scratch/prefix\"\n"
                   "build_with \"$scratch/prefix/lib/pkgconfig\"\n"
@@ -67,14 +67,14 @@ static void test_a_program_links_with_another_prefix(void **state)
                   "(cd / && \"$scratch/prefix/bin/lockstep\" --version)");
 }
 
-static void test_a_folder_for_libraries_of_its_own(void **state)
+CASE_WITH(test_a_folder_for_libraries_of_its_own, scratch_setup, scratch_teardown)
 {
     shell(*state, "make install PREFIX=\"$scratch/prefix\" LIBDIR=\"$scratch/prefix/lib/arch\"\n"
                   "build_with \"$scratch/prefix/lib/arch/pkgconfig\"");
 }
 
 /* DESTDIR holds everything, and what is written there names the place that it is meant for. */
-static void test_a_staged_installation(void **state)
+CASE_WITH(test_a_staged_installation, scratch_setup, scratch_teardown)
 {
     shell(*state, "make install PREFIX=/usr DESTDIR=\"$scratch/stage\"\n"
                   "without -r \"$scratch\" \"$scratch\"/stage/usr/lib/pkgconfig\n"
@@ -82,7 +82,7 @@ static void test_a_staged_installation(void **state)
                   " > \"$scratch/libs\"\nwithout rpath \"$scratch/libs\"");
 }
 
-static void test_uninstall_leaves_nothing(void **state)
+CASE_WITH(test_uninstall_leaves_nothing, scratch_setup, scratch_teardown)
 {
     shell(*state, "make install PREFIX=\"$scratch/prefix\" > \"$scratch/log\"\n"
                   "make uninstall PREFIX=\"$scratch/prefix\"\n"
@@ -101,16 +101,7 @@ static int sanitized(void)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_program_links_with_the_build_tree),
-        TEST(test_a_clone_may_have_a_blank_in_its_path),
-        TEST(test_a_program_links_with_another_prefix),
-        TEST(test_a_folder_for_libraries_of_its_own),
-        TEST(test_a_staged_installation),
-        TEST(test_uninstall_leaves_nothing),
-    };
     if (sanitized())
         return puts("skipped: this build has sanitizers") < 0;
-    return cmocka_run_group_tests_name("install", tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

@@ -10,7 +10,7 @@
 #include "../support/extent.h"
 #include "../support/mpirun.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "recipes.h"
 #include "twins.h"
 
@@ -193,7 +193,7 @@ static int rank_run(struct ls_comm *world, struct ls_error *error)
     return status;
 }
 
-static void test_layouts_of_processes_have_one_ranks_bits(void **state)
+CASE_WITH(test_layouts_of_processes_have_one_ranks_bits, scratch_setup, scratch_teardown)
 {
     static char output[1 << 16];
     mpirun_or_skip();
@@ -207,13 +207,10 @@ static void test_layouts_of_processes_have_one_ranks_bits(void **state)
 
 int main(int count, char **arguments)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_layouts_of_processes_have_one_ranks_bits,
-                                        scratch_setup, scratch_teardown),
-    };
+    (void)count;
     program = arguments[0];
     setenv("OMP_WAIT_POLICY", "passive", 0);
     if (getenv(MPIRUN_MODE))
         return mpirun_rank(rank_run);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

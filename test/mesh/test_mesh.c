@@ -1,4 +1,6 @@
 /* Meshes: coordinates, groups and splits, on awkward sizes. */
+#include "../support/suite.h"
+
 #include <lockstep/mesh.h>
 
 #include <string.h>
@@ -7,7 +9,7 @@
 
 static const char *const axes5[] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
 
-static void test_coordinates_and_back(void **state)
+CASE(test_coordinates_and_back)
 {
     const int64_t sizes[] = {2, 1, 3, 2, 4};
     int64_t at[LS_MESH_AXES_MAX];
@@ -29,7 +31,7 @@ static void test_coordinates_and_back(void **state)
     }
 }
 
-static void test_a_mesh_of_no_axes_is_one_rank(void **state)
+CASE(test_a_mesh_of_no_axes_is_one_rank)
 {
     struct ls_mesh mesh;
     assert_int_equal(ls_mesh_init(&mesh, 0, NULL, NULL, NULL), LS_OK);
@@ -48,7 +50,7 @@ static void check_group(const struct ls_mesh *mesh, unsigned axes, int64_t size,
     }
 }
 
-static void test_groups(void **state)
+CASE(test_groups)
 {
     const int64_t sizes[] = {2, 1, 3, 1, 2};
     struct ls_mesh mesh;
@@ -62,7 +64,7 @@ static void test_groups(void **state)
 }
 
 /* Whatever the axes, a rank is the member of its group that it says it is. */
-static void test_members(void **state)
+CASE(test_members)
 {
     const int64_t sizes[] = {2, 3, 1, 2, 2};
     struct ls_mesh mesh;
@@ -75,7 +77,7 @@ static void test_members(void **state)
         }
 }
 
-static void test_bad_meshes(void **state)
+CASE(test_bad_meshes)
 {
     struct ls_mesh mesh;
     struct ls_error error = {0};
@@ -130,7 +132,7 @@ static int split_every_way(struct ls_comm *world, void *user, struct ls_error *e
     return LS_OK;
 }
 
-static void test_split(void **state)
+CASE(test_split)
 {
     const int64_t sizes[] = {2, 1, 3, 2};
     struct ls_mesh mesh;
@@ -139,15 +141,4 @@ static void test_split(void **state)
     assert_ok(ls_world_run(12, split_every_way, &mesh, &error), error);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_coordinates_and_back),
-        cmocka_unit_test(test_a_mesh_of_no_axes_is_one_rank),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_members),
-        cmocka_unit_test(test_bad_meshes),
-        cmocka_unit_test(test_split),
-    };
-    return cmocka_run_group_tests_name("mesh", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -2,7 +2,7 @@
  * is named, and no secret is. */
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/net.h>
 
@@ -72,7 +72,23 @@ static void expect_bad(const char *url, int code, const char *words)
     assert_null(strstr(error.text, "hunter2"));
 }
 
-static void test_ranges(void **state)
+static int setup(void **state)
+{
+    server = s3_server_start();
+    for (int i = 0; i < BYTES; i++)
+        data[i] = (unsigned char)(i * 7 + i / 256);
+    s3_server_place_bytes(server, "data/x.bin", data, BYTES);
+    setenv("NETRC", "/nonexistent", 1);
+    return scratch_setup(state);
+}
+
+static int teardown(void **state)
+{
+    s3_server_stop(server);
+    return scratch_teardown(state);
+}
+
+CASE_WITH(test_ranges, setup, teardown)
 {
     for (int s3 = 0; s3 < 2; s3++) {
         expect_good(s3, 0, BYTES);
@@ -83,7 +99,7 @@ static void test_ranges(void **state)
 }
 
 /* The first try fails, whatever the way: the second brings the bytes. */
-static void test_a_failure_is_tried_again(void **state)
+CASE_WITH(test_a_failure_is_tried_again, setup, teardown)
 {
     static const enum s3_failure kinds[] = {S3_BUSY, S3_DROP, S3_CUT, S3_STALL, S3_SHIFT, S3_SHORT};
     for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
@@ -96,7 +112,7 @@ static void test_a_failure_is_tried_again(void **state)
         }
 }
 
-static void test_a_failure_that_stays_is_named(void **state)
+CASE_WITH(test_a_failure_that_stays_is_named, setup, teardown)
 {
     static const struct {
         enum s3_failure how;
@@ -121,7 +137,7 @@ static void test_a_failure_that_stays_is_named(void **state)
     expect_bad("s3://bucket/none", LS_EIO, "HTTP 404 NoSuchKey");
 }
 
-static void test_redirects(void **state)
+CASE_WITH(test_redirects, setup, teardown)
 {
     s3_server_fail(server, S3_MOVED, 1, false);
     expect_good(false, 17, 500);
@@ -132,7 +148,7 @@ static void test_redirects(void **state)
 }
 
 /* Neither a server that says nothing nor a long pause holds up who has no time left. */
-static void test_giving_up(void **state)
+CASE_WITH(test_giving_up, setup, teardown)
 {
     static const enum s3_failure kinds[] = {S3_STALL, S3_BUSY};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -171,7 +187,7 @@ static int list(const char *prefix, bool flat, struct found *found, struct ls_er
 }
 
 /* Keys come whole, whatever is in them, over pages of two. */
-static void test_lists(void **state)
+CASE_WITH(test_lists, setup, teardown)
 {
     static const char *const keys[] = {"d/a b", "d/a%41+c", "d/e&f<g>", "d/h/i", "d/z\xc3\xa9"};
     struct found found = {0};
@@ -213,7 +229,7 @@ static void test_lists(void **state)
 #define NEXT(token)  "<NextContinuationToken>" token "</NextContinuationToken>"
 #define ESCAPED(key) PAGE("<EncodingType>url</EncodingType>" OBJECT(key))
 
-static void test_lists_that_are_none(void **state)
+CASE_WITH(test_lists_that_are_none, setup, teardown)
 {
     static const struct {
         const char *texts[4];
@@ -264,7 +280,7 @@ static void test_lists_that_are_none(void **state)
 
 /* ---- who asks -------------------------------------------------------------------------------- */
 
-static void test_credentials_of_a_file(void **state)
+CASE_WITH(test_credentials_of_a_file, setup, teardown)
 {
     static const char file[] = "# mine\n[other]\naws_access_key_id = x\naws_secret_access_key=y\n"
                                "[ default ]\r\naws_access_key_id=AKIDEXAMPLE\r\n"
@@ -290,7 +306,7 @@ static void test_credentials_of_a_file(void **state)
 }
 
 /* The password of ~/.netrc goes to its host, and into no error. */
-static void test_passwords(void **state)
+CASE_WITH(test_passwords, setup, teardown)
 {
     static const char file[] = "machine 127.0.0.1 login me password hunter2\n";
     const char *path = scratch_path(*state, "netrc");
@@ -305,7 +321,7 @@ static void test_passwords(void **state)
     unsetenv("NETRC");
 }
 
-static void test_urls_that_are_refused(void **state)
+CASE_WITH(test_urls_that_are_refused, setup, teardown)
 {
     static const char *const urls[] = {"http://me:hunter2@host/x",
                                        "https://hunter2@host/x",
@@ -327,7 +343,7 @@ static void test_urls_that_are_refused(void **state)
     expect_bad("http://127.0.0.1:1/x", LS_EIO, "tried 3 times");
 }
 
-static void test_schemes(void **state)
+CASE_WITH(test_schemes, setup, teardown)
 {
     static const char *const urls[] = {"HTTP://h/x", "https://h", "S3://b", "ftp://h",
                                        "a+b-c.1://"};
@@ -355,40 +371,4 @@ static void test_schemes(void **state)
     assert_memory_equal(out, data + 17, 500);
 }
 
-/* ---------------------------------------------------------------------------------------------- */
-
-static int setup(void **state)
-{
-    server = s3_server_start();
-    for (int i = 0; i < BYTES; i++)
-        data[i] = (unsigned char)(i * 7 + i / 256);
-    s3_server_place_bytes(server, "data/x.bin", data, BYTES);
-    setenv("NETRC", "/nonexistent", 1);
-    return scratch_setup(state);
-}
-
-static int teardown(void **state)
-{
-    s3_server_stop(server);
-    return scratch_teardown(state);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_ranges),
-        TEST(test_a_failure_is_tried_again),
-        TEST(test_a_failure_that_stays_is_named),
-        TEST(test_redirects),
-        TEST(test_giving_up),
-        TEST(test_lists),
-        TEST(test_lists_that_are_none),
-        TEST(test_credentials_of_a_file),
-        TEST(test_passwords),
-        TEST(test_urls_that_are_refused),
-        TEST(test_schemes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

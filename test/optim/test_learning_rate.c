@@ -1,5 +1,7 @@
 /* Learning rates against their formulas in double with the C library's cosine and root. What they
  * return is float32, so they may differ by its rounding. */
+#include "../support/suite.h"
+
 #include <lockstep/optim.h>
 
 #include <math.h>
@@ -45,7 +47,7 @@ static void check_rate(const struct ls_optim_config *c, int64_t step)
                  (long)c->cooldown_steps, (long)step, got, want);
 }
 
-static void test_formulas(void **state)
+CASE(test_formulas)
 {
     static const int64_t lengths[][3] = {
         /* warm-up, decay, cooldown */
@@ -67,7 +69,7 @@ static void test_formulas(void **state)
 }
 
 /* Where the pieces of a schedule meet, its value is exact. */
-static void test_corners(void **state)
+CASE(test_corners)
 {
     for (int s = LS_LR_CONSTANT; s <= LS_LR_WSD; s++) {
         struct ls_optim_config c = {.lr = 0.25f,
@@ -100,19 +102,11 @@ static void test_corners(void **state)
 }
 
 /* inverse_sqrt has no minimum: the configuration gives it no min_ratio. */
-static void test_inverse_sqrt_goes_on_falling(void **state)
+CASE(test_inverse_sqrt_goes_on_falling)
 {
     struct ls_optim_config c = {
         .lr = 1, .schedule = LS_LR_INVERSE_SQRT, .warmup_steps = 4, .min_ratio = 0.1f};
     assert_float_equal(ls_learning_rate(&c, 4 * 10000), 0.01f, 1e-9);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_corners),
-        cmocka_unit_test(test_inverse_sqrt_goes_on_falling),
-    };
-    return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

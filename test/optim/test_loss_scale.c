@@ -1,5 +1,7 @@
 /* The loss scale, step by step beside PyTorch's GradScaler and DeepSpeed's DynamicLossScaler
  * (test/golden/loss_scale.txt, by tools/golden_loss_scale.py). */
+#include "../support/suite.h"
+
 #include <lockstep/optim/loss_scale.h>
 
 #include <stdio.h>
@@ -74,7 +76,7 @@ static bool without_least(const struct ls_loss_scale_config *config, bool finite
     return ls_loss_scale_update(&free_fall, finite, scale);
 }
 
-static void test_as_pytorch_and_deepspeed(void **state)
+CASE(test_as_pytorch_and_deepspeed)
 {
     int lines, steps;
     assert_int_equal(differences(ls_loss_scale_update, &lines, &steps), 0);
@@ -84,7 +86,7 @@ static void test_as_pytorch_and_deepspeed(void **state)
     assert_true(differences(without_least, &lines, &steps) > 0);
 }
 
-static void test_a_static_scale_stays(void **state)
+CASE(test_a_static_scale_stays)
 {
     const struct ls_loss_scale_config config = {.initial = 100};
     struct ls_loss_scale scale = ls_loss_scale_begin(&config);
@@ -93,7 +95,7 @@ static void test_a_static_scale_stays(void **state)
     assert_true(scale.scale == 100);
 }
 
-static void test_it_stays_a_number(void **state)
+CASE(test_it_stays_a_number)
 {
     const struct ls_loss_scale_config config = {true, 0x1p16, 1, 1, false, 1};
     struct ls_loss_scale scale = ls_loss_scale_begin(&config);
@@ -102,12 +104,4 @@ static void test_it_stays_a_number(void **state)
     assert_true(scale.scale > 0x1p100 && scale.scale < 0x1p127);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_pytorch_and_deepspeed),
-        cmocka_unit_test(test_a_static_scale_stays),
-        cmocka_unit_test(test_it_stays_a_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

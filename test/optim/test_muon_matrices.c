@@ -1,6 +1,6 @@
 /* Muon over ranks: small matrices beside PyTorch's torch.optim.Muon (test/golden/muon.txt, by
  * tools/golden_muon.py), the same bits on meshes that cut them in every way, who owns what. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "optim/muon_matrices.h"
 
 #include <math.h>
@@ -258,7 +258,7 @@ static bool case_read(FILE *file, struct shape *shape, struct ls_optim_config *c
 /* PyTorch's formulas in float64 within what float32 rounds: parameters of about 1 have moved by
  * 0.01, of which a last place is 1e-5. PyTorch itself, which orthogonalises in
  * bfloat16 (8 bits), within a few of its roundings: it is that far from its own formulas. */
-static void test_pytorch(void **state)
+CASE(test_pytorch)
 {
     FILE *file = fopen("test/golden/muon.txt", "r");
     struct shape shape = {.hidden = true};
@@ -310,7 +310,7 @@ static float *normal_new(const char *purpose, int i, int64_t count)
 
 /* The same on every mesh, with rows that do not divide, ranks without a row, more ranks than
  * matrices, copies; momentum too. */
-static void test_any_mesh_has_the_same_bits(void **state)
+CASE(test_any_mesh_has_the_same_bits)
 {
     static const int64_t meshes[][AXES] = {{1, 1, 1, 1}, {2, 1, 1, 1}, {1, 2, 1, 1}, {1, 1, 2, 1},
                                            {1, 1, 1, 2}, {1, 5, 1, 1}, {3, 1, 2, 1}, {2, 3, 2, 1},
@@ -353,7 +353,7 @@ static void test_any_mesh_has_the_same_bits(void **state)
 }
 
 /* A hidden matrix has one state, and the others two: nothing is taken for a second one. */
-static void test_hidden_matrices_have_one_state(void **state)
+CASE(test_hidden_matrices_have_one_state)
 {
     const struct ls_optim_config config = {.kind = LS_MUON};
     const struct ls_param params[] = {{.hidden = true}, {.hidden = false}};
@@ -380,7 +380,7 @@ static void test_hidden_matrices_have_one_state(void **state)
 
 /* Each hidden matrix has one owner, a rank owns at most one a round, and no rank has two matrices
  * more than another of the same shape; few matrices are spread over copies first. */
-static void test_owners_share_the_work(void **state)
+CASE(test_owners_share_the_work)
 {
     struct shape same[PARAMS_MAX];
     struct ls_param list[PARAMS_MAX];
@@ -410,7 +410,7 @@ static void test_owners_share_the_work(void **state)
 }
 
 /* The largest go first, and who has one gets less of the rest. */
-static void test_owners_go_by_size(void **state)
+CASE(test_owners_go_by_size)
 {
     static const struct shape mixed[] = {
         {4, 4, WHOLE, true}, {4, 4, WHOLE, true}, {64, 64, WHOLE, true}, {4, 4, WHOLE, true}};
@@ -427,14 +427,4 @@ static void test_owners_go_by_size(void **state)
     muon_owners_release(&owners);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pytorch),
-        cmocka_unit_test(test_any_mesh_has_the_same_bits),
-        cmocka_unit_test(test_hidden_matrices_have_one_state),
-        cmocka_unit_test(test_owners_share_the_work),
-        cmocka_unit_test(test_owners_go_by_size),
-    };
-    return cmocka_run_group_tests_name("muon over ranks", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,5 +1,7 @@
 /* Optimizers on slices of a model's parameters: which are decayed, the tied table's two gradients,
  * the global norm and the update however parameters are cut. */
+#include "../support/suite.h"
+
 #include <lockstep/nn.h>
 #include <lockstep/optim.h>
 
@@ -188,7 +190,7 @@ static double norm_of(struct fixture *f)
     return sqrt(ls_exact_value(&sum));
 }
 
-static void test_norm(void **state)
+CASE(test_norm)
 {
     struct fixture f;
     fixture_open(&f, &plain_sgd);
@@ -219,7 +221,7 @@ static struct ls_exact_sum square_dealt(struct fixture *f, int ranks, int thread
 }
 
 /* Not only the norm, which is rounded: every bit of the sum. */
-static void test_norm_is_the_same_however_parameters_are_cut(void **state)
+CASE(test_norm_is_the_same_however_parameters_are_cut)
 {
     struct fixture f;
     fixture_open(&f, &plain_sgd);
@@ -239,7 +241,7 @@ static void test_norm_is_the_same_however_parameters_are_cut(void **state)
 }
 
 /* What two ranks hold alike is in the norm once; twice is another norm. */
-static void test_norm_counts_what_is_held_alike_once(void **state)
+CASE(test_norm_counts_what_is_held_alike_once)
 {
     struct fixture f;
     fixture_open(&f, &plain_sgd);
@@ -258,7 +260,7 @@ static void test_norm_counts_what_is_held_alike_once(void **state)
     fixture_close(&f);
 }
 
-static void test_clip_factor(void **state)
+CASE(test_clip_factor)
 {
     struct ls_optim_config c = {.clip = 1};
     assert_float_equal(ls_clip_factor(&c, 0.5), 1, 0);
@@ -352,7 +354,7 @@ static void check_optimizer(struct ls_optim_config config)
     fixture_close(&f);
 }
 
-static void test_updates(void **state)
+CASE(test_updates)
 {
     check_optimizer((struct ls_optim_config){
         .kind = LS_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f});
@@ -389,7 +391,7 @@ static bool same_when_cut(const struct ls_optim_config *config, int64_t piece, b
     return same;
 }
 
-static void test_updates_are_the_same_however_parameters_are_cut(void **state)
+CASE(test_updates_are_the_same_however_parameters_are_cut)
 {
     static const int64_t pieces[] = {1, 3, 20, 97};
     struct ls_optim_config configs[] = {
@@ -407,7 +409,7 @@ static void test_updates_are_the_same_however_parameters_are_cut(void **state)
 }
 
 /* A state of a parameter has random bits of its own. */
-static void test_rounding_keys(void **state)
+CASE(test_rounding_keys)
 {
     const struct ls_optim_config adamw = {.kind = LS_ADAMW, .seed = 1},
                                  other = {.kind = LS_ADAMW, .seed = 2},
@@ -424,7 +426,7 @@ static void test_rounding_keys(void **state)
 }
 
 /* With no gradient only the decay moves a parameter: matrices shrink, norms and biases stay. */
-static void test_only_matrices_decay(void **state)
+CASE(test_only_matrices_decay)
 {
     static const enum ls_optimizer_kind kinds[] = {LS_ADAMW, LS_SGD, LS_LION};
     for (int k = 0; k < 3; k++) {
@@ -456,7 +458,7 @@ static void test_only_matrices_decay(void **state)
     }
 }
 
-static void test_states_and_names(void **state)
+CASE(test_states_and_names)
 {
     struct ls_optim_config adamw = {.kind = LS_ADAMW}, plain = {.kind = LS_SGD},
                            sgd = {.kind = LS_SGD, .momentum = 0.9f}, lion = {.kind = LS_LION};
@@ -479,18 +481,4 @@ static void test_states_and_names(void **state)
     assert_int_equal(ls_optimizer_states_most(&sgd), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_norm_is_the_same_however_parameters_are_cut),
-        cmocka_unit_test(test_norm_counts_what_is_held_alike_once),
-        cmocka_unit_test(test_clip_factor),
-        cmocka_unit_test(test_updates),
-        cmocka_unit_test(test_updates_are_the_same_however_parameters_are_cut),
-        cmocka_unit_test(test_rounding_keys),
-        cmocka_unit_test(test_only_matrices_decay),
-        cmocka_unit_test(test_states_and_names),
-    };
-    return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -2,7 +2,7 @@
 #include <lockstep/parallel/arrival_log.h>
 
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static void check_order(const char *path, int64_t count)
     ls_arrivals_free(read);
 }
 
-static void test_what_was_written_is_read(void **state)
+CASE_WITH(test_what_was_written_is_read, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "arrivals.jsonl");
     write_log(path, 0);
@@ -69,7 +69,7 @@ static void test_what_was_written_is_read(void **state)
 }
 
 /* Cut off at any byte, the log has its whole lines, and goes on to what it was. */
-static void test_cut_anywhere(void **state)
+CASE_WITH(test_cut_anywhere, scratch_setup, scratch_teardown)
 {
     const char *whole_path = scratch_path(*state, "whole"), *path = scratch_path(*state, "cut");
     size_t bytes, again_bytes;
@@ -101,7 +101,7 @@ static void test_cut_anywhere(void **state)
 }
 
 /* A run that goes on from an older state does what is behind it again. */
-static void test_what_comes_again_is_cut_off(void **state)
+CASE_WITH(test_what_comes_again_is_cut_off, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "arrivals.jsonl");
     struct ls_arrival_log *log;
@@ -154,7 +154,7 @@ static const struct {
     {HEAD EVENT(0, 1, 0) "no line\n", LS_EDATA, ":3: expected one JSON object"},
 };
 
-static void test_damage_is_named(void **state)
+CASE_WITH(test_damage_is_named, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "arrivals.jsonl");
     const struct ls_arrival_rule two = {2, 1};
@@ -178,7 +178,7 @@ static void test_damage_is_named(void **state)
 }
 
 /* With bound 0 the log of an order that is not the workers' is refused. */
-static void test_bound_0_has_one_order(void **state)
+CASE_WITH(test_bound_0_has_one_order, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "arrivals.jsonl");
     static const char text[] =
@@ -192,17 +192,4 @@ static void test_bound_0_has_one_order(void **state)
     assert_non_null(strstr(error.text, ":4: worker 1 pushes: expected worker 0, as with bound 0"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_what_was_written_is_read, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_cut_anywhere, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_what_comes_again_is_cut_off, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_damage_is_named, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_bound_0_has_one_order, scratch_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("log of arrivals", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,5 +1,7 @@
 /* The order of arrivals at a parameter server: a table of times against a simulation tick by tick,
  * any event found without those before it, and what a bound promises. */
+#include "../support/suite.h"
+
 #include <lockstep/parallel/arrivals.h>
 
 #include <string.h>
@@ -156,7 +158,7 @@ static void check_table(int workers, const int64_t *times, int bound, void *user
     ls_arrivals_free(arrivals);
 }
 
-static void test_every_small_table(void **state)
+CASE(test_every_small_table)
 {
     each_table(check_table, NULL);
 }
@@ -179,7 +181,7 @@ static void count_seen(int workers, const int64_t *times, int bound, void *user)
     *seen += differ > 0;
 }
 
-static void test_a_wider_bound_is_seen(void **state)
+CASE(test_a_wider_bound_is_seen)
 {
     int seen = 0;
     each_table(count_seen, &seen);
@@ -212,7 +214,7 @@ static void check_promise(const struct ls_clocks *clocks, const struct ls_arriva
 }
 
 /* Drawn tables, from the start and from far behind: each worker pushes each of its clocks once. */
-static void test_drawn_tables(void **state)
+CASE(test_drawn_tables)
 {
     enum { MANY = 40, STEPS = 400, TRIALS = 120 };
     static const int64_t firsts[] = {0, 12345, 1000000007, LS_ARRIVAL_EVENTS_MAX - STEPS};
@@ -245,7 +247,7 @@ static void test_drawn_tables(void **state)
 }
 
 /* One of three takes four times as long; the first events by hand. */
-static void test_a_slow_worker(void **state)
+CASE(test_a_slow_worker)
 {
     static const int64_t times[] = {1, 1, 4};
     static const int worker[2][9] = {{0, 1, 0, 1, 0, 1, 0, 1, 2}, {0, 1, 0, 1, 2, 0, 1, 2, 0}};
@@ -269,7 +271,7 @@ static void test_a_slow_worker(void **state)
 /* ---- clocks alone ---------------------------------------------------------------------------- */
 
 /* Whoever is admitted pushes, in an order that is drawn. */
-static void test_any_order_that_is_admitted(void **state)
+CASE(test_any_order_that_is_admitted)
 {
     for (int bound = LS_BOUND_FREE; bound <= 3; bound++) {
         struct ls_clocks clocks;
@@ -292,7 +294,7 @@ static void test_any_order_that_is_admitted(void **state)
     }
 }
 
-static void test_bad_tables(void **state)
+CASE(test_bad_tables)
 {
     static const struct {
         struct ls_arrival_rule rule;
@@ -316,15 +318,4 @@ static void test_bad_tables(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_small_table),
-        cmocka_unit_test(test_a_wider_bound_is_seen),
-        cmocka_unit_test(test_drawn_tables),
-        cmocka_unit_test(test_a_slow_worker),
-        cmocka_unit_test(test_any_order_that_is_admitted),
-        cmocka_unit_test(test_bad_tables),
-    };
-    return cmocka_run_group_tests_name("arrivals", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

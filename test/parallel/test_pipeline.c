@@ -1,6 +1,6 @@
 /* The runtime over thread ranks: whatever the table, every stage sees the same inputs, the same
  * gradients and the same order of micro-batches as one rank that computes them one by one. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "hashed.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ static void check(enum ls_schedule_kind kind, int p, int v, int64_t m, bool shak
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-static void test_one_rank(void **state)
+CASE(test_one_rank)
 {
     check(LS_SCHEDULE_1F1B, 1, 1, 5, false);
     check(LS_SCHEDULE_GPIPE, 1, 1, 5, false);
@@ -39,7 +39,7 @@ static void test_one_rank(void **state)
     check(LS_SCHEDULE_DUALPIPEV, 1, 2, 4, false);
 }
 
-static void test_every_schedule(void **state)
+CASE(test_every_schedule)
 {
     static const int ranks[] = {2, 3, 4, 7};
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
@@ -57,7 +57,7 @@ static void test_every_schedule(void **state)
 }
 
 /* Fewer micro-batches than ranks, and more than a rank may have sends under way. */
-static void test_few_and_many_micro_batches(void **state)
+CASE(test_few_and_many_micro_batches)
 {
     for (int m = 1; m <= 3; m++) {
         check(LS_SCHEDULE_GPIPE, 5, 1, m, false);
@@ -71,7 +71,7 @@ static void test_few_and_many_micro_batches(void **state)
 }
 
 /* A table from a file may place stages as it likes. */
-static void test_a_table_from_a_file(void **state)
+CASE(test_a_table_from_a_file)
 {
     static const char text[] = "0F0,3F0,0F1,3I0,3F1,0I0,3W0,0W0,3I1,0I1,3W1,0W1\n"
                                "1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n";
@@ -85,7 +85,7 @@ static void test_a_table_from_a_file(void **state)
 }
 
 /* The broken twin: weight gradients in another order are another sum. */
-static void test_swapped_weight_gradients_are_seen(void **state)
+CASE(test_swapped_weight_gradients_are_seen)
 {
     struct ls_schedule schedule;
     struct ls_error error = {0};
@@ -102,7 +102,7 @@ static void test_swapped_weight_gradients_are_seen(void **state)
     ls_schedule_release(&schedule);
 }
 
-static void test_a_failing_stage_ends_the_run(void **state)
+CASE(test_a_failing_stage_ends_the_run)
 {
     for (int stage = 0; stage < 4; stage++) {
         struct ls_schedule schedule;
@@ -126,7 +126,7 @@ static int wrong_size_body(struct ls_comm *comm, void *user, struct ls_error *er
         &pipeline, error);
 }
 
-static void test_a_group_of_another_size_is_refused(void **state)
+CASE(test_a_group_of_another_size_is_refused)
 {
     struct ls_schedule schedule;
     struct ls_error error = {0};
@@ -136,16 +136,4 @@ static void test_a_group_of_another_size_is_refused(void **state)
     ls_schedule_release(&schedule);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank),
-        cmocka_unit_test(test_every_schedule),
-        cmocka_unit_test(test_few_and_many_micro_batches),
-        cmocka_unit_test(test_a_table_from_a_file),
-        cmocka_unit_test(test_swapped_weight_gradients_are_seen),
-        cmocka_unit_test(test_a_failing_stage_ends_the_run),
-        cmocka_unit_test(test_a_group_of_another_size_is_refused),
-    };
-    return cmocka_run_group_tests_name("pipeline", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

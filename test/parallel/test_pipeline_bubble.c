@@ -3,7 +3,7 @@
  * turns that of who sleeps, and a message that of who waits for it to where both ends have come.
  * So nothing but the order of actions and messages decides, and idle time is exact. What schedules
  * idle by their tables alone is plan/test_simulate's. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 
 #include <lockstep/parallel/pipeline.h>
@@ -144,7 +144,7 @@ static void check(enum ls_schedule_kind kind, int chunks, bool of_rank, double t
         fail_msg("%s: %.15f idle, expected %.15f", ls_schedule_name(kind), idle, theory);
 }
 
-static void test_idle_share(void **state)
+CASE(test_idle_share)
 {
     const double far = RANKS - 1, m = MICRO_BATCHES;
     static const enum ls_schedule_kind kinds[] = {LS_SCHEDULE_GPIPE, LS_SCHEDULE_1F1B,
@@ -162,7 +162,7 @@ static void test_idle_share(void **state)
 }
 
 /* The twin: stages that are not balanced idle more, and it is seen. */
-static void test_an_unbalanced_stage_is_seen(void **state)
+CASE(test_an_unbalanced_stage_is_seen)
 {
     double third = work_s / 3;
     const struct ls_stage_cost stage[RANKS] = {{third, third, third},
@@ -173,11 +173,4 @@ static void test_an_unbalanced_stage_is_seen(void **state)
     assert_true(!is_near(result.bubble, 3 / 11.0));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_idle_share),
-        cmocka_unit_test(test_an_unbalanced_stage_is_seen),
-    };
-    return cmocka_run_group_tests_name("pipeline_bubble", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

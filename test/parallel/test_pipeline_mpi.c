@@ -1,7 +1,7 @@
 /* The pipeline's runtime over processes. Under a launcher this program is one rank and runs the
  * checks; by itself it starts itself under mpirun for 2 and 4 ranks. */
 #include "../support/mpirun.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "hashed.h"
 
 #include <stdlib.h>
@@ -37,12 +37,12 @@ static int rank_run(struct ls_comm *comm, struct ls_error *error)
 
 /* ---- the launcher ---------------------------------------------------------------------------- */
 
-static void test_2_ranks(void **state)
+CASE(test_2_ranks)
 {
     mpirun_checks(program, 2);
 }
 
-static void test_4_ranks(void **state)
+CASE(test_4_ranks)
 {
     mpirun_checks(program, 4);
 }
@@ -52,9 +52,5 @@ int main(int argc, char **argv)
     program = argv[0];
     if (getenv(MPIRUN_MODE) || ls_mpi_launched())
         return mpirun_rank(rank_run);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_2_ranks),
-        cmocka_unit_test(test_4_ranks),
-    };
-    return cmocka_run_group_tests_name("pipeline_mpi", tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

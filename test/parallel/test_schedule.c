@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/xml.h"
 
 static void generate(struct ls_schedule *schedule, enum ls_schedule_kind kind, int p, int v,
@@ -32,7 +32,7 @@ static struct ls_schedule_figures simulate(const struct ls_schedule *schedule, d
 
 /* ---- generators ------------------------------------------------------------------------------ */
 
-static void test_every_generator(void **state)
+CASE(test_every_generator)
 {
     int tables = 0;
     for (int kind = 0; kind < LS_SCHEDULE_KINDS; kind++)
@@ -68,7 +68,7 @@ static void assert_row(const struct ls_schedule *schedule, int rank, const char 
 }
 
 /* Rows as the papers' figures show them. */
-static void test_known_tables(void **state)
+CASE(test_known_tables)
 {
     struct ls_schedule schedule;
     generate(&schedule, LS_SCHEDULE_1F1B, 4, 1, 5);
@@ -115,7 +115,7 @@ static void assert_refused(enum ls_schedule_kind kind, int p, int v, int64_t m, 
         fail_msg("\"%s\" lacks \"%s\"", error.text, text);
 }
 
-static void test_what_is_refused(void **state)
+CASE(test_what_is_refused)
 {
     assert_refused(LS_SCHEDULE_1F1B, 4, 2, 8, "interleaved takes any number");
     assert_refused(LS_SCHEDULE_ZBV, 4, 1, 8, "2 chunks on each rank");
@@ -139,7 +139,7 @@ static void assert_text(const char *csv, int code, const char *text)
                  ls_status_name(code), text ? text : "");
 }
 
-static void test_what_the_validator_finds(void **state)
+CASE(test_what_the_validator_finds)
 {
     assert_text("0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1\n", LS_OK, NULL);
     assert_text("0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n", LS_ELAYOUT, "too few");
@@ -164,7 +164,7 @@ static void test_what_the_validator_finds(void **state)
 /* Rank 1 makes the gradients of stage 3 for all micro-batches before those of stage 1; rank 0 wants
  * stage 1's first one before stage 3's second. With buffers for all this would end; with the
  * runtime's it does not. */
-static void test_bounded_buffers_count(void **state)
+CASE(test_bounded_buffers_count)
 {
     char text[4096], *row0 = text;
     int n = 12, used = 0;
@@ -189,7 +189,7 @@ static void test_bounded_buffers_count(void **state)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static void test_reading(void **state)
+CASE(test_reading)
 {
     assert_text("0F0,0FF,\n", LS_EDATA, "s.csv: line 1, cell 2: \"0FF\" is not an action");
     assert_text("0F0,F1\n", LS_EDATA, "cell 2");
@@ -213,7 +213,7 @@ static void test_reading(void **state)
                 LS_OK, NULL);
 }
 
-static void test_another_layouts_file(void **state)
+CASE(test_another_layouts_file)
 {
     static const char csv[] = "0F0,0B0\n1F0,1B0\n";
     static const struct {
@@ -239,7 +239,7 @@ static void test_another_layouts_file(void **state)
 }
 
 /* What is written is read as the same table, whatever the generator. */
-static void test_writing(void **state)
+CASE(test_writing)
 {
     for (int kind = 0; kind < LS_SCHEDULE_KINDS; kind++) {
         struct ls_schedule schedule, copy;
@@ -270,7 +270,7 @@ static void assert_near(double value, double expected, const char *what)
         fail_msg("%s: %.12g, expected %.12g", what, value, expected);
 }
 
-static void test_bubbles_are_the_papers(void **state)
+CASE(test_bubbles_are_the_papers)
 {
     static const enum ls_schedule_kind kinds[] = {LS_SCHEDULE_GPIPE, LS_SCHEDULE_1F1B,
                                                   LS_SCHEDULE_INTERLEAVED, LS_SCHEDULE_ZB_H1};
@@ -294,7 +294,7 @@ static void test_bubbles_are_the_papers(void **state)
 
 /* ZBV: with F = I = W no rank idles between its first and its last action. DualPipeV: at most what
  * its authors give, (p - 1) (F&B + B - 3 W) with F&B = F + B. */
-static void test_bubbles_of_the_v(void **state)
+CASE(test_bubbles_of_the_v)
 {
     for (int p = 2; p <= 8; p++) {
         for (int64_t m = 2 * p; m <= 4 * p; m += 3) {
@@ -317,7 +317,7 @@ static void test_bubbles_of_the_v(void **state)
     }
 }
 
-static void test_live_activations(void **state)
+CASE(test_live_activations)
 {
     int p = 5;
     int64_t m = 12;
@@ -341,7 +341,7 @@ static void test_live_activations(void **state)
 }
 
 /* Stages of unequal cost, and sends that take time, against a table small enough to count. */
-static void test_costs(void **state)
+CASE(test_costs)
 {
     struct ls_schedule schedule;
     struct ls_schedule_figures figures;
@@ -362,7 +362,7 @@ static void test_costs(void **state)
 }
 
 /* Send buffers are bounded: what is admitted still ends where there are more ranks than buffers. */
-static void test_more_ranks_than_send_buffers(void **state)
+CASE(test_more_ranks_than_send_buffers)
 {
     static const int ranks[] = {32, 34, 48, 64, 96, 97, 98, 130};
     static const int64_t times[] = {1, 2, 3};
@@ -387,7 +387,7 @@ static void test_more_ranks_than_send_buffers(void **state)
 }
 
 /* A plan for 16,384 pipeline ranks is checked: by a search that is not linear it would not end. */
-static void test_many_ranks(void **state)
+CASE(test_many_ranks)
 {
     for (int v = 1; v <= 2; v++) {
         struct ls_schedule schedule;
@@ -453,7 +453,7 @@ static void check_first_free(const struct ls_schedule *schedule, int rank, int c
     }
 }
 
-static void test_slots(void **state)
+CASE(test_slots)
 {
     for (int kind = 0; kind < LS_SCHEDULE_KINDS; kind++) {
         struct ls_schedule schedule;
@@ -472,7 +472,7 @@ static void test_slots(void **state)
 
 /* ---- drawing --------------------------------------------------------------------------------- */
 
-static void test_drawing(void **state)
+CASE(test_drawing)
 {
     struct ls_schedule schedule;
     struct ls_error error = {0};
@@ -522,7 +522,7 @@ static void assert_action(const char *svg, const char *action, double unit, doub
                  66 + begin * unit, (end - begin) * unit);
 }
 
-static void test_picture(void **state)
+CASE(test_picture)
 {
     struct ls_schedule schedule;
     const struct ls_stage_cost stages[2] = {{1, 1, 1}, {2, 2, 3}};
@@ -572,7 +572,7 @@ static void assert_split(const double *cost, int64_t layers, int64_t stages,
                      (long)expected[s]);
 }
 
-static void test_split(void **state)
+CASE(test_split)
 {
     const double even[13] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     assert_split(even, 12, 4, (const int64_t[]){0, 3, 6, 9, 12});
@@ -606,7 +606,7 @@ static double best_maximum(const double *cost, int layers, int stages, int begin
     return best;
 }
 
-static void test_split_is_the_best(void **state)
+CASE(test_split_is_the_best)
 {
     for (uint32_t trial = 0; trial < 300; trial++) {
         uint32_t draw[4];
@@ -637,7 +637,7 @@ static void test_split_is_the_best(void **state)
     }
 }
 
-static void test_split_by_hand(void **state)
+CASE(test_split_by_hand)
 {
     static const struct {
         const char *text, *error;
@@ -670,29 +670,4 @@ static void test_split_by_hand(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_generator),
-        cmocka_unit_test(test_known_tables),
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_what_the_validator_finds),
-        cmocka_unit_test(test_bounded_buffers_count),
-        cmocka_unit_test(test_reading),
-        cmocka_unit_test(test_another_layouts_file),
-        cmocka_unit_test(test_writing),
-        cmocka_unit_test(test_bubbles_are_the_papers),
-        cmocka_unit_test(test_bubbles_of_the_v),
-        cmocka_unit_test(test_live_activations),
-        cmocka_unit_test(test_costs),
-        cmocka_unit_test(test_more_ranks_than_send_buffers),
-        cmocka_unit_test(test_many_ranks),
-        cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_drawing),
-        cmocka_unit_test(test_picture),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_split_is_the_best),
-        cmocka_unit_test(test_split_by_hand),
-    };
-    return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

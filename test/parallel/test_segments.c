@@ -1,4 +1,6 @@
 /* Where context parallel puts tokens, and rows between the order of ranks and that of tokens. */
+#include "../support/suite.h"
+
 #include <lockstep/parallel/context.h>
 
 #include <string.h>
@@ -8,7 +10,7 @@
 enum { TOKENS = 96, WIDTH = 3, PARTS = 2 };
 
 /* Every token is held once, and every rank has the same causal work. */
-static void test_segments(void **state)
+CASE(test_segments)
 {
     for (int64_t tiles = 1; tiles <= 16; tiles *= 2)
         for (int64_t cp = 1; cp <= tiles; cp *= 2) {
@@ -34,7 +36,7 @@ static void test_segments(void **state)
 
 /* A rank's rows are those that ranks of twice as many hold together, in their order: so a tile of
  * the recipe is the same rows for any cp. */
-static void test_ranks_hold_whole_tiles(void **state)
+CASE(test_ranks_hold_whole_tiles)
 {
     int64_t want, got, count;
     for (int64_t cp = 1; cp < 16; cp *= 2)
@@ -123,7 +125,7 @@ static int rank_run(struct ls_comm *comm, void *user, struct ls_error *error)
     return status;
 }
 
-static void test_rows_come_and_go(void **state)
+CASE(test_rows_come_and_go)
 {
     struct ls_error error = {0};
     for (int64_t tiles = 1; tiles <= 8; tiles *= 2)
@@ -132,12 +134,4 @@ static void test_rows_come_and_go(void **state)
                 fail_msg("%ld tiles over %d ranks: %s", (long)tiles, size, error.text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_ranks_hold_whole_tiles),
-        cmocka_unit_test(test_rows_come_and_go),
-    };
-    return cmocka_run_group_tests_name("context", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

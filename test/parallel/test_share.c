@@ -1,5 +1,7 @@
 /* How large batches are, who computes which leaves, and in which order micro-batches are added: all
  * pure arithmetic, over every small case. */
+#include "../support/suite.h"
+
 #include <lockstep/parallel.h>
 
 #include <math.h>
@@ -63,7 +65,7 @@ static bool check_cut(int64_t leaves, int64_t leaf, int64_t ranks, int64_t micro
     return expected;
 }
 
-static void test_shares_are_the_batch(void **state)
+CASE(test_shares_are_the_batch)
 {
     int admitted = 0, refused = 0;
     for (int64_t leaves = 1; leaves <= LEAVES_MAX; leaves++)
@@ -83,7 +85,7 @@ static void test_shares_are_the_batch(void **state)
  * increments)) * increment until span samples were seen. */
 /* Megatron-LM, RampupBatchsizeNumMicroBatchesCalculator: start + floor(samples / (span /
  * increments)) * increment until span samples were seen. */
-static void test_ramp_up_is_megatrons(void **state)
+CASE(test_ramp_up_is_megatrons)
 {
     static const int64_t shapes[][4] = {/* start, increment, full, span */
                                         {4, 4, 16, 60},  {4, 4, 16, 50},       {2, 3, 32, 1000},
@@ -108,7 +110,7 @@ static void test_ramp_up_is_megatrons(void **state)
 }
 
 /* The walk over a ramp-up's batches: each that a run meets, ascending, and then the end. */
-static void test_ramp_up_is_walked(void **state)
+CASE(test_ramp_up_is_walked)
 {
     static const struct ls_ramp ramps[] = {
         {.full = 12}, {12, 4, 4, 300}, {9, 1, 1, 64}, {1024, 32, 32, 7777}};
@@ -126,12 +128,4 @@ static void test_ramp_up_is_walked(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ramp_up_is_megatrons),
-        cmocka_unit_test(test_ramp_up_is_walked),
-        cmocka_unit_test(test_shares_are_the_batch),
-    };
-    return cmocka_run_group_tests_name("share", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

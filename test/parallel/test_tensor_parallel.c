@@ -1,5 +1,7 @@
 /* Products cut over tensor-parallel ranks: the bits of one rank's product, for any number of ranks
  * and of chunks, and rows that ranks cannot share evenly. */
+#include "../support/suite.h"
+
 #include <lockstep/parallel/tensor.h>
 
 #include <stdio.h>
@@ -10,7 +12,7 @@
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
-static void test_shares_cover_the_rows(void **state)
+CASE(test_shares_cover_the_rows)
 {
     for (int size = 1; size <= 12; size++)
         for (int64_t rows = 0; rows <= 30; rows++) {
@@ -27,7 +29,7 @@ static void test_shares_cover_the_rows(void **state)
         }
 }
 
-static void test_what_shares_admit(void **state)
+CASE(test_what_shares_admit)
 {
     assert_true(ls_tp_admits(4, 8, 100)); /* two units each */
     assert_true(ls_tp_admits(1, 3, 7));
@@ -218,7 +220,7 @@ static void check_products(enum ls_dtype act, int64_t rows)
     ls_ops_release(&ops);
 }
 
-static void test_products(void **state)
+CASE(test_products)
 {
     for (int act = 0; act < 2; act++) {
         check_products(act ? LS_BF16 : LS_F32, ROWS_MAX);
@@ -228,7 +230,7 @@ static void test_products(void **state)
 }
 
 /* The broken twin: the ranks' sums in rank order are another number. */
-static void test_rank_order_is_seen(void **state)
+CASE(test_rank_order_is_seen)
 {
     enum { RANKS = 8, ROWS = 20 };
     static float a[ROWS * K], b[N * K], part[RANKS][ROWS * N], tree[ROWS * N], chain[ROWS * N];
@@ -260,13 +262,4 @@ static void test_rank_order_is_seen(void **state)
     ls_ops_release(&ops);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shares_cover_the_rows),
-        cmocka_unit_test(test_what_shares_admit),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_rank_order_is_seen),
-    };
-    return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,6 +1,8 @@
 /* ZeRO 0 to 3 among thread ranks, on a model of awkward shapes whose gradients are numbers: in
  * every layout each rank reads, in each micro-batch of each step, the bits that one rank would
  * read, and moves the bytes that the formulas say. */
+#include "../support/suite.h"
+
 #include <lockstep/parallel.h>
 #include <lockstep/parallel/zero.h>
 
@@ -724,13 +726,13 @@ static void check_stages(int replicas, int shards, int inner, int64_t leaves, in
     reference_free(ref);
 }
 
-static void test_one_rank(void **state)
+CASE(test_one_rank)
 {
     check_stages(1, 1, 1, 8, 1);
     check_stages(1, 1, 1, 5, 3);
 }
 
-static void test_shards(void **state)
+CASE(test_shards)
 {
     check_stages(1, 2, 1, 4, 3);
     check_stages(1, 3, 1, 6, 2);
@@ -738,7 +740,7 @@ static void test_shards(void **state)
     check_stages(1, 5, 1, 15, 1);
 }
 
-static void test_replicas_of_shards(void **state)
+CASE(test_replicas_of_shards)
 {
     check_stages(2, 2, 1, 8, 2);
     check_stages(3, 2, 1, 6, 1);
@@ -746,7 +748,7 @@ static void test_replicas_of_shards(void **state)
     check_stages(2, 1, 1, 6, 2);
 }
 
-static void test_parts_of_leaves(void **state)
+CASE(test_parts_of_leaves)
 {
     check_stages(1, 2, 2, 3, 1);
     check_stages(1, 4, 2, 6, 1);
@@ -754,7 +756,7 @@ static void test_parts_of_leaves(void **state)
 }
 
 /* A last part that is smaller; forwards that run ahead; stage 3's ways to keep weights. */
-static void test_ways_of_working(void **state)
+CASE(test_ways_of_working)
 {
     struct reference *ref = reference_new(4, 5, 1);
     for (int stage = 0; stage <= 3; stage++) {
@@ -781,7 +783,7 @@ static void test_ways_of_working(void **state)
 }
 
 /* A region's next leaf comes while its last one is still on its way. */
-static void test_one_region(void **state)
+CASE(test_one_region)
 {
     struct reference *ref = reference_new(16, 1, 1);
     for (int stage = 0; stage <= 3; stage++) {
@@ -793,7 +795,7 @@ static void test_one_region(void **state)
     reference_free(ref);
 }
 
-static void test_fast_is_near(void **state)
+CASE(test_fast_is_near)
 {
     struct reference *ref = reference_new(16, 1, 1);
     for (int stage = 0; stage <= 3; stage++)
@@ -824,7 +826,7 @@ static void check_caught(struct layout l, const char *where, const struct refere
 }
 
 /* The broken twins: what each compares finds it. */
-static void test_broken_twins(void **state)
+CASE(test_broken_twins)
 {
     struct reference *ref = reference_new(4, 2, 1);
     struct layout l = {.replicas = 1, .shards = 2, .batch = ref->batch, .micro = 2};
@@ -839,13 +841,4 @@ static void test_broken_twins(void **state)
     reference_free(ref);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank),           cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_replicas_of_shards), cmocka_unit_test(test_parts_of_leaves),
-        cmocka_unit_test(test_ways_of_working),    cmocka_unit_test(test_one_region),
-        cmocka_unit_test(test_fast_is_near),       cmocka_unit_test(test_broken_twins),
-    };
-    return cmocka_run_group_tests_name("zero", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

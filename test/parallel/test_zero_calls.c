@@ -1,4 +1,6 @@
 /* ZeRO's interface where it says no, and a description of 16,384 ranks that nobody runs. */
+#include "../support/suite.h"
+
 #include <lockstep/parallel.h>
 #include <lockstep/parallel/zero.h>
 
@@ -104,7 +106,7 @@ static void check_refused(const struct model *model, int expected, const char *t
     assert_null(zero);
 }
 
-static void test_descriptions_that_are_wrong(void **state)
+CASE(test_descriptions_that_are_wrong)
 {
     struct model model;
     model_init(&model, 4, 2, 0);
@@ -136,7 +138,7 @@ static void test_descriptions_that_are_wrong(void **state)
     check_refused(&model, LS_EINVAL, "tensor 0 (matrix) is not cut over the 2 ranks");
 }
 
-static void test_a_threshold_that_shards_nothing(void **state)
+CASE(test_a_threshold_that_shards_nothing)
 {
     struct model model;
     model_init(&model, 3, 2, 0);
@@ -153,7 +155,7 @@ static void test_a_threshold_that_shards_nothing(void **state)
 }
 
 /* Micro-batches that come twice, not at all, or in another order. */
-static void test_gradients_out_of_order(void **state)
+CASE(test_gradients_out_of_order)
 {
     struct model model;
     model_init(&model, 0, 1, 0);
@@ -291,7 +293,7 @@ static int rank_body(struct ls_comm *comm, void *user, struct ls_error *error)
     return status;
 }
 
-static void test_what_may_be_held(void **state)
+CASE(test_what_may_be_held)
 {
     struct ls_error error = {0};
     assert_ok(ls_world_run(2, rank_body, NULL, &error), error);
@@ -300,7 +302,7 @@ static void test_what_may_be_held(void **state)
 /* ---- a plan ---------------------------------------------------------------------------------- */
 
 /* The shape of a model of 405 billion parameters, over 16,384 ranks. Bytes by the formulas. */
-static void test_a_large_plan(void **state)
+CASE(test_a_large_plan)
 {
     enum { LAYERS = 126, MATRICES = 7, SHARDS = 1024 };
     const int64_t c = 16384, kv = 1024, ffn = 53248;
@@ -361,14 +363,4 @@ static void test_a_large_plan(void **state)
     free(regions);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_descriptions_that_are_wrong),
-        cmocka_unit_test(test_a_threshold_that_shards_nothing),
-        cmocka_unit_test(test_gradients_out_of_order),
-        cmocka_unit_test(test_what_may_be_held),
-        cmocka_unit_test(test_a_large_plan),
-    };
-    return cmocka_run_group_tests_name("zero calls", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -9,7 +9,7 @@
 #include "../support/checkpoints.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "unit.h"
 
 #include <lockstep/base/json.h>
@@ -295,7 +295,7 @@ static void harness_close(struct harness *h)
     json_decref(h->manifest);
 }
 
-static void test_flips_and_cuts(void **state)
+CASE_WITH(test_flips_and_cuts, scratch_setup, scratch_teardown)
 {
     int pairs = flips < 1000 ? 3 : 2 * LAYOUTS;
     int64_t all = flips + flips / CUTS, found = 0, harmless = 0;
@@ -366,7 +366,7 @@ static int twin_body(struct ls_comm *world, void *user, struct ls_error *error)
 }
 
 /* A reader that does not verify one part takes a state that nobody saved, and the judge says so. */
-static void test_unverified_part(void **state)
+CASE_WITH(test_unverified_part, scratch_setup, scratch_teardown)
 {
     struct harness h;
     struct ls_error error = {0};
@@ -395,9 +395,5 @@ int main(int argc, char **argv)
 {
     flips = argc > 1 ? strtoll(argv[1], NULL, 10) : 10000 / check_every(200, 50);
     seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_flips_and_cuts, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_unverified_part, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

@@ -2,7 +2,7 @@
 #include "../support/checkpoints.h"
 #include "../support/config_words.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/ckpt.h>
 #include <lockstep/state.h>
@@ -44,7 +44,7 @@ static void expect(const char *run, const char *words, int want)
         fail_msg("%s: %d, expected %d", words, config.numerics.arithmetic, want);
 }
 
-static void test_of_a_checkpoint(void **state)
+CASE_WITH(test_of_a_checkpoint, scratch_setup, scratch_teardown)
 {
     char words[600];
     const char *run = *state;
@@ -60,7 +60,7 @@ static void test_of_a_checkpoint(void **state)
 }
 
 /* Written before it was a key: the fingerprint says it. */
-static void test_of_an_older_checkpoint(void **state)
+CASE_WITH(test_of_an_older_checkpoint, scratch_setup, scratch_teardown)
 {
     run_write(*state, RECIPE BF16, "numerics.version 3; arithmetic amx; isa amx");
     expect(*state, "train.resume=auto", LS_ARITHMETIC_BF16_PAIRS);
@@ -69,7 +69,7 @@ static void test_of_an_older_checkpoint(void **state)
 }
 
 /* A run that was killed before its first checkpoint; of another precision it says nothing. */
-static void test_of_a_start(void **state)
+CASE_WITH(test_of_a_start, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "config.yaml");
     scratch_write(path, RECIPE PAIRS, strlen(RECIPE PAIRS));
@@ -80,13 +80,4 @@ static void test_of_a_start(void **state)
     expect(*state, "train.resume=auto", LS_CONFIG_AUTO);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_of_a_checkpoint, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_of_an_older_checkpoint, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_of_a_start, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("recall", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

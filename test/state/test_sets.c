@@ -1,7 +1,7 @@
 /* Two sets of parameters with groups of their own: gradients, norm, update, hash and checkpoint
  * have the bits of one rank that has one set of all. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "unit.h"
 
 #include <stdio.h>
@@ -185,7 +185,7 @@ static const struct {
      {"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=3", "parallel.pp=2"}},
 };
 
-static void test_two_sets_are_one(void **state)
+CASE_WITH(test_two_sets_are_one, scratch_setup, scratch_teardown)
 {
     const char *const precisions[] = {"numerics.precision=fp32", "numerics.precision=bf16"};
     for (int p = 0; p < 2; p++) {
@@ -210,7 +210,7 @@ static void test_two_sets_are_one(void **state)
 
 /* A set that takes the other's group is refused, or has another norm; one whose leaves come in
  * another order has other bits. */
-static void test_broken_sets_are_seen(void **state)
+CASE_WITH(test_broken_sets_are_seen, scratch_setup, scratch_teardown)
 {
     const char *const keys[] = {"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=2",
                                 NULL};
@@ -229,11 +229,4 @@ static void test_broken_sets_are_seen(void **state)
     assert_string_not_equal(run.hash[0], want.hash[0]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_two_sets_are_one, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_broken_sets_are_seen, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("sets", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,5 +1,8 @@
 /* Which rank writes what: in every small layout each element of each array is in one share, and
  * ranks that hold the same write as much. Pure arithmetic, so no rank runs. */
+
+#include "../support/suite.h"
+
 #include <lockstep/state.h>
 #include <lockstep/train.h>
 
@@ -161,7 +164,7 @@ static bool check(const char *keys, bool alike)
     return admitted;
 }
 
-static void test_every_small_layout(void **state)
+CASE(test_every_small_layout)
 {
     static const char *const recipes[] = {"model.tied=true", "model.tied=false optim.name=muon"};
     static const int tps[] = {1, 2, 4};
@@ -186,8 +189,4 @@ static void test_every_small_layout(void **state)
     assert_in_range(admitted, 1000, 5000);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_small_layout)};
-    return cmocka_run_group_tests_name("shares", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

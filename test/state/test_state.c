@@ -5,7 +5,7 @@
 #include "../support/checkpoints.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "train/trainer.h"
 
 #include <lockstep/ckpt.h>
@@ -284,7 +284,7 @@ static void check_checkpoints(const char *directory, const keys_t more, int step
     }
 }
 
-static void test_checkpoints_do_not_know_the_layout(void **state)
+CASE_WITH(test_checkpoints_do_not_know_the_layout, data_setup, scratch_teardown)
 {
     check_checkpoints(*state, (keys_t){"optim.moments=fp32"}, 1);
     expect_type(*state, LS_CKPT_OPTIMIZER, "exp_avg.wte.weight", LS_F32);
@@ -347,7 +347,7 @@ static void file_damage(const char *directory, const char *name)
 }
 
 /* All ranks go on from the older checkpoint, whoever finds the damage. */
-static void test_damage_that_one_rank_finds(void **state)
+CASE_WITH(test_damage_that_one_rank_finds, data_setup, scratch_teardown)
 {
     static const char *const files[] = {"shard-00001-model-00001-of-00001.safetensors",
                                         "shard-00004-model-00001-of-00001.safetensors",
@@ -375,7 +375,7 @@ static void test_damage_that_one_rank_finds(void **state)
 
 /* Tensors of which a slice is visited in several pieces: the table, cut by rows, and matrices that
  * tp cuts by rows and by columns; on the device, and of bf16 moments in a tier. */
-static void test_tensors_of_several_pieces(void **state)
+CASE_WITH(test_tensors_of_several_pieces, data_setup, scratch_teardown)
 {
     if (check_all())
         check_checkpoints(*state, (keys_t){"model.vocab_multiple=33000", "model.ffn=32800"}, 3);
@@ -393,7 +393,7 @@ static int act_resume_apart(struct ls_trainer *t, struct task *task, struct ls_e
     return act_resume(t, task, error);
 }
 
-static void test_ranks_that_find_different_checkpoints_stop(void **state)
+CASE_WITH(test_ranks_that_find_different_checkpoints_stop, data_setup, scratch_teardown)
 {
     struct task save = {.config = config_make(*state, "run", "fp32", layouts[0]), .act = act_save};
     struct task resume = {.config = config_make(*state, "run", "fp32", layouts[5]),
@@ -405,7 +405,7 @@ static void test_ranks_that_find_different_checkpoints_stop(void **state)
 }
 
 /* Where rank 0 cannot write, every rank hears of it and none waits for the next tensor. */
-static void test_a_save_that_fails_ends_on_every_rank(void **state)
+CASE_WITH(test_a_save_that_fails_ends_on_every_rank, data_setup, scratch_teardown)
 {
     scratch_write(scratch_path(*state, "file"), "", 0);
     for (int i = 0; i < LAYOUTS; i++) {
@@ -447,7 +447,7 @@ static int act_damage(struct ls_trainer *t, struct task *task, struct ls_error *
     return hash_put(t, task, error);
 }
 
-static void test_damage_is_found_where_ranks_hold_the_same(void **state)
+CASE_WITH(test_damage_is_found_where_ranks_hold_the_same, data_setup, scratch_teardown)
 {
     static const struct {
         keys_t keys;
@@ -532,7 +532,7 @@ static int act_sample(struct ls_trainer *t, struct task *task, struct ls_error *
     return status;
 }
 
-static void test_samples_are_the_same_in_every_layout(void **state)
+CASE_WITH(test_samples_are_the_same_in_every_layout, data_setup, scratch_teardown)
 {
     static const char *const precisions[] = {"fp32", "bf16"};
     for (int p = 0; p < 2; p++) {
@@ -554,17 +554,4 @@ static void test_samples_are_the_same_in_every_layout(void **state)
     }
 }
 
-int main(void)
-{
-#define TEST(function) cmocka_unit_test_setup_teardown(function, data_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_checkpoints_do_not_know_the_layout),
-        TEST(test_damage_that_one_rank_finds),
-        TEST(test_tensors_of_several_pieces),
-        TEST(test_ranks_that_find_different_checkpoints_stop),
-        TEST(test_a_save_that_fails_ends_on_every_rank),
-        TEST(test_damage_is_found_where_ranks_hold_the_same),
-        TEST(test_samples_are_the_same_in_every_layout),
-    };
-    return cmocka_run_group_tests_name("state", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

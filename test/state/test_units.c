@@ -2,7 +2,7 @@
  * bits that it has alone, on one rank and in any layout; one of them is saved, and a third goes on
  * from there. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "unit.h"
 
 #include <stdio.h>
@@ -181,7 +181,7 @@ static struct job alone(const char *directory, const char *precision)
     return all;
 }
 
-static void test_two_units_take_turns(void **state)
+CASE_WITH(test_two_units_take_turns, setup, scratch_teardown)
 {
     struct job want[2] = {alone(*state, NULL), alone(*state, "numerics.precision=bf16")};
     for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
@@ -200,7 +200,7 @@ static void test_two_units_take_turns(void **state)
 }
 
 /* The twin: they share memory that each should have for itself. */
-static void test_units_that_overlap_are_seen(void **state)
+CASE_WITH(test_units_that_overlap_are_seen, setup, scratch_teardown)
 {
     const struct job want = alone(*state, NULL);
     struct job both = {
@@ -209,11 +209,4 @@ static void test_units_that_overlap_are_seen(void **state)
     assert_string_not_equal(both.hash[0][STEPS - 1], want.hash[0][STEPS - 1]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_two_units_take_turns, setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_units_that_overlap_are_seen, setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("units", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

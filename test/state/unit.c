@@ -1,6 +1,6 @@
 /* Units of state without a model. */
 #include "unit.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/train.h>
 
