@@ -76,6 +76,30 @@ static void same_text(const struct ls_chat *chat, const char *shown, const char 
     ls_chat_text_release(&text);
 }
 
+/* What the template prints for the conversation, or a part of why it refuses it. */
+static void expect_text(const struct ls_chat *chat, const char *conversation, int status,
+                        const char *expected)
+{
+    struct ls_chat_text text = {0};
+    struct ls_error error = {0};
+    int got = ls_chat_render(chat, conversation, strlen(conversation), false, &text, &error);
+    bool same = text.count == strlen(expected) &&
+                (!text.count || !memcmp(text.bytes, expected, text.count));
+    if (got != status || !(got ? strstr(error.text, expected) != NULL : same))
+        fail_msg("%s: %s \"%.*s\", expected \"%s\"", conversation, error.text, (int)text.count,
+                 text.bytes, expected);
+    ls_chat_text_release(&text);
+}
+
+/* The same of a template. */
+static void expect_print(const char *template, const char *conversation, int status,
+                         const char *expected)
+{
+    struct ls_chat *chat = chat_of("x", template, strlen(template));
+    expect_text(chat, conversation, status, expected);
+    ls_chat_free(chat);
+}
+
 CASE(test_language)
 {
     json_t *all = golden("expressions.json");
@@ -132,6 +156,21 @@ static void marked(const struct ls_chat_text *text, char *out, size_t size)
         begin = part->end;
     }
     assert_int_equal(begin, text->count);
+}
+
+/* What counts of the conversation's text, or a part of why there is none. */
+static void expect_examples(const struct ls_chat *chat, const char *conversation, int status,
+                            const char *expected)
+{
+    struct ls_chat_text text = {0};
+    struct ls_error error = {0};
+    char shown[1000] = "";
+    int got = ls_chat_examples(chat, conversation, strlen(conversation), &text, &error);
+    if (!got)
+        marked(&text, shown, sizeof shown);
+    if (got != status || (got ? !strstr(error.text, expected) : strcmp(shown, expected) != 0))
+        fail_msg("%s: %s \"%s\", expected \"%s\"", conversation, error.text, shown, expected);
+    ls_chat_text_release(&text);
 }
 
 #define CONVERSATION                                                                               \
@@ -192,14 +231,7 @@ CASE(test_generations)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_chat *chat = chat_of("x", cases[i][0], strlen(cases[i][0]));
-        struct ls_chat_text text = {0};
-        struct ls_error error = {0};
-        char shown[200];
-        if (ls_chat_examples(chat, CONVERSATION, strlen(CONVERSATION), &text, &error))
-            fail_msg("%s: %s", cases[i][0], error.text);
-        marked(&text, shown, sizeof shown);
-        assert_string_equal(shown, cases[i][1]);
-        ls_chat_text_release(&text);
+        expect_examples(chat, CONVERSATION, LS_OK, cases[i][1]);
         ls_chat_free(chat);
     }
 }
@@ -224,25 +256,15 @@ CASE(test_bad_conversations)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ls_chat *chat = family(bad[i][0]);
-        struct ls_chat_text text = {0};
-        struct ls_error error = {0};
-        assert_int_equal(ls_chat_examples(chat, bad[i][1], strlen(bad[i][1]), &text, &error),
-                         LS_EDATA);
-        if (!strstr(error.text, bad[i][2]))
-            fail_msg("\"%s\" does not contain \"%s\"", error.text, bad[i][2]);
-        ls_chat_text_release(&text);
+        expect_examples(chat, bad[i][1], LS_EDATA, bad[i][2]);
         ls_chat_free(chat);
     }
     /* A prompt that the turn does not begin with. */
     const char *thinks = "{% for m in messages %}{{ m.content }}{% endfor %}"
                          "{% if add_generation_prompt %}<think>{% endif %}";
     struct ls_chat *chat = chat_of("x", thinks, strlen(thinks));
-    struct ls_chat_text text = {0};
-    struct ls_error error = {0};
-    assert_int_equal(ls_chat_examples(chat, CONVERSATION, strlen(CONVERSATION), &text, &error),
-                     LS_EDATA);
-    assert_text_contains(error.text, "message 2: the template's prompt for this turn is not how");
-    ls_chat_text_release(&text);
+    expect_examples(chat, CONVERSATION, LS_EDATA,
+                    "message 2: the template's prompt for this turn is not how");
     ls_chat_free(chat);
 }
 
@@ -263,15 +285,9 @@ CASE(test_null_and_other_names)
     };
     struct ls_chat *chat = chat_of("x", keys, strlen(keys));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct ls_chat_text text = {0};
-        struct ls_error error = {0};
         char record[300];
         snprintf(record, sizeof record, "{\"messages\": [%s]}", cases[i][0]);
-        if (ls_chat_render(chat, record, strlen(record), false, &text, &error))
-            fail_msg("%s: %s", record, error.text);
-        assert_int_equal(text.count, strlen(cases[i][1]));
-        assert_memory_equal(text.bytes, cases[i][1], text.count);
-        ls_chat_text_release(&text);
+        expect_text(chat, record, LS_OK, cases[i][1]);
     }
     ls_chat_free(chat);
 }
@@ -300,18 +316,8 @@ CASE(test_null_is_none)
         {"{{ messages[1] | tojson }}{{ messages[1].x.y }}{{ messages[1].x.y is defined }}",
          "{\"role\": \"assistant\", \"content\": \"a\", \"x\": {\"y\": null}}NoneTrue"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct ls_chat *chat = chat_of("x", cases[i][0], strlen(cases[i][0]));
-        struct ls_chat_text text = {0};
-        struct ls_error error = {0};
-        if (ls_chat_render(chat, record, strlen(record), false, &text, &error))
-            fail_msg("%s: %s", cases[i][0], error.text);
-        if (text.count != strlen(cases[i][1]) || memcmp(text.bytes, cases[i][1], text.count) != 0)
-            fail_msg("%s: \"%.*s\", expected \"%s\"", cases[i][0], (int)text.count, text.bytes,
-                     cases[i][1]);
-        ls_chat_text_release(&text);
-        ls_chat_free(chat);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_print(cases[i][0], record, LS_OK, cases[i][1]);
 }
 
 /* A template cannot print an integer that int64 does not hold; what it does not print may be one.
@@ -319,27 +325,14 @@ CASE(test_null_is_none)
 CASE(test_large_integers)
 {
     static const char plain[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
-    static const struct {
-        const char *record;
-        int status;
-    } cases[] = {
-        {"{\"id\": 18446744073709551616, \"messages\": "
-         "[{\"role\": \"assistant\", \"content\": \"x\"}]}",
-         LS_OK},
-        {"{\"messages\": [{\"role\": \"assistant\", \"content\": 18446744073709551616}]}",
-         LS_EDATA},
-    };
     struct ls_chat *chat = chat_of("x", plain, strlen(plain));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct ls_chat_text text = {0};
-        struct ls_error error = {0};
-        const char *record = cases[i].record;
-        if (ls_chat_examples(chat, record, strlen(record), &text, &error) != cases[i].status)
-            fail_msg("%s: %s", record, error.text);
-        if (cases[i].status && !strstr(error.text, "a number of 2^63 or more: expected"))
-            fail_msg("%s", error.text);
-        ls_chat_text_release(&text);
-    }
+    expect_examples(chat,
+                    "{\"id\": 18446744073709551616, \"messages\": "
+                    "[{\"role\": \"assistant\", \"content\": \"x\"}]}",
+                    LS_OK, "[x]|");
+    expect_examples(
+        chat, "{\"messages\": [{\"role\": \"assistant\", \"content\": 18446744073709551616}]}",
+        LS_EDATA, "a number of 2^63 or more: expected");
     ls_chat_free(chat);
 }
 
@@ -352,32 +345,15 @@ CASE(test_letters_that_have_no_case)
         {"{{ ['\xce\xa3', 'a']|sort }}", "the letter U+03A3 cannot be made lower case here"},
         {"{{ '\xc3\x9f'|upper }}", "letters outside ASCII cannot be made upper case here"},
     };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct ls_chat *chat = chat_of("x", bad[i][0], strlen(bad[i][0]));
-        struct ls_chat_text text = {0};
-        struct ls_error error = {0};
-        assert_int_equal(
-            ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error),
-            LS_EDATA);
-        if (!strstr(error.text, bad[i][1]))
-            fail_msg("\"%s\" does not contain \"%s\"", error.text, bad[i][1]);
-        ls_chat_text_release(&text);
-        ls_chat_free(chat);
-    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect_print(bad[i][0], CONVERSATION, LS_EDATA, bad[i][1]);
 }
 
 /* Jinja would escape the other string as if it were HTML. */
 CASE(test_safe_beside_plus)
 {
-    static const char text[] = "{{ '<' + ('a'|safe) }}";
-    struct ls_chat *chat = chat_of("x", text, strlen(text));
-    struct ls_chat_text out = {0};
-    struct ls_error error = {0};
-    assert_int_equal(ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &out, &error),
-                     LS_EDATA);
-    assert_non_null(strstr(error.text, "x:1:8: + beside what |safe gave"));
-    ls_chat_text_release(&out);
-    ls_chat_free(chat);
+    expect_print("{{ '<' + ('a'|safe) }}", CONVERSATION, LS_EDATA,
+                 "x:1:8: + beside what |safe gave");
 }
 
 /* strftime_now is there on a day that is given, and formats it as Python does. */
@@ -399,28 +375,21 @@ CASE(test_dates)
     static const char *const bad[] = {"",          "today",       "2026-02-29", "2026-13-01",
                                       "2026-1-01", "2026-01-01 ", "26-01-01"};
     struct ls_error error = {0};
-    struct ls_chat_text text = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char template[200];
         snprintf(template, sizeof template, "{{ strftime_now('%s') }}{{ strftime_now is defined }}",
                  cases[i][1]);
         struct ls_chat *chat = chat_of("x", template, strlen(template));
-        int status = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error);
-        assert_int_equal(status, LS_EDATA);
-        assert_non_null(strstr(error.text, "x:1:4: strftime_now is not defined, because"));
+        expect_text(chat, CONVERSATION, LS_EDATA, "x:1:4: strftime_now is not defined, because");
         for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
             assert_int_equal(ls_chat_date_set(chat, bad[k], &error), LS_ECONFIG);
         assert_non_null(strstr(error.text, "26-01-01: expected a day such as 2026-11-25"));
         assert_int_equal(ls_chat_date_set(chat, cases[i][0], &error), LS_OK);
-        status = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error);
-        assert_int_equal(status, cases[i][2] ? LS_OK : LS_EDATA);
         snprintf(template, sizeof template, "%sTrue", cases[i][2] ? cases[i][2] : "");
-        if (!status &&
-            (text.count != strlen(template) || memcmp(text.bytes, template, text.count) != 0))
-            fail_msg("\"%.*s\", expected \"%s\"", (int)text.count, text.bytes, template);
+        expect_text(chat, CONVERSATION, cases[i][2] ? LS_OK : LS_EDATA,
+                    cases[i][2] ? template : "");
         ls_chat_free(chat);
     }
-    ls_chat_text_release(&text);
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
