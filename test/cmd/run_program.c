@@ -35,17 +35,22 @@ void program_path(char *path, size_t bytes)
         fail_msg("%s is missing: build it, or set LOCKSTEP", path);
 }
 
-int program_run(const char *before, const char *arguments, char output[PROGRAM_OUTPUT_BYTES])
+int program_shell(const char *line, char output[PROGRAM_OUTPUT_BYTES])
 {
-    char path[PATH_MAX], command[2 * PATH_MAX];
-    program_path(path, sizeof path);
-    snprintf(command, sizeof command, "{ %s '%s' %s ; } 2>&1", before, path, arguments);
-    FILE *pipe = popen(command, "r");
+    FILE *pipe = popen(line, "r");
     assert_non_null(pipe);
     size_t length = fread(output, 1, PROGRAM_OUTPUT_BYTES - 1, pipe);
     output[length] = '\0';
     int status = pclose(pipe);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int program_run(const char *before, const char *arguments, char output[PROGRAM_OUTPUT_BYTES])
+{
+    char path[PATH_MAX], command[2 * PATH_MAX];
+    program_path(path, sizeof path);
+    snprintf(command, sizeof command, "{ %s '%s' %s ; } 2>&1", before, path, arguments);
+    return program_shell(command, output);
 }
 
 void program_expect_under(const char *before, const char *arguments, int code, const char *words)

@@ -12,7 +12,9 @@ void program_path(char *path, size_t bytes);
 /* Runs `<before> lockstep <arguments>`: the `lockstep` of the build that this test belongs to, or
  * $LOCKSTEP. output receives what it printed (both streams). Returns its exit code. */
 int program_run(const char *before, const char *arguments, char output[PROGRAM_OUTPUT_BYTES]);
-/* The same; fails the test where the exit code differs or the output lacks words. */
+/* The same of any shell line. */
+int program_shell(const char *line, char output[PROGRAM_OUTPUT_BYTES]);
+/* As program_run; fails the test where the exit code differs or the output lacks words. */
 void program_expect_under(const char *before, const char *arguments, int code, const char *words);
 void program_expect(const char *arguments, int code, const char *words);
 /* The same with exit code 0; fails the test too where it takes a larger resident set. With

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 char program[PATH_MAX];
@@ -26,23 +25,6 @@ const char common[] =
 
 /* ---- running it ------------------------------------------------------------------------------ */
 
-/* The program's path: BUILD/lockstep for BUILD/test/cmd/test_run. */
-static void program_find(void)
-{
-    const char *given = getenv("LOCKSTEP");
-    char self[PATH_MAX] = "";
-    if (given && !realpath(given, program))
-        fail_msg("LOCKSTEP = %s is missing", given);
-    if (given)
-        return;
-    assert_true(readlink("/proc/self/exe", self, sizeof self - 16) > 0);
-    for (int up = 0; up < 3; up++)
-        *strrchr(self, '/') = '\0';
-    strcat(self, "/lockstep");
-    if (!realpath(self, program))
-        fail_msg("%s is missing: build it, or set LOCKSTEP", self);
-}
-
 int shell(const char *line)
 {
     char command[3 * PATH_MAX], golden[PATH_MAX] = "";
@@ -50,12 +32,7 @@ int shell(const char *line)
     snprintf(command, sizeof command,
              "{ cd '%s' && L='%s' && C='%s' && G='%s' && M=" SHARD " && %s ; } 2>&1", folder,
              program, common, golden, line);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    size_t length = fread(output, 1, sizeof output - 1, pipe);
-    output[length] = '\0';
-    int status = pclose(pipe);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return program_shell(command, output);
 }
 
 void expect(const char *line, int code, const char *words)
@@ -165,7 +142,7 @@ int corpus_setup(void **state)
     if (scratch_setup(state))
         return -1;
     folder = *state;
-    program_find();
+    program_path(program, sizeof program);
     static const char *const words[] = {"in ", "the ",  "beginning ", "was ",
                                         "a ",  "sum, ", "and\n"};
     FILE *file = fopen(at("book.txt"), "w");

@@ -4,12 +4,14 @@
 #ifndef TEST_CMD_RUNS_H
 #define TEST_CMD_RUNS_H
 
+#include "run_program.h"
+
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { OUTPUT_BYTES = 1 << 18, STEPS_MAX = 1 << 16 };
+enum { OUTPUT_BYTES = PROGRAM_OUTPUT_BYTES, STEPS_MAX = 1 << 16 };
 
 extern char program[PATH_MAX];
 extern const char *folder; /* of all files of the test */

@@ -2,12 +2,12 @@
  * what it finds good enough. */
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "run_program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static void script(const char *path, const char *text)
@@ -19,7 +19,8 @@ static void script(const char *path, const char *text)
 /* Runs the demo in the folder's `runs`; the model ends with that many bits per byte. */
 static void demo(const char *folder, const char *bits, int code, const char *words)
 {
-    char command[2048], output[8192];
+    char command[2048];
+    static char output[PROGRAM_OUTPUT_BYTES];
     script(scratch_path(folder, "bible"), "#!/bin/sh\necho in the beginning\n");
     script(scratch_path(folder, "lockstep"), "#!/bin/sh\nif [ \"$1\" = eval ]; then\n"
                                              "echo \"step 9  8 sequences  99 tokens  loss 1.4  "
@@ -27,13 +28,9 @@ static void demo(const char *folder, const char *bits, int code, const char *wor
     snprintf(command, sizeof command,
              "PATH='%s':$PATH LOCKSTEP='%s/lockstep' RUNS='%s/runs' BITS='%s' tools/demo.sh 2>&1",
              folder, folder, folder, bits);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
-    int status = pclose(pipe);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != code || !strstr(output, words))
-        fail_msg("expected %d and \"%s\", found %#x and:\n%s", code, words, (unsigned)status,
-                 output);
+    int got = program_shell(command, output);
+    if (got != code || !strstr(output, words))
+        fail_msg("expected %d and \"%s\", found %d and:\n%s", code, words, got, output);
 }
 
 CASE_WITH(test_only_what_it_made_is_replaced, scratch_setup, scratch_teardown)

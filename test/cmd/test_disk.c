@@ -23,7 +23,7 @@
 #define FOLDER "DISK_FOLDER"
 #define KIND   "DISK_KIND"
 
-enum { RANKS = 2, PIECES = 16, WRITES_SLOW = 20, TEXT_BYTES = 1 << 16 };
+enum { RANKS = 2, PIECES = 16, WRITES_SLOW = 20 };
 
 static char *folder; /* of the corpus and of all runs */
 
@@ -172,7 +172,7 @@ static void mpi_or_skip(void)
 }
 
 /* The exit code of the job; out is what it printed. */
-static int processes_run(const char *kind, char out[TEXT_BYTES])
+static int processes_run(const char *kind, char out[PROGRAM_OUTPUT_BYTES])
 {
     char self[PATH_MAX] = "", line[3 * PATH_MAX];
     mpi_or_skip();
@@ -183,16 +183,12 @@ static int processes_run(const char *kind, char out[TEXT_BYTES])
              "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " FOLDER "='%s/mpi' " KIND "=%s "
              "mpirun --oversubscribe -n %d '%s' 2>&1",
              folder, kind, RANKS, self);
-    FILE *pipe = popen(line, "r");
-    assert_non_null(pipe);
-    out[fread(out, 1, TEXT_BYTES - 1, pipe)] = '\0';
-    int status = pclose(pipe);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return program_shell(line, out);
 }
 
 CASE(test_a_slow_disk_of_processes)
 {
-    static char out[TEXT_BYTES];
+    static char out[PROGRAM_OUTPUT_BYTES];
     int code = processes_run("slow", out);
     int count = 0; /* of both ranks, whose lines come in any order */
     for (char *line = out; (line = strstr(line, " writes\n")); line++) {
@@ -207,7 +203,7 @@ CASE(test_a_slow_disk_of_processes)
 
 CASE(test_a_stuck_disk_of_processes)
 {
-    static char out[TEXT_BYTES];
+    static char out[PROGRAM_OUTPUT_BYTES];
     int code = processes_run("stuck", out);
     if (code != ls_exit_code(LS_ECOMM) || !says_waited(out, turned_timeout_s) ||
         !strstr(out, "late is rank 0: it has left "))

@@ -138,33 +138,22 @@ CASE(test_refuses)
 /* The first row of each table, and with CHECK=all the last, is admitted and has a forecast. */
 CASE(test_published_rows_are_admitted)
 {
-    char path[1024], command[2048], last[512] = "", line[512];
-    program_path(path, sizeof path);
-    snprintf(command, sizeof command, "python3 tools/bench-plan.py --check %d --lockstep '%s' 2>&1",
-             check_all() ? 2 : 1, path);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    while (fgets(line, sizeof line, pipe))
-        memcpy(last, line, sizeof last);
-    int status = pclose(pipe);
-    if (status != 0 || !strstr(last, "median error"))
-        fail_msg("%s: %s", command, last);
+    const char *before = check_all() ? "python3 tools/bench-plan.py --check 2 --lockstep"
+                                     : "python3 tools/bench-plan.py --check 1 --lockstep";
+    program_expect_under(before, "", 0, "median error");
 }
 
 /* What order costs each preset at its published layout: at most 1.05 of fast, which the tool's exit
  * code says. */
 CASE(test_order_costs_presets_little)
 {
-    char path[1024], command[2048], line[512];
-    program_path(path, sizeof path);
-    snprintf(command, sizeof command, "python3 tools/bench-plan.py --presets --lockstep '%s' 2>&1",
-             path);
-    FILE *pipe = popen(command, "r");
-    int lines = 0;
-    assert_non_null(pipe);
-    for (; fgets(line, sizeof line, pipe); lines++)
-        print_message("%s", line);
-    assert_int_equal(pclose(pipe), 0);
+    static char output[PROGRAM_OUTPUT_BYTES];
+    int lines = 0,
+        code = program_run("python3 tools/bench-plan.py --presets --lockstep", "", output);
+    print_message("%s", output);
+    assert_int_equal(code, 0);
+    for (const char *line = output; (line = strchr(line, '\n')); line++)
+        lines++;
     assert_true(lines > 10);
 }
 
