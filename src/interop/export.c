@@ -180,6 +180,13 @@ int out_write(struct exporting *ex, const struct out_tensor *tensor, pump_write 
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+int out_append(void *user, const void *data, size_t bytes, struct ls_error *error)
+{
+    struct ls_atomic_file *file = user;
+    int status = ls_atomic_file_write(file, data, bytes);
+    return status ? ls_error_set(error, status, "%s", file->error.text) : LS_OK;
+}
+
 static int file_append(void *user, const void *data, size_t bytes, struct ls_error *error)
 {
     return ls_safetensors_writer_append(user, data, bytes, error);

@@ -142,18 +142,11 @@ static int metadata_write(const void *context, FILE *stream, struct ls_error *er
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static int file_append(void *user, const void *data, size_t bytes, struct ls_error *error)
-{
-    struct ls_atomic_file *file = user;
-    int status = ls_atomic_file_write(file, data, bytes);
-    return status ? ls_error_set(error, status, "%s", file->error.text) : LS_OK;
-}
-
 static int file_pad(struct ls_atomic_file *file, struct ls_error *error)
 {
     static const char zeros[GGUF_ALIGNMENT];
     uint64_t rest = file->size % GGUF_ALIGNMENT;
-    return rest ? file_append(file, zeros, GGUF_ALIGNMENT - rest, error) : LS_OK;
+    return rest ? out_append(file, zeros, GGUF_ALIGNMENT - rest, error) : LS_OK;
 }
 
 /* A tensor, and zeros up to where the next one begins. */
@@ -162,11 +155,11 @@ static int tensor_write(struct exporting *ex, const struct out_tensor *tensor,
 {
     int64_t bytes = out_bytes(tensor);
     size_t rest = (size_t)(ls_round_up(bytes, GGUF_ALIGNMENT) - bytes);
-    int status = out_write(ex, tensor, file_append, file, error);
+    int status = out_write(ex, tensor, out_append, file, error);
     if (status || rest == 0)
         return status;
     memset(pump_take(&ex->pump), 0, rest);
-    return pump_put(&ex->pump, file_append, file, rest, error);
+    return pump_put(&ex->pump, out_append, file, rest, error);
 }
 
 static int tensors_write(struct exporting *ex, struct ls_atomic_file *file, struct ls_error *error)
@@ -179,7 +172,7 @@ static int tensors_write(struct exporting *ex, struct ls_atomic_file *file, stru
         return status;
     size_t bytes = (size_t)ex->config.model.head_dim / 2 * sizeof *ex->values;
     freqs_fill(ex, ex->values);
-    status = file_append(file, ex->values, bytes, error);
+    status = out_append(file, ex->values, bytes, error);
     return status ? status : file_pad(file, error);
 }
 
@@ -194,7 +187,7 @@ static int file_write(struct exporting *ex, const struct head *head, struct ls_e
     status = ls_atomic_file_open(&file, ex->export->out, ex->export->fault, error);
     bool open = !status;
     if (!status)
-        status = file_append(&file, text, bytes, error);
+        status = out_append(&file, text, bytes, error);
     if (!status)
         status = tensors_write(ex, &file, error);
     ex->report.files = 1;

@@ -46,14 +46,11 @@ static int description_write(struct exporting *ex, const char *folder, struct ls
 {
     enum ls_dtype dtype = ex->export->dtype;
     const char *word = dtype == LS_F32 ? "float32" : dtype == LS_BF16 ? "bfloat16" : "float16";
-    char path[PATH_MAX];
     json_t *description = description_begin(ex);
-    int status = ls_path_join(path, folder, "config.json", error);
     json_object_set_new(description, "dtype", json_string(word));
+    int status = interop_keys_export(&ex->config, description, error);
     if (!status)
-        status = interop_keys_export(&ex->config, description, error);
-    if (!status)
-        status = interop_json_write(description, path, ex->export->fault, error);
+        return interop_json_write(description, folder, "config.json", ex->export->fault, error);
     json_decref(description);
     return status;
 }
@@ -85,14 +82,10 @@ static int64_t shards_cut(const struct exporting *ex, struct shard *shards)
 static int index_write(const struct exporting *ex, json_t *map, const char *folder,
                        struct ls_error *error)
 {
-    char path[PATH_MAX];
     json_t *index = json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
                               (json_int_t)ex->report.bytes, "weight_map", map);
-    int status = ls_path_join(path, folder, "model.safetensors.index.json", error);
-    if (!status)
-        status = interop_json_write(index, path, ex->export->fault, error);
-    json_decref(index);
-    return status;
+    return interop_json_write(index, folder, "model.safetensors.index.json", ex->export->fault,
+                              error);
 }
 
 static int weights_write(struct exporting *ex, const char *folder, struct ls_error *error)
@@ -126,18 +119,13 @@ static int weights_write(struct exporting *ex, const char *folder, struct ls_err
 static int tokenizer_write(struct exporting *ex, const char *folder, struct ls_error *error)
 {
     const char *from = ex->source->kind->folder(ex->source);
-    char path[PATH_MAX];
     int status = from ? interop_files_copy(from, folder, false, ex->export->fault, error) : LS_OK;
     if (status || interop_exists(folder, "tokenizer_config.json") ||
         !interop_exists(folder, "merges.txt"))
         return status;
     json_t *words = json_pack("{s:s, s:I}", "tokenizer_class", "GPT2Tokenizer", "model_max_length",
                               (json_int_t)ex->config.model.context);
-    status = ls_path_join(path, folder, "tokenizer_config.json", error);
-    if (!status)
-        status = interop_json_write(words, path, ex->export->fault, error);
-    json_decref(words);
-    return status;
+    return interop_json_write(words, folder, "tokenizer_config.json", ex->export->fault, error);
 }
 
 int export_hf(struct exporting *ex, struct ls_error *error)

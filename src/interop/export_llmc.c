@@ -45,13 +45,6 @@ static void header_fill(const struct exporting *ex, int32_t header[LLMC_HEADER_I
     header[LLMC_VOCAB_PADDED] = (int32_t)ls_round_up(model->vocab, LLMC_VOCAB_MULTIPLE);
 }
 
-static int file_append(void *user, const void *data, size_t bytes, struct ls_error *error)
-{
-    struct ls_atomic_file *file = user;
-    int status = ls_atomic_file_write(file, data, bytes);
-    return status ? ls_error_set(error, status, "%s", file->error.text) : LS_OK;
-}
-
 /* The tensor of an array and a layer: by its name there, stored by our rows. */
 static struct out_tensor tensor_of(const struct exporting *ex, const struct llmc_array *array,
                                    int64_t layer, const int32_t *header)
@@ -85,13 +78,13 @@ int export_llmc(struct exporting *ex, struct ls_error *error)
     status = ls_atomic_file_open(&file, ex->export->out, ex->export->fault, error);
     if (status)
         return status;
-    status = file_append(&file, header, sizeof header, error);
+    status = out_append(&file, header, sizeof header, error);
     for (int a = 0; a < LLMC_ARRAYS; a++) {
         const struct llmc_array *array = &llmc_arrays[a];
         int64_t layers = array->layers ? ex->config.model.layers : 1;
         for (int64_t layer = 0; layer < layers && !status; layer++) {
             const struct out_tensor tensor = tensor_of(ex, array, layer, header);
-            status = out_write(ex, &tensor, file_append, &file, error);
+            status = out_write(ex, &tensor, out_append, &file, error);
         }
     }
     ex->report.files = 1;

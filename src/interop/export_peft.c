@@ -29,7 +29,6 @@ static int description_write(struct exporting *ex, const char *folder, struct ls
     const struct ls_config *config = &ex->config;
     const struct ls_lora *lora = &config->model.lora;
     const struct ls_params *params = &ex->source->params;
-    char path[PATH_MAX];
     struct ls_elsewhere matrix = {0};
     for (int i = 0; i < params->count && !*matrix.name; i++)
         if (params->list[i].hidden)
@@ -47,9 +46,8 @@ static int description_write(struct exporting *ex, const char *folder, struct ls
     int status = interop_keys_export(config, model, error);
     json_decref(model);
     if (!status)
-        status = ls_path_join(path, folder, "adapter_config.json", error);
-    if (!status)
-        status = interop_json_write(description, path, ex->export->fault, error);
+        return interop_json_write(description, folder, "adapter_config.json", ex->export->fault,
+                                  error);
     json_decref(description);
     return status;
 }

@@ -41,6 +41,9 @@ int64_t out_bytes(const struct out_tensor *tensor);
 int out_write(struct exporting *ex, const struct out_tensor *tensor, pump_write *put, void *user,
               struct ls_error *error);
 
+/* Such a put: user is a struct ls_atomic_file. */
+pump_write out_append;
+
 /* Tensors [first, end) of the list as a file. */
 int out_safetensors(struct exporting *ex, int64_t first, int64_t end, const char *path,
                     struct ls_error *error);

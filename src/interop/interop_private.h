@@ -20,8 +20,9 @@ struct interop_text {
     char text[128];
 };
 struct interop_text interop_json_text(const json_t *value);
-int interop_json_write(const json_t *object, const char *path, const struct ls_fault *fault,
-                       struct ls_error *error);
+/* Takes the object, and writes it as folder/name. */
+int interop_json_write(json_t *object, const char *folder, const char *name,
+                       const struct ls_fault *fault, struct ls_error *error);
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 

@@ -41,14 +41,17 @@ struct interop_text interop_shape_text(int dims, const int64_t *shape)
     return out;
 }
 
-int interop_json_write(const json_t *object, const char *path, const struct ls_fault *fault,
-                       struct ls_error *error)
+int interop_json_write(json_t *object, const char *folder, const char *name,
+                       const struct ls_fault *fault, struct ls_error *error)
 {
     struct ls_atomic_file file;
-    char *text = json_dumps(object, JSON_INDENT(2) | JSON_SORT_KEYS);
-    if (!text)
-        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to write it", path);
-    int status = ls_atomic_file_open(&file, path, fault, error);
+    char path[PATH_MAX], *text = json_dumps(object, JSON_INDENT(2) | JSON_SORT_KEYS);
+    json_decref(object);
+    int status =
+        text ? ls_path_join(path, folder, name, error)
+             : ls_error_set(error, LS_ENOMEM, "%.300s/%s: no memory to write it", folder, name);
+    if (!status)
+        status = ls_atomic_file_open(&file, path, fault, error);
     if (!status) {
         ls_atomic_file_write(&file, text, strlen(text));
         ls_atomic_file_write(&file, "\n", 1);
