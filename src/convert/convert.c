@@ -29,7 +29,8 @@ static void item_release(struct ls_convert_item *item)
     free(item->why);
 }
 
-static void item_add(struct convert *c, const struct ls_convert_item *item)
+static void item_add(struct convert *c, enum ls_convert_fate fate, const char *theirs,
+                     const char *key, const char *value, const char *why)
 {
     struct ls_convert *result = c->result;
     if (c->status)
@@ -38,12 +39,12 @@ static void item_add(struct convert *c, const struct ls_convert_item *item)
         goto out;
     struct ls_convert_item *added = &result->items[result->count];
     *added = (struct ls_convert_item){
-        .fate = item->fate,
-        .line = line_of(c, item->theirs),
-        .theirs = strdup(item->theirs),
-        .key = strdup(item->key ? item->key : ""),
-        .value = strdup(item->value ? item->value : ""),
-        .why = strdup(item->why ? item->why : ""),
+        .fate = fate,
+        .line = line_of(c, theirs),
+        .theirs = strdup(theirs),
+        .key = strdup(key),
+        .value = strdup(value),
+        .why = strdup(why),
     };
     if (added->theirs && added->key && added->value && added->why) {
         result->count++;
@@ -87,10 +88,7 @@ bool convert_is_auto(const struct convert *c, const char *theirs)
 void convert_keep(struct convert *c, const char *ours, const char *theirs, const char *format, ...)
 {
     FORMATTED(value, format);
-    item_add(c, &(struct ls_convert_item){.fate = LS_CONVERT_KEPT,
-                                          .theirs = (char *)theirs,
-                                          .key = (char *)ours,
-                                          .value = value});
+    item_add(c, LS_CONVERT_KEPT, theirs, ours, value, "");
 }
 
 void convert_assume(struct convert *c, const char *ours, const char *theirs, const char *format,
@@ -98,17 +96,13 @@ void convert_assume(struct convert *c, const char *ours, const char *theirs, con
 {
     FORMATTED(value, format);
     if (!convert_has(c, ours) && !convert_is_auto(c, theirs))
-        item_add(c, &(struct ls_convert_item){.fate = LS_CONVERT_ASSUMED,
-                                              .theirs = (char *)theirs,
-                                              .key = (char *)ours,
-                                              .value = value});
+        item_add(c, LS_CONVERT_ASSUMED, theirs, ours, value, "");
 }
 
 void convert_drop(struct convert *c, const char *theirs, const char *format, ...)
 {
     FORMATTED(why, format);
-    item_add(c, &(struct ls_convert_item){
-                    .fate = LS_CONVERT_DROPPED, .theirs = (char *)theirs, .why = why});
+    item_add(c, LS_CONVERT_DROPPED, theirs, "", "", why);
 }
 
 void convert_lose(struct convert *c, const char *theirs, const char *lacks, const char *format, ...)
@@ -121,15 +115,13 @@ void convert_lose(struct convert *c, const char *theirs, const char *lacks, cons
             "%s is here, but this is not translated to it yet: set it yourself, and leave this "
             "out",
             found);
-    item_add(c, &(struct ls_convert_item){
-                    .fate = LS_CONVERT_LOST, .theirs = (char *)theirs, .why = why});
+    item_add(c, LS_CONVERT_LOST, theirs, "", "", why);
 }
 
 void convert_advise(struct convert *c, const char *format, ...)
 {
     FORMATTED(why, format);
-    item_add(
-        c, &(struct ls_convert_item){.fate = LS_CONVERT_ADVICE, .theirs = (char *)"", .why = why});
+    item_add(c, LS_CONVERT_ADVICE, "", "", "", why);
 }
 
 void convert_fail(struct convert *c, const char *theirs, const char *format, ...)
@@ -303,8 +295,7 @@ static void unknown(struct convert *c, const struct convert_project *project, co
     bool found = convert_nearest(project, key, near);
     snprintf(why, sizeof why, "no such key is known%s%s%s", found ? "; did you mean " : "", near,
              found ? "?" : "");
-    item_add(c, &(struct ls_convert_item){
-                    .fate = LS_CONVERT_UNKNOWN, .theirs = (char *)key, .why = why});
+    item_add(c, LS_CONVERT_UNKNOWN, key, "", "", why);
 }
 
 /* By its row alone; what is READ waits for the project. */
@@ -378,8 +369,7 @@ static void give_early_fate(struct convert *c, const struct convert_project *pro
     else if (entry->kind == CONVERT_NULL)
         convert_drop(c, entry->key, "null: the default there");
     else
-        item_add(c, &(struct ls_convert_item){
-                        .fate = LS_CONVERT_AUTO, .theirs = entry->key, .why = (char *)ours});
+        item_add(c, LS_CONVERT_AUTO, entry->key, "", "", ours);
 }
 
 static bool is_mentioned(const struct convert *c, const char *theirs)

@@ -52,8 +52,7 @@ static void data_ranks(struct convert *c, const struct batch *b)
                      "expected a divisor of the %lld data-parallel ranks", (long long)b->dp);
     } else if (mics) {
         convert_keep_int(c, "parallel.dp_shard", ZERO "mics_shard_size", shard);
-        convert_keep(c, "parallel.dp_replicate", ZERO "mics_shard_size", "%lld",
-                     (long long)(b->dp / shard));
+        convert_keep_int(c, "parallel.dp_replicate", ZERO "mics_shard_size", b->dp / shard);
     } else {
         convert_keep_int(c, "parallel.dp", from, b->dp);
     }
@@ -81,15 +80,15 @@ static void translate_batch(struct convert *c, int64_t model_ranks)
         convert_fail(c, "train_micro_batch_size_per_gpu",
                      "the batch is this times the data-parallel ranks, which the file does not "
                      "say: give --ranks N");
-    convert_keep(c, "batch.global", total ? "train_batch_size" : "train_micro_batch_size_per_gpu",
-                 "%lld", (long long)b.total);
+    convert_keep_int(c, "batch.global",
+                     total ? "train_batch_size" : "train_micro_batch_size_per_gpu", b.total);
     if (b.micro)
-        convert_keep(c, "batch.micro",
-                     micro ? "train_micro_batch_size_per_gpu"
-                     : convert_find(c, "gradient_accumulation_steps")
-                         ? "gradient_accumulation_steps"
-                         : "train_batch_size",
-                     "%lld", (long long)b.micro);
+        convert_keep_int(c, "batch.micro",
+                         micro ? "train_micro_batch_size_per_gpu"
+                         : convert_find(c, "gradient_accumulation_steps")
+                             ? "gradient_accumulation_steps"
+                             : "train_batch_size",
+                         b.micro);
     data_ranks(c, &b);
 }
 

@@ -202,7 +202,7 @@ static void translate_data_ranks(struct convert *c, struct megatron *m)
             convert_fail(c, key, "expected a divisor of the %lld data-parallel ranks",
                          (long long)m->dp);
         convert_keep_int(c, "parallel.dp_replicate", key, instances);
-        convert_keep(c, "parallel.dp_shard", key, "%lld", (long long)(m->dp / instances));
+        convert_keep_int(c, "parallel.dp_shard", key, m->dp / instances);
     } else {
         convert_keep_int(c, "parallel.dp", from, m->dp);
     }

@@ -321,8 +321,7 @@ static void translate_evaluation(struct convert *c, const struct megatron *m)
     convert_take(c, "eval.every", "--eval-interval", NULL);
     convert_int(c, "--eval-global-batch-size", 1, &batch);
     if (convert_int(c, "--eval-iters", 0, &batches) && batches > 0 && batch > 0)
-        convert_keep(c, "eval.samples", "--eval-iters", "%lld",
-                     (long long)convert_times(batches, batch));
+        convert_keep_int(c, "eval.samples", "--eval-iters", convert_times(batches, batch));
 }
 
 static void translate_checkpoints(struct convert *c)

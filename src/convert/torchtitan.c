@@ -229,6 +229,8 @@ static void translate_sequence(struct convert *c, struct titan *t)
 /* ---- the layout ----------------------------------------------------------------------------- */
 
 #define DEGREE(name) GIVEN("parallelism." name, "experimental." name, "training." name)
+/* What moved from one section to the other. */
+#define PARALLEL(name) GIVEN("parallelism." name, "experimental." name)
 
 /* Ranks on an axis, 1 where it is not given. */
 static int64_t degree(struct convert *c, const char *from, int64_t least)
@@ -288,10 +290,8 @@ static void translate_schedule(struct convert *c)
                  {"ZBVZeroBubble", "zbv"},
                  {"zb|ZeroBubble", "zb-h1"},
                  {"DualPipeV", "dualpipev"}};
-    const char *key =
-        GIVEN("parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule");
-    const char *file = GIVEN("parallelism.pipeline_parallel_schedule_csv",
-                             "experimental.pipeline_parallel_schedule_csv");
+    const char *key = PARALLEL("pipeline_parallel_schedule");
+    const char *file = PARALLEL("pipeline_parallel_schedule_csv");
     const char *path = file ? convert_word(c, file, "") : "";
     if (*path) {
         convert_keep(c, "parallel.schedule", file, "csv");
@@ -314,8 +314,7 @@ static void translate_schedule(struct convert *c)
  * embedding, so block 4 is layer 5. */
 static void translate_split(struct convert *c, const struct titan *t)
 {
-    const char *key = GIVEN("parallelism.pipeline_parallel_split_points",
-                            "experimental.pipeline_parallel_split_points");
+    const char *key = PARALLEL("pipeline_parallel_split_points");
     char one[64], split[512] = "";
     int64_t from = 0;
     if (!key || !t->layers)
@@ -338,12 +337,10 @@ static void translate_split(struct convert *c, const struct titan *t)
 
 static void translate_exchange(struct convert *c, const struct titan *t)
 {
-    const char *rotate = GIVEN("parallelism.context_parallel_rotate_method",
-                               "experimental.context_parallel_rotate_method");
+    const char *rotate = PARALLEL("context_parallel_rotate_method");
     const char *reshard =
         GIVEN("parallelism.fsdp_reshard_after_forward", "training.fsdp_reshard_after_forward");
-    const char *async = GIVEN("parallelism.enable_async_tensor_parallel",
-                              "experimental.enable_async_tensor_parallel");
+    const char *async = PARALLEL("enable_async_tensor_parallel");
     const char *how = reshard ? convert_word(c, reshard, "") : "default";
     if (rotate)
         convert_keep(c, "parallel.cp_method", rotate, "%s",
@@ -424,8 +421,8 @@ static void translate_batch(struct convert *c, const struct titan *t)
     if (global > 0)
         convert_keep_int(c, "batch.global", whole, global);
     else if (t->dp)
-        convert_keep(c, "batch.global", from, "%lld",
-                     (long long)convert_times(convert_times(local, times), t->dp));
+        convert_keep_int(c, "batch.global", from,
+                         convert_times(convert_times(local, times), t->dp));
     else
         convert_advise(c,
                        "batch.global: it is %lld sequences on each data-parallel rank there; "
@@ -594,8 +591,8 @@ static void translate_evaluation(struct convert *c, const struct titan *t)
     convert_take(c, "eval.every", "validation.freq", "10");
     convert_int(c, "validation.local_batch_size", 1, &local);
     if (convert_int(c, "validation.steps", -1, &steps) && steps > 0 && t->dp)
-        convert_keep(c, "eval.samples", "validation.steps", "%lld",
-                     (long long)convert_times(convert_times(steps, local), t->dp));
+        convert_keep_int(c, "eval.samples", "validation.steps",
+                         convert_times(convert_times(steps, local), t->dp));
 }
 
 static void translate_seed(struct convert *c)
