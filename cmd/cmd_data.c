@@ -29,18 +29,6 @@ static void print_split(const char *output, const char *name, const struct ls_pr
     cmd_print("\n");
 }
 
-/* The first bad records that are passed over; user counts them. */
-static void print_skipped(void *user, const char *why)
-{
-    enum { SHOWN = 10 };
-    int64_t *count = user;
-    ls_meter_clear();
-    if ((*count)++ < SHOWN)
-        fprintf(stderr, "lockstep data prepare: skipped %s\n", why);
-    else if (*count == SHOWN + 1)
-        fprintf(stderr, "lockstep data prepare: skipped more, not shown here\n");
-}
-
 static enum ls_prepare_records records_of(const struct cmd_args *args)
 {
     return cmd_args_given(args, "--pairs")  ? LS_RECORDS_PAIRS
@@ -126,7 +114,7 @@ int cmd_data_prepare(const struct cmd_args *args, struct ls_error *error)
         status = open_chat(args, &config, &chat, error);
     if (!status) {
         config.stop = cmd_stop_begin();
-        config.skipped = print_skipped;
+        config.skipped = records_skipped;
         config.user = &skipped;
         cmd_progress_begin();
         status = ls_data_prepare(&config, &report, error);

@@ -1,5 +1,6 @@
 /* lockstep data dedup, filter: parsing and printing only. */
 #include "cmd.h"
+#include "stores.h"
 
 #include <lockstep/base/meter.h>
 #include <lockstep/base/words.h>
@@ -9,8 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first bad records that are passed over; user counts them. */
-static void print_skipped(void *user, const char *why)
+void records_skipped(void *user, const char *why)
 {
     enum { SHOWN = 10 };
     int64_t *count = user;
@@ -32,7 +32,7 @@ static int read_config(const struct cmd_args *args, struct ls_corpus_config *con
                                         .output = cmd_args_value(args, "--output"),
                                         .json_key = cmd_args_value(args, "--json-keys"),
                                         .part_documents = LS_PART_DOCUMENTS,
-                                        .skipped = print_skipped,
+                                        .skipped = records_skipped,
                                         .user = skipped};
     if (!config->inputs_count || !config->output)
         return ls_error_set(error, LS_ECONFIG, "%s is missing (--help shows the options)",

@@ -1,4 +1,4 @@
-/* Which stores a path means to the commands of `lockstep data`. */
+/* What the commands of `lockstep data` share: which stores a path means, and bad records. */
 #ifndef CMD_STORES_H
 #define CMD_STORES_H
 
@@ -8,6 +8,9 @@
  * PATH_train and PATH_valid (if it is there). The first failure ends it. */
 int stores_each(const char *path, int (*visit)(void *user, const char *store, struct ls_error *),
                 void *user, struct ls_error *error);
+
+/* Tells of the first bad records that are passed over; user counts them, an int64_t. */
+void records_skipped(void *user, const char *why);
 
 /* Packs them into sequences of so many tokens (ls_store_pack), and prints what came of it. */
 int stores_pack(const char *path, int64_t tokens, const volatile int *stop, struct ls_error *error);

@@ -139,6 +139,19 @@ static struct chat_node *value_into(struct chat_parser *p, struct chat_node *nod
     return node;
 }
 
+/* A body with names of its own, up to its end tag. */
+static struct chat_node *scope_into(struct chat_parser *p, struct chat_node *node,
+                                    const char *const *ends, const char *tag)
+{
+    tag_end(p);
+    p->scopes++;
+    body_into(p, node, ends, tag);
+    p->scopes--;
+    block_end(p);
+    tag_end(p);
+    return node;
+}
+
 static struct chat_node *parse_set(struct chat_parser *p, size_t at)
 {
     static const char *const ends[] = {"endset", NULL};
@@ -151,13 +164,7 @@ static struct chat_node *parse_set(struct chat_parser *p, size_t at)
     }
     if (chat_token_take(p, CHAT_SIGN, "="))
         return value_into(p, node);
-    tag_end(p);
-    p->scopes++;
-    body_into(p, node, ends, "set");
-    p->scopes--;
-    block_end(p);
-    tag_end(p);
-    return node;
+    return scope_into(p, node, ends, "set");
 }
 
 static struct chat_node *parse_generation(struct chat_parser *p, size_t at)
@@ -165,13 +172,7 @@ static struct chat_node *parse_generation(struct chat_parser *p, size_t at)
     static const char *const ends[] = {"endgeneration", NULL};
     struct chat_node *node = chat_node_new(p, CHAT_GENERATION, at);
     p->t->marks = true;
-    tag_end(p);
-    p->scopes++;
-    body_into(p, node, ends, "generation");
-    p->scopes--;
-    block_end(p);
-    tag_end(p);
-    return node;
+    return scope_into(p, node, ends, "generation");
 }
 
 /* A parameter behind those that `node` has. */
@@ -228,16 +229,11 @@ static struct chat_node *parse_macro(struct chat_parser *p, size_t at)
     chat_token_expect(p, CHAT_WORD, NULL);
     chat_token_expect(p, CHAT_SIGN, "(");
     parse_parameters(p, node);
-    tag_end(p);
-    p->scopes++;
     p->loops = 0;
     p->macro = node;
-    body_into(p, node, ends, "macro");
+    scope_into(p, node, ends, "macro");
     p->macro = NULL;
     p->loops = loops;
-    p->scopes--;
-    block_end(p);
-    tag_end(p);
     return node;
 }
 

@@ -8,39 +8,16 @@
  * has as many as it has threads. Accelerators are numbered host by host, and ranks lie on them in
  * their order. Everything here is Local.
  *
- * The file, with every key (doc/planning.md explains them; * is required):
+ * The file, whose keys doc/planning.md lists (src/planner/cluster_keys.c has them):
  *
- *   name*: H100 SXM x 2048                     for people
+ *   name: H100 SXM x 2048
  *   source: where the figures are from         for people; may be a list; not kept
- *   hosts*: 256
- *   accelerators*: 8                           of a host
- *   accelerator*:
- *     name*: H100 SXM5 80GB
- *     peak*: {fp32: 67 TFLOP/s, bf16*: 989 TFLOP/s, fp16: 989 TFLOP/s}   dense; fp32 and fp16
- *                                                                         default to bf16's
- *     memory*: 80 GiB
- *     bandwidth*: 3.35 TB/s                    of its memory
- *     product_share: 0.75                      of peak that large products reach
- *     attention_share: 0.5                     of peak that attention reaches
- *     pass_share: 0.85                         of the bandwidth that elementwise passes reach
- *     tile: [128, 256]                         of a large product, that one unit computes at once
- *     units: 132                               that compute tiles side by side; 0: no quantisation
- *     unit_bandwidth: 18.75 GB/s               that a unit moves in a collective; 0: it takes none
- *     launch: 3 us                             before each op
- *     is_core: 0                               1: a rank has one for each of its threads
- *     power: 700 W
- *   memory: 2 TiB                              of a host
- *   host_link: 64 GB/s                         of an accelerator to its host's memory, each way
- *   disk: {read: 5 GB/s, write: 3 GB/s, size: 10 TB}    of a host
- *   links*:                                    from the innermost
- *     - {name*: NVLink, joins*: 8, latency*: 3 us, bandwidth*: 450 GB/s, topology: full}
- *     - {name: InfiniBand, joins: 2048, latency: 8 us, bandwidth: 50 GB/s, topology: fat-tree,
- *        oversubscription: 1, overlap: 0}
- *   overlap: 1                                 share of a move that hides behind computation
- *   power: {host: 2.5 kW, overhead: 1.2}       of a host without its accelerators; PUE
- *   price: 2.5                                 of an accelerator, an hour, in dollars
- *   failures: 0.00003                          of an accelerator and what it stands in, an hour
- *   restart: 5 min                             from a failure to the next step, without lost work
+ *   hosts: 256
+ *   accelerators: 8                            of a host
+ *   accelerator: {name: H100 SXM5 80GB, peak: {bf16: 989 TFLOP/s}, memory: 80 GiB, ...}
+ *   links:                                     from the innermost
+ *     - {name: NVLink, joins: 8, latency: 3 us, bandwidth: 450 GB/s}
+ *     - {name: InfiniBand, joins: 2048, latency: 8 us, bandwidth: 50 GB/s, topology: fat-tree}
  *   measured:                                  `lockstep bench machine` writes these
  *     works: [[product_bt, fp32, 1 (threads), 4096, 768, 768, 17301504 (bytes, may be left out),
  *              0.0123 (seconds)], ...]
