@@ -49,12 +49,6 @@ int ls_model_source_choose(struct ls_model_source **out, const char *path, const
 int ls_model_source_agree(struct ls_model_source **source, struct ls_comm *world, int status,
                           struct ls_error *error);
 void ls_model_source_close(struct ls_model_source *source); /* NULL is allowed */
-/* What numerics.precision is nearest to the weights' type. */
-enum ls_dtype ls_model_source_dtype(const struct ls_model_source *source);
-/* The keys of group model become those of the source, with origin LS_CONFIG_FROM_MODEL. LS_ECONFIG
- * where one was given that says something else. Before ls_config_resolve. */
-int ls_model_source_configure(const struct ls_model_source *source, struct ls_config *config,
-                              struct ls_error *error);
 /* Whether the files hold each parameter of the model, in its shape, and no other tensor. A head's
  * matrix beside a table that it is tied to must be equal to it. */
 int ls_model_source_check(struct ls_model_source *source, const struct ls_model_config *model,
@@ -79,14 +73,13 @@ int ls_model_source_adapt(struct ls_model_source *source, const char *folder,
 int ls_model_source_keep(const struct ls_model_source *source, const char *run,
                          const struct ls_fault *fault, struct ls_error *error);
 
-/* Where model.from is set: its keys go into config, as ls_model_source_configure does. The source
- * is not opened where train.resume lets the run of train.out go on that began from it: then the
- * keys are those that the run kept. Before ls_config_resolve. */
+/* Where model.from is set: its keys become those of group model, with origin LS_CONFIG_FROM_MODEL;
+ * LS_ECONFIG where one was given that says something else. The source is not opened where
+ * train.resume lets the run of train.out go on that began from it: then the keys are those that the
+ * run kept. Where lora.from is set, the keys of group lora become those of its adapter_config.json;
+ * LS_ECONFIG for a kind of adapters that is not supported, with the key. Before ls_config_resolve.
+ */
 int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_error *error);
-/* Where lora.from is set: the keys of group lora become those of its adapter_config.json.
- * LS_ECONFIG for a kind of adapters that is not supported, with the key. ls_model_from and
- * ls_model_source_alone call it. */
-int ls_lora_from(struct ls_config *config, const struct ls_log *log, struct ls_error *error);
 /* A resolved configuration that runs the source's model without training: with defaults, the
  * precision of the weights, sequences of at most 1024 tokens, and the source's tokenizer, if it has
  * one that is known here; otherwise log says why. words ("batch.global=4") win. */

@@ -4,6 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Samples of the store hold what data.packing says. */
+static int pack(const struct ls_config *config, struct ls_token_store *store,
+                struct ls_error *error)
+{
+    if (config->data.packing == LS_CONFIG_STREAM || config->data.sequence == 0)
+        return LS_OK;
+    return config->data.packing == LS_CONFIG_BEST_FIT
+               ? ls_token_store_pack_best_fit(store, config->data.sequence, error)
+               : ls_token_store_pack(store, config->data.sequence, error);
+}
+
 int ls_config_store(const struct ls_config *config, const char *spec, struct ls_token_store **out,
                     struct ls_error *error)
 {
@@ -11,7 +22,7 @@ int ls_config_store(const struct ls_config *config, const char *spec, struct ls_
                                              .cache_bytes = config->data.cache_size};
     int status = ls_token_store_open_with(spec, &options, out, error);
     if (!status)
-        status = ls_config_pack(config, *out, error);
+        status = pack(config, *out, error);
     if (status) {
         ls_token_store_close(*out);
         *out = NULL;
@@ -26,16 +37,6 @@ int ls_config_valid(const struct ls_config *config, struct ls_token_store **out,
     if (status)
         ls_config_blame(config, "data.valid", error);
     return status;
-}
-
-int ls_config_pack(const struct ls_config *config, struct ls_token_store *store,
-                   struct ls_error *error)
-{
-    if (config->data.packing == LS_CONFIG_STREAM || config->data.sequence == 0)
-        return LS_OK;
-    return config->data.packing == LS_CONFIG_BEST_FIT
-               ? ls_token_store_pack_best_fit(store, config->data.sequence, error)
-               : ls_token_store_pack(store, config->data.sequence, error);
 }
 
 int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **out,

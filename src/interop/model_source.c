@@ -125,11 +125,6 @@ void ls_model_source_close(struct ls_model_source *source)
     free(source);
 }
 
-enum ls_dtype ls_model_source_dtype(const struct ls_model_source *source)
-{
-    return source->kind->dtype(source);
-}
-
 /* Where the values of a parameter lie; false where they are random. */
 static bool is_somewhere(const struct ls_model_source *source, const struct ls_param *param)
 {
@@ -277,8 +272,10 @@ void ls_model_source_forget(const struct ls_model_source *source, const struct l
 
 /* ---- its configuration ----------------------------------------------------------------------- */
 
-int ls_model_source_configure(const struct ls_model_source *source, struct ls_config *config,
-                              struct ls_error *error)
+/* The keys of group model become those of the source; with lora, those of that group become what
+ * the adapters of lora.from say, if it is set. */
+static int keys_take(const struct ls_model_source *source, bool lora, const struct ls_log *log,
+                     struct ls_config *config, struct ls_error *error)
 {
     struct ls_config *scratch = malloc(sizeof *scratch);
     if (!scratch)
@@ -286,6 +283,8 @@ int ls_model_source_configure(const struct ls_model_source *source, struct ls_co
     ls_config_defaults(scratch);
     struct interop_keys keys = {.config = config, .scratch = scratch, .error = error};
     int status = source->kind->configure(source, &keys);
+    if (!status && lora && config->lora.from[0])
+        status = peft_configure(config, scratch, log, error);
     free(scratch);
     return status;
 }
@@ -328,19 +327,6 @@ static void lora_recall(struct ls_config *config, const struct ls_config *kept)
     config->lora = lora;
 }
 
-int ls_lora_from(struct ls_config *config, const struct ls_log *log, struct ls_error *error)
-{
-    if (!config->lora.from[0])
-        return LS_OK;
-    struct ls_config *scratch = malloc(sizeof *scratch);
-    if (!scratch)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
-    ls_config_defaults(scratch);
-    int status = peft_configure(config, scratch, log, error);
-    free(scratch);
-    return status;
-}
-
 /* The keys of the model, and of its adapters, from where they are. kept: of the run that goes on;
  * NULL: none does. */
 static int keys_set(struct ls_config *config, const char *from, const struct ls_config *kept,
@@ -349,15 +335,13 @@ static int keys_set(struct ls_config *config, const char *from, const struct ls_
     struct ls_model_source *source = NULL;
     int status = ls_model_source_open(&source, from, log, error);
     if (!status)
-        status = ls_model_source_configure(source, config, error);
+        status = keys_take(source, !kept, log, config, error);
     else if (!kept)
         ls_config_blame(config, "model.from", error);
     ls_model_source_close(source);
-    if (status || !kept)
-        return status ? status : ls_lora_from(config, log, error);
-    if (config->lora.from[0])
+    if (!status && kept && config->lora.from[0])
         lora_recall(config, kept);
-    return LS_OK;
+    return status;
 }
 
 int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_error *error)
@@ -423,13 +407,11 @@ int ls_model_source_alone(const struct ls_model_source *source, const char *cons
     int64_t vocabulary = 0;
     int status = LS_OK;
     ls_config_defaults(config);
-    config->numerics.precision = ls_model_source_dtype(source);
+    config->numerics.precision = source->kind->dtype(source);
     for (int i = 0; i < count && !status; i++)
         status = ls_config_set(config, words[i], error);
     if (!status)
-        status = ls_model_source_configure(source, config, error);
-    if (!status)
-        status = ls_lora_from(config, log, error);
+        status = keys_take(source, true, log, config, error);
     if (!status)
         status = tokenizer_set(source, log, config, &vocabulary, error);
     if (status)

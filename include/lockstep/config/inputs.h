@@ -64,9 +64,6 @@ int64_t ls_config_samples(const struct ls_config *config, int64_t steps);
 /* Sources that the configuration names, at least 1. */
 int ls_config_source_count(const struct ls_config *config);
 
-/* Samples of the store hold what data.packing says; of data.train and data.valid they do. */
-int ls_config_pack(const struct ls_config *config, struct ls_token_store *store,
-                   struct ls_error *error);
 /* The tokenizer of data.tokenizer, or of the first store that is trained on; *out NULL (and LS_OK)
  * where the data has none.
  */
