@@ -5,8 +5,6 @@
 
 #include <signal.h>
 
-#include "../support/testing.h"
-
 static void *mask_main(void *mask)
 {
     pthread_sigmask(SIG_SETMASK, NULL, mask);

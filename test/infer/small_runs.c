@@ -1,6 +1,5 @@
 /* Small runs of every family, trained for a step, and their layouts. */
 #include "small_runs.h"
-#include "../support/testing.h"
 
 #include "../support/scratch.h"
 #include "../support/suite.h"

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#include "../support/testing.h"
-
 static const char *const axes5[] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
 
 CASE(test_coordinates_and_back)

@@ -7,8 +7,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "../support/testing.h"
-
 static const char *const schedule_names[] = {"constant", "linear", "cosine", "inverse_sqrt", "wsd"};
 
 /* The same numbers once more, as the papers write them. */

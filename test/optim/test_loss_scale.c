@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
 static const char golden_path[] = "test/golden/loss_scale.txt";
 
 /* A rule of which one may be broken. */

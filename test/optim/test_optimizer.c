@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
 static const struct ls_model_config tied_model = {.arch = LS_GPT2,
                                                   .vocab = 37,
                                                   .vocab_padded = 40,

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#include "../support/testing.h"
-
 enum { WORKERS = 4, TIMES = 4, EVENTS = 60 };
 
 /* ---- a simulation, tick by tick -------------------------------------------------------------- */

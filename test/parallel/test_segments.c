@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#include "../support/testing.h"
-
 enum { TOKENS = 96, WIDTH = 3, PARTS = 2 };
 
 /* Every token is held once, and every rank has the same causal work. */

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
 enum { LEAVES_MAX = 12, LEAF_MAX = 4, SEQUENCES_MAX = LEAVES_MAX * LEAF_MAX };
 
 /* One rank's walk: its leaves one after the other, each from its first sequence to its last. */

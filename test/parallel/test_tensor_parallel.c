@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
 CASE(test_shares_cover_the_rows)

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
 enum { UNITS = 5, TENSORS = 12, REGIONS = 6, STEPS = 2, TIED = 9 };
 enum { SEQUENCES_MAX = 64, INNER_MAX = 4 };
 

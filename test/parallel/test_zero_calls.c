@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
 enum { UNITS = 4 };
 
 /* Four layers of a matrix and a vector. */

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
-
 /* Rows that 3 ranks do not divide, key/value heads that tp 4 shares. */
 static const char *const recipe[] = {"model.arch=llama",
                                      "model.vocab_multiple=8",
