@@ -19,7 +19,6 @@ sum is taken in another order, and AdamW divides by the size of a gradient. Its 
 Broken twins of the plain one must be off: another beta; only chosen texts have a gradient; a mean
 over tokens in the place of a sum. It ends with 1 where something is not as it should be.
 """
-import argparse
 import copy
 import pathlib
 import subprocess
@@ -30,6 +29,9 @@ import numpy
 import torch
 import transformers
 
+import interop_gpt2
+from interop_gpt2 import parameters_apart
+
 LOSS_LIMIT, PARAMETERS_LIMIT = 1e-5, 2e-5
 STEPS, PAIRS, BATCH, TOKENS, VOCABULARY, LR, BETA, EPSILON = 10, 12, 4, 48, 128, 1e-3, 0.3, 1e-5
 LAYOUTS = [[], ["parallel.dp=2", "parallel.tp=2", "batch.micro=2"]]
@@ -37,11 +39,7 @@ TWINS = ["beta", "chosen", "mean"]
 
 
 def model_make(seed):
-    torch.manual_seed(seed)
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
-        vocab_size=VOCABULARY, n_positions=TOKENS, n_embd=64, n_layer=2, n_head=4,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None))
-    return model.train()
+    return interop_gpt2.model_make(seed, VOCABULARY, TOKENS, layers=2)
 
 
 def texts_make(seed):
@@ -85,20 +83,12 @@ def dpo_loss(policy, reference, texts, twin):
 
 def by_torch(start, texts, twin=None):
     policy = copy.deepcopy(start)
-    parameters = list(policy.parameters())
-    optimizer = torch.optim.AdamW(
-        [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.1},
-         {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}],
-        lr=LR, betas=(0.9, 0.95), eps=EPSILON)
+    optimizer = interop_gpt2.adamw(policy, LR, 0.1, EPSILON)
     losses = []
     for step in range(STEPS):
         first = step * BATCH % len(texts)
         loss = dpo_loss(policy, start, texts[first:first + BATCH], twin)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        losses.append(loss.item())
+        losses.append(interop_gpt2.update(policy, optimizer, loss))
     return losses, policy
 
 
@@ -131,17 +121,6 @@ def losses_apart(a, b):
     return max(abs(x - y) for x, y in zip(a, b))
 
 
-@torch.no_grad()
-def parameters_apart(ours, other, start):
-    """The difference's norm as a share of that of the way from start to other."""
-    apart = moved = 0.0
-    for a, b, begin in zip(ours.parameters(), other.parameters(), start.parameters()):
-        a, b, begin = (value.double() for value in (a, b, begin))
-        apart += (a - b).square().sum().item()
-        moved += (b - begin).square().sum().item()
-    return (apart / moved) ** 0.5
-
-
 def check_all(arguments):
     torch.set_num_threads(1)
     bad, start, texts = [], model_make(arguments.seed), texts_make(arguments.seed)
@@ -169,16 +148,9 @@ def check_all(arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lockstep", type=pathlib.Path, required=True)
+    parser = interop_gpt2.parser_make(__doc__)
     parser.add_argument("--example", type=pathlib.Path, required=True, help="examples/dpo, built")
-    parser.add_argument("--seed", type=int, default=1)
-    bad = check_all(parser.parse_args())
-    for what in bad:
-        print("FAILED:", what)
-    print("interop_dpo: " + ("off" if bad else "alike"))
-    sys.exit(1 if bad else 0)
+    interop_gpt2.end("interop_dpo", check_all(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ Broken twins of the plain one must be off: fragments in another order, outer mom
 0.9, half of the mixing, deltas that leave a step later. It ends with 1 where something is not as it
 should be.
 """
-import argparse
 import copy
 import dataclasses
 import json
@@ -35,6 +34,9 @@ import threading
 import numpy
 import torch
 import transformers
+
+import interop_gpt2
+from interop_gpt2 import parameters_apart
 
 LOSS_LIMIT, PARAMETERS_LIMIT = 1e-6, 2e-5
 STEPS, BATCH, TOKENS, VOCABULARY, LAYERS, LR, DECAY = 12, 2, 32, 256, 3, 1e-3, 0.1
@@ -91,20 +93,8 @@ TWINS = [(SETTINGS[1], {"order": -1}), (SETTINGS[0], {"momentum": 0.8}),
 
 # ---- what both train ------------------------------------------------------------------------------
 
-def model_make(seed):
-    torch.manual_seed(seed)
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
-        vocab_size=VOCABULARY, n_positions=TOKENS, n_embd=64, n_layer=LAYERS, n_head=4,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None))
-    return model.train()
-
-
 def inner_optimizer(model):
-    parameters = list(model.parameters())
-    return torch.optim.AdamW(
-        [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": DECAY},
-         {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}],
-        lr=LR, betas=(0.9, 0.95), eps=EPSILON)
+    return interop_gpt2.adamw(model, LR, DECAY, EPSILON)
 
 
 def fragments_of(model, count):
@@ -136,11 +126,7 @@ def inner_step(model, optimizer, batch):
     logits = model(inputs).logits
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]),
                                              targets.reshape(-1))
-    optimizer.zero_grad()
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    return loss.item()
+    return interop_gpt2.update(model, optimizer, loss)
 
 
 # ---- in plain tensors -----------------------------------------------------------------------------
@@ -347,21 +333,10 @@ def losses_apart(a, b):
     return max(abs(x - y) / y for x, y in zip(a, b))
 
 
-@torch.no_grad()
-def parameters_apart(ours, other, start):
-    """The difference's norm as a share of that of the way from start to other."""
-    apart = moved = 0.0
-    for a, b, begin in zip(ours.parameters(), other.parameters(), start.parameters()):
-        a, b, begin = (value.double() for value in (a, b, begin))
-        apart += (a - b).square().sum().item()
-        moved += (b - begin).square().sum().item()
-    return (apart / moved) ** 0.5
-
-
 def check_all(arguments):
     torch.set_num_threads(1)
     bad, kept = [], {}
-    start = model_make(arguments.seed)
+    start = interop_gpt2.model_make(arguments.seed, VOCABULARY, TOKENS, LAYERS)
     peers = {"PyTorch": plain} if arguments.no_torchft else {"PyTorch": plain,
                                                              "torchft": by_torchft}
     with tempfile.TemporaryDirectory() as name:
@@ -387,16 +362,9 @@ def check_all(arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lockstep", type=pathlib.Path, required=True)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = interop_gpt2.parser_make(__doc__)
     parser.add_argument("--no-torchft", action="store_true", help="where it is not installed")
-    bad = check_all(parser.parse_args())
-    for what in bad:
-        print("FAILED:", what)
-    print("interop_workers: " + ("off" if bad else "alike"))
-    sys.exit(1 if bad else 0)
+    interop_gpt2.end("interop_workers", check_all(parser.parse_args()))
 
 
 if __name__ == "__main__":
