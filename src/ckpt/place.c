@@ -19,12 +19,10 @@
 static int held_file_open(struct ls_held *held, int directory, const char *name,
                           struct ls_error *error)
 {
-    struct held_file *files = realloc(held->files, (held->count + 1) * sizeof *files);
     struct stat status;
-    if (!files)
+    if (!ls_list_grow(&held->files, held->count, &held->room, sizeof *held->files))
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to copy it", held->directory);
-    held->files = files;
-    struct held_file *file = &files[held->count];
+    struct held_file *file = &held->files[held->count];
     snprintf(file->name, sizeof file->name, "%s", name);
     file->fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
     if (file->fd < 0)
@@ -65,7 +63,7 @@ int ls_held_open(struct ls_held **out, const char *directory, struct ls_error *e
     if (stream)
         closedir(stream);
     if (!status && held->count > 0)
-        qsort(held->files, held->count, sizeof *held->files, last_described);
+        qsort(held->files, (size_t)held->count, sizeof *held->files, last_described);
     if (!status &&
         (held->step < 0 || !held->count || !ckpt_describes(held->files[held->count - 1].name)))
         status = ls_error_set(error, LS_ECKPT, "%s is no complete checkpoint", directory);
@@ -81,7 +79,7 @@ void ls_held_close(struct ls_held *held)
 {
     if (!held)
         return;
-    for (size_t i = 0; i < held->count; i++)
+    for (int64_t i = 0; i < held->count; i++)
         close(held->files[i].fd);
     free(held->files);
     free(held);
@@ -172,14 +170,8 @@ void ls_place_close(struct ls_place *place)
 
 int steps_add(struct steps_found *found, int64_t step, struct ls_error *error)
 {
-    if (found->count == found->size) {
-        size_t size = 2 * found->size + 8;
-        int64_t *steps = realloc(found->steps, size * sizeof *steps);
-        if (!steps)
-            return ls_error_set(error, LS_ENOMEM, "no memory for a list of checkpoints");
-        found->steps = steps;
-        found->size = size;
-    }
+    if (!ls_list_grow(&found->steps, found->count, &found->room, sizeof *found->steps))
+        return ls_error_set(error, LS_ENOMEM, "no memory for a list of checkpoints");
     found->steps[found->count++] = step;
     return LS_OK;
 }
@@ -197,9 +189,9 @@ int ls_place_list(struct ls_place *place, int64_t **steps, size_t *count, struct
     if (status)
         found.count = 0;
     if (found.count > 0)
-        qsort(found.steps, found.count, sizeof *found.steps, newest_first);
+        qsort(found.steps, (size_t)found.count, sizeof *found.steps, newest_first);
     *steps = found.steps;
-    *count = found.count;
+    *count = (size_t)found.count;
     return status;
 }
 

@@ -12,7 +12,7 @@ struct held_file {
 struct ls_held {
     char directory[PATH_MAX];
     int64_t step;
-    size_t count;
+    int64_t count, room;
     struct held_file *files; /* what describes the checkpoint is the last */
 };
 /* buffer[bytes] = those of the file from offset on. LS_EIO. */
@@ -22,7 +22,7 @@ int held_read(const struct ls_held *held, const struct held_file *file, uint64_t
 /* Steps that are found one by one. */
 struct steps_found {
     int64_t *steps;
-    size_t count, size;
+    int64_t count, room;
 };
 int steps_add(struct steps_found *found, int64_t step, struct ls_error *error);
 

@@ -69,7 +69,7 @@ static int list(struct ls_place *place, struct steps_found *found, struct ls_err
 
 /* The objects of a copy. */
 struct objects {
-    size_t count;
+    int64_t count, room;
     struct object {
         char *name;
         uint64_t size;
@@ -79,9 +79,8 @@ struct objects {
 static int object_visit(void *user, const char *name, uint64_t size, struct ls_error *error)
 {
     struct objects *objects = user;
-    struct object *more = realloc(objects->list, (objects->count + 1) * sizeof *more);
-    objects->list = more ? more : objects->list;
-    char *copy = more ? strdup(strchr(name, '/') + 1) : NULL;
+    bool fits = ls_list_grow(&objects->list, objects->count, &objects->room, sizeof *objects->list);
+    char *copy = fits ? strdup(strchr(name, '/') + 1) : NULL;
     if (!copy)
         return ls_error_set(error, LS_ENOMEM, "no memory for the files of a copy");
     objects->list[objects->count++] = (struct object){copy, size};
@@ -90,7 +89,7 @@ static int object_visit(void *user, const char *name, uint64_t size, struct ls_e
 
 static void objects_release(struct objects *objects)
 {
-    for (size_t i = 0; i < objects->count; i++)
+    for (int64_t i = 0; i < objects->count; i++)
         free(objects->list[i].name);
     free(objects->list);
 }
@@ -317,7 +316,7 @@ static int take_away(struct ls_place *place, int64_t step, struct ls_error *erro
     struct objects objects;
     int status = objects_list(place->s3, step, &objects, error);
     for (int describes = 1; describes >= 0; describes--)
-        for (size_t i = 0; i < objects.count && !status; i++) {
+        for (int64_t i = 0; i < objects.count && !status; i++) {
             key_make(place->s3, step, objects.list[i].name, key);
             if (ckpt_describes(objects.list[i].name) == describes)
                 status = object_delete(place->s3, key, error);
@@ -360,7 +359,7 @@ static int put(struct ls_place *place, const struct ls_held *held, uint64_t *byt
     if (status || same)
         return status;
     status = take_away(place, held->step, error); /* what is there of it */
-    for (size_t i = 0; i < held->count && !status; i++) {
+    for (int64_t i = 0; i < held->count && !status; i++) {
         status = file_put(place, held, &held->files[i], error);
         *bytes += held->files[i].size;
     }
@@ -398,7 +397,7 @@ static int get(struct ls_place *place, int64_t step, const char *to, struct ls_e
     struct objects objects;
     struct reading reading = {.s3 = place->s3};
     int status = objects_list(place->s3, step, &objects, error);
-    for (size_t i = 0; i < objects.count && !status; i++) {
+    for (int64_t i = 0; i < objects.count && !status; i++) {
         const char *name = objects.list[i].name;
         const struct place_read from = {object_read, &reading, objects.list[i].size};
         if (strchr(name, '/') || name[0] == '.' || !*name || strlen(name) > NAME_MAX / 2)
@@ -431,9 +430,9 @@ static int sweep(struct ls_place *place, struct ls_error *error)
     struct steps_found all = {0}, whole = {0};
     int status = keys_visit(place->s3, "step-", any_step_visit, &all, error);
     status = status ? status : list(place, &whole, error);
-    for (size_t i = 0; i < all.count && !status; i++) {
+    for (int64_t i = 0; i < all.count && !status; i++) {
         bool is_whole = false;
-        for (size_t j = 0; j < whole.count; j++)
+        for (int64_t j = 0; j < whole.count; j++)
             is_whole |= whole.steps[j] == all.steps[i];
         if (!is_whole)
             status = take_away(place, all.steps[i], error);

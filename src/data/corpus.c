@@ -22,7 +22,7 @@ struct data_corpus {
         char *path;
         bool jsonl; /* whatever its name */
     } * inputs;
-    size_t paths_count, paths_capacity;
+    int64_t paths_count, paths_room;
     size_t at; /* input that is open, or comes next */
     struct data_corpus_config config;
     struct data_source *source; /* NULL: none is open */
@@ -43,15 +43,10 @@ struct data_corpus {
 /* Takes path over. */
 static int add_path(struct data_corpus *corpus, char *path, bool jsonl, struct ls_error *error)
 {
-    if (corpus->paths_count == corpus->paths_capacity) {
-        size_t capacity = corpus->paths_capacity ? 2 * corpus->paths_capacity : 64;
-        struct input *inputs = realloc(corpus->inputs, capacity * sizeof *inputs);
-        if (!inputs) {
-            free(path);
-            return ls_error_set(error, LS_ENOMEM, "no memory for the list of input files");
-        }
-        corpus->inputs = inputs;
-        corpus->paths_capacity = capacity;
+    if (!ls_list_grow(&corpus->inputs, corpus->paths_count, &corpus->paths_room,
+                      sizeof *corpus->inputs)) {
+        free(path);
+        return ls_error_set(error, LS_ENOMEM, "no memory for the list of input files");
     }
     corpus->inputs[corpus->paths_count++] = (struct input){path, jsonl};
     return LS_OK;
@@ -154,7 +149,7 @@ void data_corpus_close(struct data_corpus *corpus)
     if (!corpus)
         return;
     data_source_close(corpus->source);
-    for (size_t i = 0; i < corpus->paths_count; i++)
+    for (int64_t i = 0; i < corpus->paths_count; i++)
         free(corpus->inputs[i].path);
     free(corpus->inputs);
     ls_text_release(&corpus->lines);
@@ -168,7 +163,7 @@ int data_corpus_spare(const struct data_corpus *corpus, const char *path, struct
     struct stat output, input;
     if (stat(path, &output) != 0)
         return LS_OK;
-    for (size_t i = 0; i < corpus->paths_count; i++)
+    for (int64_t i = 0; i < corpus->paths_count; i++)
         if (stat(corpus->inputs[i].path, &input) == 0 && input.st_dev == output.st_dev &&
             input.st_ino == output.st_ino)
             return ls_error_set(error, LS_EINVAL,
@@ -376,7 +371,7 @@ static void next_file(struct data_corpus *corpus)
 int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *out,
                      enum data_part *part, struct ls_error *error)
 {
-    while (corpus->at < corpus->paths_count) {
+    while ((int64_t)corpus->at < corpus->paths_count) {
         if (!corpus->source) {
             int status = data_source_open(corpus->inputs[corpus->at].path, &corpus->source, error);
             if (status)
@@ -404,7 +399,7 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
         bool file_end = *part == (corpus->is_jsonl ? DATA_CORPUS_END : DATA_DOCUMENT_END);
         if (file_end)
             next_file(corpus);
-        if (!file_end || !corpus->is_jsonl || corpus->at == corpus->paths_count)
+        if (!file_end || !corpus->is_jsonl || (int64_t)corpus->at == corpus->paths_count)
             return LS_OK;
     }
     *part = DATA_CORPUS_END;
@@ -423,7 +418,7 @@ float data_corpus_weight(const struct data_corpus *corpus)
 
 size_t data_corpus_paths(const struct data_corpus *corpus)
 {
-    return corpus->paths_count;
+    return (size_t)corpus->paths_count;
 }
 
 const char *data_corpus_path(const struct data_corpus *corpus, size_t index)

@@ -287,11 +287,21 @@ int data_sums_text(const struct ls_sums *sums, struct ls_text *text, struct ls_e
 
 /* ---- writing Megatron stores (writer.c) ----------------------------------------------------- */
 
+/* The name of a file of a store, and the one that it has until it is published. A link stays, and
+ * what it leads to is written. LS_EIO if a folder, a pipe or a device stands there. */
+struct data_name {
+    char *path, *temporary;
+};
+int data_name_init(struct data_name *name, const char *prefix, const char *suffix,
+                   struct ls_error *error);
+int data_name_publish(const struct data_name *name, struct ls_error *error);
+/* Removes what was not published. */
+void data_name_release(struct data_name *name);
+
 /* Files under temporary names until data_writer_publish. ls_atomic_file would rename one file as
  * soon as it is on disk; here several must be on disk before the first gets its name. */
 struct data_writer {
-    char *bin, *idx, *mask, *weights, *sums;
-    char *bin_temporary, *idx_temporary, *mask_temporary, *weights_temporary, *sums_temporary;
+    struct data_name files[LS_SUMS_FILES + 1]; /* by ls_sums_suffix */
     struct ls_sums *digests;
     bool digested;       /* what is being written is a file with digests */
     const char *current; /* the temporary file being written */
@@ -302,7 +312,7 @@ struct data_writer {
     int64_t tokens, document_first; /* all tokens; where the document being written begins */
     struct ls_token_list lengths;   /* of sequences */
     int64_t *documents;             /* sequences before each document's end */
-    int64_t documents_count, documents_capacity;
+    int64_t documents_count, documents_room;
     bool masked;    /* a mask is written */
     int64_t *flips; /* tokens from which on tokens count, do not, count, ... */
     int64_t flips_count, flips_room;
@@ -346,14 +356,12 @@ int data_writer_truncate(struct data_writer *writer, int64_t tokens, int64_t doc
                          struct ls_error *error);
 /* Writes the index, mask and weights if there are any, and the digests, and brings all to disk. */
 int data_writer_finish(struct data_writer *writer, struct ls_error *error);
-/* Renames them to their final names, .idx last. An older index of that name must be gone. */
+/* Removes an older store of that name, but for its .bin: its index first, so that it can not be
+ * mistaken for the new one while names change. */
+void data_writer_clear(const struct data_writer *writer);
+/* Renames them to their final names, .idx last, after data_writer_clear. */
 int data_writer_publish(struct data_writer *writer, struct ls_error *error);
 
-/* The name of a file of a store, and the one that it has until it is published; to be freed. A link
- * stays, and what it leads to is written. LS_EIO if a folder, a pipe or a device stands there. */
-int data_names_init(const char *prefix, const char *suffix, char **name, char **temporary,
-                    struct ls_error *error);
-int data_rename(const char *from, const char *to, struct ls_error *error);
 /* What PREFIX.tokenizer holds, brought to disk as path. */
 int data_tokenizer_write(const struct ls_tokenizer *tokenizer, const char *path,
                          struct ls_error *error);
@@ -402,7 +410,7 @@ struct data_output {
     struct data_writer writer;
     bool masked, weighted;                /* it is to have a mask, weights */
     const struct ls_tokenizer *tokenizer; /* NULL: none is recorded */
-    char *tokenizer_path, *tokenizer_temporary;
+    struct data_name recorded;            /* PREFIX.tokenizer */
 };
 /* LS_EINVAL if a file of the output is one of the stores that are read. Release it whatever this
  * returns; it takes {.writer = {.fd = -1}} too. */

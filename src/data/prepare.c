@@ -33,7 +33,7 @@ struct segment {
 struct job {
     struct ls_text text;
     struct segment *segments;
-    size_t segments_count, segments_capacity;
+    int64_t segments_count, segments_room;
     struct ls_token_list ids;
     bool continues; /* its first text goes on from the last one of the job before */
     bool encoded;
@@ -69,9 +69,9 @@ struct prepare {
     struct ls_tokenizer *tokenizer;
     struct data_writer train, validation;
     struct pipeline pipeline;
-    int64_t share;     /* of SHARE_UNIT */
-    int64_t documents; /* not empty, and ended */
-    char *tokenizer_path, *tokenizer_temporary;
+    int64_t share;                 /* of SHARE_UNIT */
+    int64_t documents;             /* not empty, and ended */
+    struct data_name recorded;     /* PREFIX.tokenizer */
     struct ls_atomic_file skipped; /* the list of bad records; open once there is one */
 };
 
@@ -79,14 +79,9 @@ struct prepare {
 
 static int add_segment(struct job *job, const struct segment *segment, struct ls_error *error)
 {
-    if (job->segments_count == job->segments_capacity) {
-        size_t capacity = job->segments_capacity ? 2 * job->segments_capacity : 64;
-        struct segment *segments = realloc(job->segments, capacity * sizeof *segments);
-        if (!segments)
-            return ls_error_set(error, LS_ENOMEM, "no memory to read a corpus");
-        job->segments = segments;
-        job->segments_capacity = capacity;
-    }
+    if (!ls_list_grow(&job->segments, job->segments_count, &job->segments_room,
+                      sizeof *job->segments))
+        return ls_error_set(error, LS_ENOMEM, "no memory to read a corpus");
     job->segments[job->segments_count++] = *segment;
     return LS_OK;
 }
@@ -133,7 +128,8 @@ static int cut_document(struct pipeline *pipeline, struct job *job, size_t begin
 
 static int fill_job(struct pipeline *pipeline, struct job *job, struct ls_error *error)
 {
-    job->text.count = job->segments_count = 0;
+    job->text.count = 0;
+    job->segments_count = 0;
     job->ids.count = 0;
     job->encoded = false;
     job->continues = pipeline->open;
@@ -177,7 +173,7 @@ static void encode_job(const struct pipeline *pipeline, struct ls_encoder *encod
     size_t begin = 0;
     bool continued = job->continues;
     job->status = LS_OK;
-    for (size_t i = 0; i < job->segments_count && !job->status; i++) {
+    for (int64_t i = 0; i < job->segments_count && !job->status; i++) {
         struct segment *segment = &job->segments[i];
         const struct ls_encode_options options = {.continued = continued,
                                                   .unfinished = !segment->ends_document || behind,
@@ -341,7 +337,7 @@ static int write_job(struct prepare *prepare, const struct job *job, struct ls_e
         return ls_error_set(error, job->status, "%s", job->error.text);
     int status = LS_OK;
     int64_t begin = 0;
-    for (size_t i = 0; i < job->segments_count && !status; i++) {
+    for (int64_t i = 0; i < job->segments_count && !status; i++) {
         const struct segment *segment = &job->segments[i];
         struct data_writer *writer = writer_of(prepare, prepare->documents);
         if (prepare->config->records != LS_RECORDS_TEXT)
@@ -493,31 +489,22 @@ static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
 
 /* ---- bringing it to disk -------------------------------------------------------------------- */
 
-/* All is on disk under temporary names. Without its old index no old store can be mistaken for the
- * new one while names change. */
+/* All is on disk under temporary names. */
 static int publish(struct prepare *prepare, struct ls_error *error)
 {
-    unlink(prepare->train.idx);
-    unlink(prepare->validation.idx);
-    unlink(prepare->train.mask);
-    unlink(prepare->validation.mask);
-    unlink(prepare->train.weights);
-    unlink(prepare->validation.weights);
-    unlink(prepare->train.sums);
-    unlink(prepare->validation.sums);
-    data_pack_remove(prepare->train.bin);
-    data_pack_remove(prepare->validation.bin);
+    data_writer_clear(&prepare->train);
+    data_writer_clear(&prepare->validation);
     if (prepare->share == 0)
-        unlink(prepare->validation.bin);
+        unlink(prepare->validation.files[LS_SUMS_BIN].path);
     int status = publish_skipped(prepare, error);
     if (!status)
-        status = data_rename(prepare->tokenizer_temporary, prepare->tokenizer_path, error);
+        status = data_name_publish(&prepare->recorded, error);
     if (!status && prepare->share > 0)
         status = data_writer_publish(&prepare->validation, error);
     if (!status)
         status = data_writer_publish(&prepare->train, error);
     char folder[PATH_MAX]; /* where the names live, which must reach the disk too */
-    ls_path_parent(prepare->tokenizer_path, folder);
+    ls_path_parent(prepare->recorded.path, folder);
     ls_directory_sync(folder, NULL, NULL);
     return status;
 }
@@ -536,7 +523,7 @@ static int finish(struct prepare *prepare, struct ls_error *error)
     if (!status && prepare->share > 0)
         status = data_writer_finish(&prepare->validation, error);
     if (!status)
-        status = data_tokenizer_write(prepare->tokenizer, prepare->tokenizer_temporary, error);
+        status = data_tokenizer_write(prepare->tokenizer, prepare->recorded.temporary, error);
     return status ? status : publish(prepare, error);
 }
 
@@ -564,13 +551,15 @@ static int spare_inputs(const struct prepare *prepare, const struct data_corpus 
 {
     char skipped[PATH_MAX];
     int status = skipped_path(prepare, skipped, error);
-    const char *const outputs[] = {
-        prepare->train.bin,       prepare->train.idx,          prepare->validation.bin,
-        prepare->validation.idx,  prepare->train.mask,         prepare->validation.mask,
-        prepare->train.weights,   prepare->validation.weights, prepare->train.sums,
-        prepare->validation.sums, prepare->tokenizer_path,     skipped};
-    for (size_t i = 0; i < sizeof outputs / sizeof *outputs && !status; i++)
-        status = data_corpus_spare(corpus, outputs[i], error);
+    for (int i = 0; i <= LS_SUMS_FILES && !status; i++) {
+        status = data_corpus_spare(corpus, prepare->train.files[i].path, error);
+        if (!status)
+            status = data_corpus_spare(corpus, prepare->validation.files[i].path, error);
+    }
+    if (!status)
+        status = data_corpus_spare(corpus, prepare->recorded.path, error);
+    if (!status)
+        status = data_corpus_spare(corpus, skipped, error);
     return status;
 }
 
@@ -583,8 +572,7 @@ static int open_outputs(struct prepare *prepare, const struct data_corpus *corpu
         train = NULL;
     if (asprintf(&validation, "%s_valid", prefix) < 0)
         validation = NULL;
-    int status = data_names_init(prefix, ".tokenizer", &prepare->tokenizer_path,
-                                 &prepare->tokenizer_temporary, error);
+    int status = data_name_init(&prepare->recorded, prefix, ".tokenizer", error);
     if (!status && (!train || !validation))
         status = ls_error_set(error, LS_ENOMEM, "no memory to write %s", prefix);
     enum ls_dtype dtype = ls_token_dtype(ls_tokenizer_vocabulary(prepare->tokenizer));
@@ -659,10 +647,7 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
     report->seconds = ls_now_s() - began_s;
     data_writer_release(&prepare.validation);
     data_writer_release(&prepare.train);
-    if (prepare.tokenizer_temporary)
-        unlink(prepare.tokenizer_temporary);
-    free(prepare.tokenizer_temporary);
-    free(prepare.tokenizer_path);
+    data_name_release(&prepare.recorded);
     ls_atomic_file_abort(&prepare.skipped);
     data_corpus_close(corpus);
     ls_tokenizer_free(prepare.tokenizer);

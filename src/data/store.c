@@ -618,31 +618,48 @@ static int64_t part_in(const struct file *file, int64_t first, int64_t count, in
     return ls_min(first + count - file->first, file->what.tokens) - *at;
 }
 
-/* Bits [at, at + count) of a file's mask, from bit at % 8 of bits[] on. */
-static int bits_read(const struct file *file, int64_t at, int64_t count, unsigned char *bits,
+/* What is done with such a part, which is [to, to + count) of what is asked for. */
+typedef int part_work(void *user, const struct file *file, int64_t at, int64_t count, int64_t to,
+                      struct ls_error *error);
+
+static int parts_each(const struct ls_token_store *store, int64_t first, int64_t count,
+                      part_work *work, void *user, struct ls_error *error)
+{
+    int status = LS_OK;
+    LS_ASSERT(first >= 0 && count >= 0 && first <= store->tokens - count);
+    for (int f = 0; f < store->count && !status; f++) {
+        const struct file *file = &store->files[f];
+        int64_t at, here = part_in(file, first, count, &at);
+        if (here > 0)
+            status = work(user, file, at, here, file->first + at - first, error);
+    }
+    return status;
+}
+
+struct masking {
+    int64_t counted;  /* of the tokens so far */
+    int32_t *targets; /* become -1 where the token does not count; NULL: they are counted */
+};
+
+static int mask_part(void *user, const struct file *file, int64_t at, int64_t count, int64_t to,
                      struct ls_error *error)
 {
-    return data_file_read(file->mask, DATA_MASK_HEADER_BYTES + at / 8,
-                          ls_ceil_div(at % 8 + count, 8), bits, error);
-}
-
-/* Of tokens that one read of bits holds, from `at` on. */
-static int64_t bits_most(int64_t at, int64_t count)
-{
-    return ls_min(count, 8 * PART_BYTES - at % 8);
-}
-
-static int counted_in(const struct file *file, int64_t at, int64_t count, int64_t *counted,
-                      struct ls_error *error)
-{
+    struct masking *masking = user;
     unsigned char bits[PART_BYTES];
     int status = LS_OK;
-    while (count > 0 && !status) {
-        int64_t here = bits_most(at, count);
-        status = bits_read(file, at, here, bits, error);
-        *counted += status ? 0 : data_mask_counted(bits, at % 8, here);
-        at += here;
-        count -= here;
+    if (!file->mask) {
+        masking->counted += count;
+        return LS_OK;
+    }
+    for (int64_t here; count > 0 && !status; at += here, to += here, count -= here) {
+        here =
+            ls_min(count, 8 * PART_BYTES - at % 8); /* bits begin with that of token at - at % 8 */
+        status = data_file_read(file->mask, DATA_MASK_HEADER_BYTES + at / 8,
+                                ls_ceil_div(at % 8 + here, 8), bits, error);
+        if (!status && masking->targets)
+            data_mask_apply(bits, at % 8, here, masking->targets + to);
+        else if (!status)
+            masking->counted += data_mask_counted(bits, at % 8, here);
     }
     return status;
 }
@@ -650,51 +667,17 @@ static int counted_in(const struct file *file, int64_t at, int64_t count, int64_
 int ls_token_store_counted(const struct ls_token_store *store, int64_t first, int64_t count,
                            int64_t *counted, struct ls_error *error)
 {
-    int64_t at;
-    int status = LS_OK;
-    LS_ASSERT(first >= 0 && count >= 0 && first <= store->tokens - count);
-    *counted = 0;
-    for (int f = 0; f < store->count && !status; f++) {
-        const struct file *file = &store->files[f];
-        int64_t here = part_in(file, first, count, &at);
-        if (here > 0 && file->mask)
-            status = counted_in(file, at, here, counted, error);
-        else
-            *counted += ls_max(here, 0);
-    }
-    return status;
-}
-
-static int mask_in(const struct file *file, int64_t at, int64_t count, int32_t *targets,
-                   struct ls_error *error)
-{
-    unsigned char bits[PART_BYTES];
-    int status = LS_OK;
-    while (count > 0 && !status) {
-        int64_t here = bits_most(at, count);
-        status = bits_read(file, at, here, bits, error);
-        if (!status)
-            data_mask_apply(bits, at % 8, here, targets);
-        at += here;
-        count -= here;
-        targets += here;
-    }
+    struct masking masking = {0, NULL};
+    int status = parts_each(store, first, count, mask_part, &masking, error);
+    *counted = masking.counted;
     return status;
 }
 
 int ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64_t count,
                         int32_t *targets, struct ls_error *error)
 {
-    int64_t at;
-    int status = LS_OK;
-    LS_ASSERT(first >= 0 && count >= 0 && first <= store->tokens - count);
-    for (int f = 0; f < store->count && !status; f++) {
-        const struct file *file = &store->files[f];
-        int64_t here = part_in(file, first, count, &at);
-        if (here > 0 && file->mask)
-            status = mask_in(file, at, here, targets + file->first + at - first, error);
-    }
-    return status;
+    struct masking masking = {0, targets};
+    return parts_each(store, first, count, mask_part, &masking, error);
 }
 
 bool ls_token_store_weighted(const struct ls_token_store *store)
@@ -705,22 +688,21 @@ bool ls_token_store_weighted(const struct ls_token_store *store)
     return weighted;
 }
 
+static int weigh_part(void *user, const struct file *file, int64_t at, int64_t count, int64_t to,
+                      struct ls_error *error)
+{
+    float *weights = (float *)user + to;
+    if (file->weights)
+        return data_weights_read(file->weights, at, count, weights, error);
+    for (int64_t i = 0; i < count; i++)
+        weights[i] = 1;
+    return LS_OK;
+}
+
 int ls_token_store_weights(const struct ls_token_store *store, int64_t first, int64_t count,
                            float *weights, struct ls_error *error)
 {
-    int64_t at;
-    int status = LS_OK;
-    LS_ASSERT(first >= 0 && count >= 0 && first <= store->tokens - count);
-    for (int f = 0; f < store->count && !status; f++) {
-        const struct file *file = &store->files[f];
-        int64_t here = part_in(file, first, count, &at);
-        float *to = weights + (here > 0 ? file->first + at - first : 0);
-        if (here > 0 && file->weights)
-            status = data_weights_read(file->weights, at, here, to, error);
-        for (int64_t i = 0; i < here && !file->weights; i++)
-            to[i] = 1;
-    }
-    return status;
+    return parts_each(store, first, count, weigh_part, weights, error);
 }
 
 void ls_token_store_prefetch(const struct ls_token_store *store, int64_t first, int64_t count)

@@ -43,14 +43,12 @@ int data_output_init(struct data_output *output, const char *prefix, enum ls_dty
     *output = (struct data_output){.tokenizer = tokenizer};
     int status = data_writer_init(&output->writer, prefix, dtype, error);
     if (!status)
-        status = data_names_init(prefix, ".tokenizer", &output->tokenizer_path,
-                                 &output->tokenizer_temporary, error);
-    const struct data_writer *writer = &output->writer;
-    const char *const paths[] = {writer->bin,     writer->idx,  writer->mask,
-                                 writer->weights, writer->sums, output->tokenizer_path};
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        for (int j = 0; j < count && !status; j++)
-            status = ls_store_spare(stores[j], paths[i], error);
+        status = data_name_init(&output->recorded, prefix, ".tokenizer", error);
+    for (int j = 0; j < count && !status; j++) {
+        for (int i = 0; i <= LS_SUMS_FILES && !status; i++)
+            status = ls_store_spare(stores[j], output->writer.files[i].path, error);
+        status = status ? status : ls_store_spare(stores[j], output->recorded.path, error);
+    }
     return status ? status : data_writer_begin(&output->writer, error);
 }
 
@@ -103,27 +101,22 @@ int data_output_finish(struct data_output *output, struct ls_error *error)
 {
     int status = data_writer_finish(&output->writer, error);
     if (!status && output->tokenizer)
-        status = data_tokenizer_write(output->tokenizer, output->tokenizer_temporary, error);
+        status = data_tokenizer_write(output->tokenizer, output->recorded.temporary, error);
     return status;
 }
 
-/* Without its old index no old store can be mistaken for the new one while names change. */
 int data_output_publish(struct data_output *output, struct ls_error *error)
 {
     char folder[PATH_MAX];
-    unlink(output->writer.idx);
-    unlink(output->writer.mask);
-    unlink(output->writer.weights);
-    unlink(output->writer.sums);
-    data_pack_remove(output->writer.bin);
     int status = LS_OK;
+    data_writer_clear(&output->writer);
     if (output->tokenizer)
-        status = data_rename(output->tokenizer_temporary, output->tokenizer_path, error);
+        status = data_name_publish(&output->recorded, error);
     else
-        unlink(output->tokenizer_path);
+        unlink(output->recorded.path);
     if (!status)
         status = data_writer_publish(&output->writer, error);
-    ls_path_parent(output->tokenizer_path, folder);
+    ls_path_parent(output->recorded.path, folder);
     ls_directory_sync(folder, NULL, NULL);
     return status;
 }
@@ -131,9 +124,6 @@ int data_output_publish(struct data_output *output, struct ls_error *error)
 void data_output_release(struct data_output *output)
 {
     data_writer_release(&output->writer);
-    if (output->tokenizer_temporary)
-        unlink(output->tokenizer_temporary);
-    free(output->tokenizer_temporary);
-    free(output->tokenizer_path);
+    data_name_release(&output->recorded);
     *output = (struct data_output){.writer = {.fd = -1}};
 }

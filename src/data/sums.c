@@ -34,7 +34,7 @@ static struct ls_digest digest_of(XXH128_hash_t hash)
 
 const char *ls_sums_suffix(enum ls_sums_file file)
 {
-    static const char *const suffixes[LS_SUMS_FILES] = {".bin", ".idx", ".mask", ".weights"};
+    static const char *const suffixes[] = {".bin", ".idx", ".mask", ".weights", ".sums"};
     return suffixes[file];
 }
 

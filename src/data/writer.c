@@ -15,6 +15,11 @@ enum {
     SEQUENCE_TOKENS_MAX = 1 << 30, /* lengths are int32; longer documents are several sequences */
 };
 
+static const struct data_name *bin(const struct data_writer *writer)
+{
+    return &writer->files[LS_SUMS_BIN];
+}
+
 /* ---- files ---------------------------------------------------------------------------------- */
 
 static int flush(struct data_writer *writer, struct ls_error *error)
@@ -46,9 +51,9 @@ static int put(struct data_writer *writer, const void *bytes, size_t count, stru
 }
 
 /* file: LS_SUMS_FILES of the list of digests itself. */
-static int begin_file(struct data_writer *writer, const char *path, enum ls_sums_file file,
-                      struct ls_error *error)
+static int begin_file(struct data_writer *writer, enum ls_sums_file file, struct ls_error *error)
 {
+    const char *path = writer->files[file].temporary;
     writer->current = path;
     writer->digested = file < LS_SUMS_FILES;
     if (writer->digested)
@@ -70,13 +75,13 @@ static int end_file(struct data_writer *writer, struct ls_error *error)
     return status || !writer->digested ? status : data_sums_end(writer->digests, error);
 }
 
-int data_names_init(const char *prefix, const char *suffix, char **name, char **temporary,
-                    struct ls_error *error)
+int data_name_init(struct data_name *name, const char *prefix, const char *suffix,
+                   struct ls_error *error)
 {
     char path[PATH_MAX];
     bool special = false;
     int status = LS_OK;
-    *name = *temporary = NULL;
+    *name = (struct data_name){NULL, NULL};
     if (snprintf(path, sizeof path, "%s%s", prefix, suffix) >= (int)sizeof path)
         status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", prefix);
     if (!status)
@@ -86,28 +91,38 @@ int data_names_init(const char *prefix, const char *suffix, char **name, char **
             ls_error_set(error, LS_EIO, "%.300s: expected a file, found a pipe or a device", path);
     if (status)
         return status;
-    *name = strdup(path);
-    if (asprintf(temporary, "%s.tmp-%ld", path, (long)getpid()) < 0)
-        *temporary = NULL;
-    return *name && *temporary
+    name->path = strdup(path);
+    if (asprintf(&name->temporary, "%s.tmp-%ld", path, (long)getpid()) < 0)
+        name->temporary = NULL;
+    return name->path && name->temporary
                ? LS_OK
                : ls_error_set(error, LS_ENOMEM, "no memory to write %s%s", prefix, suffix);
+}
+
+int data_name_publish(const struct data_name *name, struct ls_error *error)
+{
+    return rename(name->temporary, name->path) == 0
+               ? LS_OK
+               : ls_error_errno(error, errno, "%s cannot be renamed to %s", name->temporary,
+                                name->path);
+}
+
+void data_name_release(struct data_name *name)
+{
+    if (name->temporary)
+        unlink(name->temporary);
+    free(name->temporary);
+    free(name->path);
+    *name = (struct data_name){NULL, NULL};
 }
 
 int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dtype dtype,
                      struct ls_error *error)
 {
     *writer = (struct data_writer){.fd = -1, .dtype = dtype};
-    int status = data_names_init(prefix, ".bin", &writer->bin, &writer->bin_temporary, error);
-    if (!status)
-        status = data_names_init(prefix, ".idx", &writer->idx, &writer->idx_temporary, error);
-    if (!status)
-        status = data_names_init(prefix, ".mask", &writer->mask, &writer->mask_temporary, error);
-    if (!status)
-        status = data_names_init(prefix, ".weights", &writer->weights, &writer->weights_temporary,
-                                 error);
-    if (!status)
-        status = data_names_init(prefix, ".sums", &writer->sums, &writer->sums_temporary, error);
+    int status = LS_OK;
+    for (int i = 0; i <= LS_SUMS_FILES && !status; i++)
+        status = data_name_init(&writer->files[i], prefix, ls_sums_suffix(i), error);
     if (!status)
         status = data_sums_new(&writer->digests, error);
     writer->buffer = malloc(BUFFER_BYTES);
@@ -118,33 +133,15 @@ int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dty
 
 int data_writer_begin(struct data_writer *writer, struct ls_error *error)
 {
-    return begin_file(writer, writer->bin_temporary, LS_SUMS_BIN, error);
+    return begin_file(writer, LS_SUMS_BIN, error);
 }
 
 void data_writer_release(struct data_writer *writer)
 {
     if (writer->fd >= 0)
         close(writer->fd);
-    if (writer->bin_temporary)
-        unlink(writer->bin_temporary);
-    if (writer->idx_temporary)
-        unlink(writer->idx_temporary);
-    if (writer->mask_temporary)
-        unlink(writer->mask_temporary);
-    if (writer->weights_temporary)
-        unlink(writer->weights_temporary);
-    if (writer->sums_temporary)
-        unlink(writer->sums_temporary);
-    free(writer->bin);
-    free(writer->idx);
-    free(writer->mask);
-    free(writer->weights);
-    free(writer->sums);
-    free(writer->bin_temporary);
-    free(writer->idx_temporary);
-    free(writer->mask_temporary);
-    free(writer->weights_temporary);
-    free(writer->sums_temporary);
+    for (int i = 0; i <= LS_SUMS_FILES; i++)
+        data_name_release(&writer->files[i]);
     ls_sums_free(writer->digests);
     free(writer->buffer);
     free(writer->flips);
@@ -182,7 +179,7 @@ static int read_back(const struct data_writer *writer, int64_t at, void *into, s
     int failure = ls_fd_read(writer->fd, at, into, bytes, &done);
     failure = !failure && done < bytes ? EIO : failure;
     return failure
-               ? ls_error_errno(error, failure, "%s: cannot be read back", writer->bin_temporary)
+               ? ls_error_errno(error, failure, "%s: cannot be read back", bin(writer)->temporary)
                : LS_OK;
 }
 
@@ -219,7 +216,7 @@ int data_writer_mark(struct data_writer *writer, bool counts, struct ls_error *e
     }
     if (!ls_list_grow(&writer->flips, writer->flips_count, &writer->flips_room,
                       sizeof *writer->flips))
-        return ls_error_set(error, LS_ENOMEM, "no memory for the mask of %s", writer->bin);
+        return ls_error_set(error, LS_ENOMEM, "no memory for the mask of %s", bin(writer)->path);
     writer->flips[writer->flips_count++] = writer->tokens;
     return LS_OK;
 }
@@ -287,7 +284,7 @@ int data_writer_weigh(struct data_writer *writer, float weight, struct ls_error 
     if (weight_after(writer, writer->runs_count) == weight)
         return LS_OK;
     if (!ls_list_grow(&writer->runs, writer->runs_count, &writer->runs_room, sizeof *writer->runs))
-        return ls_error_set(error, LS_ENOMEM, "no memory for the weights of %s", writer->bin);
+        return ls_error_set(error, LS_ENOMEM, "no memory for the weights of %s", bin(writer)->path);
     writer->runs[writer->runs_count++] = (struct data_weight_run){writer->tokens, weight};
     return LS_OK;
 }
@@ -326,15 +323,10 @@ static int put_weights(struct data_writer *writer, struct ls_error *error)
 
 static int add_document(struct data_writer *writer, struct ls_error *error)
 {
-    if (writer->documents_count == writer->documents_capacity) {
-        int64_t capacity = ls_max(1024, writer->documents_capacity * 3 / 2);
-        int64_t *documents = realloc(writer->documents, (size_t)capacity * sizeof *documents);
-        if (!documents)
-            return ls_error_set(error, LS_ENOMEM, "no memory for the index of %lld documents",
-                                (long long)capacity);
-        writer->documents = documents;
-        writer->documents_capacity = capacity;
-    }
+    if (!ls_list_grow(&writer->documents, writer->documents_count, &writer->documents_room,
+                      sizeof *writer->documents))
+        return ls_error_set(error, LS_ENOMEM, "no memory for the index of %lld documents",
+                            (long long)writer->documents_count);
     writer->documents[writer->documents_count++] = writer->lengths.count;
     return LS_OK;
 }
@@ -374,7 +366,7 @@ static int digest_tail(struct data_writer *writer, int64_t bytes, struct ls_erro
         at += (int64_t)want;
     }
     if (!status && lseek(writer->fd, bytes, SEEK_SET) < 0)
-        status = ls_error_errno(error, errno, "%s: cannot be cut", writer->bin_temporary);
+        status = ls_error_errno(error, errno, "%s: cannot be cut", bin(writer)->temporary);
     return status;
 }
 
@@ -390,7 +382,7 @@ int data_writer_truncate(struct data_writer *writer, int64_t tokens, int64_t doc
     writer->tokens = tokens;
     off_t bytes = (off_t)(tokens * (int64_t)ls_dtype_bytes(writer->dtype));
     if (ftruncate(writer->fd, bytes) != 0)
-        return ls_error_errno(error, errno, "%s: cannot be cut", writer->bin_temporary);
+        return ls_error_errno(error, errno, "%s: cannot be cut", bin(writer)->temporary);
     return digest_tail(writer, bytes, error);
 }
 
@@ -433,10 +425,10 @@ static int put_sums(struct data_writer *writer, struct ls_error *error)
     return status;
 }
 
-static int write_file(struct data_writer *writer, const char *path, enum ls_sums_file file,
+static int write_file(struct data_writer *writer, enum ls_sums_file file,
                       int (*fill)(struct data_writer *, struct ls_error *), struct ls_error *error)
 {
-    int status = begin_file(writer, path, file, error);
+    int status = begin_file(writer, file, error);
     if (!status)
         status = fill(writer, error);
     return status ? status : end_file(writer, error);
@@ -446,21 +438,12 @@ int data_writer_finish(struct data_writer *writer, struct ls_error *error)
 {
     int status = end_file(writer, error);
     if (!status)
-        status = write_file(writer, writer->idx_temporary, LS_SUMS_IDX, put_index, error);
+        status = write_file(writer, LS_SUMS_IDX, put_index, error);
     if (!status && writer->masked)
-        status = write_file(writer, writer->mask_temporary, LS_SUMS_MASK, put_mask, error);
+        status = write_file(writer, LS_SUMS_MASK, put_mask, error);
     if (!status && writer->weighted)
-        status = write_file(writer, writer->weights_temporary, LS_SUMS_WEIGHTS, put_weights, error);
-    if (!status)
-        status = write_file(writer, writer->sums_temporary, LS_SUMS_FILES, put_sums, error);
-    return status;
-}
-
-int data_rename(const char *from, const char *to, struct ls_error *error)
-{
-    return rename(from, to) == 0
-               ? LS_OK
-               : ls_error_errno(error, errno, "%s cannot be renamed to %s", from, to);
+        status = write_file(writer, LS_SUMS_WEIGHTS, put_weights, error);
+    return status ? status : write_file(writer, LS_SUMS_FILES, put_sums, error);
 }
 
 int data_tokenizer_write(const struct ls_tokenizer *tokenizer, const char *path,
@@ -480,14 +463,22 @@ int data_tokenizer_write(const struct ls_tokenizer *tokenizer, const char *path,
     return failure ? ls_error_errno(error, failure, "%s: cannot be written", path) : LS_OK;
 }
 
+void data_writer_clear(const struct data_writer *writer)
+{
+    unlink(writer->files[LS_SUMS_IDX].path);
+    for (int i = LS_SUMS_MASK; i <= LS_SUMS_FILES; i++)
+        unlink(writer->files[i].path);
+    data_pack_remove(bin(writer)->path);
+}
+
 int data_writer_publish(struct data_writer *writer, struct ls_error *error)
 {
-    int status = data_rename(writer->bin_temporary, writer->bin, error);
+    int status = data_name_publish(bin(writer), error);
     if (!status && writer->masked)
-        status = data_rename(writer->mask_temporary, writer->mask, error);
+        status = data_name_publish(&writer->files[LS_SUMS_MASK], error);
     if (!status && writer->weighted)
-        status = data_rename(writer->weights_temporary, writer->weights, error);
+        status = data_name_publish(&writer->files[LS_SUMS_WEIGHTS], error);
     if (!status)
-        status = data_rename(writer->sums_temporary, writer->sums, error);
-    return status ? status : data_rename(writer->idx_temporary, writer->idx, error);
+        status = data_name_publish(&writer->files[LS_SUMS_FILES], error);
+    return status ? status : data_name_publish(&writer->files[LS_SUMS_IDX], error);
 }

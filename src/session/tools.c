@@ -28,10 +28,8 @@ static int group_words(const char *group, const json_t *keys, struct tool_words 
     json_t *value;
     json_object_foreach((json_t *)keys, key, value)
     {
-        char **more = realloc(words->word, (size_t)(words->count + 1) * sizeof *more);
-        if (more)
-            words->word = more;
-        char *word = more ? word_of(group, key, value) : NULL;
+        bool fits = ls_list_grow(&words->word, words->count, &words->room, sizeof *words->word);
+        char *word = fits ? word_of(group, key, value) : NULL;
         if (!word)
             return ls_error_set(error, LS_ENOMEM, "no memory for the keys");
         words->word[words->count++] = word;
@@ -60,7 +58,7 @@ int tool_words(const json_t *keys, struct tool_words *words, struct ls_error *er
 
 void tool_words_release(struct tool_words *words)
 {
-    for (int i = 0; i < words->count; i++)
+    for (int64_t i = 0; i < words->count; i++)
         free(words->word[i]);
     free(words->word);
     *words = (struct tool_words){0};
@@ -73,7 +71,7 @@ static int config_read(const char *path, const struct tool_words *words, bool da
 {
     ls_config_defaults(config);
     int status = path ? ls_config_load_file(config, path, error) : LS_OK;
-    for (int i = 0; i < words->count && !status; i++)
+    for (int64_t i = 0; i < words->count && !status; i++)
         status = ls_config_set(config, words->word[i], error);
     if (!status && !data)
         status = ls_config_set(config, "data.train=", error);

@@ -12,7 +12,7 @@ extern const struct verb verbs_plan[], verbs_compare[], verbs_files[], verbs_sco
  * "train.steps=3". Zero it first, and release it. */
 struct tool_words {
     char **word; /* [count] */
-    int count;
+    int64_t count, room;
 };
 int tool_words(const json_t *keys, struct tool_words *words, struct ls_error *error);
 void tool_words_release(struct tool_words *words);

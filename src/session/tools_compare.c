@@ -228,7 +228,7 @@ static int request_read(struct ls_session *s, struct ls_audit_request *request,
     if (!status && keys)
         status = tool_words(keys, words, error);
     request->keys = (const char *const *)words->word;
-    request->key_count = words->count;
+    request->key_count = (int)words->count;
     return status;
 }
 

@@ -123,7 +123,7 @@ static int import_alone(struct ls_session *s, struct ls_error *error)
     if (!status && keys)
         status = tool_words(keys, &words, error);
     import.words = (const char *const *)words.word;
-    import.count = words.count;
+    import.count = (int)words.count;
     if (!status)
         status = ls_import(&import, &report, error);
     if (!status) {

@@ -35,7 +35,7 @@ static int model_configure(struct ls_session *s, const json_t *keys, struct ls_e
         status = ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
     if (!status)
         status = ls_finished_configure(s->path, LS_TO_EVALUATE, (const char *const *)words.word,
-                                       words.count, s->config, error);
+                                       (int)words.count, s->config, error);
     tool_words_release(&words);
     if (status) {
         free(s->config);

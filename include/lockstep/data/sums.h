@@ -49,7 +49,7 @@ int ls_sums_open(const char *store, struct ls_sums **out, struct ls_error *error
 /* NULL is allowed. */
 void ls_sums_free(struct ls_sums *sums);
 
-/* ".bin", ".idx", ".mask", ".weights" */
+/* ".bin", ".idx", ".mask", ".weights"; ".sums" of LS_SUMS_FILES. */
 const char *ls_sums_suffix(enum ls_sums_file file);
 /* Bytes of a file of the store; -1: it has no such file. */
 int64_t ls_sums_bytes(const struct ls_sums *sums, enum ls_sums_file file);
