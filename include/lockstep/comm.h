@@ -91,6 +91,13 @@ int64_t ls_comm_mpi_sum_bytes(int ranks);
 bool ls_mpi_launched(void);
 /* This process's rank as the launcher says, before MPI begins; -1 where it does not say. */
 int ls_mpi_launched_rank(void);
+/* Whether Open MPI was told to let the other processes live when one dies (orte_enable_recovery,
+ * as `lockstep launch` does for workers that meet now and then). A wait for a process that is
+ * known to have ended then fails with LS_ECOMM at once. Nobody ends the others: each process that
+ * fails has to end by itself, and mpirun ends with 0 once all have. */
+bool ls_mpi_survives(void);
+/* Local. A rank of the group whose process is known to have ended, -1: none is. */
+int ls_comm_lost(const struct ls_comm *comm);
 /* How many ranks are on this machine as the launcher says, before MPI begins: of several hosts of
  * an srun the most that one has. 0 where it does not say. */
 int ls_mpi_machine_ranks(void);

@@ -481,6 +481,16 @@ void ls_comm_set_name(struct ls_comm *comm, const char *name)
     snprintf(comm->name, sizeof comm->name, "%.*s", LS_COMM_NAME_MAX, name);
 }
 
+int ls_comm_lost(const struct ls_comm *comm)
+{
+    for (int r = 0; r < comm->size && comm->board; r++) {
+        struct flight_record *record = comm->board->records[comm->world_ranks[r]];
+        if (record && flight_process_of(record) == FLIGHT_ENDED)
+            return r;
+    }
+    return -1;
+}
+
 void ls_comm_label(struct ls_comm *comm, const char *label)
 {
     comm->label = label;

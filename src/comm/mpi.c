@@ -26,6 +26,12 @@ int ls_mpi_launched_rank(void)
     return -1;
 }
 
+bool ls_mpi_survives(void)
+{
+    const char *value = getenv("OMPI_MCA_orte_enable_recovery");
+    return value && (!strcmp(value, "1") || !strcmp(value, "true"));
+}
+
 int ls_mpi_machine_ranks(void)
 {
     /* Open MPI; MPICH and Intel MPI. */
@@ -84,6 +90,7 @@ static struct {
     bool timed_out; /* some rank did not come: what needs all of them would hang */
     struct mpi_board board;
     uint64_t worlds;   /* made so far */
+    bool survives;     /* one that has ended is to be seen soon */
     bool shares_cores; /* more ranks than cores on this machine, as far as they may use them */
     struct mpi_comm *comms;
     pthread_cond_t wake; /* for the progress thread */
@@ -196,6 +203,8 @@ static int mpi_wait(struct ls_comm *base, void *operation, struct ls_error *erro
     uint64_t moves = comm->moves;
     struct flight_wait wait;
     flight_wait_begin(&wait, base, moved_s);
+    if (engine.survives)
+        wait.look_s = fmin(wait.look_s, moved_s + 0.25);
     while (!atomic_load_explicit(&op->over, memory_order_acquire)) {
         if (engine_advance()) {
             moved_s = ls_now_s();
@@ -363,6 +372,7 @@ static int mpi_begin(struct ls_error *error)
                             "MPI offers thread level %d; at least MPI_THREAD_SERIALIZED (%d) is "
                             "needed: use an MPI that was built with threads",
                             provided, MPI_THREAD_SERIALIZED);
+    engine.survives = ls_mpi_survives();
     return engine.board.base.records
                ? LS_OK
                : comm_mpi_board_new(&engine.board, &engine.shares_cores, error);

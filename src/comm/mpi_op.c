@@ -532,6 +532,19 @@ static void find_late(struct mpi_comm *comm, const struct comm_call *call, const
     }
 }
 
+/* Who owes a message and has ended, where others live on; -1: nobody. */
+static int find_ended(struct mpi_comm *comm, const struct mpi_slot *slot, const struct mpi_op *op)
+{
+    bool collective = comm_is_collective(op->call.op);
+    for (int r = 0; r < comm->base.size && ls_mpi_survives(); r++) {
+        struct flight_record *record = comm->base.board->records[comm->world_ranks[r]];
+        if ((collective ? slot && comm->missing[r] : r == op->call.peer) && record &&
+            flight_process_of(record) == FLIGHT_ENDED)
+            return r;
+    }
+    return -1;
+}
+
 bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight_wait *wait,
                    double now_s)
 {
@@ -544,6 +557,16 @@ bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight
         call = &slot->op->call;
         find_missing(comm, slot, comm->missing);
         find_late(comm, call, comm->missing, &late);
+    }
+    int ended = find_ended(comm, slot, op);
+    /* What it sent before may have come since. */
+    if (ended >= 0 && (comm_mpi_advance(comm) || atomic_load(&op->over)))
+        return true;
+    if (ended >= 0) {
+        snprintf(comm->broken_text, sizeof comm->broken_text, "the process of %s has ended",
+                 comm_rank_text(ended, comm->world_ranks[ended]).text);
+        comm_end_all(comm);
+        return false;
     }
     if (flight_wait_look(wait, &comm->base, &late, now_s))
         return true;
