@@ -34,10 +34,15 @@ static int request_write(const struct ls_config *config, const char *run, const 
     return status;
 }
 
-static void change_print(void *user, int64_t outer_step, const char *workers)
+static void change_print(void *user, const struct ls_members_change *change)
 {
     *(bool *)user = true;
-    printf("from outer step %ld: workers %s\n", (long)outer_step, workers);
+    printf("from outer step %ld: workers %s", (long)change->outer_step, change->workers);
+    if (*change->lost)
+        printf("; in this one %s died, and gave nothing", change->lost);
+    if (*change->renewed)
+        printf("; behind this one %s died, and began anew", change->renewed);
+    putchar('\n');
 }
 
 int cmd_members(const struct cmd_args *args, struct ls_error *error)

@@ -386,6 +386,8 @@ int cmd_train(const struct cmd_args *args, struct ls_error *error)
     ls_heartbeat_stop(job.heart);
     ls_launch_segments_leave();
     line_end(&job.progress);
+    if (ls_mpi_survives())
+        ls_launch_code_write(config.train.out, ls_exit_code(status));
     ranks_end(status, error);
     planned_run_close(&job.progress.planned);
     return status;

@@ -58,11 +58,16 @@ static int mpi_run(const struct ls_config *config, ranks_body *body, void *user,
     ls_comm_set_timeout(world, config->comm.timeout_s);
     status = body(world, user, error);
     if (status == LS_ECOMM) {
-        fprintf(stderr, "lockstep: rank %d: %s\n", ls_comm_rank(world), error->text);
-        operations_print(world);
+        /* Others live on without a rank that died, and are not to be ended. */
+        bool lives = ls_mpi_survives() && ls_comm_lost(world) >= 0;
+        fprintf(stderr, "lockstep: %s %d: %s\n", lives ? "a job without all of its ranks:" : "rank",
+                ls_comm_rank(world), error->text);
+        if (!lives)
+            operations_print(world);
         fflush(stdout);
         fflush(stderr);
-        ls_mpi_abort(ls_exit_code(status));
+        if (!lives)
+            ls_mpi_abort(ls_exit_code(status));
     }
     /* Ending MPI in good order waits for every process. After a failure the others may be stuck:
      * this one just exits, which makes the launcher end them. */

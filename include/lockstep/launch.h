@@ -57,6 +57,10 @@ void ls_launch_segments_enter(const char *run);
 /* After MPI has ended: the last rank of a machine removes it. */
 void ls_launch_segments_leave(void);
 
+/* Of a rank of a launched job that lives on when another one dies, as it ends: mpirun ends with 0
+ * whatever its ranks ended with. Into RUN/exit-code: the first code that is not 0, else 0. */
+void ls_launch_code_write(const char *run, int code);
+
 /* ---- where a run stands ---------------------------------------------------------------------- */
 
 enum ls_run_state {

@@ -8,6 +8,7 @@ static const char *const names[LAUNCH_CAUSES] = {
     [LAUNCH_DONE] = "done",
     [LAUNCH_STOPPED] = "stopped",
     [LAUNCH_KILLED] = "killed",
+    [LAUNCH_WORKER] = "worker",
     [LAUNCH_LATE] = "late",
     [LAUNCH_HOST] = "host",
     [LAUNCH_MISMATCH] = "mismatch",
@@ -91,6 +92,25 @@ static void rank_text(const char *said, char *text, size_t bytes)
         line_copy(chosen + strlen("lockstep: "), text, bytes);
 }
 
+/* What a rank said that lived on when another one died: one that kept something, if any did. */
+static bool worker_text(const char *said, char *text, size_t bytes)
+{
+    static const char mark[] = "lockstep: a job without all of its ranks: ";
+    const char *chosen = strstr(said, mark);
+    for (const char *at = chosen; at; at = strstr(at + 1, mark)) {
+        const char *kept = strstr(at, " is kept as it is behind step ");
+        if (kept && kept < at + strcspn(at, "\r\n")) {
+            chosen = at;
+            break;
+        }
+    }
+    if (chosen) {
+        const char *from = strstr(chosen + strlen(mark), ": ");
+        line_copy(from ? from + 2 : chosen, text, bytes);
+    }
+    return chosen != NULL;
+}
+
 enum launch_cause launch_cause_of(const struct launch_job *job, const struct launch_watch *watch,
                                   bool first, char *text, size_t bytes)
 {
@@ -114,7 +134,9 @@ enum launch_cause launch_cause_of(const struct launch_job *job, const struct lau
         cause = LAUNCH_MISMATCH;
     if (job->doomed_s > 0 && cause == LAUNCH_CAUSES)
         cause = LAUNCH_COMMUNICATION;
-    if (cause == LAUNCH_COMMUNICATION) {
+    if (job->doomed_s == 0 && worker_text(job->said, text, bytes)) {
+        cause = LAUNCH_WORKER;
+    } else if (cause == LAUNCH_COMMUNICATION) {
         cause = told(job, watch, "timed out after ") ? LAUNCH_LATE : LAUNCH_COMMUNICATION;
         rank_text(job->said, text, bytes);
     } else if (killed_text(job->said, text, bytes) || (cause == LAUNCH_CAUSES && job->code > 128)) {

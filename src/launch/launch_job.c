@@ -1,6 +1,8 @@
 /* The job: `lockstep train` under mpirun or srun, what it says, and its end. */
 #include "launch/launch_private.h"
 
+#include <lockstep/base/file.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -12,7 +14,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 10, COMMAND_S = 30, DOOMED_S = 2, OVER_S = 5, CANCEL_S = 10 };
+enum {
+    LOOK_MS = 10,
+    COMMAND_S = 30,
+    DOOMED_S = 2,
+    OVER_S = 5,
+    CANCEL_S = 10,
+    PARTED_TIMEOUTS = 10
+};
 
 /* ---- its command line ------------------------------------------------------------------------ */
 
@@ -61,14 +70,18 @@ static void add_number(struct line *line, const char *option, int64_t number)
 
 /* Open MPI waits two seconds between SIGTERM and SIGKILL: a job of which a rank is dead has nothing
  * to save. It starts nothing as root, and no more ranks than cores, unless it is told to. */
-static void add_mpirun(struct line *line, const struct launch_start *start, const char *segments)
+static void add_mpirun(struct line *line, const struct launch_start *start,
+                       const struct launch_job *job)
 {
+    const char *segments = job->segments;
     char hosts[LAUNCH_HOSTS_TEXT];
     bool here = start->hosts->kind == LAUNCH_HERE, alone = launch_hosts_here_alone(start->hosts);
     line->cut |= !launch_hosts_text(start->hosts, start->ranks, hosts, sizeof hosts);
     add(line, "mpirun");
     if (start->hosts->open_mpi) {
         add_all(line, "--mca odls_base_sigkill_timeout 0 --oversubscribe");
+        if (job->survives)
+            add_all(line, "--mca orte_enable_recovery 1");
         if (geteuid() == 0)
             add(line, "--allow-run-as-root");
         if (alone && !getenv("OMPI_MCA_pml")) /* the one of a machine alone: no search for others */
@@ -122,7 +135,7 @@ static void line_make(struct line *line, const struct launch_start *start,
     if (start->hosts->kind == LAUNCH_SLURM)
         add_srun(line, start, job->step);
     else
-        add_mpirun(line, start, job->segments);
+        add_mpirun(line, start, job);
     add(line, launch->program);
     add(line, "train");
     for (int i = 0; i < launch->count; i++)
@@ -137,6 +150,40 @@ static void line_make(struct line *line, const struct launch_start *start,
         add(line, word);
     }
     add(line, "train.resume=auto");
+}
+
+/* ---- how its ranks ended --------------------------------------------------------------------- */
+
+static bool code_path(const char *run, char path[PATH_MAX])
+{
+    return ls_path_join(path, run, "exit-code", NULL) == LS_OK;
+}
+
+static int code_print(const void *code, FILE *file, struct ls_error *error)
+{
+    (void)error;
+    fprintf(file, "%d\n", *(const int *)code);
+    return LS_OK;
+}
+
+/* -1: no rank has said so. */
+static int code_read(const char *run)
+{
+    char path[PATH_MAX], *text = NULL;
+    size_t bytes;
+    if (!code_path(run, path) || ls_file_read(path, 64, LS_EIO, &text, &bytes, NULL))
+        return -1;
+    int code = (int)strtol(text, NULL, 10);
+    free(text);
+    return code;
+}
+
+void ls_launch_code_write(const char *run, int code)
+{
+    char path[PATH_MAX];
+    int before = code_read(run);
+    if (before < (code ? 1 : 0) && code_path(run, path))
+        ls_file_write(path, code_print, &code, NULL);
 }
 
 /* ---- its beginning --------------------------------------------------------------------------- */
@@ -186,17 +233,31 @@ static _Noreturn void job_child(struct line *line, int output, pid_t parent)
     _exit(127);
 }
 
+/* Workers that meet now and then need not end when one dies: what the others did is kept. */
+static bool survives(const struct launch_start *start)
+{
+    const struct ls_config *config = start->launch->config;
+    return start->hosts->open_mpi && config->async.mode == LS_CONFIG_DILOCO &&
+           config->comm.timeout_s > 0;
+}
+
 int launch_job_start(struct launch_job *job, const struct launch_start *start,
                      struct ls_error *error)
 {
     static int number;
     int ends[2];
+    char path[PATH_MAX];
     struct line *line = calloc(1, sizeof *line);
     *job = (struct launch_job){.stderr_fd = -1};
     if (start->hosts->kind == LAUNCH_SLURM)
         snprintf(job->step, sizeof job->step, "lockstep-%ld-%d", (long)getpid(), ++number);
     if (!line)
         return ls_error_set(error, LS_ENOMEM, "no memory for a command line");
+    job->run = start->launch->config->train.out;
+    job->survives = survives(start);
+    job->patience_s = PARTED_TIMEOUTS * start->launch->config->comm.timeout_s;
+    if (code_path(job->run, path))
+        remove(path);
     if (start->hosts->open_mpi)
         launch_segments_open(start->launch->config->train.out,
                              launch_hosts_here_alone(start->hosts), job->segments);
@@ -247,9 +308,12 @@ static void said_add(struct launch_job *job, const char *text, size_t bytes)
     memcpy(job->said + job->length, text, bytes);
     job->length += bytes;
     job->said[job->length] = '\0';
+    const char *parted_at = job->said + job->length - bytes;
     /* What a rank says before it ends the job: no rank can go on without it. */
     if (job->doomed_s == 0 && strstr(job->said, "lockstep: rank "))
         job->doomed_s = ls_now_s();
+    for (const char *at = parted_at; (at = strstr(at, "lockstep: a job without all")); at++)
+        job->parted_s = ls_now_s();
     /* What mpirun says last, once no process is left. */
     if (job->over_s == 0 && strstr(job->said, "noticed that process rank "))
         job->over_s = ls_now_s();
@@ -281,6 +345,10 @@ bool launch_job_look(struct launch_job *job)
         continue;
     if (waitpid(job->pid, &status, WNOHANG) == job->pid) {
         job->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        if (job->survives && job->code == 0) {
+            int code = code_read(job->run);
+            job->code = code >= 0 ? code : 128 + SIGKILL; /* all of them died */
+        }
         job->left = process_sweep();
         launch_segments_remove(job->segments);
         while (said_pass(job))
@@ -293,6 +361,9 @@ bool launch_job_look(struct launch_job *job)
     }
     /* mpirun cannot tell a host that is cut off from one that is slow, and waits for it. */
     if (job->doomed_s > 0 && ls_now_s() - job->doomed_s > DOOMED_S)
+        launch_job_kill(job);
+    /* Those that live on leave where they would meet: one that is stopped never does. */
+    if (job->parted_s > 0 && ls_now_s() - job->parted_s > job->patience_s)
         launch_job_kill(job);
     /* An mpirun whose ranks were killed as they connected to it may wait for a lock of its own. */
     if (job->over_s > 0 && ls_now_s() - job->over_s > OVER_S)

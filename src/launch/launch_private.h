@@ -99,6 +99,10 @@ struct launch_job {
     char step[64];    /* Slurm's name of it; "": it is no step of Slurm */
     char segments[LAUNCH_SEGMENTS_BYTES];
     bool killed;
+    bool survives; /* its ranks live on when one dies, and say themselves how they ended */
+    const char *run;
+    double parted_s;   /* when a rank last said that it leaves; 0: none has */
+    double patience_s; /* with those that do not leave then */
 };
 struct launch_start {
     const struct ls_launch *launch;
@@ -180,6 +184,7 @@ enum launch_cause {
     LAUNCH_DONE,
     LAUNCH_STOPPED,
     LAUNCH_KILLED,
+    LAUNCH_WORKER, /* and what the others had done was kept */
     LAUNCH_LATE,
     LAUNCH_HOST,
     LAUNCH_MISMATCH,

@@ -5,9 +5,13 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/heartbeat.h>
 
+#include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 enum { LOOKS = 8, LOOK_S_MAX = 1 }; /* within the patience */
 
@@ -70,6 +74,14 @@ static void sign_look(struct launch_starting *starting, int64_t rank, double now
         starting->first_s = now_s;
 }
 
+/* Of this host: where mpirun lets the others live, they would wait for it. */
+static bool process_gone(const char *host, long pid)
+{
+    char own[256] = "";
+    gethostname(own, sizeof own - 1);
+    return !strcmp(own, host) && kill((pid_t)pid, 0) && errno == ESRCH;
+}
+
 bool launch_starting_frozen(struct launch_starting *starting, double patience_s, char *text,
                             size_t bytes)
 {
@@ -81,6 +93,11 @@ bool launch_starting_frozen(struct launch_starting *starting, double patience_s,
         sign_look(starting, rank, now_s);
     for (int64_t rank = 0; rank < starting->ranks; rank++) {
         const struct sign *sign = &starting->sign[rank];
+        if (sign->at_s > 0 && !sign->last.over && process_gone(sign->last.host, sign->last.pid)) {
+            snprintf(text, bytes, "rank %ld on %s (process %ld) has ended while MPI starts",
+                     (long)rank, sign->last.host, sign->last.pid);
+            return true;
+        }
         double silent_s = starting->newest_s - (sign->at_s > 0 ? sign->at_s : starting->first_s);
         if (sign->last.over || silent_s < patience_s)
             continue;

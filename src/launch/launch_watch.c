@@ -63,7 +63,8 @@ static void line_take(struct found *found, const char *line, size_t length)
         snprintf(found->end_text, sizeof found->end_text, "%s", text_of(object, "text"));
     } else if (!strcmp(name, "start") || !strcmp(name, "resume")) {
         snprintf(found->mark, sizeof found->mark, "%.*s", (int)length, line);
-        found->from = step;
+        int64_t rescued = json_integer_value(json_object_get(object, "rescued"));
+        found->from = ls_max(step, rescued);
         found->ranks = (int64_t)json_number_value(json_object_get(object, "ranks"));
         found->peak_flops = json_number_value(json_object_get(object, "peak_flops"));
         found->began = true;

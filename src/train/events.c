@@ -1,6 +1,8 @@
 /* Events of a run, as records of metrics.jsonl. */
 #include "train/events.h"
 
+#include "train/workers.h"
+
 #include <lockstep/base/words.h>
 #include <lockstep/trace.h>
 
@@ -102,10 +104,12 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     if (status)
         return status;
     events->metrics = metrics;
-    events->step = trainer->state->step;
+    events->step = ls_trainer_steps(trainer);
     ls_config_layout_text(&trainer->config, NULL, text, sizeof text);
     ls_fingerprint(&trainer->ops, fingerprint, sizeof fingerprint);
     struct ls_jsonl *m = event_begin(events, resumed ? "resume" : "start");
+    if (workers_rescued(trainer) > events->step)
+        ls_jsonl_int(m, "rescued", workers_rescued(trainer));
     ls_jsonl_string(m, "layout", text);
     ls_jsonl_int(m, "ranks", ls_comm_size(trainer->whole));
     ls_jsonl_int(m, "threads", trainer->ops.threads);

@@ -65,11 +65,33 @@ struct reading {
     struct ls_error damage;
 };
 
+/* Of the workers that take part, those that the record names under that key; false: it names
+ * others, or no workers. */
+static bool some_read(const struct ls_record *record, const char *key, const bool *in, int workers,
+                      const char **text, int *count)
+{
+    bool named[LS_MEMBERS_MAX], sound = true;
+    const char *given = ls_record_text(record, key);
+    *text = given ? given : "";
+    *count = 0;
+    if (!given)
+        return true;
+    if (!ls_members_parse(given, workers, named))
+        return false;
+    for (int i = 0; i < workers; i++) {
+        *count += named[i];
+        sound = sound && (in[i] || !named[i]);
+    }
+    return sound;
+}
+
 static void line_read(void *user, const struct ls_record *record)
 {
     struct reading *r = user;
     const char *text = ls_record_text(record, "workers");
+    struct ls_members_change change = {.workers = text};
     bool in[LS_MEMBERS_MAX];
+    int members = 0, lost = 0, renewed = 0;
     double step;
     if (r->damage.code)
         return;
@@ -83,8 +105,19 @@ static void line_read(void *user, const struct ls_record *record)
                      r->entries, r->workers);
         return;
     }
-    r->last = (int64_t)step;
-    r->visit(r->user, r->last, text);
+    for (int i = 0; i < r->workers; i++)
+        members += in[i];
+    if (!some_read(record, "lost", in, r->workers, &change.lost, &lost) ||
+        !some_read(record, "renewed", in, r->workers, &change.renewed, &renewed) ||
+        lost == members) {
+        ls_error_set(&r->damage, LS_EDATA,
+                     "entry %ld: expected under lost and renewed some of the workers %s, and not "
+                     "all of them lost",
+                     r->entries, text);
+        return;
+    }
+    r->last = change.outer_step = (int64_t)step;
+    r->visit(r->user, &change);
 }
 
 int ls_members_each(const char *run, int workers, ls_members_visitor *visit, void *user,

@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* From that outer step on. */
+/* From that outer step on; lost and renewed: in this one alone. */
 struct change {
     int64_t outer_step;
-    bool in[WORKERS_MAX];
+    bool in[WORKERS_MAX], lost[WORKERS_MAX], renewed[WORKERS_MAX];
 };
 /* Who takes part in an outer step, and since which: 1, or the last one that it joined at. */
 struct now {
@@ -30,24 +30,27 @@ struct members {
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static int change_add(struct members *m, int64_t outer_step, const bool *in, struct ls_error *error)
+static int change_add(struct members *m, const struct change *change, struct ls_error *error)
 {
     struct change *more = realloc(m->changes, (m->count + 1) * sizeof *more);
     if (!more)
         return ls_error_set(error, LS_ENOMEM, "no memory for the list of workers");
     m->changes = more;
-    more[m->count].outer_step = outer_step;
-    memcpy(more[m->count].in, in, (size_t)m->workers * sizeof *in);
-    m->count++;
+    more[m->count++] = *change;
     return LS_OK;
 }
 
-static void change_note(void *user, int64_t outer_step, const char *workers)
+static void change_note(void *user, const struct ls_members_change *read)
 {
     struct members *m = user;
-    bool in[WORKERS_MAX];
-    if (!m->damage.code && ls_members_parse(workers, m->workers, in))
-        change_add(m, outer_step, in, &m->damage);
+    struct change change = {.outer_step = read->outer_step};
+    if (m->damage.code || !ls_members_parse(read->workers, m->workers, change.in))
+        return;
+    if (*read->lost)
+        ls_members_parse(read->lost, m->workers, change.lost);
+    if (*read->renewed)
+        ls_members_parse(read->renewed, m->workers, change.renewed);
+    change_add(m, &change, &m->damage);
 }
 
 static void nothing(void *user, const struct ls_record *record)
@@ -77,12 +80,20 @@ static int file_read(struct members *m, const struct ls_trainer *t, struct ls_er
     return status;
 }
 
+static void some_write(struct ls_jsonl *file, const char *key, const bool *some, int workers)
+{
+    char text[8 * WORKERS_MAX];
+    ls_members_text(some, workers, text, sizeof text);
+    if (*text)
+        ls_jsonl_string(file, key, text);
+}
+
 /* From that outer step on: what a run that goes on had recorded behind it no longer holds. */
 static int file_add(const struct ls_trainer *t, const struct change *change, struct ls_error *error)
 {
-    char path[PATH_MAX], text[8 * WORKERS_MAX];
+    char path[PATH_MAX];
     struct ls_jsonl *file = NULL;
-    ls_members_text(change->in, t->workers->count, text, sizeof text);
+    int workers = t->workers->count;
     int status = ls_path_join(path, t->config.train.out, LS_MEMBERS_FILE, error);
     if (!status)
         status = ls_jsonl_truncate_after(path, "outer_step", change->outer_step - 1, nothing, NULL,
@@ -93,7 +104,9 @@ static int file_add(const struct ls_trainer *t, const struct change *change, str
         return status;
     ls_jsonl_begin(file);
     ls_jsonl_int(file, "outer_step", change->outer_step);
-    ls_jsonl_string(file, "workers", text);
+    some_write(file, "workers", change->in, workers);
+    some_write(file, "lost", change->lost, workers);
+    some_write(file, "renewed", change->renewed, workers);
     status = ls_jsonl_end(file, error);
     int closed = ls_jsonl_close(file, status ? NULL : error);
     return status ? status : closed;
@@ -141,6 +154,8 @@ static int wanted_take(const struct ls_trainer *t, struct change *change, bool *
         *asked = memcmp(in, change->in, (size_t)workers * sizeof *in) != 0 ||
                  (m->count > 0 && m->changes[m->count - 1].outer_step > change->outer_step);
         memcpy(change->in, in, (size_t)workers * sizeof *in);
+        memset(change->lost, 0, sizeof change->lost);
+        memset(change->renewed, 0, sizeof change->renewed);
     }
     free(text);
     return LS_OK;
@@ -162,17 +177,49 @@ bool members_follows(const struct ls_trainer *t)
 /* What is recorded up to that outer step. */
 static void now_find(const struct members *m, struct now *now)
 {
+    struct change *change = &now->change;
+    *change = (struct change){.outer_step = change->outer_step};
     for (int i = 0; i < m->workers; i++) {
-        now->change.in[i] = true;
+        change->in[i] = true;
         now->since[i] = 1;
     }
-    for (size_t c = 0; c < m->count && m->changes[c].outer_step <= now->change.outer_step; c++)
+    for (size_t c = 0; c < m->count && m->changes[c].outer_step <= change->outer_step; c++) {
+        const struct change *of = &m->changes[c];
+        bool same = of->outer_step == change->outer_step;
         for (int i = 0; i < m->workers; i++) {
-            bool in = m->changes[c].in[i];
-            if (in && !now->change.in[i])
-                now->since[i] = m->changes[c].outer_step;
-            now->change.in[i] = in;
+            if (of->in[i] && !change->in[i])
+                now->since[i] = of->outer_step;
+            if (!same && (of->lost[i] || of->renewed[i]))
+                now->since[i] = of->outer_step + 1;
+            change->in[i] = of->in[i];
+            change->lost[i] = same && of->lost[i];
+            change->renewed[i] = same && of->renewed[i];
         }
+    }
+}
+
+/* Local, on rank 0. In memory, what is recorded from that outer step on. */
+static int change_set(struct members *m, const struct change *change, struct ls_error *error)
+{
+    while (m->count > 0 && m->changes[m->count - 1].outer_step >= change->outer_step)
+        m->count--;
+    return change_add(m, change, error);
+}
+
+int members_lose(struct ls_trainer *t, const bool *in, const bool *lost, const bool *renewed,
+                 struct ls_error *error)
+{
+    const struct workers *w = t->workers;
+    struct members *m = w->membership;
+    struct change change = {.outer_step = w->begin / w->interval + 1};
+    memcpy(change.in, in, sizeof change.in);
+    memcpy(change.lost, lost, sizeof change.lost);
+    memcpy(change.renewed, renewed, sizeof change.renewed);
+    int status = m->opened ? LS_OK : file_read(m, t, error);
+    m->opened = true;
+    if (!status)
+        status = file_add(t, &change, error); /* before it counts */
+    return status ? status : change_set(m, &change, error);
 }
 
 /* Local, on rank 0. */
@@ -186,7 +233,7 @@ static int change_make(struct ls_trainer *t, struct now *now, struct ls_error *e
     m->opened = true;
     now->change.outer_step = w->begin / w->interval + 1;
     now_find(m, now);
-    if (status || members_follows(t))
+    if (status || members_follows(t) || w->rescue.found)
         return status;
     struct change *change = &now->change;
     status = wanted_take(t, change, &asked, error);
@@ -199,9 +246,7 @@ static int change_make(struct ls_trainer *t, struct now *now, struct ls_error *e
         return LS_OK;
     ls_members_text(change->in, w->count, text, sizeof text);
     ls_log(t->log, LS_LOG_INFO, "from step %ld on workers %s train", (long)w->begin + 1, text);
-    while (m->count > 0 && m->changes[m->count - 1].outer_step >= change->outer_step)
-        m->count--;
-    status = change_add(m, change->outer_step, change->in, error);
+    status = change_set(m, change, error);
     now_find(m, now);
     return status;
 }
@@ -214,12 +259,15 @@ int members_next(struct ls_trainer *t, struct ls_error *error)
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
         status = ls_broadcast(t->whole, &now, sizeof now, LS_U8, 0, error);
-    w->members = 0;
+    w->members = w->places = 0;
     for (int i = 0; i < w->count; i++) {
-        w->member[i] = now.change.in[i];
+        w->placed[i] = now.change.in[i];
+        w->member[i] = now.change.in[i] && !now.change.lost[i];
+        w->renew[i] = now.change.renewed[i];
         w->joined[i] = (now.since[i] - 1) * w->interval;
-        w->index[i] = w->members;
-        w->members += now.change.in[i];
+        w->index[i] = w->places;
+        w->places += w->placed[i];
+        w->members += w->member[i];
     }
     return status;
 }

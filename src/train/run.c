@@ -1,5 +1,6 @@
 /* A whole run: steps, records, evaluation, samples, checkpoints, and ending early in good order. */
 #include "train/run_private.h"
+#include "train/workers.h"
 
 #include <lockstep/base/figure.h>
 #include <lockstep/base/file.h>
@@ -754,7 +755,7 @@ int ls_run_close(struct ls_running *run, int status, struct ls_error *error)
     run_trace_close(&run->trace);
     if (!status && run->stop && ls_trainer_steps(run->trainer) < ls_config_steps(run->config))
         status = stopped(run, error);
-    if (status == LS_ECOMM && error)
+    if (status == LS_ECOMM && error && !workers_rescue(run->trainer, error))
         late(run, error);
     if (!status || status == LS_ESTOPPED) /* after a failure the next start goes on at once */
         second_copy_finish(run->copy);

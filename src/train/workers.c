@@ -181,7 +181,7 @@ bool workers_next(const struct ls_trainer *t, int *worker, int64_t *samples)
 int64_t workers_place(const struct workers *w, int worker, int64_t samples, int64_t batch)
 {
     int index = w->index[w->group * w->each + worker];
-    return w->server ? samples : w->base + (samples - w->start) * w->members + index * batch;
+    return w->server ? samples : w->base + (samples - w->start) * w->places + index * batch;
 }
 
 int64_t workers_shift(const struct workers *w, int64_t batch)
@@ -243,29 +243,50 @@ static int pushes_run(struct ls_trainer *t, struct ls_error *error)
     return status;
 }
 
+/* Steps, and deltas on their way. */
+static int interval_compute(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    w->stage = WORKERS_AT_WORK;
+    w->base = workers_outer(t)->samples;
+    w->start = t->units->samples;
+    memset(w->mine, 0, (size_t)(w->interval * w->each) * w->note_size * sizeof *w->mine);
+    int status = phase_run(t, 0, w->interval - w->delay, false, error);
+    if (!status && w->delay == 0)
+        w->stage = WORKERS_HAVE_DELTAS;
+    if (!status)
+        status = exchange_begin(t, error);
+    return status ? status : phase_run(t, w->interval - w->delay, w->delay, true, error);
+}
+
 static int interval_run(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
     struct ls_state *outer = workers_outer(t);
     int status = ls_state_settle(outer, error);
     w->begin = outer->step;
-    w->base = outer->samples;
-    w->start = t->units->samples;
     if (!status)
         status = members_next(t, error);
-    memset(w->mine, 0, (size_t)(w->interval * w->each) * w->note_size * sizeof *w->mine);
-    if (!status)
-        status = phase_run(t, 0, w->interval - w->delay, false, error);
-    if (!status)
-        status = exchange_begin(t, error);
-    if (!status)
-        status = phase_run(t, w->interval - w->delay, w->delay, true, error);
-    if (!status)
-        status = exchange_end(t, error);
-    t->state = outer;
     if (status)
         return status;
-    return reports_join(t, error);
+    status = w->rescue.found ? rescue_take(t, error) : interval_compute(t, error);
+    if (!status)
+        status = exchange_wait(t, error);
+    if (!status)
+        status = reports_gather(t, error);
+    t->state = outer;
+    /* The outer step counts on all ranks or on none, unless one dies while they agree. */
+    if (!status)
+        status = ls_comm_agree(t->whole, status, error);
+    if (status)
+        return status;
+    w->stage = WORKERS_AT_WORK;
+    status = exchange_end(t, error);
+    if (status)
+        return status;
+    reports_make(t);
+    w->stage = WORKERS_MET;
+    return LS_OK;
 }
 
 int workers_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)

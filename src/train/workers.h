@@ -48,6 +48,13 @@ int64_t workers_joined(const struct workers *workers);
 int workers_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error *error);
 int workers_save(struct ls_trainer *t, struct ls_error *error);
 int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error);
+/* Collective over t->world, after LS_ECOMM: what outlives a rank that died is kept for the next
+ * start (workers_private.h). False: no rank is known to have died, or the job does not survive
+ * that. Otherwise error says what was lost and what is kept. */
+bool workers_rescue(struct ls_trainer *t, struct ls_error *error);
+/* Local. Steps of the run that such workers had done, and this start did not have to do. */
+int64_t workers_rescued(const struct ls_trainer *t);
+
 /* Collective over t->world. The copies that are computed with become those of the global
  * parameters', which evaluations and samples read. */
 int workers_publish(struct ls_trainer *t, struct ls_error *error);

@@ -263,7 +263,7 @@ static void slice_mix(struct walk *walk, int i)
 }
 
 /* As one that begins: with the global parameters, and an optimizer that has seen nothing. */
-static void worker_renew(struct ls_trainer *t, struct ls_state *unit)
+void exchange_renew(struct ls_trainer *t, struct ls_state *unit)
 {
     for (int i = 0; i < t->params.count; i++) {
         const struct ls_slice *slice = &unit->slices[i];
@@ -277,15 +277,19 @@ static void worker_renew(struct ls_trainer *t, struct ls_state *unit)
     unit->loss_scale = ls_loss_scale_begin(&t->loss_scale);
 }
 
+int exchange_wait(struct ls_trainer *t, struct ls_error *error)
+{
+    int status = LS_OK;
+    while (t->workers->exchange.stage < EXCHANGE_DONE && !status)
+        status = exchange_advance(t, error);
+    return status;
+}
+
 int exchange_end(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
     struct ls_state *outer = workers_outer(t);
     int status = LS_OK;
-    while (w->exchange.stage < EXCHANGE_DONE && !status)
-        status = exchange_advance(t, error);
-    if (status)
-        return status;
     outer->gradient = ls_zero_gradient_base(outer->zero[0]);
     fragment_visit(t, slice_decode);
     status = norm_take(t, error);
@@ -295,8 +299,8 @@ int exchange_end(struct ls_trainer *t, struct ls_error *error)
         return status;
     fragment_visit(t, slice_mix);
     for (int k = 0; k < w->each && !status; k++) {
-        if (!workers_takes_part(w, k))
-            worker_renew(t, &t->units[k]);
+        if (!workers_takes_part(w, k) || w->renew[w->group * w->each + k])
+            exchange_renew(t, &t->units[k]);
         status = ls_state_publish(&t->units[k], error);
         if (!status)
             status = ls_state_settle(&t->units[k], error);

@@ -18,6 +18,21 @@ enum { WORKERS_MAX = LS_DELTA_INT8_WORKERS_MAX };
 struct server;
 struct members;
 
+/* Where an interval stands, as far as another start of the job could go on from there. */
+enum workers_stage { WORKERS_AT_WORK, WORKERS_HAVE_DELTAS, WORKERS_MET };
+
+/* What another start of the job has kept of an interval. */
+struct rescue {
+    bool found;
+    bool met;                                   /* behind the outer step */
+    int from;                                   /* a worker that it is of */
+    bool has[WORKERS_MAX], placed[WORKERS_MAX]; /* of these; who took samples */
+    int64_t outer_step;                         /* of the global parameters */
+    int64_t base, start;                        /* samples, as below */
+    int64_t step, samples;                      /* of each worker */
+    double outer_norm;
+};
+
 /* A note of a step: what a worker says of it. Behind these, by source: loss times the weight, and
  * this. The weight: what the loss was divided by, tokens that count or the sum of their weights. */
 enum {
@@ -40,9 +55,12 @@ enum {
 struct workers {
     struct members *membership;
     bool member[WORKERS_MAX];    /* [count] who takes part in the interval's outer step */
+    bool renew[WORKERS_MAX];     /* [count] who begins anew behind it all the same */
+    bool placed[WORKERS_MAX];    /* [count] who takes samples: also those that were lost */
+    int places;                  /* so many do */
     int index[WORKERS_MAX];      /* [count] of these the how many-th */
     int64_t joined[WORKERS_MAX]; /* [count] steps of the run when it began, or began anew */
-    int members;                 /* so many do */
+    int members;                 /* so many take part */
     int64_t base, start;         /* samples when the interval began: of the run, of each worker */
     struct server *server;       /* NULL: with diloco */
     struct ls_comm *own;         /* t->world, where it is not t->whole */
@@ -70,6 +88,8 @@ struct workers {
     bool kept; /* workers' folders have what runs' folders keep of their inputs */
     struct exchange_run exchange;
     double outer_norm;
+    enum workers_stage stage;
+    struct rescue rescue;
 
     /* Of an interval's steps: what this group's workers say, and what all do. */
     size_t note_size;               /* doubles of one note */
@@ -99,9 +119,12 @@ static inline int64_t workers_turn(const struct workers *w)
 /* What a report says, as a note of note_size doubles. */
 void workers_note(const struct ls_trainer *t, const struct ls_step_report *report, double *note);
 
-/* Collective over t->whole. Reports of an interval's steps, from the notes of all workers; the
- * counters of the units follow. */
-int reports_join(struct ls_trainer *t, struct ls_error *error);
+/* Collective over t->whole. The notes of all workers of an interval's steps. */
+int reports_gather(struct ls_trainer *t, struct ls_error *error);
+/* Local. Reports of these steps; the counters of the units follow. */
+void reports_make(struct ls_trainer *t);
+/* Local. Of so many steps, what that worker says of one. */
+const double *reports_note(const struct workers *w, int worker, int64_t step);
 /* Local. The report of a step of the interval that is the push of one worker, from its note. */
 void reports_push(struct ls_trainer *t, int64_t step);
 
@@ -119,8 +142,35 @@ int exchange_fragment(const struct ls_params *params, int layers, int fragments,
 int exchange_begin(struct ls_trainer *t, struct ls_error *error);
 /* Collective over `across`. Goes on as far as it can without waiting. */
 int exchange_poll(struct ls_trainer *t, struct ls_error *error);
-/* Collective over t->whole. The outer step: the global parameters of the fragment are new, and
- * workers take them up. */
+/* Collective over t->whole. All deltas are there, and their sums. */
+int exchange_wait(struct ls_trainer *t, struct ls_error *error);
+/* Collective over t->world, behind that. The outer step: the global parameters of the fragment are
+ * new, and workers take them up. */
 int exchange_end(struct ls_trainer *t, struct ls_error *error);
+/* Local. The worker is as one that begins with the global parameters as they are. */
+void exchange_renew(struct ls_trainer *t, struct ls_state *unit);
+
+/* workers_rescue.c: what a job whose ranks survive the death of one (ls_mpi_survives) keeps of an
+ * interval. Groups that lost a rank leave. Each of the others writes its workers, as they are
+ * behind the steps of the interval or behind the outer step, what they say of these steps, and the
+ * global parameters, to RUN/rescue, and ends: all without a word to another group. The next start
+ * of the job takes that up and goes on from there. Who is not in it was lost, and RUN/members says
+ * so before it counts. A checkpoint that is as new makes RUN/rescue needless.
+ *
+ * Collective over t->whole. Reads RUN/rescue if there is one that is newer than the checkpoint of
+ * that step (-1: there is none). *resumed: the run goes on from it. */
+int rescue_resume(struct ls_trainer *t, int64_t saved, bool *resumed, struct ls_error *error);
+/* Collective over `across`. In place of an interval's steps, which are done: their deltas leave.
+ */
+int rescue_take(struct ls_trainer *t, struct ls_error *error);
+/* Local, on rank 0. It is not needed any more. */
+void rescue_remove(const struct ls_trainer *t);
+/* Collective over t->world. workers_state.c: a unit's configuration is that of its folder in a
+ * run's folder, until unit->config is set again; -1: in that itself. The folder belongs to this
+ * start of the run. And the unit as it was saved there. */
+int unit_folder(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
+                struct ls_error *error);
+int unit_load(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
+              int64_t step, struct ls_error *error);
 
 #endif

@@ -24,7 +24,7 @@ void workers_note(const struct ls_trainer *t, const struct ls_step_report *r, do
     }
 }
 
-static const double *note_of(const struct workers *w, int worker, int64_t step)
+const double *reports_note(const struct workers *w, int worker, int64_t step)
 {
     int64_t group = worker / w->each, own = worker % w->each;
     return w->notes + (size_t)((group * w->interval + step) * w->each + own) * w->note_size;
@@ -35,15 +35,16 @@ static float source_loss(const struct workers *w, int source, int64_t step)
 {
     double loss = 0, counted = 0;
     for (int i = 0; i < w->count; i++) {
-        const double *note = note_of(w, i, step) + NOTES + 2 * (size_t)source;
+        const double *note = reports_note(w, i, step) + NOTES + 2 * (size_t)source;
         loss += note[0];
         counted += note[1];
     }
     return (float)(loss / counted);
 }
 
-/* The mean over workers: values are added by their index, and divided once. The step takes
- * `sequences` of each, and the samples from `first` on. */
+/* The mean over workers: values are added by their index, and divided once. The step takes the same
+ * number of sequences of each, from the sample `first` on; those of a worker that was lost too,
+ * which nobody takes again. */
 static void report_join(struct ls_trainer *t, int64_t step, int64_t first)
 {
     struct workers *w = t->workers;
@@ -51,7 +52,7 @@ static void report_join(struct ls_trainer *t, int64_t step, int64_t first)
     float *losses = w->source_losses + step * t->sources;
     double sum[NOTES] = {0}, slowest = 0, group_s = 0;
     for (int i = 0; i < w->count; i++) {
-        const double *note = note_of(w, i, step);
+        const double *note = reports_note(w, i, step);
         for (int k = 0; k < NOTES; k++)
             sum[k] += note[k];
         group_s = (i % w->each ? group_s : 0) + note[NOTE_STEP_S];
@@ -60,7 +61,7 @@ static void report_join(struct ls_trainer *t, int64_t step, int64_t first)
     for (int i = 0; i < t->sources; i++)
         losses[i] = source_loss(w, i, step);
     *r = (struct ls_step_report){.step = w->begin + 1 + step,
-                                 .sequences = (int64_t)sum[NOTE_SEQUENCES],
+                                 .sequences = (int64_t)sum[NOTE_SEQUENCES] / w->members * w->places,
                                  .loss_scale = sum[NOTE_LOSS_SCALE] / w->members};
     r->lr = ls_learning_rate(&t->units->optimizer.config, r->step);
     r->samples = first + r->sequences;
@@ -73,7 +74,7 @@ static void report_join(struct ls_trainer *t, int64_t step, int64_t first)
     r->grad_norm = sum[NOTE_NORM] / w->members;
     r->skipped = sum[NOTE_SKIPPED] > 0;
     r->step_s = slowest;
-    r->tokens_per_s = (double)tokens / slowest;
+    r->tokens_per_s = sum[NOTE_SEQUENCES] * (double)t->config.data.sequence / slowest;
     r->peak_share = step_peak_share(t, r->tokens_per_s);
     r->data_wait_s = sum[NOTE_DATA_S] / w->members;
     r->comm_wait_s = sum[NOTE_COMM_S] / w->members;
@@ -90,25 +91,29 @@ static void counters_set(struct ls_trainer *t, int64_t samples)
     outer->step = w->begin + w->interval;
     for (int k = 0; k < w->each; k++) {
         t->units[k].step = outer->step;
-        t->units[k].samples = w->start + (samples - w->base) / w->members;
+        t->units[k].samples = w->start + (samples - w->base) / w->places;
     }
     outer->samples = samples;
 }
 
-int reports_join(struct ls_trainer *t, struct ls_error *error)
+int reports_gather(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
     int64_t words = w->interval * w->each * (int64_t)w->note_size;
     int status = ls_all_gather(w->across, w->mine, w->notes, words, LS_U64, error);
     if (!status)
         status = ls_all_gather(w->across, &w->exchange.wait_s, w->waits, 1, LS_U64, error);
+    return status;
+}
+
+void reports_make(struct ls_trainer *t)
+{
+    struct workers *w = t->workers;
     int64_t samples = w->base;
-    for (int64_t step = 0; step < w->interval && !status; step++) {
+    for (int64_t step = 0; step < w->interval; step++) {
         report_join(t, step, samples);
         samples = w->reports[step].samples;
     }
-    if (status)
-        return status;
     counters_set(t, samples);
     w->reports[w->interval - 1].outer = (struct ls_outer_report){.step = w->begin / w->interval + 1,
                                                                  .fragment = workers_fragment(w),
@@ -116,7 +121,6 @@ int reports_join(struct ls_trainer *t, struct ls_error *error)
                                                                  .groups = w->groups,
                                                                  .members = w->members,
                                                                  .wait_s = w->waits};
-    return LS_OK;
 }
 
 /* A step is the push of one worker, which alone has something to report. */

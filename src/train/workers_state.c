@@ -101,7 +101,8 @@ static int folder_set(struct ls_trainer *t, struct ls_state *unit, const char *r
 
 /* Collective over t->world. The folder of a worker that is saved, which w->config names, belongs to
  * this start of the run as the run's own folder does. */
-static int folder_own(struct ls_trainer *t, struct ls_state *unit, struct ls_error *error)
+static int folder_own(struct ls_trainer *t, struct ls_state *unit, bool again,
+                      struct ls_error *error)
 {
     const char *folder = t->workers->config->train.out;
     struct ls_run_token token = {0};
@@ -110,7 +111,7 @@ static int folder_own(struct ls_trainer *t, struct ls_state *unit, struct ls_err
         status = ls_directory_make(folder, NULL, error);
     if (!status && !t->workers->kept && ls_comm_rank(t->world) == 0)
         status = ls_kept_write(t->workers->config, t->tokenizer, false, error);
-    if (unit->start == workers_outer(t)->start)
+    if (!again && unit->start == workers_outer(t)->start)
         return ls_comm_agree(t->world, status, error);
     if (!status && ls_comm_rank(t->world) == 0)
         status = ls_run_token_read(t->config.train.out, &token, error);
@@ -118,6 +119,14 @@ static int folder_own(struct ls_trainer *t, struct ls_state *unit, struct ls_err
         status = ls_run_token_write(folder, &token, error);
     unit->start = workers_outer(t)->start;
     return ls_comm_agree(t->world, status, error);
+}
+
+int unit_folder(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
+                struct ls_error *error)
+{
+    int status = folder_set(t, unit, run, worker, error);
+    status = ls_comm_agree(t->world, status, error);
+    return status ? status : folder_own(t, unit, true, error);
 }
 
 /* Steps of a run's checkpoints, newest first. */
@@ -200,7 +209,7 @@ int workers_save(struct ls_trainer *t, struct ls_error *error)
         status = folder_set(t, unit, t->config.train.out, index_of(t, k), error);
         status = ls_comm_agree(t->world, status, error);
         if (!status)
-            status = folder_own(t, unit, error);
+            status = folder_own(t, unit, false, error);
         if (!status)
             status = ls_state_save(unit, &w->hashes[k], error);
         unit->config = &t->config;
@@ -212,14 +221,15 @@ int workers_save(struct ls_trainer *t, struct ls_error *error)
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
         outer->saved_step = outer->step;
+    if (!status && ls_comm_rank(t->whole) == 0)
+        rescue_remove(t);
     return status ? status : older_remove(t, error);
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */
 
-/* Collective over t->world. */
-static int unit_load(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
-                     int64_t step, struct ls_error *error)
+int unit_load(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
+              int64_t step, struct ls_error *error)
 {
     char path[PATH_MAX];
     int status = folder_set(t, unit, run, worker, error);
@@ -269,6 +279,8 @@ static int newest_load(struct ls_trainer *t, bool *resumed, struct ls_error *err
     const struct ls_log *log = ls_comm_rank(t->whole) == 0 ? t->log : NULL;
     struct ls_error newest = {0};
     int status = steps_find(t, run, 0, &found, error);
+    if (!status)
+        status = rescue_resume(t, found.count ? found.step[0] : -1, resumed, error);
     for (int64_t i = 0; i < found.count && !status && !*resumed; i++) {
         struct ls_error damage = {0};
         status = step_load(t, run, found.step[i], &damage);
@@ -318,6 +330,8 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
     bool own = !strcmp(t->config.train.resume, "auto"), named;
     char run[PATH_MAX];
     *resumed = false;
+    if (!own && ls_comm_rank(t->whole) == 0)
+        rescue_remove(t);
     if (!strcmp(t->config.train.resume, "never"))
         return LS_OK;
     int status = own ? newest_load(t, resumed, error) : LS_OK;
@@ -331,7 +345,8 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
     }
     if (status)
         return status;
-    w->told = workers_outer(t)->step;
+    if (w->stage != WORKERS_MET) /* otherwise the steps before the meeting are told again */
+        w->told = workers_outer(t)->step;
     if (w->server)
         status = server_seek(t, w->told, named ? run : NULL, error);
     if (status)

@@ -26,13 +26,17 @@ struct seen {
     int workers;
 };
 
-static void change_check(void *user, int64_t outer_step, const char *workers)
+static void change_check(void *user, const struct ls_members_change *change)
 {
     struct seen *seen = user;
-    bool in[LS_MEMBERS_MAX];
-    LS_ASSERT(outer_step > seen->last && ls_members_parse(workers, seen->workers, in));
-    seen->last = outer_step;
-    text_check(workers, seen->workers);
+    bool in[LS_MEMBERS_MAX], lost[LS_MEMBERS_MAX];
+    LS_ASSERT(change->outer_step > seen->last &&
+              ls_members_parse(change->workers, seen->workers, in));
+    LS_ASSERT(!*change->lost || ls_members_parse(change->lost, seen->workers, lost));
+    for (int i = 0; i < seen->workers && *change->lost; i++)
+        LS_ASSERT(in[i] || !lost[i]);
+    seen->last = change->outer_step;
+    text_check(change->workers, seen->workers);
 }
 
 /* The first byte is the number of workers. */

@@ -71,13 +71,17 @@ static void test_texts_that_name_no_workers(void **state)
             fail_msg("\"%s\" is taken", texts[i]);
 }
 
-static void line_note(void *user, int64_t outer_step, const char *workers)
+static void line_note(void *user, const struct ls_members_change *change)
 {
     char *text = user;
-    snprintf(text + strlen(text), 200 - strlen(text), "%ld:%s ", (long)outer_step, workers);
+    snprintf(text + strlen(text), 200 - strlen(text), "%ld:%s%s%s%s%s ", (long)change->outer_step,
+             change->workers, *change->lost ? "-" : "", change->lost, *change->renewed ? "*" : "",
+             change->renewed);
 }
 
 #define LINE(step, workers) "{\"outer_step\": " #step ", \"workers\": \"" workers "\"}\n"
+#define LOSS(step, workers, key, some)                                                             \
+    "{\"outer_step\": " #step ", \"workers\": \"" workers "\", \"" key "\": \"" some "\"}\n"
 
 static void test_a_file_that_is_damaged_is_named(void **state)
 {
@@ -89,6 +93,12 @@ static void test_a_file_that_is_damaged_is_named(void **state)
         {"", LS_OK, ""},
         {LINE(2, "0") LINE(3, "all"), LS_OK, "2:0 3:all "},
         {LINE(2, "0") "{\"outer_step\": 3, \"wor", LS_OK, "2:0 "}, /* torn */
+        {LOSS(2, "0-2", "lost", "1") LINE(3, "0"), LS_OK, "2:0-2-1 3:0 "},
+        {LOSS(2, "0-2", "renewed", "0-2"), LS_OK, "2:0-2*0-2 "},
+        {LOSS(2, "0-2", "lost", "0-2"), LS_EDATA, "members: entry 1: expected under lost"},
+        {LOSS(2, "0-2", "lost", "3"), LS_EDATA, "members: entry 1: expected under lost"},
+        {LOSS(2, "0-2", "lost", "x"), LS_EDATA, "members: entry 1: expected under lost"},
+        {LOSS(2, "0-2", "renewed", "3"), LS_EDATA, "members: entry 1: expected under lost"},
         {LINE(2, "0") LINE(2, "1"), LS_EDATA, "members: entry 2: expected an outer_step"},
         {LINE(3, "0") LINE(2, "1"), LS_EDATA, "members: entry 2: "},
         {LINE(0, "0"), LS_EDATA, "members: entry 1: "},
