@@ -11,8 +11,6 @@
 #include "train/parameter_server.h"
 #include "workers_run.h"
 
-#include <lockstep/compare/audit.h>
-
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,30 +85,6 @@ static int log_read(const char *where, char pushes[STEPS + 1])
     return events;
 }
 
-/* Every step of the run, computed again on one rank. */
-static void expect_audit(const char *where)
-{
-    static const char *const keys[] = {"parallel.workers=1"};
-    static struct ls_audit audit;
-    struct ls_audit_request request = {scratch_path(where, "run"), 0, 0, keys, 1, true};
-    struct ls_audit_verdict verdict = {0};
-    struct ls_rerun *again = NULL;
-    struct ls_error error = {0};
-    audit = (struct ls_audit){0};
-    int status = ls_audit_open(&audit, &request, &error);
-    if (!status)
-        status = ls_rerun_new(&audit.config, audit.checkpoint, INT64_MAX, STEPS, &again, &error);
-    if (!status)
-        status = ls_audit_judge(&audit, again, &verdict, &error);
-    if (status)
-        fail_msg("%s", error.text);
-    ls_rerun_free(again);
-    ls_audit_release(&audit);
-    assert_true(verdict.equal);
-    assert_int_equal(verdict.check.losses, STEPS);
-    assert_int_equal(verdict.check.hashes, 2);
-}
-
 /* The pushes of the log so far. */
 static int events_now(const char *where)
 {
@@ -151,7 +125,7 @@ static void test_a_stopped_worker_is_not_waited_for(void **state)
     for (int e = 0; e < AWAY; e++)
         if (pushes[e] == '0' + WORKER)
             fail_msg("the stopped worker pushed: %s", pushes);
-    expect_audit(*state);
+    workers_expect_audit(*state, STEPS, 2);
 }
 
 static void test_a_killed_worker_ends_the_job_which_goes_on(void **state)
@@ -166,7 +140,7 @@ static void test_a_killed_worker_ends_the_job_which_goes_on(void **state)
     if (code)
         fail_msg("the job ended with %d:\n%s", code, output);
     assert_int_equal(log_read(*state, pushes), STEPS);
-    expect_audit(*state);
+    workers_expect_audit(*state, STEPS, 2);
 }
 
 int main(int argc, char **argv)

@@ -208,3 +208,34 @@ void workers_expect_alike(const struct workers_run *a, const struct workers_run 
     if (difference)
         fail_msg("%s: %s", what, difference);
 }
+
+/* ---- the same again -------------------------------------------------------------------------- */
+
+struct ls_audit_verdict workers_audit(const char *directory, int steps)
+{
+    static const char *const keys[] = {"parallel.workers=1"};
+    static struct ls_audit audit;
+    struct ls_audit_request request = {scratch_path(directory, "run"), 0, 0, keys, 1, true};
+    struct ls_audit_verdict verdict = {0};
+    struct ls_rerun *again = NULL;
+    struct ls_error error = {0};
+    audit = (struct ls_audit){0};
+    int status = ls_audit_open(&audit, &request, &error);
+    if (!status)
+        status = ls_rerun_new(&audit.config, audit.checkpoint, INT64_MAX, steps, &again, &error);
+    if (!status)
+        status = ls_audit_judge(&audit, again, &verdict, &error);
+    if (status)
+        fail_msg("%s", error.text);
+    ls_rerun_free(again);
+    ls_audit_release(&audit);
+    return verdict;
+}
+
+void workers_expect_audit(const char *directory, int steps, int hashes)
+{
+    struct ls_audit_verdict verdict = workers_audit(directory, steps);
+    assert_true(verdict.equal);
+    assert_int_equal(verdict.check.losses, steps);
+    assert_int_equal(verdict.check.hashes, hashes);
+}

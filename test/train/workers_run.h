@@ -2,6 +2,7 @@
 #ifndef TEST_TRAIN_WORKERS_RUN_H
 #define TEST_TRAIN_WORKERS_RUN_H
 
+#include <lockstep/compare/audit.h>
 #include <lockstep/train.h>
 
 enum { WORKERS_STEPS_MAX = 16 };
@@ -56,5 +57,11 @@ const char *workers_difference(const struct workers_run *a, const struct workers
 /* Fails the test, with `what` before it, if there is one. */
 void workers_expect_alike(const struct workers_run *a, const struct workers_run *b,
                           const char *what);
+
+
+/* DIRECTORY/run, all of its steps computed again on one rank. Fails the test if that cannot be. */
+struct ls_audit_verdict workers_audit(const char *directory, int steps);
+/* Fails the test if they are not the same, or not so many hashes were compared. */
+void workers_expect_audit(const char *directory, int steps, int hashes);
 
 #endif

@@ -1,0 +1,244 @@
+/* A rank of one worker is killed before, in and behind an outer step, in a job whose ranks survive
+ * that: the next start goes on from what the others kept, no step is computed again, and an audit
+ * on one rank gives every step as RUN/members has it. Under a launcher this program is one rank; by
+ * itself it starts itself under mpirun.
+ *
+ * Broken twins: a worker that was lost has a part in the mean; a loss that is not recorded. */
+#include "../support/extent.h"
+#include "../support/mpirun.h"
+#include "../support/scratch.h"
+#include "../support/wrapped.h"
+#include "tokens.h"
+#include "train/membership.h"
+#include "workers_run.h"
+
+#include <lockstep/train/members.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WORKERS = 3, INTERVAL = 2, STEPS = 8 };
+
+static const char *program;
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+/* "kill MOMENT GROUP OUTER DIRECTORY": the group's first rank dies there; or "goon", and no step
+ * before that outer step is to be computed. */
+static struct {
+    char what[16], moment[16], directory[512];
+    int group, outer;
+} mode;
+
+static int64_t outer_step(const struct ls_trainer *t)
+{
+    return t->workers->begin / INTERVAL + 1;
+}
+
+static void die_at(const struct ls_trainer *t, const char *moment)
+{
+    if (!strcmp(mode.what, "kill") && !strcmp(mode.moment, moment) &&
+        t->workers->group == mode.group && outer_step(t) == mode.outer &&
+        ls_comm_rank(t->world) == 0)
+        raise(SIGKILL);
+}
+
+WRAPPED(members_next);
+int __wrap_members_next(struct ls_trainer *t, struct ls_error *error)
+{
+    die_at(t, "next");
+    return __real_members_next(t, error);
+}
+
+WRAPPED(step_once);
+int __wrap_step_once(struct ls_trainer *t, bool given, struct ls_step_report *report,
+                     struct ls_error *error)
+{
+    die_at(t, "step");
+    if (strcmp(mode.what, "kill") != 0 && outer_step(t) < mode.outer)
+        return ls_error_set(error, LS_EINVAL, "a step of outer step %ld is computed again",
+                            (long)outer_step(t));
+    return __real_step_once(t, given, report, error);
+}
+
+WRAPPED(exchange_begin);
+int __wrap_exchange_begin(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    die_at(t, "begin");
+    for (int i = 0; i < w->count && !strcmp(mode.what, "stale"); i++) {
+        w->members += w->placed[i] && !w->member[i];
+        w->member[i] = w->placed[i];
+    }
+    return __real_exchange_begin(t, error);
+}
+
+WRAPPED(exchange_wait);
+int __wrap_exchange_wait(struct ls_trainer *t, struct ls_error *error)
+{
+    die_at(t, "wait");
+    return __real_exchange_wait(t, error);
+}
+
+WRAPPED(exchange_end);
+int __wrap_exchange_end(struct ls_trainer *t, struct ls_error *error)
+{
+    die_at(t, "end");
+    return __real_exchange_end(t, error);
+}
+
+WRAPPED(workers_save);
+int __wrap_workers_save(struct ls_trainer *t, struct ls_error *error)
+{
+    die_at(t, "save");
+    return __real_workers_save(t, error);
+}
+
+static int rank_run(struct ls_comm *world, struct ls_error *error)
+{
+    if (sscanf(getenv(MPIRUN_MODE), "%15s %15s %d %d %511s", mode.what, mode.moment, &mode.group,
+               &mode.outer, mode.directory) != 5)
+        return ls_error_set(error, LS_EINVAL, "%s: expected what to do, and where",
+                            getenv(MPIRUN_MODE));
+    int tp = ls_comm_size(world) / WORKERS;
+    struct ls_config config = workers_config(
+        mode.directory,
+        "async.workers=%d async.sync_every=%d train.steps=%d train.save_every=4 log.hash_every=%d "
+        "parallel.workers=%d parallel.tp=%d train.resume=auto",
+        WORKERS, INTERVAL, STEPS, INTERVAL, WORKERS, tp);
+    int status = ls_run(&config, world, NULL, NULL, error);
+    if (status != LS_ECOMM)
+        return status;
+    fprintf(stderr, "%s\n", error->text);
+    _exit(0); /* nobody ends MPI in good order without the one that died */
+}
+
+/* ---- the launcher ---------------------------------------------------------------------------- */
+
+static char output[16384];
+
+static void job(const char *directory, int tp, const char *what, const char *moment, int group,
+                int outer)
+{
+    char line[700];
+    snprintf(line, sizeof line, "%s %s %d %d %s", what, moment, group, outer, directory);
+    int code = mpirun(program, WORKERS * tp, line, output, sizeof output);
+    if (code)
+        fail_msg("%s at %s: the job ended with %d:\n%s", what, moment, code, output);
+}
+
+/* A rank of that group dies there; the next start may compute steps from outer step `from` on, and
+ * RUN/members has that line ("": none). */
+static const struct loss {
+    const char *moment;
+    int group, outer, tp, from;
+    const char *line;
+} losses[] = {
+    {"step", 1, 1, 2, 2, "{\"outer_step\": 1, \"workers\": \"0-2\", \"lost\": \"1\"}\n"},
+    {"wait", 0, 3, 1, 4, "{\"outer_step\": 3, \"workers\": \"0-2\", \"lost\": \"0\"}\n"},
+    {"end", 2, 2, 1, 3, "{\"outer_step\": 2, \"workers\": \"0-2\", \"renewed\": \"2\"}\n"},
+    {"begin", 2, 4, 1, 5, "{\"outer_step\": 4, \"workers\": \"0-2\", \"lost\": \"2\"}\n"},
+    {"save", 1, 2, 1, 3, "{\"outer_step\": 2, \"workers\": \"0-2\", \"renewed\": \"1\"}\n"},
+    {"next", 1, 2, 1, 2, "{\"outer_step\": 1, \"workers\": \"0-2\", \"renewed\": \"1\"}\n"},
+    {"next", 0, 3, 1, 3, ""}, /* behind a checkpoint: nothing is lost */
+};
+enum { LOSSES = sizeof losses / sizeof *losses, LOSSES_FEW = 3 };
+
+static void run_remove(const char *directory)
+{
+    char line[700];
+    snprintf(line, sizeof line, "rm -rf '%s'", scratch_path(directory, "run"));
+    assert_int_equal(system(line), 0);
+}
+
+static void lose(const char *directory, const struct loss *loss, const char *then)
+{
+    run_remove(directory);
+    job(directory, loss->tp, "kill", loss->moment, loss->group, loss->outer);
+    if (!strstr(output, "is kept as it is behind step"))
+        fail_msg("%s: nobody kept anything:\n%s", loss->moment, output);
+    job(directory, loss->tp, then, loss->moment, -1, loss->from);
+    assert_int_not_equal(access(scratch_path(directory, "run/rescue"), F_OK), 0);
+}
+
+static void expect_members(const char *directory, const char *expected)
+{
+    const char *path = scratch_path(directory, "run/" LS_MEMBERS_FILE);
+    if (!*expected) {
+        assert_int_not_equal(access(path, F_OK), 0);
+        return;
+    }
+    char *text = scratch_read(path, NULL);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static void test_steps_of_the_others_stay(void **state)
+{
+    mpirun_or_skip();
+    for (int i = 0; i < (check_all() ? LOSSES : LOSSES_FEW); i++) {
+        lose(*state, &losses[i], "goon");
+        expect_members(*state, losses[i].line);
+        workers_expect_audit(*state, STEPS, STEPS / INTERVAL);
+    }
+}
+
+/* Twin: RUN/members does not say that a worker was lost, or that one began anew. */
+static void test_a_loss_that_is_not_recorded_is_seen(void **state)
+{
+    mpirun_or_skip();
+    lose(*state, &losses[2], "goon");
+    assert_int_equal(remove(scratch_path(*state, "run/" LS_MEMBERS_FILE)), 0);
+    assert_false(workers_audit(*state, STEPS).equal);
+}
+
+/* Twin: the mean is over a worker that was lost too, with what its next rank has of it. */
+static void test_a_lost_worker_in_the_mean_is_seen(void **state)
+{
+    mpirun_or_skip();
+    lose(*state, &losses[1], "stale");
+    expect_members(*state, losses[1].line);
+    assert_false(workers_audit(*state, STEPS).equal);
+}
+
+/* Two deaths, of which the second comes before a checkpoint makes RUN/rescue needless. */
+static void test_a_second_death(void **state)
+{
+    mpirun_or_skip();
+    if (!check_all())
+        skip();
+    run_remove(*state);
+    job(*state, 1, "kill", "wait", 0, 1);
+    job(*state, 1, "kill", "step", 2, 2);
+    job(*state, 1, "goon", "-", -1, 3);
+    expect_members(*state, "{\"outer_step\": 1, \"workers\": \"0-2\", \"lost\": \"0\"}\n"
+                           "{\"outer_step\": 2, \"workers\": \"0-2\", \"lost\": \"2\"}\n");
+    workers_expect_audit(*state, STEPS, STEPS / INTERVAL);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    program = argv[0];
+    if (getenv(MPIRUN_MODE))
+        return mpirun_rank(rank_run);
+    setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1); /* else it is measured */
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    setenv("OMPI_MCA_orte_enable_recovery", "1", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps_of_the_others_stay),
+        cmocka_unit_test(test_a_loss_that_is_not_recorded_is_seen),
+        cmocka_unit_test(test_a_lost_worker_in_the_mean_is_seen),
+        cmocka_unit_test(test_a_second_death),
+    };
+    return cmocka_run_group_tests_name("workers_rescue", tests, tokens_setup, scratch_teardown);
+}
