@@ -259,6 +259,8 @@ int members_next(struct ls_trainer *t, struct ls_error *error)
     status = ls_comm_agree(t->whole, status, error);
     if (!status)
         status = ls_broadcast(t->whole, &now, sizeof now, LS_U8, 0, error);
+    if (status) /* who took part in the interval before is still of use (workers_rescue) */
+        return status;
     w->members = w->places = 0;
     for (int i = 0; i < w->count; i++) {
         w->placed[i] = now.change.in[i];
@@ -269,7 +271,7 @@ int members_next(struct ls_trainer *t, struct ls_error *error)
         w->places += w->placed[i];
         w->members += w->member[i];
     }
-    return status;
+    return LS_OK;
 }
 
 int members_open(struct workers *w, struct ls_error *error)

@@ -164,8 +164,12 @@ static void lose(const char *directory, const struct loss *loss, const char *the
 {
     run_remove(directory);
     job(directory, loss->tp, "kill", loss->moment, loss->group, loss->outer);
-    if (!strstr(output, "is kept as it is behind step"))
-        fail_msg("%s: nobody kept anything:\n%s", loss->moment, output);
+    int kept = 0;
+    for (const char *at = output; (at = strstr(at, "is kept as it is behind step")); at++)
+        kept++;
+    if (kept != (WORKERS - 1) * loss->tp)
+        fail_msg("%s: %d ranks kept something, not those of all other workers:\n%s", loss->moment,
+                 kept, output);
     job(directory, loss->tp, then, loss->moment, -1, loss->from);
     assert_int_not_equal(access(scratch_path(directory, "run/rescue"), F_OK), 0);
 }
@@ -196,7 +200,8 @@ static void test_steps_of_the_others_stay(void **state)
 static void test_a_loss_that_is_not_recorded_is_seen(void **state)
 {
     mpirun_or_skip();
-    lose(*state, &losses[2], "goon");
+    if (check_all()) /* otherwise this was the last one above */
+        lose(*state, &losses[LOSSES_FEW - 1], "goon");
     assert_int_equal(remove(scratch_path(*state, "run/" LS_MEMBERS_FILE)), 0);
     assert_false(workers_audit(*state, STEPS).equal);
 }

@@ -58,7 +58,6 @@ const char *workers_difference(const struct workers_run *a, const struct workers
 void workers_expect_alike(const struct workers_run *a, const struct workers_run *b,
                           const char *what);
 
-
 /* DIRECTORY/run, all of its steps computed again on one rank. Fails the test if that cannot be. */
 struct ls_audit_verdict workers_audit(const char *directory, int steps);
 /* Fails the test if they are not the same, or not so many hashes were compared. */
