@@ -166,6 +166,13 @@ static int code_print(const void *code, FILE *file, struct ls_error *error)
     return LS_OK;
 }
 
+static void code_remove(const char *run)
+{
+    char path[PATH_MAX];
+    if (code_path(run, path))
+        remove(path);
+}
+
 /* -1: no rank has said so. */
 static int code_read(const char *run)
 {
@@ -246,7 +253,6 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
 {
     static int number;
     int ends[2];
-    char path[PATH_MAX];
     struct line *line = calloc(1, sizeof *line);
     *job = (struct launch_job){.stderr_fd = -1};
     if (start->hosts->kind == LAUNCH_SLURM)
@@ -256,8 +262,7 @@ int launch_job_start(struct launch_job *job, const struct launch_start *start,
     job->run = start->launch->config->train.out;
     job->survives = survives(start);
     job->patience_s = PARTED_TIMEOUTS * start->launch->config->comm.timeout_s;
-    if (code_path(job->run, path))
-        remove(path);
+    code_remove(job->run);
     if (start->hosts->open_mpi)
         launch_segments_open(start->launch->config->train.out,
                              launch_hosts_here_alone(start->hosts), job->segments);
@@ -349,6 +354,7 @@ bool launch_job_look(struct launch_job *job)
             int code = code_read(job->run);
             job->code = code >= 0 ? code : 128 + SIGKILL; /* all of them died */
         }
+        code_remove(job->run);
         job->left = process_sweep();
         launch_segments_remove(job->segments);
         while (said_pass(job))
