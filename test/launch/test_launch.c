@@ -204,11 +204,12 @@ static void test_a_rank_that_is_stopped_while_mpi_starts(void **state)
     assert_int_equal(launched_events(folder, "stuck", "failed", "rank 1 on here (process "), 1);
 }
 
-/* A rank of one worker of four: all of them meet again, as RUN/members says. */
+/* A rank of one worker of four: the steps of the others stay, and all of them meet again, as
+ * RUN/members says. */
 static void test_a_worker_that_is_killed(void **state)
 {
     static const char recipe[] = "async.mode=diloco async.workers=4 async.sync_every=2 "
-                                 "async.delay=1 async.mixing=0.5";
+                                 "async.mixing=0.5";
     char keys[512];
     pid_t pids[LAUNCHED_RANKS];
     mpirun_or_skip();
@@ -225,7 +226,8 @@ static void test_a_worker_that_is_killed(void **state)
     await_no_ranks("workers");
     snprintf(keys, sizeof keys, "%s async.follow=workers", recipe);
     launched_expect_same_of(folder, "workers", keys);
-    assert_int_equal(launched_events(folder, "workers", "going_on", "\"from\": 0,"), 0);
+    assert_int_equal(launched_events(folder, "workers", "failed", "\"kind\": \"worker\""), 1);
+    assert_int_equal(launched_events(folder, "workers", "going_on", "\"again\": 0,"), 1);
     assert_int_equal(launched_events(folder, "workers", "layout", NULL), 0);
 }
 
