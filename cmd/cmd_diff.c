@@ -86,7 +86,9 @@ static int run_again(const struct diff *d, const struct ls_run_record *run, cons
     const struct ls_run_difference *found = &d->difference;
     int64_t from = d->same_recipe ? found->checkpoint_step : 0;
     double bytes = 0;
-    int status = ls_memory_here(&run->config, &bytes, error);
+    int status = ls_run_record_repeats(run, from, found->step, error);
+    if (!status)
+        status = ls_memory_here(&run->config, &bytes, error);
     if (status)
         return status;
     printf("%s again: steps %ld to %ld, %s, %s\n", name, (long)from + 1, (long)found->step,

@@ -88,13 +88,15 @@ static void on_started(void *user, const struct ls_config *config,
 /* What a narrow terminal cuts off is what is needed least. */
 static void step_line(struct progress *p, const struct ls_step_report *r, double now)
 {
-    char line[256];
+    char line[256], weight[48] = "";
     double left = (double)(ls_config_steps(p->config) - r->step) * (now - p->begin_s) /
                   (double)(r->step - p->first_step);
+    if (r->weighted)
+        snprintf(weight, sizeof weight, " over a weight of %.6g", r->weight);
     snprintf(line, sizeof line,
-             "step %ld/%ld  loss %.4f  %.0f tokens/s  ETA %ld:%02ld  grad norm %.3f  %.0f%% of "
+             "step %ld/%ld  loss %.4f%s  %.0f tokens/s  ETA %ld:%02ld  grad norm %.3f  %.0f%% of "
              "peak",
-             (long)r->step, (long)ls_config_steps(p->config), ls_shown((double)r->loss),
+             (long)r->step, (long)ls_config_steps(p->config), ls_shown((double)r->loss), weight,
              r->tokens_per_s, (long)(left / 60), (long)left % 60, ls_shown(r->grad_norm),
              100 * r->peak_share);
     if (!p->live) {

@@ -175,6 +175,10 @@ void ls_run_records_compare(const struct ls_run_record *a, const struct ls_run_r
 
 /* ---- a stretch of a run again ---------------------------------------------------------------- */
 
+/* LS_ENOTSUP names the first step of (after, last] that was taken on a batch that the run's program
+ * gave: it is not in the run's data. */
+int ls_run_record_repeats(const struct ls_run_record *record, int64_t after, int64_t last,
+                          struct ls_error *error);
 struct ls_rerun;
 /* Trains config on as many thread ranks as its layout has, from a checkpoint directory (NULL or "":
  * from the start) to step `last`, and keeps the loss and the hash of every step, and of steps from

@@ -60,6 +60,10 @@ struct ls_runner;
 int ls_runner_new(const struct ls_runner_parts *parts, struct ls_runner **out,
                   struct ls_error *error);
 void ls_runner_free(struct ls_runner *runner);
+/* Local, on every rank or none. While *flag is not 0 on some rank, evaluation, scores and
+ * generation end between two batches or tokens with LS_ESTOPPED on all ranks, and the runner may be
+ * used again. Borrowed; NULL, as at first: they do not ask. */
+void ls_runner_set_interrupt(struct ls_runner *runner, const volatile int *flag);
 /* Local. NULL where none is known. */
 const struct ls_tokenizer *ls_runner_tokenizer(const struct ls_runner *runner);
 
@@ -92,6 +96,9 @@ struct ls_scored {
  * vocabulary. */
 int ls_runner_score(struct ls_runner *runner, struct ls_scored *texts, int64_t count,
                     struct ls_error *error);
+/* The same of the distribution at that temperature: logits are divided by it first. */
+int ls_runner_score_at(struct ls_runner *runner, struct ls_scored *texts, int64_t count,
+                       float temperature, struct ls_error *error);
 /* Local. The model's context and one more, which is scored alone; under context parallel the
  * context counts in whole blocks of all ranks. */
 int64_t ls_runner_score_room(const struct ls_runner *runner);
@@ -176,6 +183,8 @@ struct ls_generation {
     const char *const *stops; /* [stop_count], beside those of a prompt */
     int stop_count;
     bool logprobs;
+    bool scaled; /* they are of the distribution at sampling.temperature, above 0, as
+                  * ls_runner_score_at gives them */
     bool slides; /* a text may be longer than the context: the newer half is kept each time it is
                   * full. Without logprobs, and without prompts' own stops where piece is set. */
     /* On rank 0 of the world. piece: what was drawn, as it comes, of a single text. done: a text,

@@ -340,6 +340,7 @@ struct ls_micro_batch {
     int64_t step;           /* dropout */
     bool training;          /* dropout on, gradients of the head made */
     bool likeliest;         /* not training: the head makes ls_model_likeliest */
+    float temperature;      /* logits are divided by it before all that is made of them; 0: by 1 */
     float gradient_scale;   /* of every token's loss: 1 / tokens of the global batch, or / the sum
                              * of their weights */
     int slot;               /* which set of saved activations, below options.slots */

@@ -49,8 +49,8 @@
  *     step          [inputs, targets, weights?]? sum?   one step, on that batch (struct
  *                   ls_given_batch) or on one of data.train; after "backward" the update
  *                   -> the step's report, ended
- *     backward      [inputs, targets, weights?] sum?   its gradient waits for "step"
- *                   -> its report, [logprobs];  discard: it is given up
+ *     backward      [inputs, targets, weights?] sum? temperature?   its gradient waits for
+ *                   "step" -> its report, [logprobs];  discard: it is given up
  *     hash -> hash;  save -> step;  evaluate -> loss, bits_per_byte, sequences, tokens
  *     load          from      weights of a model or a run, into this one
  *     tensor_set    name, kind? state? [value]
@@ -62,10 +62,10 @@
  *                   rank), "view" (no copy: the memory itself, where a rank has all of it)
  *                   -> [value], rank
  *     generate      prompts | [ids, lengths], samples? max_tokens? temperature? top_k? top_p? seed?
- *                   stop? ends? batch? special_tokens? truncate? -> texts, finish,
+ *                   stop? ends? batch? special_tokens? truncate? scaled? -> texts, finish,
  *                   [ids, lengths, logprobs, prompt_lengths]; a prompt is a text, ids, or a record
  *                   of a file of prompts
- *     logprobs      [ids, lengths] -> [logprobs]
+ *     logprobs      [ids, lengths] temperature? -> [logprobs]
  *     score         requests, truncate?  -> scores: [{loglikelihood, greedy, tokens}], of objects
  *                   as lockstep/infer/requests.h reads them
  *     encode        texts, special_tokens? -> ids;  decode  ids -> texts
@@ -125,6 +125,10 @@ int ls_session_call(struct ls_session *session, const char *verb, const char *op
 /* The step under way, or the next one, is the run's last, as after SIGTERM. From any thread, and
  * from a signal handler. */
 void ls_session_stop(struct ls_session *session);
+/* "generate", "logprobs", "score" and "evaluate" under way end at the next token or batch with
+ * LS_ESTOPPED, in all processes, and what is open stays as it was; other orders are done. From any
+ * thread, and from a signal handler. */
+void ls_session_interrupt(struct ls_session *session);
 
 /* Of the last order that is over; valid until the next one is asked. "{}" where there is none. */
 const char *ls_session_answer(struct ls_session *session);

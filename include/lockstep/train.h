@@ -86,6 +86,7 @@ struct ls_step_report {
     const double *source_weights;  /* [sources] the sum of their weights; NULL: they have none */
     double weight; /* what the sum of the losses was divided by: as many tokens as count, or the
                     * sum of their weights; 1 where the loss is that sum */
+    bool weighted; /* weight is a sum of weights */
     uint32_t loss_bits; /* the same, as stored */
     double grad_norm;   /* before clipping, without the loss scale */
     double loss_scale;  /* that the gradient was computed with; 1 where none is used */
@@ -148,9 +149,11 @@ struct ls_given_batch {
     const int32_t *targets;    /* the same, what follows each; -1: does not count */
     const float *weights;      /* the same, finite, of any sign; NULL: each is 1 */
     bool sum;                  /* nothing divides the loss */
+    float temperature;         /* by which logits are divided, so that losses and log-probabilities
+                                * are of the distribution at it; 0: 1 */
     /* [sequences, tokens], memory of this rank, filled with the log-probability of each target
      * before the update: minus its loss without weight; 0 if the target is -1. If the model has no
-     * dropout, ls_runner_score and generation give the same bits. NULL: not wanted. */
+     * dropout, ls_runner_score_at and generation give the same bits. NULL: not wanted. */
     float *logprobs;
 };
 /* Collective. One step on that batch. Steps and samples count as usual: the data's samples at these

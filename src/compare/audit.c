@@ -103,22 +103,6 @@ static int beginning_choose(struct ls_audit *audit, bool whole, struct ls_error 
                         run->directory, (long)audit->from);
 }
 
-/* What a program gave to its run is not in the run's data. */
-static int given_refuse(const struct ls_audit *audit, struct ls_error *error)
-{
-    const struct ls_run_record *run = &audit->run;
-    for (int64_t i = 0; i < run->count; i++) {
-        const struct ls_recorded_step *step = &run->steps[i];
-        if (step->given && step->step > audit->checkpoint_step && step->step <= audit->to)
-            return ls_error_set(error, LS_ENOTSUP,
-                                "step %ld of %s was taken on a batch that its program gave, which "
-                                "is not in the run's data: it cannot be computed again. Audit "
-                                "steps that follow a checkpoint without such a step between",
-                                (long)step->step, run->directory);
-    }
-    return LS_OK;
-}
-
 /* ---- in which layout ------------------------------------------------------------------------- */
 
 static bool is_layout_key(const char *word)
@@ -252,7 +236,7 @@ int ls_audit_open(struct ls_audit *audit, const struct ls_audit_request *request
     if (!status)
         status = beginning_choose(audit, request->whole, error);
     if (!status)
-        status = given_refuse(audit, error);
+        status = ls_run_record_repeats(&audit->run, audit->checkpoint_step, audit->to, error);
     if (!status && audit->run.config.numerics.mode == LS_CONFIG_FAST)
         status = ls_config_reject(&audit->run.config, LS_ECONFIG, "numerics.mode", error,
                                   "in this mode the bits depend on the layout, so no other one "

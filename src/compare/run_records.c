@@ -265,3 +265,19 @@ void ls_run_records_compare(const struct ls_run_record *a, const struct ls_run_r
     checkpoint_find(a, d);
     checkpoint_find(b, d);
 }
+
+int ls_run_record_repeats(const struct ls_run_record *run, int64_t after, int64_t last,
+                          struct ls_error *error)
+{
+    for (int64_t i = 0; i < run->count; i++) {
+        const struct ls_recorded_step *step = &run->steps[i];
+        if (step->given && step->step > after && step->step <= last)
+            return ls_error_set(error, LS_ENOTSUP,
+                                "step %ld of %s was taken on a batch that its program gave, which "
+                                "is not in the run's data: it cannot be computed again. Audit "
+                                "steps that follow a checkpoint without such a step between, or "
+                                "compare the records alone (diff --no-rerun)",
+                                (long)step->step, run->directory);
+    }
+    return LS_OK;
+}

@@ -140,7 +140,7 @@ static int round_run(struct evaluation *e, int64_t round, struct ls_error *error
     struct ls_runner *r = e->r;
     const struct ls_layout *layout = r->parts.layout;
     int64_t micro = layout->micro_sequences;
-    int status = round_read(e, round, error);
+    int status = runner_interrupted(r, round_read(e, round, error), error);
     status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
     if (status)
         return status;

@@ -12,7 +12,8 @@
 struct ls_runner {
     struct ls_runner_parts parts;
     int64_t pp_rank;
-    struct ls_arena arena; /* of a model that is made here */
+    const volatile int *interrupt; /* NULL: nobody interrupts */
+    struct ls_arena arena;         /* of a model that is made here */
     struct ls_model *model;
     struct ls_decoder *decoder;        /* NULL before the first text */
     struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
@@ -27,6 +28,8 @@ struct ls_runner {
 bool runner_ends(const struct ls_runner *runner);
 /* And answers for it among those of tp, who all know the same. */
 bool runner_answers(const struct ls_runner *runner);
+/* Local. status, or LS_ESTOPPED if this rank was interrupted: to be agreed on. */
+int runner_interrupted(const struct ls_runner *runner, int status, struct ls_error *error);
 /* Rank 0 tells how far a work of all ranks is (lockstep/base/meter.h). */
 void runner_tell(const struct ls_runner *runner, const char *what, int64_t done, int64_t all);
 /* A model over memory of its own. */

@@ -57,6 +57,18 @@ bool runner_answers(const struct ls_runner *r)
     return runner_ends(r) && ls_comm_rank(r->parts.groups[LS_GROUP_TP]) == 0;
 }
 
+void ls_runner_set_interrupt(struct ls_runner *r, const volatile int *flag)
+{
+    r->interrupt = flag;
+}
+
+int runner_interrupted(const struct ls_runner *r, int status, struct ls_error *error)
+{
+    return !status && r->interrupt && *r->interrupt
+               ? ls_error_set(error, LS_ESTOPPED, "interrupted: nothing is given back")
+               : status;
+}
+
 void runner_tell(const struct ls_runner *r, const char *what, int64_t done, int64_t all)
 {
     if (ls_comm_rank(r->parts.groups[LS_GROUP_WORLD]) == 0)

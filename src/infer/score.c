@@ -28,6 +28,7 @@ struct scoring {
     int64_t *place; /* [count + 1] of each text's tokens in found */
     uint64_t *found;
     struct shape shape;
+    float temperature;
 };
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
@@ -135,6 +136,7 @@ static int batch_run(struct scoring *s, int64_t first, int64_t end, struct ls_er
     struct ls_micro_batch batch = {.sequences = shape->sequences,
                                    .tokens = shape->tokens,
                                    .likeliest = true,
+                                   .temperature = s->temperature,
                                    .ids = shape->ids + 2 * all,
                                    .targets = shape->ids + 3 * all};
     int status = runner_forward(s->r, shape->model, &batch, error);
@@ -204,6 +206,7 @@ static int rounds_run(struct scoring *s, struct ls_error *error)
     int status = LS_OK;
     for (int64_t at = 0; at < s->count && !status; at += copies * s->shape.sequences) {
         status = shape_make(s->r, &s->shape, length_of(s->r, &s->texts[s->order[at]]), error);
+        status = runner_interrupted(s->r, status, error);
         status = ls_comm_agree(groups[LS_GROUP_WORLD], status, error);
         int64_t first = ls_min(at + copy * s->shape.sequences, s->count);
         if (!status)
@@ -229,7 +232,13 @@ static void results_give(const struct scoring *s)
 int ls_runner_score(struct ls_runner *r, struct ls_scored *texts, int64_t count,
                     struct ls_error *error)
 {
-    struct scoring s = {.r = r, .texts = texts, .count = count};
+    return ls_runner_score_at(r, texts, count, 1, error);
+}
+
+int ls_runner_score_at(struct ls_runner *r, struct ls_scored *texts, int64_t count,
+                       float temperature, struct ls_error *error)
+{
+    struct scoring s = {.r = r, .texts = texts, .count = count, .temperature = temperature};
     struct ls_comm *world = r->parts.groups[LS_GROUP_WORLD];
     int status = scoring_open(&s, error);
     status = ls_comm_agree(world, status, error);

@@ -145,7 +145,9 @@ static int32_t token_draw(const struct writing *w, const struct written *t, cons
                            (uint32_t)t->sample};
     uint32_t bits[4];
     ls_philox(ls_philox_key_of(w->g->seed, "generate"), counter, bits);
-    return ls_sample(&w->g->sampling, logits, w->vocabulary, w->order, ls_uniform_of(bits[0]));
+    struct ls_sampling sampling = w->g->sampling;
+    sampling.temperature = w->g->scaled ? 1 : sampling.temperature; /* logits are divided already */
+    return ls_sample(&sampling, logits, w->vocabulary, w->order, ls_uniform_of(bits[0]));
 }
 
 /* found[i] = the token behind the i-th run that ends, above the bits of its log-probability. */
@@ -178,6 +180,7 @@ static int step_run(struct writing *w, int64_t *ending, struct ls_error *error)
     struct ls_micro_batch batch;
     int status = ls_decoder_begin(r->decoder, w->runs, w->run_count, w->ids, &batch, error);
     batch.targets = status || !targets_any(w) ? NULL : w->targets;
+    batch.temperature = w->g->scaled ? w->g->sampling.temperature : 1;
     bool scored = batch.targets != NULL;
     *ending = 0;
     for (int i = 0; i < w->run_count; i++)
@@ -265,6 +268,17 @@ static int round_run_empty(struct writing *w, struct ls_error *error)
     return runner_forward(w->r, ls_decoder_model(w->r->decoder), NULL, error);
 }
 
+/* Collective over those who work on the same texts; over the world writing_goes_on agrees. */
+static int interruption(const struct writing *w, int status, struct ls_error *error)
+{
+    struct ls_comm *const *groups = w->r->parts.groups;
+    if (!w->r->interrupt)
+        return status;
+    status = runner_interrupted(w->r, status, error);
+    status = ls_comm_agree(groups[LS_GROUP_TP], status, error);
+    return ls_comm_agree(groups[LS_GROUP_PP], status, error);
+}
+
 int writing_run(struct writing *w, struct ls_error *error)
 {
     int64_t ended = 0, mine = 0;
@@ -277,7 +291,7 @@ int writing_run(struct writing *w, struct ls_error *error)
         status = w->active > 0 ? round_run(w, &ended, error) : round_run_empty(w, error);
         if (mine > 1 && w->first) /* one shows its text */
             runner_tell(w->r, "texts", ended, mine);
-        status = writing_goes_on(w, status, &any, error);
+        status = writing_goes_on(w, interruption(w, status, error), &any, error);
     }
     return status;
 }

@@ -118,19 +118,29 @@ struct walk {
     bool partial_sums, training;
 };
 
+/* What logits, after the cap, are multiplied by. */
+static float logit_scale(const struct layer_run *run)
+{
+    float temperature = run->batch->temperature;
+    return temperature > 0 ? 1 / temperature : 1;
+}
+
+/* The derivative of scale * cap * tanh(x / cap) is scale * that of a cap of scale * cap. */
 static struct ls_cross_entropy loss_of(const struct walk *walk, int64_t first_row, int64_t rows)
 {
     const struct ls_model *model = walk->run->model;
     const float *weights = walk->run->batch->weights;
-    return (struct ls_cross_entropy){.rows = rows,
-                                     .vocabulary = model->config.vocab,
-                                     .padded = walk->weight->rows,
-                                     .tiles = model->tiles,
-                                     .act = model->numerics.act,
-                                     .scale = walk->training ? walk->run->batch->gradient_scale : 0,
-                                     .first = walk->weight->first_row,
-                                     .softcap = model->config.logit_softcap,
-                                     .weight = weights ? weights + first_row : NULL};
+    float scale = logit_scale(walk->run);
+    return (struct ls_cross_entropy){
+        .rows = rows,
+        .vocabulary = model->config.vocab,
+        .padded = walk->weight->rows,
+        .tiles = model->tiles,
+        .act = model->numerics.act,
+        .scale = walk->training ? walk->run->batch->gradient_scale * scale : 0,
+        .first = walk->weight->first_row,
+        .softcap = model->config.logit_softcap * scale,
+        .weight = weights ? weights + first_row : NULL};
 }
 
 /* The largest logit of each row, over all ranks' parts of the vocabulary, and the first token that
@@ -156,16 +166,18 @@ static int group_likeliest(struct walk *walk, int64_t first_row, int64_t rows)
     return status;
 }
 
-/* Of rows of a [rows, C], capped where the model says so. */
+/* Of rows of a [rows, C], capped where the model says so, at the batch's temperature. */
 static int logits_make(const struct layer_run *run, const struct ls_param *weight, int64_t rows,
                        const void *a, void *logits)
 {
     const struct ls_model *model = run->model;
-    float cap = model->config.logit_softcap;
+    float cap = model->config.logit_softcap, scale = logit_scale(run);
     struct ls_gemm product = model_linear(model, rows, weight->rows, 1, weight, NULL, a, logits);
     int status = ls_gemm_run(run->ops, &product, run->error);
     if (!status && cap > 0)
         ls_softcap(run->ops, model->numerics.act, rows * weight->rows, cap, logits, logits);
+    if (!status && scale != 1)
+        ls_scale(run->ops, model->numerics.act, rows * weight->rows, scale, logits, logits);
     return status;
 }
 

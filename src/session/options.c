@@ -1,6 +1,7 @@
 /* What an order says: options and arrays, checked. */
 #include "session/session_private.h"
 
+#include <math.h>
 #include <string.h>
 
 static const json_t *given(const struct order *order, const char *name)
@@ -32,6 +33,15 @@ int option_real(const struct order *order, const char *name, double *value, stru
         return ls_error_set(error, LS_EINVAL, "%s: %s: expected a number", order->verb->name, name);
     *value = json_number_value(option);
     return LS_OK;
+}
+
+int option_temperature(const struct order *order, double *value, struct ls_error *error)
+{
+    int status = option_real(order, "temperature", value, error);
+    if (!status && !((float)*value > 0 && isfinite((float)*value)))
+        status = ls_error_set(error, LS_EINVAL, "%s: temperature: expected a number above 0",
+                              order->verb->name);
+    return status;
 }
 
 int option_bool(const struct order *order, const char *name, bool *value, struct ls_error *error)

@@ -234,6 +234,7 @@ static int ask(struct ls_session *s, struct order *order, struct ls_error *error
         s->broken.code = 0;
     if (verb->where == VERB_STARTS || verb->where == VERB_ALONE)
         s->stop = 0;
+    s->interrupt = 0;
     s->number++;
     s->under_way = true;
     s->status = LS_OK;
@@ -315,6 +316,11 @@ int ls_session_call(struct ls_session *s, const char *verb, const char *options,
 void ls_session_stop(struct ls_session *s)
 {
     s->stop = 1;
+}
+
+void ls_session_interrupt(struct ls_session *s)
+{
+    s->interrupt = 1;
 }
 
 /* ---- answers -------------------------------------------------------------------------------- */

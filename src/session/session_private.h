@@ -28,8 +28,9 @@ struct verb {
     const char *options; /* their names with | between */
     const char *arrays;  /* the same */
     enum verb_where where;
-    bool trains;    /* needs a run */
-    bool one_model; /* workers (async.mode) train several */
+    bool trains;      /* needs a run */
+    bool one_model;   /* workers (async.mode) train several */
+    bool interrupted; /* ls_session_interrupt ends it */
     int (*check)(struct ls_session *session, struct ls_error *error); /* before it is handed on */
     int (*alone)(struct ls_session *session, struct ls_error *error);
     int (*run)(struct rank *rank, struct ls_error *error); /* Collective */
@@ -48,6 +49,8 @@ struct order {
 int option_int(const struct order *order, const char *name, int64_t least, int64_t most,
                int64_t *value, struct ls_error *error);
 int option_real(const struct order *order, const char *name, double *value, struct ls_error *error);
+/* "temperature", of logits: above 0. */
+int option_temperature(const struct order *order, double *value, struct ls_error *error);
 int option_bool(const struct order *order, const char *name, bool *value, struct ls_error *error);
 /* Borrowed. */
 int option_text(const struct order *order, const char *name, const char **value,
@@ -108,7 +111,7 @@ struct ls_session {
     struct view *views;
     int view_count, view_room;
 
-    volatile int stop;
+    volatile int stop, interrupt;
     struct ls_config *config; /* while ranks are there */
     char path[4096];          /* of a model */
     struct ls_finished_choice choice;

@@ -119,6 +119,10 @@ static int order_do(struct rank *rank, bool *ends, struct ls_error *error)
                               verb->name);
     if (!status)
         status = verb->run(rank, &first);
+    if (!status && verb->where == VERB_STARTS && rank_runner(rank))
+        ls_runner_set_interrupt(rank_runner(rank), &rank->session->interrupt);
+    if (!status && verb->interrupted && rank->session->interrupt) /* the others shall know */
+        status = ls_error_set(&first, LS_ESTOPPED, "%s: interrupted", verb->name);
     *ends = verb->where == VERB_ENDS || (status && verb->where == VERB_STARTS) || rank->lost ||
             status == LS_ECOMM;
     if (!*ends) {

@@ -149,7 +149,9 @@ static int run_again(struct differing *d, const struct ls_run_record *run, struc
 {
     double bytes;
     int64_t from = d->same_recipe ? d->found.checkpoint_step : 0;
-    int status = ls_memory_here(&run->config, &bytes, error);
+    int status = ls_run_record_repeats(run, from, d->found.step, error);
+    if (!status)
+        status = ls_memory_here(&run->config, &bytes, error);
     return status ? status
                   : ls_rerun_new(&run->config, d->same_recipe ? d->found.checkpoint : NULL,
                                  from + 1, d->found.step, out, error);

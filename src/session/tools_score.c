@@ -94,5 +94,6 @@ static int score_run(struct rank *rank, struct ls_error *error)
     return status;
 }
 
-const struct verb verbs_score[] = {
-    {"score", "requests|truncate", "", VERB_RANKS, .one_model = true, .run = score_run}, {0}};
+const struct verb verbs_score[] = {{"score", "requests|truncate", "", VERB_RANKS, .one_model = true,
+                                    .interrupted = true, .run = score_run},
+                                   {0}};

@@ -308,9 +308,10 @@ const struct verb verbs_model[] = {
     {"decode", "ids", "", VERB_RANKS, .run = decode_run},
     {"generate",
      "prompts|samples|max_tokens|temperature|top_k|top_p|seed|stop|ends|batch|"
-     "special_tokens|truncate",
-     "ids|lengths", VERB_RANKS, .one_model = true, .run = generate_run},
-    {"logprobs", "", "ids|lengths", VERB_RANKS, .one_model = true, .run = logprobs_run},
+     "special_tokens|truncate|scaled",
+     "ids|lengths", VERB_RANKS, .one_model = true, .interrupted = true, .run = generate_run},
+    {"logprobs", "temperature", "ids|lengths", VERB_RANKS, .one_model = true, .interrupted = true,
+     .run = logprobs_run},
     {"export", "out|format|dtype", "", VERB_RANKS, .run = export_run},
     {"share", "", "value", VERB_RANKS, .run = share_run},
     {0}};

@@ -112,6 +112,8 @@ json_t *report_json(const struct ls_step_report *r)
         json_object_set_new(json, "hash", json_string(r->hash));
     if (json && r->counted > 0)
         json_object_set_new(json, "counted", json_integer(r->counted));
+    if (json && r->weighted)
+        json_object_set_new(json, "weight", real_json(r->weight));
     return json;
 }
 
@@ -214,7 +216,11 @@ static int backward_run(struct rank *rank, struct ls_error *error)
     if (ls_run_ended(rank->run))
         return run_over(rank, error);
     batch_read(&s->order, &batch);
+    double temperature = 1;
     int status = option_bool(&s->order, "sum", &batch.sum, error);
+    if (!status)
+        status = option_temperature(&s->order, &temperature, error);
+    batch.temperature = (float)temperature;
     if (!status && rank->speaks)
         status = answer_array(s, "logprobs", "f4", 2, order_array(&s->order, "inputs")->shape,
                               &logprobs, true, error);
@@ -284,12 +290,12 @@ const struct verb verbs_run[] = {
     {"open", "config|keys", "", VERB_STARTS, .alone = open_alone, .run = open_run},
     {"step", "sum", "inputs|targets|weights", VERB_RANKS, true, .check = batch_check,
      .run = step_run},
-    {"backward", "sum", "inputs|targets|weights", VERB_RANKS, true, .check = backward_check,
-     .run = backward_run},
+    {"backward", "sum|temperature", "inputs|targets|weights", VERB_RANKS, true,
+     .check = backward_check, .run = backward_run},
     {"discard", "", "", VERB_RANKS, true, .run = discard_run},
     {"hash", "", "", VERB_RANKS, true, .run = hash_run},
     {"save", "", "", VERB_RANKS, true, .run = save_run},
-    {"evaluate", "", "", VERB_RANKS, true, .run = evaluate_run},
+    {"evaluate", "", "", VERB_RANKS, true, .interrupted = true, .run = evaluate_run},
     {"load", "from", "", VERB_RANKS, true, .one_model = true, .run = load_run},
     {"close", "", "", VERB_ENDS, .run = close_run},
     {0}};

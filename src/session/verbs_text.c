@@ -189,7 +189,7 @@ struct asked {
     int stop_count;
     int32_t ends[LS_ENDS_MAX];
     int end_count;
-    bool truncate;
+    bool truncate, scaled;
 };
 
 static int stops_read(const struct order *order, struct asked *asked, struct ls_error *error)
@@ -264,6 +264,12 @@ static int asked_read(struct rank *rank, struct asked *asked, struct ls_error *e
     if (!status)
         status = option_bool(order, "truncate", &asked->truncate, error);
     if (!status)
+        status = option_bool(order, "scaled", &asked->scaled, error);
+    if (!status && asked->scaled && !((float)asked->temperature > 0))
+        status = ls_error_set(error, LS_EINVAL,
+                              "generate: scaled: there are no log-probabilities at temperature 0: "
+                              "expected one above it");
+    if (!status)
         status = stops_read(order, asked, error);
     return status ? status : ends_read(rank, asked, error);
 }
@@ -298,6 +304,7 @@ int generate_run(struct rank *rank, struct ls_error *error)
                                              .stops = asked.stops,
                                              .stop_count = asked.stop_count,
                                              .logprobs = true,
+                                             .scaled = asked.scaled,
                                              .done = on_done,
                                              .user = &texts,
                                              .everywhere = ls_comm_transport(rank->world) ==
@@ -322,7 +329,10 @@ int logprobs_run(struct rank *rank, struct ls_error *error)
 {
     struct ls_session *s = rank->session;
     const struct ls_array *ids = order_array(&s->order, "ids");
+    double temperature = 1;
     int status = rows_check(&s->order, error);
+    if (!status)
+        status = option_temperature(&s->order, &temperature, error);
     if (status)
         return status;
     int64_t count = ids->shape[0], tokens = ids->shape[1];
@@ -341,7 +351,7 @@ int logprobs_run(struct rank *rank, struct ls_error *error)
         status = answer_array(s, "logprobs", "f4", 2, ids->shape, &out, true, error);
     status = ls_comm_agree(rank->world, status, error);
     if (!status)
-        status = ls_runner_score(rank_runner(rank), texts, count, error);
+        status = ls_runner_score_at(rank_runner(rank), texts, count, (float)temperature, error);
     if (!status && rank->speaks)
         memcpy(out, logprobs, (size_t)(count * tokens) * sizeof *logprobs);
     free(texts);

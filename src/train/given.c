@@ -74,6 +74,10 @@ static int shape_check(const struct ls_trainer *t, const struct ls_given_batch *
                             "step %lld (batch.global, batch.rampup)",
                             (long long)b->sequences, (long long)most,
                             (long long)t->state->step + 1);
+    if (!(b->temperature >= 0) || !isfinite(b->temperature))
+        return ls_error_set(error, LS_EINVAL,
+                            "the given batch has temperature %g: expected a positive number",
+                            ls_shown((double)b->temperature));
     if (b->tokens < 1 || b->tokens > tokens)
         return ls_error_set(error, LS_EINVAL,
                             "the given batch has sequences of %lld tokens: expected 1 to %lld "
@@ -145,9 +149,11 @@ static int batch_check(struct ls_trainer *t, const struct ls_given_batch *b, str
 static int64_t batch_digest(const struct ls_given_batch *b)
 {
     const int64_t shape[] = {b->sequences, b->tokens, b->sum};
+    const float temperature = b->temperature > 0 ? b->temperature : 1;
     const size_t count = (size_t)(b->sequences * b->tokens);
     struct ls_digest digest = {0, 0};
     ls_digest_piece(&digest, "shape", 0, 0, shape, sizeof shape);
+    ls_digest_piece(&digest, "temperature", 0, 0, &temperature, sizeof temperature);
     ls_digest_piece(&digest, "inputs", 0, 0, b->inputs, count * sizeof *b->inputs);
     ls_digest_piece(&digest, "targets", 0, 0, b->targets, count * sizeof *b->targets);
     if (b->weights)
@@ -238,6 +244,8 @@ void given_take(struct ls_trainer *t, struct train_batch *batch)
     batch->row_losses = g->wants ? g->row_losses : NULL;
     batch->counted = g->counted;
     batch->divisor = g->divisor;
+    batch->temperature = b->temperature;
+    batch->sum = b->sum;
 }
 
 /* ---- log-probabilities ----------------------------------------------------------------------- */

@@ -183,6 +183,17 @@ static int source_losses_record(struct records *records, const struct ls_step_re
     return status;
 }
 
+/* Of the batch: which targets its loss is of. */
+static void batch_record(struct ls_jsonl *m, const struct ls_step_report *r)
+{
+    if (r->counted > 0)
+        ls_jsonl_int(m, "counted", r->counted);
+    if (r->weighted)
+        ls_jsonl_double(m, "weight", r->weight);
+    if (r->given)
+        ls_jsonl_int(m, "given", 1);
+}
+
 int records_step(struct records *records, const struct ls_step_report *r,
                  const struct step_means *means, struct ls_error *error)
 {
@@ -210,14 +221,11 @@ int records_step(struct records *records, const struct ls_step_report *r,
         ls_jsonl_float(m, "offload_busy_s", (float)r->offload_busy_s);
         ls_jsonl_float(m, "offload_wait_s", (float)r->offload_wait_s);
     }
-    if (r->counted > 0)
-        ls_jsonl_int(m, "counted", r->counted);
+    batch_record(m, r);
     if (records->trainer->config.numerics.precision == LS_F16)
         ls_jsonl_double(m, "loss_scale", r->loss_scale);
     if (r->skipped)
         ls_jsonl_int(m, "skipped", 1);
-    if (r->given)
-        ls_jsonl_int(m, "given", 1);
     if (r->push.is) {
         ls_jsonl_int(m, "worker", r->push.worker);
         ls_jsonl_int(m, "clock", r->push.clock);

@@ -19,11 +19,13 @@ struct train_batch {
     const double *source_weights;    /* [sources] the sum of their weights; NULL: there are none */
     double divisor;                  /* of the sum of the batch's losses: as many, or the sum of
                                       * their weights, or 1 */
+    float temperature;               /* of logits; 0: 1 */
     const int32_t *inputs, *targets; /* [share.count * share.leaf, tokens held here] */
     const float *weights;            /* the same, of the losses; NULL: each is 1 */
     const int32_t *starts;           /* [share.count * share.leaf, T]; NULL: no documents */
     float *row_losses; /* where the head leaves those of all rows, as targets; NULL: nowhere */
     bool given;        /* by the caller: it is none of the data's */
+    bool sum;          /* the divisor is 1, whatever the weights */
 };
 
 /* What is told of the final gradient of a batch, t->state->gradient. */

@@ -527,6 +527,7 @@ void step_report(struct ls_trainer *t, const struct train_batch *batch,
     report->source_weights = batch->source_weights;
     report->counted = batch->counted < (int64_t)tokens ? batch->counted : 0;
     report->weight = batch->divisor;
+    report->weighted = batch->weights && !batch->sum;
     report->tokens = t->state->samples * t->config.data.sequence;
     waits_add(t, 1, report->wait_s);
     tiers_add(t, 1, report);
