@@ -59,8 +59,8 @@ def token_ids(name: str, values: Any, vocabulary: int, least: int = 0,
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
-def floats(name: str, values: Any, like: Tuple[int, ...]) -> Any:
-    """float32 of that shape, all finite; dense."""
+def floats(name: str, values: Any, like: Tuple[int, ...], all_finite: bool = True) -> Any:
+    """float32 of that shape, all finite unless said; dense."""
     np = numpy()
     array = shaped(name, values, len(like), like)
     if array.dtype.kind not in "iufb":
@@ -68,7 +68,7 @@ def floats(name: str, values: Any, like: Tuple[int, ...]) -> Any:
     with np.errstate(over="ignore"):
         array = np.ascontiguousarray(array, dtype=np.float32)
     finite = np.isfinite(array)
-    if not finite.all():
+    if all_finite and not finite.all():
         where = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise ArgumentError(f"{name}{list(where)} is {array[where]}: expected finite numbers")
     return array

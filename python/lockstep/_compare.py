@@ -123,7 +123,7 @@ def diff(a: Path, b: Path, *, rerun: bool = True, force: bool = False) -> Differ
         rerun: computes both again from where they are equal, to find the tensor.
         force: compares runs of different recipes too.
     """
-    answer = _tools.ask("diff", {"a": os.fspath(a), "b": os.fspath(b), "rerun": rerun,
+    answer = _tools.ask("diff", {"a": _keys.path(a), "b": _keys.path(b), "rerun": rerun,
                                  "force": force})
     return Difference(**answer)
 
@@ -159,7 +159,7 @@ def audit(run: Path, keys: Optional[Keys] = None, *, steps: Optional[Tuple[int, 
         whole: all steps from the beginning, as ``lockstep replay`` does.
     """
     first, last = steps or (None, None)
-    return Audit(**_tools.ask("audit", {"run": os.fspath(run), "keys": _keys.nested(keys or {}),
+    return Audit(**_tools.ask("audit", {"run": _keys.path(run), "keys": _keys.nested(keys or {}),
                                         "first": first, "last": last, "whole": whole}))
 
 
@@ -169,8 +169,8 @@ def report(*runs: Path, out: Optional[Path] = None) -> str:
     Returns:
         The page, or "" if it was written to ``out``.
     """
-    answer = _tools.ask("report", {"runs": [os.fspath(run) for run in runs],
-                                   "out": None if out is None else os.fspath(out)})
+    answer = _tools.ask("report", {"runs": [_keys.path(run) for run in runs],
+                                   "out": None if out is None else _keys.path(out)})
     page: str = answer.get("html", "")
     return page
 

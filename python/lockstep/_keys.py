@@ -12,6 +12,16 @@ Keys = Mapping[str, Any]
 Config = Union[str, "os.PathLike[str]", Keys, None]
 
 
+def path(value: Union[str, "os.PathLike[str]"]) -> str:
+    """A path of the caller's; ~ is the home folder, as shells have it."""
+    return os.path.expanduser(os.fspath(value))
+
+
+def _value(value: Any) -> Any:
+    is_path = isinstance(value, os.PathLike) or isinstance(value, str) and value.startswith("~/")
+    return path(value) if is_path else value
+
+
 def nested(keys: Keys) -> Dict[str, Any]:
     """{"train.steps": 3} as {"train": {"steps": 3}}, as files have it."""
     out: Dict[str, Any] = {}
@@ -24,7 +34,7 @@ def nested(keys: Keys) -> Dict[str, Any]:
         inner = {name: value} if name else value
         into = out.setdefault(group, {})
         for one, what in inner.items():
-            into[one] = os.fspath(what) if isinstance(what, os.PathLike) else what
+            into[one] = _value(what)
     return out
 
 
@@ -35,7 +45,7 @@ def configured(config: Config, keys: Optional[Keys]) -> Dict[str, Any]:
     if isinstance(config, Mapping):
         given.update(nested(config))
     elif config is not None:
-        order["config"] = os.path.expanduser(os.fspath(config))
+        order["config"] = path(config)
     for group, inner in nested(keys or {}).items():
         given.setdefault(group, {}).update(inner)
     if given:

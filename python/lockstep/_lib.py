@@ -12,6 +12,7 @@ import ctypes
 import json
 import math
 import os
+import signal
 import sys
 import threading
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -20,6 +21,7 @@ from . import _where, errors
 
 DIMS_MAX = 8
 WAITS, EVENT = 1, 2
+INTERRUPTED = ("generate", "logprobs", "score", "evaluate")  # orders that Ctrl-C ends
 
 
 class _Error(ctypes.Structure):
@@ -75,6 +77,7 @@ def library() -> ctypes.CDLL:
                 "ls_session_ask": (number, [pointer, text, text, arrays, number, error]),
                 "ls_session_wait": (number, [pointer, ctypes.c_double, ctypes.POINTER(text), error]),
                 "ls_session_stop": (None, [pointer]),
+                "ls_session_interrupt": (None, [pointer]),
                 "ls_session_answer": (text, [pointer]),
                 "ls_session_array": (ctypes.c_bool, [pointer, text, arrays]),
                 "ls_session_unview": (None, [pointer, text]),
@@ -113,12 +116,36 @@ def array_of(name: str, values: Any, dtype: str) -> Array:
     return out
 
 
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """For orders that belong together: Ctrl-C is raised behind the last one; twice, at once."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    heard: List[int] = []
+
+    def hear(number: int, frame: Any) -> None:
+        heard.append(number)
+        if len(heard) > 1:
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if len(heard) == 1:
+            before(heard[0], None)
+
+
 class Session:
     """A session of lockstep/session.h: one order after the other, in the caller's thread.
 
-    on_event is called with each event as a dict, between two waits. Ctrl-C makes a step
-    the last one, waits for the order, and is raised again then; twice, at once. An answer is of the order that the same thread
-    asked: while it is read no other thread's order is taken.
+    on_event is called with each event as a dict, between two waits. Ctrl-C makes a step the last
+    one, ends what :data:`INTERRUPTED` names at the next token or batch, waits for the order, and is
+    raised again then; twice, at once. An answer is of the order that the same thread asked: while it
+    is read no other thread's order is taken.
     """
 
     def __init__(self) -> None:
@@ -160,14 +187,17 @@ class Session:
             except BaseException as raised:  # a signal's, or a callback's: the order goes on
                 if interrupt is not None and isinstance(raised, KeyboardInterrupt):
                     raise  # asked twice
-                if not isinstance(raised, Exception) and verb == "step":
-                    lib.ls_session_stop(self._handle)
+                if not isinstance(raised, Exception):
+                    (lib.ls_session_stop if verb == "step" else lib.ls_session_interrupt)(
+                        self._handle)
                 interrupt = interrupt or raised
         failure: Optional[errors.LockstepError] = None
         if turn:
             failure = errors.from_status(turn, error.text.decode("utf-8", "replace"))
         if interrupt is not None:
             raise interrupt from failure
+        if isinstance(failure, errors.Stopped) and verb in INTERRUPTED:
+            raise KeyboardInterrupt(str(failure)) from None  # another process's
         if failure is not None:
             raise failure
 

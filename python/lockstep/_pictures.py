@@ -6,6 +6,8 @@ import html
 import os
 from typing import List, Sequence, Union
 
+from . import _keys
+
 
 def seconds(value: float) -> str:
     """"94.2 ms", "1.9 s", "3.2 h", "12 days"."""
@@ -63,7 +65,7 @@ class Picture:
 
 def write(path: Union[str, "os.PathLike[str]"], text: str) -> None:
     """Writes a file whole or not at all."""
-    name = os.fspath(path)
+    name = _keys.path(path)
     beginning = f"{name}.tmp{os.getpid()}"
     try:
         with open(beginning, "w", encoding="utf-8") as file:

@@ -126,7 +126,7 @@ def plan(config: Config, keys: Optional[Keys] = None, *, cluster: Union[str, "os
         LayoutError: no layout fits, and what is lacking at least.
     """
     options = _keys.configured(config, keys)
-    options["cluster"] = None if cluster is None else os.fspath(cluster)
+    options["cluster"] = None if cluster is None else _keys.path(cluster)
     search = {"goal": goal, "top": top, "accelerators": accelerators, "tokens": tokens,
               "seconds": seconds, "layout": layout, "draw": cluster is None}
     return Plan(_tools.ask("plan", {**options, **search}), options)

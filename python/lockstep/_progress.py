@@ -22,7 +22,8 @@ class _Line(_Silent):
         self.shown = 0.0
 
     def text(self, step: Any, steps: int) -> str:
-        return (f"step {step.step}/{steps}  loss {step.loss:.4f}  "
+        weight = "" if step.weight is None else f" over a weight of {step.weight:.6g}"
+        return (f"step {step.step}/{steps}  loss {step.loss:.4f}{weight}  "
                 f"{step.tokens_per_s:.0f} tokens/s")
 
     def step(self, step: Any, steps: int) -> None:

@@ -99,7 +99,7 @@ def deepspeed(config: Union[Path, Mapping[str, Any]], keys: Optional[_keys.Keys]
     if isinstance(config, Mapping):
         source = {"text": json.dumps(config)}
     else:
-        source = {"file": os.fspath(config)}
+        source = {"file": _keys.path(config)}
     return _convert("deepspeed", source, keys, ranks, preset, allow_loss)
 
 
@@ -111,7 +111,7 @@ def megatron(arguments: Union[Path, Sequence[str]], keys: Optional[_keys.Keys] =
     The rest is as for :func:`deepspeed`.
     """
     if isinstance(arguments, (str, os.PathLike)):
-        source = {"file": os.fspath(arguments)}
+        source = {"file": _keys.path(arguments)}
     else:
         source = {"text": " ".join(shlex.quote(word) for word in arguments)}
     return _convert("megatron", source, keys, ranks, preset, allow_loss)
@@ -120,4 +120,4 @@ def megatron(arguments: Union[Path, Sequence[str]], keys: Optional[_keys.Keys] =
 def torchtitan(config: Path, keys: Optional[_keys.Keys] = None, *, ranks: Optional[int] = None,
                preset: Optional[str] = None, allow_loss: bool = False) -> Converted:
     """A torchtitan configuration, a TOML file. The rest is as for :func:`deepspeed`."""
-    return _convert("torchtitan", {"file": os.fspath(config)}, keys, ranks, preset, allow_loss)
+    return _convert("torchtitan", {"file": _keys.path(config)}, keys, ranks, preset, allow_loss)

@@ -16,7 +16,7 @@ import os
 import threading
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _lib, _tools, errors
+from . import _keys, _lib, _tools, errors
 
 __all__ = ["File", "Prepared", "Samples", "Split", "Store", "Tokenizer", "open", "prepare"]
 
@@ -159,7 +159,7 @@ class Store(_Handle):
 
     def __init__(self, spec: Path) -> None:
         super().__init__("ls_token_store_close")
-        self.spec = os.fspath(spec)
+        self.spec = _keys.path(spec)
         _call("ls_token_store_open", self.spec.encode(), ctypes.byref(self._pointer))
 
     def __reduce__(self) -> Any:
@@ -305,7 +305,7 @@ class Tokenizer(_Handle):
         self._encoder = ctypes.c_void_p()
         self._lock = threading.Lock()
         new = "ls_tokenizer_new_for_store" if _recorded else "ls_tokenizer_new"
-        _call(new, os.fspath(spec).encode(), ctypes.byref(self._pointer))
+        _call(new, _keys.path(spec).encode(), ctypes.byref(self._pointer))
         _call("ls_encoder_new", self._pointer, ctypes.byref(self._encoder))
         self.name: str = _function("ls_tokenizer_name")(self._pointer).decode()
         self.spec: str = os.fsdecode(_function("ls_tokenizer_spec")(self._pointer))
@@ -423,10 +423,10 @@ def prepare(inputs: Union[Path, Sequence[Path]], output: Path, *, tokenizer: Pat
     """
     several = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
     answer = _tools.ask("prepare", {
-        "inputs": [os.fspath(path) for path in several], "output": os.fspath(output),
-        "tokenizer": os.fspath(tokenizer), "validation": validation, "records": records,
+        "inputs": [_keys.path(path) for path in several], "output": _keys.path(output),
+        "tokenizer": _keys.path(tokenizer), "validation": validation, "records": records,
         "json_key": json_key, "skip_bad": skip_bad, "special_tokens": special_tokens,
-        "chat_template": None if chat_template is None else os.fspath(chat_template),
+        "chat_template": None if chat_template is None else _keys.path(chat_template),
         "append_eod": append_eod, "workers": workers})
     train, valid = Split(**answer.pop("train")), Split(**answer.pop("valid"))
     return Prepared(train, valid, **answer)

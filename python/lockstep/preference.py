@@ -20,7 +20,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from . import _arrays
+from . import _arrays, _keys
 from ._loop import Loop, order
 from .errors import ArgumentError, DataError
 from .training import Run
@@ -54,7 +54,7 @@ def preference_loss(logp: Any, reference: Any, beta: float) -> Tuple[Any, Any]:
 def _pairs_read(pairs: Union[str, "os.PathLike[str]", Sequence[Any]]) -> List[Tuple[str, Any]]:
     """(where, {"prompt", "chosen", "rejected"}) of each pair."""
     if isinstance(pairs, (str, os.PathLike)):
-        path, found = os.path.expanduser(os.fspath(pairs)), []
+        path, found = _keys.path(pairs), []
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():

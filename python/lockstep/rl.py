@@ -7,9 +7,10 @@
     for m in trainer:
         print(m.step, m.reward)
 
-A batch is ``run.batch`` texts: n of each of ``run.batch / n`` prompts, drawn at temperature 1. The
-log-probabilities of drawn tokens have the bits of the forward pass of training, so in the first
-update of a batch the ratio of new to old probability is exactly 1.
+A batch is ``minibatches * run.batch`` texts, n of each prompt; a minibatch of ``run.batch`` texts is
+one step of the run. The log-probabilities of drawn tokens, at the temperature they were drawn at,
+have the bits of the forward pass of training, so in the first update of a batch the ratio of new to
+old probability is exactly 1.
 
 The prompts and texts of a batch follow from the seed and ``run.step_count``: a loop goes on where
 the run does, in another layout too, to the same bits. Its metrics are lines of ``RUN/rl.jsonl``.
@@ -34,10 +35,13 @@ Reward = Callable[[List[Any], List[Any]], Sequence[float]]
 class Metrics(NamedTuple):
     """What a batch of texts gave.
 
-    ``reward`` and ``reward_std`` are over its texts; ``kl`` is the mean of :func:`k3` over tokens
-    (NaN without a reference), before the first update, as is ``loss``. ``clip_share`` is the share
-    of tokens that clipping left without gradient, and ``ratio_*`` the range of new to old
-    probability, over all updates of the batch. ``tokens`` were drawn; ``tokens_per_s`` counts
+    ``reward`` and ``reward_std`` are over its texts; ``length`` is the mean of tokens drawn in a
+    text, ``truncated`` the share of texts that no token or text to stop at has ended. ``kl`` is the
+    mean of :func:`k3` over tokens (NaN without a reference), and ``entropy`` its estimate from the
+    drawn tokens, minus the mean of their log-probabilities; both before the first update, as is
+    ``loss``, of the first minibatch. Over all updates of the batch: ``clip_share``, the share of
+    tokens that clipping left without gradient; ``ratio_*``, the range of new to old probability;
+    ``kl_old``, the mean of :func:`k3` of both. ``tokens`` were drawn; ``tokens_per_s`` counts
     rollout and updates. The rest is of the last update.
     """
 
@@ -46,9 +50,13 @@ class Metrics(NamedTuple):
     reward_std: float
     loss: float
     kl: float
+    entropy: float
     clip_share: float
     ratio_min: float
     ratio_max: float
+    kl_old: float
+    length: float
+    truncated: float
     tokens: int
     tokens_per_s: float
     rollout_s: float
@@ -124,23 +132,29 @@ class GRPO(Loop):
     """Group relative policy optimisation (arXiv 2402.03300).
 
     Args:
-        run: it trains; ``run.batch`` texts are a batch of the loop.
+        run: it trains; each of its steps takes ``run.batch`` texts.
         prompts: texts, lists of token ids, or dicts with ``"prompt"`` and whatever reward needs.
         reward: called with the prompts as given and the texts drawn (lists of token ids, where the
             model has no tokenizer), one of each; returns as many numbers.
         n: texts of a prompt.
         max_tokens: drawn in each text at most.
-        updates: of a batch, each of all its texts.
+        updates: passes over a batch, each of all its texts.
+        minibatches: of a batch, ``run.batch`` texts in a row each; one is a step of the run.
+        temperature: texts are drawn at it, and all log-probabilities are of the model at it.
+        mask_truncated: texts that only max_tokens or the context ended count for nothing in the
+            loss; their rewards count in their group.
         clip: how far the ratio may go from 1, down and up; one number for both.
         kl: weight of the divergence from reference.
-        reference: a :class:`Model` (frozen), or a function of ids that returns log-probabilities.
+        reference: a :class:`Model` (frozen), or a function of ids that returns log-probabilities;
+            it gets ``temperature=`` where that is not 1.
         normalise, scale: see :func:`token_weights` and :func:`group_advantages`; Dr. GRPO is
             ``normalise="max", scale=False``.
         stop, ends: as of :meth:`Run.generate`.
     """
 
     def __init__(self, run: Run, prompts: Sequence[Any], reward: Reward, *, n: int = 8,
-                 max_tokens: int = 128, updates: int = 1,
+                 max_tokens: int = 128, updates: int = 1, minibatches: int = 1,
+                 temperature: float = 1.0, mask_truncated: bool = False,
                  clip: Union[float, Tuple[float, float]] = 0.2, kl: float = 0.0,
                  reference: Any = None, normalise: str = "text", scale: bool = True,
                  seed: int = 0, stop: Sequence[str] = (),
@@ -148,14 +162,20 @@ class GRPO(Loop):
         if n < 2 or run.batch % n:
             raise ArgumentError(f"n is {n}: expected 2 or more, of which batch.global = "
                                 f"{run.batch} is a multiple")
-        for what, value, most in (("updates", updates, 1000), ("prompts", len(prompts), 2**40),
+        for what, value, most in (("updates", updates, 1000), ("minibatches", minibatches, 1000),
+                                  ("prompts", len(prompts), 2**40),
                                   ("max_tokens", max_tokens, run.sequence)):
             if not 1 <= value <= most:
                 raise ArgumentError(f"{what}: {value}: expected from 1 to {most}")
+        if not 0 < temperature < float("inf"):
+            raise ArgumentError(f"temperature is {temperature}: expected a number above 0")
         if kl and reference is None:
             raise ArgumentError(f"kl is {kl}: expected a reference, the model to stay near to")
         super().__init__(run, seed, reference)
-        self.prompts, self.reward, self.n, self.updates = prompts, reward, n, updates
+        self.prompts, self.reward, self.n = prompts, reward, n
+        self.texts, self.steps = minibatches * run.batch, minibatches * updates  # of a batch
+        self.temperature = {} if temperature == 1 else {"temperature": temperature}
+        self.mask_truncated = mask_truncated
         self.kl = self._kl_in_loss = kl
         self.clip = (clip, clip) if isinstance(clip, (int, float)) else tuple(clip)
         if len(self.clip) != 2 or not all(bound >= 0 for bound in self.clip):
@@ -188,12 +208,13 @@ class GRPO(Loop):
 
     def _roll(self, first: int) -> Dict[str, Any]:
         """Texts of the batch that begins at that step, and what they are worth."""
-        groups = self.run.batch // self.n
-        places = order(self.seed, first // self.updates * groups, groups, len(self.prompts))
+        groups = self.texts // self.n
+        places = order(self.seed, first // self.steps * groups, groups, len(self.prompts))
         items = [self.prompts[i] for i in places]
         starts = [item["prompt"] if isinstance(item, dict) else item for item in items]
         out = self.run.generate(starts, self.n, max_tokens=self.max_tokens,
-                                seed=self.seed * 2**32 + first, batch=self.run.batch, **self._ends)
+                                seed=self.seed * 2**32 + first, batch=self.run.batch,
+                                scaled=True, **self.temperature, **self._ends)
         if out.ids.shape[1] > self.run.sequence + 1:
             longest = int(out.prompt_lengths.argmax()) // self.n
             raise ArgumentError(f"prompts[{places[longest]}]: {out.prompt_lengths.max()} tokens, "
@@ -204,50 +225,68 @@ class GRPO(Loop):
             texts = [row[drawn].tolist() for row, drawn in zip(out.ids, out.mask)]
         rewards = self._score([item for item in items for _ in range(self.n)], texts)
         batch = {"first": np.int64(first), "ids": out.ids, "old": out.logp, "mask": out.mask,
-                 "rewards": rewards}
+                 "rewards": rewards, "ended": np.isin(out.finish, ("end", "stop"))}
         if self._logprobs is not None:
-            batch["reference"] = np.asarray(self._logprobs(out.ids), np.float32)
-        if self.updates > 1:
+            batch["reference"] = np.asarray(self._logprobs(out.ids, **self.temperature),
+                                            np.float32)
+        if self.steps > 1:
             self._write(self._saved, lambda file: np.savez(file, **batch))
         return batch
 
     def _again(self, first: int) -> Dict[str, Any]:
         """The texts of a batch of which the run has taken some updates."""
         expected = (f"the texts of step {first}; go on from a checkpoint at a multiple of "
-                    f"{self.updates} steps")
+                    f"{self.steps} steps")
         batch = self._read(self._saved, expected)
         if batch.get("first") != first:
             raise DataError(f"{self._saved} is of step {batch.get('first')}: expected {expected}")
         return batch
 
-    def _loss(self, batch: Dict[str, Any], logp: Any) -> Loss:
-        weights = token_weights(batch["mask"], self.normalise, self.max_tokens)
-        return policy_loss(logp, batch["old"], self._advantages(batch).reshape(-1), weights,
-                           self.clip, self._kl_in_loss, batch.get("reference"))
+    def _part(self, batch: Dict[str, Any], number: int) -> Dict[str, Any]:
+        """The texts of a step of the batch, with advantages, and the mask of the loss."""
+        at = number * self.run.batch % self.texts
+        whole = {**batch, "advantages": self._advantages(batch).reshape(-1)}
+        part = {name: value[at:at + self.run.batch] for name, value in whole.items()
+                if name != "first"}
+        if self.mask_truncated:
+            part["mask"] = part["mask"] & part["ended"][:, None]
+        return part
+
+    def _loss(self, part: Dict[str, Any], logp: Any) -> Loss:
+        weights = token_weights(part["mask"], self.normalise, self.max_tokens)
+        return policy_loss(logp, part["old"], part["advantages"], weights, self.clip,
+                           self._kl_in_loss, part.get("reference"))
 
     def step(self) -> Metrics:
         """A batch: rollout, rewards and updates."""
         begin, run = time.perf_counter(), self.run
-        done = run.step_count % self.updates
+        done = run.step_count % self.steps
         first = run.step_count - done
         batch = self._again(first) if done else self._roll(first)
-        middle, mask, seen = time.perf_counter(), batch["mask"], []
-        for update in range(done, self.updates):
-            logp = run.logprobs(batch["ids"]) if update else batch["old"]
-            loss = self._loss(batch, logp)
-            logp = run.backward(batch["ids"], loss.d_logprobs)
-            last = run.step()
-            seen.append((loss, np.exp(logp[mask].astype(np.float64) - batch["old"][mask])))
+        middle, losses, clipped, logs = time.perf_counter(), [], [], []
+        for number in range(done, self.steps):
+            part = self._part(batch, number)
+            logp = run.logprobs(part["ids"], **self.temperature) if number else part["old"]
+            loss = self._loss(part, logp)
+            logp = run.backward(part["ids"], loss.d_logprobs, **self.temperature)
+            last, mask = run.step(), part["mask"]
+            losses.append(loss.value)
+            clipped.append(loss.clipped[mask])
+            logs.append(logp[mask].astype(np.float64) - part["old"][mask])
             if run.ended:
                 break
-        end, drawn, rewards = time.perf_counter(), int(mask.sum()), batch["rewards"]
-        apart = k3(batch["old"], batch["reference"])[mask] if "reference" in batch else [np.nan]
-        ratios = np.concatenate([ratio for _, ratio in seen])
+        end, mask, rewards = time.perf_counter(), batch["mask"], batch["rewards"]
+        drawn, old, log_ratio = int(mask.sum()), batch["old"][mask], np.concatenate(logs)
+        apart = k3(old, batch["reference"][mask]) if "reference" in batch else [np.nan]
+        log_ratio = log_ratio if log_ratio.size else np.full(1, np.nan)  # all texts are masked
         return self._record(Metrics(
-            last.step, float(rewards.mean()), float(rewards.std()), seen[0][0].value,
-            float(np.mean(apart)), float(np.mean([loss.clipped[mask].mean() for loss, _ in seen])),
-            float(ratios.min()), float(ratios.max()), drawn, drawn / (end - begin), middle - begin,
-            end - middle, last.grad_norm, last.lr, last.hash))
+            last.step, float(rewards.mean()), float(rewards.std()), losses[0],
+            float(np.mean(apart)), -float(np.mean(old, dtype=np.float64)),
+            float(np.concatenate([*clipped, [False]]).sum() / log_ratio.size),
+            float(np.exp(log_ratio.min())), float(np.exp(log_ratio.max())),
+            float(k3(log_ratio, 0).mean()), drawn / len(mask), 1 - float(batch["ended"].mean()),
+            drawn, drawn / (end - begin), middle - begin, end - middle, last.grad_norm, last.lr,
+            last.hash))
 
 
 class RLOO(GRPO):

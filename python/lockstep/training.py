@@ -10,7 +10,7 @@ from typing import Tuple, Union
 
 from . import _arrays, _keys, _progress, _safetensors
 from ._pictures import Picture
-from ._lib import Session, array_of, numpy
+from ._lib import Session, array_of, numpy, uninterrupted
 from .errors import ArgumentError, ClosedError
 from .tensor import Params
 
@@ -23,7 +23,8 @@ class Step(NamedTuple):
 
     ``loss`` is the mean over the batch's tokens that count, in nats; ``grad_norm`` is taken before
     clipping. ``hash`` is that of the whole state, where the run computed it (``log.hash_every``),
-    else None: :meth:`Run.hash` computes it at any time.
+    else None: :meth:`Run.hash` computes it at any time. ``weight`` is the sum of weights that a mean
+    of weighted losses was divided by; None without weights.
     """
 
     step: int
@@ -39,6 +40,7 @@ class Step(NamedTuple):
     step_s: float
     tokens_per_s: float
     peak_share: float
+    weight: Optional[float] = None
 
 
 class Score(NamedTuple):
@@ -204,19 +206,22 @@ class _Opened:
                  max_tokens: int = 128, temperature: float = 1.0, top_k: int = 0,
                  top_p: float = 1.0, seed: int = 0, stop: Sequence[str] = (),
                  ends: Optional[Sequence[int]] = None, batch: int = 64,
-                 special_tokens: bool = True) -> Generated:
+                 special_tokens: bool = True, scaled: bool = False) -> Generated:
         """Continues each prompt n times: texts, lists of token ids, or an array [prompts, tokens]
         whose rows end with -1.
 
         Text i * n + k is the k-th of prompt i. What is drawn depends on the prompt, i, k, the seed
         and the sampling alone, in any layout. A text ends at one of the token ids ``ends`` (None:
         the model's), at a text of ``stop``, after max_tokens, or where the context is full.
-        temperature 0 takes the likeliest token. batch: texts under work at a time.
+        temperature 0 takes the likeliest token. batch: texts under work at a time. scaled: the
+        log-probabilities are of the model at temperature, as ``logprobs(ids, temperature)`` gives
+        them, without top_k and top_p; else at 1.
         """
         np, session = numpy(), self._session_open()
         options: Dict[str, Any] = {
             "samples": n, "max_tokens": max_tokens, "temperature": temperature, "top_k": top_k,
-            "top_p": top_p, "seed": seed, "batch": batch, "special_tokens": special_tokens}
+            "top_p": top_p, "seed": seed, "batch": batch, "special_tokens": special_tokens,
+            "scaled": scaled}
         if stop:
             options["stop"] = [stop] if isinstance(stop, str) else list(stop)
         if ends is not None:
@@ -254,13 +259,14 @@ class _Opened:
                    "seed": seed, "stop": stops, "batch": batch, "truncate": truncate}
         return list(self._session_open().ask("generate", options)["texts"])
 
-    def logprobs(self, ids: Any) -> Any:
+    def logprobs(self, ids: Any, temperature: float = 1.0) -> Any:
         """float32 [texts, longest]: log-probability of each token given those before it, 0 of the
         first one and behind the end. Bit for bit minus the loss of training, and what
-        :meth:`generate` gave, in any layout. ids: an array whose rows end with -1, or lists."""
+        :meth:`generate` gave, in any layout. ids: an array whose rows end with -1, or lists.
+        temperature: logits are divided by it first."""
         np, session = numpy(), self._session_open()
         dense, lengths = _arrays.ragged("ids", ids, self.vocabulary)
-        out = session.ask("logprobs", {}, [array_of("ids", dense, "i4"),
+        out = session.ask("logprobs", {"temperature": temperature}, [array_of("ids", dense, "i4"),
                                            array_of("lengths", lengths, "i4")],
                           ["logprobs"])["logprobs"]
         return out if out.size else np.zeros(dense.shape, np.float32)
@@ -285,9 +291,10 @@ class _Opened:
         """Writes the model for other programs: ``hf`` a folder of transformers, ``peft`` its
         adapters alone, ``gguf``, ``llmc``. dtype: fp32, bf16, fp16; of gguf also int8. out must not
         exist. A run saves a checkpoint first."""
-        path = os.path.abspath(os.path.expanduser(os.fspath(out)))
+        path = os.path.abspath(_keys.path(out))
         self._session_open().ask("export", {"out": path, "format": format, "dtype": dtype})
 
+    @uninterrupted()
     def state_dict(self) -> Dict[str, Any]:
         """All weights as float32 arrays, by the names of the state_dict() of transformers' model: a
         head that is the embedding is there by both names."""
@@ -474,7 +481,7 @@ class Run(_Opened):
             arrays.append(array_of("weights", weights, "f4"))
         return arrays
 
-    def backward(self, tokens: Any, d_logprobs: Any) -> Any:
+    def backward(self, tokens: Any, d_logprobs: Any, temperature: float = 1.0) -> Any:
         """The gradient of any loss, given its derivative by each token's log-probability.
 
         Args:
@@ -482,9 +489,10 @@ class Run(_Opened):
                 ``batch`` sequences of ``sequence`` + 1 tokens.
             d_logprobs: float [sequences, T]: the derivative by ``logprobs(tokens)``; what stands at
                 the first token and behind the end counts for nothing.
+            temperature: of these log-probabilities, as of :meth:`logprobs`.
 
         Returns:
-            float32 [sequences, T], ``logprobs(tokens)``, bit for bit where nothing is dropped out.
+            float32 [sequences, T], ``logprobs(tokens, temperature)``, bit for bit where nothing is dropped out.
 
         :meth:`step` updates with it.
         """
@@ -494,7 +502,8 @@ class Run(_Opened):
         ids = np.where(place < lengths[:, None], ids, -1).astype(np.int32)
         given = _arrays.shaped("d_logprobs", d_logprobs, 2, ids.shape)
         d = _arrays.floats("d_logprobs", np.where(ids >= 0, given, 0), ids.shape)
-        answer = session.ask("backward", {"sum": True}, self._batch(ids, None, -d), ["logprobs"])
+        answer = session.ask("backward", {"sum": True, "temperature": temperature},
+                             self._batch(ids, None, -d), ["logprobs"])
         self._waits = True
         out = np.zeros(ids.shape, np.float32)
         out[:, 1:] = answer["logprobs"]
@@ -528,11 +537,13 @@ class Run(_Opened):
     def load(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """The weights of another model of the same shape: a folder of transformers, or a run. What
         the optimizer keeps stays."""
-        self._session_open().ask("load", {"from": os.path.expanduser(os.fspath(path))})
+        self._session_open().ask("load", {"from": _keys.path(path)})
 
-    def load_state_dict(self, tensors: Dict[str, Any]) -> None:
+    @uninterrupted()
+    def load_state_dict(self, tensors: Dict[str, Any], *, finite: bool = True) -> None:
         """Weights by the names of transformers, as :meth:`state_dict` gives them, or as files have
-        them: all of them."""
+        them: all of them; finite=False lets in NaN and infinity. Over MPI collective; rank 0's
+        values count."""
         np = numpy()
         with tempfile.TemporaryDirectory() as folder:
             out = self._shared_path(os.path.join(folder, "model"))
@@ -544,9 +555,8 @@ class Run(_Opened):
                 raise ArgumentError(
                     f"state_dict: missing {', '.join(missing[:4]) or 'none'}; not known "
                     f"{', '.join(more[:4]) or 'none'}")
-            whole = {name: np.ascontiguousarray(
-                _arrays.shaped(name, tensors[name], data.ndim, tuple(data.shape)),
-                dtype=np.float32) for name, data in before.items()}
+            whole = {name: _arrays.floats(name, tensors[name], tuple(data.shape), finite)
+                     for name, data in before.items()}
             self._shared_path(out)  # all have read it before rank 0 writes
             if self.rank == 0:
                 for name in os.listdir(out):
@@ -584,7 +594,7 @@ class Model(_Opened):
                  which: Optional[str] = None, quantize: str = "none",
                  on_event: Optional[Callable[[Dict[str, Any]], None]] = None) -> None:
         super().__init__()
-        self.path = os.path.expanduser(os.fspath(path))
+        self.path = _keys.path(path)
         options: Dict[str, Any] = {
             "path": self.path, "keys": _keys.nested(keys or {}), "quantize": quantize}
         if which is not None:
@@ -602,4 +612,4 @@ def from_pretrained(path: Union[str, "os.PathLike[str]"], keys: Optional[Keys] =
     keys: of the run, such as ``{"train.steps": 100, "optim.lr": 1e-5, "train.out": "runs/tuned"}``.
     For a model that is not trained :class:`Model` takes less memory.
     """
-    return Run({"model.from": os.path.expanduser(os.fspath(path))}, keys, **more)
+    return Run({"model.from": _keys.path(path)}, keys, **more)

@@ -147,6 +147,38 @@ def test_dpo_is_the_slope_of_its_loss():
         assert np.isclose((plain(up) - plain(down)) / 2e-6, slope[at], atol=1e-8)
 
 
+@pytest.mark.parametrize("arch", [{"model.arch": "gpt2"},
+                                  {"model.arch": "gemma2", "model.ffn": 64,
+                                   "model.logit_softcap": .2}], ids=["gpt2", "gemma2"])
+def test_log_probabilities_and_their_slope_at_a_temperature(tmp_path, arch):
+    keys = {**KEYS, **arch, "model.layers": 2, "model.channels": 32, "model.heads": 4,
+            "model.context": 12, "numerics.precision": "fp32", "train.out": tmp_path / "run"}
+    with ls.Run(keys, progress=False) as run:
+        every = [[97, v] for v in range(run.vocabulary)]
+        at_one = run.logprobs(every)[:, 1].astype(np.float64)
+        for off, want in ((1, True), (1.1, False)):
+            scaled = at_one / (.5 * off)
+            expected = scaled - np.log(np.exp(scaled).sum())
+            assert np.allclose(run.logprobs(every, .5)[:, 1], expected, atol=1e-5) is want
+        ids, rng = np.arange(8 * 12).reshape(8, 12) % 97, np.random.RandomState(0)
+        d = rng.randn(8, 12)
+        assert (run.backward(ids, d, .5) == run.logprobs(ids, .5)).all()
+        tensor = run.params["h.0.mlp.down.weight"]
+        grad, kept = tensor.grad.full(), tensor.full()
+        way, slope = np.sign(grad), float(np.abs(grad).sum())
+        run.discard()
+        sides = []
+        for sign in (1, -1):
+            tensor.set(kept + sign * np.float32(1e-3) * way)
+            sides.append((run.logprobs(ids, .5) * d)[:, 1:].sum(dtype=np.float64))
+        differences = (sides[0] - sides[1]) / 2e-3
+        assert abs(slope / differences - 1) < 1e-2 and abs(1.1 * slope / differences - 1) > 5e-2
+        with pytest.raises(ls.ArgumentError, match="temperature: expected a number above 0"):
+            run.logprobs(ids, 0)
+        with pytest.raises(ls.ArgumentError, match="scaled: there are no log-prob"):
+            run.generate("a", max_tokens=2, temperature=0, scaled=True)
+
+
 def test_order_goes_through_all_prompts_and_only_by_its_place():
     whole = order(3, 0, 20, 5)
     assert [sorted(whole[i:i + 5]) for i in range(0, 20, 5)] == [[0, 1, 2, 3, 4]] * 4
@@ -180,10 +212,10 @@ def grpo(run, kind=rl.GRPO, **options):
     return kind(run, PROMPTS, reward, n=4, max_tokens=5, seed=5, **options)
 
 
-def looped(start, out, layout, kind=rl.GRPO):
+def looped(start, out, layout, kind=rl.GRPO, **options):
     """The hash after three updates with one a batch, and all metrics."""
     with opened(start, out, layout, **{"train.steps": 3}) as run:
-        metrics = list(grpo(run, kind))
+        metrics = list(grpo(run, kind, **options))
         return run.hash(), metrics
 
 
@@ -200,6 +232,85 @@ def test_ratio_is_one_and_the_hash_is_one(start, tmp_path, layout, one_rank):
     assert all(m.clip_share == 0 and m.grad_norm > 0 for m in metrics)
     assert [m.reward for m in metrics] == [m.reward for m in one_rank[1]]
     assert hash_ == one_rank[0]
+
+
+class Unscaled(rl.GRPO):
+    """Twin: draws at a temperature, and takes the log-probabilities at 1."""
+
+    def _roll(self, first):
+        batch = super()._roll(first)
+        return {**batch, "old": self.run.logprobs(batch["ids"])}
+
+
+@pytest.mark.parametrize("temperature", [.6, 1.5])
+def test_ratio_is_one_at_each_temperature(start, tmp_path, temperature, one_rank):
+    hashes = set()
+    for i, layout in enumerate(({}, {"parallel.tp": 2}, {"parallel.dp": 2, "parallel.pp": 2})):
+        hash_, metrics = looped(start, tmp_path / str(i), layout, temperature=temperature)
+        assert all(m.ratio_min == m.ratio_max == 1.0 for m in metrics)
+        hashes.add(hash_)
+    assert len(hashes) == 1 and hashes != {one_rank[0]}
+    _, metrics = looped(start, tmp_path / "twin", {}, Unscaled, temperature=temperature)
+    assert all(m.ratio_max - m.ratio_min > 1e-3 for m in metrics)
+
+
+def test_masked_texts_count_for_nothing(start, tmp_path):
+    def one(out, **options):
+        with opened(start, tmp_path / out, {}) as run:
+            return grpo(run, ends=range(60), **options).step()
+    plain, masked = one("plain"), one("masked", mask_truncated=True)
+    assert 0 < plain.truncated < 1 and plain.truncated == masked.truncated
+    assert plain.reward == masked.reward and plain.grad_norm != masked.grad_norm > 0
+    assert plain.length == plain.tokens / 8 and plain.entropy > 0
+    with opened(start, tmp_path / "none", {}) as run:
+        m = grpo(run, ends=[], mask_truncated=True).step()
+        assert m.truncated == 1 and m.grad_norm == 0 and np.isnan(m.ratio_min)
+
+
+def minibatched(start, out, parts, kind=rl.GRPO):
+    """Batches of two minibatches, two updates each, stopped after each part: (steps, layout)."""
+    metrics = []
+    for i, (steps, layout) in enumerate(parts):
+        with opened(start, out, layout, **{
+                "train.steps": 8, "train.resume": "auto" if i else "never"}) as run:
+            loop = grpo(run, kind, updates=2, minibatches=2, clip=.02, temperature=.7)
+            while run.step_count < steps:
+                if steps - run.step_count < 4:  # in the middle of a batch
+                    stop_at(run, steps)
+                metrics.append(loop.step())
+            hash_ = run.hash()
+    return hash_, metrics
+
+
+def stop_at(run, step):
+    """The run ends with that step."""
+    backward = run.backward
+
+    def stopping(*arguments, **more):
+        if run.step_count == step - 1:
+            run.stop()
+        return backward(*arguments, **more)
+    run.backward = stopping
+
+
+class Whole(rl.GRPO):
+    """Twin: each update takes the first minibatch."""
+
+    def _part(self, batch, number):
+        return super()._part(batch, 0)
+
+
+def test_minibatches_go_on_in_another_layout(start, tmp_path):
+    whole, metrics = minibatched(start, tmp_path / "whole", [(8, {})])
+    assert [m.step for m in metrics] == [4, 8] and metrics[0].kl_old > 0
+    assert metrics[0].tokens > 8 * 5  # of 16 texts
+    assert all(m.ratio_min < 1 < m.ratio_max and m.clip_share > 0 for m in metrics)
+    parts = [(1, {"parallel.tp": 2}), (3, {"parallel.pp": 2}), (6, {"parallel.dp": 2}), (8, {})]
+    again, stopped = minibatched(start, tmp_path / "parts", parts)
+    assert again == whole and [m.step for m in stopped] == [1, 3, 4, 6, 8]
+    assert stopped[0].ratio_min == stopped[0].ratio_max == 1
+    assert stopped[1].ratio_min < 1 < stopped[1].ratio_max
+    assert minibatched(start, tmp_path / "twin", [(8, {})], Whole)[0] != whole
 
 
 def test_twins_are_seen(start, tmp_path, one_rank):
@@ -298,7 +409,9 @@ def run(start, tmp_path_factory):
 
 @pytest.mark.parametrize("options, text", [
     ({"n": 3}, "n is 3: expected 2 or more, of which batch.global = 8"),
-    ({"n": 1}, "n is 1"), ({"updates": 0}, "updates: 0: expected from 1"),
+    ({"n": 1}, "n is 1"), ({"minibatches": 0}, "minibatches: 0: expected from 1"),
+    ({"temperature": 0}, "temperature is 0: expected a number above 0"),
+    ({"updates": 0}, "updates: 0: expected from 1"),
     ({"max_tokens": 12}, "max_tokens: 12: expected from 1 to 11"),
     ({"kl": .1}, "expected a reference"), ({"seed": -1}, "seed is -1"),
     ({"reference": 3}, "reference: expected a Model"),

@@ -19,7 +19,7 @@ os.environ.setdefault("LOCKSTEP_PEAK_FLOPS", "2e11")  # nothing is measured
 ISA = "avx2" if "avx2" in pathlib.Path("/proc/cpuinfo").read_text() else "plain"
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-VOCABULARY, LR, KL, CLIP = 64, .5, .2, .01
+VOCABULARY, LR, KL, CLIP, TEMPERATURE = 64, .5, .2, .01, .7
 KEYS = {"data.sequence": 11, "batch.global": 8, "optim.schedule": "constant",
         "numerics.precision": "fp32", "numerics.isa": ISA, "parallel.threads": 1,
         "log.tensorboard": False}
@@ -33,8 +33,8 @@ def model_make(seed, context=12):
 
 
 def logprobs(model, ids):
-    """[texts, tokens] of a dense batch, 0 of the first one."""
-    every = torch.log_softmax(model(ids[:, :-1]).logits, -1)
+    """[texts, tokens] of a dense batch at the temperature, 0 of the first one."""
+    every = torch.log_softmax(model(ids[:, :-1]).logits / TEMPERATURE, -1)
     each = every.gather(2, ids[:, 1:, None])[:, :, 0]
     return torch.cat([torch.zeros(len(ids), 1), each], 1)
 
@@ -90,7 +90,7 @@ def test_grpo_is_that_of_autograd(tmp_path):
                      "optim.clip": 0, "optim.weight_decay": 0}, progress=False) as run:
             m = Seen(run, [[1, 2, 3], [4, 5, 6]], lambda _, texts: [sum(t) % 7 for t in texts],
                      n=4, max_tokens=8, updates=2, clip=CLIP, kl=KL, reference=other,
-                     ends=[]).step()
+                     temperature=TEMPERATURE, ends=[]).step()
             run.save_pretrained(tmp_path / "ours")
     assert m.clip_share > 0 and m.kl > 0
     ours = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "ours")

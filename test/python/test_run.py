@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lockstep as ls
-from lockstep import _where
+from lockstep import _lib, _where
 
 
 def hashes(recipe, keys=None):
@@ -164,6 +164,43 @@ def test_a_run_closed_between_two_meetings_keeps_what_is_computed(recipe):
     assert (out / "checkpoints" / "step-00000004").is_dir()
 
 
+def test_a_weighted_step_tells_the_sum_of_its_weights(recipe, capsys):
+    tokens, weights = np.ones((4, 17), int), np.full((4, 17), .25)
+    with ls.Run(recipe, progress=True) as run:
+        assert run.step().weight is None and "weight" not in capsys.readouterr().err
+        assert run.step(tokens, weights=weights, sum=True).weight is None
+        assert run.step(tokens, weights=weights).weight == 4 * 16 / 4  # the first has no target
+        assert run.step(tokens, weights=2 * weights).weight == 32
+        assert "over a weight of 32 " in capsys.readouterr().err
+        records = open(os.path.join(run.out, "metrics.jsonl"), encoding="utf-8")
+    with records:
+        assert [json.loads(line).get("weight") for line in records
+                if "loss" in json.loads(line)] == [None, None, 16, 32]
+
+
+def test_runs_that_differ_on_a_batch_that_was_given_are_not_run_again(recipe, tmp_path):
+    for name, batch in (("a", np.ones((4, 17), int)), ("b", np.full((4, 17), 2))):
+        with ls.Run(recipe, {"train.out": str(tmp_path / name)}, progress=False) as run:
+            run.step()
+            run.step(batch)
+    with pytest.raises(ls.NotSupportedError, match="step 2 of .*a was taken on a batch that"):
+        ls.diff(tmp_path / "a", tmp_path / "b")
+    assert ls.diff(tmp_path / "a", tmp_path / "b", rerun=False).step == 2
+
+
+def test_home_is_known_in_paths(recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "text.txt").write_text("1 and 2 are 3. " * 200)
+    ls.data.prepare("~/text.txt", "~/own", validation=0)
+    with ls.data.open("~/own_train") as store:
+        assert len(store) > 1000
+    with ls.Run(recipe, {"data.train": "~/own_train", "train.out": pathlib.Path("~/out")},
+                progress=False) as run:
+        run.step()
+        assert run.out == str(tmp_path / "out")
+    assert ls.report("~/out").startswith("<!") and os.listdir(tmp_path / "out")
+
+
 def test_an_audit_names_the_first_step_on_a_batch_that_was_given(recipe):
     with ls.Run(recipe, progress=False) as run:
         run.step()
@@ -221,6 +258,14 @@ def test_weights_have_the_names_of_transformers(recipe):
             run.load_state_dict({**weights, "lm_head.weight": weights["lm_head.weight"] + 1})
         with pytest.raises(ls.ArgumentError, match="missing h.0.attn.c_attn.bias"):
             run.load_state_dict({"lm_head.weight": weights["lm_head.weight"]})
+        odd = {**by_file, "ln_f.bias": by_file["ln_f.bias"].copy()}
+        odd["ln_f.bias"][3] = np.nan
+        with pytest.raises(ls.ArgumentError, match=r"ln_f.bias\[3\] is nan: expected finite numbers"):
+            run.load_state_dict(odd)
+        assert run.hash() == before
+        run.load_state_dict(odd, finite=False)
+        assert np.isnan(run.state_dict()["transformer.ln_f.bias"]).tolist().index(True) == 3
+        run.load_state_dict(by_file)
         run.load_state_dict({name: value + 1 for name, value in weights.items()})
         assert run.hash() != before
 
@@ -345,6 +390,48 @@ def test_a_fork_and_another_thread_are_told(recipe):
         run.step()
 
 
+def interrupt_next(monkeypatch):
+    """Ctrl-C comes in the first wait for the next order."""
+    library, wait = _lib.library(), _lib.library().ls_session_wait
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(library, "ls_session_wait", wait)
+        signal.raise_signal(signal.SIGINT)
+        return wait(*arguments)
+    monkeypatch.setattr(library, "ls_session_wait", interrupted)
+
+
+@pytest.fixture
+def heard():
+    """Python's own handler, which jobs of shells lack."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("layout", [{}, {"parallel.tp": 2}, {"parallel.dp": 2, "parallel.pp": 2}],
+                         ids=str)
+def test_an_interrupt_ends_what_is_asked_and_the_run_goes_on(recipe, layout, monkeypatch, heard):
+    with ls.Run(recipe, {**layout, "eval.samples": 64}, progress=False) as run:
+        expected = run.generate("1 and", n=3, max_tokens=5)
+        for call in (lambda: run.generate("1 and", n=2000, max_tokens=20),
+                     lambda: run.logprobs(np.ones((4000, 16), int)), run.evaluate,
+                     lambda: run.score([{"text": "1 and 2"}] * 200)):
+            interrupt_next(monkeypatch)
+            with pytest.raises(KeyboardInterrupt) as raised:
+                call()
+            assert isinstance(raised.value.__cause__, ls.Stopped)  # it was not done to its end
+        np.testing.assert_array_equal(run.generate("1 and", n=3, max_tokens=5)[1], expected[1])
+        weights = run.state_dict()
+        interrupt_next(monkeypatch)
+        with pytest.raises(KeyboardInterrupt):
+            run.load_state_dict({name: value + 1 for name, value in weights.items()})
+        np.testing.assert_array_equal(run.params["h.0.attn.q.weight"].full()[0, 0],
+                                      weights["transformer.h.0.attn.c_attn.weight"][0, 0]
+                                      + np.float32(1))
+        assert len(list(run)) == 4
+
+
 def test_an_interrupt_ends_the_run_at_a_step_and_saves(recipe, tmp_path):
     script = ("import lockstep as ls, os, signal, sys, json\n"
               "signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs of shells ignore it\n"
@@ -419,10 +506,25 @@ def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
     if not shutil.which("mpirun"):
         pytest.skip("there is no mpirun")
     script = ("import lockstep as ls, json, sys\n"
+              "from lockstep import _lib\n"
               "with ls.Run(json.loads(sys.argv[1]), {'parallel.tp': 2}, progress=False) as run:\n"
               "    losses = [m.loss for m in run]\n"
               "    weights = run.params['h.0.attn.q.weight'].numpy()\n"
-              "    print(json.dumps([run.rank, losses, run.hash(), list(weights.shape)]))\n")
+              "    told = [run.rank, losses, run.hash(), list(weights.shape)]\n"
+              "    tensors = run.state_dict()\n"
+              "    run.load_state_dict({name: 2 * one for name, one in tensors.items()})\n"
+              "    told += [run.hash()]\n"
+              "    wait = _lib.library().ls_session_wait\n"
+              "    if run.rank == 1:  # Ctrl-C comes here alone\n"
+              "        def interrupted(*arguments):\n"
+              "            _lib.library().ls_session_wait = wait\n"
+              "            raise KeyboardInterrupt\n"
+              "        _lib.library().ls_session_wait = interrupted\n"
+              "    try:\n"
+              "        run.generate('1 and', n=2000, max_tokens=20)\n"
+              "    except KeyboardInterrupt:\n"
+              "        told += [run.hash()]\n"
+              "    sys.stdout.write(json.dumps(told) + chr(10))\n")
     mpi = {**recipe, "train": {**recipe["train"], "out": str(tmp_path / "mpi")}}
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl="self,vader")
@@ -432,5 +534,8 @@ def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
         pytest.skip("this build has no MPI")
     assert done.returncode == 0, done.stderr
     told = sorted(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
-    losses, found = hashes(recipe)
-    assert told == [[rank, losses, found, [32, 32]] for rank in (0, 1)]
+    with ls.Run(recipe, progress=False) as run:
+        losses, found = [m.loss for m in run], run.hash()
+        run.load_state_dict({name: 2 * one for name, one in run.state_dict().items()})
+        loaded = run.hash()
+    assert told == [[rank, losses, found, [32, 32], loaded, loaded] for rank in (0, 1)]
