@@ -335,9 +335,9 @@ static bool is_the_loss(bool sum)
     sums_of(&batch, &weights, &losses, &counted);
     /* Along the gradient of the sum, to both sides. */
     up = down = batch;
-    up.given = (struct ls_given_batch){7, 50, up.inputs, up.targets, up.weights, true, NULL};
+    up.given = (struct ls_given_batch){7, 50, up.inputs, up.targets, up.weights, true, 0, NULL};
     down.given =
-        (struct ls_given_batch){7, 50, down.inputs, down.targets, down.weights, true, NULL};
+        (struct ls_given_batch){7, 50, down.inputs, down.targets, down.weights, true, 0, NULL};
     for (int i = 0; i < 7 * 50; i++)
         up.weights[i] = -batch.weights[i];
     struct ls_step_report above = report_of(PLAIN "optim.lr=1e-5", &batch, &up);
