@@ -192,6 +192,11 @@ bool ls_comm_dump_claim(struct ls_comm *comm);
 /* Local. Ends all processes of the MPI job, this one with exit_code, which the launcher returns.
  * Returns only where MPI does not run. Flush what was printed before. */
 void ls_mpi_abort(int exit_code);
+/* Local. Tells all other processes of the MPI job that this one does not go on with what all do
+ * together: a wait for it fails there with LS_ECOMM and that text. Waits until all others have told
+ * the same. True if they did within so many seconds, each with whole: it can still do what they
+ * begin together from here on. Otherwise exit without ls_mpi_finish, which does nothing then. */
+bool ls_mpi_part(const char *why, bool whole, double seconds);
 
 /* ---- operations: all Collective over the group, except send and recv ------------------------- */
 /* count is elements, any int64 (transports cut it where their own counts are narrower).

@@ -141,6 +141,10 @@ void ls_session_unview(struct ls_session *session, const char *tensor);
 
 /* Of a process that an MPI launcher started, before it exits: ends MPI. Collective. */
 void ls_session_leave(void);
+/* Of such a process, if an error ends what it does with the others: they learn of it, with that
+ * text, in what they wait for. True if all of them were ended by an error, and are whole, so that
+ * they may close together what is open. */
+bool ls_session_part(const char *why, bool whole);
 
 #ifdef __cplusplus
 }

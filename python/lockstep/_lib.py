@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import threading
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from . import _where, errors
 
@@ -82,6 +82,7 @@ def library() -> ctypes.CDLL:
                 "ls_session_array": (ctypes.c_bool, [pointer, text, arrays]),
                 "ls_session_unview": (None, [pointer, text]),
                 "ls_session_leave": (None, []),
+                "ls_session_part": (ctypes.c_bool, [text, ctypes.c_bool]),
                 "ls_version": (text, []),
             }
             for name, (result, arguments) in prototypes.items():
@@ -162,8 +163,12 @@ class Session:
 
     def __del__(self) -> None:
         handle, self._handle = getattr(self, "_handle", None), ctypes.c_void_p()
-        if handle and _library is not None:
+        if handle and _library is not None and not _failure:
             _library.ls_session_free(handle)
+
+    def abandon(self) -> None:
+        """Leaves ranks as they are, because other processes do not end with them."""
+        self._handle = ctypes.c_void_p()
 
     def stop(self) -> None:
         """The step under way is the last one. From any thread."""
@@ -298,18 +303,28 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no place in a configuration")
 
 
-_failed = False
+_failure = ""  # what ends this process
+opened: Set[int] = set()  # sessions that have ranks, by id
+
+
+def part(why: str, whole: bool) -> bool:
+    """ls_session_part: whether all processes were ended by an error, and close together."""
+    return _library is None or bool(_library.ls_session_part(why.encode("utf-8", "replace"), whole))
 
 
 def _on_failure(kind: Any, value: Any, trace: Any, _before: Any = sys.excepthook) -> None:
-    global _failed
-    _failed = True
+    global _failure
+    _failure = f"{kind.__name__}: {value}"
     _before(kind, value, trace)
 
 
 def _leave() -> None:
-    # After an uncaught error other processes may be stuck: the launcher ends them.
-    if _library is not None and not _failed:
+    # After an uncaught error other processes may be stuck: they are told, and the launcher ends them.
+    if _failure:
+        sys.stderr.flush()
+        part(_failure, False)
+    elif _library is not None and (
+            not opened or part("its program ended, and did not close its run", True)):
         _library.ls_session_leave()
 
 

@@ -8,10 +8,10 @@ import tempfile
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 from typing import Tuple, Union
 
-from . import _arrays, _keys, _progress, _safetensors
+from . import _arrays, _keys, _lib, _progress, _safetensors
 from ._pictures import Picture
 from ._lib import Session, array_of, numpy, uninterrupted
-from .errors import ArgumentError, ClosedError
+from .errors import ArgumentError, ClosedError, CommError
 from .tensor import Params
 
 Keys = _keys.Keys
@@ -135,6 +135,7 @@ class _Opened:
         session.on_event = self._hear
         self._answer = session.ask(verb, options)
         self._session = session
+        _lib.opened.add(id(self))
         self.params = Params(self)
 
     def _hear(self, event: Dict[str, Any]) -> None:
@@ -326,6 +327,7 @@ class _Opened:
         """Ends the ranks; a run saves what its steps have made. Arrays without a copy stay
         readable. Closing twice does nothing."""
         session, self._session = self._session, None
+        _lib.opened.discard(id(self))
         if session is not None:
             session.ask("close")
 
@@ -333,7 +335,15 @@ class _Opened:
         return self
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        if kind is not None and self._session is not None and self._answer["transport"] == "mpi":
+            if not _lib.part(f"{kind.__name__}: {value}", not issubclass(kind, CommError)):
+                self._session.abandon()
+                self._session = None
+                return
         self.close()
+
+    def __del__(self) -> None:
+        _lib.opened.discard(id(self))
 
 
 class Run(_Opened):

@@ -70,6 +70,12 @@ void ls_mpi_abort(int exit_code)
 {
     (void)exit_code;
 }
+
+bool ls_mpi_part(const char *why, bool whole, double seconds)
+{
+    (void)why, (void)whole, (void)seconds;
+    return true;
+}
 #else
 #include "comm/mpi.h"
 
@@ -89,6 +95,7 @@ static struct {
     bool began_mpi;
     bool timed_out; /* some rank did not come: what needs all of them would hang */
     struct mpi_board board;
+    struct mpi_farewells farewells;
     uint64_t worlds;   /* made so far */
     bool survives;     /* one that has ended is to be seen soon */
     bool shares_cores; /* more ranks than cores on this machine, as far as they may use them */
@@ -170,6 +177,24 @@ static void pause_after(double waited_s)
         sched_yield();
 }
 
+/* A rank of the group has left the job and will not come. What it sent before is here when nothing
+ * has moved for a while. */
+static bool peer_left(struct mpi_comm *comm, double now_s, double moved_s)
+{
+    const double still_s = 0.1;
+    int rank;
+    if (now_s - moved_s < still_s / 16)
+        return false;
+    comm_mpi_farewells_take(&engine.farewells, now_s);
+    if (now_s - moved_s < still_s)
+        return false;
+    const char *why = comm_mpi_farewells_of(&engine.farewells, comm->world_ranks, comm->base.size,
+                                            now_s - still_s, &rank);
+    if (why)
+        comm_mpi_give_up(comm, "rank %d of the job has left: %s", rank, why);
+    return why != NULL;
+}
+
 /* ---- the vtable ----------------------------------------------------------------------------- */
 
 static int mpi_start(struct ls_comm *base, const struct comm_call *call, void **operation,
@@ -215,7 +240,9 @@ static int mpi_wait(struct ls_comm *base, void *operation, struct ls_error *erro
             moves = comm->moves;
             flight_wait_moved(&wait, base, now_s);
         }
-        if (base->timeout_s > 0 && now_s >= wait.look_s && !comm_mpi_look(comm, op, &wait, now_s)) {
+        bool late =
+            base->timeout_s > 0 && now_s >= wait.look_s && !comm_mpi_look(comm, op, &wait, now_s);
+        if (late || peer_left(comm, now_s, moved_s)) {
             engine.timed_out = true;
             break;
         }
@@ -373,9 +400,10 @@ static int mpi_begin(struct ls_error *error)
                             "needed: use an MPI that was built with threads",
                             provided, MPI_THREAD_SERIALIZED);
     engine.survives = ls_mpi_survives();
-    return engine.board.base.records
-               ? LS_OK
-               : comm_mpi_board_new(&engine.board, &engine.shares_cores, error);
+    if (engine.board.base.records)
+        return LS_OK;
+    int status = comm_mpi_board_new(&engine.board, &engine.shares_cores, error);
+    return status ? status : comm_mpi_farewells_new(&engine.farewells, error);
 }
 
 int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error)
@@ -411,6 +439,7 @@ void ls_mpi_finish(void)
     if (engine.timed_out)
         return;
     comm_mpi_board_free(&engine.board);
+    comm_mpi_farewells_free(&engine.farewells);
     if (engine.began_mpi)
         MPI_Finalize();
     engine.began_mpi = false;
@@ -427,5 +456,28 @@ void ls_mpi_abort(int exit_code)
     pthread_mutex_lock(&engine.lock);
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     pthread_mutex_unlock(&engine.lock);
+}
+
+bool ls_mpi_part(const char *why, bool whole, double seconds)
+{
+    double until_s = ls_now_s() + seconds, now_s;
+    bool all = false;
+    pthread_mutex_lock(&engine.lock);
+    bool runs = engine.farewells.opened;
+    if (runs)
+        comm_mpi_farewells_send(&engine.farewells, why, whole);
+    while (runs && !all && (now_s = ls_now_s()) < until_s) {
+        engine_advance();
+        comm_mpi_farewells_take(&engine.farewells, now_s);
+        all = comm_mpi_farewells_all(&engine.farewells, &whole);
+        pthread_mutex_unlock(&engine.lock);
+        if (!all)
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS_MAX}, NULL);
+        pthread_mutex_lock(&engine.lock);
+    }
+    bool together = !runs || (all && whole);
+    engine.timed_out = engine.timed_out || !together;
+    pthread_mutex_unlock(&engine.lock);
+    return together;
 }
 #endif

@@ -90,6 +90,39 @@ bool comm_mpi_advance(struct mpi_comm *comm);
 bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight_wait *wait,
                    double now_s);
 
+/* Fails all that is pending on the communicator, for that reason. */
+void comm_mpi_give_up(struct mpi_comm *comm, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* mpi_farewell.c: who left the job while others go on. */
+struct mpi_farewell {
+    struct {
+        int32_t whole; /* it would still do what all do together */
+        char why[500];
+    } said;
+    int times;      /* that it has said so */
+    double heard_s; /* when it did last */
+};
+struct mpi_farewells {
+    bool opened;
+    MPI_Comm comm;
+    int rank, size, together;  /* how often all have said so, all whole: that is forgotten */
+    struct mpi_farewell *from; /* [size] */
+    MPI_Request *sends;        /* [size] */
+    __typeof__(((struct mpi_farewell *)0)->said) own;
+};
+/* Collective over all processes. */
+int comm_mpi_farewells_new(struct mpi_farewells *f, struct ls_error *error);
+void comm_mpi_farewells_free(struct mpi_farewells *f);
+/* What has come. */
+void comm_mpi_farewells_take(struct mpi_farewells *f, double now_s);
+void comm_mpi_farewells_send(struct mpi_farewells *f, const char *why, bool whole);
+/* After sending: whether all others have said so too, and have got what was sent. */
+bool comm_mpi_farewells_all(struct mpi_farewells *f, bool *whole);
+/* Why the first of these ranks of the world left, if it said so before then; NULL: none has. */
+const char *comm_mpi_farewells_of(const struct mpi_farewells *f, const int *ranks, int count,
+                                  double before_s, int *rank);
+
 /* mpi_board.c: flight records that the processes of one machine share. */
 struct mpi_board {
     struct flight_board base;

@@ -2,6 +2,7 @@
 #ifdef LS_WITH_MPI
 #include "comm/mpi.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -574,6 +575,15 @@ bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight
                      sizeof comm->broken_text);
     comm_end_all(comm);
     return false;
+}
+
+void comm_mpi_give_up(struct mpi_comm *comm, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(comm->broken_text, sizeof comm->broken_text, format, arguments);
+    va_end(arguments);
+    comm_end_all(comm);
 }
 
 /* ---- what mpi.c calls ----------------------------------------------------------------------- */

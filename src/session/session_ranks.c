@@ -211,6 +211,13 @@ int session_ranks(struct ls_session *s, struct ls_error *error)
     return status ? status : ls_world_run(ranks, rank_body, s, error);
 }
 
+bool ls_session_part(const char *why, bool whole)
+{
+    const double heard_s =
+        10; /* time for the others to end by themselves, before the launcher does */
+    return !mpi_begun || ls_mpi_part(why, whole, heard_s);
+}
+
 void ls_session_leave(void)
 {
     atomic_store(&leaves, true);

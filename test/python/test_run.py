@@ -502,9 +502,39 @@ def test_runs_are_compared_and_reported(recipe, tmp_path):
     assert "<html" in (tmp_path / "page.html").read_text()
 
 
-def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
+def two_processes(script, recipe):
+    """What `mpirun -n 2` of it did, of the recipe."""
     if not shutil.which("mpirun"):
         pytest.skip("there is no mpirun")
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl="self,vader")
+    done = subprocess.run(["mpirun", "-n", "2", sys.executable, "-c", script, json.dumps(recipe)],
+                          capture_output=True, text=True, check=False, env=environment)
+    if "has no MPI" in done.stderr:
+        pytest.skip("this build has no MPI")
+    return done
+
+
+@pytest.mark.parametrize("begin, end, why", [
+    ("with run:\n", "raise ValueError('mine')", "ValueError: mine"),
+    ("if True:\n", "sys.exit(3)", "its program ended, and did not close its run")],
+    ids=["raised", "exit"])
+def test_a_process_that_leaves_is_told_to_the_others(recipe, tmp_path, begin, end, why):
+    recipe["train"].update(out=str(tmp_path / "mpi"), steps=100, save_every=1)
+    script = ("import lockstep as ls, json, sys\n"
+              "run = ls.Run(json.loads(sys.argv[1]), {'parallel.dp': 2, 'comm.timeout_s': 100})\n"
+              f"{begin}"
+              "    for m in run:\n"
+              f"        if m.step == 3 and run.rank == 1: {end}\n")
+    done = two_processes(script, recipe)
+    assert done.returncode != 0
+    assert "CommError: " in done.stderr and f"rank 1 of the job has left: {why}" in done.stderr
+    with ls.Run(recipe, {"train.resume": "auto", "train.steps": 5}, progress=False) as run:
+        assert run.step_count == 3  # a checkpoint is whole
+        run.step()
+
+
+def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
     script = ("import lockstep as ls, json, sys\n"
               "from lockstep import _lib\n"
               "with ls.Run(json.loads(sys.argv[1]), {'parallel.tp': 2}, progress=False) as run:\n"
@@ -526,12 +556,7 @@ def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
               "        told += [run.hash()]\n"
               "    sys.stdout.write(json.dumps(told) + chr(10))\n")
     mpi = {**recipe, "train": {**recipe["train"], "out": str(tmp_path / "mpi")}}
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl="self,vader")
-    done = subprocess.run(["mpirun", "-n", "2", sys.executable, "-c", script, json.dumps(mpi)],
-                          capture_output=True, text=True, check=False, env=environment)
-    if "has no MPI" in done.stderr:
-        pytest.skip("this build has no MPI")
+    done = two_processes(script, mpi)
     assert done.returncode == 0, done.stderr
     told = sorted(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
     with ls.Run(recipe, progress=False) as run:
