@@ -2,8 +2,12 @@
 
 import ast
 import json
+import sys
+import types
 
 import pytest
+
+import lockstep as ls
 
 
 def run_cell(source, names):
@@ -31,6 +35,36 @@ def test_every_cell_of_the_notebook_runs(clone, tmp_path, monkeypatch):
             values.append(shown(run_cell("".join(cell["source"]), names)))
     assert sum("<svg" in value for value in values) == 1
     assert sum("<table>" in value for value in values) == 1
+
+
+def test_a_run_has_a_bar_in_a_notebook(recipe, monkeypatch):
+    shown = []
+
+    class Handle:
+        def update(self, html):
+            shown.append(html)
+
+    def display(html, display_id):
+        shown.append(("new", display_id, html))
+        return Handle()
+
+    class ZMQInteractiveShell:
+        pass
+
+    for name, members in (("IPython", {"get_ipython": ZMQInteractiveShell}),
+                          ("IPython.display", {"HTML": str, "display": display})):
+        module = types.ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    with ls.Run(recipe) as run:
+        losses = [m.loss for m in run]
+    assert shown[0][:2] == ("new", True) and "<progress value=1 max=4>" in shown[0][2]
+    assert f"<progress value=4 max=4></progress> step 4/4  loss {losses[-1]:.4f}" in shown[-1]
+    assert len(shown) > 1 and all(isinstance(one, str) for one in shown[1:])
+    shown.clear()
+    with ls.Run(recipe, {"train.steps": 5, "train.resume": "auto"}, progress=False) as run:
+        run.step()
+    assert not shown
 
 
 def test_a_cell_that_fails_is_seen():
