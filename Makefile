@@ -446,7 +446,8 @@ coverage:
 		CHECK=$(CHECK) check-built
 	@tools/coverage.sh $(BUILD)-coverage
 
-man: $(BUILD)/lockstep
+man: $(BUILD)/man/lockstep.1
+$(BUILD)/man/lockstep.1: $(BUILD)/lockstep
 	@mkdir -p $(BUILD)/man
 	@$(BUILD)/lockstep help --list | while read -r page; do \
 		name=lockstep$$(test "$$page" = lockstep || echo "-$$page" | tr ' ' -); \

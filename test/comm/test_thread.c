@@ -26,7 +26,7 @@ static void test_every_operation(void **state)
 {
     const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 16};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (check_all() || (i != 3 && i != 5 && i != 6 && i != 8))
+        if (check_all() || i < 3 || i == 4 || i == 7)
             run_ranks(sizes[i], body_all, NULL);
 }
 

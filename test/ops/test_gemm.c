@@ -223,7 +223,7 @@ static void test_random_products_against_double(void **state)
 {
     uint64_t seed = 20;
     bool plain = ops_of[1].isa == LS_ISA_PLAIN;
-    int cases = CASES / (plain ? check_every(10, 5) : check_every(5, 2));
+    int cases = CASES / (plain ? check_every(10, 10) : check_every(5, 4));
     for (int i = 0; i < cases; i++) {
         struct ls_gemm gemm = random_gemm(&seed);
         bool bias = gemm.onto == LS_ONTO_NOTHING && random_below(&seed, 2);

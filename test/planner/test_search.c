@@ -128,7 +128,7 @@ static void lists_compare(int i, enum ls_goal goal, const struct ls_search *sear
 CASE(test_the_best_is_the_best)
 {
     int64_t looked = 0, all = 0, fitted = 0;
-    const int cases = 200 / check_every(20, 5);
+    const int cases = 200 / check_every(20, 10);
     drawn = 1;
     for (int i = 0; i < cases; i++) {
         struct ls_cluster cluster = cluster_draw();

@@ -262,7 +262,7 @@ static void test_bits_are_those_recorded(void **state)
         if (isa <= (int)ls_isa_best())
             changed += count_changed(*state, &golden, (enum ls_isa)isa,
                                      isa == (int)ls_isa_best()
-                                         ? check_every(8, 4)
+                                         ? check_every(8, 6)
                                          : check_every(16, isa == LS_ISA_PLAIN ? 30 : 16));
         else
             printf("SKIPPED: no %s here: its bits are not compared\n",
