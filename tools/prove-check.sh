@@ -10,6 +10,11 @@
 #
 # PROGRAM: some of the test programs, such as build/test/comm/test_watch; by default make check. What
 # a run printed is shown where it failed; the last line counts the failures.
+#
+# Each finished run of make check on a commit is a line of bench/check-runs.txt: date, commit, kind,
+# passed or failed, seconds. TIMES counts those that are there, so that a proof that was cut short goes
+# on; 0 only counts. The last line counts the runs of this commit and those of others apart. Programs
+# alone, and a tree with changes, are not recorded.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:?expected load, core or clock} times=${2:-1}
@@ -43,16 +48,37 @@ if [ $# -gt 0 ]; then
 else
     make -s all tests examples
 fi
-failed=0
-for run in $(seq "$times"); do
+# The commit is the last that changed more than what was measured.
+ledger=bench/check-runs.txt
+commit=$(tools/commit.sh)
+recorded=
+if [ $# -eq 0 ] && [[ $commit != *-dirty && $commit != unknown ]]; then
+    recorded=yes
+    commit=$(git log -1 --format=%h --abbrev=12 -- . ":!$ledger" ':!bench/nightly.md')
+fi
+# How many lines of the ledger, of this commit (==) or of others (!=), have this result.
+count() {
+    [ ! -f $ledger ] || awk -v commit="$commit" -v kind="$kind" -v result="$2" \
+        "\$2 $1 commit && \$3 == kind && \$4 ~ result { n++ } END { print n + 0 }" $ledger
+}
+runs=0 failed=0
+if [ "$recorded" ]; then
+    runs=$(count == .) failed=$(count == failed)
+fi
+while [ "$((runs))" -lt "$times" ]; do
+    runs=$((runs + 1)) result=passed
     begin=$SECONDS
-    if "${under[@]}" "${command[@]}" >"$log" 2>&1; then
-        echo "$kind, run $run: $(tail -n 1 "$log"), $((SECONDS - begin)) s"
-    else
+    "${under[@]}" "${command[@]}" >"$log" 2>&1 || result=failed
+    echo "$kind, run $runs: $result, $(tail -n 1 "$log"), $((SECONDS - begin)) s"
+    if [ $result = failed ]; then
         failed=$((failed + 1))
-        echo "$kind, run $run: FAILED, $((SECONDS - begin)) s"
         grep -A 70 '^FAIL' "$log" || tail -n 30 "$log"
     fi
+    if [ "$recorded" ]; then
+        echo "$(date -u +%F) $commit $kind $result $((SECONDS - begin))" >>$ledger
+    fi
 done
-echo "$kind: $times runs, $failed failed"
-[ "$failed" -eq 0 ]
+others=
+[ ! "$recorded" ] || others="; of other commits: $(($(count != .))) runs, $(($(count != failed))) failed"
+echo "$kind: $((runs)) runs of $commit, $((failed)) failed$others"
+[ "$((failed))" -eq 0 ]

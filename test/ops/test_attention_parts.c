@@ -147,8 +147,8 @@ static void assert_rows_same(const char *what, const struct call *piece, const s
     free(o), free(d_q);
 }
 
-/* In `make check` plain C, which is slow, in fp32 with a mask alone; of the other sets a fourth, such
- * that each arithmetic and both masks come up, and the best set takes other cases than the next. */
+/* In `make check` plain C, which is slow, in fp32 with a mask alone; of the other sets a fourth, so
+ * that each type and both masks come up, and the best set takes others than the next. */
 static bool is_tried(int isa, int a, int masked)
 {
     if (isa == LS_ISA_PLAIN)
