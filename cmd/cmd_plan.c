@@ -72,6 +72,10 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
         status = keys_set(&asked->config, asked->explain, error);
     if (!status)
         status = planned_cluster(cluster, &asked->config, &asked->cluster, error);
+    if (!status && asked->what_if) { /* refused before the search */
+        struct ls_cluster changed = asked->cluster;
+        status = planned_change(&changed, asked->what_if, error);
+    }
     if (!status) {
         int64_t there = asked->cluster.hosts * asked->cluster.accelerators;
         seconds = (asked->search.accelerators ? asked->search.accelerators : there) > MANY ? 50 : 8;

@@ -1,6 +1,6 @@
 /* What is admitted runs: every layout of 1 to 4 ranks of small recipes, and not a sample of them.
  *
- *   test_exhaustive                   one in 240 of what is admitted, with CHECK=all one in 6
+ *   test_exhaustive                   one in 360 of what is admitted, with CHECK=all one in 6
  *   test_exhaustive EVERY [RECIPE]    one in EVERY, of one of the recipes alone
  *
  * Exhaustive is the product of all axes (pp x dp_replicate x dp_shard x cp x tp = 1 to 4 ranks),
@@ -175,7 +175,7 @@ static void refusal_check(struct session *s, int recipe, const struct ls_config 
     struct ls_proof proof[STEPS_MAX];
     if (status != LS_ELAYOUT)
         failure(s, recipe, config, "is refused, but not as a layout");
-    if (s->refused++ % (check_all() ? 16 : 64))
+    if (s->refused++ % (check_all() ? 16 : 128))
         return;
     status = ls_config_layout(config, 0, &layout, &error);
     if (status != LS_ELAYOUT || strlen(error.text) < 20)
@@ -374,7 +374,7 @@ int main(int argc, char **argv)
     snprintf(s->folder, sizeof s->folder, "%s", pattern);
     s->kept = rows_kept();
     s->isas = ls_isa_best() + 1;
-    s->every = argc > 1 ? ls_max(atoi(argv[1]), 1) : check_all() ? 6 : 240;
+    s->every = argc > 1 ? ls_max(atoi(argv[1]), 1) : check_all() ? 6 : 360;
     recipe_tokens_write(s->folder);
     for (int recipe = 0; recipe < SMALL; recipe++)
         small_config(s, recipe);
