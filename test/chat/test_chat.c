@@ -569,7 +569,7 @@ CASE(test_hostile_templates)
         "{% macro f() %}{% for a in range(100000) %}{% endfor %}{% endmacro %}"
         "{% for a in range(100000) %}{{ f() }}{% endfor %}",
     };
-    for (size_t i = 0; i < sizeof loops / sizeof *loops; i += (size_t)check_every(3, 2)) {
+    for (size_t i = 0; i < sizeof loops / sizeof *loops; i += (size_t)check_every(3, 3)) {
         struct ls_chat *chat = chat_of("x", loops[i], strlen(loops[i]));
         struct ls_chat_text text = {0};
         struct ls_error error = {0};

@@ -647,7 +647,7 @@ static int64_t rows_long(void)
 static void test_leaves_are_a_chain(void **state)
 {
     for (int a = 0; a < 3; a++)
-        for (int64_t leaves = 1; leaves <= 5 && is_wanted(acts[a]); leaves += check_every(4, 2))
+        for (int64_t leaves = 1; leaves <= 5 && is_wanted(acts[a]); leaves += check_every(4, 4))
             for (int64_t tiles = 1; tiles <= 4; tiles *= check_all() ? 2 : 4)
                 for (int onto = LS_ONTO_NOTHING; onto <= LS_ONTO_SUM; onto++) {
                     check_leaves(acts[a], leaves, tiles, 96, (enum ls_onto)onto);
