@@ -9,6 +9,7 @@ Order     The longest first: test/weights.txt has the seconds that each program 
 Marks     A test's source may name, in a line `/* check: WORD ... */` near its top, what it needs:
           `cores`    every core of this machine: nothing runs beside it
           `network`  a network of its own: one such program at a time
+          `waits`    hardly a core: it is not counted among those that run at a time
 Sets      The programs that $ISA_TESTS names run once more on each lesser instruction set of the
           machine (LOCKSTEP_ISA), all of them with CHECK=all, otherwise those of `ops` alone. The
           set avx512_bf16 is left out where amx is: the first run used its kernels.
@@ -204,12 +205,14 @@ class Run:
     def next_program(self):
         """The first of those that wait and that what runs leaves room for."""
         running = self.running.values()
-        if len(running) == self.jobs or any("cores" in p.marks for p in running):
+        if any("cores" in p.marks for p in running):
             return None
+        full = sum("waits" not in p.marks for p in running) == self.jobs
         network = any("network" in p.marks for p in running)
         for i, program in enumerate(self.waiting):
             if not ("cores" in program.marks and running or
-                    "network" in program.marks and network):
+                    "network" in program.marks and network or
+                    full and "waits" not in program.marks):
                 return self.waiting.pop(i)
         return None
 

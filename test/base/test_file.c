@@ -1,4 +1,5 @@
 /* Files appear whole or not at all, whichever call fails, and are read within bounds. */
+/* check: waits */
 #include <lockstep/base/file.h>
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* Training over two hosts: the same hash; and a rank or a host that fails ends the job on both.
  * `make check` trains on two ranks and stops one of them; CHECK=all does all that stands here. */
-/* check: network */
+/* check: network waits */
 #include "../cmd/run_program.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"

@@ -1,5 +1,6 @@
 /* What the launcher makes of a job's end, with an mpirun that ends as it is told to; and its errors
  * about what it is given. */
+/* check: waits */
 #include "../cmd/run_program.h"
 #include "../support/scratch.h"
 #include "../support/testing.h"
