@@ -21,6 +21,8 @@
 
 #include <lockstep/base.h>
 
+#include <limits.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -42,11 +44,21 @@ struct ls_chat_text {
 };
 void ls_chat_text_release(struct ls_chat_text *text);
 
+/* What the files of a folder say of a tokenizer's tokens, as one object: tokenizer_config.json and,
+ * unless it has added_tokens_decoder, special_tokens_map.json over it and added_tokens.json as
+ * added_tokens_decoder. transformers reads them so. *out is to be released with json_decref, NULL
+ * if there is none of the files; path = the first that is there, for errors. LS_EDATA for what is
+ * no object or no id; LS_EIO if a file leads out of the folder. */
+struct json_t;
+int ls_tokenizer_settings_read(const char *directory, char path[PATH_MAX], struct json_t **out,
+                               struct ls_error *error);
+
 enum { LS_CHAT_TEMPLATE_BYTES_MAX = 1 << 20 };
 /* directory holds tokenizer_config.json: its chat_template (of several, the one named "default"),
- * or chat_template.jinja beside it, and its special tokens. file, unless NULL, holds the template
- * in place of these; then directory may be NULL or have no tokenizer_config.json. LS_EDATA for a
- * template or a file that cannot be taken, and where there is no template. */
+ * or chat_template.jinja beside it, and its special tokens (ls_tokenizer_settings_read). file,
+ * unless NULL, holds the template in place of these; then directory may be NULL or have no
+ * tokenizer_config.json. LS_EDATA for a template or a file that cannot be taken, and where there is
+ * no template. */
 int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
                  struct ls_error *error);
 /* The same from a template's text. tokens: a JSON object such as {"bos_token": "<s>"}, or NULL.

@@ -70,8 +70,9 @@ void ls_text_release(struct ls_text *text);
 
 /* spec is one of
  *   "byte"                   ids 0-255 are the bytes, 256 ends a document; vocabulary 257
- *   a directory              of tokenizer.json (and tokenizer_config.json), of vocab.json and
- *                            merges.txt (or gpt2-...), or of one rank file, PATTERN.tiktoken
+ *   a directory              of tokenizer.json (and what lies beside it: chat.h's
+ *                            ls_tokenizer_settings_read), of vocab.json and merges.txt (or
+ *                            gpt2-...), or of one rank file, PATTERN.tiktoken
  *   "FILE.json", "VOCAB.json,MERGES.txt", "PATTERN.tiktoken", "PATTERN:FILE"    these by path
  * PATTERN is gpt2, r50k_base, cl100k_base, o200k_base, llama3, qwen or tekken. doc/data.md says
  * what of tokenizer.json is supported; what is not is LS_ENOTSUP, by name and place. A vocab.json
@@ -94,16 +95,21 @@ struct ls_tokenizer_file {
 };
 const struct ls_tokenizer_file *ls_tokenizer_files(const struct ls_tokenizer *tokenizer,
                                                    int *count);
-enum { LS_TOKENIZER_FILES_MAX = 4 };
+enum { LS_TOKENIZER_FILES_MAX = 5 };
 /* Of the bytes of the vocabulary's files, wherever they lie: two tokenizers of one digest give ids
  * the same meaning. */
 void ls_tokenizer_digest(const struct ls_tokenizer *tokenizer, char text[33]);
 /* Number of ids; ids are 0 to vocabulary - 1. Some may belong to no token. */
 int64_t ls_tokenizer_vocabulary(const struct ls_tokenizer *tokenizer);
+/* The same for a model of so many tokens, 0 if it has no number of its own: published models may
+ * lack rows for added tokens, such as a pad that training never saw, and work without them. A text
+ * that has such a token is refused where it is used. tokenizer may be NULL: 0. */
+int64_t ls_tokenizer_vocabulary_of(const struct ls_tokenizer *tokenizer, int64_t model);
 /* The id that ends a document: <|endoftext|> or <|end_of_text|>, else what eos gives, else </s> or
  * <eos>. -1: none. */
 int32_t ls_tokenizer_eod(const struct ls_tokenizer *tokenizer);
-/* The ids that tokenizer_config.json names as beginning a text, and ending one. -1: none. */
+/* The ids that the files beside tokenizer.json name as beginning a text, and ending one. -1: none.
+ */
 int32_t ls_tokenizer_bos(const struct ls_tokenizer *tokenizer);
 int32_t ls_tokenizer_eos(const struct ls_tokenizer *tokenizer);
 /* The ids around a text, in order: those before it (behind = false), or those behind it. Borrowed.

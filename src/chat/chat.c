@@ -177,11 +177,9 @@ int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
     int status = LS_OK;
     *out = NULL;
     if (directory)
-        status = ls_path_inside(path, directory, "tokenizer_config.json", error);
-    if (directory && !status)
         status = ls_path_inside(beside, directory, "chat_template.jinja", error);
-    if (directory && !status && access(path, F_OK) == 0)
-        status = ls_json_read(path, LS_EDATA, &config, error);
+    if (directory && !status)
+        status = ls_tokenizer_settings_read(directory, path, &config, error);
     if (!status && file)
         status = file_take(file, &found, error);
     else if (!status && directory && access(beside, F_OK) == 0)

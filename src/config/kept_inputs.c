@@ -202,6 +202,6 @@ int ls_kept_read(const char *run, struct ls_config *config, struct ls_tokenizer 
         status = ls_config_tokenizer(config, tokenizer, error);
         status = status == LS_EIO && !named ? LS_OK : status;
     }
-    int64_t vocabulary = *tokenizer ? ls_tokenizer_vocabulary(*tokenizer) : 0;
+    int64_t vocabulary = ls_tokenizer_vocabulary_of(*tokenizer, config->model_keys.vocab);
     return status ? status : ls_config_resolve(config, vocabulary, error);
 }

@@ -254,7 +254,7 @@ int data_tokenizer_parse_ranks(struct ls_tokenizer *t, const char *pattern,
     if (!status)
         status = data_added_finish(&t->added, file.name, error);
     if (!status)
-        status = data_tokenizer_configure(t, (struct data_named_text){0}, error);
+        status = data_tokenizer_configure(t, (struct data_settings){0}, error);
     if (!status)
         status = data_decoding_init(t, &(struct data_decoding){0}, error);
     if (!status) {

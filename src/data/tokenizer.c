@@ -5,9 +5,11 @@
 #include "data/tokenizer_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/chat.h>
 
 #include <dirent.h>
 #include <errno.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,29 +221,29 @@ static int load_pair(struct ls_tokenizer *t, const struct found *found, struct l
                                       error);
 }
 
-/* Files that belong to a tokenizer.json where they lie beside it; the first one is read. */
+/* Files that belong to a tokenizer.json where they lie beside it. */
 static const char *const companions[] = {"tokenizer_config.json", "special_tokens_map.json",
-                                         "chat_template.jinja"};
+                                         "added_tokens.json", "chat_template.jinja"};
+enum { COMPANIONS = sizeof companions / sizeof *companions };
 
 static int load_json(struct ls_tokenizer *t, const struct found *found, struct ls_error *error)
 {
-    struct data_named_text file = {0}, config = {0};
-    char *text = NULL, *config_text = NULL, folder[PATH_MAX], path[PATH_MAX];
+    struct data_named_text file = {0};
+    char *text = NULL, folder[PATH_MAX], path[PATH_MAX];
+    struct data_settings settings = {.name = path};
     ls_path_parent(found->path[0], folder);
     int status = file_put(t, found->path[0], "tokenizer.json", found->within, error);
     if (!status)
         status = vocabulary_read(t, &file, &text, error);
-    for (int i = 0; i < 3 && !status; i++) {
-        if (!exists(folder, companions[i], path))
-            continue;
-        status = file_put(t, path, companions[i], true, error);
-        if (!status && i == 0)
-            status = file_read(t, &config, &config_text, error);
-    }
+    for (int i = 0; i < COMPANIONS && !status; i++)
+        if (exists(folder, companions[i], path))
+            status = file_put(t, path, companions[i], true, error);
     if (!status)
-        status = data_tokenizer_parse_json(t, file, config, error);
+        status = ls_tokenizer_settings_read(folder, path, &settings.root, error);
+    if (!status)
+        status = data_tokenizer_parse_json(t, file, settings, error);
     free(text);
-    free(config_text);
+    json_decref(settings.root);
     return status;
 }
 
@@ -367,6 +369,13 @@ void ls_tokenizer_digest(const struct ls_tokenizer *tokenizer, char text[33])
 int64_t ls_tokenizer_vocabulary(const struct ls_tokenizer *tokenizer)
 {
     return tokenizer->vocabulary;
+}
+
+int64_t ls_tokenizer_vocabulary_of(const struct ls_tokenizer *tokenizer, int64_t model)
+{
+    int64_t all = tokenizer ? tokenizer->vocabulary : 0;
+    int64_t text = tokenizer && tokenizer->added.count ? tokenizer->bpe.vocabulary : all;
+    return model < text ? all : ls_min(all, model);
 }
 
 int32_t ls_tokenizer_eod(const struct ls_tokenizer *tokenizer)

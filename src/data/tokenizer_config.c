@@ -1,5 +1,5 @@
-/* tokenizer_config.json beside a tokenizer.json: which tokens begin, end and fill up a text. Other
- * keys of it are for other programs, or for chat templates. */
+/* The files beside a tokenizer.json: which tokens begin, end and fill up a text. Other keys of them
+ * are for other programs, or for chat templates. */
 #include "data/tokenizer_json.h"
 
 #include <stdio.h>
@@ -29,24 +29,8 @@ static void role_read(struct data_json *j, const char *key, int32_t *id)
         return;
     if (!text)
         data_json_wrong(j, key, "expected a token's text");
-    else if ((*id = id_of(j->tokenizer, text)) < 0)
-        data_json_wrong(j, key, "\"%.80s\" is not a token of tokenizer.json", text);
-}
-
-/* {"ID": {"content": TEXT, ...}}: the added tokens again. */
-static void added_check(struct data_json *j)
-{
-    const char *key, *content = "";
-    json_t *value;
-    json_object_foreach(json_object_get(j->root, "added_tokens_decoder"), key, value)
-    {
-        char *end, where[128];
-        long id = strtol(key, &end, 10);
-        snprintf(where, sizeof where, "added_tokens_decoder.%.80s", key);
-        data_json_text(j, where, value, "content", &content);
-        if (*end || end == key || id < 0 || id != id_of(j->tokenizer, content))
-            data_json_wrong(j, where, "\"%.80s\" does not have this id in tokenizer.json", content);
-    }
+    else
+        *id = id_of(j->tokenizer, text);
 }
 
 /* Makes ids[*count] begin (or, at_end, end) with id, or not, as the key says; as they were where it
@@ -58,7 +42,7 @@ static void around_set(struct data_json *j, const char *key, int32_t id, int32_t
     int place = at_end ? *count - 1 : 0, from = at_end ? *count : 0;
     bool there = *count > 0 && id >= 0 && ids[place] == id, wanted = json_is_true(value);
     if (wanted && id < 0)
-        data_json_wrong(j, key, "there is no token to add");
+        return; /* no token is named */
     if (wanted && !there && *count == DATA_AROUND_MAX)
         data_json_refuse(j, key, "so many tokens around a text");
     if (!json_is_boolean(value) || wanted == there || j->status)
@@ -76,7 +60,6 @@ static void around_set(struct data_json *j, const char *key, int32_t id, int32_t
 static void config_read(struct data_json *j)
 {
     struct ls_tokenizer *t = j->tokenizer;
-    added_check(j);
     role_read(j, "bos_token", &t->bos);
     role_read(j, "eos_token", &t->eos);
     role_read(j, "pad_token", &t->pad);
@@ -92,17 +75,14 @@ static int32_t first_of(const struct ls_tokenizer *t, const char *const *names)
     return id;
 }
 
-int data_tokenizer_configure(struct ls_tokenizer *t, struct data_named_text config,
+int data_tokenizer_configure(struct ls_tokenizer *t, struct data_settings settings,
                              struct ls_error *error)
 {
-    struct data_json j = {.path = config.name, .tokenizer = t, .error = error};
+    struct data_json j = {
+        .path = settings.name, .root = settings.root, .tokenizer = t, .error = error};
     t->bos = t->eos = t->pad = -1;
-    if (config.bytes) {
-        j.status = ls_json_parse(config.name, config.bytes, config.count, LS_EDATA, &j.root, error);
-        if (!j.status)
-            config_read(&j);
-        json_decref(j.root);
-    }
+    if (j.root)
+        config_read(&j);
     t->eod = first_of(t, document_ends);
     if (t->eod < 0)
         t->eod = t->eos >= 0 ? t->eos : first_of(t, text_ends);

@@ -98,6 +98,17 @@ static int32_t id_read(struct data_json *j, const char *where, const json_t *val
     return 0;
 }
 
+void data_json_added_flags(struct data_json *j, const char *where, const json_t *object,
+                           struct data_added_token *token)
+{
+    data_json_flag(j, where, object, "special", &token->special);
+    token->normalized = !token->special;
+    data_json_flag(j, where, object, "normalized", &token->normalized);
+    data_json_flag(j, where, object, "single_word", &token->single_word);
+    data_json_flag(j, where, object, "lstrip", &token->lstrip);
+    data_json_flag(j, where, object, "rstrip", &token->rstrip);
+}
+
 static void added_read(struct data_json *j, const char *where, const json_t *object)
 {
     const char *content = "";
@@ -109,17 +120,12 @@ static void added_read(struct data_json *j, const char *where, const json_t *obj
     data_json_text(j, where, object, "content", &content);
     token.content = (char *)(uintptr_t)content;
     token.content_bytes = strlen(content);
-    data_json_flag(j, where, object, "special", &token.special);
-    token.normalized = !token.special;
-    data_json_flag(j, where, object, "normalized", &token.normalized);
-    data_json_flag(j, where, object, "single_word", &token.single_word);
-    data_json_flag(j, where, object, "lstrip", &token.lstrip);
-    data_json_flag(j, where, object, "rstrip", &token.rstrip);
+    data_json_added_flags(j, where, object, &token);
     if (!j->status)
         j->status = data_added_put(&j->tokenizer->added, j->path, &token, j->error);
 }
 
-static void added_tokens_read(struct data_json *j)
+static void added_tokens_read(struct data_json *j, struct data_settings settings)
 {
     json_t *list = json_object_get(j->root, "added_tokens"), *item;
     size_t i;
@@ -133,6 +139,7 @@ static void added_tokens_read(struct data_json *j)
         if (j->status)
             return;
     }
+    data_json_settings_tokens(j, settings);
     if (!j->status)
         j->status = data_added_index(&j->tokenizer->added, j->path, j->error);
 }
@@ -342,12 +349,12 @@ static void added_match(struct data_json *j)
         j->status = data_added_finish(&t->added, j->path, j->error);
 }
 
-static void tokenizer_read(struct data_json *j)
+static void tokenizer_read(struct data_json *j, struct data_settings settings)
 {
     data_json_keys(j, "the file", j->root,
                    KEYS("version", "truncation", "padding", "added_tokens", "normalizer",
                         "pre_tokenizer", "post_processor", "decoder", "model"));
-    added_tokens_read(j);
+    added_tokens_read(j, settings);
     data_json_pre_tokenizers(j);
     model_read(j);
     added_check(j);
@@ -358,15 +365,15 @@ static void tokenizer_read(struct data_json *j)
 }
 
 int data_tokenizer_parse_json(struct ls_tokenizer *tokenizer, struct data_named_text file,
-                              struct data_named_text config, struct ls_error *error)
+                              struct data_settings settings, struct ls_error *error)
 {
     struct data_json j = {.path = file.name, .tokenizer = tokenizer, .error = error};
     j.status = ls_json_parse(file.name, file.bytes, file.count, LS_EDATA, &j.root, error);
     if (!j.status)
-        tokenizer_read(&j);
+        tokenizer_read(&j, settings);
     json_decref(j.root);
     if (!j.status)
-        j.status = data_tokenizer_configure(tokenizer, config, error);
+        j.status = data_tokenizer_configure(tokenizer, settings, error);
     if (!j.status)
         tokenizer->may_cut = data_tokenizer_may_cut(tokenizer);
     return j.status;

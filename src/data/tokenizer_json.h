@@ -41,8 +41,14 @@ void data_json_flag(struct data_json *j, const char *where, const json_t *object
 /* A text; as it was after a failure. */
 void data_json_text(struct data_json *j, const char *where, const json_t *object, const char *key,
                     const char **out);
+/* Flags of an added token; what is absent is as tokenizers has it. */
+void data_json_added_flags(struct data_json *j, const char *where, const json_t *object,
+                           struct data_added_token *token);
 /* Its "type"; "" where it has none. */
 const char *data_json_type(const json_t *object);
+
+/* Adds the tokens that only the files beside it name (tokenizer_added.c), to those of j->root. */
+void data_json_settings_tokens(struct data_json *j, struct data_settings settings);
 
 /* The parts of a file (tokenizer_steps.c), into j->tokenizer. */
 void data_json_normalizers(struct data_json *j);

@@ -341,15 +341,18 @@ struct ls_tokenizer {
 };
 /* Frees what it holds. */
 void data_tokenizer_release(struct ls_tokenizer *tokenizer);
-/* Fills what files say (tokenizer_json.c, ranks.c); config.bytes may be NULL. Name, spec and files
- * are the caller's. */
+/* What the files beside a tokenizer.json say (ls_tokenizer_settings_read); root may be NULL. */
+struct data_settings {
+    const char *name; /* for error texts */
+    struct json_t *root;
+};
+/* Fills what files say (tokenizer_json.c, ranks.c). Name, spec and files are the caller's. */
 int data_tokenizer_parse_json(struct ls_tokenizer *tokenizer, struct data_named_text file,
-                              struct data_named_text config, struct ls_error *error);
+                              struct data_settings settings, struct ls_error *error);
 int data_tokenizer_parse_ranks(struct ls_tokenizer *tokenizer, const char *pattern,
                                struct data_named_text file, struct ls_error *error);
-/* tokenizer_config.json (tokenizer_config.c): which tokens begin and end texts; and what ends a
- * document. */
-int data_tokenizer_configure(struct ls_tokenizer *tokenizer, struct data_named_text config,
+/* tokenizer_config.c: which tokens begin and end texts; and what ends a document. */
+int data_tokenizer_configure(struct ls_tokenizer *tokenizer, struct data_settings settings,
                              struct ls_error *error);
 /* Whether texts may be cut at data_split_last_cut. */
 bool data_tokenizer_may_cut(const struct ls_tokenizer *tokenizer);

@@ -62,7 +62,7 @@ static int tokenizer_check(const struct ls_config *config, const struct ls_token
                                         "the model has a tokenizer of its own, and text of another "
                                         "means nothing to it: leave the key out")
                      : ls_config_tokenizer(config, &given, error);
-    if (!status && given && ls_tokenizer_vocabulary(given) > vocabulary)
+    if (!status && given && ls_tokenizer_vocabulary_of(given, vocabulary) > vocabulary)
         status = ls_config_reject(config, LS_ECONFIG, "data.tokenizer", error,
                                   "it has %ld tokens, and the model %ld: expected the tokenizer "
                                   "that made the model's data",

@@ -226,7 +226,9 @@ static int prepare(struct writing *w, struct ls_decoder_size *size, struct ls_er
     w->samples = samples_of(w->g);
     w->all = w->g->prompts->count * w->samples;
     writing_copies_init(w);
-    w->vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : r->parts.layout->model.vocab;
+    w->vocabulary = r->parts.layout->model.vocab;
+    if (tokenizer)
+        w->vocabulary = ls_min(w->vocabulary, ls_tokenizer_vocabulary(tokenizer));
     int status = samples_check(w, error);
     if (!status)
         status = size_find(r, w->g, size, error);

@@ -198,6 +198,19 @@ static int dtype_check(const struct ls_model_source *source, const struct shard 
                                source->path, shard->name, view->name, view->dtype_name);
 }
 
+/* The head's matrix may lie beside the table that it is tied to, or in its place. */
+#define HEAD "lm_head.weight"
+static const struct ls_tensor_view *param_find(const struct ls_model_source *source,
+                                               const struct ls_param *param, const char *name,
+                                               const struct shard **shard)
+{
+    const struct ls_params *params = &source->params;
+    const struct ls_tensor_view *found = tensor_find(source->data, name, shard);
+    int64_t place = param - params->list;
+    bool tied = place == params->tied_param || place == params->shared_param;
+    return found || !tied ? found : tensor_find(source->data, HEAD, shard);
+}
+
 /* A matrix in NF4, whose rows are those of the model. */
 static int nf4_locate(const struct ls_model_source *source, const struct shard *shard,
                       const struct ls_tensor_view *view, const struct ls_elsewhere *there,
@@ -214,14 +227,11 @@ static int nf4_locate(const struct ls_model_source *source, const struct shard *
     return status ? status : bnb_find(shard->file, view, path, shape, &out->nf4, error);
 }
 
-/* The tensor of a name in the shape that config.json makes it. */
-static int tensor_require(const struct ls_model_source *source, const char *name, int dims,
-                          const int64_t shape[2], const struct ls_tensor_view **out,
-                          struct ls_error *error)
+/* The tensor of a name in the shape that config.json makes it. view: NULL where no file has it. */
+static int tensor_check(const struct ls_model_source *source, const struct shard *shard,
+                        const struct ls_tensor_view *view, const char *name, int dims,
+                        const int64_t shape[2], struct ls_error *error)
 {
-    const struct shard *shard;
-    const struct ls_tensor_view *view = tensor_find(source->data, name, &shard);
-    *out = view;
     if (!view)
         return ls_error_set(error, LS_ECKPT, "%.300s: tensor %.100s %s is missing", source->path,
                             name, interop_shape_text(dims, shape).text);
@@ -248,10 +258,10 @@ static int folder_locate(const struct ls_model_source *source, const struct ls_p
     const int64_t shape[2] = {there.transposed ? there.cols : there.rows,
                               there.transposed ? there.rows : there.cols};
     const struct shard *shard;
-    view = tensor_find(source->data, there.name, &shard);
+    view = param_find(source, param, there.name, &shard);
     if (view && param->hidden && view->dtype_known && view->dtype == LS_U8)
         return nf4_locate(source, shard, view, &there, out, error);
-    int status = tensor_require(source, there.name, matrix ? 2 : 1, shape, &view, error);
+    int status = tensor_check(source, shard, view, there.name, matrix ? 2 : 1, shape, error);
     if (status)
         return status;
     *out = (struct source_view){.data = view->data,
@@ -265,8 +275,6 @@ static int folder_locate(const struct ls_model_source *source, const struct ls_p
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-/* The head's matrix may lie beside the table that it is tied to. */
-#define HEAD "lm_head.weight"
 static int head_check(const struct ls_model_source *source, const char *table,
                       struct ls_error *error)
 {
@@ -312,7 +320,8 @@ static int folder_check(const struct ls_model_source *source, struct ls_error *e
     for (int i = 0; i < params->count; i++) {
         if (!ls_param_elsewhere(params, &source->model, &params->list[i], &there))
             continue; /* an adapter */
-        const struct ls_tensor_view *found = tensor_find(source->data, there.name, &shard);
+        const struct ls_tensor_view *found =
+            param_find(source, &params->list[i], there.name, &shard);
         json_object_set_new(expected, found->name, json_true());
     }
     if (params->tied_param >= 0) {

@@ -394,7 +394,7 @@ static int tokenizer_set(const struct ls_model_source *source, const struct ls_l
         ls_log(log, LS_LOG_WARNING, "the tokenizer is kept and not used: %s", why.text);
     else if (tokenizer)
         status = interop_path_set(config, "data.tokenizer", spec, "", error);
-    *vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : 0;
+    *vocabulary = ls_tokenizer_vocabulary_of(tokenizer, config->model_keys.vocab);
     ls_tokenizer_free(tokenizer);
     return status;
 }

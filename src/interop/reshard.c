@@ -41,8 +41,9 @@ static int layout_set(struct resharding *r, struct ls_error *error)
     for (int i = 0; i < r->what->count && !status; i++)
         status = ls_config_set(&r->config, r->what->keys[i], error);
     if (!status)
-        status = ls_config_resolve(&r->config,
-                                   r->tokenizer ? ls_tokenizer_vocabulary(r->tokenizer) : 0, error);
+        status = ls_config_resolve(
+            &r->config, ls_tokenizer_vocabulary_of(r->tokenizer, r->config.model_keys.vocab),
+            error);
     if (!status && ls_config_recipe_diff(&r->kept, &r->config, differences, sizeof differences) > 0)
         return ls_error_set(error, LS_ECONFIG,
                             "a checkpoint keeps its recipe: expected keys of the layout alone (%s; "

@@ -43,7 +43,7 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error)
         status = ls_config_tokenizer(config, &tokenizer, error);
     if (status)
         return status;
-    int64_t vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : 0;
+    int64_t vocabulary = ls_tokenizer_vocabulary_of(tokenizer, config->model_keys.vocab);
     ls_tokenizer_free(tokenizer);
     return ls_config_resolve(config, vocabulary, error);
 }

@@ -673,6 +673,17 @@ CASE_WITH(test_folders, scratch_setup, scratch_teardown)
     config_write(folder, "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"t\"}, "
                          "{\"name\": \"default\", \"template\": \"d{{ bos_token }}\"}]}");
     opens(folder, NULL, "d");
+    char map[300]; /* over tokenizer_config.json, unless that has all added tokens */
+    snprintf(map, sizeof map, "%s/special_tokens_map.json", folder);
+    static const char named[] = "{\"eos_token\": \"<M>\", \"bos_token\": null}";
+    scratch_write(map, named, sizeof named - 1);
+    config_write(folder, "{\"bos_token\": \"<B>\", \"eos_token\": \"<E>\", "
+                         "\"chat_template\": \"{{ bos_token ~ eos_token }}\"}");
+    opens(folder, NULL, "<B><M>");
+    config_write(folder, "{\"eos_token\": \"<E>\", \"added_tokens_decoder\": {}, "
+                         "\"chat_template\": \"{{ bos_token ~ eos_token }}\"}");
+    opens(folder, NULL, "<E>");
+    assert_int_equal(unlink(map), 0);
     config_write(folder, "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"t\"}]}");
     opens(folder, NULL, "none of its 1 templates is named \"default\"");
     config_write(folder, "{\"chat_template\": 1}");

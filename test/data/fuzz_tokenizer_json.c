@@ -51,7 +51,7 @@ static void check(const char *text, size_t bytes)
     struct ls_tokenizer tokenizer = {.name = strdup("fuzzed")};
     int status =
         data_tokenizer_parse_json(&tokenizer, (struct data_named_text){"file", text, bytes},
-                                  (struct data_named_text){0}, &error);
+                                  (struct data_settings){0}, &error);
     LS_ASSERT(status == LS_OK || ((status == LS_EDATA || status == LS_ENOTSUP) && error.text[0]));
     if (status == LS_OK)
         use(&tokenizer);

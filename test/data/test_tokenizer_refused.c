@@ -204,6 +204,7 @@ static void test_configuration(void **state)
         {"{\"bos_token\":\"<s>\",\"add_bos_token\":true}", 1, 0, NULL},
         {"{\"eos_token\":\"</s>\",\"add_eos_token\":true,\"add_bos_token\":null}", 1, 1, "</s>"},
         {"{\"added_tokens_decoder\":{\"1\":{\"content\":\"<s>\"}}}", 1, 0, NULL},
+        {"{\"add_eos_token\":true}", 1, 0, NULL}, /* transformers 5 adds none */
     };
     char *text = edited("llama2", "{", "{");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -226,11 +227,13 @@ static void test_configuration(void **state)
         const char *config, *says;
     } wrong[] = {
         {"[]", "expected an object"},
-        {"{\"eos_token\":\"<none>\"}", "eos_token: \"<none>\" is not a token"},
         {"{\"pad_token\":1}", "pad_token: expected a token's text"},
-        {"{\"add_eos_token\":true}", "add_eos_token: there is no token to add"},
+        {"{\"added_tokens_decoder\":{\"x\":{\"content\":\"<s>\"}}}",
+         "added_tokens_decoder: \"x\": expected an id"},
+        {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"<new>\"}}}",
+         "added_tokens_decoder.7: \"<new>\" has id 819 behind those of tokenizer.json"},
         {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"<s>\"}}}",
-         "added_tokens_decoder.7: \"<s>\" does not have this id"},
+         "added_tokens_decoder.7: \"<s>\" has id 1 in tokenizer.json"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct ls_error error = {0};
@@ -238,6 +241,102 @@ static void test_configuration(void **state)
         assert_int_equal(make(text, wrong[i].config, &tokenizer, &error), LS_EDATA);
         assert_text_contains(error.text, wrong[i].says);
     }
+    free(text);
+}
+
+/* Tokens that only the files beside tokenizer.json name: ids as transformers 5.24 gives them, whose
+ * PreTrainedTokenizerFast reads the same files. */
+static const char *const beside[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                     "added_tokens.json"};
+#define DECODER(members) "{\"added_tokens_decoder\":{" members "}}"
+#define TOKEN(id, text)  "\"" id "\":{\"content\":\"" text "\""
+#define PAD_ALONE        1, 542, 63, 315, 307, 324, 65, 551
+#define NEITHER          PAD_ALONE, 63, 317, 642, 65
+#define NEW_ALONE        1, 542, 819, 439, 551
+enum { CASE_IDS = 16 };
+static const struct beside_case {
+    const char *files[3], *text;
+    int32_t ids[CASE_IDS], eos, vocabulary;
+} beside_cases[] = {
+    {{NULL}, "a<new> b<pad>", {NEITHER}, -1, 819},
+    {{"{\"pad_token\":\"<pad>\"}"}, "a<new> b<pad>", {PAD_ALONE, 819}, -1, 820},
+    /* Found in normalized text alone, where it begins with a meta space. */
+    {{DECODER(TOKEN("819", "<new>") "}")}, "a<new> b<pad>", {NEITHER}, -1, 820},
+    {{DECODER(TOKEN("820", "<pad>") ",\"special\":true}," TOKEN("819", "<new>") "}")},
+     "a<new> b<pad>",
+     {PAD_ALONE, 820},
+     -1,
+     821},
+    {{NULL, NULL, "{\"<pad>\":820,\"<new>\":819}"}, "a<new> b<pad>", {NEITHER}, -1, 821},
+    {{NULL, "{\"eos_token\":{\"content\":\"<new>\",\"rstrip\":true},\"pad_token\":\"<pad>\"}"},
+     "a<new> b<pad>",
+     {1, 542, 819, 551, 820},
+     819,
+     821},
+    /* With a decoder, even an empty one, the other two files do not count. */
+    {{"{\"eos_token\":\"</s>\",\"added_tokens_decoder\":{}}", "{\"eos_token\":\"<new>\"}",
+      "{\"<pad>\":819}"},
+     "a<new> b<pad>",
+     {NEITHER},
+     2,
+     819},
+    {{"{\"additional_special_tokens\":[\"<new>\",{\"content\":\"<pad>\"}]}"},
+     "a<new> b",
+     {NEW_ALONE},
+     -1,
+     821},
+    {{"{\"extra_special_tokens\":{\"boi_token\":\"<new>\"}}"}, "a<new> b", {NEW_ALONE}, -1, 820},
+    {{"{\"tool_token\":\"<new>\"}"}, "a<new> b", {NEW_ALONE}, -1, 820},
+    /* Other flags of a token that is there, and a token of the model's own. */
+    {{DECODER(TOKEN("2", "</s>") ",\"rstrip\":true,\"special\":true}")},
+     "a</s> b",
+     {1, 542, 2, 551},
+     -1,
+     819},
+    {{"{\"eos_token\":\"\u2581th\"}"}, "a\u2581th b", {1, 542, 599, 439, 551}, 599, 819},
+};
+
+static void beside_check(const struct beside_case *c, char digest[33])
+{
+    const struct ls_encode_options options = {.special = true, .around = true};
+    struct ls_error error = {0};
+    struct ls_tokenizer *tokenizer;
+    struct ls_encoder *encoder;
+    struct ls_token_list ids = {0};
+    for (int f = 0; f < 3; f++)
+        if (c->files[f])
+            support_write(support_path(beside[f]), c->files[f], strlen(c->files[f]));
+        else
+            remove(support_path(beside[f]));
+    assert_ok(ls_tokenizer_new(support_folder, &tokenizer, &error), error);
+    assert_ok(ls_encoder_new(tokenizer, &encoder, &error), error);
+    assert_ok(ls_encode_with(encoder, c->text, strlen(c->text), &options, &ids, &error), error);
+    assert_in_range(ids.count, 1, CASE_IDS - 1);
+    assert_memory_equal(ids.ids, c->ids, (size_t)ids.count * sizeof *ids.ids);
+    assert_int_equal(c->ids[ids.count], 0);
+    assert_int_equal(ls_tokenizer_eos(tokenizer), c->eos);
+    assert_int_equal(ls_tokenizer_vocabulary(tokenizer), c->vocabulary);
+    assert_int_equal(ls_tokenizer_vocabulary_of(tokenizer, 819), 819);
+    assert_int_equal(ls_tokenizer_vocabulary_of(tokenizer, 818), c->vocabulary);
+    assert_int_equal(ls_tokenizer_vocabulary_of(tokenizer, 0), c->vocabulary);
+    ls_tokenizer_digest(tokenizer, digest);
+    ls_token_list_release(&ids);
+    ls_encoder_free(encoder);
+    ls_tokenizer_free(tokenizer);
+}
+
+static void test_files_beside(void **state)
+{
+    (void)state;
+    char *text = edited("llama2", "{", "{"), digests[2][33];
+    support_write(support_path("tokenizer.json"), text, strlen(text));
+    for (size_t i = 0; i < sizeof beside_cases / sizeof *beside_cases; i++) {
+        beside_check(&beside_cases[i], digests[i > 0]);
+        if (beside_cases[i].vocabulary > beside_cases[0].vocabulary)
+            assert_string_not_equal(digests[0], digests[1]);
+    }
+    for (int f = 0; f < 3; f++)
+        remove(support_path(beside[f]));
     free(text);
 }
 
@@ -330,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_hostile_nests),
         cmocka_unit_test(test_a_text_grows_within_bounds),
         cmocka_unit_test(test_configuration),
+        cmocka_unit_test(test_files_beside),
         cmocka_unit_test(test_rank_files_that_are_wrong),
         cmocka_unit_test(test_links_stay_in_the_folder),
     };

@@ -8,6 +8,7 @@
 
 #include <lockstep/infer.h>
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -514,6 +515,59 @@ CASE_WITH(test_tied_head_is_there_too, scratch_setup, scratch_teardown)
     expect_refused(folder, scratch_path(*state, "never"), "lm_head.weight is not|ties the two");
     tensor_edit(folder, "lm_head.weight", NULL, 0);
     import(folder, scratch_path(*state, "tied"));
+}
+
+/* A head in place of the table that it is tied to, as programs leave it that write one of two names
+ * of a tensor: the same model, however it is cut. */
+CASE_WITH(test_tied_head_is_there_alone, scratch_setup, scratch_teardown)
+{
+    static const char *const cut[] = {"parallel.pp=2"};
+    static const int32_t tokens[TOKENS] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
+    struct job jobs[3];
+    char folders[2][4096];
+    for (int i = 0; i < 2; i++) {
+        snprintf(
+            folders[i], sizeof folders[i], "%s",
+            folder_make(*state, i ? "head" : "table", &(struct folder_of){.golden = "llama_tiny"}));
+        json_edit(scratch_path(folders[i], "config.json"), "tie_word_embeddings", "true");
+        tensor_edit(folders[i], "lm_head.weight", NULL, 0);
+    }
+    tensor_edit(folders[1], "model.embed_tokens.weight", "lm_head.weight", 0);
+    for (int i = 0; i < 3; i++) {
+        jobs[i] = (struct job){.tokens = tokens, .path = folders[i > 0]};
+        logits_run(&jobs[i], cut, i == 2);
+        assert_memory_equal(jobs[i].logits, jobs[0].logits, sizeof jobs[0].logits);
+    }
+    assert_true(jobs[0].logits[TOKENS - 1][0] != 0);
+    tensor_edit(folders[1], "lm_head.weight", "other", 0);
+    expect_refused(folders[1], scratch_path(*state, "never"), "model.embed_tokens.weight|missing");
+}
+
+/* A tokenizer's added tokens for which the model has no rows, such as a pad that nobody trained.
+ * Its other tokens the model must have. */
+CASE_WITH(test_model_lacks_added_tokens, scratch_setup, scratch_teardown)
+{
+    static const char tokenizer[] =
+        "{\"added_tokens\":[{\"id\":%d,\"content\":\"<pad>\",\"special\":true}],"
+        "\"decoder\":{\"type\":\"Fuse\"},"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":%d},\"merges\":[]}}";
+    char folder[4096], text[600];
+    struct ls_error error = {0};
+    struct ls_config config;
+    snprintf(folder, sizeof folder, "%s",
+             folder_make(*state, "lacks", &(struct folder_of){.golden = "llama_tiny"}));
+    json_t *description = json_load_file(scratch_path(folder, "config.json"), 0, NULL);
+    int rows = (int)json_integer_value(json_object_get(description, "vocab_size"));
+    json_decref(description);
+    for (int more = 0; more < 2; more++) { /* the last token of the vocabulary is b */
+        snprintf(text, sizeof text, tokenizer, rows + more, rows - 1 + more);
+        scratch_write(scratch_path(folder, "tokenizer.json"), text, strlen(text));
+        int status = ls_finished_configure(folder, LS_TO_GENERATE, NULL, 0, &config, &error);
+        assert_int_equal(status, more ? LS_ECONFIG : LS_OK);
+        if (!more)
+            assert_true(config.data.tokenizer[0] && config.model.vocab == rows);
+    }
+    assert_non_null(strstr(error.text, "expected at least the tokenizer's"));
 }
 
 static void on_log(void *user, enum ls_log_level level, const char *line)
