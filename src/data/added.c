@@ -249,8 +249,13 @@ bool data_added_next(const struct data_added_set *set, const unsigned char *text
         if (token->single_word && (word_before(text, at) || word_at(text, bytes, end)))
             continue;
         /* White space that a match before took is not taken again. */
-        cursor->begin = token->lstrip ? spaces_before(text, cursor->end, at) : at;
-        cursor->end = token->rstrip ? spaces_behind(text, bytes, end) : end;
+        size_t begin = token->lstrip ? spaces_before(text, cursor->end, at) : at;
+        begin = token->lstrip && begin < cursor->end ? cursor->end : begin;
+        end = token->rstrip ? spaces_behind(text, bytes, end) : end;
+        if (begin >= end)
+            continue; /* nothing is left */
+        cursor->begin = begin;
+        cursor->end = end;
         cursor->token = token;
         return true;
     }

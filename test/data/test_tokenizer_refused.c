@@ -293,6 +293,17 @@ static const struct beside_case {
      {1, 542, 2, 551},
      -1,
      819},
+    /* White space that takes white space: of two matches the second has nothing left. */
+    {{DECODER(TOKEN("819", "\\n\\n") ",\"lstrip\":true,\"rstrip\":true,\"special\":true}")},
+     "a\n\n\n\n\n b",
+     {1, 542, 819, 551},
+     -1,
+     820},
+    {{DECODER(TOKEN("819", "\\n\\n") ",\"rstrip\":true,\"special\":true}")},
+     "a\n\n\n\n\n b",
+     {1, 542, 819, 819, 551},
+     -1,
+     820},
     {{"{\"eos_token\":\"\u2581th\"}"}, "a\u2581th b", {1, 542, 599, 439, 551}, 599, 819},
 };
 
