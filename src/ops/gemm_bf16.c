@@ -172,78 +172,87 @@ static void product(const unsigned char *a, const unsigned char *b, int64_t rows
 
 /* ---- a few rows ------------------------------------------------------------------------------ */
 
-enum { LINE = 32, TOGETHER = 8, AHEAD = 4 }; /* AHEAD: lines of each column that are fetched */
+enum { LINE = 32, TOGETHER = 8 };
 
-/* `rows` rows (a constant) by 32 columns, on to sums: a line of k. */
+/* `rows` rows (a constant) on by a line of 32 columns, `ld` bytes apart. Words are used as soon as
+ * they are turned, in the order of k; their halves change places as pack_swapped has it. */
 static inline __attribute__((always_inline)) void few_line(int rows, const int32_t *a, int64_t lda,
-                                                           const __m512i words[2][16], float *sums)
+                                                           const unsigned char *b, int64_t ld,
+                                                           __m512 sums[TOGETHER][2])
 {
-    __m512 low[TOGETHER], high[TOGETHER];
-    for (int r = 0; r < rows; r++) {
-        low[r] = _mm512_loadu_ps(sums + r * GEMM_EDGE);
-        high[r] = _mm512_loadu_ps(sums + r * GEMM_EDGE + 16);
-    }
-    for (int64_t p = 0; p < 16; p++) {
-        __m512bh b_low = (__m512bh)words[0][p], b_high = (__m512bh)words[1][p];
+#pragma GCC unroll 4
+    for (int64_t p = 0; p < 16; p += 4) {
+        __m512i words[2][4];
+        gemm_transpose_quad(b + p * 4, ld, words[0]);
+        gemm_transpose_quad(b + p * 4 + 16 * ld, ld, words[1]);
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < 4; i++) {
+            __m512bh low = (__m512bh)_mm512_rol_epi32(words[0][i], 16);
+            __m512bh high = (__m512bh)_mm512_rol_epi32(words[1][i], 16);
 #pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) {
-            __m512bh pair = (__m512bh)_mm512_set1_epi32(a[r * lda + p]);
-            low[r] = _mm512_dpbf16_ps(low[r], pair, b_low);
-            high[r] = _mm512_dpbf16_ps(high[r], pair, b_high);
+            for (int r = 0; r < rows; r++) {
+                __m512bh pair = (__m512bh)_mm512_set1_epi32(a[r * lda + p + i]);
+                sums[r][0] = _mm512_dpbf16_ps(sums[r][0], pair, low);
+                sums[r][1] = _mm512_dpbf16_ps(sums[r][1], pair, high);
+            }
         }
-    }
-    for (int r = 0; r < rows; r++) {
-        _mm512_storeu_ps(sums + r * GEMM_EDGE, low[r]);
-        _mm512_storeu_ps(sums + r * GEMM_EDGE + 16, high[r]);
     }
 }
 
-/* A line of 32 columns, as pack_swapped has it. */
-static inline void few_turn(const struct gemm_few *few, int64_t at, __m512i words[2][16])
+/* A line that B does not have all of, with zeros for the rest. */
+static void few_copy(const struct gemm_few *few, int64_t at, ls_bf16 to[GEMM_EDGE][LINE])
 {
     const ls_bf16 *b = (const ls_bf16 *)few->b + at;
-    __mmask32 mask = mask_of(few->k - at);
-    for (int64_t half = 0; half < 2; half++) {
-        for (int64_t c = 0; c < 16; c++) {
-            int64_t column = half * 16 + c;
-            bool there = column < few->columns;
-            words[half][c] = there ? _mm512_maskz_loadu_epi16(mask, b + column * few->ldb)
-                                   : _mm512_setzero_si512();
-            if (there)
-                _mm_prefetch((const char *)(b + column * few->ldb + AHEAD * LINE), _MM_HINT_T1);
-        }
-        gemm_transpose_words(words[half]);
-        for (int64_t p = 0; p < 16; p++)
-            words[half][p] = _mm512_rol_epi32(words[half][p], 16);
+    for (int64_t c = 0; c < GEMM_EDGE; c++) {
+        __mmask32 mask = c < few->columns ? mask_of(few->k - at) : 0;
+        _mm512_storeu_si512(to[c], _mm512_maskz_loadu_epi16(mask, b + c * few->ldb));
     }
 }
 
-static void few_rest(int64_t rows, const int32_t *a, int64_t lda, const __m512i words[2][16],
-                     float *sums)
+static inline __attribute__((always_inline)) void few_rows(int rows, const struct gemm_few *few,
+                                                           int64_t row, float *to)
 {
-    if (rows >= 4)
-        few_line(4, a, lda, words, sums);
-    a += rows / 4 * 4 * lda;
-    sums += rows / 4 * 4 * GEMM_EDGE;
-    if (rows % 4 == 3)
-        few_line(3, a, lda, words, sums);
-    else if (rows % 4 == 2)
-        few_line(2, a, lda, words, sums);
-    else if (rows % 4 == 1)
-        few_line(1, a, lda, words, sums);
+    const int32_t *a = (const int32_t *)few->a + row * few->lda;
+    const int64_t ld = few->ldb * (int64_t)sizeof(ls_bf16);
+    ls_bf16 block[GEMM_EDGE][LINE];
+    __m512 sums[TOGETHER][2];
+    for (int r = 0; r < rows; r++)
+        for (int half = 0; half < 2; half++)
+            sums[r][half] = _mm512_loadu_ps(to + (row + r) * GEMM_EDGE + half * 16);
+    for (int64_t at = 0; at < few->k; at += LINE) {
+        const void *b = (const ls_bf16 *)few->b + at;
+        bool whole = few->columns == GEMM_EDGE && few->k - at >= LINE;
+        if (whole)
+            gemm_few_fetch(few, at, LINE, b, ld);
+        else
+            few_copy(few, at, block);
+        few_line(rows, a + at / 2, few->lda, whole ? b : block, whole ? ld : LINE * 2, sums);
+    }
+    for (int r = 0; r < rows; r++)
+        for (int half = 0; half < 2; half++)
+            _mm512_storeu_ps(to + (row + r) * GEMM_EDGE + half * 16, sums[r][half]);
 }
 
 void gemm_few_bf16(const struct gemm_few *few, float *sums)
 {
-    memset(sums, 0, (size_t)few->rows * GEMM_EDGE * sizeof *sums);
-    for (int64_t at = 0; at < few->k; at += LINE) {
-        const int32_t *a = (const int32_t *)few->a + at / 2;
-        __m512i words[2][16];
-        int64_t row = 0;
-        few_turn(few, at, words);
-        for (; row + TOGETHER <= few->rows; row += TOGETHER)
-            few_line(TOGETHER, a + row * few->lda, few->lda, words, sums + row * GEMM_EDGE);
-        few_rest(few->rows - row, a + row * few->lda, few->lda, words, sums + row * GEMM_EDGE);
+    int64_t row = 0;
+    for (; row + TOGETHER <= few->rows; row += TOGETHER)
+        few_rows(TOGETHER, few, row, sums);
+    switch (few->rows - row) {
+#define ROWS(count)                                                                                \
+    case count:                                                                                    \
+        few_rows(count, few, row, sums);                                                           \
+        break
+        ROWS(7);
+        ROWS(6);
+        ROWS(5);
+        ROWS(4);
+        ROWS(3);
+        ROWS(2);
+        ROWS(1);
+#undef ROWS
+    default:
+        break;
     }
 }
 

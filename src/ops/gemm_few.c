@@ -1,5 +1,6 @@
 /* The product of a few rows with weights, as each token that is generated takes it: B is read once
- * where it lies and not packed. An element's chain is that of gemm_blocked.c, zeros behind a tile's
+ * where it lies and not packed; one in blocks of few bits is read into the cache, some of it at a
+ * time. An element's chain is that of gemm_blocked.c, zeros behind a tile's
  * last step included. */
 #include "ops/gemm_kernel.h"
 #include "ops/kern/flush.h"
@@ -9,7 +10,10 @@
 
 #include <string.h>
 
-enum { BLOCK_FLOATS = GEMM_FEW_ROWS * GEMM_EDGE };
+enum {
+    BLOCK_FLOATS = GEMM_FEW_ROWS * GEMM_EDGE,
+    READ_VALUES = 128, /* of each of 32 columns in blocks of few bits, at a time: in L1 */
+};
 
 struct job {
     const struct ls_gemm *gemm;
@@ -70,6 +74,38 @@ static void kernel_choose(struct job *job, const struct ls_ops *ops)
     (void)ops;
 }
 
+/* While 32 columns in blocks are worked on, the same part of those behind them is fetched. */
+static void blocks_fetch(const struct ls_gemm *gemm, int64_t column, int64_t at, int64_t k)
+{
+    const int64_t bytes = GEMM_EDGE * (int64_t)ls_blocks_row_bytes(gemm->b_blocks, gemm->ldb);
+    const char *next = (const char *)gemm->b + (column / GEMM_EDGE + 1) * bytes;
+    for (int64_t i = bytes * at / gemm_k(gemm); i < bytes * (at + k) / gemm_k(gemm); i += 64)
+        __builtin_prefetch(next + i, 0, 2);
+}
+
+/* few, whose B is in blocks from `column` and `start`: its values, some at a time. */
+static void blocks_sums(const struct job *job, struct gemm_few few, int64_t column, int64_t start,
+                        float *sums)
+{
+    const struct ls_gemm *gemm = job->gemm;
+    float values[GEMM_EDGE * READ_VALUES] __attribute__((aligned(64)));
+    const size_t row_bytes = ls_blocks_row_bytes(gemm->b_blocks, gemm->ldb);
+    const int64_t to_bytes = READ_VALUES * (int64_t)ls_dtype_bytes(few.type);
+    const int64_t a_bytes = READ_VALUES * job->words / job->padded * 4;
+    const unsigned char *row = (const unsigned char *)gemm->b + (size_t)column * row_bytes;
+    few.b = values;
+    few.ldb = READ_VALUES;
+    for (int64_t at = 0; at < job->part; at += READ_VALUES) {
+        few.k = ls_min(READ_VALUES, job->part - at);
+        blocks_fetch(gemm, column, start + at, few.k);
+        for (int64_t c = 0; c < few.columns; c++)
+            job->kernels->blocks->read(gemm->b_blocks, few.type, row + (size_t)c * row_bytes,
+                                       start + at, few.k, (char *)values + c * to_bytes);
+        job->sums(&few, sums);
+        few.a = (const char *)few.a + a_bytes;
+    }
+}
+
 /* 32 columns from `column`: tiles by the tree. */
 static void columns_product(const struct job *job, int64_t column)
 {
@@ -77,17 +113,22 @@ static void columns_product(const struct job *job, int64_t column)
     float waiting[GEMM_LEVELS_MAX + 1][BLOCK_FLOATS] __attribute__((aligned(64)));
     int top = 0;
     for (int64_t tile = 0; tile < gemm->tiles; tile++) {
-        struct gemm_few few = {
-            .rows = gemm->m,
-            .columns = ls_min(GEMM_EDGE, gemm->n - column),
-            .k = job->part,
-            .a = job->a + tile * job->words * 4,
-            .lda = gemm->tiles * job->words,
-            .b = ops_at(job->type, gemm->b, column * gemm->ldb + tile * job->part),
-            .type = job->type,
-            .ldb = gemm->ldb,
-            .pairs = job->pairs};
-        job->sums(&few, waiting[top]);
+        struct gemm_few few = {.rows = gemm->m,
+                               .columns = ls_min(GEMM_EDGE, gemm->n - column),
+                               .k = job->part,
+                               .a = job->a + tile * job->words * 4,
+                               .lda = gemm->tiles * job->words,
+                               .type = job->type,
+                               .ldb = gemm->ldb,
+                               .pairs = job->pairs};
+        memset(waiting[top], 0, (size_t)(gemm->m * GEMM_EDGE) * sizeof(float));
+        if (gemm->b_blocks) {
+            blocks_sums(job, few, column, tile * job->part, waiting[top]);
+        } else {
+            few.skip = tile == gemm->tiles - 1 ? GEMM_EDGE * gemm->ldb - gemm_k(gemm) : 0;
+            few.b = ops_at(job->type, gemm->b, column * gemm->ldb + tile * job->part);
+            job->sums(&few, waiting[top]);
+        }
         if (gemm->b_scales)
             job->finish->scale(gemm, NULL, 0, column, tile, waiting[top]);
         top++;
@@ -110,7 +151,7 @@ static int64_t rows_most(const struct ls_ops *ops, const struct job *job)
 /* y = x W^T, and nothing that only packed products do. */
 static bool is_plain(const struct ls_gemm *gemm)
 {
-    return !gemm->b_blocks && gemm->sections == 1 && !gemm->a_transposed && gemm->b_transposed &&
+    return gemm->sections == 1 && !gemm->a_transposed && gemm->b_transposed &&
            gemm->onto == LS_ONTO_NOTHING && gemm->leaves <= 1;
 }
 

@@ -86,8 +86,8 @@ extern const struct gemm_kernel gemm_kernel_bf16, gemm_kernel_amx, gemm_kernel_i
 
 const struct gemm_finish *gemm_finish_of(const struct ls_ops *ops);
 
-/* A few rows of A against at most 32 columns of B, stored [n, k]: a tile of k. Behind the tile A
- * has zeros to a whole step. */
+/* A few rows of A against at most 32 columns of B, stored [n, k]: a tile of k, or whole steps of
+ * one. Behind the tile A has zeros to a whole step. */
 enum { GEMM_FEW_ROWS = 16 };
 struct gemm_few {
     int64_t rows, columns, k;
@@ -95,10 +95,23 @@ struct gemm_few {
     const void *b;
     enum ls_dtype type; /* of B */
     int64_t lda, ldb;   /* of A in words of 4 bytes */
+    int64_t skip;       /* elements between a column's k and what is read of it, or in place of it,
+                         * next: 0 where that is its next tile */
     bool pairs;         /* the arithmetic */
 };
+/* Fetches what 32 columns, `ld` bytes apart, are read of a few lines after the line at b, which is
+ * at `at` of k and has so many elements. */
+static inline void gemm_few_fetch(const struct gemm_few *few, int64_t at, int64_t line,
+                                  const void *b, int64_t ld)
+{
+    enum { AHEAD = 4, LINE_BYTES = 64 };
+    int64_t skip = at + AHEAD * line < few->k ? 0 : few->skip;
+    const char *from = (const char *)b + AHEAD * LINE_BYTES + skip * LINE_BYTES / line;
+    for (int64_t c = 0; c < GEMM_EDGE; c++)
+        __builtin_prefetch(from + c * ld, 0, 2);
+}
 #if defined(__x86_64__)
-/* The sums [rows, 32] of bf16 in one chain (LS_ARITHMETIC_FMA) by VDPBF16PS. */
+/* sums [rows, 32] += those of bf16 in one chain (LS_ARITHMETIC_FMA) by VDPBF16PS. */
 void gemm_few_bf16(const struct gemm_few *few, float *sums);
 #endif
 /* The product of a few rows without packing, with the same bits, where that is the fast way; false,

@@ -160,7 +160,7 @@ int8_dots_fn int8_vnni_dots;
 
 struct gemm_few;
 struct few_kernels {
-    /* sums [rows, 32] = those of the tile, before scales. */
+    /* sums [rows, 32]: on by k of the tile, before scales. */
     void (*sums)(const struct gemm_few *few, float *sums);
 };
 

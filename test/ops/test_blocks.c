@@ -38,6 +38,18 @@ static void weights_make(enum ls_blocks form)
     ls_blocks_values(form, blocks, 0, VALUES, values);
 }
 
+/* The first blocks hold every code. */
+static void codes_make(enum ls_blocks form)
+{
+    size_t bytes = ls_block_bytes(form), codes = bytes - sizeof(float);
+    for (size_t i = 0; i < 256; i++) {
+        unsigned char *block = blocks + i / codes * bytes;
+        memcpy(block, &(float){-0.37f - 0.01f * (float)(i / codes)}, sizeof(float));
+        block[sizeof(float) + i % codes] = (unsigned char)i;
+    }
+    ls_blocks_values(form, blocks, 0, VALUES, values);
+}
+
 /* ---- quantisation ---------------------------------------------------------------------------- */
 
 static float map_of(enum ls_blocks form, int code)
@@ -152,8 +164,8 @@ struct shape {
     int64_t sections;
 };
 static const struct shape shapes[] = {
-    {70, 1, true, 1},  {40, 4, true, 1},  {3, 12, true, 1}, {70, 1, false, 1},
-    {40, 4, false, 1}, {33, 2, false, 3}, {1, 1, true, 1},
+    {70, 1, true, 1},  {40, 4, true, 1}, {3, 12, true, 1}, {70, 1, false, 1}, {40, 4, false, 1},
+    {33, 2, false, 3}, {1, 1, true, 1},  {7, 6, true, 1},  {13, 2, true, 1},  {16, 1, true, 1},
 };
 
 static struct ls_gemm gemm_of(const struct shape *shape, enum ls_dtype in, float *to)
@@ -215,6 +227,7 @@ static void each_product(void (*check)(struct ls_ops *ops, const struct shape *s
             ops.arithmetic = (enum ls_arithmetic)arithmetic;
             for (int f = 0; f < 2; f++) {
                 weights_make(forms[f]);
+                codes_make(forms[f]);
                 for (int t = arithmetic ? 1 : 0; t < (arithmetic ? 2 : 3); t++)
                     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
                         check(&ops, &shapes[s], forms[f], types[t]);

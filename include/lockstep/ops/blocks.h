@@ -20,7 +20,7 @@
  * negative, as bitsandbytes' nested ones may be: they give that block.
  *
  * A product takes B in blocks (ls_gemm.b_blocks): each value is rounded to the type of A when B is
- * packed, so the bits are those of the product with a matrix of these values. */
+ * read, so the bits are those of the product with a matrix of these values. */
 #ifndef LOCKSTEP_OPS_BLOCKS_H
 #define LOCKSTEP_OPS_BLOCKS_H
 

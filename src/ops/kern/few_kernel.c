@@ -14,8 +14,7 @@ enum {
     WORDS = 16,
     LINE = WORDS * 4, /* bytes */
     VECTORS = EDGE / LANES,
-    TOGETHER = 4, /* rows whose sums are in registers */
-    AHEAD = 4     /* lines of each column: what is fetched */
+    TOGETHER = 4 /* rows whose sums are in registers */
 };
 
 /* Word p of LANES columns in words[v][p]. */
@@ -24,9 +23,8 @@ static inline void words_turn(const unsigned char *b, int64_t ld, vec_int words[
 #if defined(__AVX512F__)
     for (int v = 0; v < VECTORS; v++) {
         __m512i t[LANES];
-        for (int c = 0; c < LANES; c++)
-            t[c] = _mm512_loadu_si512(b + (v * LANES + c) * ld);
-        gemm_transpose_words(t);
+        for (int p = 0; p < WORDS; p += 4)
+            gemm_transpose_quad(b + v * LANES * ld + p * 4, ld, t + p);
         for (int p = 0; p < WORDS; p++)
             words[v][p] = (vec_int)t[p];
     }
@@ -141,7 +139,6 @@ INLINE void tile_sums(struct form form, const struct gemm_few *few, float *sums)
     unsigned char block[EDGE][LINE];
     const int64_t line = WORDS * form.each, size = 4 / form.each;
     const int64_t whole = ls_round_up(few->k, EDGE), ld = few->ldb * size;
-    memset(sums, 0, (size_t)few->rows * EDGE * sizeof *sums);
     for (int64_t at = 0; at < whole; at += line) {
         vec_int words[VECTORS][WORDS];
         const unsigned char *b = (const unsigned char *)few->b + at * size;
@@ -151,8 +148,7 @@ INLINE void tile_sums(struct form form, const struct gemm_few *few, float *sums)
                 memcpy(block[c], b + c * ld, (size_t)(ls_min(line, few->k - at) * size));
             words_turn(block[0], LINE, words);
         } else {
-            for (int c = 0; c < EDGE; c++)
-                __builtin_prefetch(b + c * ld + AHEAD * LINE, 0, 2);
+            gemm_few_fetch(few, at, line, b, ld);
             words_turn(b, ld, words);
         }
         int64_t row = 0, k = ls_min(line, whole - at);
