@@ -15,12 +15,10 @@ The last line on stdout is one JSON object as that of pytorch_gpt2.py, and
 Needs torch, deepspeed and a C++ compiler, which builds DeepSpeed's kernels at the first run;
 --offload nvme also needs libaio's header and library.
 """
-import argparse
 import contextlib
 import json
 import os
 import resource
-import socket
 import statistics
 import sys
 import tempfile
@@ -44,11 +42,8 @@ def settings(options, folder):
 
 def engine_of(options, folder):
     # It reads these when it is imported. One process needs no launcher.
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     os.environ.update(DS_ACCELERATOR="cpu", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1",
-                      LOCAL_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+                      LOCAL_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(pytorch_gpt2.port_find()))
     import deepspeed  # pylint: disable=import-outside-toplevel
     torch.manual_seed(options.seed)
     layers, heads, channels, vocabulary = options.shape
@@ -95,30 +90,17 @@ def report(options, result):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = pytorch_gpt2.parser_make(__doc__, threads=2, steps=3, warmup=2)
     add = parser.add_argument
     add("--stage", type=int, choices=(2, 3), default=2, help="of ZeRO")
     add("--offload", choices=("none", "cpu", "nvme"), default="none", help="of the optimizer")
     add("--folder", default=".", help="where the files of --offload nvme go")
-    add("--model", choices=pytorch_gpt2.PRESETS, default="gpt2-124m")
-    add("--shape", help="LAYERS,HEADS,CHANNELS,VOCABULARY instead of --model")
-    add("--batch", type=int, default=4, help="sequences a step")
-    add("--tokens", type=int, default=1024, help="tokens a sequence")
-    add("--threads", type=int, default=2)
-    add("--steps", type=int, default=3, help="timed steps")
-    add("--warmup", type=int, default=2, help="steps before them")
-    options = parser.parse_args()
-    options.data, options.seed = None, 1
-    options.shape = (tuple(int(n) for n in options.shape.split(",")) if options.shape
-                     else pytorch_gpt2.PRESETS[options.model] + (pytorch_gpt2.VOCABULARY,))
-    return options
+    return pytorch_gpt2.parsed(parser)
 
 
 def main():
     options = parse()
-    if os.environ.get("MALLOC_MMAP_MAX_") != "0":  # as pytorch_gpt2.py --malloc keep
-        os.environ.update(pytorch_gpt2.MALLOC_KEEP, OMP_NUM_THREADS=str(options.threads))
-        os.execv(sys.executable, [sys.executable] + sys.argv)
+    pytorch_gpt2.malloc_keep(OMP_NUM_THREADS=str(options.threads))  # as --malloc keep there
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         with contextlib.redirect_stdout(sys.stderr):  # DeepSpeed prints what it builds
             result = train(options, folder)

@@ -227,50 +227,68 @@ def cpu_capability():
     return torch.backends.cpu.get_cpu_capability() + (" AMX" if amx else "")
 
 
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+def parser_make(description, threads, steps=5, warmup=1):
+    """With what every program takes that trains this model."""
+    parser = argparse.ArgumentParser(description=description.split("\n\n")[0])
     add = parser.add_argument
     add("--model", choices=PRESETS, default="gpt2-124m")
     add("--shape", help="LAYERS,HEADS,CHANNELS,VOCABULARY instead of --model")
     add("--batch", type=int, default=4, help="sequences a step, over all processes")
     add("--tokens", type=int, default=1024, help="tokens a sequence")
-    add("--threads", type=int, default=2, help="threads of each process")
+    add("--threads", type=int, default=threads, help="threads of each process")
+    add("--steps", type=int, default=steps, help="timed steps")
+    add("--warmup", type=int, default=warmup, help="steps before them")
+    add("--data", help="u16 token file of llm.c or nanoGPT; random tokens without")
+    add("--seed", type=int, default=1)
+    return parser
+
+
+def parsed(parser):
+    options = parser.parse_args()
+    options.shape = (tuple(int(n) for n in options.shape.split(",")) if options.shape
+                     else PRESETS[options.model] + (VOCABULARY,))
+    return options
+
+
+def parse():
+    parser = parser_make(__doc__, threads=2)
+    add = parser.add_argument
     add("--precision", choices=("bf16", "fp32", "bf16-weights"), default="bf16")
     add("--mode", choices=("eager", "compile"), default="eager")
     add("--loss", choices=("full", "chunked"), default="full")
     add("--recompute", choices=RECOMPUTE, default="none")
     add("--malloc", choices=("default", "keep"), default="default")
-    add("--steps", type=int, default=5, help="timed steps")
-    add("--warmup", type=int, default=1, help="steps before them")
     add("--ddp", type=int, default=1, metavar="N", help="processes")
-    add("--data", help="u16 token file of llm.c or nanoGPT; random tokens without")
-    add("--seed", type=int, default=1)
     add("--no-gemm", action="store_true", help="leave the product between the steps out")
-    options = parser.parse_args()
-    options.shape = (tuple(int(n) for n in options.shape.split(",")) if options.shape
-                     else PRESETS[options.model] + (VOCABULARY,))
+    options = parsed(parser)
     if options.batch % options.ddp:
         parser.error(f"--batch {options.batch} does not divide among --ddp {options.ddp}")
     return options
 
 
-# glibc reads these at start only.
-MALLOC_KEEP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2 ** 62),
-               "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+def malloc_keep(**more):
+    """Starts the program again, with more in its environment: glibc reads these at start only."""
+    if os.environ.get("MALLOC_MMAP_MAX_") != "0":
+        os.environ.update({"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2 ** 62),
+                           "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, **more)
+        os.execv(sys.executable, [sys.executable] + sys.argv)
+
+
+def port_find():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def main():
     options = parse()
-    if options.malloc == "keep" and os.environ.get("MALLOC_MMAP_MAX_") != "0":
-        os.environ.update(MALLOC_KEEP)
-        os.execv(sys.executable, [sys.executable] + sys.argv)
+    if options.malloc == "keep":
+        malloc_keep()
     if options.ddp == 1:
         report(options, train(options))
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(ddp_process, (options.ddp, port, options), nprocs=options.ddp)
+    torch.multiprocessing.spawn(ddp_process, (options.ddp, port_find(), options),
+                                nprocs=options.ddp)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,9 @@ The last line on stdout is one JSON object as pytorch_gpt2.py's.
 
 Needs torch and numpy only.
 """
-import argparse
 import os
 import resource
-import socket
 import statistics
-import sys
 import time
 
 import torch
@@ -214,25 +211,14 @@ def process(rank, world, port, options):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = one.parser_make(__doc__, threads=1)
     add = parser.add_argument
     add("--kind", choices=("fsdp2", "tp", "pp"), required=True)
     add("--world", type=int, default=2)
-    add("--model", choices=one.PRESETS, default="gpt2-124m")
-    add("--shape", help="LAYERS,HEADS,CHANNELS,VOCABULARY instead of --model")
-    add("--batch", type=int, default=4, help="sequences a step, over all processes")
     add("--micro-batches", type=int, default=8, help="of a step, kind pp")
-    add("--tokens", type=int, default=1024)
-    add("--threads", type=int, default=1, help="threads of each process")
     add("--mode", choices=("eager", "compile"), default="eager")
     add("--malloc", choices=("default", "keep"), default="default")
-    add("--steps", type=int, default=5)
-    add("--warmup", type=int, default=1)
-    add("--data", help="u16 token file of llm.c or nanoGPT; random tokens without")
-    add("--seed", type=int, default=1)
-    options = parser.parse_args()
-    options.shape = (tuple(int(n) for n in options.shape.split(",")) if options.shape
-                     else one.PRESETS[options.model] + (one.VOCABULARY,))
+    options = one.parsed(parser)
     if options.kind == "pp" and options.batch % options.micro_batches:
         parser.error(f"--batch {options.batch} is not {options.micro_batches} micro-batches")
     return options
@@ -240,13 +226,10 @@ def parse():
 
 def main():
     options = parse()
-    if options.malloc == "keep" and os.environ.get("MALLOC_MMAP_MAX_") != "0":
-        os.environ.update(one.MALLOC_KEEP)
-        os.execv(sys.executable, [sys.executable] + sys.argv)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(process, (options.world, port, options), nprocs=options.world)
+    if options.malloc == "keep":
+        one.malloc_keep()
+    torch.multiprocessing.spawn(process, (options.world, one.port_find(), options),
+                                nprocs=options.world)
 
 
 if __name__ == "__main__":
