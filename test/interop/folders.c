@@ -148,3 +148,35 @@ void tensor_edit(const char *folder, const char *name, const char *becomes, int 
     assert_ok(ls_safetensors_save(path, entries, count, NULL, 0, &error), error);
     ls_safetensors_close(file);
 }
+
+enum { PATH_BYTES = 4400 };
+
+static const char *path_in(const char *directory, const char *name, char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "%.4096s/%.200s", directory, name);
+    return path;
+}
+
+void model_import(const char *directory, const char *from, const char *run, struct ls_import what)
+{
+    struct ls_error error = {0};
+    struct ls_import_report report;
+    char paths[2][PATH_BYTES];
+    what.from = path_in(directory, from, paths[0]);
+    what.run = path_in(directory, run, paths[1]);
+    if (ls_import(&what, &report, &error))
+        fail_msg("%s: %s", from, error.text);
+}
+
+struct ls_export_report model_export(const char *directory, const char *from, const char *out,
+                                     struct ls_export what)
+{
+    struct ls_error error = {0};
+    struct ls_export_report report;
+    char paths[2][PATH_BYTES];
+    what.from = path_in(directory, from, paths[0]);
+    what.out = path_in(directory, out, paths[1]);
+    if (ls_export(&what, &report, &error))
+        fail_msg("%s: %s", out, error.text);
+    return report;
+}

@@ -22,4 +22,10 @@ void json_edit(const char *path, const char *key, const char *value);
  * first dim is cut by so many. */
 void tensor_edit(const char *folder, const char *name, const char *becomes, int cut);
 
+/* The model DIRECTORY/FROM becomes the run DIRECTORY/RUN, or DIRECTORY/OUT; `what` says how. Fails
+ * the test where it does not. */
+void model_import(const char *directory, const char *from, const char *run, struct ls_import what);
+struct ls_export_report model_export(const char *directory, const char *from, const char *out,
+                                     struct ls_export what);
+
 #endif

@@ -18,33 +18,19 @@ enum { PATH = 4400, ROOM = 8192, TENSORS = 64, RANK = 3, ALPHA = 6 };
 
 static void import(const char *directory, const char *from, const char *run, const char *words)
 {
-    struct ls_error error = {0};
-    struct ls_import_report report;
-    char paths[2][PATH], text[ROOM], *save = NULL;
+    char text[ROOM], *save = NULL;
     const char *list[8];
     int count = 0;
-    snprintf(paths[0], PATH, "%s/%s", directory, from);
-    snprintf(paths[1], PATH, "%s/%s", directory, run);
     snprintf(text, sizeof text, "%s", words);
     for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save))
         list[count++] = word;
-    const struct ls_import what = {
-        .from = paths[0], .run = paths[1], .words = list, .count = count};
-    if (ls_import(&what, &report, &error))
-        fail_msg("%s: %s", from, error.text);
+    model_import(directory, from, run, (struct ls_import){.words = list, .count = count});
 }
 
 static void export(const char *directory, const char *from, const char *out,
                    enum ls_export_format format)
 {
-    struct ls_error error = {0};
-    struct ls_export_report report;
-    char paths[2][PATH];
-    snprintf(paths[0], PATH, "%s/%s", directory, from);
-    snprintf(paths[1], PATH, "%s/%s", directory, out);
-    const struct ls_export what = {.from = paths[0], .out = paths[1], .format = format};
-    if (ls_export(&what, &report, &error))
-        fail_msg("%s: %s", out, error.text);
+    model_export(directory, from, out, (struct ls_export){.format = format});
 }
 
 static struct ls_safetensors *tensors_open(const char *directory, const char *name)
@@ -258,16 +244,6 @@ CASE_WITH(test_from_adapted, tokens_setup, scratch_teardown)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static void expect_refused(const char *directory, const char *words, const char *text)
-{
-    struct ls_error error = {0};
-    char all[2 * ROOM];
-    snprintf(all, sizeof all, "train.out=%s/none train.steps=1 %s", directory, words);
-    int status = train_words(directory, all, &error);
-    if (!status || !strstr(error.text, text))
-        fail_msg("%s: expected %s, found %d: %s", words, text, status, error.text);
-}
-
 CASE_WITH(test_bad_descriptions, tokens_setup, scratch_teardown)
 {
     static const struct {
@@ -296,20 +272,20 @@ CASE_WITH(test_bad_descriptions, tokens_setup, scratch_teardown)
         const char *path = scratch_path(directory, "adapters/adapter_config.json");
         scratch_write(path, good, strlen(good));
         json_edit(path, bad[i].key, bad[i].value);
-        expect_refused(directory, words, bad[i].text);
+        train_refused(directory, words, bad[i].text);
     }
     const char *path = scratch_path(directory, "adapters/adapter_config.json");
     scratch_write(path, "{", 1);
-    expect_refused(directory, words, "adapter_config.json");
+    train_refused(directory, words, "adapter_config.json");
     scratch_write(path, good, strlen(good));
     free(good);
     snprintf(words, sizeof words, "model.from=%s/base lora.from=%s/adapters lora.rank=8", directory,
              directory);
-    expect_refused(directory, words, "lora.rank = 8");
+    train_refused(directory, words, "lora.rank = 8");
     snprintf(words, sizeof words, "model.from=%s/base lora.from=%s/nowhere", directory, directory);
-    expect_refused(directory, words, "nowhere/adapter_config.json");
+    train_refused(directory, words, "nowhere/adapter_config.json");
     snprintf(words, sizeof words, "model.preset=llama-tiny lora.from=%s/adapters", directory);
-    expect_refused(directory, words, "needs model.from");
+    train_refused(directory, words, "needs model.from");
 }
 
 CASE_WITH(test_bad_weights, tokens_setup, scratch_teardown)
@@ -331,7 +307,7 @@ CASE_WITH(test_bad_weights, tokens_setup, scratch_teardown)
         assert_int_equal(system(command), 0);
         adapters_make(directory, "llama_tiny", "adapters", "q_proj");
         adapters_change(directory, "adapters", &bad[i].change);
-        expect_refused(directory, words, bad[i].text);
+        train_refused(directory, words, bad[i].text);
     }
     /* Those of fewer matrices than the file has. */
     char command[PATH];
@@ -340,7 +316,7 @@ CASE_WITH(test_bad_weights, tokens_setup, scratch_teardown)
     adapters_make(directory, "llama_tiny", "adapters", "q_proj,v_proj");
     json_edit(scratch_path(directory, "adapters/adapter_config.json"), "target_modules",
               "[\"q_proj\"]");
-    expect_refused(directory, words, "v_proj.lora_A.weight does not belong to this model");
+    train_refused(directory, words, "v_proj.lora_A.weight does not belong to this model");
     /* What has none to give. */
     struct ls_error error = {0};
     struct ls_export_report report;

@@ -24,30 +24,16 @@ static void path_in(char path[PATH], const char *directory, const char *name)
 
 static void import(const char *directory, const char *from, const char *run)
 {
-    struct ls_error error = {0};
-    struct ls_import_report report;
-    char paths[2][PATH];
-    path_in(paths[0], directory, from);
-    path_in(paths[1], directory, run);
     told_clear();
-    if (ls_import(&(struct ls_import){.from = paths[0], .run = paths[1]}, &report, &error))
-        fail_msg("%s: %s", from, error.text);
+    model_import(directory, from, run, (struct ls_import){0});
     told_expect("tensors", TOLD_SOME);
 }
 
 static struct ls_export_report export(const char *directory, const char *from, const char *out,
                                       struct ls_export what)
 {
-    struct ls_error error = {0};
-    struct ls_export_report report;
-    char paths[2][PATH];
-    path_in(paths[0], directory, from);
-    path_in(paths[1], directory, out);
-    what.from = paths[0];
-    what.out = paths[1];
     told_clear();
-    if (ls_export(&what, &report, &error))
-        fail_msg("%s: %s", out, error.text);
+    struct ls_export_report report = model_export(directory, from, out, what);
     told_expect("tensors", report.tensors);
     return report;
 }
@@ -367,20 +353,16 @@ CASE_WITH(test_gguf_int8, scratch_setup, scratch_teardown)
                                    126.5f, 3.0f, -3.4f, 0.49999997f, -0.49999997f, -126.6f};
     static const signed char rounded[32] = {127, 1, -1, 2, 3, -3, 127, 3, -3, 0, 0, -127};
     static const float zeros[32], tiny[32] = {1e-40f, -1e-40f};
-    char path[PATH], from[PATH], said[512] = "";
+    char path[PATH], said[512] = "";
     size_t bytes;
     const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "llama_tiny"});
     row_edit(folder, UP, 5, ties);
     row_edit(folder, UP, 6, zeros);
     row_edit(folder, UP, 7, tiny);
-    path_in(from, *state, "in");
     path_in(path, *state, "a.gguf");
     const struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log, .user = said};
-    struct ls_error error = {0};
-    struct ls_export_report report;
-    const struct ls_export what = {
-        .from = from, .format = LS_EXPORT_GGUF, .dtype = LS_I8, .out = path, .log = &log};
-    assert_ok(ls_export(&what, &report, &error), error);
+    model_export(*state, "in", "a.gguf",
+                 (struct ls_export){.format = LS_EXPORT_GGUF, .dtype = LS_I8, .log = &log});
     char *data = scratch_read(path, &bytes);
     struct ls_safetensors *golden = golden_open("llama_tiny");
     const float *theirs = ls_safetensors_find(golden, "param." UP)->data;

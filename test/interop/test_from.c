@@ -32,12 +32,9 @@ static void check_family(const char *directory, const char *golden, int shards)
             hash, trained(directory, run, "train.steps=4 model.from=%s %s", folder, layouts[i]));
     }
     /* By an import, in another layout. */
-    struct ls_error error = {0};
-    struct ls_import_report report;
     char imported[4096];
     snprintf(imported, sizeof imported, "%s", scratch_path(directory, "imported"));
-    const struct ls_import what = {.from = folder, .run = imported};
-    assert_int_equal(ls_import(&what, &report, &error), LS_OK);
+    model_import(directory, name, "imported", (struct ls_import){0});
     assert_string_equal(hash,
                         trained(directory, "from-run", "train.steps=4 model.from=%s", imported));
     assert_string_equal(hash, trained(directory, "imported",
@@ -133,28 +130,20 @@ CASE_WITH(test_ranks_take_one_checkpoint, tokens_setup, scratch_teardown)
     assert_non_null(strstr(error.text, "those of the steps 4, 2"));
 }
 
-static void expect_refused(const char *directory, const char *words, const char *text)
-{
-    struct ls_error error = {0};
-    int status = train_words(directory, words, &error);
-    if (!status || !strstr(error.text, text))
-        fail_msg("%s: expected %s, found %d: %s", words, text, status, error.text);
-}
-
 CASE_WITH(test_refusals, tokens_setup, scratch_teardown)
 {
     char words[ROOM];
     const char *folder = folder_make(*state, "m", &(struct folder_of){.golden = "gpt2_tiny"});
     const char *other = folder_make(*state, "other", &(struct folder_of){.golden = "gpt2_tiny"});
     snprintf(words, sizeof words, "model.from=%s model.layers=5", folder);
-    expect_refused(*state, words, "command line: model.layers = 5: ");
-    expect_refused(*state, words, "config.json says 2 (n_layer)");
+    train_refused(*state, words, "command line: model.layers = 5: ");
+    train_refused(*state, words, "config.json says 2 (n_layer)");
     snprintf(words, sizeof words, "model.from=%s model.arch=llama", folder);
-    expect_refused(*state, words, "model.arch = llama: ");
+    train_refused(*state, words, "model.arch = llama: ");
     snprintf(words, sizeof words, "model.from=%s model.preset=gpt2-124m", folder);
-    expect_refused(*state, words, "model.preset = \"gpt2-124m\"");
+    train_refused(*state, words, "model.preset = \"gpt2-124m\"");
     snprintf(words, sizeof words, "model.from=%s/nowhere", folder);
-    expect_refused(*state, words, "model.from = ");
+    train_refused(*state, words, "model.from = ");
     snprintf(words, sizeof words,
              "model.from=%s model.layers=2 model.kv_heads=0 train.steps=1 "
              "train.out=%s/run",
@@ -163,7 +152,7 @@ CASE_WITH(test_refusals, tokens_setup, scratch_teardown)
     assert_int_equal(train_words(*state, words, &error), LS_OK);
     snprintf(words, sizeof words, "model.from=%s train.steps=2 train.resume=auto train.out=%s/run",
              other, (const char *)*state);
-    expect_refused(*state, words, "began from");
+    train_refused(*state, words, "began from");
 }
 
 SUITE_MAIN(NULL, NULL)

@@ -4,6 +4,7 @@
 #include "../support/checkpoints.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "folders.h"
 #include "trained.h"
 
 #include <lockstep/compare.h>
@@ -322,19 +323,6 @@ CASE_WITH(test_files_of_bitsandbytes, tokens_setup, scratch_teardown)
 
 /* ---- files of a run -------------------------------------------------------------------------- */
 
-static void export_to(const char *directory, const char *run, const char *out,
-                      enum ls_export_format format)
-{
-    struct ls_error error = {0};
-    struct ls_export_report report;
-    char paths[2][PATH];
-    snprintf(paths[0], PATH, "%s/%s", directory, run);
-    snprintf(paths[1], PATH, "%s/%s", directory, out);
-    const struct ls_export what = {.from = paths[0], .out = paths[1], .format = format};
-    if (ls_export(&what, &report, &error))
-        fail_msg("%s: %s", run, error.text);
-}
-
 static void expect_same_files(const char *directory, const char *a, const char *b)
 {
     size_t sizes[2];
@@ -364,12 +352,12 @@ CASE_WITH(test_a_run_goes_on_and_is_exported, tokens_setup, scratch_teardown)
     trained(directory, "stopped", "%s train.steps=2", words);
     assert_string_equal(hash, trained(directory, "stopped",
                                       "%s train.steps=4 train.resume=auto parallel.tp=2", words));
-    export_to(directory, "of-values", "peft-a", LS_EXPORT_PEFT);
-    export_to(directory, "stopped", "peft-b", LS_EXPORT_PEFT);
+    model_export(directory, "of-values", "peft-a", (struct ls_export){.format = LS_EXPORT_PEFT});
+    model_export(directory, "stopped", "peft-b", (struct ls_export){.format = LS_EXPORT_PEFT});
     expect_same_files(directory, "peft-a/adapter_model.safetensors",
                       "peft-b/adapter_model.safetensors");
-    export_to(directory, "of-values", "hf-a", LS_EXPORT_HF);
-    export_to(directory, "stopped", "hf-b", LS_EXPORT_HF);
+    model_export(directory, "of-values", "hf-a", (struct ls_export){.format = LS_EXPORT_HF});
+    model_export(directory, "stopped", "hf-b", (struct ls_export){.format = LS_EXPORT_HF});
     expect_same_files(directory, "hf-a/model.safetensors", "hf-b/model.safetensors");
 }
 
@@ -377,14 +365,9 @@ CASE_WITH(test_a_run_goes_on_and_is_exported, tokens_setup, scratch_teardown)
 
 static void expect_refused(const char *directory, const char *words, const char *text)
 {
-    struct ls_error error = {0};
     char all[2 * PATH];
-    snprintf(all, sizeof all,
-             "train.out=%s/none train.steps=1 lora.rank=4 lora.base=nf4 numerics.tp_tiles=2 %s",
-             directory, words);
-    int status = train_words(directory, all, &error);
-    if (!status || !strstr(error.text, text))
-        fail_msg("%s: expected %s, found %d: %s", words, text, status, error.text);
+    snprintf(all, sizeof all, "lora.rank=4 lora.base=nf4 numerics.tp_tiles=2 %s", words);
+    train_refused(directory, all, text);
 }
 
 CASE_WITH(test_what_cannot_be_kept_is_refused, tokens_setup, scratch_teardown)

@@ -42,6 +42,16 @@ int train_words(const char *directory, const char *words, struct ls_error *error
                   : ls_world_run((int)ls_config_ranks(&config), train_body, &config, error);
 }
 
+void train_refused(const char *directory, const char *words, const char *text)
+{
+    struct ls_error error = {0};
+    char all[2 * ROOM];
+    snprintf(all, sizeof all, "train.out=%s/none train.steps=1 %s", directory, words);
+    int status = train_words(directory, all, &error);
+    if (!status || !strstr(error.text, text))
+        fail_msg("%s: expected %s, found %d: %s", words, text, status, error.text);
+}
+
 /* The hash of what a run ends with. */
 const char *trained(const char *directory, const char *run, const char *format, ...)
 {

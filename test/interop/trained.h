@@ -11,6 +11,8 @@ int train_config(const char *directory, const char *words, struct ls_config *con
                  struct ls_error *error);
 /* Trains on them in fp32, 4 sequences of 16 tokens a step. words: with spaces between. */
 int train_words(const char *directory, const char *words, struct ls_error *error);
+/* The same fails, for one step into DIRECTORY/none where words do not say else, and says text. */
+void train_refused(const char *directory, const char *words, const char *text);
 /* The hash of what DIRECTORY/RUN ends with; fails the test where it does not. It lives until the
  * fourth call after. */
 const char *trained(const char *directory, const char *run, const char *format, ...)
