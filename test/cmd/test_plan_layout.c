@@ -69,8 +69,7 @@ static struct ls_forecast made(void)
         status = ls_config_layout(config, 0, layout, &error);
     if (!status)
         status = ls_cluster_read("clusters/a100-80g-1024.yaml", &cluster, &error);
-    if (status)
-        fail_msg("%s", error.text);
+    assert_ok(status, error);
     const struct ls_forecast_ask ask = {
         .config = config, .layout = layout, .cluster = &cluster, .extend = true};
     assert_ok(ls_forecast_make(&ask, &forecast, &error), error);

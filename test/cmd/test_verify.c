@@ -172,8 +172,7 @@ CASE(test_a_machine_at_fault)
     assert_true(back >= 0 && chdir(folder) == 0);
     int status = ls_run_record_read(&record, directory, &error);
     assert_true(fchdir(back) == 0 && close(back) == 0);
-    if (status)
-        fail_msg("%s", error.text);
+    assert_ok(status, error);
     const struct ls_recorded_step *step = ls_run_record_at(&record, 5);
     assert_non_null(step);
     snprintf(from, sizeof from, "\"loss_bits\": \"%08x", step->loss_bits);

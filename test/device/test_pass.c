@@ -260,8 +260,7 @@ CASE_WITH(test_a_pass_is_the_plain_loop, scratch_setup, scratch_teardown)
             fixture_open(&f, mover, *state, windows, NULL);
             arrays_fill(&f);
             for (int again = 0; again < 2; again++) {
-                if (pass_run(&f, &error))
-                    fail_msg("%s", error.text);
+                assert_ok(pass_run(&f, &error), error);
                 assert_int_equal(f.worked, windows);
                 plain_run(&f);
                 tails_forget(&f);

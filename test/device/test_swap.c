@@ -148,8 +148,7 @@ static int moves(struct fixture *f, int count, struct ls_error *error)
 static size_t wrong_looks(struct fixture *f)
 {
     struct ls_error error = {0};
-    if (moves(f, MOVES, &error))
-        fail_msg("%s", error.text);
+    assert_ok(moves(f, MOVES, &error), error);
     return f->wrong;
 }
 

@@ -33,8 +33,7 @@ static bool twins_may_run(void)
 static void wait_for(struct ls_transfer *transfer)
 {
     struct ls_error error = {0};
-    if (ls_transfer_wait(transfer, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_transfer_wait(transfer, &error), error);
     assert_null(transfer->tier);
 }
 
@@ -42,16 +41,14 @@ static void start_write(struct ls_tier *tier, size_t offset, const void *device,
                         struct ls_transfer *transfer)
 {
     struct ls_error error = {0};
-    if (ls_tier_write(tier, offset, device, bytes, transfer, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_tier_write(tier, offset, device, bytes, transfer, &error), error);
 }
 
 static void start_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes,
                        struct ls_transfer *transfer)
 {
     struct ls_error error = {0};
-    if (ls_tier_read(tier, offset, device, bytes, transfer, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_tier_read(tier, offset, device, bytes, transfer, &error), error);
 }
 
 /* ---- round trips ---------------------------------------------------------------------------- */

@@ -169,8 +169,7 @@ CASE(test_special_tokens)
     };
     struct ls_error error = {0};
     struct ls_tokenizer *llama3;
-    if (ls_tokenizer_new("test/data/golden/families/llama3.json", &llama3, &error))
-        fail_msg("%s", error.text);
+    assert_ok(ls_tokenizer_new("test/data/golden/families/llama3.json", &llama3, &error), error);
     int32_t bos = ls_tokenizer_id(llama3, "<|begin_of_text|>"), end = ls_tokenizer_eod(llama3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct ls_text_reader by = {llama3, 10000, cases[i].encode, NULL};
