@@ -12,13 +12,13 @@
 #ifndef LOCKSTEP_BASE_H
 #define LOCKSTEP_BASE_H
 
+#include <lockstep/base/linkage.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
@@ -348,7 +348,5 @@ double ls_progress_s(const struct ls_progress *of);
 double ls_progress_reading(const struct ls_progress *of, uint64_t *bytes);
 void ls_progress_reading_set(struct ls_progress *where, double since_s, uint64_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -23,9 +23,7 @@
 
 #include <limits.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* A template and the special tokens that it prints. Immutable: any number of threads may use one.
  */
@@ -92,7 +90,5 @@ int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t 
 int ls_chat_examples(const struct ls_chat *chat, const char *conversation, size_t bytes,
                      struct ls_chat_text *text, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

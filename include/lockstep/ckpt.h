@@ -17,9 +17,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/comm.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_TENSOR_DIMS_MAX = 8 };
 
@@ -349,7 +347,5 @@ int ls_checkpoint_retain(const char *run_directory, const int64_t *steps, int64_
 /* Removes all but that of the step, while another one may be written. */
 int ls_checkpoint_remove_others(const char *run_directory, int64_t step, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -47,9 +47,7 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_comm;  /* this rank's handle of one group */
 struct ls_world; /* what the thread ranks of one process share */
@@ -366,7 +364,5 @@ int ls_all_reduce_exact(struct ls_comm *comm, struct ls_exact_sum *sum, struct l
 /* Collective. *value becomes the maximum over ranks. */
 int ls_all_reduce_max(struct ls_comm *comm, int64_t *value, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

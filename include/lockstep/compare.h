@@ -17,9 +17,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* ---- proving that layouts agree -------------------------------------------------------------- */
 
@@ -206,7 +204,5 @@ void ls_rerun_check(const struct ls_rerun *rerun, const struct ls_run_record *re
 int64_t ls_rerun_differs(const struct ls_rerun *a, const struct ls_rerun *b, char *name,
                          size_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

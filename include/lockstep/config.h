@@ -35,9 +35,7 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum {
     LS_CONFIG_TEXT_BYTES = LS_LAYOUT_TEXT_BYTES,   /* a text value with its terminator */
@@ -509,7 +507,5 @@ void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *d
 int ls_config_recipe_diff(const struct ls_config *a, const struct ls_config *b, char *text,
                           size_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -26,9 +26,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum ls_convert_project { LS_CONVERT_DEEPSPEED, LS_CONVERT_MEGATRON, LS_CONVERT_TORCHTITAN };
 /* "deepspeed", "megatron", "torchtitan"; NULL past the last. And as people write them. */
@@ -120,7 +118,5 @@ void ls_convert_release(struct ls_convert *result);
 /* Items that are LOST or UNKNOWN. */
 size_t ls_convert_losses(const struct ls_convert *result);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -45,9 +45,7 @@
 #include <lockstep/data/choices.h>
 #include <lockstep/net.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* ---- tokenizers ----------------------------------------------------------------------------- */
 
@@ -492,7 +490,5 @@ void ls_distributed_sampler_set_epoch(struct ls_distributed_sampler *sampler, in
 /* This replica's i-th sample, 0 <= i < num_samples. */
 int64_t ls_distributed_sampler_at(const struct ls_distributed_sampler *sampler, int64_t i);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -12,9 +12,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* ---- cores ---------------------------------------------------------------------------------- */
 
@@ -69,7 +67,5 @@ void *ls_arena_take_aligned(struct ls_arena *arena, size_t bytes, size_t align);
 /* What was taken after mark is free again. mark = arena->used at some earlier moment. */
 void ls_arena_reset(struct ls_arena *arena, size_t mark);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

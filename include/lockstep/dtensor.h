@@ -33,9 +33,7 @@
 #include <lockstep/comm.h>
 #include <lockstep/mesh.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_DTENSOR_DIMS_MAX = 8, LS_PLACEMENT_TEXT_MAX = 40 };
 
@@ -291,7 +289,5 @@ int ls_redistribute_backward(const struct ls_dtensor *gradient, const struct ls_
                              struct ls_dtensor *input_gradient, struct ls_mesh_comms *comms,
                              struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -27,9 +27,7 @@
 #include <lockstep/plan/groups.h>
 #include <lockstep/trace.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* ---- the runner ------------------------------------------------------------------------------ */
 
@@ -278,7 +276,5 @@ int ls_finished_dtensor(const struct ls_finished *finished, int i, struct ls_dte
 /* Local. Pointers to these data outlive it: ls_finished_free leaves their memory in *kept. */
 void ls_finished_lend(struct ls_finished *finished, struct ls_arena *kept);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

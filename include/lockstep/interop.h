@@ -26,9 +26,7 @@
 #include <lockstep/nn.h>
 #include <lockstep/ops.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
@@ -165,7 +163,5 @@ struct ls_export_report {
 int ls_export(const struct ls_export *what, struct ls_export_report *report,
               struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -22,9 +22,7 @@
 
 #include <limits.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_launch {
     const char *program;      /* `lockstep` itself, absolute */
@@ -103,7 +101,5 @@ struct ls_run_status {
  */
 int ls_run_status_read(const char *run, struct ls_run_status *status, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -9,9 +9,7 @@
 #include <lockstep/base.h>
 #include <lockstep/comm.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_MESH_AXES_MAX = 8, LS_MESH_NAME_MAX = 15 };
 
@@ -44,7 +42,5 @@ int64_t ls_mesh_group_member(const struct ls_mesh *mesh, int64_t rank, unsigned 
 int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, unsigned axes,
                   const char *name, struct ls_comm **out, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -29,9 +29,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* 0 stands for the default. */
 struct ls_net_options {
@@ -127,7 +125,5 @@ bool ls_credentials_parse(const char *text, size_t bytes, const char *profile,
 /* "7.88.1, GnuTLS/3.7.9": of the libcurl that requests use; false: it cannot be loaded. */
 bool ls_net_library(char *text, size_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

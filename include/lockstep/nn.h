@@ -32,9 +32,7 @@
 #include <lockstep/parallel/param.h>
 #include <lockstep/parallel/tensor.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* The families, each with its name, which is the word for it in model.arch. What a family is, only
  * src/nn/family_<name>.c knows: no other code asks which one it has before it. */
@@ -544,7 +542,5 @@ struct ls_sampling {
 int32_t ls_sample(const struct ls_sampling *sampling, const float *logits, int64_t vocab,
                   int32_t *order, float u);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -34,9 +34,7 @@
 
 #include <lockstep/device/queue.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Instruction sets, ascending. Ranks agree on one. */
 enum ls_isa {
@@ -135,7 +133,5 @@ void ls_ops_release(struct ls_ops *ops);
 #include <lockstep/ops/update.h>
 #include <lockstep/ops/work.h>
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -18,9 +18,7 @@
 #include <lockstep/optim/loss_scale.h>
 #include <lockstep/parallel/zero.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum ls_optimizer_kind { LS_ADAMW, LS_SGD, LS_LION, LS_MUON };
 enum ls_lr_schedule {
@@ -201,7 +199,5 @@ int ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
                       const struct ls_slice *slices, int count, const struct ls_optim_step *step,
                       struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -9,9 +9,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* ---- the batches of a run -------------------------------------------------------------------- */
 
@@ -70,7 +68,5 @@ struct ls_dp_micro {
 /* Local. 0 <= m < share->micro_batches. */
 struct ls_dp_micro ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

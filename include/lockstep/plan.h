@@ -28,9 +28,7 @@
 #include <lockstep/parallel/param.h>
 #include <lockstep/parallel/schedule.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_LAYOUT_TEXT_BYTES = 512, LS_LAYOUT_LAYERS_MAX = 4096 };
 
@@ -238,7 +236,5 @@ void ls_layout_stage_costs(const struct ls_layout *layout, struct ls_stage_cost 
 int ls_layout_draw_schedule(const struct ls_layout *layout, int width, FILE *file,
                             struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -81,9 +81,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_session;
 
@@ -146,7 +144,5 @@ void ls_session_leave(void);
  * they may close together what is open. */
 bool ls_session_part(const char *why, bool whole);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

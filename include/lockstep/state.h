@@ -40,9 +40,7 @@
 #include <lockstep/plan.h>
 #include <lockstep/plan/groups.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Bytes taken from the arena. */
 struct ls_state_bytes {
@@ -259,7 +257,5 @@ void ls_fingerprint(const struct ls_ops *ops, char *text, size_t bytes);
  * ("numerics.version 3 there, 4 here"; there: a, here: b), "" where they agree. */
 bool ls_fingerprint_differs(const char *a, const char *b, char *text, size_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

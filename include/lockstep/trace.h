@@ -15,9 +15,7 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* ---- JSON lines ----------------------------------------------------------------------------- */
 
@@ -224,7 +222,5 @@ struct ls_metric {
 int ls_prometheus_write(FILE *out, const struct ls_metric *metrics, size_t count,
                         struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

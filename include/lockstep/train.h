@@ -34,9 +34,7 @@
 #include <lockstep/train/fit.h>
 #include <lockstep/train/memory.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_trainer;
 
@@ -323,7 +321,5 @@ bool ls_run_has_snapshot(const struct ls_config *config, char folder[PATH_MAX]);
 int ls_run_late(const char *directory, struct ls_comm *world, const struct ls_error *why,
                 struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

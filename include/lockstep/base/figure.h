@@ -7,12 +7,12 @@
 #ifndef LOCKSTEP_BASE_FIGURE_H
 #define LOCKSTEP_BASE_FIGURE_H
 
+#include <lockstep/base/linkage.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum ls_figure {
     LS_FIGURE_NUMBER,  /* without a unit */
@@ -34,7 +34,5 @@ bool ls_figure_read(enum ls_figure kind, const char *text, double *value);
 /* The fewest digits that read back as value, in the unit that needs the fewest: "3.35 TB/s". */
 void ls_figure_text(enum ls_figure kind, double value, char text[LS_FIGURE_BYTES_MAX]);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

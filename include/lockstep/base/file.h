@@ -21,9 +21,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Makes system calls fail on demand, so that tests can fail the n-th of them for every n. before()
  * runs ahead of each call that changes the disk (open, write, fsync, rename, mkdir); a result other
@@ -164,7 +162,5 @@ int ls_directory_add(const char *path, const struct ls_fault *fault, struct ls_e
  * followed. What cannot be removed stays, and the rest goes. Whether path is gone. */
 bool ls_directory_remove(const char *path);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

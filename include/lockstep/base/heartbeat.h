@@ -13,9 +13,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Writes path now, and every interval_s seconds. The folder must be there. LS_EIO, LS_ENOSPC,
  * LS_ENOMEM; *out is NULL then. */
@@ -34,7 +32,5 @@ struct ls_heartbeat_seen {
 /* False: there is no such file, or it says nothing yet. */
 bool ls_heartbeat_read(const char *path, struct ls_heartbeat_seen *seen);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

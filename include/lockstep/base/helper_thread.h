@@ -6,9 +6,7 @@
 
 #include <pthread.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Local. As pthread_create, whose result it returns: 0, or the number of an error. All signals are
  * blocked in the thread: they belong to the threads of the program, which know what to do with
@@ -24,7 +22,5 @@ int ls_condition_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, do
 void ls_helper_wait(pthread_cond_t *changed, pthread_mutex_t *lock,
                     const struct ls_progress *progress);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

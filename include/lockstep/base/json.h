@@ -13,9 +13,7 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct json_t; /* jansson.h */
 struct json_error_t;
@@ -35,7 +33,5 @@ struct json_t *ls_json_load(const char *text, size_t bytes, size_t flags,
 /* Writes a string with its quotes; what is not UTF-8 becomes U+FFFD. Bytes may be 0. */
 void ls_json_string(FILE *file, const char *bytes, size_t count);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -3,12 +3,12 @@
 #ifndef LOCKSTEP_BASE_KEY_H
 #define LOCKSTEP_BASE_KEY_H
 
+#include <lockstep/base/linkage.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_word {
     const char *word; /* NULL ends a list */
@@ -28,7 +28,5 @@ bool ls_word_among(const char *list, const char *word);
 /* The next word of such a list, and its length: *list moves behind it. False at the end. */
 bool ls_word_next(const char **list, const char **word, size_t *length);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

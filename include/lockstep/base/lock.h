@@ -15,9 +15,7 @@
 #include <lockstep/base.h>
 #include <lockstep/base/file.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Fields are private; a lock of zeros is not held. */
 struct ls_lock {
@@ -57,7 +55,5 @@ bool ls_lock_in_place(const struct ls_lock *lock, char *now);
  * nothing where the lock is not held. */
 void ls_lock_release(struct ls_lock *lock);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -2,11 +2,11 @@
 #ifndef LOCKSTEP_BASE_MEDIAN_H
 #define LOCKSTEP_BASE_MEDIAN_H
 
+#include <lockstep/base/linkage.h>
+
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Ascending. */
 void ls_sort(double *values, int64_t count);
@@ -16,7 +16,5 @@ double ls_quantile(const double *sorted, int64_t count, double share);
 /* Sorts values; 0 where there are none. */
 double ls_median(double *values, int64_t count);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -11,9 +11,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Where it is shown. title is borrowed. */
 struct ls_meter_view {
@@ -31,7 +29,5 @@ void ls_meter(const char *what, int64_t done, int64_t all);
 /* Takes the line off the terminal; a work that goes on is timed from here. */
 void ls_meter_clear(void);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

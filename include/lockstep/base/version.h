@@ -2,9 +2,9 @@
 #ifndef LOCKSTEP_BASE_VERSION_H
 #define LOCKSTEP_BASE_VERSION_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include <lockstep/base/linkage.h>
+
+LS_C_BEGIN
 
 /* numerics.version: raised by one in every change after which some recipe has other losses or
  * another state's hash, on any instruction set, than before it. A change of speed, of layouts, of
@@ -19,7 +19,5 @@ const char *ls_version(void);
  * tree had changes; "unknown" where it was no git work tree. */
 const char *ls_commit(void);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

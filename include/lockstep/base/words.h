@@ -2,13 +2,13 @@
 #ifndef LOCKSTEP_BASE_WORDS_H
 #define LOCKSTEP_BASE_WORDS_H
 
+#include <lockstep/base/linkage.h>
+
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_counted {
     char text[64];
@@ -33,7 +33,5 @@ void ls_print_wrapped(FILE *file, const char *text, int indent, int width);
 /* Text for troff, which reads a leading dot or quote, a backslash and a hyphen as its own. */
 void ls_print_troff(FILE *file, const char *text);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

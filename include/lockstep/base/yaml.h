@@ -15,9 +15,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct fy_parser;
 struct fy_diag;
@@ -64,7 +62,5 @@ int ls_yaml_once(struct ls_yaml *yaml, struct ls_yaml_place *seen, struct ls_yam
 /* Sets the error "NAME:LINE:COLUMN: what" and returns LS_ECONFIG. */
 int ls_yaml_fail(struct ls_yaml *yaml, struct ls_yaml_place at, const char *what);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

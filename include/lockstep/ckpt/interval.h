@@ -8,9 +8,9 @@
 #ifndef LOCKSTEP_CKPT_INTERVAL_H
 #define LOCKSTEP_CKPT_INTERVAL_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include <lockstep/base/linkage.h>
+
+LS_C_BEGIN
 
 /* Seconds of work between checkpoints: sqrt(2 C M). */
 double ls_young_interval(double checkpoint_s, double between_failures_s);
@@ -21,7 +21,5 @@ double ls_daly_interval(double checkpoint_s, double between_failures_s);
  * thousandths of the time pay for, where that is shorter, since rates of failures are guesses. */
 double ls_snapshot_interval(double snapshot_s, double between_failures_s);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -24,9 +24,7 @@
 #include <lockstep/base.h>
 #include <lockstep/base/file.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_place;
 enum { LS_PLACE_OWNER_BYTES = 65 };
@@ -80,7 +78,5 @@ int ls_place_sweep(struct ls_place *place, struct ls_error *error);
 /* Removes a copy, manifest first; one that is not there is success. */
 int ls_place_remove(struct ls_place *place, int64_t step, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

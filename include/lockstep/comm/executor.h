@@ -26,9 +26,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_executor_player {
     double at;       /* it goes on at that time, once the meeting is over */
@@ -81,7 +79,5 @@ struct ls_executor_words {
 int ls_executor_finish(const struct ls_executor *executor, const struct ls_executor_words *words,
                        struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -11,9 +11,7 @@
 
 #include <lockstep/compare.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_AUDIT_THREADS_MAX = 8 };
 
@@ -57,7 +55,5 @@ struct ls_audit_verdict {
 int ls_audit_judge(const struct ls_audit *audit, const struct ls_rerun *again,
                    struct ls_audit_verdict *verdict, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

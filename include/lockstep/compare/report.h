@@ -16,9 +16,7 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_REPORT_RUNS_MAX = 6, LS_REPORT_POINTS_MAX = 1 << 16 };
 
@@ -31,7 +29,5 @@ int ls_report_write(const char *const *directories, int count, FILE *file, struc
 int ls_run_plot_write(const char *const *directories, int count, bool log, FILE *file,
                       struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

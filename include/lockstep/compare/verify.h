@@ -11,9 +11,7 @@
 
 #include <lockstep/compare.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* What became of a layout. */
 enum ls_verified_as {
@@ -64,7 +62,5 @@ int ls_verify_run(struct ls_verify *verify, struct ls_error *error);
 bool ls_verify_only_pipelines(const struct ls_verify *verify);
 void ls_verify_release(struct ls_verify *verify);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

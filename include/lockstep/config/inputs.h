@@ -12,9 +12,7 @@
 #include <lockstep/config.h>
 #include <lockstep/data.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* A store of that name, read as data.cache.dir says and packed as data.packing says. */
 int ls_config_store(const struct ls_config *config, const char *spec, struct ls_token_store **out,
@@ -84,7 +82,5 @@ int ls_kept_write(const struct ls_config *config, const struct ls_tokenizer *tok
 int ls_kept_read(const char *run, struct ls_config *config, struct ls_tokenizer **tokenizer,
                  struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -32,9 +32,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_BLEND_PERIOD_MAX = 1 << 20, LS_BLEND_SOURCES_MAX = 512 };
 
@@ -98,7 +96,5 @@ int ls_blend_sources(const struct ls_blend *blend);
 void ls_blend_ledger(const struct ls_blend *blend, int64_t first, int64_t count,
                      struct ls_digest *digest);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -12,9 +12,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* A context with one of its endings. */
 struct ls_choice_text {
@@ -42,7 +40,5 @@ int ls_choices_parse(const char *name, const unsigned char *file, size_t bytes,
                      struct ls_choices *out, struct ls_error *error);
 void ls_choices_release(struct ls_choices *choices);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -29,9 +29,7 @@
 #include <lockstep/base.h>
 #include <lockstep/data/store_tools.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_PART_DOCUMENTS = 100000 };
 struct ls_corpus_config {
@@ -129,7 +127,5 @@ int ls_corpus_filter(const struct ls_corpus_config *config, const struct ls_filt
 int ls_corpus_split(const struct ls_corpus_config *config, const struct ls_shares *shares,
                     int64_t *documents, struct ls_corpus_report *report, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

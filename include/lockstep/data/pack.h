@@ -13,9 +13,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_PACK_SEQUENCE_MAX = 1 << 24 };
 
@@ -46,7 +44,5 @@ struct ls_pack_report {
 int ls_store_pack(const char *store, int64_t sequence_tokens, const volatile int *stop,
                   struct ls_pack_report *report, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -23,9 +23,7 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* ---- verify ---------------------------------------------------------------------------------- */
 
@@ -111,7 +109,5 @@ int ls_store_detokenize(const char *store, const char *tokenizer, const char *ou
 /* LS_EINVAL if path, which is to be replaced or removed, is a file of the store. */
 int ls_store_spare(const char *store, const char *path, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -28,9 +28,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum ls_sums_file { LS_SUMS_BIN, LS_SUMS_IDX, LS_SUMS_MASK, LS_SUMS_WEIGHTS, LS_SUMS_FILES };
 enum {
@@ -62,7 +60,5 @@ size_t ls_sums_block_bytes(const struct ls_sums *sums, enum ls_sums_file file, i
 int ls_sums_check(const struct ls_sums *sums, enum ls_sums_file file, int64_t block,
                   const void *bytes, size_t count, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

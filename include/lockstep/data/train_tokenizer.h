@@ -10,9 +10,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum {
     LS_TRAIN_VOCABULARY_MAX = 1 << 20,
@@ -60,7 +58,5 @@ struct ls_train_tokenizer_report {
 int ls_train_tokenizer(const struct ls_train_tokenizer_config *config,
                        struct ls_train_tokenizer_report *report, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

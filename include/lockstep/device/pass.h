@@ -10,9 +10,7 @@
 #include <lockstep/device.h>
 #include <lockstep/device/tier.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_PASS_LANES = 5, LS_PASS_SETS = 3 };
 
@@ -50,7 +48,5 @@ struct ls_pass_work {
 int ls_pass_run(const struct ls_pass *pass, const struct ls_pass_work *work,
                 struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

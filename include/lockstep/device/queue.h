@@ -24,9 +24,7 @@
 
 #include <lockstep/device.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_queue;
 struct ls_command;
@@ -147,7 +145,5 @@ bool ls_command_list_add(struct ls_command_list *list, const struct ls_command *
 struct ls_command ls_command_list_get(const struct ls_command_list *list, int64_t i);
 void ls_command_list_release(struct ls_command_list *list);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

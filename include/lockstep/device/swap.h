@@ -11,9 +11,7 @@
 
 #include <lockstep/device/tier.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_SWAP_BUFFERS_MAX = 8 };
 
@@ -58,7 +56,5 @@ int ls_swap_wait_read(struct ls_swap_buffer *buffer, struct ls_error *error);
 int ls_swap_put(struct ls_swap *swap, struct ls_swap_buffer *buffer,
                 const struct ls_swap_block *block, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

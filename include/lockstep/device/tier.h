@@ -23,9 +23,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/device/queue.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum ls_tier_kind {
     LS_TIER_DEVICE, /* the device's own memory: nothing moves, there is no struct ls_tier */
@@ -149,7 +147,5 @@ struct ls_tier_counts {
 };
 struct ls_tier_counts ls_tier_get_counts(struct ls_tier *tier);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

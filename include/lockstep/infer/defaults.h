@@ -8,9 +8,7 @@
 #include <lockstep/base.h>
 #include <lockstep/nn.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_ENDS_MAX = 64 };
 struct ls_generation_defaults {
@@ -28,7 +26,5 @@ struct ls_generation_defaults {
 int ls_generation_defaults_read(const char *folder, int64_t vocabulary,
                                 struct ls_generation_defaults *out, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -30,9 +30,7 @@
 #include <lockstep/chat.h>
 #include <lockstep/data.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_text_request {
     int64_t line;                /* in its file, from 1 */
@@ -85,7 +83,5 @@ int ls_token_text_read(const char *path, const struct ls_text_reader *reader,
 int ls_token_lines_read(const char *path, int64_t vocabulary, struct ls_token_list *out,
                         struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

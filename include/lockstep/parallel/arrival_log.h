@@ -20,9 +20,7 @@
 
 #include <lockstep/parallel/arrivals.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* *out = the order of the log at path, for a run with this recipe (its digest, or another short
  * text) and rule. LS_EDATA names the line, LS_ECONFIG a log of another recipe or rule; LS_EIO,
@@ -43,7 +41,5 @@ int ls_arrival_log_add(struct ls_arrival_log *log, const struct ls_arrival *arri
 /* log may be NULL. */
 int ls_arrival_log_close(struct ls_arrival_log *log, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -43,9 +43,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_BOUND_FREE = -1, LS_ARRIVAL_WORKERS_MAX = 4096 };
 
@@ -123,7 +121,5 @@ struct ls_arrival_time {
 };
 struct ls_arrival_time ls_arrivals_time(const struct ls_arrivals *arrivals, int64_t event);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -16,9 +16,7 @@
 #include <lockstep/comm.h>
 #include <lockstep/ops.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum ls_cp_method { LS_CP_ALL_GATHER, LS_CP_RING };
 /* A ring has sends to all ranks under way, besides what moves keys and values. */
@@ -65,7 +63,5 @@ int ls_cp_reduce(const struct ls_cp *cp, struct ls_ops *ops, const struct ls_cp_
                  int parts, const float *natural, float *staging, float *own,
                  struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

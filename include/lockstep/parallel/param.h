@@ -14,9 +14,7 @@
 #include <lockstep/dtensor.h>
 #include <lockstep/ops.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_PARAM_NAME_MAX = 63 };
 enum ls_init { LS_INIT_ZERO, LS_INIT_ONE, LS_INIT_NORMAL };
@@ -125,7 +123,5 @@ struct ls_params {
     int head_region;  /* of the head's matrix, -1 where it is not held, or frozen */
 };
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

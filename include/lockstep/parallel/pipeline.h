@@ -28,9 +28,7 @@
 #include <lockstep/ops.h>
 #include <lockstep/parallel/schedule.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Of activations, on a rank. V schedules have as many under way as there are ranks but one. */
 enum { LS_PIPELINE_SENDS = 96, LS_PIPELINE_V_RANKS_MAX = LS_PIPELINE_SENDS + 1 };
@@ -116,7 +114,5 @@ int ls_pipeline_rehearse(struct ls_comm *comm, const struct ls_schedule *schedul
                          const struct ls_schedule_costs *costs, int64_t count,
                          struct ls_rehearsal *out, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -28,9 +28,7 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
@@ -248,7 +246,5 @@ int ls_stage_split(const double *layer_cost, int64_t layers, int64_t stages, int
 int ls_stage_split_parse(const char *text, int64_t layers, int64_t stages, int64_t *first,
                          struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

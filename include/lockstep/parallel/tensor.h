@@ -18,9 +18,7 @@
 #include <lockstep/comm.h>
 #include <lockstep/ops.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_tp {
     struct ls_comm *comm; /* borrowed; its size and rank are tp's; NULL for a group of one */
@@ -82,7 +80,5 @@ int ls_tp_reduced_product(const struct ls_tp *tp, struct ls_ops *ops, const stru
 int ls_tp_gathered_product(const struct ls_tp *tp, struct ls_ops *ops, const struct ls_gemm *gemm,
                            void *all, const struct ls_tp_scratch *scratch, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -59,9 +59,7 @@
 #include <lockstep/parallel.h>
 #include <lockstep/parallel/param.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_zero;
 
@@ -240,7 +238,5 @@ int ls_zero_gradient_pass_on(struct ls_zero *zero, struct ls_ops *ops, struct ls
 int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gradient,
                             double *wait_s, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

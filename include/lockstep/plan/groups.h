@@ -10,9 +10,7 @@
 #include <lockstep/comm.h>
 #include <lockstep/plan.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum ls_layout_group {
     LS_GROUP_TP,
@@ -92,7 +90,5 @@ enum ls_account ls_account_of(const struct ls_layout *layout, enum ls_layout_gro
 /* Whether a rank of the layout has anybody to talk to on that account. */
 bool ls_account_used(const struct ls_layout *layout, enum ls_account account);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

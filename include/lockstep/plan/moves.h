@@ -13,9 +13,7 @@
 #include <lockstep/plan/groups.h>
 #include <lockstep/plan/recording.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Bytes that rank hands over (struct ls_comm_stats): with b = count elements in bytes and n ranks,
  * reduce_scatter and all_gather b (n - 1), all_reduce b - own + own (n - 1), broadcast b (n - 1) at
@@ -55,7 +53,5 @@ int ls_move_proof_finish(struct ls_move_proof *proof, struct ls_layout_proof *ou
                          struct ls_error *error);
 void ls_move_proof_free(struct ls_move_proof *proof);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -21,9 +21,7 @@
 #include <lockstep/ops.h>
 #include <lockstep/plan/groups.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_RECORDED_PENDING = -1 };
 
@@ -93,7 +91,5 @@ struct ls_queue_watch ls_recording_watch(struct ls_recording *recording);
  * group of one has none. */
 void ls_recording_group(struct ls_recording *recording, const struct ls_comm *comm, int group);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

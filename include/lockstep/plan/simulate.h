@@ -23,9 +23,7 @@
 #include <lockstep/plan/groups.h>
 #include <lockstep/plan/recording.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_PACE_LINKS_MAX = 8 };
 
@@ -106,7 +104,5 @@ struct ls_simulated_rank {
 const struct ls_simulated_rank *ls_simulation_rank(const struct ls_simulation *simulation,
                                                    int64_t rank);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -25,9 +25,7 @@
 
 #include <lockstep/parallel/schedule.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* ---- pipelines ------------------------------------------------------------------------------
  *
@@ -98,7 +96,5 @@ double ls_goodput(double interval_s, double checkpoint_s, double restart_s,
  * 1 / (1 - share + share / n). Amdahl. */
 double ls_amdahl_speedup(double parallel_share, double n);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -33,9 +33,7 @@
 #include <lockstep/comm.h>
 #include <lockstep/ops.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_CLUSTER_NAME_BYTES = 96, LS_CLUSTER_LINKS_MAX = 6 };
 
@@ -123,7 +121,5 @@ int ls_cluster_write(const struct ls_cluster *cluster, FILE *file, struct ls_err
 void ls_cluster_keys_write(FILE *file);
 void ls_cluster_release(struct ls_cluster *cluster);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

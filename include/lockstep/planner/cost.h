@@ -61,9 +61,7 @@
 #include <lockstep/planner/closed_forms.h>
 #include <lockstep/planner/cluster.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* The row of that very work on so many threads, or the one of all ops of its shape; NULL: none. */
 const struct ls_measured_work *ls_cost_row(const struct ls_cluster *cluster, int threads,
@@ -108,7 +106,5 @@ double ls_cost_move(const struct ls_cluster *cluster, const struct ls_cost_group
 double ls_cost_tier(const struct ls_cluster *cluster, enum ls_tier_kind tier, bool writes,
                     double bytes);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

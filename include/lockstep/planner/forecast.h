@@ -13,9 +13,7 @@
 #include <lockstep/planner/storage.h>
 #include <lockstep/train/memory.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_forecast_ask {
     const struct ls_config *config; /* resolved */
@@ -93,7 +91,5 @@ const char *ls_forecast_figure(const struct ls_forecast *forecast, int i, double
 /* Elements of all parameters. */
 double ls_forecast_parameters(const struct ls_config *config);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -13,9 +13,7 @@
 
 #include <lockstep/planner/forecast.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_lesson_ask {
     const struct ls_cluster *cluster; /* NULL: the lesson's, clusters/h100-2048.yaml */
@@ -44,7 +42,5 @@ int ls_lesson_run(const struct ls_lesson *lesson, const struct ls_lesson_ask *as
  * stage of ZeRO: a configuration, resolved. */
 int ls_lesson_seven(int64_t ranks, int zero, struct ls_config *config, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

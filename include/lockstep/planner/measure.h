@@ -21,9 +21,7 @@
 #include <lockstep/config.h>
 #include <lockstep/planner/cluster.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* ---- replays: Local -------------------------------------------------------------------------- */
 
@@ -177,7 +175,5 @@ struct ls_measure_check {
 int ls_measure_check(const struct ls_measure *measure, const struct ls_config *config, int threads,
                      int turns, struct ls_measure_check *check, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -15,9 +15,7 @@
 
 #include <limits.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* The parts of a step; together they are the step. */
 enum ls_profile_part {
@@ -119,7 +117,5 @@ struct ls_profile_verdict {
 };
 struct ls_profile_verdict ls_profile_bottleneck(const struct ls_profile *profile);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

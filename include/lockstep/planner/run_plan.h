@@ -8,9 +8,7 @@
 #include <lockstep/planner/search.h>
 #include <lockstep/train/drift.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* config is resolved; threads of each rank. Fills plan, whose stage_s the caller has made. Errors
  * as of ls_forecast_make. */
@@ -27,7 +25,5 @@ int ls_run_plan_advise(const struct ls_config *config, int threads,
                        const struct ls_cluster *cluster, const struct ls_drift *drift,
                        double seconds, struct ls_run_advice *advice, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

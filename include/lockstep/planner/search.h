@@ -20,9 +20,7 @@
 
 #include <lockstep/planner/forecast.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum ls_goal {
     LS_GOAL_TIME,   /* of a step */
@@ -88,7 +86,5 @@ struct ls_reason {
 };
 struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct ls_forecast *other);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -26,9 +26,7 @@
 #include <lockstep/planner/cost.h>
 #include <lockstep/state.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_samples_cost {
     double bytes;      /* that the host with most reads for a step */
@@ -65,7 +63,5 @@ int ls_cost_save(const struct ls_cluster *cluster, const struct ls_config *confi
                  const struct ls_layout *layout, int accelerators, struct ls_save_cost *save,
                  struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

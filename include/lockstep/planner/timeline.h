@@ -10,9 +10,7 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Writes an SVG of the step that config's layout takes on the cluster. LS_ENOMEM, and what
  * ls_forecast_make reports. Whether file took it all is the caller's to ask. */
@@ -22,7 +20,5 @@ int ls_timeline_draw(const struct ls_config *config, const struct ls_cluster *cl
 int ls_timeline_trace(const struct ls_config *config, const struct ls_cluster *cluster, FILE *file,
                       struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

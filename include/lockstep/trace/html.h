@@ -30,9 +30,7 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_HTML_PARTS = 13 };
 
@@ -77,7 +75,5 @@ void ls_html_pre(FILE *file, const char *text);
 void ls_html_fold_begin(FILE *file, const char *summary);
 void ls_html_fold_end(FILE *file);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -25,9 +25,7 @@
 
 #include <lockstep/trace.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Colours that color-blind readers tell apart; curves after the last begin again, with other
  * dashes. */
@@ -182,7 +180,5 @@ struct ls_plot {
  * learning rate. */
 int ls_plot_draw(const struct ls_plot *plot, FILE *file, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -10,11 +10,11 @@
 #ifndef LOCKSTEP_TRAIN_CHAIN_H
 #define LOCKSTEP_TRAIN_CHAIN_H
 
+#include <lockstep/base/linkage.h>
+
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* What a step's record says of its bits. */
 struct ls_chain_link {
@@ -30,7 +30,5 @@ enum { LS_CHAIN_BYTES = 33 };
  * gradient norm, 16 digits, or null> <hash>" and, where there is one, " <ledger>". */
 void ls_chain_add(char chain[LS_CHAIN_BYTES], const struct ls_chain_link *link);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -19,9 +19,7 @@
 
 #include <lockstep/plan/groups.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* What a plan has for one step, in seconds. */
 struct ls_run_plan {
@@ -63,7 +61,5 @@ int ls_drift_judge(const struct ls_layout *layout, const struct ls_drift_sample 
                    const char (*hosts)[LS_DRIFT_HOST_BYTES], const struct ls_run_plan *plan,
                    struct ls_drift drifts[LS_DRIFT_KINDS], struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

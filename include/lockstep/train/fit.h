@@ -14,9 +14,7 @@
 #include <lockstep/config.h>
 #include <lockstep/device.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 struct ls_memory_fit {
     int64_t ranks;      /* on this machine */
@@ -73,7 +71,5 @@ int ls_memory_changes(const struct ls_config *config, const struct ls_layout *la
                       struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX], int *count,
                       struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -19,9 +19,7 @@
 
 #include <lockstep/base.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum { LS_MEMBERS_MAX = 258 }; /* workers of a run */
 #define LS_MEMBERS_FILE   "members"
@@ -43,7 +41,5 @@ typedef void ls_members_visitor(void *user, const struct ls_members_change *chan
 int ls_members_each(const char *run, int workers, ls_members_visitor *visit, void *user,
                     struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -16,9 +16,7 @@
 #include <lockstep/config.h>
 #include <lockstep/device/tier.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 enum ls_memory_kind {
     LS_MEMORY_PARAMETERS,    /* float32 masters, and the copies that are computed with */
@@ -101,7 +99,5 @@ int ls_memory_peak(const struct ls_config *config, const struct ls_layout *layou
 int ls_memory_draw(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
                    int width, FILE *file, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif

@@ -12,9 +12,7 @@
 #include <lockstep/plan/moves.h>
 #include <lockstep/plan/recording.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LS_C_BEGIN
 
 /* Appends what rank does in steps of leaves[0], ... leaves[steps - 1] leaves, each the full batch
  * of layout (that of config, which is resolved) or one of its ramp-up, from the first gathers of
@@ -57,7 +55,5 @@ int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layo
 int ls_layout_check(const struct ls_config *config, const struct ls_layout *layout, bool tells,
                     struct ls_layout_proof *proof, struct ls_error *error);
 
-#ifdef __cplusplus
-}
-#endif
+LS_C_END
 #endif
