@@ -153,28 +153,18 @@ struct report {
 /* Zero the run first; release it in any case. */
 int report_run_read(struct report_run *run, const char *directory, struct ls_error *error);
 void report_run_release(struct report_run *run);
-static inline const struct report_eval *report_eval(const struct report_run *run, int64_t i)
-{
-    return (const struct report_eval *)run->evals.items + i;
-}
-static inline const struct report_event *report_event(const struct report_run *run, int64_t i)
-{
-    return (const struct report_event *)run->events.items + i;
-}
-static inline const struct report_failure *report_failure(const struct report_run *run, int64_t i)
-{
-    return (const struct report_failure *)run->failures.items + i;
-}
-static inline const struct report_checkpoint *report_checkpoint(const struct report_run *run,
-                                                                int64_t i)
-{
-    return (const struct report_checkpoint *)run->checkpoints.items + i;
-}
-
-static inline const struct report_outer *report_outer(const struct report_run *run, int64_t i)
-{
-    return (const struct report_outer *)run->outers.items + i;
-}
+/* report_eval(run, i), ...: entry i of that list of the run. */
+#define REPORT_LIST(entry)                                                                         \
+    static inline const struct report_##entry *report_##entry(const struct report_run *run,        \
+                                                              int64_t i)                           \
+    {                                                                                              \
+        return (const struct report_##entry *)run->entry##s.items + i;                             \
+    }
+REPORT_LIST(eval)
+REPORT_LIST(event)
+REPORT_LIST(failure)
+REPORT_LIST(checkpoint)
+REPORT_LIST(outer)
 
 /* Room for one more entry of so many bytes; NULL without memory. */
 void *report_list_add(struct report_list *list, size_t bytes);
