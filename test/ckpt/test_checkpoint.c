@@ -14,7 +14,7 @@
 #include "../support/checkpoints.h"
 #include "../support/countdown.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 enum { ROWS = 10, COLS = 100, VALUES = ROWS * COLS, RANKS = 3 };
 #define MODEL     "wte.weight"
@@ -157,7 +157,7 @@ static int try(const char *directory, struct ls_error *error)
     return status;
 }
 
-static void test_round_trip(void **state)
+CASE_WITH(test_round_trip, scratch_setup, scratch_teardown)
 {
     const char *run = scratch_path(*state, "a/new/run");
     struct ls_error error = {0};
@@ -186,7 +186,7 @@ static void test_round_trip(void **state)
     assert_int_equal(latest_step(run, NULL), 120);
 }
 
-static void test_same_step_is_replaced(void **state)
+CASE_WITH(test_same_step_is_replaced, scratch_setup, scratch_teardown)
 {
     save_good(*state, 5);
     save_good(*state, 5);
@@ -226,7 +226,7 @@ static void fail_each_call(const char *run, int64_t step, int rank, int errno_va
     assert_in_range(n, calls, calls + 40); /* the loop really went through all of them */
 }
 
-static void test_every_failing_call(void **state)
+CASE_WITH(test_every_failing_call, scratch_setup, scratch_teardown)
 {
     save_good(*state, 1);
     fail_each_call(*state, 2, -1, ENOSPC, LS_ENOSPC, 18);
@@ -235,7 +235,7 @@ static void test_every_failing_call(void **state)
 }
 
 /* A rank that fails tells all; the last one writes one file. */
-static void test_every_failing_call_of_each_rank(void **state)
+CASE_WITH(test_every_failing_call_of_each_rank, scratch_setup, scratch_teardown)
 {
     save_good_together(*state, 1);
     for (int rank = 0; rank < RANKS; rank++) {
@@ -257,7 +257,7 @@ static int kill_when_zero(void *user, const char *call)
 
 /* Killed before the n-th call of a rank, for all n: the checkpoint of step 1 stays, or that of step
  * 2 is whole; a next save finds nothing in its way. */
-static void test_killed_before_every_call(void **state)
+CASE_WITH(test_killed_before_every_call, scratch_setup, scratch_teardown)
 {
     for (int rank = 0; rank < RANKS; rank++) {
         bool killed = true, renamed = false;
@@ -288,7 +288,7 @@ static void test_killed_before_every_call(void **state)
 }
 
 /* The system itself cuts a write short and refuses the rest. */
-static void test_file_size_limit(void **state)
+CASE_WITH(test_file_size_limit, scratch_setup, scratch_teardown)
 {
     const char *run = *state;
     save_good(run, 1);
@@ -309,7 +309,7 @@ static void test_file_size_limit(void **state)
     signal(SIGXFSZ, SIG_DFL);
 }
 
-static void test_parts_must_be_complete(void **state)
+CASE_WITH(test_parts_must_be_complete, scratch_setup, scratch_teardown)
 {
     struct ls_checkpoint_state of = state_of(3);
     struct ls_checkpoint_writer *writer;
@@ -335,7 +335,7 @@ static void test_parts_must_be_complete(void **state)
 /* ---- reading ---- */
 
 /* Any elements, of pieces that are cut on both dims. */
-static void test_elements_of_pieces(void **state)
+CASE_WITH(test_elements_of_pieces, scratch_setup, scratch_teardown)
 {
     save_good_together(*state, 4);
     struct ls_checkpoint *checkpoint =
@@ -371,7 +371,7 @@ static void test_elements_of_pieces(void **state)
 }
 
 /* Files in other folders than the manifest, found by name and size. */
-static void test_files_in_several_folders(void **state)
+CASE_WITH(test_files_in_several_folders, scratch_setup, scratch_teardown)
 {
     char command[4096], directory[600], other[600], third[600];
     struct ls_error error = {0};
@@ -395,7 +395,7 @@ static void test_files_in_several_folders(void **state)
                      LS_ECKPT);
 }
 
-static void test_version_1_is_read(void **state)
+CASE_WITH(test_version_1_is_read, scratch_setup, scratch_teardown)
 {
     char run[600], directory[700];
     struct ls_error error = {0};
@@ -430,7 +430,7 @@ static void count_warnings(void *user, enum ls_log_level level, const char *line
         ++*(int *)user;
 }
 
-static void test_interrupted_writes_are_never_taken(void **state)
+CASE_WITH(test_interrupted_writes_are_never_taken, scratch_setup, scratch_teardown)
 {
     save_good(*state, 1);
     save_good(*state, 2);
@@ -456,7 +456,7 @@ static void damage(const char *path, int64_t byte)
 
 #define SHARD(rank, part) "shard-0000" #rank "-" #part "-00001-of-00001.safetensors"
 
-static void test_damage_is_found_and_passed_over(void **state)
+CASE_WITH(test_damage_is_found_and_passed_over, scratch_setup, scratch_teardown)
 {
     static const struct {
         const char *file;
@@ -490,7 +490,7 @@ static void test_damage_is_found_and_passed_over(void **state)
 }
 
 /* A step, a scale or a recipe that changed by one bit must not be resumed from. */
-static void test_every_flipped_byte_of_the_manifest(void **state)
+CASE_WITH(test_every_flipped_byte_of_the_manifest, scratch_setup, scratch_teardown)
 {
     save_good(*state, 10);
     const char *directory = scratch_path(*state, "checkpoints/step-00000010");
@@ -553,7 +553,7 @@ static void file_rename(json_t *manifest, void *user)
     json_object_set(files, user, json_object_get(files, SHARD(1, model)));
 }
 
-static void test_hostile_manifests(void **state)
+CASE_WITH(test_hostile_manifests, scratch_setup, scratch_teardown)
 {
     static struct hostile cases[] = {
         {"file", "\"nowhere\"", "piece 0 is no part of it"},
@@ -595,7 +595,7 @@ static void test_hostile_manifests(void **state)
     }
 }
 
-static void test_all_damaged_is_an_error(void **state)
+CASE_WITH(test_all_damaged_is_an_error, scratch_setup, scratch_teardown)
 {
     save_good(*state, 10);
     unlink(scratch_path(*state, "checkpoints/step-00000010/" SHARD(1, model)));
@@ -620,7 +620,7 @@ static int verify_without_files(void *user, struct ls_checkpoint *checkpoint,
 }
 
 /* What the system refuses says nothing about the files: no older checkpoint takes its place. */
-static void test_a_refusal_is_no_damage(void **state)
+CASE_WITH(test_a_refusal_is_no_damage, scratch_setup, scratch_teardown)
 {
     struct ls_error error = {0};
     struct ls_checkpoint *checkpoint;
@@ -647,7 +647,7 @@ static void test_a_refusal_is_no_damage(void **state)
     assert_int_equal(latest_step(*state, NULL), 20);
 }
 
-static void test_newer_version_is_refused(void **state)
+CASE_WITH(test_newer_version_is_refused, scratch_setup, scratch_teardown)
 {
     save_good(*state, 10);
     const char *path = scratch_path(*state, "checkpoints/step-00000010/manifest.json");
@@ -671,7 +671,7 @@ static void version_set(json_t *manifest, void *user)
 }
 
 /* Version 2 is 3 without names in the files. */
-static void test_version_2_is_read(void **state)
+CASE_WITH(test_version_2_is_read, scratch_setup, scratch_teardown)
 {
     struct ls_error error;
     int version = 2;
@@ -694,7 +694,7 @@ static void fqn_set(json_t *manifest, void *user)
     json_object_set_new(tensor, "fqn", json_loads(user, JSON_DECODE_ANY, NULL));
 }
 
-static void test_names_in_the_files(void **state)
+CASE_WITH(test_names_in_the_files, scratch_setup, scratch_teardown)
 {
     static char *const values[] = {"7", "null", "\"\"", "\"" MODEL "\""};
     static const char *const expected[] = {"if there is an fqn", "if there is an fqn", "is missing",
@@ -711,7 +711,7 @@ static void test_names_in_the_files(void **state)
     }
 }
 
-static void test_prune_keeps_the_newest_whole_ones(void **state)
+CASE_WITH(test_prune_keeps_the_newest_whole_ones, scratch_setup, scratch_teardown)
 {
     const char *parent = scratch_path(*state, "checkpoints");
     struct ls_error error = {0};
@@ -733,30 +733,4 @@ static void test_prune_keeps_the_newest_whole_ones(void **state)
     assert_int_equal(latest_step(*state, NULL), 40);
 }
 
-int main(void)
-{
-#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        IN_SCRATCH(test_round_trip),
-        IN_SCRATCH(test_same_step_is_replaced),
-        IN_SCRATCH(test_every_failing_call),
-        IN_SCRATCH(test_every_failing_call_of_each_rank),
-        IN_SCRATCH(test_killed_before_every_call),
-        IN_SCRATCH(test_file_size_limit),
-        IN_SCRATCH(test_parts_must_be_complete),
-        IN_SCRATCH(test_elements_of_pieces),
-        IN_SCRATCH(test_files_in_several_folders),
-        IN_SCRATCH(test_version_1_is_read),
-        IN_SCRATCH(test_interrupted_writes_are_never_taken),
-        IN_SCRATCH(test_damage_is_found_and_passed_over),
-        IN_SCRATCH(test_every_flipped_byte_of_the_manifest),
-        IN_SCRATCH(test_hostile_manifests),
-        IN_SCRATCH(test_all_damaged_is_an_error),
-        IN_SCRATCH(test_a_refusal_is_no_damage),
-        IN_SCRATCH(test_newer_version_is_refused),
-        IN_SCRATCH(test_version_2_is_read),
-        IN_SCRATCH(test_names_in_the_files),
-        IN_SCRATCH(test_prune_keeps_the_newest_whole_ones),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -2,7 +2,7 @@
  * their order. Its broken twin gives the name first. */
 #include "../support/checkpoints.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 
 #include <dirent.h>
@@ -164,7 +164,7 @@ static void write_one(const char *run)
 }
 
 /* Anew, and over one of that step. */
-static void test_all_is_synced_before_it_has_a_name(void **state)
+CASE_WITH(test_all_is_synced_before_it_has_a_name, scratch_setup, scratch_teardown)
 {
     for (int time = 0; time < 2; time++) {
         write_one(*state);
@@ -172,7 +172,7 @@ static void test_all_is_synced_before_it_has_a_name(void **state)
     }
 }
 
-static void test_a_name_before_the_files_are_synced_is_caught(void **state)
+CASE_WITH(test_a_name_before_the_files_are_synced_is_caught, scratch_setup, scratch_teardown)
 {
     name_first = true;
     write_one(*state);
@@ -180,13 +180,4 @@ static void test_a_name_before_the_files_are_synced_is_caught(void **state)
     assert_non_null(strstr(order_judge(*state), "synced at"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_all_is_synced_before_it_has_a_name, scratch_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_name_before_the_files_are_synced_is_caught,
-                                        scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("commit order", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -5,7 +5,7 @@
 #include "../support/extent.h"
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "ckpt/place_kind.h"
 
 #include <stdio.h>
@@ -169,7 +169,27 @@ static void check_version_1(struct ls_place *place, const char *run)
     expect_back(place, run, 6);
 }
 
-static void test_directory(void **state)
+static int setup(void **state)
+{
+    server = s3_server_start();
+    return scratch_setup(state);
+}
+
+static int teardown(void **state)
+{
+    assert_int_equal(s3_server_faults(server), 0);
+    s3_server_stop(server);
+    return scratch_teardown(state);
+}
+
+/* Of tests that sign wrongly. */
+static int teardown_unsigned(void **state)
+{
+    s3_server_stop(server);
+    return scratch_teardown(state);
+}
+
+CASE_WITH(test_directory, setup, teardown)
 {
     struct ls_place *place = place_open(scratch_path(*state, "copies"), NULL);
     check_place(place, *state);
@@ -178,7 +198,7 @@ static void test_directory(void **state)
     ls_place_close(place);
 }
 
-static void test_bucket(void **state)
+CASE_WITH(test_bucket, setup, teardown)
 {
     struct ls_place *place = place_open(BUCKET, NULL);
     s3_server_expect_beside(server, FILES - 1);
@@ -202,7 +222,7 @@ static void test_bucket(void **state)
 /* ---- what fails ------------------------------------------------------------------------------ */
 
 /* Whichever call fails, the older copy is whole, and the new one whole or absent. */
-static void test_directory_of_which_each_call_fails(void **state)
+CASE_WITH(test_directory_of_which_each_call_fails, setup, teardown)
 {
     struct countdown countdown = {.left = -1};
     const struct ls_fault fault = {countdown_before, &countdown};
@@ -253,7 +273,7 @@ static void test_directory_of_which_each_call_fails(void **state)
 }
 
 /* Any request fails once: it is made again, and nothing is left of the first try. */
-static void test_each_request_fails_once(void **state)
+CASE_WITH(test_each_request_fails_once, setup, teardown)
 {
     static const enum s3_failure kinds[] = {S3_BUSY, S3_DROP, S3_CUT};
     struct ls_place *place = place_open(BUCKET, NULL);
@@ -288,7 +308,7 @@ static void test_each_request_fails_once(void **state)
 
 /* From any request on all fail: nothing of the step looks whole, and what lies there is removed
  * when the server is back. */
-static void test_from_each_request_on_all_fail(void **state)
+CASE_WITH(test_from_each_request_on_all_fail, setup, teardown)
 {
     static const enum s3_failure kinds[] = {S3_BUSY, S3_DROP, S3_CUT, S3_REFUSE};
     const int every = check_every(3, 2);
@@ -327,7 +347,7 @@ static void test_from_each_request_on_all_fail(void **state)
     assert_int_equal(s3_server_torn(server), 0);
 }
 
-static void test_a_refusal_is_not_tried_again(void **state)
+CASE_WITH(test_a_refusal_is_not_tried_again, setup, teardown)
 {
     struct ls_place *place = place_open(BUCKET, NULL);
     struct ls_error error = {0};
@@ -344,7 +364,7 @@ static void test_a_refusal_is_not_tried_again(void **state)
     ls_place_close(place);
 }
 
-static void test_a_server_that_stalls(void **state)
+CASE_WITH(test_a_server_that_stalls, setup, teardown)
 {
     struct ls_place *place = place_open(BUCKET, NULL);
     checkpoint_make(*state, 1);
@@ -363,7 +383,7 @@ static bool ends_now(void *user)
 }
 
 /* Whoever has no time left is not held up by a server that stalls, or by pauses. */
-static void test_giving_up(void **state)
+CASE_WITH(test_giving_up, setup, teardown)
 {
     static const enum s3_failure kinds[] = {S3_STALL, S3_BUSY};
     const struct ls_place_options options = {
@@ -393,7 +413,7 @@ static void test_giving_up(void **state)
 }
 
 /* A byte that changes on the way back is found, and nothing is left. */
-static void test_a_server_that_lies(void **state)
+CASE_WITH(test_a_server_that_lies, setup, teardown)
 {
     struct ls_place *place = place_open(BUCKET, NULL);
     struct ls_error error = {0};
@@ -432,7 +452,7 @@ static void expect_refused(const char *where, int code, const char *words)
         fail_msg("%s: \"%s\" does not say \"%s\"", where, error.text, words);
 }
 
-static void test_places_that_are_none(void **state)
+CASE_WITH(test_places_that_are_none, setup, teardown_unsigned)
 {
     static const char *const malformed[] = {
         "s3://",           "s3://ab/x",        "s3://Bucket/x",    "http://host/x",
@@ -455,7 +475,7 @@ static void test_places_that_are_none(void **state)
 }
 
 /* A stranger's names do not leave the folder. */
-static void test_names_that_no_checkpoint_has(void **state)
+CASE_WITH(test_names_that_no_checkpoint_has, setup, teardown)
 {
     static const char *const keys[] = {"runs/a/step-00000007/../../x", "runs/a/step-00000007/.x",
                                        "runs/a/step-00000007/a/b", "runs/a/step-00000007/"};
@@ -479,7 +499,7 @@ static void test_names_that_no_checkpoint_has(void **state)
 /* ---- a broken twin --------------------------------------------------------------------------- */
 
 /* One that puts the manifest first: a copy looks whole before it is. */
-static void test_a_manifest_that_comes_first(void **state)
+CASE_WITH(test_a_manifest_that_comes_first, setup, teardown)
 {
     struct ls_place *place = place_open(BUCKET, NULL);
     struct ls_held *held;
@@ -499,43 +519,4 @@ static void test_a_manifest_that_comes_first(void **state)
 
 /* ---------------------------------------------------------------------------------------------- */
 
-static int setup(void **state)
-{
-    server = s3_server_start();
-    return scratch_setup(state);
-}
-
-static int teardown(void **state)
-{
-    assert_int_equal(s3_server_faults(server), 0);
-    s3_server_stop(server);
-    return scratch_teardown(state);
-}
-
-/* Of tests that sign wrongly. */
-static int teardown_unsigned(void **state)
-{
-    s3_server_stop(server);
-    return scratch_teardown(state);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_directory),
-        TEST(test_bucket),
-        TEST(test_directory_of_which_each_call_fails),
-        TEST(test_each_request_fails_once),
-        TEST(test_from_each_request_on_all_fail),
-        TEST(test_a_refusal_is_not_tried_again),
-        TEST(test_a_server_that_stalls),
-        TEST(test_giving_up),
-        TEST(test_a_server_that_lies),
-        cmocka_unit_test_setup_teardown(test_places_that_are_none, setup, teardown_unsigned),
-        TEST(test_names_that_no_checkpoint_has),
-        TEST(test_a_manifest_that_comes_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "golden_safetensors.h"
 
 static const float wte[6] = {0, 0.25f, 0.5f, 0.75f, 1, 1.25f};
@@ -17,7 +17,7 @@ static const float named[1] = {0.1f};
 
 /* ---- against the Python package's bytes ---- */
 
-static void test_reads_what_python_wrote(void **state)
+CASE_WITH(test_reads_what_python_wrote, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "golden.safetensors");
     struct ls_error error = {0};
@@ -53,7 +53,7 @@ static void test_reads_what_python_wrote(void **state)
     ls_safetensors_close(file);
 }
 
-static void test_require_says_what_differs(void **state)
+CASE_WITH(test_require_says_what_differs, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "golden.safetensors");
     struct ls_error error = {0};
@@ -80,7 +80,7 @@ static const struct ls_tensor_entry entries[] = {
 };
 enum { ENTRIES = sizeof entries / sizeof entries[0] };
 
-static void test_writes_what_python_writes(void **state)
+CASE_WITH(test_writes_what_python_writes, scratch_setup, scratch_teardown)
 {
     /* The golden file without its BOOL tensor, which stands last. */
     static const char header[] =
@@ -172,7 +172,7 @@ static const struct bad_case bad_cases[] = {
     {"{\"__metadata__\":{\"format\":1}}", 0, 0, -1, "its key \"format\" does not"},
 };
 
-static void test_malformed_files_are_named(void **state)
+CASE_WITH(test_malformed_files_are_named, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "bad.safetensors");
     for (size_t i = 0; i < sizeof bad_cases / sizeof bad_cases[0]; i++) {
@@ -195,7 +195,7 @@ static void test_malformed_files_are_named(void **state)
 }
 
 /* Every file that is shorter than the golden one is refused. */
-static void test_every_truncation_is_refused(void **state)
+CASE_WITH(test_every_truncation_is_refused, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "cut.safetensors");
     for (size_t bytes = 0; bytes < sizeof golden_safetensors; bytes++) {
@@ -236,7 +236,7 @@ static void expect_digests(const char *path, const struct ls_safetensors_digests
     }
 }
 
-static void test_streaming_in_pieces(void **state)
+CASE_WITH(test_streaming_in_pieces, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "pieces.safetensors");
     struct ls_error error = {0};
@@ -278,7 +278,7 @@ static void test_streaming_in_pieces(void **state)
     ls_safetensors_close(file);
 }
 
-static void test_wrong_sizes_and_names_leave_nothing(void **state)
+CASE_WITH(test_wrong_sizes_and_names_leave_nothing, scratch_setup, scratch_teardown)
 {
     const char *path = scratch_path(*state, "wrong.safetensors");
     struct ls_error error = {0};
@@ -306,7 +306,7 @@ static void test_wrong_sizes_and_names_leave_nothing(void **state)
     assert_int_equal(scratch_count(*state), 0);
 }
 
-static void test_large_tensors_go_through(void **state)
+CASE_WITH(test_large_tensors_go_through, scratch_setup, scratch_teardown)
 {
     enum { COUNT = 3 << 20 }; /* 12 MiB: several chunks, past the write buffer */
     const char *path = scratch_path(*state, "large.safetensors");
@@ -326,18 +326,4 @@ static void test_large_tensors_go_through(void **state)
     free(values);
 }
 
-int main(void)
-{
-#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        IN_SCRATCH(test_reads_what_python_wrote),
-        IN_SCRATCH(test_require_says_what_differs),
-        IN_SCRATCH(test_writes_what_python_writes),
-        IN_SCRATCH(test_malformed_files_are_named),
-        IN_SCRATCH(test_every_truncation_is_refused),
-        IN_SCRATCH(test_streaming_in_pieces),
-        IN_SCRATCH(test_wrong_sizes_and_names_leave_nothing),
-        IN_SCRATCH(test_large_tensors_go_through),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

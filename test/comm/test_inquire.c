@@ -2,7 +2,7 @@
  * one, ranks 1 and 2 on the other. The clock is the test's own: it turns only when a test turns it.
  */
 #include "../support/await.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "comm/inquire.h"
 
@@ -105,7 +105,7 @@ static void record_fill(struct flight_record *record)
     ls_progress_set(&record->progress, atomic_load(&clock_s) - 3);
 }
 
-static void test_what_is_answered(void **state)
+CASE(test_what_is_answered)
 {
     static struct machine a, b;
     struct flight_picked picked[2];
@@ -173,7 +173,7 @@ static void catch_up(const struct machine *b)
 
 /* Bits that are not those of the job, or not in range, change nothing that a reader would trip
  * over: indices and texts are in range whatever comes. */
-static void test_messages_of_strangers(void **state)
+CASE(test_messages_of_strangers)
 {
     static struct machine a, b;
     char query[2048], answer[2048], bent[2048];
@@ -222,7 +222,7 @@ static void test_messages_of_strangers(void **state)
     inquire_close(b.inquirer);
 }
 
-static void test_silence(void **state)
+CASE(test_silence)
 {
     static struct machine a, b;
     uint16_t port;
@@ -245,12 +245,4 @@ static void test_silence(void **state)
     inquire_close(b.inquirer);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_answered),
-        cmocka_unit_test(test_messages_of_strangers),
-        cmocka_unit_test(test_silence),
-    };
-    return cmocka_run_group_tests_name("comm: inquire", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -2,7 +2,7 @@
  * starts itself under mpirun for 2 and 3 ranks, with CHECK=all for 4 too. */
 #include "../support/extent.h"
 #include "../support/mpirun.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "checks.h"
 
 #include <stdio.h>
@@ -63,13 +63,13 @@ static void ranks_check(int ranks)
     mpirun_checks(program, ranks);
 }
 
-static void test_worlds(void **state)
+CASE(test_worlds)
 {
     for (int ranks = 2; ranks <= (check_all() ? 4 : 3); ranks++)
         ranks_check(ranks);
 }
 
-static void test_ranks_of_a_machine(void **state)
+CASE(test_ranks_of_a_machine)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
                                         "SLURM_STEP_TASKS_PER_NODE"};
@@ -91,7 +91,7 @@ static void test_ranks_of_a_machine(void **state)
         unsetenv(names[i]);
 }
 
-static void test_who_am_i(void **state)
+CASE(test_who_am_i)
 {
     const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK",   "PMI_RANK", "PMI_SIZE",
                                  "SLURM_PROCID",         "SLURM_NTASKS"};
@@ -123,10 +123,5 @@ int main(int argc, char **argv)
     program = argv[0];
     if (getenv(MPIRUN_MODE) || ls_mpi_launched())
         return mpirun_rank(rank_run);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_who_am_i),
-        cmocka_unit_test(test_ranks_of_a_machine),
-        cmocka_unit_test(test_worlds),
-    };
-    return cmocka_run_group_tests_name("comm: mpi", tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

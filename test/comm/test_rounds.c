@@ -1,7 +1,7 @@
 /* How collectives are cut into messages: pure arithmetic, played through here without a network,
  * with cuts so small that every buffer is far past them, as buffers past 2^31 bytes are past MPI's.
  */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "comm/rounds.h"
 
 #include <stdlib.h>
@@ -159,7 +159,7 @@ static void check(enum comm_op op, struct ls_comm_leaves leaves, int n, int64_t 
     }
 }
 
-static void test_every_cut_gives_the_whole(void **state)
+CASE(test_every_cut_gives_the_whole)
 {
     const struct comm_limits limits[] = {
         {.sum_bytes = 64, .copy_bytes = 64, .direct_bytes = 0},
@@ -175,7 +175,7 @@ static void test_every_cut_gives_the_whole(void **state)
                     check(op, (struct ls_comm_leaves){0, false}, n, counts[c], &limits[l]);
 }
 
-static void test_leaves_are_added_in_order(void **state)
+CASE(test_leaves_are_added_in_order)
 {
     const struct comm_limits limits[] = {
         {.sum_bytes = 64, .copy_bytes = 64, .direct_bytes = 0},
@@ -196,7 +196,7 @@ static void test_leaves_are_added_in_order(void **state)
 
 /* Pieces cover a buffer once, in order, and differ by one element at most; counts near 2^62 do not
  * overflow on the way. */
-static void test_pieces(void **state)
+CASE(test_pieces)
 {
     const int64_t counts[] = {0, 1, 6, 7, 8, 1000003, INT64_MAX / 4};
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
@@ -216,7 +216,7 @@ static void test_pieces(void **state)
 }
 
 /* Parts of a send cover its bytes once, in order; nothing is one empty part. */
-static void test_parts(void **state)
+CASE(test_parts)
 {
     for (int64_t bytes = 0; bytes < 40; bytes++) {
         for (int64_t most = 1; most < 9; most++) {
@@ -235,7 +235,7 @@ static void test_parts(void **state)
 
 /* A buffer of 12 GiB: no message is past MPI's counts, and the last one ends at the buffer's end.
  */
-static void test_a_count_past_two_to_the_31(void **state)
+CASE(test_a_count_past_two_to_the_31)
 {
     const struct comm_limits limits = {1 << 20, 4 << 20, 32 << 10};
     char *base = (char *)(uintptr_t)(1 << 20); /* only computed with */
@@ -255,14 +255,4 @@ static void test_a_count_past_two_to_the_31(void **state)
     assert_int_equal(comm_sent_bytes(&call, 2, 0), 12ll << 30);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_every_cut_gives_the_whole),
-        cmocka_unit_test(test_leaves_are_added_in_order),
-        cmocka_unit_test(test_a_count_past_two_to_the_31),
-    };
-    return cmocka_run_group_tests_name("comm: rounds", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* Collectives among threads: results, orders of sums, ranks that fail or leave. */
 #include "../support/await.h"
 #include "../support/extent.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "checks.h"
 #include "comm/thread.h"
 
@@ -22,7 +22,7 @@ static void run_ranks(int n, int (*body)(struct ls_comm *, void *, struct ls_err
         fail_msg("%d ranks: %s", n, error.text);
 }
 
-static void test_every_operation(void **state)
+CASE(test_every_operation)
 {
     const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 16};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -35,14 +35,14 @@ static int body_million(struct ls_comm *comm, void *user, struct ls_error *error
     return check_operations(comm, 1000000, error);
 }
 
-static void test_a_million_elements(void **state)
+CASE(test_a_million_elements)
 {
     run_ranks(2, body_million, NULL);
     if (check_all())
         run_ranks(5, body_million, NULL);
 }
 
-static void test_self(void **state)
+CASE(test_self)
 {
     struct ls_comm *comm;
     struct ls_error error = {0};
@@ -55,7 +55,7 @@ static void test_self(void **state)
 
 /* The broken twin: adding in rank order, as a ring does, gives other bits than the tree for these
  * values. Were it equal, the checks above would prove nothing about order. */
-static void test_rank_order_is_another_sum(void **state)
+CASE(test_rank_order_is_another_sum)
 {
     float values[8] = {1e8f, 1, -1e8f, 1, 3, 1e-3f, 7, -5};
     float ring = values[0];
@@ -111,7 +111,7 @@ static int body_one_fails(struct ls_comm *comm, void *user, struct ls_error *err
                            : status;
 }
 
-static void test_a_failing_rank_is_named(void **state)
+CASE(test_a_failing_rank_is_named)
 {
     for (int where = 0; where < 4; where++) {
         struct ls_error error = {0};
@@ -155,7 +155,7 @@ static int body_one_returns(struct ls_comm *comm, void *user, struct ls_error *e
     return ls_barrier_at(comm, (struct ls_call_site){"late.c", 7}, error);
 }
 
-static void test_an_early_return_is_named(void **state)
+CASE(test_an_early_return_is_named)
 {
     for (int in_turn = 0; in_turn < 2; in_turn++) {
         struct ls_error error = {0};
@@ -186,7 +186,7 @@ static int body_frees_early(struct ls_comm *comm, void *user, struct ls_error *e
     return status == LS_OK ? ls_barrier(comm, error) : status;
 }
 
-static void test_a_freed_group_is_named(void **state)
+CASE(test_a_freed_group_is_named)
 {
     run_ranks(2, body_frees_early, NULL);
 }
@@ -220,7 +220,7 @@ static int body_frees_when_ready(struct ls_comm *comm, void *user, struct ls_err
     return status;
 }
 
-static void test_freeing_ends_what_all_have_started(void **state)
+CASE(test_freeing_ends_what_all_have_started)
 {
     for (int i = 0; i < 20; i++)
         run_ranks(4, body_frees_when_ready, NULL);
@@ -244,7 +244,7 @@ static int body_arguments(struct ls_comm *comm, void *user, struct ls_error *err
     return ls_all_reduce(comm, buffer, 4, error);
 }
 
-static void test_arguments(void **state)
+CASE(test_arguments)
 {
     struct ls_error error = {0};
     struct ls_world *world;
@@ -273,24 +273,9 @@ static int body_short_recv(struct ls_comm *comm, void *user, struct ls_error *er
     return LS_OK;
 }
 
-static void test_lengths_of_send_and_recv(void **state)
+CASE(test_lengths_of_send_and_recv)
 {
     run_ranks(2, body_short_recv, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rank_order_is_another_sum),
-        cmocka_unit_test(test_self),
-        cmocka_unit_test(test_every_operation),
-        cmocka_unit_test(test_a_million_elements),
-        cmocka_unit_test(test_a_failing_rank_is_named),
-        cmocka_unit_test(test_an_early_return_is_named),
-        cmocka_unit_test(test_a_freed_group_is_named),
-        cmocka_unit_test(test_freeing_ends_what_all_have_started),
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_lengths_of_send_and_recv),
-    };
-    return cmocka_run_group_tests_name("comm: thread", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* Thread ranks that are late: who waits names them, and nothing hangs. A rank is late until the
  * others have said so, however long that takes. */
 #include "../support/late.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/turned_clock.h"
 
 #include <limits.h>
@@ -82,7 +82,7 @@ static int body_stalls(struct ls_comm *world, void *user, struct ls_error *error
     return status;
 }
 
-static void test_a_rank_that_stalls_is_named_on_all(void **state)
+CASE(test_a_rank_that_stalls_is_named_on_all)
 {
     run_ranks(4, 3, body_stalls);
 }
@@ -121,7 +121,7 @@ static int body_gets_on(struct ls_comm *world, void *user, struct ls_error *erro
     return status == LS_OK ? ls_barrier(world, error) : status;
 }
 
-static void test_a_rank_that_gets_on_is_not_late(void **state)
+CASE(test_a_rank_that_gets_on_is_not_late)
 {
     run_ranks(4, 0, body_gets_on);
 }
@@ -157,7 +157,7 @@ static int body_gets_stuck(struct ls_comm *world, void *user, struct ls_error *e
     return status;
 }
 
-static void test_a_rank_that_gets_stuck_is_named(void **state)
+CASE(test_a_rank_that_gets_stuck_is_named)
 {
     run_ranks(3, 2, body_gets_stuck);
 }
@@ -201,7 +201,7 @@ static int body_chain(struct ls_comm *world, void *user, struct ls_error *error)
     return status;
 }
 
-static void test_the_end_of_a_chain_is_named(void **state)
+CASE(test_the_end_of_a_chain_is_named)
 {
     run_ranks(4, 3, body_chain);
 }
@@ -233,7 +233,7 @@ static int body_crossed(struct ls_comm *world, void *user, struct ls_error *erro
     return status;
 }
 
-static void test_a_recv_against_a_collective(void **state)
+CASE(test_a_recv_against_a_collective)
 {
     run_ranks(2, 2, body_crossed);
 }
@@ -263,7 +263,7 @@ static int body_skips(struct ls_comm *world, void *user, struct ls_error *error)
                   "at #1 of world (3 ranks); late is rank 1: it has failed in #0");
 }
 
-static void test_a_skipped_collective(void **state)
+CASE(test_a_skipped_collective)
 {
     run_ranks(3, 2, body_skips);
 }
@@ -297,7 +297,7 @@ static int body_late_pair(struct ls_comm *world, void *user, struct ls_error *er
     return status;
 }
 
-static void test_a_late_pair(void **state)
+CASE(test_a_late_pair)
 {
     run_ranks(2, 1, body_late_pair);
 }
@@ -328,7 +328,7 @@ static int body_sleeps_for_ever(struct ls_comm *world, void *user, struct ls_err
     return ls_barrier_at(world, (struct ls_call_site){"step.c", 5}, error);
 }
 
-static void test_a_world_returns_without_it(void **state)
+CASE(test_a_world_returns_without_it)
 {
     struct ls_error error = {0};
     assert_int_equal(pthread_key_create(&thread_end, on_thread_end), 0);
@@ -397,7 +397,7 @@ static int body_dumps(struct ls_comm *world, void *user, struct ls_error *error)
     return status;
 }
 
-static void test_the_last_operations_of_all_ranks(void **state)
+CASE(test_the_last_operations_of_all_ranks)
 {
     struct ls_error error = {0};
     atomic_int claims = 0;
@@ -406,18 +406,4 @@ static void test_the_last_operations_of_all_ranks(void **state)
     assert_int_equal(atomic_load(&claims), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_rank_that_stalls_is_named_on_all),
-        cmocka_unit_test(test_a_rank_that_gets_on_is_not_late),
-        cmocka_unit_test(test_a_rank_that_gets_stuck_is_named),
-        cmocka_unit_test(test_the_end_of_a_chain_is_named),
-        cmocka_unit_test(test_a_recv_against_a_collective),
-        cmocka_unit_test(test_a_skipped_collective),
-        cmocka_unit_test(test_a_late_pair),
-        cmocka_unit_test(test_a_world_returns_without_it),
-        cmocka_unit_test(test_the_last_operations_of_all_ranks),
-    };
-    return cmocka_run_group_tests_name("comm: watch", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -4,7 +4,7 @@
 
 #include "../support/late.h"
 #include "../support/mpirun.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/turned_clock.h"
 
 #include <lockstep/comm.h>
@@ -156,7 +156,7 @@ static void expect(const char *mode, int code, const char *const *texts)
 
 static const char late[] = "all_reduce of 1000 F32 [h.3.mlp] (step.c:88): timed out after ";
 
-static void test_a_stopped_process_is_named(void **state)
+CASE(test_a_stopped_process_is_named)
 {
     EXPECT("stop", EXIT_LATE, "rank 0 says", "rank 2 says", late, "at #1 of tp (3 ranks)",
            "late is rank 1: its process", "is stopped; it has left #0 of tp: barrier (first.c:1)",
@@ -166,7 +166,7 @@ static void test_a_stopped_process_is_named(void **state)
 
 /* Without MPI_Abort: freeing and finishing do not hang either. The status is that of the process,
  * or of the leak checker. */
-static void test_a_slow_process_is_named(void **state)
+CASE(test_a_slow_process_is_named)
 {
     EXPECT("slow", 0, "rank 0 says", "rank 2 says", late,
            "late is rank 1: it has left #0 of tp: barrier (first.c:1), for",
@@ -181,18 +181,18 @@ static void expect_none_late(const char *mode)
         fail_msg("the job ended with %d; it said:\n%s", status, output);
 }
 
-static void test_a_process_that_gets_on_is_not_late(void **state)
+CASE(test_a_process_that_gets_on_is_not_late)
 {
     expect_none_late("gets on");
 }
 
 /* A machine that stood still blames nobody for the time. */
-static void test_who_did_not_run_does_not_count_the_time(void **state)
+CASE(test_who_did_not_run_does_not_count_the_time)
 {
     expect_none_late("others");
 }
 
-static void test_another_operation_is_named(void **state)
+CASE(test_another_operation_is_named)
 {
     EXPECT("pairs", EXIT_LATE, "rank 0 says", "rank 1 says", "rank 2 says", late,
            "late is rank 1: it ", "late is rank 0: it ",
@@ -200,20 +200,20 @@ static void test_another_operation_is_named(void **state)
            "#1 of tp: all_reduce of 1000 F32 [h.3.mlp] (step.c:88), for");
 }
 
-static void test_a_missing_send_is_named(void **state)
+CASE(test_a_missing_send_is_named)
 {
     EXPECT("recv", EXIT_LATE, "rank 0 says",
            "recv of 1000 F32 [h.3.mlp] from rank 1 with tag 5 (step.c:88): timed out after ",
            "at #0 of tp", "late is rank 1: it has left #0 of tp: barrier (first.c:1)");
 }
 
-static void test_a_skipped_collective_is_named(void **state)
+CASE(test_a_skipped_collective_is_named)
 {
     EXPECT("skip", EXIT_LATE, "rank 0 says", "rank 2 says", late, "late is rank 1: it ",
            "#1 of tp: barrier (other.c:99), for");
 }
 
-static void test_a_killed_process_ends_the_job(void **state)
+CASE(test_a_killed_process_ends_the_job)
 {
     EXPECT("kill", 0, "");
 }
@@ -223,15 +223,5 @@ int main(int argc, char **argv)
     program = argv[0];
     if (getenv(MPIRUN_MODE))
         return rank_main(getenv(MPIRUN_MODE));
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_stopped_process_is_named),
-        cmocka_unit_test(test_a_slow_process_is_named),
-        cmocka_unit_test(test_a_process_that_gets_on_is_not_late),
-        cmocka_unit_test(test_who_did_not_run_does_not_count_the_time),
-        cmocka_unit_test(test_another_operation_is_named),
-        cmocka_unit_test(test_a_missing_send_is_named),
-        cmocka_unit_test(test_a_skipped_collective_is_named),
-        cmocka_unit_test(test_a_killed_process_ends_the_job),
-    };
-    return cmocka_run_group_tests_name("comm: watch over mpi", tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

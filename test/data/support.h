@@ -5,15 +5,13 @@
 #include <lockstep/data.h>
 
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 /* cmocka set-up and tear-down: a fresh folder under $TMPDIR or /tmp, and its end with all that is
  * in it. Both return 0, or fail the test. */
 int support_setup(void **state);
 int support_teardown(void **state);
 extern char support_folder[256];
-/* A test with a folder of its own. */
-#define support_test(test) cmocka_unit_test_setup_teardown(test, support_setup, support_teardown)
 /* "support_folder/name", valid until three further calls were made. */
 const char *support_path(const char *name);
 /* A whole file, terminated behind count bytes; fails the test where it cannot be read. */

@@ -66,9 +66,8 @@ static int64_t first_off(choose *choose, void *user, const int64_t *parts, int c
 }
 
 /* All proportions of up to four sources with parts up to 5, over three periods. */
-static void test_no_source_is_a_sample_off_its_share(void **state)
+CASE(test_no_source_is_a_sample_off_its_share)
 {
-    (void)state;
     int tried = 0;
     for (int code = 0; code < 6 * 6 * 6 * 6; code++) {
         int64_t parts[4], all = 0;
@@ -97,9 +96,8 @@ static void test_no_source_is_a_sample_off_its_share(void **state)
 }
 
 /* The weights of a large corpus, with six digits, at drawn prefixes. */
-static void test_long_weights(void **state)
+CASE(test_long_weights)
 {
-    (void)state;
     const double weights[] = {0.671234, 0.150001, 0.1, 0.045, 0.033765};
     const int64_t parts[] = {671234, 150001, 100000, 45000, 33765};
     struct ls_blend *blend = make_weighed(weights, 5);
@@ -141,9 +139,8 @@ static int drawn(void *user, int64_t number)
     return at < parts[0] ? 0 : at < parts[0] + parts[1] ? 1 : 2;
 }
 
-static void test_worse_orders_are_caught(void **state)
+CASE(test_worse_orders_are_caught)
 {
-    (void)state;
     int64_t parts[] = {7, 2, 1};
     assert_in_range(first_off(one_after_the_other, parts, parts, 3, 10), 0, 9);
     assert_in_range(first_off(drawn, parts, parts, 3, 1000), 0, 999);
@@ -325,23 +322,20 @@ static bool run_in_pieces(int stops, bool forgets)
     return good;
 }
 
-static void test_stops_resumes_layouts_and_stages(void **state)
+CASE(test_stops_resumes_layouts_and_stages)
 {
-    (void)state;
     assert_true(run_in_pieces(10000, false));
 }
 
-static void test_a_lost_sample_is_caught(void **state)
+CASE(test_a_lost_sample_is_caught)
 {
-    (void)state;
     assert_false(run_in_pieces(300, true));
 }
 
 /* ---- ends and refusals ----------------------------------------------------------------------- */
 
-static void test_epochs_end_a_source(void **state)
+CASE(test_epochs_end_a_source)
 {
-    (void)state;
     const struct ls_blend_source sources[] = {{"a", 10, 2}, {"b", 7, 1}};
     const struct ls_blend_entry entries[] = {{0, 0.5, 0, INT64_MAX}, {1, 0.5, 0, INT64_MAX}};
     struct ls_blend *blend = make(sources, 2, entries, 2);
@@ -365,9 +359,8 @@ static void test_epochs_end_a_source(void **state)
 }
 
 /* Shares of an epoch that are no binary fractions. */
-static void test_epochs_of_hundredths(void **state)
+CASE(test_epochs_of_hundredths)
 {
-    (void)state;
     for (int i = 1; i <= 300; i++) {
         const struct ls_blend_source source = {"s", 100, i / 100.0};
         const struct ls_blend_entry entry = {0, 1, 0, INT64_MAX};
@@ -379,9 +372,8 @@ static void test_epochs_of_hundredths(void **state)
 
 /* Sources that end long before a period does: a stage holds no more of its order than it uses. In
  * full the orders below would be 256 times 2^20 samples: minutes, and more than a gigabyte. */
-static void test_many_short_sources(void **state)
+CASE(test_many_short_sources)
 {
-    (void)state;
     enum { COUNT = 256 };
     struct ls_blend_source sources[COUNT];
     struct ls_blend_entry entries[COUNT];
@@ -403,9 +395,8 @@ static void test_many_short_sources(void **state)
     ls_blend_free(blend);
 }
 
-static void test_refused(void **state)
+CASE(test_refused)
 {
-    (void)state;
     static const struct {
         struct ls_blend_source source;
         struct ls_blend_entry entries[2];
@@ -432,9 +423,8 @@ static void test_refused(void **state)
     }
 }
 
-static void test_every_allocation_may_fail(void **state)
+CASE(test_every_allocation_may_fail)
 {
-    (void)state;
     if (!support_counts_allocations())
         skip();
     const struct ls_blend_source sources[] = {{"a", 10, 2}, {"b", 7, 1}};
@@ -456,19 +446,4 @@ static void test_every_allocation_may_fail(void **state)
     assert_in_range(failed, 10, 39);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_source_is_a_sample_off_its_share),
-        cmocka_unit_test(test_long_weights),
-        cmocka_unit_test(test_worse_orders_are_caught),
-        cmocka_unit_test(test_stops_resumes_layouts_and_stages),
-        cmocka_unit_test(test_a_lost_sample_is_caught),
-        cmocka_unit_test(test_epochs_end_a_source),
-        cmocka_unit_test(test_epochs_of_hundredths),
-        cmocka_unit_test(test_many_short_sources),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 enum { HEADER = 1024, WORDS_MAX = 200 };
 
@@ -44,7 +44,7 @@ static int parse(const struct file *file, size_t cut, struct ls_choices *out,
     return status;
 }
 
-static void test_examples_are_read(void **state)
+CASE(test_examples_are_read)
 {
     struct file file = file_make();
     struct ls_choices choices;
@@ -68,7 +68,7 @@ static void test_examples_are_read(void **state)
     ls_choices_release(&choices);
 }
 
-static void test_damage_is_named(void **state)
+CASE(test_damage_is_named)
 {
     static const struct {
         int word; /* of the file behind the header; below 0: of the header */
@@ -109,7 +109,7 @@ static void test_damage_is_named(void **state)
 }
 
 /* However much of its end is missing. */
-static void test_a_file_that_is_cut_off_is_refused(void **state)
+CASE(test_a_file_that_is_cut_off_is_refused)
 {
     struct file file = file_make();
     for (size_t cut = 1; cut <= HEADER + 2 * (size_t)file.count; cut++) {
@@ -120,12 +120,4 @@ static void test_a_file_that_is_cut_off_is_refused(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_examples_are_read),
-        cmocka_unit_test(test_damage_is_named),
-        cmocka_unit_test(test_a_file_that_is_cut_off_is_refused),
-    };
-    return cmocka_run_group_tests_name("choices", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

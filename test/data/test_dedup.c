@@ -55,9 +55,8 @@ static void exact_line(int i, char line[128], size_t *key_bytes)
     snprintf(line + *key_bytes, 128 - *key_bytes, ", \"id\": %d}", i);
 }
 
-static void test_exact_is_a_comparison_of_all_pairs(void **state)
+CASE_WITH(test_exact_is_a_comparison_of_all_pairs, support_setup, support_teardown)
 {
-    (void)state;
     static char lines[EXACT_DOCUMENTS][128];
     static size_t keys[EXACT_DOCUMENTS];
     struct ls_error error = {0};
@@ -87,9 +86,8 @@ static void test_exact_is_a_comparison_of_all_pairs(void **state)
 }
 
 /* Texts that are files, with bytes that are no UTF-8: judged as they are written. */
-static void test_files_become_lines(void **state)
+CASE_WITH(test_files_become_lines, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_dedup_report report;
     mkdir(support_path("texts"), 0777);
@@ -142,9 +140,8 @@ static int values_equal(const char *a, const char *b, int hashes)
 }
 
 /* By construction: 100 shingles each, 100 - changed in both, so J = (100 - c) / (100 + c). */
-static void test_the_estimate_is_the_similarity(void **state)
+CASE(test_the_estimate_is_the_similarity)
 {
-    (void)state;
     enum { HASHES = 1024, PAIRS = 40 };
     char a[TEXT_MAX], b[TEXT_MAX];
     for (int changed = 0; changed <= 100; changed += 20) {
@@ -162,9 +159,8 @@ static void test_the_estimate_is_the_similarity(void **state)
     }
 }
 
-static void test_what_a_shingle_is(void **state)
+CASE(test_what_a_shingle_is)
 {
-    (void)state;
     static const struct {
         const char *a, *b;
         bool equal;
@@ -188,9 +184,8 @@ static void test_what_a_shingle_is(void **state)
 }
 
 /* The index against a look at every entry; signatures of few values share bands often. */
-static void test_the_index_finds_what_a_search_finds(void **state)
+CASE(test_the_index_finds_what_a_search_finds)
 {
-    (void)state;
     enum { ENTRIES = 3000, HASHES = 12, BANDS = 4, ROWS = 3, EQUAL = 7 };
     static uint32_t list[ENTRIES][HASHES];
     struct data_near_index index;
@@ -223,9 +218,8 @@ static void test_the_index_finds_what_a_search_finds(void **state)
     data_near_release(&index);
 }
 
-static void test_bands(void **state)
+CASE(test_bands)
 {
-    (void)state;
     for (int near = 10; near <= 100; near += 5)
         for (int hashes = 16; hashes <= 1024; hashes *= 4) {
             int bands, rows;
@@ -271,9 +265,8 @@ static void near_corpus(void)
 
 /* Recall and precision at 0.8: pairs of 0.942 and 0.835 are to go, 0.754 and 0.429 to stay. What
  * is far from the bound is found without an exception. */
-static void test_near_duplicates_are_found(void **state)
+CASE_WITH(test_near_duplicates_are_found, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_dedup_report report;
     int removed[COPIES] = {0};
@@ -318,9 +311,8 @@ static void test_near_duplicates_are_found(void **state)
 }
 
 /* A near B, B near C, A not near C: B repeats A, and C stays. */
-static void test_a_removed_document_removes_none(void **state)
+CASE_WITH(test_a_removed_document_removes_none, support_setup, support_teardown)
 {
-    (void)state;
     static char text[3][TEXT_MAX];
     struct ls_error error = {0};
     struct ls_dedup_report report;
@@ -393,9 +385,8 @@ static void assert_same_folder(const char *a, const char *b)
         }
 }
 
-static void test_a_stopped_job_goes_on(void **state)
+CASE_WITH(test_a_stopped_job_goes_on, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_dedup_report whole, report;
     char names[2048];
@@ -424,9 +415,8 @@ static void test_a_stopped_job_goes_on(void **state)
     ls_text_release(&kept);
 }
 
-static void test_a_folder_of_another_job_is_refused(void **state)
+CASE_WITH(test_a_folder_of_another_job_is_refused, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_dedup_report report;
     folder_corpus();
@@ -446,9 +436,8 @@ static void test_a_folder_of_another_job_is_refused(void **state)
     assert_int_equal(run_folder("other/", 0, &report, &error), LS_EINVAL);
 }
 
-static void test_bad_requests(void **state)
+CASE_WITH(test_bad_requests, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_dedup_report report;
     char names[2048], before[2048];
@@ -483,9 +472,8 @@ static void test_bad_requests(void **state)
 }
 
 /* A list that is the output, whatever the name: both would write over each other's bytes. */
-static void test_a_list_that_is_the_output(void **state)
+CASE_WITH(test_a_list_that_is_the_output, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_dedup_report report;
     char lists[2][320];
@@ -505,9 +493,8 @@ static void test_a_list_that_is_the_output(void **state)
 
 /* The n-th write or rename, and the n-th allocation, fails, for all n. Documents are files: jansson
  * 2.14 leaves characters of a string out when it lacks memory, and says nothing. */
-static void test_failures_leave_nothing(void **state)
+CASE_WITH(test_failures_leave_nothing, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_dedup_report report;
     char names[2048], texts[300], name[320];
@@ -556,9 +543,8 @@ static void test_failures_leave_nothing(void **state)
     }
 }
 
-static void test_split_is_a_loop_over_lines(void **state)
+CASE_WITH(test_split_is_a_loop_over_lines, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_corpus_report report;
     struct ls_shares shares, reference;
@@ -593,23 +579,4 @@ static void test_split_is_a_loop_over_lines(void **state)
     assert_int_equal(access(support_path("q_0.jsonl"), F_OK), -1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        support_test(test_exact_is_a_comparison_of_all_pairs),
-        support_test(test_files_become_lines),
-        cmocka_unit_test(test_the_estimate_is_the_similarity),
-        cmocka_unit_test(test_what_a_shingle_is),
-        cmocka_unit_test(test_the_index_finds_what_a_search_finds),
-        cmocka_unit_test(test_bands),
-        support_test(test_near_duplicates_are_found),
-        support_test(test_a_removed_document_removes_none),
-        support_test(test_a_stopped_job_goes_on),
-        support_test(test_a_folder_of_another_job_is_refused),
-        support_test(test_bad_requests),
-        support_test(test_a_list_that_is_the_output),
-        support_test(test_failures_leave_nothing),
-        support_test(test_split_is_a_loop_over_lines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

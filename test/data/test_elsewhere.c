@@ -170,9 +170,26 @@ static int files_of(const char *cache, const char *ending, int64_t *bytes)
 
 /* ---- the same tokens ------------------------------------------------------------------------- */
 
-static void test_tokens_are_those_of_the_local_store(void **state)
+static int setup(void **state)
 {
-    (void)state;
+    support_setup(state);
+    server = s3_server_start();
+    store_make();
+    upload_all();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    assert_int_equal(s3_server_faults(server), 0);
+    s3_server_stop(server);
+    support_teardown(state);
+    free(expected);
+    return 0;
+}
+
+CASE_WITH(test_tokens_are_those_of_the_local_store, setup, teardown)
+{
     const struct ls_store_options memory = options_of(NULL),
                                   disk = options_of(support_path("cache"));
     char digest[33], own[33];
@@ -197,9 +214,8 @@ static void test_tokens_are_those_of_the_local_store(void **state)
 }
 
 /* Weights that were written beside the store later, which its sums do not know. */
-static void test_weights_elsewhere(void **state)
+CASE_WITH(test_weights_elsewhere, setup, teardown)
 {
-    (void)state;
     enum { PART = 1000 };
     const struct ls_store_options memory = options_of(NULL);
     struct ls_error error = {0};
@@ -229,9 +245,8 @@ static void test_weights_elsewhere(void **state)
 }
 
 /* Of the index only the header is read, unless the store is packed. */
-static void test_an_index_elsewhere_is_not_read(void **state)
+CASE_WITH(test_an_index_elsewhere_is_not_read, setup, teardown)
 {
-    (void)state;
     enum { T = 500 };
     const struct ls_store_options memory = options_of(NULL);
     struct ls_error error = {0};
@@ -260,9 +275,8 @@ static void test_an_index_elsewhere_is_not_read(void **state)
 
 /* The files of a store that is packed lie beside each other: its samples are the local ones. A
  * packing of another store, as a copy in parts leaves it, is refused. */
-static void test_a_packing_elsewhere(void **state)
+CASE_WITH(test_a_packing_elsewhere, setup, teardown)
 {
-    (void)state;
     enum { T = 700 };
     struct ls_error error = {0};
     struct ls_pack_report report;
@@ -310,9 +324,8 @@ static const enum s3_failure passing[] = {S3_BUSY, S3_DROP, S3_CUT, S3_SHIFT, S3
 enum { PASSING = sizeof passing / sizeof *passing };
 
 /* Any request fails once. */
-static void test_each_request_fails_once(void **state)
+CASE_WITH(test_each_request_fails_once, setup, teardown)
 {
-    (void)state;
     for (int kind = 0; kind < PASSING; kind++) {
         int n = 1;
         for (bool all = false; !all; n++) {
@@ -332,10 +345,9 @@ static void test_each_request_fails_once(void **state)
 }
 
 /* From any request on all fail: an error that names the file, and never other tokens. */
-static void test_from_each_request_on_all_fail(void **state)
+CASE_WITH(test_from_each_request_on_all_fail, setup, teardown)
 {
     static const enum s3_failure kinds[] = {S3_BUSY, S3_REFUSE, S3_CUT, S3_WHOLE, S3_SHIFT};
-    (void)state;
     for (int n = 1; n < 16; n += 2)
         for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
             const struct ls_store_options memory = options_of(NULL);
@@ -354,9 +366,8 @@ static void test_from_each_request_on_all_fail(void **state)
 
 /* Bytes that a server changes are found by the sums of the store, with a cache and without;
  * without sums they are not. */
-static void test_a_server_that_lies(void **state)
+CASE_WITH(test_a_server_that_lies, setup, teardown)
 {
-    (void)state;
     for (int cached = 0; cached < 2; cached++) {
         struct ls_store_options options = options_of(cached ? support_path("lies") : NULL);
         struct ls_error error = {0};
@@ -389,10 +400,9 @@ static void test_a_server_that_lies(void **state)
 
 /* Memory for five pieces: what is in it is not fetched again, and what was used longest ago makes
  * room. No piece is read behind the one before it, so nothing is fetched ahead. */
-static void test_a_memory_keeps_its_size(void **state)
+CASE_WITH(test_a_memory_keeps_its_size, setup, teardown)
 {
     static const int pieces[] = {0, 2, 4, 6, 0, 2, 4, 6, 8, 1, 3, 5, 7, 0, 5};
-    (void)state;
     struct ls_store_options options = options_of(NULL);
     options.memory_bytes = 5 * BLOCK;
     struct ls_error error = {0};
@@ -407,9 +417,8 @@ static void test_a_memory_keeps_its_size(void **state)
     ls_token_store_close(store);
 }
 
-static void test_sums_of_another_store(void **state)
+CASE_WITH(test_sums_of_another_store, setup, teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_token_store *store;
     s3_server_place_bytes(server, "data/c_train.bin", "abcd", 4);
@@ -420,9 +429,8 @@ static void test_sums_of_another_store(void **state)
     assert_text_contains(error.text, "c_train.sums");
 }
 
-static void test_a_stop_ends_a_stall(void **state)
+CASE_WITH(test_a_stop_ends_a_stall, setup, teardown)
 {
-    (void)state;
     for (int cached = 0; cached < 2; cached++) {
         struct ls_store_options options = options_of(cached ? support_path("stop") : NULL);
         options.net.slow_s = 1000;
@@ -460,9 +468,8 @@ static bool ends_once_answered(void *user)
 }
 
 /* A stop behind an answer with wrong bytes is a stop: the store is not called damaged. */
-static void test_a_stop_after_a_bad_sum(void **state)
+CASE_WITH(test_a_stop_after_a_bad_sum, setup, teardown)
 {
-    (void)state;
     struct ls_store_options options = options_of(NULL);
     struct ls_error error = {0};
     int32_t id;
@@ -484,9 +491,8 @@ static void test_a_stop_after_a_bad_sum(void **state)
 
 /* ---- files that change ----------------------------------------------------------------------- */
 
-static void test_an_object_that_changes(void **state)
+CASE_WITH(test_an_object_that_changes, setup, teardown)
 {
-    (void)state;
     const struct ls_store_options memory = options_of(NULL);
     struct ls_error error = {0};
     struct ls_token_store *store = open_good(web(), &memory);
@@ -500,9 +506,8 @@ static void test_an_object_that_changes(void **state)
     free(other);
 }
 
-static void test_a_local_file_that_changes(void **state)
+CASE_WITH(test_a_local_file_that_changes, setup, teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_token_store *store = open_good(support_path("c_train"), NULL);
     assert_ok(read_all(store, 1, &error), error);
@@ -569,9 +574,8 @@ static void child_expect(pid_t pid)
 }
 
 /* Three processes and, after them, this one: each block is fetched once in all. */
-static void test_a_block_is_fetched_once_a_host(void **state)
+CASE_WITH(test_a_block_is_fetched_once_a_host, setup, teardown)
 {
-    (void)state;
     char cache[300];
     int64_t bytes;
     pid_t pids[3];
@@ -592,9 +596,8 @@ static void test_a_block_is_fetched_once_a_host(void **state)
 }
 
 /* Killed while it waits for the server: others take over, and what it left is removed. */
-static void test_a_fetcher_that_is_killed(void **state)
+CASE_WITH(test_a_fetcher_that_is_killed, setup, teardown)
 {
-    (void)state;
     char cache[300], left[400];
     struct stat file;
     snprintf(cache, sizeof cache, "%s", support_path("killed"));
@@ -615,9 +618,8 @@ static void test_a_fetcher_that_is_killed(void **state)
     assert_int_equal(stat(left, &file), -1);
 }
 
-static void test_a_cache_keeps_its_size(void **state)
+CASE_WITH(test_a_cache_keeps_its_size, setup, teardown)
 {
-    (void)state;
     enum { ROOM = 4 };
     char cache[300], used[400];
     int64_t bytes, one = BLOCK + 56;
@@ -647,9 +649,8 @@ static void test_a_cache_keeps_its_size(void **state)
 }
 
 /* The block that was used longest ago makes room. */
-static void test_the_oldest_use_goes_first(void **state)
+CASE_WITH(test_the_oldest_use_goes_first, setup, teardown)
 {
-    (void)state;
     char cache[300], path[400], data[100] = "x";
     struct ls_error error = {0};
     struct block_cache *blocks;
@@ -674,9 +675,8 @@ static void test_the_oldest_use_goes_first(void **state)
 }
 
 /* Wherever a byte of a block changes, or it ends early: found, and fetched again. */
-static void test_damaged_blocks(void **state)
+CASE_WITH(test_damaged_blocks, setup, teardown)
 {
-    (void)state;
     char cache[300], path[400], byte, data[100], out[100];
     struct ls_error error = {0};
     struct block_cache *blocks;
@@ -721,9 +721,8 @@ static void test_damaged_blocks(void **state)
 
 /* A block that neither can be read nor goes (of another user, say; here a folder has its name): it
  * is fetched, and read from its source. */
-static void test_a_block_that_cannot_be_read(void **state)
+CASE_WITH(test_a_block_that_cannot_be_read, setup, teardown)
 {
-    (void)state;
     char line[900], text[256], cache[300];
     struct ls_error error = {0};
     snprintf(cache, sizeof cache, "%s", support_path("unreadable"));
@@ -749,9 +748,8 @@ static int locked_before(void *user, const char *call)
 }
 
 /* Each call that writes the cache fails: a warning, the same tokens. */
-static void test_a_disk_that_is_full(void **state)
+CASE_WITH(test_a_disk_that_is_full, setup, teardown)
 {
-    (void)state;
     struct countdown countdown = {.left = -1};
     const struct ls_fault fault = {locked_before, &countdown};
     struct ls_error error = {0};
@@ -785,9 +783,8 @@ static void test_a_disk_that_is_full(void **state)
 
 /* ---- ahead of use ---------------------------------------------------------------------------- */
 
-static void test_what_is_wanted_is_fetched_ahead(void **state)
+CASE_WITH(test_what_is_wanted_is_fetched_ahead, setup, teardown)
 {
-    (void)state;
     for (int cached = 0; cached < 2; cached++) {
         const struct ls_store_options options = options_of(cached ? support_path("ahead") : NULL);
         struct ls_error error = {0};
@@ -834,9 +831,8 @@ static void expect_ids(const char *spec, int first, int count)
 }
 
 /* 300 files in byte order, of which few are open at a time. */
-static void test_folders_and_patterns(void **state)
+CASE_WITH(test_folders_and_patterns, setup, teardown)
 {
-    (void)state;
     enum { FILES = 300 };
     char name[64], spec[600];
     struct ls_error error = {0};
@@ -917,9 +913,8 @@ static void expect_alike(const char *spec, int count)
 }
 
 /* A bucket's folders and patterns, listed in pages of two, are those of a file system. */
-static void test_folders_and_patterns_of_a_bucket(void **state)
+CASE_WITH(test_folders_and_patterns_of_a_bucket, setup, teardown)
 {
-    (void)state;
     const struct ls_store_options memory = options_of(NULL);
     unsigned char llmc[1024 + 2] = {0};
     memcpy(llmc, (const int32_t[]){20240520, 1, 1}, 12);
@@ -953,11 +948,10 @@ static void test_folders_and_patterns_of_a_bucket(void **state)
 }
 
 /* However a store is spelled, it has one name. */
-static void test_a_name_has_one_spelling(void **state)
+CASE_WITH(test_a_name_has_one_spelling, setup, teardown)
 {
     static const char *const spelled[] = {"s3://bucket/data/c_train", "S3://bucket//data/c_train",
                                           "s3://bucket///data/c_train", "s3://bucket/data//"};
-    (void)state;
     for (size_t i = 0; i < sizeof spelled / sizeof *spelled; i++) {
         const struct ls_store_options memory = options_of(NULL);
         struct ls_error error = {0};
@@ -968,7 +962,7 @@ static void test_a_name_has_one_spelling(void **state)
     }
 }
 
-static void test_folders_that_cannot_be_listed(void **state)
+CASE_WITH(test_folders_that_cannot_be_listed, setup, teardown)
 {
     static const struct {
         const char *name;
@@ -982,7 +976,6 @@ static void test_folders_that_cannot_be_listed(void **state)
                  {"http://host/data/", LS_ECONFIG, "Name the stores, with commas"},
                  {"https://host/data/c*", LS_ECONFIG, "a web server does not list"},
                  {"https://hunter2@host/data/", LS_ECONFIG, "~/.netrc"}};
-    (void)state;
     s3_server_place(server, "odd/a b.bin", "xx");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_error error = {0};
@@ -993,7 +986,7 @@ static void test_folders_that_cannot_be_listed(void **state)
     }
 }
 
-static void test_names_that_are_none(void **state)
+CASE_WITH(test_names_that_are_none, setup, teardown)
 {
     static const struct {
         const char *name;
@@ -1010,7 +1003,6 @@ static void test_names_that_are_none(void **state)
                  {"s3://bucket/data//c_train", LS_ECONFIG, "single slashes"},
                  {"s3://bucket/data/none", LS_EIO, "neither s3://bucket/data/none.bin with its "},
                  {"s3://bucket/data/c_valid.idx", LS_EIO, "c_valid.idx"}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_error error = {0};
         struct ls_token_store *store;
@@ -1021,9 +1013,8 @@ static void test_names_that_are_none(void **state)
 }
 
 /* A file whose length is not said is none of 0 bytes. */
-static void test_a_server_that_says_no_length(void **state)
+CASE_WITH(test_a_server_that_says_no_length, setup, teardown)
 {
-    (void)state;
     char spec[600];
     struct ls_error error = {0};
     struct ls_token_store *store;
@@ -1036,59 +1027,9 @@ static void test_a_server_that_says_no_length(void **state)
 
 /* ---------------------------------------------------------------------------------------------- */
 
-static int setup(void **state)
-{
-    support_setup(state);
-    server = s3_server_start();
-    store_make();
-    upload_all();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    assert_int_equal(s3_server_faults(server), 0);
-    s3_server_stop(server);
-    support_teardown(state);
-    free(expected);
-    return 0;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(int count, char **words)
 {
     if (count == 6)
         return child_main(words + 1);
-    const struct CMUnitTest tests[] = {
-        TEST(test_tokens_are_those_of_the_local_store),
-        TEST(test_weights_elsewhere),
-        TEST(test_an_index_elsewhere_is_not_read),
-        TEST(test_a_packing_elsewhere),
-        TEST(test_each_request_fails_once),
-        TEST(test_from_each_request_on_all_fail),
-        TEST(test_a_server_that_lies),
-        TEST(test_a_memory_keeps_its_size),
-        TEST(test_sums_of_another_store),
-        TEST(test_a_stop_ends_a_stall),
-        TEST(test_a_stop_after_a_bad_sum),
-        TEST(test_an_object_that_changes),
-        TEST(test_a_local_file_that_changes),
-        TEST(test_a_block_is_fetched_once_a_host),
-        TEST(test_a_fetcher_that_is_killed),
-        TEST(test_a_cache_keeps_its_size),
-        TEST(test_the_oldest_use_goes_first),
-        TEST(test_damaged_blocks),
-        TEST(test_a_block_that_cannot_be_read),
-        TEST(test_a_disk_that_is_full),
-        TEST(test_what_is_wanted_is_fetched_ahead),
-        TEST(test_folders_and_patterns),
-        TEST(test_folders_and_patterns_of_a_bucket),
-        TEST(test_a_name_has_one_spelling),
-        TEST(test_folders_that_cannot_be_listed),
-        TEST(test_names_that_are_none),
-        TEST(test_a_server_that_says_no_length),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

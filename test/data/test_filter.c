@@ -32,9 +32,8 @@ static void measure(const char *text, double value[FILTER_RULES])
     filter_scratch_release(&scratch);
 }
 
-static void test_measures(void **state)
+CASE(test_measures)
 {
-    (void)state;
     static const struct {
         const char *rule, *text;
         double value;
@@ -144,9 +143,8 @@ static double duplicate_grams(char words[PIECES][16], int count, int n)
     return (double)covered / length_of(words, 0, count);
 }
 
-static void test_grams_are_those_of_all_pairs(void **state)
+CASE(test_grams_are_those_of_all_pairs)
 {
-    (void)state;
     static char words[PIECES][16], text[PIECES * 16];
     double value[FILTER_RULES];
     int repeated = 0;
@@ -165,9 +163,8 @@ static void test_grams_are_those_of_all_pairs(void **state)
     assert_in_range(repeated, 300, 300 * 9 - 300);
 }
 
-static void test_lines_are_those_of_all_pairs(void **state)
+CASE(test_lines_are_those_of_all_pairs)
 {
-    (void)state;
     double value[FILTER_RULES];
     for (uint64_t seed = 0; seed < 200; seed++) {
         char lines[PIECES][16], text[PIECES * 24];
@@ -199,9 +196,8 @@ static void test_lines_are_those_of_all_pairs(void **state)
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-static void test_rules_are_parsed(void **state)
+CASE(test_rules_are_parsed)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_filter filter;
     int count, used = 0;
@@ -273,9 +269,8 @@ static void words_corpus(int documents)
     fclose(in);
 }
 
-static void test_documents_are_counted_by_rule(void **state)
+CASE_WITH(test_documents_are_counted_by_rule, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_filter_report report;
     struct ls_text one = {0};
@@ -324,9 +319,8 @@ static void test_documents_are_counted_by_rule(void **state)
 }
 
 /* A job whose last parts are gone makes these alone, and counts all of them. */
-static void test_a_job_goes_on_behind_its_parts(void **state)
+CASE_WITH(test_a_job_goes_on_behind_its_parts, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_filter_report whole, report;
     static const char *const lost[] = {"parts/000002.jsonl", "parts/000002.removed.jsonl",
@@ -362,15 +356,4 @@ static void test_a_job_goes_on_behind_its_parts(void **state)
                      LS_EINVAL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_measures),
-        cmocka_unit_test(test_grams_are_those_of_all_pairs),
-        cmocka_unit_test(test_lines_are_those_of_all_pairs),
-        cmocka_unit_test(test_rules_are_parsed),
-        support_test(test_documents_are_counted_by_rule),
-        support_test(test_a_job_goes_on_behind_its_parts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

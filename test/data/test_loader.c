@@ -62,16 +62,14 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     ls_blend_free(shuffled);
     ls_blend_free(in_order);
     return support_teardown(state);
 }
 
 /* Whatever is posted comes back in order, over several epochs, and equals what is read at once. */
-static void test_loader_gives_what_was_posted(void **state)
+CASE(test_loader_gives_what_was_posted)
 {
-    (void)state;
     struct ls_token_store *store = make_store(-1);
     struct ls_loader *loader = make_loader(&store);
     struct ls_error error = {0};
@@ -99,9 +97,8 @@ static void test_loader_gives_what_was_posted(void **state)
 }
 
 /* Runs of samples of any length, of which two parts are handed out in another order. */
-static void test_runs_and_segments(void **state)
+CASE(test_runs_and_segments)
 {
-    (void)state;
     struct ls_token_store *store = make_store(-1);
     struct ls_token_segment parts[] = {{T / 2, T - T / 2 - 1}, {0, 2}};
     int64_t row = parts[0].count + parts[1].count;
@@ -139,9 +136,8 @@ static void test_runs_and_segments(void **state)
 }
 
 /* What was taken stays as it is while the next ones are read ahead. */
-static void test_taken_batch_is_not_overwritten(void **state)
+CASE(test_taken_batch_is_not_overwritten)
 {
-    (void)state;
     struct ls_token_store *store = make_store(-1);
     struct ls_loader *loader = make_loader(&store);
     struct ls_error error = {0};
@@ -161,9 +157,8 @@ static void test_taken_batch_is_not_overwritten(void **state)
     ls_token_store_close(store);
 }
 
-static void test_limits(void **state)
+CASE(test_limits)
 {
-    (void)state;
     struct ls_token_store *store = make_store(-1);
     struct ls_loader *loader = make_loader(&store);
     struct ls_error error = {0};
@@ -197,9 +192,8 @@ static void test_limits(void **state)
 }
 
 /* An error belongs to its request: the ones before and after it are whole. */
-static void test_bad_token_is_reported_where_it_is_taken(void **state)
+CASE(test_bad_token_is_reported_where_it_is_taken)
 {
-    (void)state;
     struct ls_token_store *store = make_store(555);
     struct ls_loader *loader = make_loader(&store);
     struct ls_error error = {0};
@@ -221,9 +215,8 @@ static void test_bad_token_is_reported_where_it_is_taken(void **state)
 
 /* Two sources by weight, of which one ends: each sample is its source's, targets are counted by
  * source, and what is read ahead behind the end is an error only for who takes it. */
-static void test_a_blend_is_loaded(void **state)
+CASE(test_a_blend_is_loaded)
 {
-    (void)state;
     struct ls_error error = {0};
     const struct ls_blend_source sources[] = {{"a", 100, 0.25}, {"b", 100, 0.5}};
     const struct ls_blend_entry entries[] = {{0, 1, 0, INT64_MAX}, {1, 2, 0, INT64_MAX}};
@@ -268,9 +261,8 @@ static void test_a_blend_is_loaded(void **state)
     ls_token_store_close(stores[1]);
 }
 
-static void test_every_allocation_may_fail(void **state)
+CASE(test_every_allocation_may_fail)
 {
-    (void)state;
     if (!support_counts_allocations())
         skip();
     struct ls_token_store *store = make_store(-1);
@@ -297,16 +289,4 @@ static void test_every_allocation_may_fail(void **state)
     ls_token_store_close(store);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loader_gives_what_was_posted),
-        cmocka_unit_test(test_runs_and_segments),
-        cmocka_unit_test(test_taken_batch_is_not_overwritten),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_bad_token_is_reported_where_it_is_taken),
-        cmocka_unit_test(test_a_blend_is_loaded),
-        cmocka_unit_test(test_every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+SUITE_MAIN(setup, teardown)

@@ -63,9 +63,8 @@ static const char examples[] =
     "{\"prompt\": \"\", \"completion\": \"nothing asked\", \"id\": 7}\n"
     "{\"prompt\": \"Say \\u00e9 and 20 more: \", \"completion\": \"\\u00e9\"}\n";
 
-static void test_completions_count(void **state)
+CASE_WITH(test_completions_count, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_prepare_report report;
     char text[200];
@@ -90,9 +89,8 @@ static void test_completions_count(void **state)
 }
 
 /* Examples are held out whole, wherever their completions end. */
-static void test_examples_are_held_out_whole(void **state)
+CASE_WITH(test_examples_are_held_out_whole, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_prepare_report report;
     struct ls_prepare_config config = pairs;
@@ -127,9 +125,8 @@ static void test_examples_are_held_out_whole(void **state)
 }
 
 /* Many examples, of more text than a job holds: the mask is that of the texts' lengths. */
-static void test_mask_does_not_depend_on_jobs(void **state)
+CASE_WITH(test_mask_does_not_depend_on_jobs, support_setup, support_teardown)
 {
-    (void)state;
     enum { EXAMPLES = 3000, LINE = 1300 };
     char *text = malloc((size_t)EXAMPLES * LINE), *at = text;
     char *expected = malloc((size_t)EXAMPLES * LINE);
@@ -164,9 +161,8 @@ static void test_mask_does_not_depend_on_jobs(void **state)
 }
 
 /* Conversations: the template says what stands around a message, and whose turns count. */
-static void test_assistants_count(void **state)
+CASE_WITH(test_assistants_count, support_setup, support_teardown)
 {
-    (void)state;
     static const char template[] =
         "{% for m in messages %}{{ m.role[0] ~ ':' ~ m.content }}"
         "{% if m.role == 'assistant' and loop.last %}!{% endif %};{% endfor %}"
@@ -201,9 +197,8 @@ static void test_assistants_count(void **state)
 
 /* Special tokens that the template writes are tokens, and the parts of a conversation have the ids
  * that all of it has: nothing is put in front of an answer. */
-static void test_special_tokens(void **state)
+CASE_WITH(test_special_tokens, support_setup, support_teardown)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"llama3", "{% for m in messages %}<|start_header_id|>{{ m.role }}{{ m.content }}<|eot_id|>"
                    "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant"
@@ -255,9 +250,8 @@ static void test_special_tokens(void **state)
     }
 }
 
-static void test_bad_examples(void **state)
+CASE_WITH(test_bad_examples, support_setup, support_teardown)
 {
-    (void)state;
     static const struct {
         const char *line, *part;
     } bad[] = {
@@ -305,9 +299,8 @@ static void refused(const struct ls_text *mask, const char *part)
     assert_text_contains(error.text, part);
 }
 
-static void test_bad_masks(void **state)
+CASE_WITH(test_bad_masks, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_prepare_report report;
     assert_ok(prepare("x.jsonl", examples, pairs, &report, &error), error);
@@ -350,9 +343,8 @@ static void test_bad_masks(void **state)
 
 /* Target p of a sample is its token p + 1, and that token's bit decides; a list of stores, of which
  * one has no mask, is one stream. */
-static void test_targets_of_samples(void **state)
+CASE_WITH(test_targets_of_samples, support_setup, support_teardown)
 {
-    (void)state;
     enum { T = 10, STREAM = 73 + 30 };
     struct ls_error error = {0};
     struct ls_prepare_report report;
@@ -405,17 +397,4 @@ static void test_targets_of_samples(void **state)
     ls_token_store_close(store);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        support_test(test_completions_count),
-        support_test(test_examples_are_held_out_whole),
-        support_test(test_mask_does_not_depend_on_jobs),
-        support_test(test_assistants_count),
-        support_test(test_special_tokens),
-        support_test(test_bad_examples),
-        support_test(test_bad_masks),
-        support_test(test_targets_of_samples),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

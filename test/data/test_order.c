@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void test_every_epoch_is_a_permutation(void **state)
+CASE(test_every_epoch_is_a_permutation)
 {
-    (void)state;
     static const int64_t sizes[] = {1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 1000, 4097, 100003};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         struct ls_sample_order order = {sizes[s], 42, true};
@@ -26,9 +25,8 @@ static void test_every_epoch_is_a_permutation(void **state)
 }
 
 /* A run is resumed by another build or machine: the order may never change. */
-static void test_order_is_frozen(void **state)
+CASE(test_order_is_frozen)
 {
-    (void)state;
     static const int64_t expected[2][10] = {{1, 8, 7, 6, 2, 9, 4, 3, 5, 0},
                                             {8, 4, 3, 2, 7, 9, 0, 5, 1, 6}};
     for (int64_t epoch = 0; epoch < 2; epoch++)
@@ -41,9 +39,8 @@ static void test_order_is_frozen(void **state)
     assert_int_equal(ls_sample_permuted(&large, 5, 123456789), INT64_C(3865043466029869717));
 }
 
-static void test_without_shuffle_and_seeds(void **state)
+CASE(test_without_shuffle_and_seeds)
 {
-    (void)state;
     struct ls_sample_order plain = {100, 1, false}, one = {1000, 1, true}, two = {1000, 2, true};
     for (int64_t g = 0; g < 300; g++)
         assert_int_equal(ls_sample_at(&plain, g), g % 100);
@@ -81,9 +78,8 @@ static void check_uniform(int64_t samples)
         fail_msg("%lld samples: chi-squared %g, limit %g", (long long)samples, chi_squared, limit);
 }
 
-static void test_positions_are_uniform(void **state)
+CASE(test_positions_are_uniform)
 {
-    (void)state;
     check_uniform(2);
     check_uniform(3);
     check_uniform(5);
@@ -95,9 +91,8 @@ static void test_positions_are_uniform(void **state)
 
 /* list(DistributedSampler(range(samples), replicas, rank, shuffle=False, drop_last=drop_last)) of
  * PyTorch. */
-static void test_sampler_equals_pytorch(void **state)
+CASE(test_sampler_equals_pytorch)
 {
-    (void)state;
     static const struct {
         int64_t samples, replicas, rank;
         bool drop_last;
@@ -126,9 +121,8 @@ static void test_sampler_equals_pytorch(void **state)
 }
 
 /* Shuffled: together the replicas see every sample, as often as PyTorch's would. */
-static void test_shuffled_sampler_covers_all(void **state)
+CASE(test_shuffled_sampler_covers_all)
 {
-    (void)state;
     struct ls_error error = {0};
     for (int64_t samples = 1; samples < 40; samples++)
         for (int64_t replicas = 1; replicas <= 9; replicas++)
@@ -149,9 +143,8 @@ static void test_shuffled_sampler_covers_all(void **state)
             }
 }
 
-static void test_sampler_arguments(void **state)
+CASE(test_sampler_arguments)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_distributed_sampler s;
     assert_int_equal(ls_distributed_sampler_init(&s, 0, 1, 0, true, 0, false, &error), LS_EINVAL);
@@ -161,16 +154,4 @@ static void test_sampler_arguments(void **state)
     assert_int_equal(ls_distributed_sampler_init(&s, 5, 0, 0, true, 0, false, &error), LS_EINVAL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_epoch_is_a_permutation),
-        cmocka_unit_test(test_order_is_frozen),
-        cmocka_unit_test(test_without_shuffle_and_seeds),
-        cmocka_unit_test(test_positions_are_uniform),
-        cmocka_unit_test(test_sampler_equals_pytorch),
-        cmocka_unit_test(test_shuffled_sampler_covers_all),
-        cmocka_unit_test(test_sampler_arguments),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -240,9 +240,8 @@ static void report_check(const struct ls_pack_report *report, const struct corpu
     assert_int_equal(report->stream_cut, stream_cut);
 }
 
-static void test_samples_are_the_references(void **state)
+CASE_WITH(test_samples_are_the_references, setup, support_teardown)
 {
-    (void)state;
     static const int64_t lengths[] = {1, 2, 7, 64, 65, 130, 1000, 5000};
     static struct corpus c;
     struct reference r = {.samples = malloc(SAMPLES_MAX * sizeof *r.samples)};
@@ -274,9 +273,8 @@ static void test_samples_are_the_references(void **state)
 }
 
 /* The samples of two stores follow one another. */
-static void test_a_list_of_stores(void **state)
+CASE_WITH(test_a_list_of_stores, setup, support_teardown)
 {
-    (void)state;
     enum { T = 40 };
     static struct corpus c;
     struct ls_error error = {0};
@@ -312,9 +310,8 @@ static void assert_refused(int64_t tokens, const char *says)
     assert_text_contains(error.text, says);
 }
 
-static void test_another_store_or_length(void **state)
+CASE_WITH(test_another_store_or_length, setup, support_teardown)
 {
-    (void)state;
     static struct corpus c = {3, {5, 9, 4}, {0}};
     struct ls_error error = {0};
     struct ls_pack_report report;
@@ -337,9 +334,8 @@ static void test_another_store_or_length(void **state)
 }
 
 /* Any bit that flips, and any cut, is seen. */
-static void test_damage(void **state)
+CASE_WITH(test_damage, setup, support_teardown)
 {
-    (void)state;
     static struct corpus c = {4, {5, 9, 4, 30}, {0}};
     struct ls_error error = {0};
     struct ls_pack_report report;
@@ -362,9 +358,8 @@ static void test_damage(void **state)
     ls_text_release(&file);
 }
 
-static void test_what_cannot_be_packed(void **state)
+CASE_WITH(test_what_cannot_be_packed, setup, support_teardown)
 {
-    (void)state;
     static struct corpus c = {3, {1, 0, 1}, {0}};
     struct ls_error error = {0};
     struct ls_pack_report report;
@@ -421,9 +416,8 @@ static int pack_or_read(bool reads)
     return status;
 }
 
-static void test_every_allocation_may_fail(void **state)
+CASE_WITH(test_every_allocation_may_fail, setup, support_teardown)
 {
-    (void)state;
     if (!support_counts_allocations())
         skip();
     static struct corpus c = {4, {5, 9, 4, 30}, {0}};
@@ -448,9 +442,8 @@ static void test_every_allocation_may_fail(void **state)
 }
 
 /* Data that is prepared anew has no packing. */
-static void test_prepare_removes_it(void **state)
+CASE_WITH(test_prepare_removes_it, setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_prepare_report report;
     struct ls_pack_report packed;
@@ -469,16 +462,4 @@ static void test_prepare_removes_it(void **state)
     assert_int_equal(access(pack, F_OK), -1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_samples_are_the_references, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_a_list_of_stores, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_another_store_or_length, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_damage, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_what_cannot_be_packed, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_prepare_removes_it, setup, support_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -83,9 +83,8 @@ static void check_sample(const struct ls_token_store *store, int64_t sample, con
     assert_int_equal(support_sample_counted(store, sample, T), counted);
 }
 
-static void test_documents_are_packed(void **state)
+CASE(test_documents_are_packed)
 {
-    (void)state;
     struct ls_error error = {0};
     char spec[300];
     int64_t samples, tokens = begins[DOCUMENTS];
@@ -108,9 +107,8 @@ static void test_documents_are_packed(void **state)
 }
 
 /* What the loader gives, for whole sequences and for segments of them. */
-static void test_loader(void **state)
+CASE(test_loader)
 {
-    (void)state;
     struct ls_error error = {0};
     char spec[700];
     int64_t samples;
@@ -154,9 +152,8 @@ static void test_loader(void **state)
     ls_token_store_close(store);
 }
 
-static void test_refused(void **state)
+CASE(test_refused)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_token_store *store;
     char path[300], spec[320];
@@ -185,12 +182,4 @@ static void test_refused(void **state)
     ls_token_store_close(store);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_documents_are_packed),
-        cmocka_unit_test(test_loader),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, setup, support_teardown);
-}
+SUITE_MAIN(setup, support_teardown)

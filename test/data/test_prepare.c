@@ -91,9 +91,8 @@ static void assert_refused(const struct ls_prepare_config *config, int code, con
 
 /* ---- what is read --------------------------------------------------------------------------- */
 
-static void test_texts_are_documents(void **state)
+CASE_WITH(test_texts_are_documents, setup, support_teardown)
 {
-    (void)state;
     const char *inputs[] = {input("b.txt", "second"), input("a.txt", "first\n"), input("e.txt", ""),
                             input("x.bin", "\xff\x80")};
     struct ls_prepare_config config = config_of(inputs, 4);
@@ -121,9 +120,8 @@ static void test_texts_are_documents(void **state)
 }
 
 /* A mark for what has no name of its own, such as a pipe. */
-static void test_a_mark_says_what_is_jsonl(void **state)
+CASE_WITH(test_a_mark_says_what_is_jsonl, setup, support_teardown)
 {
-    (void)state;
     char marked[320], absent[320], in[320];
     snprintf(marked, sizeof marked, "jsonl:%s",
              input("lines", "{\"text\":\"a\"}\n{\"text\":\"b\"}"));
@@ -141,9 +139,8 @@ static void test_a_mark_says_what_is_jsonl(void **state)
     assert_text_contains(error.text, "expected a file, not a folder");
 }
 
-static void test_folders_are_sorted_and_deep(void **state)
+CASE_WITH(test_folders_are_sorted_and_deep, setup, support_teardown)
 {
-    (void)state;
     mkdir(support_path("in/B"), 0777);
     mkdir(support_path("in/a"), 0777);
     mkdir(support_path("in/empty"), 0777);
@@ -185,9 +182,8 @@ static const char jsonl[] =
     "{\"text\":\"one\\n\",\"id\":1}\n\n  \t\r\n{\"id\":2,\"text\":\"t\\u0000w\\u00f6\"}\r\n"
     "{\"text\":\"\"}\n{\"text\":\"last\"}";
 
-static void test_jsonl_plain_and_packed(void **state)
+CASE_WITH(test_jsonl_plain_and_packed, setup, support_teardown)
 {
-    (void)state;
     const char *inputs[] = {input("a.jsonl", jsonl), pack_gzip("b.jsonl.gz", jsonl, 0),
                             pack_zstd("c.jsonl.zst", jsonl, 0), pack_gzip("d.txt.gz", "gzip", 0),
                             pack_zstd("e.txt.zst", "zstd", 0)};
@@ -218,9 +214,8 @@ static void test_jsonl_plain_and_packed(void **state)
 
 /* ---- train and validation ------------------------------------------------------------------- */
 
-static void test_documents_are_held_out_evenly(void **state)
+CASE_WITH(test_documents_are_held_out_evenly, setup, support_teardown)
 {
-    (void)state;
     char lines[2000] = "", train[200], held_out[200];
     for (int i = 0; i < 26; i++)
         sprintf(lines + strlen(lines), "{\"text\":\"%c\"}\n{\"text\":\"\"}\n", 'a' + i);
@@ -265,9 +260,8 @@ static void check_tail(const char *const *texts, int count, double validation, c
     assert_int_equal(report.validation.tokens, strlen(text));
 }
 
-static void test_tail_of_few_documents_is_held_out(void **state)
+CASE_WITH(test_tail_of_few_documents_is_held_out, setup, support_teardown)
 {
-    (void)state;
     check_tail((const char *[]){"aaaa\nbbbb\ncccc\ndddd\n"}, 1, 0.3, "aaaa\nbbbb\ncccc\n|",
                "dddd\n|");
     check_tail((const char *[]){"aaaa\nbbbb\ncccc\ndddd\n"}, 1, 0.4, "aaaa\nbbbb\n|",
@@ -290,9 +284,8 @@ static void test_tail_of_few_documents_is_held_out(void **state)
 /* Three megabytes of words of all lengths in one document, cut into jobs, give the ids of the
  * whole.
  */
-static void test_long_document_and_any_number_of_workers(void **state)
+CASE_WITH(test_long_document_and_any_number_of_workers, setup, support_teardown)
 {
-    (void)state;
     enum { BYTES = 3 << 20 };
     char *text = malloc(BYTES);
     for (uint32_t i = 0; i < BYTES; i += 4) {
@@ -366,9 +359,8 @@ static void check_around(const struct ls_prepare_config *config, int begins, int
 
 /* What the tokenizer's post-processor and tokenizer_config.json say, once a document, however many
  * pieces it is encoded in. */
-static void test_tokens_around_documents(void **state)
+CASE_WITH(test_tokens_around_documents, setup, support_teardown)
 {
-    (void)state;
     enum { BYTES = 3 << 20 };
     char *text = malloc(BYTES), spec[300];
     for (int i = 0; i < BYTES; i++)
@@ -397,9 +389,8 @@ static void test_tokens_around_documents(void **state)
 }
 
 /* Two stores are of one tokenizer if its files hold the same bytes, wherever they lie. */
-static void test_stores_of_two_tokenizers(void **state)
+CASE_WITH(test_stores_of_two_tokenizers, setup, support_teardown)
 {
-    (void)state;
     const char *inputs[] = {input("a.txt", "short")};
     struct ls_prepare_config config = config_of(inputs, 1);
     struct ls_prepare_report report;
@@ -455,9 +446,8 @@ static void refuse_input(const char *path, int code, const char *says)
     assert_refused(&config, code, says);
 }
 
-static void test_bad_inputs(void **state)
+CASE_WITH(test_bad_inputs, setup, support_teardown)
 {
-    (void)state;
     refuse_input(input("empty.txt", ""), LS_EDATA, "empty corpus");
     refuse_input(support_path("in/absent"), LS_EIO, "absent: No such file");
     refuse_input(input("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\n"), LS_EDATA, "a.jsonl:2: column");
@@ -508,9 +498,8 @@ static void note_skip(void *user, const char *why)
 }
 
 /* What is good is prepared as if the bad records were not there; they are counted and listed. */
-static void test_bad_records_are_passed_over(void **state)
+CASE_WITH(test_bad_records_are_passed_over, setup, support_teardown)
 {
-    (void)state;
     const char *inputs[] = {input("a.jsonl", "\xef\xbb\xbf{\"text\":\"one\"}\r\n"
                                              "{\"text\":\n"
                                              "\r\n"
@@ -563,9 +552,8 @@ static void test_bad_records_are_passed_over(void **state)
 }
 
 /* A line without end costs no more memory than the longest record, and is a bad record. */
-static void test_lines_without_end(void **state)
+CASE_WITH(test_lines_without_end, setup, support_teardown)
 {
-    (void)state;
     char command[700];
     const char *inputs[] = {support_path("in/long.jsonl.gz")};
     snprintf(command, sizeof command,
@@ -636,9 +624,8 @@ static void disk_fills(const struct ls_prepare_config *config)
     assert_true(before_names > 10);
 }
 
-static void test_full_disk(void **state)
+CASE_WITH(test_full_disk, setup, support_teardown)
 {
-    (void)state;
     char *text = malloc(1 << 20);
     memset(text, 'x', 1 << 20);
     text[(1 << 20) - 1] = 0;
@@ -657,9 +644,8 @@ static void test_full_disk(void **state)
 
 /* An older store survives every failure before the new one is complete. */
 /* An input that an output would replace or remove, by its name, in a folder or by a link. */
-static void test_an_output_is_no_input(void **state)
+CASE_WITH(test_an_output_is_no_input, setup, support_teardown)
 {
-    (void)state;
     static const char *const endings[] = {"_train.bin", "_train.idx", "_train.sums", "_valid.bin",
                                           "_valid.idx", ".tokenizer", ".skipped.txt"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
@@ -690,9 +676,8 @@ static void test_an_output_is_no_input(void **state)
     }
 }
 
-static void test_failure_keeps_the_older_store(void **state)
+CASE_WITH(test_failure_keeps_the_older_store, setup, support_teardown)
 {
-    (void)state;
     const char *inputs[] = {input("a.txt", "old")};
     struct ls_prepare_config config = config_of(inputs, 1);
     assert_train(&config, "old|");
@@ -710,9 +695,8 @@ static void test_failure_keeps_the_older_store(void **state)
     assert_train(&config, "new|");
 }
 
-static void test_every_allocation_may_fail(void **state)
+CASE_WITH(test_every_allocation_may_fail, setup, support_teardown)
 {
-    (void)state;
     if (!support_counts_allocations())
         skip();
     /* No JSON: jansson 2.14 goes on with part of a string where memory for the whole is missing. */
@@ -744,29 +728,4 @@ static void test_every_allocation_may_fail(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_texts_are_documents, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_a_mark_says_what_is_jsonl, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_folders_are_sorted_and_deep, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_jsonl_plain_and_packed, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_documents_are_held_out_evenly, setup,
-                                        support_teardown),
-        cmocka_unit_test_setup_teardown(test_tail_of_few_documents_is_held_out, setup,
-                                        support_teardown),
-        cmocka_unit_test_setup_teardown(test_long_document_and_any_number_of_workers, setup,
-                                        support_teardown),
-        cmocka_unit_test_setup_teardown(test_tokens_around_documents, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_stores_of_two_tokenizers, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_bad_inputs, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_bad_records_are_passed_over, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_lines_without_end, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_full_disk, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_an_output_is_no_input, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_failure_keeps_the_older_store, setup,
-                                        support_teardown),
-        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, setup, support_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -170,7 +170,7 @@ static void ours(const char *record, char *out, size_t bytes)
     free(line);
 }
 
-static void test_as_python_reads_them(void **state)
+CASE(test_as_python_reads_them)
 {
     char command[1024], line[512], mine[512], file[300];
     if (system("command -v python3 >/dev/null 2>&1") != 0) {
@@ -201,9 +201,8 @@ static void test_as_python_reads_them(void **state)
 }
 
 /* Every record, cut off and with each byte changed, ends with text or with an error. */
-static void test_any_bytes_end(void **state)
+CASE(test_any_bytes_end)
 {
-    (void)state;
     char mine[512];
     for (int i = 0; i < RECORDS; i++) {
         size_t length = strlen(records[i]);
@@ -239,9 +238,8 @@ static void expect_refused(const char *record, const char *words)
     free(line);
 }
 
-static void test_reasons(void **state)
+CASE(test_reasons)
 {
-    (void)state;
     expect_refused("{\"content\": \"a\", \"url\": \"b\"}",
                    "no key \"text\", the record has \"content\", \"url\": expected");
     expect_refused("{}", "the record has none");
@@ -253,12 +251,4 @@ static void test_reasons(void **state)
     expect_refused("{\"text\": \"\x1b\"}", "control character");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_python_reads_them),
-        cmocka_unit_test(test_any_bytes_end),
-        cmocka_unit_test(test_reasons),
-    };
-    return cmocka_run_group_tests_name("record", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -92,9 +92,8 @@ static void assert_tokens(const struct ls_token_store *store, const int32_t *exp
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static void test_megatron(void **state)
+CASE(test_megatron)
 {
-    (void)state;
     static const uint16_t tokens[] = {5, 6, 0, 7, 0, 65535, 9, 10, 0};
     static const int32_t expected[] = {5, 6, 0, 7, 0, 65535, 9, 10, 0};
     write_megatron("a", &good_index, tokens, sizeof tokens);
@@ -117,9 +116,8 @@ static void test_megatron(void **state)
     ls_token_store_close(open_store(support_path("modes")));
 }
 
-static void test_every_integer_dtype(void **state)
+CASE(test_every_integer_dtype)
 {
-    (void)state;
     static const struct {
         uint8_t code;
         size_t bytes;
@@ -142,9 +140,8 @@ static void test_every_integer_dtype(void **state)
     }
 }
 
-static void test_llmc_raw_and_lists(void **state)
+CASE(test_llmc_raw_and_lists)
 {
-    (void)state;
     static const uint16_t narrow[] = {1, 2, 3};
     static const uint32_t wide[] = {100000, 4};
     write_llmc("gpt2.bin", 20240520, 1, 3, narrow, sizeof narrow);
@@ -165,9 +162,8 @@ static void test_llmc_raw_and_lists(void **state)
     ls_token_store_close(store);
 }
 
-static void test_samples(void **state)
+CASE(test_samples)
 {
-    (void)state;
     uint16_t tokens[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
     scratch_write(support_path("n.bin"), tokens, sizeof tokens);
     char spec[700];
@@ -199,9 +195,8 @@ static void test_samples(void **state)
     ls_token_store_close(store);
 }
 
-static void test_ids_past_the_vocabulary(void **state)
+CASE(test_ids_past_the_vocabulary)
 {
-    (void)state;
     uint16_t narrow[] = {1, 2, 50257};
     uint32_t wide[] = {1, 0x80000000u, 2};
     struct ls_error error = {0};
@@ -243,9 +238,8 @@ static int open_fails(const char *spec, struct ls_error *error)
         assert_text_contains(error.text, says);                                                    \
     } while (0)
 
-static void test_broken_index(void **state)
+CASE(test_broken_index)
 {
-    (void)state;
     uint16_t tokens[INDEX_TOKENS] = {0};
     struct ls_error error = {0};
     BROKEN(f.magic[0] = 'X', "does not begin with \"MMIDIDX\"");
@@ -274,9 +268,8 @@ static void test_broken_index(void **state)
     BROKEN(f.modes = 1, "more than they need");
 }
 
-static void test_truncated_files(void **state)
+CASE(test_truncated_files)
 {
-    (void)state;
     uint16_t tokens[INDEX_TOKENS] = {0};
     struct ls_error error = {0};
     unsigned char index[256];
@@ -296,9 +289,8 @@ static void test_truncated_files(void **state)
     }
 }
 
-static void test_broken_llmc_and_others(void **state)
+CASE(test_broken_llmc_and_others)
 {
-    (void)state;
     uint16_t tokens[3] = {1, 2, 3};
     struct ls_error error = {0};
     write_llmc("v.bin", 20240520, 2, 3, tokens, 6);
@@ -335,9 +327,8 @@ static void test_broken_llmc_and_others(void **state)
 }
 
 /* The digest is of the tokens, wherever they lie, and of how many there are. */
-static void test_digests(void **state)
+CASE(test_digests)
 {
-    (void)state;
     enum { TOKENS = 20000, HALF = 2 * TOKENS / 2 };
     static uint16_t tokens[TOKENS];
     const struct {
@@ -381,9 +372,8 @@ static void test_digests(void **state)
 }
 
 /* 10^12 tokens, in a file with a hole: opening them and reading any takes no memory to speak of. */
-static void test_a_trillion_tokens(void **state)
+CASE(test_a_trillion_tokens)
 {
-    (void)state;
     enum { SEQUENCE = 4096 };
     const int64_t tokens = 1000000000000;
     char spec[700];
@@ -415,19 +405,4 @@ static void test_a_trillion_tokens(void **state)
     unlink(support_path("huge.bin"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_trillion_tokens),
-        cmocka_unit_test(test_megatron),
-        cmocka_unit_test(test_every_integer_dtype),
-        cmocka_unit_test(test_llmc_raw_and_lists),
-        cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_digests),
-        cmocka_unit_test(test_ids_past_the_vocabulary),
-        cmocka_unit_test(test_broken_index),
-        cmocka_unit_test(test_truncated_files),
-        cmocka_unit_test(test_broken_llmc_and_others),
-    };
-    return cmocka_run_group_tests(tests, support_setup, support_teardown);
-}
+SUITE_MAIN(support_setup, support_teardown)

@@ -96,9 +96,8 @@ static void assert_damaged(const char *name, const char *says)
 /* ---- verify ---------------------------------------------------------------------------------- */
 
 /* Each byte of each file, changed alone. */
-static void test_every_changed_byte_is_found(void **state)
+CASE_WITH(test_every_changed_byte_is_found, support_setup, support_teardown)
 {
-    (void)state;
     static const char *const suffixes[] = {".bin", ".idx", ".mask", ".sums"};
     prepare_drawn("c", 1, 3, true);
     assert_whole("c_train");
@@ -118,9 +117,8 @@ static void test_every_changed_byte_is_found(void **state)
     assert_whole("c_train");
 }
 
-static void test_what_does_not_belong_is_found(void **state)
+CASE_WITH(test_what_does_not_belong_is_found, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_store_check check;
     prepare_drawn("c", 1, 3, true);
@@ -177,9 +175,8 @@ static int merge(const char *first, const char *second, const char *output, stru
     return ls_store_merge(stores, 2, names[2], NULL, &part, error);
 }
 
-static void test_merged_is_one_behind_the_other(void **state)
+CASE_WITH(test_merged_is_one_behind_the_other, support_setup, support_teardown)
 {
-    (void)state;
     static char a[TEXT_MAX], b[TEXT_MAX], both[2 * TEXT_MAX], m[TEXT_MAX];
     struct ls_error error = {0};
     for (int masked = 0; masked < 4; masked++) { /* neither, the first, the second, both */
@@ -196,9 +193,8 @@ static void test_merged_is_one_behind_the_other(void **state)
     }
 }
 
-static void test_merge_refuses(void **state)
+CASE_WITH(test_merge_refuses, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     char names[2048];
     prepare_drawn("a", 1, 20, false);
@@ -225,9 +221,8 @@ static void test_merge_refuses(void **state)
 }
 
 /* What stands for several stores is none of them: not the first one alone, without a word. */
-static void test_a_folder_is_no_store(void **state)
+CASE_WITH(test_a_folder_is_no_store, support_setup, support_teardown)
 {
-    (void)state;
     char names[4][300];
     prepare_drawn("a", 1, 20, false);
     prepare_drawn("b", 2, 20, false);
@@ -251,9 +246,8 @@ static void test_a_folder_is_no_store(void **state)
 
 /* A list has no way to name a store whose path has a comma: that is said, whichever part is there.
  */
-static void test_a_comma_in_a_path(void **state)
+CASE_WITH(test_a_comma_in_a_path, support_setup, support_teardown)
 {
-    (void)state;
     char lists[5][1024];
     mkdir(support_path("x,y"), 0777);
     prepare_drawn("x,y/a", 1, 20, true);
@@ -289,9 +283,8 @@ static void test_a_comma_in_a_path(void **state)
 }
 
 /* The n-th write fails, for all n: nothing is left. */
-static void test_a_full_disk_leaves_nothing(void **state)
+CASE_WITH(test_a_full_disk_leaves_nothing, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     char before[2048], names[2048];
     prepare_drawn("a", 1, 20, true);
@@ -333,9 +326,8 @@ static int reference_part(const int64_t *weights, int count, int64_t *given, int
     return part;
 }
 
-static void test_split_is_a_loop_over_documents(void **state)
+CASE_WITH(test_split_is_a_loop_over_documents, support_setup, support_teardown)
 {
-    (void)state;
     static char whole[TEXT_MAX], expected[3][TEXT_MAX], found[TEXT_MAX];
     static const struct {
         const char *text;
@@ -373,9 +365,8 @@ static void test_split_is_a_loop_over_documents(void **state)
     }
 }
 
-static void test_shares(void **state)
+CASE_WITH(test_shares, support_setup, support_teardown)
 {
-    (void)state;
     static const char *const bad[] = {"",       "1",   "0",    "65",    "2.5",   "1,0",
                                       "1,",     ",1",  "-1,2", "1,a",   "1e3,1", "0.0000001,1",
                                       "2147,1", ".,1", "1 ,2", "nan,1", "1..2,1"};
@@ -407,9 +398,8 @@ static void test_shares(void **state)
 
 /* ---- detokenize and stats -------------------------------------------------------------------- */
 
-static void test_text_comes_back(void **state)
+CASE_WITH(test_text_comes_back, support_setup, support_teardown)
 {
-    (void)state;
     static const char lines[] = "{\"text\": \"a \\\"quote\\\", a \\\\ and a\\nline\"}\n"
                                 "{\"text\": \"\\u0000 \\u001b[31m \\u007f\"}\n"
                                 "{\"text\": \"gr\\u00fc\\u00dfe \xe4\xb8\x96\"}\n";
@@ -470,9 +460,8 @@ static int ascending(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-static void test_stats_are_those_of_sorted_lengths(void **state)
+CASE_WITH(test_stats_are_those_of_sorted_lengths, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_store_stats stats;
     for (int documents = 1; documents <= DOCUMENTS; documents += 1 + documents / 3) {
@@ -514,9 +503,8 @@ static int draw(const void *stats, FILE *file, struct ls_error *error)
 }
 
 /* One bar, a few, and all there can be; few documents, and many. */
-static void test_histograms_can_be_read(void **state)
+CASE(test_histograms_can_be_read)
 {
-    (void)state;
     struct ls_error error = {0};
     static const int lasts[] = {0, 1, 4, 11, 30, 62};
     for (size_t i = 0; i < sizeof lasts / sizeof *lasts; i++)
@@ -537,21 +525,4 @@ static void test_histograms_can_be_read(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        support_test(test_every_changed_byte_is_found),
-        support_test(test_what_does_not_belong_is_found),
-        support_test(test_merged_is_one_behind_the_other),
-        support_test(test_merge_refuses),
-        support_test(test_a_folder_is_no_store),
-        support_test(test_a_comma_in_a_path),
-        support_test(test_a_full_disk_leaves_nothing),
-        support_test(test_split_is_a_loop_over_documents),
-        support_test(test_shares),
-        support_test(test_text_comes_back),
-        support_test(test_stats_are_those_of_sorted_lengths),
-        cmocka_unit_test(test_histograms_can_be_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -81,9 +81,8 @@ static int64_t assert_sums(const char *store, bool masked)
     return blocks;
 }
 
-static void test_digests_are_those_of_the_files(void **state)
+CASE_WITH(test_digests_are_those_of_the_files, setup, support_teardown)
 {
-    (void)state;
     enum { TOKENS = LS_SUMS_BLOCK_BYTES / 2 };
     /* Some bytes; one token less than a block, a block, one more (a token ends the document). */
     static const struct {
@@ -97,9 +96,8 @@ static void test_digests_are_those_of_the_files(void **state)
 }
 
 /* The tail of the only document is cut off again, behind a whole block and within the first one. */
-static void test_digests_of_what_was_cut(void **state)
+CASE_WITH(test_digests_of_what_was_cut, setup, support_teardown)
 {
-    (void)state;
     prepare(LS_SUMS_BLOCK_BYTES / 2 + 5000, 0.001, LS_RECORDS_TEXT);
     assert_int_equal(assert_sums("c_train", false), 3);
     assert_int_equal(assert_sums("c_valid", false), 2);
@@ -108,9 +106,8 @@ static void test_digests_of_what_was_cut(void **state)
     assert_int_equal(assert_sums("c_valid", false), 2);
 }
 
-static void test_digests_of_a_mask(void **state)
+CASE_WITH(test_digests_of_a_mask, setup, support_teardown)
 {
-    (void)state;
     snprintf(text_path, sizeof text_path, "%s/pairs.jsonl", support_folder);
     FILE *file = fopen(text_path, "w");
     for (int i = 0; i < 100; i++)
@@ -121,9 +118,8 @@ static void test_digests_of_a_mask(void **state)
     assert_int_equal(assert_sums("c_valid", true), 3);
 }
 
-static void test_a_store_may_have_none(void **state)
+CASE_WITH(test_a_store_may_have_none, setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_sums *sums;
     assert_int_equal(ls_sums_open(prefix, &sums, &error), LS_OK);
@@ -150,9 +146,8 @@ static void assert_refused(const char *text, size_t bytes, const char *says)
     assert_text_contains(error.text, says);
 }
 
-static void test_a_damaged_list_is_refused(void **state)
+CASE_WITH(test_a_damaged_list_is_refused, setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_sums *sums;
     prepare(100, 0, LS_RECORDS_TEXT);
@@ -170,9 +165,8 @@ static void test_a_damaged_list_is_refused(void **state)
 }
 
 /* Good ends behind bad lines: what else than the digest finds them. */
-static void test_bad_lines_are_named(void **state)
+CASE_WITH(test_bad_lines_are_named, setup, support_teardown)
 {
-    (void)state;
 #define DIGEST "0123456789abcdef0123456789abcdef\n"
     static const struct {
         const char *lines, *says;
@@ -199,16 +193,4 @@ static void test_bad_lines_are_named(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_digests_are_those_of_the_files, setup,
-                                        support_teardown),
-        cmocka_unit_test_setup_teardown(test_digests_of_what_was_cut, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_digests_of_a_mask, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_a_store_may_have_none, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_a_damaged_list_is_refused, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_bad_lines_are_named, setup, support_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -38,9 +38,8 @@ static void assert_ids_equal(const struct ls_token_list *found, const int32_t *e
         fail_msg("%s: %lld ids, expected %lld", what, (long long)found->count, (long long)count);
 }
 
-static void test_byte_tokenizer(void **state)
+CASE(test_byte_tokenizer)
 {
-    (void)state;
     struct ls_tokenizer *tokenizer = tokenizer_new("byte");
     assert_int_equal(ls_tokenizer_vocabulary(tokenizer), 257);
     assert_int_equal(ls_tokenizer_eod(tokenizer), 256);
@@ -122,9 +121,8 @@ static int check_cases(const char *path, const struct ls_tokenizer *tokenizer, i
     return cases;
 }
 
-static void test_golden_small(void **state)
+CASE(test_golden_small)
 {
-    (void)state;
     struct ls_tokenizer *tokenizer = tokenizer_new("test/data/golden");
     assert_string_equal(ls_tokenizer_name(tokenizer), "gpt2");
     int differing, cases = check_cases(GOLDEN "small_cases.txt", tokenizer, 0, &differing);
@@ -135,9 +133,8 @@ static void test_golden_small(void **state)
     ls_tokenizer_free(tokenizer);
 }
 
-static void test_golden_gpt2(void **state)
+CASE(test_golden_gpt2)
 {
-    (void)state;
     const char *folder = support_gpt2();
     if (!folder)
         skip();
@@ -198,9 +195,8 @@ static uint32_t next_code(uint32_t code)
 }
 
 /* By our own table, and by the classes of translated patterns. */
-static void test_every_code_point_is_classified_as_in_the_reference(void **state)
+CASE(test_every_code_point_is_classified_as_in_the_reference)
 {
-    (void)state;
     static const struct {
         char class;
         const char *pattern;
@@ -292,9 +288,8 @@ static size_t in_form(const char *form, uint32_t code, unsigned char *text)
     return at;
 }
 
-static void test_scanners_know_every_code_point(void **state)
+CASE(test_scanners_know_every_code_point)
 {
-    (void)state;
     static const char *const forms[] = {"*A*a*1* *!*\n*", "a*a **\r*'*s'*'S*"};
     unsigned char text[64];
     for (int i = 0; i < PATTERNS; i++) {
@@ -328,9 +323,8 @@ static size_t pattern_text(uint32_t number, unsigned char *text, size_t characte
     return at;
 }
 
-static void test_scanners_cut_as_patterns_do(void **state)
+CASE(test_scanners_cut_as_patterns_do)
 {
-    (void)state;
     unsigned char text[64];
     int twin = 0; /* another pattern's scanner is caught */
     for (int i = 0; i < PATTERNS; i++) {
@@ -383,9 +377,8 @@ static const struct {
     {"\\p{Lo}", 136477, 2144631008u},
 };
 
-static void test_classes_hold_what_they_hold_there(void **state)
+CASE(test_classes_hold_what_they_hold_there)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
         struct ls_error error = {0};
         struct data_splitter *splitter;
@@ -413,7 +406,7 @@ static void test_classes_hold_what_they_hold_there(void **state)
 
 /* Of every normalizer: how many characters it changes, and a hash of what becomes of each, as
  * tools/interop_tokenizer.py --classes prints them of the `tokenizers` library. */
-static void test_normalizers_change_what_they_change_there(void **state)
+CASE(test_normalizers_change_what_they_change_there)
 {
     static const struct {
         const char *name;
@@ -441,7 +434,6 @@ static void test_normalizers_change_what_they_change_there(void **state)
         {"Lowercase", {.kind = DATA_LOWERCASE}, 1488, 202161059u},
         {"StripAccents", {.kind = DATA_STRIP_ACCENTS}, 2097, 3940255677u},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct data_normalizers normalizers = {.count = 1, .step = {cases[i].step}};
         struct data_normal_scratch scratch;
@@ -469,7 +461,7 @@ static void test_normalizers_change_what_they_change_there(void **state)
 }
 
 /* What Oniguruma reads in another way than PCRE2: the matches are those there. */
-static void test_what_oniguruma_reads_in_another_way(void **state)
+CASE(test_what_oniguruma_reads_in_another_way)
 {
     static const struct {
         const char *pattern, *text;
@@ -504,7 +496,6 @@ static void test_what_oniguruma_reads_in_another_way(void **state)
         {"(?:x|)[^ ]+a", "xab", 2},
         {"(?:ab?)+b", "abab", 4},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ls_error error = {0};
         struct data_splitter *splitter;
@@ -527,9 +518,8 @@ static void test_what_oniguruma_reads_in_another_way(void **state)
     }
 }
 
-static void test_patterns_that_are_refused(void **state)
+CASE(test_patterns_that_are_refused)
 {
-    (void)state;
     static const struct {
         const char *pattern, *says;
     } cases[] = {
@@ -573,9 +563,8 @@ static void test_patterns_that_are_refused(void **state)
 
 /* ---- any bytes ------------------------------------------------------------------------------ */
 
-static void test_utf8_validation(void **state)
+CASE(test_utf8_validation)
 {
-    (void)state;
     static const struct {
         const char *text;
         size_t bytes, valid;
@@ -637,9 +626,8 @@ static size_t random_text(struct ls_philox_key key, uint32_t number, unsigned ch
 
 /* decode(encode(x)) = x for any bytes; and encoding in two parts at data_last_cut gives the ids of
  * the whole. */
-static void test_any_bytes_round_trip_and_cut(void **state)
+CASE(test_any_bytes_round_trip_and_cut)
 {
-    (void)state;
     struct ls_tokenizer *tokenizer = tokenizer_new("test/data/golden");
     struct ls_encoder *encoder = encoder_new(tokenizer);
     struct ls_token_list whole = {0}, parts = {0};
@@ -670,9 +658,8 @@ static void test_any_bytes_round_trip_and_cut(void **state)
     ls_tokenizer_free(tokenizer);
 }
 
-static void test_invalid_utf8_is_kept_byte_by_byte(void **state)
+CASE(test_invalid_utf8_is_kept_byte_by_byte)
 {
-    (void)state;
     struct ls_tokenizer *tokenizer = tokenizer_new("test/data/golden");
     struct ls_encoder *encoder = encoder_new(tokenizer);
     struct ls_token_list ids = {0};
@@ -687,9 +674,8 @@ static void test_invalid_utf8_is_kept_byte_by_byte(void **state)
 }
 
 /* The heap for long pieces and the scan for short ones are two ways to one result. */
-static void test_long_and_short_merging_agree(void **state)
+CASE(test_long_and_short_merging_agree)
 {
-    (void)state;
     struct ls_tokenizer *tokenizer = tokenizer_new("test/data/golden");
     struct data_bpe_scratch scratch;
     struct ls_error error = {0};
@@ -717,9 +703,8 @@ static void test_long_and_short_merging_agree(void **state)
 }
 
 /* A word of a megabyte: neither the stack nor time runs out. */
-static void test_very_long_word(void **state)
+CASE(test_very_long_word)
 {
-    (void)state;
     struct ls_tokenizer *tokenizer = tokenizer_new("test/data/golden");
     struct ls_encoder *encoder = encoder_new(tokenizer);
     enum { BYTES = 1 << 20 };
@@ -769,9 +754,8 @@ static int parse_replaced(const struct ls_text *vocab, const char *from, const c
     return status;
 }
 
-static void test_malformed_vocabularies(void **state)
+CASE(test_malformed_vocabularies)
 {
-    (void)state;
     struct ls_text vocab = support_read(GOLDEN "vocab.json");
     static const struct {
         const char *from, *to, *says;
@@ -804,9 +788,8 @@ static void test_malformed_vocabularies(void **state)
     ls_text_release(&vocab);
 }
 
-static void test_malformed_merges(void **state)
+CASE(test_malformed_merges)
 {
-    (void)state;
     struct ls_text vocab = support_read(GOLDEN "vocab.json");
     static const struct {
         const char *merges, *says;
@@ -835,9 +818,8 @@ static void test_malformed_merges(void **state)
     ls_text_release(&vocab);
 }
 
-static void test_specs(void **state)
+CASE(test_specs)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_tokenizer *tokenizer;
     assert_int_equal(ls_tokenizer_new("bytes", &tokenizer, &error), LS_EDATA);
@@ -884,9 +866,8 @@ static int split_and_encode(const struct ls_tokenizer *tokenizer, struct ls_erro
     return status;
 }
 
-static void test_every_allocation_may_fail(void **state)
+CASE(test_every_allocation_may_fail)
 {
-    (void)state;
     if (!support_counts_allocations())
         skip();
     struct ls_tokenizer *tokenizer = tokenizer_new("test/data/golden");
@@ -908,28 +889,4 @@ static void test_every_allocation_may_fail(void **state)
     ls_tokenizer_free(tokenizer);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_byte_tokenizer),
-        cmocka_unit_test(test_golden_small),
-        cmocka_unit_test(test_golden_gpt2),
-        cmocka_unit_test(test_every_code_point_is_classified_as_in_the_reference),
-        cmocka_unit_test(test_scanners_know_every_code_point),
-        cmocka_unit_test(test_scanners_cut_as_patterns_do),
-        cmocka_unit_test(test_classes_hold_what_they_hold_there),
-        cmocka_unit_test(test_normalizers_change_what_they_change_there),
-        cmocka_unit_test(test_what_oniguruma_reads_in_another_way),
-        cmocka_unit_test(test_patterns_that_are_refused),
-        cmocka_unit_test(test_utf8_validation),
-        cmocka_unit_test(test_any_bytes_round_trip_and_cut),
-        cmocka_unit_test(test_invalid_utf8_is_kept_byte_by_byte),
-        cmocka_unit_test(test_long_and_short_merging_agree),
-        cmocka_unit_test(test_very_long_word),
-        cmocka_unit_test(test_malformed_vocabularies),
-        cmocka_unit_test(test_malformed_merges),
-        cmocka_unit_test(test_specs),
-        cmocka_unit_test(test_every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -211,9 +211,8 @@ static void family_path(char path[256], const char *name, const char *ending)
     snprintf(path, 256, FAMILIES "%s.%s", name, ending);
 }
 
-static void test_every_family(void **state)
+CASE(test_every_family)
 {
-    (void)state;
     int wrong = 0;
     for (size_t i = 0; i < FAMILIES_COUNT; i++) {
         char spec[256], path[256];
@@ -229,9 +228,8 @@ static void test_every_family(void **state)
 }
 
 /* The same tokens as rank files of each pattern. */
-static void test_rank_files(void **state)
+CASE(test_rank_files)
 {
-    (void)state;
     static const char *const patterns[] = {"r50k_base", "cl100k_base", "o200k_base", "llama3",
                                            "qwen"};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
@@ -274,9 +272,8 @@ static size_t mixed_text(uint32_t number, char *text)
 
 /* In two parts at data_last_cut, the ids are those of the whole. `odd` may not be cut, nor may what
  * merges over spaces; twin: the second part forgets that it goes on. */
-static void test_texts_may_be_cut(void **state)
+CASE(test_texts_may_be_cut)
 {
-    (void)state;
     static const char *const uncut[] = {"odd", "phrases", "words", "accents"};
     int twin = 0;
     for (size_t i = 0; i < FAMILIES_COUNT; i++) {
@@ -319,9 +316,8 @@ static void test_texts_may_be_cut(void **state)
 }
 
 /* What is not UTF-8 comes back, where nothing is normalized and every byte has a token. */
-static void test_any_bytes_come_back(void **state)
+CASE(test_any_bytes_come_back)
 {
-    (void)state;
     static const char *const keeping[] = {"llama3", "o200k", "gpt2", "mistral", "llama2"};
     for (size_t i = 0; i < sizeof keeping / sizeof *keeping; i++) {
         char path[256], text[512];
@@ -350,9 +346,8 @@ static void test_any_bytes_come_back(void **state)
 }
 
 /* A character that the vocabulary lacks is counted. */
-static void test_unknown_characters_are_counted(void **state)
+CASE(test_unknown_characters_are_counted)
 {
-    (void)state;
     struct subject s;
     subject_init(&s, FAMILIES "always.json");
     static const char text[] = "a \xf0\x9f\xa6\x8a b \xff";
@@ -365,9 +360,8 @@ static void test_unknown_characters_are_counted(void **state)
 
 /* 100,000 of one character: a quadratic path would take hours, and tools/run-tests.py would end it.
  */
-static void test_long_runs(void **state)
+CASE(test_long_runs)
 {
-    (void)state;
     enum { RUN = 100000 };
     static const char *const characters[] = {"a", " ",        "\n", "=", "1", "\xe4\xb8\xad",
                                              "'", "\xcc\x81", "A"};
@@ -391,15 +385,4 @@ static void test_long_runs(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_family),
-        cmocka_unit_test(test_rank_files),
-        cmocka_unit_test(test_texts_may_be_cut),
-        cmocka_unit_test(test_any_bytes_come_back),
-        cmocka_unit_test(test_unknown_characters_are_counted),
-        cmocka_unit_test(test_long_runs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -39,9 +39,8 @@ static int make(const char *text, const char *config, struct ls_tokenizer **toke
     return ls_tokenizer_new(support_folder, tokenizer, error);
 }
 
-static void test_what_is_refused(void **state)
+CASE(test_what_is_refused)
 {
-    (void)state;
     static const struct {
         const char *family, *from, *to, *says;
     } cases[] = {
@@ -89,9 +88,8 @@ static void test_what_is_refused(void **state)
     }
 }
 
-static void test_what_is_wrong(void **state)
+CASE(test_what_is_wrong)
 {
-    (void)state;
     static const struct {
         const char *family, *from, *to, *says;
     } cases[] = {
@@ -134,9 +132,8 @@ static void test_what_is_wrong(void **state)
 }
 
 /* Brackets without end, and nests of sequences. */
-static void test_hostile_nests(void **state)
+CASE(test_hostile_nests)
 {
-    (void)state;
     enum { DEPTH = 1 << 20, STEPS = 1000 };
     struct ls_error error = {0};
     struct ls_tokenizer *tokenizer = NULL;
@@ -161,9 +158,8 @@ static void test_hostile_nests(void **state)
 }
 
 /* A chain of replacements that makes 10^12 bytes of one. */
-static void test_a_text_grows_within_bounds(void **state)
+CASE(test_a_text_grows_within_bounds)
 {
-    (void)state;
     enum { CHAIN = 12 };
     static const char step[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},"
                                "\"content\":\"aaaaaaaaaa\"}";
@@ -190,9 +186,8 @@ static void test_a_text_grows_within_bounds(void **state)
 
 /* ---- tokenizer_config.json ------------------------------------------------------------------- */
 
-static void test_configuration(void **state)
+CASE(test_configuration)
 {
-    (void)state;
     static const struct {
         const char *config;
         int before, after;
@@ -316,7 +311,7 @@ static void beside_check(const struct beside_case *c, char digest[33])
     struct ls_token_list ids = {0};
     for (int f = 0; f < 3; f++)
         if (c->files[f])
-            support_write(support_path(beside[f]), c->files[f], strlen(c->files[f]));
+            scratch_write(support_path(beside[f]), c->files[f], strlen(c->files[f]));
         else
             remove(support_path(beside[f]));
     assert_ok(ls_tokenizer_new(support_folder, &tokenizer, &error), error);
@@ -336,11 +331,10 @@ static void beside_check(const struct beside_case *c, char digest[33])
     ls_tokenizer_free(tokenizer);
 }
 
-static void test_files_beside(void **state)
+CASE(test_files_beside)
 {
-    (void)state;
     char *text = edited("llama2", "{", "{"), digests[2][33];
-    support_write(support_path("tokenizer.json"), text, strlen(text));
+    scratch_write(support_path("tokenizer.json"), text, strlen(text));
     for (size_t i = 0; i < sizeof beside_cases / sizeof *beside_cases; i++) {
         beside_check(&beside_cases[i], digests[i > 0]);
         if (beside_cases[i].vocabulary > beside_cases[0].vocabulary)
@@ -353,9 +347,8 @@ static void test_files_beside(void **state)
 
 /* ---- rank files ------------------------------------------------------------------------------ */
 
-static void test_rank_files_that_are_wrong(void **state)
+CASE(test_rank_files_that_are_wrong)
 {
-    (void)state;
     static const struct {
         const char *line, *says;
     } cases[] = {
@@ -394,11 +387,10 @@ static void link_to(const char *from, const char *target)
 
 /* A stranger's folder does not lead out of itself; in a cache, files lie in blobs/ beside
  * snapshots/, and what belongs together is still found. */
-static void test_links_stay_in_the_folder(void **state)
+CASE(test_links_stay_in_the_folder)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
                                         "chat_template.jinja"};
-    (void)state;
     struct ls_tokenizer *tokenizer;
     struct ls_error error = {0};
     char secret[600], path[600], command[2400];
@@ -432,17 +424,4 @@ static void test_links_stay_in_the_folder(void **state)
     ls_tokenizer_free(tokenizer);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_what_is_wrong),
-        cmocka_unit_test(test_hostile_nests),
-        cmocka_unit_test(test_a_text_grows_within_bounds),
-        cmocka_unit_test(test_configuration),
-        cmocka_unit_test(test_files_beside),
-        cmocka_unit_test(test_rank_files_that_are_wrong),
-        cmocka_unit_test(test_links_stay_in_the_folder),
-    };
-    return cmocka_run_group_tests(tests, support_setup, support_teardown);
-}
+SUITE_MAIN(support_setup, support_teardown)

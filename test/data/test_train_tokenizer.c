@@ -77,9 +77,8 @@ static void assert_merges(const char *text, int64_t vocabulary, const char *expe
 
 /* ---- by hand --------------------------------------------------------------------------------- */
 
-static void test_merges_by_hand(void **state)
+CASE_WITH(test_merges_by_hand, setup, support_teardown)
 {
-    (void)state;
     /* "Ġl", "lo", "ow" occur 5 times of 6, "lo" and "ow" once more: "l o" has the lesser ids. */
     assert_merges("low low low low lower lowest", 300, "l o, lo w, Ġ low, Ġlow e");
     /* "a b" and "c d" occur twice each, and ids decide; "Ġ cd" occurs once. */
@@ -92,9 +91,8 @@ static void test_merges_by_hand(void **state)
     assert_merges("abc", 300, "");
 }
 
-static void test_frequencies_and_counts(void **state)
+CASE_WITH(test_frequencies_and_counts, setup, support_teardown)
 {
-    (void)state;
     char merges[4096] = "";
     scratch_write(corpus, "ab ab ab cd cd", 14);
     struct ls_train_tokenizer_config config = config_of(300);
@@ -251,9 +249,8 @@ static void check_words(const struct reference *r, const struct reference *words
     ls_tokenizer_free(tokenizer);
 }
 
-static void test_merges_are_the_references(void **state)
+CASE_WITH(test_merges_are_the_references, setup, support_teardown)
 {
-    (void)state;
     static struct reference words, right, twin;
     static char text[WORDS * 3 * (LETTERS + 1) + 1], merges[1 << 14], expected[1 << 14];
     int differ[LAST_OF_A_ROW + 1] = {0};
@@ -312,9 +309,8 @@ static char *text_draw(size_t bytes)
 }
 
 /* The same text as a file, of several parts, and as lines of JSONL, packed. */
-static void test_threads_change_nothing(void **state)
+CASE_WITH(test_threads_change_nothing, setup, support_teardown)
 {
-    (void)state;
     enum { BYTES = 5 << 19 };
     char *text = text_draw(BYTES), path[300];
     const char *both[] = {corpus, path};
@@ -348,9 +344,8 @@ static void test_threads_change_nothing(void **state)
 
 /* Each pattern splits as the tokenizer that is read back does: with every pair merged, each word is
  * one token. */
-static void test_patterns(void **state)
+CASE_WITH(test_patterns, setup, support_teardown)
 {
-    (void)state;
     static const struct {
         const char *pattern;
         int tokens;
@@ -377,9 +372,8 @@ static void test_patterns(void **state)
     }
 }
 
-static void test_special_tokens(void **state)
+CASE_WITH(test_special_tokens, setup, support_teardown)
 {
-    (void)state;
     static const char *special[] = {"<\"\\\x01 \xe4\xb8\xad>", "ab", "<|end_of_text|>", "x"};
     struct ls_error error = {0};
     struct ls_tokenizer *tokenizer;
@@ -421,9 +415,8 @@ static void assert_refused(const struct ls_train_tokenizer_config *config, int c
     assert_text_contains(error.text, says);
 }
 
-static void test_refused(void **state)
+CASE_WITH(test_refused, setup, support_teardown)
 {
-    (void)state;
     static const char *twice[] = {"<a>", "<a>"}, *bad[] = {"\xff"}, *empty[] = {""};
     struct ls_train_tokenizer_config config;
     scratch_write(corpus, "ab ab", 5);
@@ -467,9 +460,8 @@ static void test_refused(void **state)
     inputs[0] = corpus;
 }
 
-static void test_a_signal_leaves_nothing(void **state)
+CASE_WITH(test_a_signal_leaves_nothing, setup, support_teardown)
 {
-    (void)state;
     int stop = 1;
     scratch_write(corpus, "ab ab", 5);
     for (int workers = 1; workers < 4; workers++) {
@@ -482,9 +474,8 @@ static void test_a_signal_leaves_nothing(void **state)
 }
 
 /* A tokenizer that is there stays whole, and a folder that is made goes again. */
-static void test_a_full_disk_leaves_nothing(void **state)
+CASE_WITH(test_a_full_disk_leaves_nothing, setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_train_tokenizer_report report;
     struct ls_train_tokenizer_config config = config_of(300);
@@ -509,9 +500,8 @@ static void test_a_full_disk_leaves_nothing(void **state)
     ls_text_release(&now);
 }
 
-static void test_every_allocation_may_fail(void **state)
+CASE_WITH(test_every_allocation_may_fail, setup, support_teardown)
 {
-    (void)state;
     if (!support_counts_allocations())
         skip();
     struct ls_error error = {0};
@@ -535,19 +525,4 @@ static void test_every_allocation_may_fail(void **state)
     assert_true(failed > 20);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_merges_by_hand, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_frequencies_and_counts, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_merges_are_the_references, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_threads_change_nothing, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_patterns, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_special_tokens, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_refused, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_a_signal_leaves_nothing, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_a_full_disk_leaves_nothing, setup, support_teardown),
-        cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, setup, support_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

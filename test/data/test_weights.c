@@ -77,9 +77,8 @@ static void expect(const char *name, const struct run *runs)
 }
 
 /* Each record's tokens, and the end of its document, weigh what it says. */
-static void test_records_say_what_they_weigh(void **state)
+CASE_WITH(test_records_say_what_they_weigh, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     assert_ok(prepare(texts, LS_RECORDS_TEXT, "weight", 0, &error), error);
     expect("c_train", (struct run[]){{6, 2.5f}, {6, 1}, {6, -1e-3f}, {8, 0}, {0, 0}});
@@ -106,9 +105,8 @@ static void test_records_say_what_they_weigh(void **state)
     assert_false(report.alike);
 }
 
-static void test_bad_records(void **state)
+CASE_WITH(test_bad_records, support_setup, support_teardown)
 {
-    (void)state;
     static const char *const bad[][2] = {
         {"{\"text\": \"x\", \"weight\": \"2\"}", "\"weight\" is a string: expected a number"},
         {"{\"text\": \"x\", \"weight\": null}", "\"weight\" is null: expected a number"},
@@ -125,9 +123,8 @@ static void test_bad_records(void **state)
 
 /* Weights that another program wrote: of a list of stores one has some, and samples take those of
  * their targets, packed or not. */
-static void test_weights_of_samples(void **state)
+CASE_WITH(test_weights_of_samples, support_setup, support_teardown)
 {
-    (void)state;
     enum { T = 5 };
     struct ls_error error = {0};
     char spec[700], digest[2][33];
@@ -173,9 +170,8 @@ static void test_weights_of_samples(void **state)
     ls_token_store_close(store);
 }
 
-static void test_bad_files(void **state)
+CASE_WITH(test_bad_files, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_token_store *store;
     float weights[27] = {0};
@@ -194,9 +190,8 @@ static void test_bad_files(void **state)
 }
 
 /* Stores made of others keep weights; one that lost them is not what was prepared. */
-static void test_tools_keep_weights(void **state)
+CASE_WITH(test_tools_keep_weights, support_setup, support_teardown)
 {
-    (void)state;
     struct ls_error error = {0};
     struct ls_store_part part;
     struct ls_store_check check;
@@ -225,12 +220,4 @@ static void test_tools_keep_weights(void **state)
     assert_text_contains(error.text, "merged.weights: block 0");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        support_test(test_records_say_what_they_weigh), support_test(test_bad_records),
-        support_test(test_weights_of_samples),          support_test(test_bad_files),
-        support_test(test_tools_keep_weights),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

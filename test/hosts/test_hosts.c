@@ -4,7 +4,7 @@
 #include "../cmd/run_program.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/suite.h"
+#include "../support/testing.h"
 #include "hosts.h"
 
 #include <lockstep/train.h>

@@ -5,7 +5,7 @@
 #include "../launch/launched.h"
 #include "../support/await.h"
 #include "../support/extent.h"
-#include "../support/suite.h"
+#include "../support/testing.h"
 #include "hosts.h"
 
 #include <signal.h>

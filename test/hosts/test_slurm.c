@@ -8,7 +8,7 @@
 #include "../support/await.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/suite.h"
+#include "../support/testing.h"
 
 #include <lockstep/base.h>
 

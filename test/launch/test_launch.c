@@ -6,7 +6,7 @@
 #include "../support/mpirun.h"
 #include "../support/prom.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "launched.h"
 
 #include <lockstep/base.h>
@@ -107,7 +107,7 @@ static void expect_figures(const char *out, int kills)
 
 /* Each in turn, or the first and the last one, some steps after the one before; then the job is
  * asked to end. */
-static void test_each_rank_killed(void **state)
+CASE(test_each_rank_killed)
 {
     pid_t pids[LAUNCHED_RANKS];
     uint64_t draw = 20261126;
@@ -152,7 +152,7 @@ static void test_each_rank_killed(void **state)
 /* A rank that is stopped is late, is ended, and the job goes on. On a busy machine a rank may be
  * late by itself, and the job go on before: then it is one of those that follow, once they compute
  * steps. */
-static void test_a_frozen_rank(void **state)
+CASE(test_a_frozen_rank)
 {
     pid_t pids[LAUNCHED_RANKS];
     int64_t step = 5;
@@ -183,7 +183,7 @@ static const char agent[] =
     "exec \"$@\"\n";
 
 /* Nobody is in a collective yet, so no rank can say who is late. */
-static void test_a_rank_that_is_stopped_while_mpi_starts(void **state)
+CASE(test_a_rank_that_is_stopped_while_mpi_starts)
 {
     mpirun_or_skip();
     if (system("mpirun --version | grep -q 'Open MPI'")) {
@@ -206,7 +206,7 @@ static void test_a_rank_that_is_stopped_while_mpi_starts(void **state)
 
 /* A rank of one worker of four: the steps of the others stay, and all of them meet again, as
  * RUN/members says. */
-static void test_a_worker_that_is_killed(void **state)
+CASE(test_a_worker_that_is_killed)
 {
     static const char recipe[] = "async.mode=diloco async.workers=4 async.sync_every=2 "
                                  "async.mixing=0.5";
@@ -264,7 +264,7 @@ static void twin_run(const char *out, const char *keys)
 }
 
 /* A twin that goes on with other batches than those that come next: the losses tell. */
-static void test_other_batches_are_seen(void **state)
+CASE(test_other_batches_are_seen)
 {
     struct launched_steps got, expected;
     mpirun_or_skip();
@@ -291,7 +291,7 @@ static void test_other_batches_are_seen(void **state)
 }
 
 /* A twin that begins anew has the same bits, but its events say so. */
-static void test_a_new_beginning_is_seen(void **state)
+CASE(test_a_new_beginning_is_seen)
 {
     mpirun_or_skip();
     mpirun_write(":", "rm -rf anew/checkpoints/step-*");
@@ -302,7 +302,7 @@ static void test_a_new_beginning_is_seen(void **state)
 
 /* A step that is not finite in the first start alone is a machine's fault; one that is so again
  * ends the job. */
-static void test_a_step_that_is_not_finite(void **state)
+CASE(test_a_step_that_is_not_finite)
 {
     static const char diverges[] = "set -- \"$@\" optim.lr=1000 optim.clip=0";
     mpirun_or_skip();
@@ -328,7 +328,7 @@ static void test_a_step_that_is_not_finite(void **state)
 /* ---- the launcher ---------------------------------------------------------------------------- */
 
 /* No process of the job outlives it; the next one waits for their end, and goes on in one start. */
-static void test_a_killed_launcher(void **state)
+CASE(test_a_killed_launcher)
 {
     char enter[PATH_MAX];
     pid_t pids[LAUNCHED_RANKS];
@@ -356,7 +356,7 @@ static void test_a_killed_launcher(void **state)
 }
 
 /* Nobody signals it: it saves and ends by itself. */
-static void test_a_deadline(void **state)
+CASE(test_a_deadline)
 {
     mpirun_or_skip();
     pid_t launcher = launched_start(folder, RATE, "hour", LONG "parallel.dp=1 launch.deadline_s=3");
@@ -368,7 +368,7 @@ static void test_a_deadline(void **state)
 }
 
 /* Rank 0 cannot save: the first signal waits for it, the second one does not. */
-static void test_a_second_signal(void **state)
+CASE(test_a_second_signal)
 {
     pid_t pids[LAUNCHED_RANKS];
     mpirun_or_skip();
@@ -383,19 +383,4 @@ static void test_a_second_signal(void **state)
     await_no_ranks("twice");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_rank_killed),
-        cmocka_unit_test(test_a_frozen_rank),
-        cmocka_unit_test(test_a_rank_that_is_stopped_while_mpi_starts),
-        cmocka_unit_test(test_a_worker_that_is_killed),
-        cmocka_unit_test(test_other_batches_are_seen),
-        cmocka_unit_test(test_a_new_beginning_is_seen),
-        cmocka_unit_test(test_a_step_that_is_not_finite),
-        cmocka_unit_test(test_a_killed_launcher),
-        cmocka_unit_test(test_a_deadline),
-        cmocka_unit_test(test_a_second_signal),
-    };
-    return cmocka_run_group_tests_name("launch", tests, setup, scratch_teardown);
-}
+SUITE_MAIN(setup, scratch_teardown)

@@ -3,7 +3,7 @@
 /* check: waits */
 #include "../cmd/run_program.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "launched.h"
 
 #include <lockstep/base.h>
@@ -58,7 +58,7 @@ static void skip_without_mpi(void)
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 /* Each end, what it is called, and how often the job is started with launch.retries=2. */
-static void test_what_an_end_means(void **state)
+CASE(test_what_an_end_means)
 {
     static const struct {
         int code;
@@ -118,7 +118,7 @@ static void test_what_an_end_means(void **state)
 }
 
 /* An mpirun that has told of a rank's end, and does not end itself, is ended. */
-static void test_an_mpirun_that_hangs_as_it_ends(void **state)
+CASE(test_an_mpirun_that_hangs_as_it_ends)
 {
     skip_without_mpi();
     script_write(
@@ -134,7 +134,7 @@ static void test_an_mpirun_that_hangs_as_it_ends(void **state)
 }
 
 /* The command hears of every event; one that fails is a warning. */
-static void test_on_event(void **state)
+CASE(test_on_event)
 {
     size_t heard, recorded;
     skip_without_mpi();
@@ -160,7 +160,7 @@ static void expect_started(char **save, const char *hosts, const char *keys)
 
 /* Four starts: b is gone after the first, back after the second; all are gone after the third,
  * until a has been tried some times. */
-static void test_hosts_come_and_go(void **state)
+CASE(test_hosts_come_and_go)
 {
     static const char hosts[] = "a slots=2\nb slots=2\nc slots=1 # a spare\n";
     skip_without_mpi();
@@ -251,7 +251,7 @@ static void slow_run(const char *out, const char *hosts, double took_s, const ch
 
 /* A slow host is left for a spare, or for fewer ranks if that is faster; otherwise it stays, as
  * where no layout fits without it. */
-static void test_a_slow_host(void **state)
+CASE(test_a_slow_host)
 {
     skip_without_mpi();
     slow_run("spare", "a slots=2\nb slots=2\nc slots=2\n", 1.8, "", "a:2,c:2");
@@ -263,7 +263,7 @@ static void test_a_slow_host(void **state)
 }
 
 /* A rank that computed wrongly names its host, which is left if a layout fits on the others. */
-static void test_a_suspect_host(void **state)
+CASE(test_a_suspect_host)
 {
     static const struct {
         const char *out, *rank, *expected;
@@ -295,7 +295,7 @@ static void test_a_suspect_host(void **state)
 }
 
 /* A signal while it waits for hosts: that is recorded too. */
-static void test_asked_while_no_host_answers(void **state)
+CASE(test_asked_while_no_host_answers)
 {
     skip_without_mpi();
     scratch_write(scratch_path(folder, "away"), "away slots=2\n", 13);
@@ -308,7 +308,7 @@ static void test_asked_while_no_host_answers(void **state)
 }
 
 /* Rank 0's host calls itself otherwise than the list does, by which alone it is reached. */
-static void test_a_host_with_two_names(void **state)
+CASE(test_a_host_with_two_names)
 {
     skip_without_mpi();
     scratch_write(scratch_path(folder, "names"), "spare\n10.0.0.7 slots=2\n", 23);
@@ -328,7 +328,7 @@ static void test_a_host_with_two_names(void **state)
 }
 
 /* Ranks of a launcher that was killed may still end as the next one begins. */
-static void test_after_a_killed_launcher(void **state)
+CASE(test_after_a_killed_launcher)
 {
     static const char lock[] = "host node7\npid 4711\nstarted 1\nsince now\n";
     skip_without_mpi();
@@ -346,7 +346,7 @@ static void test_after_a_killed_launcher(void **state)
 
 /* On one machine mpirun neither searches for networks nor leaves shared memory behind, unless the
  * user has a wish. */
-static void test_what_mpirun_is_told(void **state)
+CASE(test_what_mpirun_is_told)
 {
     static const char *const words[] = {"--mca pml ob1 ",
                                         "--mca btl_vader_backing_directory /dev/shm/lockstep-"};
@@ -419,7 +419,7 @@ static void expect_slurm(const char *before, int starts, const char *deadline)
 
 /* The end of an allocation is asked for in each form, among tasks of an array; one that is over, of
  * which Slurm may say INVALID, has no time for a start. Time for an evaluation is needed too. */
-static void test_the_end_of_an_allocation(void **state)
+CASE(test_the_end_of_an_allocation)
 {
     static const char records[] = "{\"time\": 1, \"event\": \"start\", \"step\": 0, \"ranks\": 1}\n"
                                   "{\"step\": 1, \"loss_bits\": \"40000000\", \"step_s\": 1.0}\n"
@@ -444,7 +444,7 @@ static void test_the_end_of_an_allocation(void **state)
 
 /* An allocation without a limit, or of which Slurm knows none, asks for no end, whatever the
  * environment said. What is no time at all is none either. */
-static void test_an_allocation_without_an_end(void **state)
+CASE(test_an_allocation_without_an_end)
 {
     static const char *const lefts[] = {"UNLIMITED", "NOT_SET", "0:00x"};
     char words[PATH_MAX + 256], line[64];
@@ -463,7 +463,7 @@ static void test_an_allocation_without_an_end(void **state)
 
 /* A job that was told to begin with another run's checkpoint, and is killed with a snapshot but no
  * checkpoint of its own, goes on from the snapshot; without one it begins as it was told. */
-static void test_a_snapshot_is_gone_on_from(void **state)
+CASE(test_a_snapshot_is_gone_on_from)
 {
     char command[PATH_MAX + 512];
     skip_without_mpi();
@@ -493,7 +493,7 @@ static void test_a_snapshot_is_gone_on_from(void **state)
 }
 
 /* A rank that cannot go on: the step is ended by its name, which squeue tells of this job alone. */
-static void test_the_tasks_of_a_step_that_is_killed(void **state)
+CASE(test_the_tasks_of_a_step_that_is_killed)
 {
     char words[PATH_MAX + 256];
     size_t length;
@@ -517,7 +517,7 @@ static void test_the_tasks_of_a_step_that_is_killed(void **state)
 }
 
 /* A node that did not start its tasks: srun ends with 0 then, as if all had been done. */
-static void test_a_step_that_did_not_begin(void **state)
+CASE(test_a_step_that_did_not_begin)
 {
     char words[PATH_MAX + 256];
     skip_without_mpi();
@@ -534,7 +534,7 @@ static void test_a_step_that_did_not_begin(void **state)
 }
 
 /* A run of which this host sees a lock, and no record yet. */
-static void test_status_of_a_run_that_starts(void **state)
+CASE(test_status_of_a_run_that_starts)
 {
     static const char lock[] = "host node7\npid 4711\nstarted 1\nsince now\n";
     mkdir(scratch_path(folder, "starts"), 0755);
@@ -547,7 +547,7 @@ static void test_status_of_a_run_that_starts(void **state)
 
 /* ---- what it is given ------------------------------------------------------------------------ */
 
-static void test_bad_input(void **state)
+CASE(test_bad_input)
 {
     static const struct {
         const char *arguments, *words;
@@ -581,7 +581,7 @@ static void test_bad_input(void **state)
         program_expect_under(enter, bad[i].arguments, bad[i].code, bad[i].words);
 }
 
-static void test_no_mpirun(void **state)
+CASE(test_no_mpirun)
 {
     char nowhere[PATH_MAX + 64];
     skip_without_mpi();
@@ -590,27 +590,4 @@ static void test_no_mpirun(void **state)
                          "mpirun was not found in PATH: install Open MPI");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_an_end_means),
-        cmocka_unit_test(test_an_mpirun_that_hangs_as_it_ends),
-        cmocka_unit_test(test_on_event),
-        cmocka_unit_test(test_hosts_come_and_go),
-        cmocka_unit_test(test_asked_while_no_host_answers),
-        cmocka_unit_test(test_a_host_with_two_names),
-        cmocka_unit_test(test_a_slow_host),
-        cmocka_unit_test(test_a_suspect_host),
-        cmocka_unit_test(test_after_a_killed_launcher),
-        cmocka_unit_test(test_the_end_of_an_allocation),
-        cmocka_unit_test(test_what_mpirun_is_told),
-        cmocka_unit_test(test_an_allocation_without_an_end),
-        cmocka_unit_test(test_a_snapshot_is_gone_on_from),
-        cmocka_unit_test(test_the_tasks_of_a_step_that_is_killed),
-        cmocka_unit_test(test_a_step_that_did_not_begin),
-        cmocka_unit_test(test_status_of_a_run_that_starts),
-        cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_no_mpirun),
-    };
-    return cmocka_run_group_tests_name("launch ends", tests, setup, scratch_teardown);
-}
+SUITE_MAIN(setup, scratch_teardown)

@@ -1,7 +1,7 @@
 /* Folders of shared memory: a rank makes that of its start, and removes those of earlier starts and
  * of runs that are no more; the last rank of a machine removes it. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/base/lock.h>
 #include <lockstep/launch.h>
@@ -44,7 +44,7 @@ static bool there(const char *name)
     return access(folder(name), F_OK) == 0;
 }
 
-static void test_what_is_swept(void **state)
+CASE_WITH(test_what_is_swept, scratch_setup, scratch_teardown)
 {
     char run[PATH_MAX], other[PATH_MAX], launched[PATH_MAX], gone[PATH_MAX];
     char launcher[PATH_MAX + 8];
@@ -87,7 +87,7 @@ static void test_what_is_swept(void **state)
 }
 
 /* A user's own place is not touched. */
-static void test_another_place(void **state)
+CASE_WITH(test_another_place, scratch_setup, scratch_teardown)
 {
     const char *place = scratch_path(*state, "place");
     setenv("OMPI_MCA_btl_vader_backing_directory", place, 1);
@@ -100,11 +100,4 @@ static void test_another_place(void **state)
     ls_launch_segments_enter(*state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_what_is_swept, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_another_place, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("segments", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

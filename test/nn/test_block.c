@@ -1,6 +1,6 @@
 /* Whole blocks against a plain double-precision block written here. Its central differences are the
  * true gradients; ours are compared by the ratio of norms and the cosine. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "held.h"
 
 #include <math.h>
@@ -436,12 +436,12 @@ static struct ls_model_config llama_model(int64_t kv_heads)
     return config;
 }
 
-static void test_gpt2(void **state)
+CASE(test_gpt2)
 {
     check_block(gpt2_model(), LS_F32);
 }
 
-static void test_gpt2_variants(void **state)
+CASE(test_gpt2_variants)
 {
     struct ls_model_config erf_form = gpt2_model(), no_bias = gpt2_model(), both = gpt2_model();
     erf_form.act = LS_ACT_GELU_ERF;
@@ -452,7 +452,7 @@ static void test_gpt2_variants(void **state)
     check_block(both, LS_F32);
 }
 
-static void test_llama(void **state)
+CASE(test_llama)
 {
     check_block(llama_model(4), LS_F32);
     check_block(llama_model(2), LS_F32);
@@ -470,19 +470,19 @@ static void check_half(enum ls_dtype act)
     check_block(dropping, act);
 }
 
-static void test_bf16(void **state)
+CASE(test_bf16)
 {
     check_half(LS_BF16);
 }
 
-static void test_fp16(void **state)
+CASE(test_fp16)
 {
     check_half(LS_F16);
 }
 
 /* The broken twins: another dropout mask in the backward, and a gradient that lost one row, must
  * not pass. */
-static void test_wrong_gradients_are_seen(void **state)
+CASE(test_wrong_gradients_are_seen)
 {
     struct fixture f;
     struct ls_model_config config = gpt2_model();
@@ -502,12 +502,4 @@ static void test_wrong_gradients_are_seen(void **state)
     fixture_close(&f);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),  cmocka_unit_test(test_gpt2_variants),
-        cmocka_unit_test(test_llama), cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_fp16),  cmocka_unit_test(test_wrong_gradients_are_seen),
-    };
-    return cmocka_run_group_tests_name("block", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

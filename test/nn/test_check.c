@@ -1,6 +1,6 @@
 /* options.check: it changes no bits, nor does recomputation, and its broken twins are caught: a
  * lifetime that ends one step early, and a place that is too short. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "nn/model.h"
 #include "tiny.h"
 
@@ -69,7 +69,7 @@ static int checked_run(struct checked *c, struct ls_error *error)
 
 enum { POLICIES = LS_RECOMPUTE_JOIN + 1 };
 
-static void test_bits_are_those_without(void **state)
+CASE(test_bits_are_those_without)
 {
     float *none[LS_ARCHES] = {0};
     for (int i = 0; i < LS_ARCHES * POLICIES; i++) {
@@ -152,22 +152,14 @@ static int lives_break(bool early)
     return caught;
 }
 
-static void test_a_life_that_ends_early_is_caught(void **state)
+CASE(test_a_life_that_ends_early_is_caught)
 {
     assert_true(lives_break(true) > 100);
 }
 
-static void test_a_place_that_is_too_short_is_caught(void **state)
+CASE(test_a_place_that_is_too_short_is_caught)
 {
     assert_true(lives_break(false) > 200);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits_are_those_without),
-        cmocka_unit_test(test_a_life_that_ends_early_is_caught),
-        cmocka_unit_test(test_a_place_that_is_too_short_is_caught),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

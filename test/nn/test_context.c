@@ -1,5 +1,5 @@
 /* Sequences in tiles, cut over context-parallel ranks: the bits of one rank. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "cut.h"
 
 #include <string.h>
@@ -40,18 +40,18 @@ static void check_method(enum ls_cp_method method)
         }
 }
 
-static void test_all_gather(void **state)
+CASE(test_all_gather)
 {
     check_method(LS_CP_ALL_GATHER);
 }
 
-static void test_ring(void **state)
+CASE(test_ring)
 {
     check_method(LS_CP_RING);
 }
 
 /* Three tiles, of which three ranks have one each; seven and six, which one has, or three. */
-static void test_any_number_of_tiles(void **state)
+CASE(test_any_number_of_tiles)
 {
     static const int64_t cuts[][2] = {{3, 3}, {6, 3}, {6, 6}, {5, 5}, {7, 1}};
     for (int method = LS_CP_ALL_GATHER; method <= LS_CP_RING; method++)
@@ -65,7 +65,7 @@ static void test_any_number_of_tiles(void **state)
 }
 
 /* Key/value heads that several ranks share, alone and with everything else. */
-static void test_shared_heads(void **state)
+CASE(test_shared_heads)
 {
     for (int act = 0; act < 2; act++)
         for (int sequence = 0; sequence < 2; sequence++) {
@@ -80,7 +80,7 @@ static void test_shared_heads(void **state)
         }
 }
 
-static void test_with_tensor_parallel(void **state)
+CASE(test_with_tensor_parallel)
 {
     for (int method = LS_CP_ALL_GATHER; method <= LS_CP_RING; method++)
         for (int sequence = 0; sequence < 2; sequence++) {
@@ -95,7 +95,7 @@ static void test_with_tensor_parallel(void **state)
         }
 }
 
-static void test_bytes(void **state)
+CASE(test_bytes)
 {
     for (int method = LS_CP_ALL_GATHER; method <= LS_CP_RING; method++)
         for (int cp = 2; cp <= 4; cp *= 2) {
@@ -108,7 +108,7 @@ static void test_bytes(void **state)
 }
 
 /* Tiles are the recipe's: one rank takes several sequences of them; so do ranks that evaluate. */
-static void test_several_sequences(void **state)
+CASE(test_several_sequences)
 {
     struct cut cut = llama(1, 2, 2, LS_BF16);
     cut.sequences = 3;
@@ -122,7 +122,7 @@ static void test_several_sequences(void **state)
     cut_check(cut);
 }
 
-static void test_what_cannot_be_cut_is_refused(void **state)
+CASE(test_what_cannot_be_cut_is_refused)
 {
     char text[1024];
     struct cut cut = gpt2(4, 1, 2, LS_F32);
@@ -137,17 +137,4 @@ static void test_what_cannot_be_cut_is_refused(void **state)
     assert_non_null(strstr(text, "2 * 2 * 64"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_gather),
-        cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_any_number_of_tiles),
-        cmocka_unit_test(test_shared_heads),
-        cmocka_unit_test(test_with_tensor_parallel),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_several_sequences),
-        cmocka_unit_test(test_what_cannot_be_cut_is_refused),
-    };
-    return cmocka_run_group_tests_name("context", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* Documents packed in a sequence: each is computed as if it were alone, in every family, and the
  * bits are those of one rank in every cut and with recomputation. */
 #include "../support/extent.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "cut.h"
 #include "tiny.h"
 
@@ -91,7 +91,7 @@ static double gradient_distance(const struct packing *a, const struct packing *b
 
 /* Documents that begin at a block have the losses of sequences, bit for bit. Their gradients are
  * added in another order. */
-static void test_a_document_is_as_if_alone(void **state)
+CASE(test_a_document_is_as_if_alone)
 {
     for (int arch = 0; arch < LS_ARCHES; arch++) {
         static struct packing packed, alone, one_long;
@@ -117,7 +117,7 @@ static void test_a_document_is_as_if_alone(void **state)
     }
 }
 
-static void test_recomputation(void **state)
+CASE(test_recomputation)
 {
     for (int arch = 0; arch < LS_ARCHES; arch++) {
         static struct packing kept, again;
@@ -164,7 +164,7 @@ static void segmented_losses(int64_t first, int64_t count, float *losses)
     tiny_close(&tiny);
 }
 
-static void test_each_sequence_has_its_own(void **state)
+CASE(test_each_sequence_has_its_own)
 {
     float both[2], alone[2];
     segmented_losses(0, 2, both);
@@ -175,7 +175,7 @@ static void test_each_sequence_has_its_own(void **state)
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
-static void test_tensor_and_sequence_parallel(void **state)
+CASE(test_tensor_and_sequence_parallel)
 {
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 6; i++) {
@@ -188,7 +188,7 @@ static void test_tensor_and_sequence_parallel(void **state)
 }
 
 /* Ranks index the same array, by position in the whole sequence. */
-static void test_context_parallel(void **state)
+CASE(test_context_parallel)
 {
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 6; i++) {
@@ -204,14 +204,4 @@ static void test_context_parallel(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_document_is_as_if_alone),
-        cmocka_unit_test(test_recomputation),
-        cmocka_unit_test(test_each_sequence_has_its_own),
-        cmocka_unit_test(test_tensor_and_sequence_parallel),
-        cmocka_unit_test(test_context_parallel),
-    };
-    return cmocka_run_group_tests_name("documents", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

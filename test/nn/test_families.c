@@ -1,11 +1,11 @@
 /* Every family, cut in every way: a model over tensor-, sequence- and context-parallel ranks has
  * the bits of one rank. What a family adds to Llama is cut here without being named. */
 #include "../support/extent.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "cut.h"
 
 /* In turn by i: types, halves, ranks that share key/value heads. */
-static void test_tensor_and_sequence_parallel(void **state)
+CASE(test_tensor_and_sequence_parallel)
 {
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 12; i++)
@@ -13,7 +13,7 @@ static void test_tensor_and_sequence_parallel(void **state)
                 cut_check(cut_tensor((enum ls_arch)arch, i));
 }
 
-static void test_context_parallel(void **state)
+CASE(test_context_parallel)
 {
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 6; i++)
@@ -21,7 +21,7 @@ static void test_context_parallel(void **state)
                 cut_check(cut_context((enum ls_arch)arch, i));
 }
 
-static void test_fast_agrees(void **state)
+CASE(test_fast_agrees)
 {
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int i = 0; i < 6; i++) {
@@ -35,12 +35,4 @@ static void test_fast_agrees(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensor_and_sequence_parallel),
-        cmocka_unit_test(test_context_parallel),
-        cmocka_unit_test(test_fast_agrees),
-    };
-    return cmocka_run_group_tests_name("families", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

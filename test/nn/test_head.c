@@ -1,6 +1,6 @@
 /* The head: its loss and gradients against double precision, and the order of the leaves' sum of
  * its weight gradient for every way in which logits are grouped. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "nn/model.h"
 #include "tiny.h"
 
@@ -193,13 +193,13 @@ static void check_against_double(enum ls_arch arch, int64_t leaves, const float 
     tiny_close(&f.tiny);
 }
 
-static void test_against_double(void **state)
+CASE(test_against_double)
 {
     check_against_double(LS_GPT2, 3, NULL, false);
     check_against_double(LS_LLAMA, 4, NULL, false);
 }
 
-static void test_weights_against_double(void **state)
+CASE(test_weights_against_double)
 {
     float weights[LEAVES_MAX * TOKENS];
     for (int i = 0; i < LEAVES_MAX * TOKENS; i++)
@@ -248,7 +248,7 @@ static void check_order(enum ls_dtype act, int64_t leaves, int64_t group, int th
     tiny_close(&f.tiny);
 }
 
-static void test_weight_gradient_is_the_chain_over_leaves(void **state)
+CASE(test_weight_gradient_is_the_chain_over_leaves)
 {
     static const int64_t counts[] = {1, 2, 3, 4, 6, 8, 12}, groups[] = {1, 2, 3, 4, 8, 16};
     for (int a = 0; a < 2; a++) {
@@ -270,7 +270,7 @@ static void test_weight_gradient_is_the_chain_over_leaves(void **state)
 }
 
 /* The broken twin: the tree over leaves must not pass for the chain. */
-static void test_another_order_is_seen(void **state)
+CASE(test_another_order_is_seen)
 {
     static float leaf[LEAVES_MAX][WEIGHTS];
     float chain[WEIGHTS], tree[WEIGHTS], values[LEAVES_MAX];
@@ -285,13 +285,4 @@ static void test_another_order_is_seen(void **state)
     assert_memory_not_equal(tree, chain, sizeof tree);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_double),
-        cmocka_unit_test(test_weights_against_double),
-        cmocka_unit_test(test_weight_gradient_is_the_chain_over_leaves),
-        cmocka_unit_test(test_another_order_is_seen),
-    };
-    return cmocka_run_group_tests_name("head", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

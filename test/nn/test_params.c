@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 enum { LAYERS = 3, TP_MAX = 4, PARTS_MAX = 16 };
 
@@ -73,7 +73,7 @@ static const struct ls_param *expect(const struct ls_params *params, const char 
     return p;
 }
 
-static void test_names_and_shapes(void **state)
+CASE(test_names_and_shapes)
 {
     struct ls_params gpt2, llama;
     struct ls_model_config config = small_model(LS_GPT2, true);
@@ -335,12 +335,12 @@ static void check_cut(struct cut *cut)
     check_tiling(cut);
 }
 
-static void test_every_cut_tiles_the_model(void **state)
+CASE(test_every_cut_tiles_the_model)
 {
     for_each_cut(check_cut);
 }
 
-static void test_slices_of_tensor_parallel(void **state)
+CASE(test_slices_of_tensor_parallel)
 {
     struct ls_model_config config = small_model(LS_LLAMA, false);
     for (int rank = 0; rank < 4; rank++) {
@@ -378,7 +378,7 @@ static void test_slices_of_tensor_parallel(void **state)
 }
 
 /* What a plan asks before there are parameters, against them. */
-static void test_the_largest_parameter_of_a_layer(void **state)
+CASE(test_the_largest_parameter_of_a_layer)
 {
     for (int i = 0; i < MODELS * (LAYERS + 2); i++) {
         struct ls_model_config config = model_of(i % MODELS);
@@ -398,7 +398,7 @@ static void test_the_largest_parameter_of_a_layer(void **state)
 }
 
 /* Where the layers of a tied table are: together, apart, or elsewhere. */
-static void test_tied_table(void **state)
+CASE(test_tied_table)
 {
     static const struct {
         bool layers[LAYERS + 2];
@@ -462,7 +462,7 @@ static int64_t preset_weights(const char *name)
 }
 
 /* Every published shape has as many weights as its publisher says: test/golden/presets.txt. */
-static void test_presets(void **state)
+CASE(test_presets)
 {
     const char *root = getenv("LS_TEST_DIR"), *name;
     char path[1024], line[256], listed[64];
@@ -506,7 +506,7 @@ static void expect_elsewhere(const struct ls_model_config *config, const char *o
 }
 
 /* Beside those that the golden files prove (test_parity.c). */
-static void test_elsewhere(void **state)
+CASE(test_elsewhere)
 {
     struct ls_model_config config = small_model(LS_GPT2, true);
     expect_elsewhere(&config, "wte.weight", &(struct ls_elsewhere){"wte.weight", 37, 20, 0, false});
@@ -527,7 +527,7 @@ static void test_elsewhere(void **state)
 }
 
 /* Every parameter that a configuration of a family can have is in its files. */
-static void test_every_parameter_is_elsewhere(void **state)
+CASE(test_every_parameter_is_elsewhere)
 {
     for (int i = 0; i < MODELS; i++) {
         struct ls_model_config config = model_of(i);
@@ -579,7 +579,7 @@ static void check_fill(struct cut *cut)
     ls_ops_release(&ops);
 }
 
-static void test_slices_have_the_wholes_values(void **state)
+CASE(test_slices_have_the_wholes_values)
 {
     for_each_cut(check_fill);
 }
@@ -638,7 +638,7 @@ static void check_initial(enum ls_arch arch)
     ls_params_release(&params);
 }
 
-static void test_initial_values(void **state)
+CASE(test_initial_values)
 {
     for (int arch = 0; arch < LS_ARCHES; arch++)
         check_initial((enum ls_arch)arch);
@@ -708,7 +708,7 @@ static void check_digest(struct cut *cut)
     ls_ops_release(&ops);
 }
 
-static void test_digests_of_any_cut_add_up(void **state)
+CASE(test_digests_of_any_cut_add_up)
 {
     for_each_cut(check_digest);
 }
@@ -731,7 +731,7 @@ static void check_every_element(const struct ls_param *p, struct ls_ops *ops, ui
     assert_false(same(digest_of(p, ops, "exp_avg.", values), whole));
 }
 
-static void test_digest_sees_every_element(void **state)
+CASE(test_digest_sees_every_element)
 {
     struct ls_model_config config = small_model(LS_GPT2, true);
     struct ls_params params;
@@ -779,7 +779,7 @@ static void refused(const struct ls_model_config *config, const struct ls_numeri
     ls_params_release(&params);
 }
 
-static void test_refused_sizes(void **state)
+CASE(test_refused_sizes)
 {
     struct ls_model_config config = small_model(LS_LLAMA, false);
     config.kv_heads = 3;
@@ -801,7 +801,7 @@ static void test_refused_sizes(void **state)
 }
 
 /* Steps of all three layers in their order; a bias is told only where there can be one. */
-static void test_steps_of_families(void **state)
+CASE(test_steps_of_families)
 {
     for (int arch = 0; arch < LS_ARCHES; arch++) {
         const char *step, *first = NULL, *last = NULL;
@@ -819,23 +819,4 @@ static void test_steps_of_families(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names_and_shapes),
-        cmocka_unit_test(test_every_cut_tiles_the_model),
-        cmocka_unit_test(test_slices_of_tensor_parallel),
-        cmocka_unit_test(test_the_largest_parameter_of_a_layer),
-        cmocka_unit_test(test_tied_table),
-        cmocka_unit_test(test_presets),
-        cmocka_unit_test(test_elsewhere),
-        cmocka_unit_test(test_every_parameter_is_elsewhere),
-        cmocka_unit_test(test_slices_have_the_wholes_values),
-        cmocka_unit_test(test_initial_values),
-        cmocka_unit_test(test_digests_of_any_cut_add_up),
-        cmocka_unit_test(test_digest_sees_every_element),
-        cmocka_unit_test(test_refused_sizes),
-        cmocka_unit_test(test_steps_of_families),
-    };
-    return cmocka_run_group_tests_name("params", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

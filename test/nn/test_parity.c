@@ -1,7 +1,7 @@
 /* Whole tiny models and single blocks against PyTorch: loss, every gradient, ten optimizer steps.
  * The golden files hold float32 results together with their distance to the same computation in
  * float64 (at most 1e-6); ours may differ from them by the rounding of two float32 runs. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "golden.h"
 #include "held.h"
 #include <lockstep/nn.h>
@@ -214,7 +214,7 @@ static void check_model(const char *name, int64_t tp_tiles, int64_t micro)
 }
 
 /* Each family's model "<name>_tiny". */
-static void test_families(void **state)
+CASE(test_families)
 {
     for (int arch = 0; arch < LS_ARCHES; arch++) {
         char name[64];
@@ -226,7 +226,7 @@ static void test_families(void **state)
     check_model("gpt2_tiny", 4, 2);
 }
 
-static void test_llama3_tied(void **state)
+CASE(test_llama3_tied)
 {
     check_model("llama3_tiny", 2, 4);
 }
@@ -265,14 +265,14 @@ static void check_block(const char *name)
     fixture_close(&f);
 }
 
-static void test_blocks(void **state)
+CASE(test_blocks)
 {
     check_block("gpt2_block");
     check_block("llama_block");
 }
 
 /* The broken twin: a gradient that misses one token must not pass for PyTorch's. */
-static void test_a_dropped_token_is_seen(void **state)
+CASE(test_a_dropped_token_is_seen)
 {
     struct fixture f;
     struct ls_safetensors *file = golden_open("gpt2_tiny");
@@ -321,7 +321,7 @@ static int decode(struct fixture *f, struct ls_decoder *decoder, int32_t token,
 }
 
 /* Generation: greedy continuation equals Hugging Face's, and the decoder's logits the model's. */
-static void test_greedy_generation(void **state)
+CASE(test_greedy_generation)
 {
     struct fixture f;
     struct ls_error error = {0};
@@ -354,14 +354,4 @@ static void test_greedy_generation(void **state)
     fixture_close(&f);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_families),
-        cmocka_unit_test(test_llama3_tied),
-        cmocka_unit_test(test_a_dropped_token_is_seen),
-        cmocka_unit_test(test_greedy_generation),
-    };
-    return cmocka_run_group_tests_name("parity", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

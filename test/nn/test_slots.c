@@ -1,6 +1,6 @@
 /* Parts of a model with several micro-batches on their way, as pipelines run them: the bits of the
  * whole model that takes one micro-batch after the other. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "held.h"
 
 #include <stdio.h>
@@ -210,13 +210,13 @@ static void check_stages(float dropout, bool split)
     stage_close(&one.stage);
 }
 
-static void test_two_stages(void **state)
+CASE(test_two_stages)
 {
     check_stages(0, false);
     check_stages(0.2f, false);
 }
 
-static void test_weights_last(void **state)
+CASE(test_weights_last)
 {
     check_stages(0, true);
     check_stages(0.2f, true);
@@ -226,7 +226,7 @@ static void test_weights_last(void **state)
 
 /* One rank holds layers 0, 1 and 4, 5; another 2 and 3. Chunks of different micro-batches follow
  * each other. */
-static void test_chunks_of_a_stage(void **state)
+CASE(test_chunks_of_a_stage)
 {
     struct result one;
     struct stage outer, inner;
@@ -272,7 +272,7 @@ static void test_chunks_of_a_stage(void **state)
 }
 
 /* What leaves a chunk outlives other slots' forwards, when nothing is kept for a backward too. */
-static void test_forward_only(void **state)
+CASE(test_forward_only)
 {
     struct stage outer, whole;
     stage_open(&whole, "------", 0, (struct ls_model_options){.slots = 1});
@@ -299,11 +299,5 @@ static void test_forward_only(void **state)
 int main(void)
 {
     tokens_fill();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_stages),
-        cmocka_unit_test(test_weights_last),
-        cmocka_unit_test(test_chunks_of_a_stage),
-        cmocka_unit_test(test_forward_only),
-    };
-    return cmocka_run_group_tests_name("slots", tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

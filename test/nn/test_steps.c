@@ -1,7 +1,7 @@
 /* Each step of each family's layers alone: its gradients against central differences, and what it
  * declares to read of the forward; and again the steps that have adapters. The families' tables
  * name the kinds, so a new kind is tested as soon as a family uses it. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "nn/model.h"
 #include "tiny.h"
 
@@ -393,27 +393,19 @@ static void for_each_step(void (*visit)(struct alone *a))
     steps_visit(&(struct ls_lora){.rank = 1, .alpha = 0.5, .targets = some}, visit);
 }
 
-static void test_gradients(void **state)
+CASE(test_gradients)
 {
     for_each_step(check_gradients);
 }
 
-static void test_reads(void **state)
+CASE(test_reads)
 {
     for_each_step(check_reads);
 }
 
-static void test_restarts(void **state)
+CASE(test_restarts)
 {
     for_each_step(check_restart);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_reads),
-        cmocka_unit_test(test_restarts),
-    };
-    return cmocka_run_group_tests_name("steps", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

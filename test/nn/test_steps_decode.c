@@ -1,7 +1,7 @@
 /* Each step of each family's layers in a decoder: it makes the bits of its forward over whole
  * sequences, token by token, in chunks, and beside another sequence. */
 #include "../support/extent.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "nn/model.h"
 #include "tiny.h"
 
@@ -332,15 +332,9 @@ static void for_each_step(void (*visit)(struct pair *p))
     }
 }
 
-static void test_a_token_has_the_bits_of_the_forward(void **state)
+CASE(test_a_token_has_the_bits_of_the_forward)
 {
     for_each_step(check_bits);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_token_has_the_bits_of_the_forward),
-    };
-    return cmocka_run_group_tests_name("steps decode", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

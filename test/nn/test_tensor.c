@@ -1,5 +1,5 @@
 /* Tensor and sequence parallel: a model cut over ranks has the bits of one rank. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "cut.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ static struct cut llama(int tp, bool sequence, enum ls_dtype act)
     return cut;
 }
 
-static void test_tensor_parallel(void **state)
+CASE(test_tensor_parallel)
 {
     for (int tp = 2; tp <= 8; tp *= 2) {
         cut_check(gpt2(tp, false, LS_F32));
@@ -37,7 +37,7 @@ static void test_tensor_parallel(void **state)
     }
 }
 
-static void test_sequence_parallel(void **state)
+CASE(test_sequence_parallel)
 {
     for (int tp = 2; tp <= 8; tp *= 2) { /* with 8, half a sequence a rank */
         cut_check(gpt2(tp, true, LS_F32));
@@ -47,7 +47,7 @@ static void test_sequence_parallel(void **state)
     }
 }
 
-static void test_dropout_and_accumulation(void **state)
+CASE(test_dropout_and_accumulation)
 {
     for (int sequence = 0; sequence < 2; sequence++)
         for (int split = 0; split < 2; split++) {
@@ -65,7 +65,7 @@ static void test_dropout_and_accumulation(void **state)
 }
 
 /* Products in pieces that move while the next is computed. */
-static void test_chunks(void **state)
+CASE(test_chunks)
 {
     for (int sequence = 0; sequence < 2; sequence++)
         for (int chunks = 2; chunks <= 4; chunks++) {
@@ -81,7 +81,7 @@ static void test_chunks(void **state)
         }
 }
 
-static void test_bytes(void **state)
+CASE(test_bytes)
 {
     for (int tp = 2; tp <= 8; tp *= 2)
         for (int sequence = 0; sequence < 2; sequence++)
@@ -95,7 +95,7 @@ static void test_bytes(void **state)
 }
 
 /* Leaves of several sequences, which 8 ranks cut. */
-static void test_leaves_of_sequences(void **state)
+CASE(test_leaves_of_sequences)
 {
     struct cut cut = llama(8, true, LS_F32);
     cut.leaf_sequences = 2;
@@ -110,7 +110,7 @@ static void test_leaves_of_sequences(void **state)
 }
 
 /* Rows that ranks cannot share evenly: sequence parallel can only run them forward. */
-static void test_odd_rows(void **state)
+CASE(test_odd_rows)
 {
     for (int i = 0; i < 4; i++) {
         struct cut cut = i % 2 ? llama(8, i / 2, LS_F32) : gpt2(8, i / 2, LS_BF16);
@@ -126,7 +126,7 @@ static void test_odd_rows(void **state)
 
 /* Without the law's order any number of ranks that divides the heads will do, and sums that no
  * tree would admit. */
-static void test_fast_agrees(void **state)
+CASE(test_fast_agrees)
 {
     for (int tp = 2; tp <= 8; tp *= 2)
         for (int sequence = 0; sequence < 2; sequence++) {
@@ -142,7 +142,7 @@ static void test_fast_agrees(void **state)
 }
 
 /* The broken twin: a norm's gradient that is not added over the ranks that cut its rows. */
-static void test_a_norm_not_reduced_is_seen(void **state)
+CASE(test_a_norm_not_reduced_is_seen)
 {
     char text[1024];
     struct cut cut = gpt2(2, true, LS_F32);
@@ -151,18 +151,4 @@ static void test_a_norm_not_reduced_is_seen(void **state)
     assert_non_null(strstr(text, "ln_f.weight"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensor_parallel),
-        cmocka_unit_test(test_sequence_parallel),
-        cmocka_unit_test(test_dropout_and_accumulation),
-        cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_leaves_of_sequences),
-        cmocka_unit_test(test_odd_rows),
-        cmocka_unit_test(test_fast_agrees),
-        cmocka_unit_test(test_a_norm_not_reduced_is_seen),
-    };
-    return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

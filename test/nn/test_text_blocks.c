@@ -1,6 +1,6 @@
 /* Blocks of key/value memory: whatever texts begin, grow, share and end, each finds its own tokens,
  * and no block is lost. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "nn/text_blocks.h"
 
 #include <lockstep/ops.h>
@@ -82,7 +82,7 @@ static void expect_whole(const struct text_blocks *b)
     assert_int_equal(b->free_count, free);
 }
 
-static void test_each_text_finds_its_own_tokens(void **state)
+CASE(test_each_text_finds_its_own_tokens)
 {
     static struct world w;
     int64_t grown = 0, refused = 0;
@@ -118,7 +118,7 @@ static void begin_alike(struct world *w)
     assert_int_equal(w->blocks.free_count, COUNT - 2);
 }
 
-static void test_a_block_is_copied_when_it_is_written(void **state)
+CASE(test_a_block_is_copied_when_it_is_written)
 {
     static struct world w;
     begin_alike(&w);
@@ -134,7 +134,7 @@ static void test_a_block_is_copied_when_it_is_written(void **state)
     text_blocks_release(&w.blocks);
 }
 
-static void test_a_block_is_free_when_nobody_has_it(void **state)
+CASE(test_a_block_is_free_when_nobody_has_it)
 {
     static struct world w;
     for (int twin = 0; twin < 2; twin++) {
@@ -148,7 +148,7 @@ static void test_a_block_is_free_when_nobody_has_it(void **state)
     }
 }
 
-static void test_too_few_blocks_take_nothing(void **state)
+CASE(test_too_few_blocks_take_nothing)
 {
     static struct world w;
     begin_alike(&w);
@@ -163,13 +163,4 @@ static void test_too_few_blocks_take_nothing(void **state)
     text_blocks_release(&w.blocks);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_text_finds_its_own_tokens),
-        cmocka_unit_test(test_a_block_is_copied_when_it_is_written),
-        cmocka_unit_test(test_a_block_is_free_when_nobody_has_it),
-        cmocka_unit_test(test_too_few_blocks_take_nothing),
-    };
-    return cmocka_run_group_tests_name("text blocks", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "gradient.h"
 #include "ops/attention_kernel.h"
 
@@ -405,7 +405,7 @@ static void reference_for(struct problem p, size_t seed, const char *label)
     instance_free(&inputs);
 }
 
-static void test_reference(void **state)
+CASE(test_reference)
 {
     for (size_t n = 0; n < sizeof problems / sizeof problems[0]; n++)
         for (int sight = 0; sight < (n == 3 || n == 5 ? SIGHTS : 1); sight++)
@@ -421,7 +421,7 @@ static void test_reference(void **state)
 }
 
 /* Scores of several hundred: the maximum must be followed, and it rises in the middle of a row. */
-static void test_large_scores(void **state)
+CASE(test_large_scores)
 {
     for (int kernel = 0; kernel <= kernel_best_fma(); kernel += LS_ARITHMETIC_COUNT) {
         struct instance x =
@@ -493,7 +493,7 @@ static void differences_for(struct problem p)
     instance_free(&x);
 }
 
-static void test_central_differences(void **state)
+CASE(test_central_differences)
 {
     struct problem p = {1, 66, 2, 1, 8, LS_F32, 0, 0, 0, 0, 0, 0};
     differences_for(p);
@@ -575,7 +575,7 @@ static void for_each_kernel_twice(struct problem p, void (*test)(struct problem,
     for_each_kernel(seen_as(p, SIGHTS - 1), test);
 }
 
-static void test_bits_threads(void **state)
+CASE(test_bits_threads)
 {
     for_each_kernel_twice(bits_problem, bits_for);
 }
@@ -618,7 +618,7 @@ static void cuts_for(struct problem p, int kernel)
     instance_free(&want);
 }
 
-static void test_bits_cuts(void **state)
+CASE(test_bits_cuts)
 {
     for_each_kernel_twice((struct problem){2, 100, 6, 2, 40, LS_F32, 8, 0, 16, 0, 0, 0}, cuts_for);
 }
@@ -643,7 +643,7 @@ static void strides_for(struct problem p, int kernel)
     instance_free(&want);
 }
 
-static void test_bits_strides(void **state)
+CASE(test_bits_strides)
 {
     for_each_kernel_twice((struct problem){1, 100, 4, 2, 24, LS_F32, 8, 3, 16, 0, 0, 0},
                           strides_for);
@@ -678,7 +678,7 @@ static void causality_for(struct problem p, int kernel)
     instance_free(&want);
 }
 
-static void test_causality(void **state)
+CASE(test_causality)
 {
     for_each_kernel_twice((struct problem){1, 210, 2, 2, 64, LS_F32, 0, 0, 0, 0, 0, 0},
                           causality_for);
@@ -707,7 +707,7 @@ static void window_for(struct problem p, int kernel)
     instance_free(&want);
 }
 
-static void test_window_hides(void **state)
+CASE(test_window_hides)
 {
     for_each_kernel((struct problem){1, 210, 2, 2, 64, LS_F32, 0, 0, 0, 0, 0, 0}, window_for);
 }
@@ -741,14 +741,14 @@ static void document_for(struct problem p, int kernel)
 }
 
 /* The twin is a sequence without documents. */
-static void test_documents_are_alone(void **state)
+CASE(test_documents_are_alone)
 {
     for_each_kernel((struct problem){1, 250, 2, 1, 40, LS_F32, 0, 0, 0, 0, 0, 0}, document_for);
 }
 
 /* dk and dv of a group are the tree over its heads. The scale is a power of two, so that a head's
  * gradient is its sum exactly. */
-static void test_head_tree(void **state)
+CASE(test_head_tree)
 {
     for (int64_t group = 1; group <= 9; group++)
         for (int threads = 1; threads <= 3; threads++) {
@@ -849,7 +849,7 @@ static void visit(const struct instance *x, const int order[4], float *dv, float
 }
 
 /* The op visits blocks in ascending order; the twin that descends must give other bits. */
-static void test_block_order(void **state)
+CASE(test_block_order)
 {
     static const int ascending[4] = {0, 1, 2, 3}, descending[4] = {3, 2, 1, 0};
     static float dv[LS_ATTENTION_BLOCK * ORDER_DIM], o[LS_ATTENTION_BLOCK * ORDER_DIM];
@@ -1020,7 +1020,7 @@ static void decode_for(struct problem p, int kernel)
     instance_free(&x);
 }
 
-static void test_decode(void **state)
+CASE(test_decode)
 {
     for_each_kernel_twice((struct problem){2, 150, 4, 2, 40, LS_F32, 0, 0, 0, 0, 0, 0}, decode_for);
     /* Many heads share one key/value head: more than a vector holds, and more than a block. */
@@ -1077,7 +1077,7 @@ static void prefill_for(struct problem p, int kernel)
     instance_free(&whole);
 }
 
-static void test_prefill(void **state)
+CASE(test_prefill)
 {
     for_each_kernel_twice((struct problem){2, 150, 4, 2, 40, LS_F32, 0, 0, 0, 0, 0, 0},
                           prefill_for);
@@ -1097,7 +1097,7 @@ static void expect_refusal(struct ls_ops *ops, const struct ls_attention *a, con
         fail_msg("\"%s\" does not name \"%s\"", error.text, part);
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     struct instance x =
         instance_new((struct problem){1, 65, 4, 2, 8, LS_F32, 0, 0, 0, 0, 0, 0}, 13);
@@ -1144,7 +1144,7 @@ static void test_refusals(void **state)
     instance_free(&x);
 }
 
-static void test_decode_refusals(void **state)
+CASE(test_decode_refusals)
 {
     struct ls_ops ops = ops_new(1, LS_ISA_PLAIN);
     struct ls_error error = {0};
@@ -1178,24 +1178,4 @@ static void test_decode_refusals(void **state)
     ls_ops_release(&ops);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_large_scores),
-        cmocka_unit_test(test_central_differences),
-        cmocka_unit_test(test_bits_threads),
-        cmocka_unit_test(test_bits_cuts),
-        cmocka_unit_test(test_bits_strides),
-        cmocka_unit_test(test_causality),
-        cmocka_unit_test(test_window_hides),
-        cmocka_unit_test(test_documents_are_alone),
-        cmocka_unit_test(test_head_tree),
-        cmocka_unit_test(test_block_order),
-        cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_prefill),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_decode_refusals),
-    };
-    return cmocka_run_group_tests_name("ops/attention", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* Attention in pieces: queries at an offset, raw gradient sums, ranges of keys with carried state.
  * Each has the bits of one whole call, with a window, documents and a cap too. */
 #include "../support/extent.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "gradient.h"
 
 #include <math.h>
@@ -225,7 +225,7 @@ static void check_offset(struct ls_ops *ops, struct call *whole)
     free(want), free(sum);
 }
 
-static void test_queries_at_an_offset(void **state)
+CASE(test_queries_at_an_offset)
 {
     for_each_kernel(check_offset);
 }
@@ -259,7 +259,7 @@ static void check_sums(struct ls_ops *ops, struct call *whole)
     free(d_k), free(d_v);
 }
 
-static void test_sums_are_the_gradients_before_rounding(void **state)
+CASE(test_sums_are_the_gradients_before_rounding)
 {
     for_each_kernel(check_sums);
 }
@@ -316,7 +316,7 @@ static void check_halves(struct ls_ops *ops, struct call *whole)
     free(d_k), free(d_v);
 }
 
-static void test_halves_of_a_group_add_up(void **state)
+CASE(test_halves_of_a_group_add_up)
 {
     for_each_kernel(check_halves);
 }
@@ -411,14 +411,14 @@ static void check_ranges(struct ls_ops *ops, struct call *whole)
         }
 }
 
-static void test_ranges_of_keys(void **state)
+CASE(test_ranges_of_keys)
 {
     for_each_kernel(check_ranges);
 }
 
 /* The twin: a ring that takes ranges as they come gives other bits, which is why order is asked
  * for. Queries of the last block; the ranges before it in descending order. */
-static void test_order_of_ranges_matters(void **state)
+CASE(test_order_of_ranges_matters)
 {
     struct call whole = whole_new(LS_F32, false);
     struct call piece = piece_new(&whole, 256, TOKENS - 256, TOKENS);
@@ -452,7 +452,7 @@ static void expect(int status, const struct ls_error *error, const char *part)
         fail_msg("\"%s\" does not name \"%s\"", error->text, part);
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     struct call whole = whole_new(LS_F32, false);
     struct ls_attention a = whole.a;
@@ -479,16 +479,4 @@ static void test_refusals(void **state)
     call_free(&whole);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_queries_at_an_offset),
-        cmocka_unit_test(test_sums_are_the_gradients_before_rounding),
-        cmocka_unit_test(test_halves_of_a_group_add_up),
-        cmocka_unit_test(test_ranges_of_keys),
-        cmocka_unit_test(test_order_of_ranges_matters),
-        cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests_name("ops/attention in parts", tests, ops_best_setup,
-                                       ops_best_teardown);
-}
+SUITE_MAIN(ops_best_setup, ops_best_teardown)

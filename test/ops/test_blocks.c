@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 enum { ROWS = 96, COLS = 192, VALUES = ROWS * COLS, BYTES = VALUES / LS_BLOCK_VALUES * 68 };
 static const enum ls_blocks forms[] = {LS_BLOCKS_INT8, LS_BLOCKS_NF4};
@@ -58,7 +58,7 @@ static float map_of(enum ls_blocks form, int code)
 }
 
 /* No other value of the map is nearer, but for rounding. */
-static void test_values_are_the_nearest(void **state)
+CASE(test_values_are_the_nearest)
 {
     for (int f = 0; f < 2; f++) {
         weights_make(forms[f]);
@@ -79,7 +79,7 @@ static void test_values_are_the_nearest(void **state)
     }
 }
 
-static void test_values_of_blocks_give_them_again(void **state)
+CASE(test_values_of_blocks_give_them_again)
 {
     for (int f = 0; f < 2; f++) {
         weights_make(forms[f]);
@@ -92,7 +92,7 @@ static void test_values_of_blocks_give_them_again(void **state)
 }
 
 /* Nested absmax may be negative. */
-static void test_a_negative_absmax_is_found(void **state)
+CASE(test_a_negative_absmax_is_found)
 {
     float of[LS_BLOCK_VALUES], back[LS_BLOCK_VALUES], absmax;
     for (int i = 0; i < LS_BLOCK_VALUES; i++)
@@ -106,7 +106,7 @@ static void test_a_negative_absmax_is_found(void **state)
 }
 
 /* The bytes that bitsandbytes writes: two codes a byte, the first one in the high bits. */
-static void test_codes_lie_as_in_bitsandbytes(void **state)
+CASE(test_codes_lie_as_in_bitsandbytes)
 {
     float of[LS_BLOCK_VALUES], absmax;
     unsigned char block[36];
@@ -125,7 +125,7 @@ static void test_codes_lie_as_in_bitsandbytes(void **state)
     assert_int_equal((int8_t)again[4 + 63], -127);
 }
 
-static void test_pieces_are_those_of_the_whole(void **state)
+CASE(test_pieces_are_those_of_the_whole)
 {
     float piece[200];
     for (int f = 0; f < 2; f++) {
@@ -138,7 +138,7 @@ static void test_pieces_are_those_of_the_whole(void **state)
     }
 }
 
-static void test_what_is_not_finite_is_refused(void **state)
+CASE(test_what_is_not_finite_is_refused)
 {
     const float bad[] = {NAN, INFINITY, -INFINITY};
     for (int f = 0; f < 2; f++)
@@ -245,7 +245,7 @@ static void product_is_that_of_values(struct ls_ops *ops, const struct shape *sh
                  (long)shape->tiles, shape->transposed, ls_dtype_name(in));
 }
 
-static void test_products_are_those_of_the_values(void **state)
+CASE(test_products_are_those_of_the_values)
 {
     each_product(product_is_that_of_values);
 }
@@ -269,12 +269,12 @@ static void broken_products_differ(struct ls_ops *ops, const struct shape *shape
     memcpy(blocks + 2 * bytes, kept, bytes);
 }
 
-static void test_broken_blocks_are_seen(void **state)
+CASE(test_broken_blocks_are_seen)
 {
     each_product(broken_products_differ);
 }
 
-static void test_the_reference_reads_blocks(void **state)
+CASE(test_the_reference_reads_blocks)
 {
     weights_make(LS_BLOCKS_NF4);
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
@@ -289,7 +289,7 @@ static void test_the_reference_reads_blocks(void **state)
     }
 }
 
-static void test_rows_are_whole_blocks(void **state)
+CASE(test_rows_are_whole_blocks)
 {
     struct ls_ops ops;
     struct ls_error error = {0};
@@ -302,19 +302,4 @@ static void test_rows_are_whole_blocks(void **state)
     ls_ops_release(&ops);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_are_the_nearest),
-        cmocka_unit_test(test_values_of_blocks_give_them_again),
-        cmocka_unit_test(test_a_negative_absmax_is_found),
-        cmocka_unit_test(test_codes_lie_as_in_bitsandbytes),
-        cmocka_unit_test(test_pieces_are_those_of_the_whole),
-        cmocka_unit_test(test_what_is_not_finite_is_refused),
-        cmocka_unit_test(test_products_are_those_of_the_values),
-        cmocka_unit_test(test_broken_blocks_are_seen),
-        cmocka_unit_test(test_the_reference_reads_blocks),
-        cmocka_unit_test(test_rows_are_whole_blocks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,6 +1,6 @@
 /* Commands: an op touches what its operands say, no byte more, and does with it what they say; and
  * a command that was kept does again what it did. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "every_op.h"
 
 #include <signal.h>
@@ -122,7 +122,7 @@ static int tried(const struct ls_command *command)
     return status;
 }
 
-static void test_ops_touch_their_operands_alone(void **state)
+CASE(test_ops_touch_their_operands_alone)
 {
     int commands = 0;
     for (int i = 0; i < every_op_count; i++) {
@@ -174,7 +174,7 @@ static int run_tree_add(struct ls_ops *ops)
     return LS_OK;
 }
 
-static void test_wrong_operands_are_caught(void **state)
+CASE(test_wrong_operands_are_caught)
 {
     const struct every_op tree_add = {"ls_tree_add", run_tree_add};
     struct ls_command_list list = commands_of(&tree_add);
@@ -204,7 +204,7 @@ static void test_wrong_operands_are_caught(void **state)
 /* ---- lists ----------------------------------------------------------------------------------- */
 
 /* Arguments stay what they were, however many are kept behind them. */
-static void test_lists_keep_arguments(void **state)
+CASE(test_lists_keep_arguments)
 {
     enum { COPIES = 500 };
     struct ls_command_list list = {.count = 0};
@@ -237,12 +237,4 @@ static int addresses_setup(void **state)
     return addresses == MAP_FAILED;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ops_touch_their_operands_alone),
-        cmocka_unit_test(test_wrong_operands_are_caught),
-        cmocka_unit_test(test_lists_keep_arguments),
-    };
-    return cmocka_run_group_tests_name("commands", tests, addresses_setup, NULL);
-}
+SUITE_MAIN(addresses_setup, NULL)

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 /* LONG is worth a team, whose shares end inside a kernel's block. */
 enum { WORKERS = 7, LONG = 20011, STRIDE = LONG + 5 };
@@ -130,7 +130,7 @@ static void check_amax(struct ls_ops *ops)
         }
 }
 
-static void test_amax(void **state)
+CASE(test_amax)
 {
     on_each(check_amax);
 }
@@ -151,7 +151,7 @@ static void check_encode(struct ls_ops *ops)
         }
 }
 
-static void test_encode(void **state)
+CASE(test_encode)
 {
     on_each(check_encode);
 }
@@ -177,7 +177,7 @@ static void check_sum_and_decode(struct ls_ops *ops)
     }
 }
 
-static void test_sum_and_decode(void **state)
+CASE(test_sum_and_decode)
 {
     on_each(check_sum_and_decode);
 }
@@ -196,7 +196,7 @@ static void check_mix(struct ls_ops *ops)
         }
 }
 
-static void test_mix(void **state)
+CASE(test_mix)
 {
     on_each(check_mix);
 }
@@ -218,7 +218,7 @@ static void check_compensate(struct ls_ops *ops)
         }
 }
 
-static void test_compensate(void **state)
+CASE(test_compensate)
 {
     on_each(check_compensate);
 }
@@ -234,7 +234,7 @@ static struct ls_ops ops_shared(void)
 
 /* PyTorch 2.15, torch.manual_seed(5): a = torch.randn(16); b = a + torch.randn(16) * 0.1;
  * torch.lerp(a, b, share), on a CPU with AVX-512. */
-static void test_mix_is_lerp(void **state)
+CASE(test_mix_is_lerp)
 {
     enum { N = 16 };
     static const uint32_t a[N] = {0x3febd177, 0x3f04d5ca, 0xbfdb203d, 0xbfd9c6cc,
@@ -264,7 +264,7 @@ static void test_mix_is_lerp(void **state)
 }
 
 /* The share of 0 and of 1, and lambda 0, are exact beside numbers that no sum leaves alone. */
-static void test_ends_are_exact(void **state)
+CASE(test_ends_are_exact)
 {
     static const float odd[] = {INFINITY, -0.0f, -INFINITY, 0.0f, NAN, 3e38f};
     struct ls_ops ops = ops_shared();
@@ -310,7 +310,7 @@ static void check_not_finite(struct ls_ops *ops)
     }
 }
 
-static void test_what_is_not_finite_is_not_lost(void **state)
+CASE(test_what_is_not_finite_is_not_lost)
 {
     on_each(check_not_finite);
 }
@@ -329,14 +329,14 @@ static void check_int16(struct ls_ops *ops)
     }
 }
 
-static void test_int16_has_room(void **state)
+CASE(test_int16_has_room)
 {
     on_each(check_int16);
 }
 
 /* With the scale of the largest, a worker's int8 is half a scale off at most; the smallest
  * magnitudes, whose scale is not a normal number or 0, do no harm. */
-static void test_int8_is_half_a_scale_off(void **state)
+CASE(test_int8_is_half_a_scale_off)
 {
     enum { N = 1043 };
     struct ls_ops ops = ops_shared();
@@ -360,7 +360,7 @@ static void test_int8_is_half_a_scale_off(void **state)
 
 /* The values do not hide an order, nor a second rounding in the mix: what the tests above compare
  * with is told from its neighbours. */
-static void test_orders_differ(void **state)
+CASE(test_orders_differ)
 {
     static float parts[WORKERS * STRIDE];
     for (enum ls_delta_type type = LS_DELTA_F32; type <= LS_DELTA_INT8; type++) {
@@ -384,20 +384,4 @@ static void test_orders_differ(void **state)
     assert_in_range(twice, LONG / 1000, LONG);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_amax),
-        cmocka_unit_test(test_encode),
-        cmocka_unit_test(test_sum_and_decode),
-        cmocka_unit_test(test_mix),
-        cmocka_unit_test(test_compensate),
-        cmocka_unit_test(test_mix_is_lerp),
-        cmocka_unit_test(test_ends_are_exact),
-        cmocka_unit_test(test_what_is_not_finite_is_not_lost),
-        cmocka_unit_test(test_int16_has_room),
-        cmocka_unit_test(test_int8_is_half_a_scale_off),
-        cmocka_unit_test(test_orders_differ),
-    };
-    return cmocka_run_group_tests_name("outer deltas", tests, setup, NULL);
-}
+SUITE_MAIN(setup, NULL)

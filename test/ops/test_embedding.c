@@ -1,5 +1,5 @@
 /* Embedding: forward by definition, backward by the recursive definition of its sum, bits. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "gradient.h"
 
 #include <math.h>
@@ -45,7 +45,7 @@ static struct ls_embedding embedding_of(enum ls_dtype act, const int32_t *ids, c
                                  .position = position};
 }
 
-static void test_forward(void **state)
+CASE(test_forward)
 {
     int32_t *ids = ids_new(ROWS, VOCABULARY);
     for (int a = 0; a < ACTS; a++)
@@ -76,7 +76,7 @@ static void test_forward(void **state)
 }
 
 /* Ranks of 9, 1 and 10 rows of the table (one of which has a -0), their parts added. */
-static void test_split_vocabulary_gives_the_same_bits(void **state)
+CASE(test_split_vocabulary_gives_the_same_bits)
 {
     static const int first[4] = {0, 9, 10, VOCABULARY};
     int32_t *ids = ids_new(ROWS, VOCABULARY);
@@ -208,7 +208,7 @@ static void run_backward(struct ls_ops *ops, const struct data *data, float *d_t
     run_backward_of(ops, data, 0, data->vocabulary, d_table);
 }
 
-static void test_backward_is_the_ordered_sum(void **state)
+CASE(test_backward_is_the_ordered_sum)
 {
     const struct ls_token_sum sums[] = {
         {1, 1, 1, 1, LS_ONTO_NOTHING},  {1, 2, 1, 9, LS_ONTO_SUM},
@@ -238,7 +238,7 @@ static void test_backward_is_the_ordered_sum(void **state)
 }
 
 /* Slices of the vocabulary and of a sequence's tokens are slices of the whole gradients. */
-static void test_backward_of_slices(void **state)
+CASE(test_backward_of_slices)
 {
     for (int i = 0; i < 2; i++) {
         enum ls_onto onto = i ? LS_ONTO_SUM : LS_ONTO_NOTHING;
@@ -283,7 +283,7 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
     free(table);
 }
 
-static void test_bits(void **state)
+CASE(test_bits)
 {
     for (int a = 0; a < ACTS; a++) {
         struct data data =
@@ -298,7 +298,7 @@ static void test_bits(void **state)
     }
 }
 
-static void test_no_rows(void **state)
+CASE(test_no_rows)
 {
     struct data data = {LS_F32, 3, 5, {0, 1, 1, 4, LS_ONTO_NOTHING}, NULL, NULL};
     float table[15], position[20], guard = 7;
@@ -312,15 +312,4 @@ static void test_no_rows(void **state)
     assert_true(guard == 7);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),
-        cmocka_unit_test(test_backward_is_the_ordered_sum),
-        cmocka_unit_test(test_split_vocabulary_gives_the_same_bits),
-        cmocka_unit_test(test_backward_of_slices),
-        cmocka_unit_test(test_no_rows),
-        cmocka_unit_test(test_bits),
-    };
-    return cmocka_run_group_tests_name("embedding", tests, ops_best_setup, ops_best_teardown);
-}
+SUITE_MAIN(ops_best_setup, ops_best_teardown)

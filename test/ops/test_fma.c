@@ -1,5 +1,5 @@
 /* The fused multiply-add of plain C is the library's, bit for bit. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "ops/kern/fma.h"
 
 #include <lockstep/base.h>
@@ -144,7 +144,7 @@ static int wrong_of_special(fma_function *f)
     return count;
 }
 
-static void test_plain_is_the_library(void **state)
+CASE(test_plain_is_the_library)
 {
     assert_int_equal(wrong_of_any(fma_plain), 0);
     assert_int_equal(wrong_of_near(fma_plain), 0);
@@ -153,7 +153,7 @@ static void test_plain_is_the_library(void **state)
 }
 
 /* Products of bf16, and a twin that takes all of them for exact. */
-static void test_bf16_is_the_library(void **state)
+CASE(test_bf16_is_the_library)
 {
     kept = 0xffff0000;
     int wrong_here = wrong_of_any(fma_bf16) + wrong_of_near(fma_bf16) +
@@ -164,19 +164,11 @@ static void test_bf16_is_the_library(void **state)
     assert_true(low > 0 && high > 0);
 }
 
-static void test_rounding_twice_is_seen(void **state)
+CASE(test_rounding_twice_is_seen)
 {
     assert_true(wrong_of_ties(fma_rounded_twice, -126, 127) > RANDOM / 32);
     /* Below the normal floats too. */
     assert_true(wrong_of_ties(fma_rounded_twice, -130, -126) > RANDOM / 32);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_is_the_library),
-        cmocka_unit_test(test_bf16_is_the_library),
-        cmocka_unit_test(test_rounding_twice_is_seen),
-    };
-    return cmocka_run_group_tests_name("fma", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 static uint32_t bits_of(float x)
 {
@@ -60,7 +60,7 @@ static ls_f16 nearest(float x)
 
 /* ---- the inline functions -------------------------------------------------------------------- */
 
-static void test_every_value_is_widened(void **state)
+CASE(test_every_value_is_widened)
 {
     for (int i = 0; i < 1 << 16; i++) {
         float got = ls_f16_to_f32((ls_f16)i);
@@ -120,7 +120,7 @@ static ls_f16 ties_away(float x)
     return ls_f32_to_f16(tie ? float_of(bits_of(x) + 1) : x);
 }
 
-static void test_rounding_is_to_nearest_even(void **state)
+CASE(test_rounding_is_to_nearest_even)
 {
     int64_t count;
     float *x = floats_new(&count);
@@ -135,7 +135,7 @@ static void test_rounding_is_to_nearest_even(void **state)
 
 /* ---- on every instruction set ---------------------------------------------------------------- */
 
-static void test_casts_of_each_set(void **state)
+CASE(test_casts_of_each_set)
 {
     int64_t count;
     float *x = floats_new(&count), *back = malloc((size_t)count * sizeof *back);
@@ -157,12 +157,4 @@ static void test_casts_of_each_set(void **state)
     free(x), free(back), free(half);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_value_is_widened),
-        cmocka_unit_test(test_rounding_is_to_nearest_even),
-        cmocka_unit_test(test_casts_of_each_set),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,5 +1,5 @@
 /* Ops that go through the motions: each of them, on buffers that nobody may touch. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "every_op.h"
 
 #include <glob.h>
@@ -27,7 +27,7 @@ static int nowhere_setup(void **state)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void test_no_op_touches_a_buffer(void **state)
+CASE(test_no_op_touches_a_buffer)
 {
     struct ls_ops idle;
     ls_ops_init_idle(&idle, LS_ISA_PLAIN);
@@ -38,7 +38,7 @@ static void test_no_op_touches_a_buffer(void **state)
 }
 
 /* The same calls by ops that compute: each would have touched one. */
-static void test_each_would(void **state)
+CASE(test_each_would)
 {
     struct ls_ops ops;
     assert_int_equal(ls_ops_init(&ops, 1, LS_ISA_PLAIN, NULL), LS_OK);
@@ -68,7 +68,7 @@ static bool is_tried(const char *name, size_t length)
 }
 
 /* The headers' functions that take ops to compute with are those above. */
-static void test_all_ops_are_tried(void **state)
+CASE(test_all_ops_are_tried)
 {
     static const char parameter[] = "(struct ls_ops *ops,";
     static char text[1 << 16];
@@ -98,7 +98,7 @@ static void test_all_ops_are_tried(void **state)
 }
 
 /* A wrong size is told by idle ops too. */
-static void test_sizes_are_checked(void **state)
+CASE(test_sizes_are_checked)
 {
     struct ls_ops idle;
     struct ls_error error = {0};
@@ -109,13 +109,4 @@ static void test_sizes_are_checked(void **state)
     assert_int_equal(ls_attention_forward(&idle, &a, &error), LS_EINVAL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_op_touches_a_buffer),
-        cmocka_unit_test(test_each_would),
-        cmocka_unit_test(test_all_ops_are_tried),
-        cmocka_unit_test(test_sizes_are_checked),
-    };
-    return cmocka_run_group_tests_name("idle", tests, nowhere_setup, NULL);
-}
+SUITE_MAIN(nowhere_setup, NULL)

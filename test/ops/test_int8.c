@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 enum { M_MAX = 70, N_MAX = 45, K_MAX = 1536 };
 
@@ -187,7 +187,7 @@ static void check_shape(struct ls_ops *ops, size_t s, enum ls_dtype act)
     }
 }
 
-static void test_the_formula(void **state)
+CASE(test_the_formula)
 {
     for (int isa = 0; isa <= (int)ls_isa_best(); isa++) {
         struct ls_ops ops;
@@ -200,7 +200,7 @@ static void test_the_formula(void **state)
 }
 
 /* The largest sum there is: int32 holds it, though the kernels pass beyond on the way. */
-static void test_the_longest_tile(void **state)
+CASE(test_the_longest_tile)
 {
     enum { M = 16, N = 3, K = LS_INT8_K_MAX };
     float *x = malloc((size_t)M * K * sizeof *x), c[M * N], ones[N] = {1, 1, 1};
@@ -248,7 +248,7 @@ static void check_rows(const struct ls_gemm *whole, struct ls_ops *ops, int64_t 
         fail_msg("%s, rows %ld at a time: other bits", ls_isa_name(ops->isa), (long)step);
 }
 
-static void test_bits_depend_on_nothing(void **state)
+CASE(test_bits_depend_on_nothing)
 {
     enum { M = 37, N = 45, K = 772, TILES = 4 };
     static float whole[M * N], other[M * N];
@@ -303,7 +303,7 @@ static void test_bits_depend_on_nothing(void **state)
 
 /* Rows of int8 that are packed in several parts, each with what the others leave of the workspace:
  * those of one part. */
-static void test_rows_in_parts(void **state)
+CASE(test_rows_in_parts)
 {
     enum { M = 300, N = 70, K = 16384, TILES = 64 };
     struct ls_ops ops;
@@ -340,7 +340,7 @@ static void test_rows_in_parts(void **state)
 
 /* Each rounding moves a value by at most half a scale, so a row's error is bounded; int8 weights
  * alone move it by less than both. */
-static void test_error(void **state)
+CASE(test_error)
 {
     enum { M = 16, N = 40, K = 1024 };
     static float c[2][M * N];
@@ -376,7 +376,7 @@ static void test_error(void **state)
 
 /* ---- edges ----------------------------------------------------------------------------------- */
 
-static void test_zero_and_not_finite(void **state)
+CASE(test_zero_and_not_finite)
 {
     struct ls_ops ops;
     struct ls_error error = {0};
@@ -400,7 +400,7 @@ static void test_zero_and_not_finite(void **state)
     ls_ops_release(&ops);
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     struct ls_ops ops;
     struct ls_error error = {0};
@@ -421,16 +421,4 @@ static void test_refusals(void **state)
     ls_ops_release(&ops);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_formula),
-        cmocka_unit_test(test_the_longest_tile),
-        cmocka_unit_test(test_bits_depend_on_nothing),
-        cmocka_unit_test(test_rows_in_parts),
-        cmocka_unit_test(test_error),
-        cmocka_unit_test(test_zero_and_not_finite),
-        cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

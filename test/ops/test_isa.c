@@ -7,16 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 
-static void test_names(void **state)
+CASE(test_names)
 {
     for (int isa = 0; isa < LS_ISA_COUNT; isa++)
         assert_int_equal(ls_isa_of_name(ls_isa_name((enum ls_isa)isa)), isa);
     assert_int_equal(ls_isa_of_name("avx"), -1);
 }
 
-static void test_the_variable_is_an_upper_bound(void **state)
+CASE(test_the_variable_is_an_upper_bound)
 {
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
     enum ls_isa machine = ls_isa_best();
@@ -37,7 +37,7 @@ static void test_the_variable_is_an_upper_bound(void **state)
     }
 }
 
-static void test_an_unknown_name_is_refused(void **state)
+CASE(test_an_unknown_name_is_refused)
 {
     struct ls_ops ops;
     struct ls_error error = {0};
@@ -99,7 +99,7 @@ static void product_of(enum ls_isa isa, enum ls_arithmetic arithmetic, enum ls_d
 static const enum ls_dtype acts[] = {LS_F32, LS_BF16, LS_F16};
 
 /* Every set gives the same bits in one arithmetic, subnormal numbers included. */
-static void test_products_of_one_arithmetic(void **state)
+CASE(test_products_of_one_arithmetic)
 {
     static float want[M * N], got[M * N];
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
@@ -117,7 +117,7 @@ static void test_products_of_one_arithmetic(void **state)
 }
 
 /* Only products of bf16 tell arithmetics apart. */
-static void test_arithmetics_differ_in_bf16_alone(void **state)
+CASE(test_arithmetics_differ_in_bf16_alone)
 {
     static float fma[M * N], pairs[M * N];
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
@@ -129,7 +129,7 @@ static void test_arithmetics_differ_in_bf16_alone(void **state)
 }
 
 /* What bf16_pairs means, by the definition in lockstep/ops.h: one element of a product. */
-static void test_pairs_are_what_they_are_said_to_be(void **state)
+CASE(test_pairs_are_what_they_are_said_to_be)
 {
     static float c[M * N];
     static ls_bf16 operand[M * K + K * N];
@@ -204,7 +204,7 @@ static void attention_of(enum ls_isa isa, enum ls_arithmetic arithmetic, int dim
 }
 
 /* bf16_pairs on every set. In fma too: AVX-512 and plain C take other ways to one result. */
-static void test_attention_of_one_arithmetic(void **state)
+CASE(test_attention_of_one_arithmetic)
 {
     static struct attention_bits want, got;
     static const int dims[] = {8, 40, 64, DIM_MAX};
@@ -227,7 +227,7 @@ static void test_attention_of_one_arithmetic(void **state)
 /* The bits that every processor gives, in each arithmetic: of products, where numbers are ordinary,
  * subnormal as sums, and subnormal as operands; and of attention. What overflows is left out, as
  * processors differ in the sign of NaN. */
-static void test_bits_are_those_of_every_processor(void **state)
+CASE(test_bits_are_those_of_every_processor)
 {
     static const char *const want[LS_ARITHMETIC_COUNT] = {"99dc14af9ed1a2e8b3de89051c6fc222",
                                                           "6db4e5a282de6cb238d99e150fd07eb2"};
@@ -249,7 +249,7 @@ static void test_bits_are_those_of_every_processor(void **state)
 }
 
 /* Never a much slower one. */
-static void test_the_fastest_is_here(void **state)
+CASE(test_the_fastest_is_here)
 {
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
     for (int most = 0; most <= (int)ls_isa_best(); most++)
@@ -271,18 +271,4 @@ static void test_the_fastest_is_here(void **state)
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_the_variable_is_an_upper_bound),
-        cmocka_unit_test(test_an_unknown_name_is_refused),
-        cmocka_unit_test(test_products_of_one_arithmetic),
-        cmocka_unit_test(test_arithmetics_differ_in_bf16_alone),
-        cmocka_unit_test(test_pairs_are_what_they_are_said_to_be),
-        cmocka_unit_test(test_attention_of_one_arithmetic),
-        cmocka_unit_test(test_bits_are_those_of_every_processor),
-        cmocka_unit_test(test_the_fastest_is_here),
-    };
-    return cmocka_run_group_tests_name("isa", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,6 +1,6 @@
 /* Softmax cross-entropy: against the formula in double, gradient by central differences, padding,
  * ignored targets, non-finite logits, order of sums, bits. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "gradient.h"
 
 #include <math.h>
@@ -71,7 +71,7 @@ static void check(enum ls_dtype act, int64_t rows, int64_t vocabulary, int64_t p
     free(z), free(kept), free(z64), free(target), free(loss), free(again), free(want), free(dz);
 }
 
-static void test_loss_and_gradient(void **state)
+CASE(test_loss_and_gradient)
 {
     for (int a = 0; a < ACTS; a++) {
         check(acts[a], 1, 2, 2, 1, 0);
@@ -84,7 +84,7 @@ static void test_loss_and_gradient(void **state)
     }
 }
 
-static void test_ignored_target(void **state)
+CASE(test_ignored_target)
 {
     enum { ROWS = 3, VOCABULARY = 40 };
     struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1, LS_F32, 1, 0, 0, NULL};
@@ -98,7 +98,7 @@ static void test_ignored_target(void **state)
 }
 
 /* Weights of 1 change no bit. One of 0 leaves nothing of a row, whatever is in it. */
-static void test_weights_of_one_and_of_zero(void **state)
+CASE(test_weights_of_one_and_of_zero)
 {
     enum { ROWS = 4, VOCABULARY = 40 };
     float *z = values_normal(1, LS_F32, ROWS * VOCABULARY, 1), loss[ROWS], sums[2];
@@ -127,7 +127,7 @@ static void test_weights_of_one_and_of_zero(void **state)
     free(z), free(plain);
 }
 
-static void test_large_and_non_finite_logits(void **state)
+CASE(test_large_and_non_finite_logits)
 {
     enum { VOCABULARY = 50 };
     struct ls_cross_entropy op = {1, VOCABULARY, VOCABULARY, 1, LS_F32, 0, 0, 0, NULL};
@@ -150,7 +150,7 @@ static void test_large_and_non_finite_logits(void **state)
     }
 }
 
-static void test_loss_sum_is_the_ordered_sum(void **state)
+CASE(test_loss_sum_is_the_ordered_sum)
 {
     static const struct {
         int64_t sequences, tiles, tokens;
@@ -265,7 +265,7 @@ static void *split_logits(enum ls_dtype act, int32_t target[ROWS])
     return z;
 }
 
-static void test_split_vocabulary_gives_the_same_bits(void **state)
+CASE(test_split_vocabulary_gives_the_same_bits)
 {
     int32_t target[ROWS];
     float weight[ROWS];
@@ -322,7 +322,7 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
                      loss + cut);
 }
 
-static void test_bits(void **state)
+CASE(test_bits)
 {
     enum { ROWS = 17, VOCABULARY = 2500, PADDED = 2560 };
     int32_t target[ROWS];
@@ -341,7 +341,7 @@ static void test_bits(void **state)
 }
 
 /* The whole vocabulary at once, and two halves of it. */
-static void test_place_of_the_largest_logit(void **state)
+CASE(test_place_of_the_largest_logit)
 {
     enum { ROWS = 5, VOCABULARY = 300, PADDED = 320 };
     for (int a = 0; a < ACTS; a++) {
@@ -381,17 +381,4 @@ static void test_place_of_the_largest_logit(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loss_and_gradient),
-        cmocka_unit_test(test_ignored_target),
-        cmocka_unit_test(test_weights_of_one_and_of_zero),
-        cmocka_unit_test(test_large_and_non_finite_logits),
-        cmocka_unit_test(test_loss_sum_is_the_ordered_sum),
-        cmocka_unit_test(test_split_vocabulary_gives_the_same_bits),
-        cmocka_unit_test(test_place_of_the_largest_logit),
-        cmocka_unit_test(test_bits),
-    };
-    return cmocka_run_group_tests_name("loss", tests, ops_best_setup, ops_best_teardown);
-}
+SUITE_MAIN(ops_best_setup, ops_best_teardown)

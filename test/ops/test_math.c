@@ -1,6 +1,6 @@
 /* The elementary functions of kern/math.h against the library's in double, over their whole domain.
  */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "ops/kern/math.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ static double normal_density(double x)
     return exp(-x * x / 2) / sqrt(2 * acos(-1));
 }
 
-static void test_errors_are_as_documented(void **state)
+CASE(test_errors_are_as_documented)
 {
     check("exp2, clamped", math_exp2_clamped, exp2, -125, 125, 1000000, 1.1);
     check("exp, nonpositive", math_exp_nonpositive, exp, -87, 0, 1000000, 1.1);
@@ -62,7 +62,7 @@ static void test_errors_are_as_documented(void **state)
     check("log", math_log, log, 2, 1e6f, 500000, 0.51);
 }
 
-static void test_special_values(void **state)
+CASE(test_special_values)
 {
     float subnormal = 0x1p-149f;
     assert_true(math_exp_nonpositive(-INFINITY) == 0.0f && math_exp_nonpositive(-87.1f) == 0.0f);
@@ -78,11 +78,4 @@ static void test_special_values(void **state)
     assert_true(ulps(math_log(subnormal), log((double)subnormal)) < 0.51);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors_are_as_documented),
-        cmocka_unit_test(test_special_values),
-    };
-    return cmocka_run_group_tests_name("math", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

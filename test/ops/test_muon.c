@@ -1,6 +1,6 @@
 /* Muon's parts against references in double: Newton-Schulz on matrices of many shapes, what it
  * does to singular values, transposes; momentum and step; bits. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "gradient.h"
 
 #include <math.h>
@@ -88,7 +88,7 @@ static const struct ls_newton_schulz shapes[] = {
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 /* In float32 five steps keep about five digits. */
-static void test_newton_schulz(void **state)
+CASE(test_newton_schulz)
 {
     for (int s = 0; s < SHAPES; s++) {
         const struct ls_newton_schulz *op = &shapes[s];
@@ -104,7 +104,7 @@ static void test_newton_schulz(void **state)
 
 /* Singular values of a random matrix, which spread over a factor of about 2, end near 1: rows of
  * the result are nearly orthogonal. Of what went in they are not. */
-static void test_rows_become_orthonormal(void **state)
+CASE(test_rows_become_orthonormal)
 {
     const struct ls_newton_schulz op = {40, 160, 5};
     float *from = values_normal(3, LS_F32, op.rows * op.cols, 1);
@@ -122,7 +122,7 @@ static void test_rows_become_orthonormal(void **state)
 
 /* A matrix's transpose has the transposed result, bit for bit: also one of a shape that is cut in
  * bands. */
-static void test_a_transpose_has_the_same_bits(void **state)
+CASE(test_a_transpose_has_the_same_bits)
 {
     const struct ls_newton_schulz wide = {290, 301, 5}, tall = {301, 290, 5};
     int64_t count = wide.rows * wide.cols;
@@ -140,7 +140,7 @@ static void test_a_transpose_has_the_same_bits(void **state)
 }
 
 /* The scale of a matrix does not matter, down to 1e-7; one of zeros stays zero. */
-static void test_scales(void **state)
+CASE(test_scales)
 {
     const struct ls_newton_schulz op = {9, 14, 5};
     enum { COUNT = 9 * 14 };
@@ -205,14 +205,14 @@ static void check_momentum(bool nesterov)
     free(m), free(direction), free(p), free(want_m), free(want_p);
 }
 
-static void test_momentum_and_step(void **state)
+CASE(test_momentum_and_step)
 {
     check_momentum(true);
     check_momentum(false);
 }
 
 /* The direction may replace the gradient. */
-static void test_a_direction_in_the_gradient_s_place(void **state)
+CASE(test_a_direction_in_the_gradient_s_place)
 {
     float *apart = values_normal(1, LS_F32, COUNT, 1),
           *in_place = values_normal(1, LS_F32, COUNT, 1);
@@ -259,7 +259,7 @@ static void run_elementwise(struct ls_ops *ops, int pieces, void *context, void 
         }
 }
 
-static void test_bits(void **state)
+CASE(test_bits)
 {
     static struct ls_newton_schulz ops[] = {{130, 70, 3}, {270, 290, 2}, {64, 64, 5}, {1, 50, 5}};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
@@ -273,16 +273,4 @@ static void test_bits(void **state)
     free(gradient);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_newton_schulz),
-        cmocka_unit_test(test_rows_become_orthonormal),
-        cmocka_unit_test(test_a_transpose_has_the_same_bits),
-        cmocka_unit_test(test_scales),
-        cmocka_unit_test(test_momentum_and_step),
-        cmocka_unit_test(test_a_direction_in_the_gradient_s_place),
-        cmocka_unit_test(test_bits),
-    };
-    return cmocka_run_group_tests_name("muon", tests, ops_best_setup, ops_best_teardown);
-}
+SUITE_MAIN(ops_best_setup, ops_best_teardown)

@@ -1,6 +1,6 @@
 /* LayerNorm and RMSNorm: against formulas in double, gradients by central differences, the order of
  * the weight gradient's sum, and bits over instruction sets, threads and cuts. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "gradient.h"
 
 #include <math.h>
@@ -144,7 +144,7 @@ static void check_forward(bool centered, enum ls_dtype act, int64_t rows, int64_
     data_free(&data);
 }
 
-static void test_forward(void **state)
+CASE(test_forward)
 {
     for (int s = 0; s < SHAPES; s++)
         for (int a = 0; a < ACTS; a++)
@@ -153,7 +153,7 @@ static void test_forward(void **state)
 }
 
 /* A large mean must not eat the variance. */
-static void test_large_mean(void **state)
+CASE(test_large_mean)
 {
     enum { CHANNELS = 768 };
     struct data data = data_new(LS_F32, 1, CHANNELS);
@@ -240,7 +240,7 @@ static void check_backward(bool centered, bool with_bias, bool around, enum ls_d
     data_free(&data);
 }
 
-static void test_backward_against_differences(void **state)
+CASE(test_backward_against_differences)
 {
     for (int a = 0; a < ACTS; a++)
         for (int around = 0; around < 2; around++) {
@@ -252,7 +252,7 @@ static void test_backward_against_differences(void **state)
 }
 
 /* A backward that forgets how the mean depends on its input must not pass. */
-static void test_broken_twin_is_seen(void **state)
+CASE(test_broken_twin_is_seen)
 {
     enum { ROWS = 4, CHANNELS = 24, COUNT = ROWS * CHANNELS };
     struct data data = data_new(LS_F32, ROWS, CHANNELS);
@@ -282,7 +282,7 @@ static void test_broken_twin_is_seen(void **state)
 
 /* Leaves and tokens of any count: the sum of a whole is the chain over its leaves, however
  * micro-batches cut it. */
-static void test_weight_sum_is_a_chain_of_leaves(void **state)
+CASE(test_weight_sum_is_a_chain_of_leaves)
 {
     enum { LEAVES = 7, SEQUENCES = 3, TOKENS = 37, CHANNELS = 19 };
     enum { LEAF_ROWS = SEQUENCES * TOKENS };
@@ -380,7 +380,7 @@ static void run_weights(struct ls_ops *ops, int pieces, void *context, void *out
     free(y);
 }
 
-static void test_bits(void **state)
+CASE(test_bits)
 {
     for (int a = 0; a < ACTS; a++) {
         struct data data = data_new(acts[a], 63, 601);
@@ -523,7 +523,7 @@ static void check_head_weights(enum ls_dtype act)
     heads_free(&heads);
 }
 
-static void test_heads(void **state)
+CASE(test_heads)
 {
     for (int a = 0; a < ACTS; a++) {
         check_heads(acts[a]);
@@ -544,7 +544,7 @@ static void run_heads(struct ls_ops *ops, int pieces, void *context, void *out)
     ls_rmsnorm_heads_weight(ops, &norm, heads->x, heads->dy, &parts);
 }
 
-static void test_bits_of_heads(void **state)
+CASE(test_bits_of_heads)
 {
     for (int a = 0; a < ACTS; a++) {
         struct heads heads = heads_new(acts[a]);
@@ -556,7 +556,7 @@ static void test_bits_of_heads(void **state)
 }
 
 /* A weight that is kept as its distance from one: the bits of the whole weight. */
-static void test_plus_one(void **state)
+CASE(test_plus_one)
 {
     enum { ROWS = 3, CHANNELS = 70, COUNT = ROWS * CHANNELS };
     for (int a = 0; a < ACTS; a++) {
@@ -661,7 +661,7 @@ static void check_cut(enum ls_dtype act)
     heads_free(&heads);
 }
 
-static void test_cut(void **state)
+CASE(test_cut)
 {
     for (int a = 0; a < ACTS; a++)
         check_cut(acts[a]);
@@ -673,7 +673,7 @@ static void run_cut(struct ls_ops *ops, int pieces, void *context, void *out)
     cut_run(ops, context, 2, out, (float *)out + CUT_ROWS * CUT_LD);
 }
 
-static void test_bits_of_cut(void **state)
+CASE(test_bits_of_cut)
 {
     for (int a = 0; a < ACTS; a++) {
         struct heads heads = heads_new(acts[a]);
@@ -686,7 +686,7 @@ static void test_bits_of_cut(void **state)
     }
 }
 
-static void test_no_rows(void **state)
+CASE(test_no_rows)
 {
     struct data data = data_new(LS_F32, 1, 20);
     struct ls_norm norm = norm_of(&data, true);
@@ -702,21 +702,4 @@ static void test_no_rows(void **state)
     data_free(&data);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),
-        cmocka_unit_test(test_large_mean),
-        cmocka_unit_test(test_backward_against_differences),
-        cmocka_unit_test(test_broken_twin_is_seen),
-        cmocka_unit_test(test_weight_sum_is_a_chain_of_leaves),
-        cmocka_unit_test(test_no_rows),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_bits_of_heads),
-        cmocka_unit_test(test_plus_one),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_bits_of_cut),
-    };
-    return cmocka_run_group_tests_name("norm", tests, ops_best_setup, ops_best_teardown);
-}
+SUITE_MAIN(ops_best_setup, ops_best_teardown)

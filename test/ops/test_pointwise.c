@@ -1,6 +1,6 @@
 /* Element by element: against plain formulas in double, gradients against central differences, and
  * bits over instruction sets, threads and cuts. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "gradient.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ static double gelu_reference(enum ls_gelu kind, double x)
     return x * 0.5 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
 }
 
-static void test_gelu(void **state)
+CASE(test_gelu)
 {
     enum { COUNT = 1037 };
     for (int kind = LS_GELU_TANH; kind <= LS_GELU_ERF; kind++)
@@ -52,7 +52,7 @@ static void test_gelu(void **state)
         }
 }
 
-static void test_gelu_far_out(void **state)
+CASE(test_gelu_far_out)
 {
     const float x[6] = {-200, -30, -9, 9, 30, 200};
     float y[6];
@@ -116,7 +116,7 @@ static void check_glu(bool gelu, enum ls_dtype act)
     free(gate_up), free(dy), free(op.gate_up), free(op.dy);
 }
 
-static void test_gated_units(void **state)
+CASE(test_gated_units)
 {
     for (int a = 0; a < ACTS; a++) {
         check_glu(false, acts[a]);
@@ -126,7 +126,7 @@ static void test_gated_units(void **state)
 
 /* ---- soft cap, scale ------------------------------------------------------------------------- */
 
-static void test_softcap_and_scale(void **state)
+CASE(test_softcap_and_scale)
 {
     enum { COUNT = 700 };
     for (int a = 0; a < ACTS; a++) {
@@ -187,7 +187,7 @@ static void token_sum_reference(enum ls_dtype act, const void *dy, int64_t n, in
     free(wide);
 }
 
-static void test_bias_backward_is_the_ordered_sum(void **state)
+CASE(test_bias_backward_is_the_ordered_sum)
 {
     const struct ls_token_sum sums[] = {
         {1, 1, 1, 1, LS_ONTO_NOTHING}, {1, 1, 1, 15, LS_ONTO_NOTHING},
@@ -216,7 +216,7 @@ static void test_bias_backward_is_the_ordered_sum(void **state)
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-static void test_dropout_is_philox_by_token_and_channel(void **state)
+CASE(test_dropout_is_philox_by_token_and_channel)
 {
     enum { ROWS = 5, CHANNELS = 1031 };
     struct ls_dropout op = {{{11, 22}}, 0.3f, ROWS, CHANNELS, (1ll << 32) - 2};
@@ -238,7 +238,7 @@ static void test_dropout_is_philox_by_token_and_channel(void **state)
     free(x);
 }
 
-static void test_dropout_statistics_and_backward(void **state)
+CASE(test_dropout_statistics_and_backward)
 {
     enum { ROWS = 64, CHANNELS = 1024, COUNT = ROWS * CHANNELS };
     for (int a = 0; a < ACTS; a++) {
@@ -279,7 +279,7 @@ static void test_dropout_statistics_and_backward(void **state)
 
 /* ---- add, casts, tree add, zero -------------------------------------------------------------- */
 
-static void test_add_and_casts(void **state)
+CASE(test_add_and_casts)
 {
     enum { COUNT = 40003 };
     float *x = values_normal(7, LS_F32, COUNT, 3), *z = values_normal(8, LS_F32, COUNT, 3);
@@ -315,7 +315,7 @@ static void test_add_and_casts(void **state)
 
 /* Exactly the rows' bytes move: small and shared among threads, dense and not, off any alignment.
  */
-static void test_copies(void **state)
+CASE(test_copies)
 {
     static const struct {
         int64_t rows;
@@ -350,7 +350,7 @@ static void test_copies(void **state)
     }
 }
 
-static void test_nothing_is_allowed(void **state)
+CASE(test_nothing_is_allowed)
 {
     float guard = 7, none = 3;
     struct ls_dropout dropout = {{{1, 2}}, 0.5f, 0, 10, 0};
@@ -419,7 +419,7 @@ static void run_bias(struct ls_ops *ops, int pieces, void *context, void *out)
                          (float *)out + cut);
 }
 
-static void test_bits(void **state)
+CASE(test_bits)
 {
     for (int a = 0; a < ACTS; a++) {
         int64_t rows = 63, channels = 602, count = rows * channels;
@@ -434,20 +434,4 @@ static void test_bits(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_gelu_far_out),
-        cmocka_unit_test(test_gated_units),
-        cmocka_unit_test(test_softcap_and_scale),
-        cmocka_unit_test(test_bias_backward_is_the_ordered_sum),
-        cmocka_unit_test(test_dropout_is_philox_by_token_and_channel),
-        cmocka_unit_test(test_dropout_statistics_and_backward),
-        cmocka_unit_test(test_add_and_casts),
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_nothing_is_allowed),
-        cmocka_unit_test(test_bits),
-    };
-    return cmocka_run_group_tests_name("pointwise", tests, ops_best_setup, ops_best_teardown);
-}
+SUITE_MAIN(ops_best_setup, ops_best_teardown)

@@ -1,6 +1,6 @@
 /* RoPE: table against the library's functions in double, scalings against their formulas,
  * rotation and its inverse, bits. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "gradient.h"
 
 #include <math.h>
@@ -70,7 +70,7 @@ static void check_table(int64_t tokens, int64_t head_dim, double theta,
     free(cosine), free(sine);
 }
 
-static void test_table(void **state)
+CASE(test_table)
 {
     check_table(1, 2, 10000, NULL);
     check_table(2000, 64, 10000, NULL);
@@ -102,7 +102,7 @@ static void test_table(void **state)
 enum { TOKENS = 11, SEQUENCES = 2, HEADS = 3, HEAD_DIM = 10, FIRST = 5 };
 enum { ROWS = TOKENS * SEQUENCES, LD = HEADS * HEAD_DIM + 7, HALF = HEAD_DIM / 2 };
 
-static void test_rotation_and_its_gradient(void **state)
+CASE(test_rotation_and_its_gradient)
 {
     float cosine[(FIRST + TOKENS) * HALF], sine[(FIRST + TOKENS) * HALF];
     ls_rope_table(FIRST + TOKENS, HEAD_DIM, 10000, NULL, cosine, sine);
@@ -156,7 +156,7 @@ static void run_rope(struct ls_ops *ops, int pieces, void *context, void *out)
     }
 }
 
-static void test_bits(void **state)
+CASE(test_bits)
 {
     enum { WIDE = 66, COUNT = 40, BIG_LD = 6 * WIDE };
     float cosine[COUNT * WIDE / 2], sine[COUNT * WIDE / 2];
@@ -175,12 +175,4 @@ static void test_bits(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_rotation_and_its_gradient),
-        cmocka_unit_test(test_bits),
-    };
-    return cmocka_run_group_tests_name("position", tests, ops_best_setup, ops_best_teardown);
-}
+SUITE_MAIN(ops_best_setup, ops_best_teardown)

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 /* Longer than a kernel's block, and no multiple of a vector; LONG is worth a team, whose parts are
  * longer than all that a kernel has room for. */
@@ -91,7 +91,7 @@ static void check(struct ls_ops *ops, struct ls_rank_sum sum, float *out)
 }
 
 /* Every form of sum, on every instruction set. */
-static void test_sums_are_ordered(void **state)
+CASE(test_sums_are_ordered)
 {
     static float out[LONG];
     for (int isa = 0; isa <= (int)ls_isa_best(); isa++) {
@@ -113,7 +113,7 @@ static void test_sums_are_ordered(void **state)
 }
 
 /* Out may be any input of a leaf. */
-static void test_in_place(void **state)
+CASE(test_in_place)
 {
     struct ls_ops ops;
     ls_ops_init_shared(&ops);
@@ -127,7 +127,7 @@ static void test_in_place(void **state)
 }
 
 /* What is summed in another order is told from it: the values do not hide one. */
-static void test_orders_differ(void **state)
+CASE(test_orders_differ)
 {
     fill(LS_RANK_SUM_F32, COUNT);
     for (int n = 4; n <= INPUTS; n++) {
@@ -141,7 +141,7 @@ static void test_orders_differ(void **state)
 }
 
 /* One chain in two commands. */
-static void test_a_sum_goes_on(void **state)
+CASE(test_a_sum_goes_on)
 {
     struct ls_ops ops;
     static float once[COUNT], twice[COUNT];
@@ -159,13 +159,4 @@ static void test_a_sum_goes_on(void **state)
     assert_memory_equal(once, twice, sizeof once);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums_are_ordered),
-        cmocka_unit_test(test_in_place),
-        cmocka_unit_test(test_orders_differ),
-        cmocka_unit_test(test_a_sum_goes_on),
-    };
-    return cmocka_run_group_tests_name("sums over ranks", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -1,7 +1,7 @@
 /* Moments in bf16: the stochastic rounding alone (bounds, exact values, no bias), its random bits
  * in every instruction set and at every offset, and the updates beside those of float32 moments
  * that are rounded by the plain functions of lockstep/base.h. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "gradient.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ static ls_bf16 to_nearest(float x, uint32_t random)
 
 /* ---- the rounding ---------------------------------------------------------------------------- */
 
-static void test_exact_values_stay(void **state)
+CASE(test_exact_values_stay)
 {
     static const uint32_t random[] = {0, 1, 0x7fff, 0x8000, 0xffff, 0xffffffff};
     for (uint32_t half = 0; half < 0x10000; half++)
@@ -60,7 +60,7 @@ static void test_exact_values_stay(void **state)
 }
 
 /* What is not finite stays so, with its sign; no finite value becomes infinite. */
-static void test_the_ends_of_the_range(void **state)
+CASE(test_the_ends_of_the_range)
 {
     for (uint32_t random = 0; random < 0x10000; random++)
         for (uint32_t minus = 0; minus < 2; minus++) {
@@ -78,7 +78,7 @@ static void test_the_ends_of_the_range(void **state)
 }
 
 /* Either neighbour, and no other. */
-static void test_bounds(void **state)
+CASE(test_bounds)
 {
     for (uint32_t i = 0; i < 1000000; i++) {
         uint32_t bits = any_bits(2 * i), random = any_bits(2 * i + 1);
@@ -128,7 +128,7 @@ static bool mean_is_near(rounding_t *rounding, int64_t steps, int64_t elements)
     return true;
 }
 
-static void test_no_bias(void **state)
+CASE(test_no_bias)
 {
     assert_true(is_unbiased(ls_f32_to_bf16_stochastic));
     assert_false(is_unbiased(cut_off));
@@ -141,7 +141,7 @@ static void test_no_bias(void **state)
 }
 
 /* Every half of a call is used, and none twice: the halves of 8 elements are the 4 words. */
-static void test_a_call_has_the_bits_of_eight_elements(void **state)
+CASE(test_a_call_has_the_bits_of_eight_elements)
 {
     struct ls_philox_key key = {{3, 9}};
     const int64_t step = (5LL << 32) + 6, group = (2LL << 32) + 1;
@@ -214,7 +214,7 @@ static int64_t first_other(struct ls_ops *ops, const struct range *range, const 
 
 /* Every set, with ranges that begin at any of the 8 places of a call's bits, special values
  * among the elements; and bits that are another element's are seen. */
-static void test_every_set_rounds_as_the_plain_functions(void **state)
+CASE(test_every_set_rounds_as_the_plain_functions)
 {
     static float gradient[MOST];
     for (uint32_t i = 0; i < MOST; i++)
@@ -280,7 +280,7 @@ static void plain_run(struct ls_ops *ops, int which, const struct ls_update *upd
         }
 }
 
-static void test_updates_are_those_of_float32_moments(void **state)
+CASE(test_updates_are_those_of_float32_moments)
 {
     const struct range range = {MOST, 5, 12, 24, 50};
     float *start = values_normal(1, LS_F32, MOST, 1);
@@ -337,7 +337,7 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
         }
 }
 
-static void test_bits(void **state)
+CASE(test_bits)
 {
     float *values = values_normal(3, LS_F32, MANY, 1);
     struct bits_case bits = {"bf16 moments", MANY * 8, false, run_bits, values};
@@ -345,17 +345,4 @@ static void test_bits(void **state)
     free(values);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact_values_stay),
-        cmocka_unit_test(test_the_ends_of_the_range),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_no_bias),
-        cmocka_unit_test(test_a_call_has_the_bits_of_eight_elements),
-        cmocka_unit_test(test_every_set_rounds_as_the_plain_functions),
-        cmocka_unit_test(test_updates_are_those_of_float32_moments),
-        cmocka_unit_test(test_bits),
-    };
-    return cmocka_run_group_tests_name("stochastic", tests, ops_best_setup, ops_best_teardown);
-}
+SUITE_MAIN(ops_best_setup, ops_best_teardown)

@@ -1,5 +1,5 @@
 /* The stack walk of ops/tree.h against the recursive definition. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "ops/tree.h"
 #include <lockstep/base.h>
 
@@ -19,7 +19,7 @@ static float walk(const float *values, int64_t n, int *depth)
 }
 
 /* Values of such different sizes that another shape of tree gives another sum. */
-static void test_walk_is_the_tree(void **state)
+CASE(test_walk_is_the_tree)
 {
     enum { N = 300 };
     float values[N];
@@ -39,8 +39,4 @@ static void test_walk_is_the_tree(void **state)
     assert_true(ascending_differs > N / 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_walk_is_the_tree)};
-    return cmocka_run_group_tests_name("tree", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

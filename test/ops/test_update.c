@@ -1,6 +1,6 @@
 /* Optimizer updates against independent references in double over several steps, squared norms,
  * bits. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "gradient.h"
 
 #include <math.h>
@@ -78,7 +78,7 @@ static void trial_free(struct trial *trial)
     free(trial->p), free(trial->s1), free(trial->s2), free(trial->gradient), free(trial->second);
 }
 
-static void test_adamw(void **state)
+CASE(test_adamw)
 {
     for (int with_second = 0; with_second < 2; with_second++) {
         struct trial trial = trial_new();
@@ -123,14 +123,14 @@ static void check_sgd(float momentum, bool nesterov)
     trial_free(&trial);
 }
 
-static void test_sgd(void **state)
+CASE(test_sgd)
 {
     check_sgd(0, false);
     check_sgd(0.9f, false);
     check_sgd(0.9f, true);
 }
 
-static void test_lion(void **state)
+CASE(test_lion)
 {
     struct trial trial = trial_new();
     for (int step = 1; step <= STEPS; step++) {
@@ -194,7 +194,7 @@ static void check_cuts(const char *what, const float *x, const float *z)
     assert_memory_equal(&parts, &want, sizeof want);
 }
 
-static void test_squared_norm(void **state)
+CASE(test_squared_norm)
 {
     float *x = values_normal(1, LS_F32, LONG, 1), *z = values_normal(2, LS_F32, LONG, 1);
     static const int spread[][2] = {{1, 0},      {20, -3},   {21, -3},  {22, -3}, {43, -40},
@@ -271,7 +271,7 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
     memcpy(to + 8 * MANY, &norm, sizeof norm);
 }
 
-static void test_bits(void **state)
+CASE(test_bits)
 {
     struct bits_values v = {values_normal(1, LS_F32, MANY, 1), values_normal(2, LS_F32, MANY, 1),
                             values_normal(3, LS_F32, MANY, 1)};
@@ -280,12 +280,4 @@ static void test_bits(void **state)
     free(v.gradient), free(v.second), free(v.master);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adamw), cmocka_unit_test(test_sgd),
-        cmocka_unit_test(test_lion),  cmocka_unit_test(test_squared_norm),
-        cmocka_unit_test(test_bits),
-    };
-    return cmocka_run_group_tests_name("update", tests, ops_best_setup, ops_best_teardown);
-}
+SUITE_MAIN(ops_best_setup, ops_best_teardown)

@@ -1,5 +1,5 @@
 /* What ops tell of their work: each once, idle or not, what its formula says. */
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "every_op.h"
 
 #include <math.h>
@@ -212,7 +212,7 @@ static void check_told(const struct every_op *op, const struct told *told)
     assert_int_equal(products, 15);
 }
 
-static void test_each_tells_once(void **state)
+CASE(test_each_tells_once)
 {
     struct ls_ops idle, live;
     ls_ops_init_idle(&idle, LS_ISA_PLAIN);
@@ -231,7 +231,7 @@ static void test_each_tells_once(void **state)
 }
 
 /* Every op here is one of the table's: no name is misspelt, or gone. */
-static void test_names_are_ops(void **state)
+CASE(test_names_are_ops)
 {
     int known = 0;
     for (size_t e = 0; e < sizeof expected / sizeof *expected; e++)
@@ -255,7 +255,7 @@ static struct ls_work gemm_told(const struct ls_gemm *gemm)
     return told.work[0];
 }
 
-static void test_products(void **state)
+CASE(test_products)
 {
     struct ls_gemm gemm = {.m = 6, .n = 10, .sections = 2, .k = {8, 24}, .tiles = 4};
     gemm.in = LS_BF16;
@@ -275,7 +275,7 @@ static void test_products(void **state)
 }
 
 /* Pairs, counted one by one, of pieces of the queries and ranges of the keys. */
-static void test_attention_counts_what_is_seen(void **state)
+CASE(test_attention_counts_what_is_seen)
 {
     static const int64_t cases[][4] = {/* queries: first, count; keys: first, count */
                                        {0, 256, 0, 256},   {128, 128, 0, 256}, {128, 128, 0, 128},
@@ -323,21 +323,11 @@ static void test_attention_counts_what_is_seen(void **state)
 }
 
 /* Names go both ways. */
-static void test_kinds_have_names(void **state)
+CASE(test_kinds_have_names)
 {
     for (int kind = 0; kind < LS_WORK_KINDS; kind++)
         assert_int_equal(ls_work_of_name(ls_work_name((enum ls_work_kind)kind)), kind);
     assert_int_equal(ls_work_of_name("produkt"), -1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_tells_once),
-        cmocka_unit_test(test_names_are_ops),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_attention_counts_what_is_seen),
-        cmocka_unit_test(test_kinds_have_names),
-    };
-    return cmocka_run_group_tests_name("work", tests, buffers_setup, buffers_teardown);
-}
+SUITE_MAIN(buffers_setup, buffers_teardown)

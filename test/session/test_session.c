@@ -3,7 +3,7 @@
  * steps. */
 #include "../support/mpirun.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 
 #include <lockstep/base/json.h>
@@ -121,7 +121,7 @@ static struct batch batch_of(struct batch *b, uint32_t number)
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-static void test_refused(void **state)
+CASE_WITH(test_refused, scratch_setup, scratch_teardown)
 {
     struct ls_session *s = session_new();
     struct batch b;
@@ -153,7 +153,7 @@ static void test_refused(void **state)
     ls_session_free(s);
 }
 
-static void test_fork(void **state)
+CASE_WITH(test_fork, scratch_setup, scratch_teardown)
 {
     struct ls_session *s = session_new();
     ok(s, "open", keys_of(state, "fork", layouts[0]), NULL, 0);
@@ -185,7 +185,7 @@ static void steps_take(struct ls_session *s, char hash[33])
     snprintf(hash, 33, "%s", answer_text(s, "hash"));
 }
 
-static void test_layouts_agree(void **state)
+CASE_WITH(test_layouts_agree, scratch_setup, scratch_teardown)
 {
     char first[33] = "", hash[33];
     for (int i = 0; i < LAYOUTS; i++) {
@@ -203,7 +203,7 @@ static void test_layouts_agree(void **state)
 }
 
 /* Closed after two of four steps, and opened again in another layout: as without that. */
-static void test_goes_on(void **state)
+CASE_WITH(test_goes_on, scratch_setup, scratch_teardown)
 {
     char whole[33] = "", parts[33] = "", ignored[33];
     for (int apart = 0; apart < 2; apart++) {
@@ -231,7 +231,7 @@ static void test_goes_on(void **state)
     assert_string_equal(whole, parts);
 }
 
-static void test_stop(void **state)
+CASE_WITH(test_stop, scratch_setup, scratch_teardown)
 {
     struct ls_session *s = session_new();
     struct batch b;
@@ -246,7 +246,7 @@ static void test_stop(void **state)
     ls_session_free(s);
 }
 
-static void test_events(void **state)
+CASE_WITH(test_events, scratch_setup, scratch_teardown)
 {
     struct ls_session *s = session_new();
     struct ls_error error = {0};
@@ -266,7 +266,7 @@ static void test_events(void **state)
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-static void test_texts(void **state)
+CASE_WITH(test_texts, scratch_setup, scratch_teardown)
 {
     int32_t ids[2][3] = {{5, 6, 7}, {9, 0, 0}}, lengths[] = {3, 1};
     struct ls_array prompts[] = {{"ids", "i4", 2, {2, 3}, ids}, {"lengths", "i4", 1, {2}, lengths}};
@@ -311,7 +311,7 @@ static void test_texts(void **state)
 
 static const char name_q[] = "{\"name\": \"h.0.attn.q.weight\"}";
 
-static void test_tensors(void **state)
+CASE_WITH(test_tensors, scratch_setup, scratch_teardown)
 {
     char first[33] = "", hash[33];
     for (int i = 0; i < LAYOUTS; i++) {
@@ -368,7 +368,7 @@ static void view_write(void **state, const char *name, const char *layout, char 
     ls_session_free(s);
 }
 
-static void test_views(void **state)
+CASE_WITH(test_views, scratch_setup, scratch_teardown)
 {
     char one[33], two[33];
     view_write(state, "view-1", layouts[0], one);
@@ -387,7 +387,7 @@ static void test_views(void **state)
 
 /* ---- a model --------------------------------------------------------------------------------- */
 
-static void test_model(void **state)
+CASE_WITH(test_model, scratch_setup, scratch_teardown)
 {
     struct ls_session *s = session_new();
     char hash[33], options[512];
@@ -438,7 +438,7 @@ static int rank_main(char *directory)
 
 static const char *program;
 
-static void test_processes(void **state)
+CASE_WITH(test_processes, scratch_setup, scratch_teardown)
 {
     char output[8192], expected[64], hash[33];
     int32_t ids[1][2] = {{5, 6}}, lengths[] = {2};
@@ -463,18 +463,5 @@ int main(int count, char **arguments)
     program = arguments[0];
     if (getenv(MPIRUN_MODE))
         return rank_main(getenv(MPIRUN_MODE));
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_refused, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_fork, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_layouts_agree, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_goes_on, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_stop, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_events, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_texts, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_tensors, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_views, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_model, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_processes, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* A session's verbs without ranks: plans, layouts, proofs, conversions, stores; what is wrong with
  * an order is said, and the next one is carried out. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <jansson.h>
 #include <lockstep/session.h>
@@ -46,7 +46,7 @@ static void refused(const char *verb, const char *options, int status, const cha
                  status, expected);
 }
 
-static void test_a_plan_has_the_best_layout(void **state)
+CASE(test_a_plan_has_the_best_layout)
 {
     struct ls_error error = {0};
     json_t *answer = ask("plan",
@@ -63,7 +63,7 @@ static void test_a_plan_has_the_best_layout(void **state)
     json_decref(answer);
 }
 
-static void test_a_layout_is_described_and_proven(void **state)
+CASE(test_a_layout_is_described_and_proven)
 {
     struct ls_error error = {0};
     json_t *answer = ask("layout",
@@ -78,7 +78,7 @@ static void test_a_layout_is_described_and_proven(void **state)
     json_decref(answer);
 }
 
-static void test_texts_become_stores_on_which_layouts_agree(void **state)
+CASE_WITH(test_texts_become_stores_on_which_layouts_agree, scratch_setup, scratch_teardown)
 {
     char options[1024], text[600];
     const char *folder = *state;
@@ -109,7 +109,7 @@ static void test_texts_become_stores_on_which_layouts_agree(void **state)
     json_decref(answer);
 }
 
-static void test_a_conversion_lists_the_fates(void **state)
+CASE(test_a_conversion_lists_the_fates)
 {
     struct ls_error error = {0};
     struct ls_session *session;
@@ -133,7 +133,7 @@ static void test_a_conversion_lists_the_fates(void **state)
     ls_session_free(session);
 }
 
-static void test_what_is_wrong_is_said(void **state)
+CASE(test_what_is_wrong_is_said)
 {
     refused("layout", "{\"keys\": {" MODEL ", \"parallel\": {\"tp\": 3}}}", LS_ELAYOUT,
             "parallel.tp = 3");
@@ -157,15 +157,4 @@ static void test_what_is_wrong_is_said(void **state)
     refused("score", "{\"requests\": []}", LS_EINVAL, "nothing is open");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_plan_has_the_best_layout),
-        cmocka_unit_test(test_a_layout_is_described_and_proven),
-        cmocka_unit_test_setup_teardown(test_texts_become_stores_on_which_layouts_agree,
-                                        scratch_setup, scratch_teardown),
-        cmocka_unit_test(test_a_conversion_lists_the_fates),
-        cmocka_unit_test(test_what_is_wrong_is_said),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -29,13 +29,6 @@
         return suite_run(setup, teardown);                                                         \
     }
 
-/* Fails with what the error says, where the call that it is of failed. */
-#define assert_ok(status, error)                                                                   \
-    do {                                                                                           \
-        if (status)                                                                                \
-            fail_msg("%s", (error).text);                                                          \
-    } while (0)
-
 void suite_add(struct CMUnitTest test);
 /* Runs the cases: how many of them failed; 1 where there is none. */
 int suite_run(CMFixtureFunction setup, CMFixtureFunction teardown);

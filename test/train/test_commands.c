@@ -6,7 +6,7 @@
 #include "../support/extent.h"
 #include "../support/late_queue.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/train.h>
 
@@ -131,14 +131,14 @@ static bool same_again(const char *words, const char *directory)
     return same;
 }
 
-static void test_commands_are_the_step(void **state)
+CASE(test_commands_are_the_step)
 {
     for (int i = 0; i < RECIPES; i++)
         if (!same_again(recipes[i], *state))
             fail_msg("%s: its commands give other bits", recipes[i]);
 }
 
-static void test_a_lost_command_is_seen(void **state)
+CASE(test_a_lost_command_is_seen)
 {
     forgets = true;
     assert_false(same_again(recipes[0], *state));
@@ -197,7 +197,7 @@ static bool same_late(const char *words, const char *directory)
     return same;
 }
 
-static void test_late_commands_are_the_step(void **state)
+CASE(test_late_commands_are_the_step)
 {
     for (int i = 0; i < 2 * RECIPES; i++) {
         if (!check_pair(i % RECIPES, i / RECIPES, 2))
@@ -227,7 +227,7 @@ int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, 
 }
 
 /* What the host may do where memory is open, and not where it is the device's. */
-static void test_a_host_that_touches_memory_faults(void **state)
+CASE(test_a_host_that_touches_memory_faults)
 {
     if (LATE_CHECKED)
         skip();
@@ -245,7 +245,7 @@ static void test_a_host_that_touches_memory_faults(void **state)
     }
 }
 
-static void test_a_host_that_does_not_wait_is_seen(void **state)
+CASE(test_a_host_that_does_not_wait_is_seen)
 {
     if (LATE_CHECKED)
         skip();
@@ -254,14 +254,4 @@ static void test_a_host_that_does_not_wait_is_seen(void **state)
     late_deaf = false;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_commands_are_the_step),
-        cmocka_unit_test(test_a_lost_command_is_seen),
-        cmocka_unit_test(test_late_commands_are_the_step),
-        cmocka_unit_test(test_a_host_that_touches_memory_faults),
-        cmocka_unit_test(test_a_host_that_does_not_wait_is_seen),
-    };
-    return cmocka_run_group_tests_name("commands of a step", tests, setup, scratch_teardown);
-}
+SUITE_MAIN(setup, scratch_teardown)

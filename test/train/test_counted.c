@@ -4,7 +4,7 @@
 #include "../support/examples.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/compare.h>
 #include <lockstep/data/pack.h>
@@ -73,7 +73,7 @@ static void prove(const char *directory, const char *store, const char *recipe, 
         fail_msg("%s: %s", layout, error.text);
 }
 
-static void test_layouts_agree(void **state)
+CASE_WITH(test_layouts_agree, setup, scratch_teardown)
 {
     static const char *const layouts[][2] = {
         {GPT2, "batch.micro=1"},
@@ -108,7 +108,7 @@ static void test_layouts_agree(void **state)
 }
 
 /* A mask of ones is none. */
-static void test_all_counted_is_no_mask(void **state)
+CASE_WITH(test_all_counted_is_no_mask, setup, scratch_teardown)
 {
     struct ls_proof masked[STEPS], plain[STEPS];
     assert_int_equal(access(scratch_path(*state, "all_train.mask"), F_OK), 0);
@@ -133,7 +133,7 @@ static struct ls_trainer *trainer_of(const struct ls_config *config, struct ls_c
 
 /* The loss of a step is that of an evaluation of its samples, which adds in another way, and the
  * sum over the batch's sequences of each one's own, over the tokens that count in all. */
-static void test_loss_is_the_mean_of_what_counts(void **state)
+CASE_WITH(test_loss_is_the_mean_of_what_counts, setup, scratch_teardown)
 {
     char valid[400];
     snprintf(valid, sizeof valid, "data.valid=%s/some_train data.shuffle=false",
@@ -169,7 +169,7 @@ static void test_loss_is_the_mean_of_what_counts(void **state)
 
 /* Documents of a sequence do not see each other: the loss is that of each in a sequence of its own.
  */
-static void test_packed_documents_are_apart(void **state)
+CASE_WITH(test_packed_documents_are_apart, setup, scratch_teardown)
 {
     char valid[400];
     double loss[2];
@@ -227,7 +227,7 @@ static void weights_write(const char *directory, const char *store, const float 
     free(weights);
 }
 
-static void test_layouts_agree_on_weights(void **state)
+CASE_WITH(test_layouts_agree_on_weights, setup, scratch_teardown)
 {
     char blend[400];
     snprintf(blend, sizeof blend,
@@ -274,7 +274,7 @@ static void test_layouts_agree_on_weights(void **state)
 }
 
 /* A step on samples and weights of files is one on the same that are given. */
-static void test_weights_of_a_file_are_those_that_are_given(void **state)
+CASE_WITH(test_weights_of_a_file_are_those_that_are_given, setup, scratch_teardown)
 {
     enum { BATCH = 8, T = 64 };
     int32_t inputs[BATCH * T], targets[BATCH * T];
@@ -306,7 +306,7 @@ static void test_weights_of_a_file_are_those_that_are_given(void **state)
 }
 
 /* A batch of prompts alone has no loss. */
-static void test_nothing_counts(void **state)
+CASE_WITH(test_nothing_counts, setup, scratch_teardown)
 {
     char text[4000] = "{\"prompt\": \"";
     memset(text + strlen(text), 'x', 3000);
@@ -334,18 +334,4 @@ static void test_nothing_counts(void **state)
     ls_comm_free(world);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_layouts_agree, setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_all_counted_is_no_mask, setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_loss_is_the_mean_of_what_counts, setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_packed_documents_are_apart, setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_layouts_agree_on_weights, setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_weights_of_a_file_are_those_that_are_given, setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_nothing_counts, setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -2,7 +2,7 @@
  * Each rank here is given a folder of its own. */
 #include "../support/examples.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 
 #include <lockstep/train.h>
@@ -67,14 +67,14 @@ static void expect(const char *const words[RANKS], const char *says)
         fail_msg("%s: expected %s", error.text, says);
 }
 
-static void test_lists_of_one_content(void **state)
+CASE(test_lists_of_one_content)
 {
     shell("mkdir a b && cp tokens.bin a/x.bin && cp tokens.bin a/y.bin && cp a/* b/");
     expect((const char *[]){"data.train=u16:%s/a", "data.train=u16:%s/a/", "data.train=u16:%s/b"},
            NULL);
 }
 
-static void test_a_file_more(void **state)
+CASE(test_a_file_more)
 {
     shell("cp -r a more && cp tokens.bin more/xx.bin");
     expect((const char *[]){"data.train=u16:%s/a", "data.train=u16:%s/a", "data.train=u16:%s/more"},
@@ -90,7 +90,7 @@ static void test_a_file_more(void **state)
         ", and of rank 1 nothing more. Expected the same files on all hosts");
 }
 
-static void test_another_length(void **state)
+CASE(test_another_length)
 {
     shell("cp -r a longer && head -c 2 tokens.bin >> longer/y.bin");
     expect(
@@ -98,7 +98,7 @@ static void test_another_length(void **state)
         ", and of rank 1 y.bin of source 0, ");
 }
 
-static void test_another_order(void **state)
+CASE(test_another_order)
 {
     expect((const char *[]){"data.train=u16:%s/a/x.bin,u16:%s/a/y.bin",
                             "data.train=u16:%s/a/y.bin,u16:%s/a/x.bin",
@@ -107,7 +107,7 @@ static void test_another_order(void **state)
 }
 
 /* The rank would divide the loss by another sum. */
-static void test_weights_of_one_host(void **state)
+CASE(test_weights_of_one_host)
 {
     char make[300];
     struct ls_prepare_report report = examples_prepare(
@@ -133,12 +133,4 @@ static int setup(void **state)
     return failed;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lists_of_one_content), cmocka_unit_test(test_a_file_more),
-        cmocka_unit_test(test_another_length),       cmocka_unit_test(test_another_order),
-        cmocka_unit_test(test_weights_of_one_host),
-    };
-    return cmocka_run_group_tests_name("data agree", tests, setup, scratch_teardown);
-}
+SUITE_MAIN(setup, scratch_teardown)

@@ -2,7 +2,7 @@
  * given, so that no clock is asked. */
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 #include "train/data_supply.h"
 
@@ -51,7 +51,7 @@ static struct ls_token_store *open_store(const char *spec)
     return store;
 }
 
-static void test_a_step_that_waits_for_a_server_is_told(void **state)
+CASE(test_a_step_that_waits_for_a_server_is_told)
 {
     char spec[256];
     struct ls_training_source sources[SOURCES] = {0};
@@ -85,7 +85,7 @@ static void test_a_step_that_waits_for_a_server_is_told(void **state)
 }
 
 /* Local data are read as fast as the disk is: nothing is said of servers. */
-static void test_of_local_data_nothing_is_told(void **state)
+CASE(test_of_local_data_nothing_is_told)
 {
     struct ls_training_source source = {.name = "data.train"};
     struct ls_token_store *store;
@@ -117,11 +117,4 @@ static int teardown(void **state)
     return scratch_teardown(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_step_that_waits_for_a_server_is_told),
-        cmocka_unit_test(test_of_local_data_nothing_is_told),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+SUITE_MAIN(setup, teardown)

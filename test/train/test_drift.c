@@ -11,7 +11,7 @@
 #include "../support/config_words.h"
 #include "../support/prom.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "slow_ranks.h"
 #include "tokens.h"
 
@@ -93,7 +93,7 @@ static void has(const char *text, const char *words)
         fail_msg("%s is not in\n%s", words, text);
 }
 
-static void test_nothing_slowed_nothing_named(void **state)
+CASE_WITH(test_nothing_slowed_nothing_named, tokens_setup, scratch_teardown)
 {
     struct ls_config config = config_of(*state, "parallel.dp=2 train.plan=none");
     struct told told = {.plans = true};
@@ -107,7 +107,7 @@ static void test_nothing_slowed_nothing_named(void **state)
     free(metrics);
 }
 
-static void test_slow_rank(void **state)
+CASE_WITH(test_slow_rank, tokens_setup, scratch_teardown)
 {
     struct ls_config config = config_of(*state, "parallel.dp=2");
     struct told told = {0};
@@ -129,7 +129,7 @@ static void test_slow_rank(void **state)
     free(prom);
 }
 
-static void test_unbalanced_stage(void **state)
+CASE_WITH(test_unbalanced_stage, tokens_setup, scratch_teardown)
 {
     struct ls_config config = config_of(*state, "parallel.pp=2");
     struct told told = {0};
@@ -141,7 +141,7 @@ static void test_unbalanced_stage(void **state)
     has(told.drift.text, "stage 1 (rank 1 on host ");
 }
 
-static void test_input_wait(void **state)
+CASE_WITH(test_input_wait, tokens_setup, scratch_teardown)
 {
     struct ls_config config = config_of(*state, "parallel.dp=2");
     struct told told = {0};
@@ -155,7 +155,7 @@ static void test_input_wait(void **state)
 }
 
 /* It ends, and the error is the one of the rank that failed. */
-static void test_a_rank_that_fails(void **state)
+CASE_WITH(test_a_rank_that_fails, tokens_setup, scratch_teardown)
 {
     struct ls_config config = config_of(*state, "parallel.dp=2 log.drift_every=2");
     struct ls_error error = {0};
@@ -179,7 +179,7 @@ static void hash_read(void **state, const char *words, char hash[33])
     free(metrics);
 }
 
-static void test_watching_changes_no_bits(void **state)
+CASE_WITH(test_watching_changes_no_bits, tokens_setup, scratch_teardown)
 {
     char watched[33], alone[33];
     slow(0, 0, 0);
@@ -223,7 +223,7 @@ static void expect_only(const struct ls_drift *drifts, int kind)
             fail_msg("%s: %s", ls_drift_name((enum ls_drift_kind)k), drifts[k].text);
 }
 
-static void test_thresholds_of_ranks(void **state)
+CASE(test_thresholds_of_ranks)
 {
     struct ls_layout layout = layout_of("parallel.dp=4");
     struct ls_drift_sample samples[4];
@@ -249,7 +249,7 @@ static void test_thresholds_of_ranks(void **state)
     assert_int_equal(drifts[LS_DRIFT_INPUT].subject, 3);
 }
 
-static void test_thresholds_of_a_plan(void **state)
+CASE(test_thresholds_of_a_plan)
 {
     struct ls_layout layout = layout_of("parallel.dp=2 parallel.pp=2 parallel.zero=1");
     struct ls_drift_sample samples[4];
@@ -281,19 +281,4 @@ static void test_thresholds_of_a_plan(void **state)
     expect_only(drifts, -1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_thresholds_of_ranks),
-        cmocka_unit_test(test_thresholds_of_a_plan),
-        cmocka_unit_test_setup_teardown(test_nothing_slowed_nothing_named, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_slow_rank, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_unbalanced_stage, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_input_wait, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_rank_that_fails, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_watching_changes_no_bits, tokens_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -6,7 +6,7 @@
 #include "../support/mpirun.h"
 #include "../support/prom.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "slow_ranks.h"
 #include "tokens.h"
 
@@ -93,7 +93,7 @@ static void threads_hash(const char *directory, char hash[33])
     free(metrics);
 }
 
-static void test_a_slow_process_is_named(void **state)
+CASE_WITH(test_a_slow_process_is_named, tokens_setup, scratch_teardown)
 {
     char *metrics = job(*state, 1, "update"), *prom;
     char name[256], text[320], path[640], hash[33], threads[33];
@@ -114,14 +114,14 @@ static void test_a_slow_process_is_named(void **state)
     free(metrics);
 }
 
-static void test_the_slow_process_may_be_the_first(void **state)
+CASE_WITH(test_the_slow_process_may_be_the_first, tokens_setup, scratch_teardown)
 {
     char *metrics = job(*state, 0, "update");
     has(metrics, "\"kind\": \"slow_rank\", \"rank\": 0");
     free(metrics);
 }
 
-static void test_a_process_that_waits_for_samples_is_named(void **state)
+CASE_WITH(test_a_process_that_waits_for_samples_is_named, tokens_setup, scratch_teardown)
 {
     char *metrics = job(*state, 1, "input");
     has(metrics, "\"kind\": \"input_wait\"");
@@ -130,7 +130,7 @@ static void test_a_process_that_waits_for_samples_is_named(void **state)
 }
 
 /* The twin: where none is slowed, none is named. */
-static void test_nothing_slowed_nothing_named(void **state)
+CASE_WITH(test_nothing_slowed_nothing_named, tokens_setup, scratch_teardown)
 {
     char *metrics = job(*state, NONE, "none");
     if (strstr(metrics, "\"drift\""))
@@ -143,15 +143,5 @@ int main(int argc, char **argv)
     program = argv[0];
     if (getenv(MPIRUN_MODE))
         return mpirun_rank(rank_run);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_slow_process_is_named, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_the_slow_process_may_be_the_first, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_process_that_waits_for_samples_is_named,
-                                        tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_nothing_slowed_nothing_named, tokens_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("train: drift over mpi", tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

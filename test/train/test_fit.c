@@ -2,7 +2,7 @@
  * there. */
 #include "../support/config_words.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 
 #include <lockstep/compare.h>
@@ -38,7 +38,7 @@ static void refused(const char *directory, const char *keys, int status, const c
                  ls_status_name(status), words);
 }
 
-static void test_more_threads_than_make_sense(void **state)
+CASE_WITH(test_more_threads_than_make_sense, tokens_setup, scratch_teardown)
 {
     struct ls_error error = {0};
     char keys[400], words[200];
@@ -54,7 +54,7 @@ static void test_more_threads_than_make_sense(void **state)
     assert_ok(train(*state, keys, &error), error);
 }
 
-static void test_more_memory_than_there_is(void **state)
+CASE_WITH(test_more_memory_than_there_is, tokens_setup, scratch_teardown)
 {
     refused(*state, HUGE, LS_ELAYOUT, "1 rank on this machine would take ");
     refused(*state, HUGE "parallel.pp=3 parallel.dp=2 batch.micro=1", LS_ELAYOUT,
@@ -65,7 +65,7 @@ static void test_more_memory_than_there_is(void **state)
 }
 
 /* All ranks count, each with its own stage's plan. */
-static void test_the_sum_of_all_ranks(void **state)
+CASE_WITH(test_the_sum_of_all_ranks, tokens_setup, scratch_teardown)
 {
     struct ls_config config =
         config_of(*state, TINY "parallel.pp=3 parallel.dp=2 parallel.tp=2 batch.micro=1");
@@ -86,7 +86,7 @@ static void test_the_sum_of_all_ranks(void **state)
 }
 
 /* Three snapshots of the whole state, of all its ranks. */
-static void test_snapshots_count(void **state)
+CASE_WITH(test_snapshots_count, tokens_setup, scratch_teardown)
 {
     const char *const keys[] = {TINY "parallel.dp=2 parallel.zero=1", TINY "parallel.pp=3"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -135,7 +135,7 @@ static void changes_check(const struct ls_config *config, double share, int leas
         assert_int_equal(count, 0);
 }
 
-static void test_changes_that_would_fit(void **state)
+CASE_WITH(test_changes_that_would_fit, tokens_setup, scratch_teardown)
 {
     static const char *const layouts[] = {"", "parallel.dp=4 ", "parallel.dp_replicate=4 ",
                                           "parallel.dp_shard=4 parallel.zero=1 ",
@@ -154,7 +154,7 @@ static void test_changes_that_would_fit(void **state)
 }
 
 /* A budget for each rank's device is a limit of its own: what is offloaded does not count. */
-static void test_a_budget(void **state)
+CASE_WITH(test_a_budget, tokens_setup, scratch_teardown)
 {
     static struct ls_layout layout;
     struct ls_error error = {0};
@@ -181,7 +181,7 @@ static void test_a_budget(void **state)
     refused(*state, TINY "memory.device_budget=64KiB ", LS_ELAYOUT, "use more ranks");
 }
 
-static void test_what_fits(void **state)
+CASE(test_what_fits)
 {
     const struct {
         int64_t bytes, total, free;
@@ -197,7 +197,7 @@ static void test_what_fits(void **state)
 }
 
 /* What the system says of itself. */
-static void test_the_memory_of_this_machine(void **state)
+CASE(test_the_memory_of_this_machine)
 {
     struct ls_device_memory memory = ls_device_memory();
     assert_true(memory.installed > 1 << 20);
@@ -207,20 +207,4 @@ static void test_the_memory_of_this_machine(void **state)
         assert_true(memory.total <= memory.group && memory.free <= memory.group);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_more_threads_than_make_sense, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_more_memory_than_there_is, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_the_sum_of_all_ranks, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_snapshots_count, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_changes_that_would_fit, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_budget, tokens_setup, scratch_teardown),
-        cmocka_unit_test(test_what_fits),
-        cmocka_unit_test(test_the_memory_of_this_machine),
-    };
-    return cmocka_run_group_tests_name("fit", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

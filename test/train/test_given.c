@@ -3,7 +3,7 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 
@@ -235,7 +235,7 @@ static const char *difference(const struct told *a, const struct told *b)
     return NULL;
 }
 
-static void test_layouts_agree(void **state)
+CASE(test_layouts_agree)
 {
     static const char *const layouts[][2] = {
         {GPT2, "batch.micro=3 parallel.dp=2"},
@@ -353,7 +353,7 @@ static bool is_the_loss(bool sum)
            fabs(slope - here.grad_norm) < 2e-3 * here.grad_norm;
 }
 
-static void test_loss_and_gradient_are_the_weighted_ones(void **state)
+CASE(test_loss_and_gradient_are_the_weighted_ones)
 {
     assert_true(is_the_loss(true));
     assert_true(is_the_loss(false));
@@ -380,7 +380,7 @@ static struct ls_digest hash_of(const char *words, const struct batch *batch)
 }
 
 /* Weights of 1 are none; one of 0 is a target that does not count. */
-static void test_weights_of_one_and_of_zero(void **state)
+CASE(test_weights_of_one_and_of_zero)
 {
     static struct batch b;
     batch_fill(&b, 6, 8, 64);
@@ -428,7 +428,7 @@ static int between_body(struct ls_comm *world, void *user, struct ls_error *erro
     return status;
 }
 
-static void test_given_batches_take_the_place_of_samples(void **state)
+CASE(test_given_batches_take_the_place_of_samples)
 {
     static struct told data, mixed, cut;
     static const char *const layouts[] = {"", "", "parallel.dp=2 parallel.zero=2"};
@@ -476,7 +476,7 @@ static int resumed_body(struct ls_comm *world, void *user, struct ls_error *erro
     return status;
 }
 
-static void test_a_run_on_given_batches_goes_on(void **state)
+CASE(test_a_run_on_given_batches_goes_on)
 {
     static struct told whole, parts;
     static const struct {
@@ -582,7 +582,7 @@ static int drawn_body(struct ls_comm *world, void *user, struct ls_error *error)
     return status;
 }
 
-static void test_what_is_drawn_has_the_bits_of_the_backward(void **state)
+CASE(test_what_is_drawn_has_the_bits_of_the_backward)
 {
     static const char *const layouts[] = {
         "", "parallel.dp=2 parallel.zero=3", "parallel.tp=2 parallel.sp=true",
@@ -671,7 +671,7 @@ static int refused_body(struct ls_comm *world, void *user, struct ls_error *erro
     return status;
 }
 
-static void test_bad_batches_are_refused(void **state)
+CASE(test_bad_batches_are_refused)
 {
     struct ls_error error = {0};
     struct job job = {.config = config_of_words(GPT2 "parallel.dp=2 parallel.tp=2")};
@@ -697,16 +697,4 @@ static void test_bad_batches_are_refused(void **state)
     ls_comm_free(world);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts_agree),
-        cmocka_unit_test(test_loss_and_gradient_are_the_weighted_ones),
-        cmocka_unit_test(test_weights_of_one_and_of_zero),
-        cmocka_unit_test(test_given_batches_take_the_place_of_samples),
-        cmocka_unit_test(test_a_run_on_given_batches_goes_on),
-        cmocka_unit_test(test_what_is_drawn_has_the_bits_of_the_backward),
-        cmocka_unit_test(test_bad_batches_are_refused),
-    };
-    return cmocka_run_group_tests_name("given", tests, tokens_setup, scratch_teardown);
-}
+SUITE_MAIN(tokens_setup, scratch_teardown)

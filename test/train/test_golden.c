@@ -9,7 +9,7 @@
 #include "../support/extent.h"
 #include "../support/late_queue.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 
 #include <lockstep/base/version.h>
@@ -251,7 +251,7 @@ static void open_golden(struct golden *golden, char **text)
         fail_msg("%s", why);
 }
 
-static void test_bits_are_those_recorded(void **state)
+CASE_WITH(test_bits_are_those_recorded, tokens_setup, scratch_teardown)
 {
     struct golden golden;
     char *text;
@@ -278,7 +278,7 @@ static void test_bits_are_those_recorded(void **state)
 
 /* One recipe, with bits that this build just made, is unchanged; changed where one bit of a loss or
  * of the hash is flipped, and where one key is another. */
-static void test_changes_are_seen(void **state)
+CASE_WITH(test_changes_are_seen, tokens_setup, scratch_teardown)
 {
     struct golden golden;
     char *text, bits[BITS_SIZE], words[400];
@@ -306,7 +306,7 @@ static void test_changes_are_seen(void **state)
 #define RECIPE HEAD "model.arch=gpt2\n"
 #define HASH   "00112233445566778899aabbccddeeff"
 
-static void test_malformed_files_are_refused(void **state)
+CASE(test_malformed_files_are_refused)
 {
     static const struct {
         const char *text, *why;
@@ -388,13 +388,7 @@ static int record(void)
 
 int main(int count, char **arguments)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_bits_are_those_recorded, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_changes_are_seen, tokens_setup, scratch_teardown),
-        cmocka_unit_test(test_malformed_files_are_refused),
-    };
     if (count == 2 && strcmp(arguments[1], "--record") == 0)
         return record();
-    return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* Nothing above ops and comm touches a device's memory by a pointer of the host: a recorded step
  * has addresses in its place, and who touches one faults. */
 #include "../support/config_words.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 
 #include <lockstep/nn.h>
@@ -63,13 +63,13 @@ static int steps_run(const char *words)
     return status;
 }
 
-static void test_steps_touch_nothing(void **state)
+CASE(test_steps_touch_nothing)
 {
     for (int i = 0; i < LAYOUTS; i++)
         assert_int_equal(steps_run(layouts[i]), 0);
 }
 
-static void test_a_read_by_the_host_faults(void **state)
+CASE(test_a_read_by_the_host_faults)
 {
     reads_what_a_layer_made = true;
     int status = steps_run(layouts[0]);
@@ -78,11 +78,4 @@ static void test_a_read_by_the_host_faults(void **state)
     assert_int_equal(WTERMSIG(status), SIGSEGV);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps_touch_nothing),
-        cmocka_unit_test(test_a_read_by_the_host_faults),
-    };
-    return cmocka_run_group_tests_name("host reads", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

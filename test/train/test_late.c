@@ -4,7 +4,7 @@
 #include "../support/config_words.h"
 #include "../support/late_queue.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 
 #include <lockstep/compare.h>
@@ -79,7 +79,7 @@ static bool same_late(const char *directory, int i)
 /* The host waits once in a step for losses and norm, and where ranks agree that each has its batch,
  * for what the step before left; with offload also for what disks say of the update, and of what
  * follows it. Debug builds look at each step of a layer on the host. */
-static void test_layouts_run_late(void **state)
+CASE(test_layouts_run_late)
 {
     for (int i = 0; i < CASES; i++) {
         late_steps = late_step_waits = 0;
@@ -170,7 +170,7 @@ static int again(const char *directory, const char *recipe, const char *layout, 
 }
 
 /* Of layouts that have all in the arena, and nothing under way between two steps. */
-static void test_a_step_of_ranks_is_its_commands(void **state)
+CASE(test_a_step_of_ranks_is_its_commands)
 {
     struct ls_error error = {0};
     if (again(*state, GPT2, "parallel.dp=2 batch.micro=1", 2, &error) ||
@@ -179,7 +179,7 @@ static void test_a_step_of_ranks_is_its_commands(void **state)
         fail_msg("%s", error.text);
 }
 
-static void test_a_lost_command_is_seen(void **state)
+CASE(test_a_lost_command_is_seen)
 {
     struct ls_error error = {0};
     forgets = true;
@@ -201,7 +201,7 @@ void __wrap_ls_tier_set_queue(struct ls_tier *tier, struct ls_queue *queue)
     __real_ls_tier_set_queue(tier, unqueued ? NULL : queue);
 }
 
-static void test_what_is_in_no_queue_is_seen(void **state)
+CASE(test_what_is_in_no_queue_is_seen)
 {
     static const int seen[] = {0, 8, 10, 12};
     unqueued = true;
@@ -210,22 +210,11 @@ static void test_what_is_in_no_queue_is_seen(void **state)
     unqueued = false;
 }
 
-static void test_a_host_that_does_not_wait_is_seen(void **state)
+CASE(test_a_host_that_does_not_wait_is_seen)
 {
     late_deaf = true;
     assert_false(same_late(*state, 0));
     late_deaf = false;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts_run_late),
-        cmocka_unit_test(test_a_step_of_ranks_is_its_commands),
-        cmocka_unit_test(test_a_lost_command_is_seen),
-        cmocka_unit_test(test_what_is_in_no_queue_is_seen),
-        cmocka_unit_test(test_a_host_that_does_not_wait_is_seen),
-    };
-    return cmocka_run_group_tests_name("commands that run late", tests, tokens_setup,
-                                       scratch_teardown);
-}
+SUITE_MAIN(tokens_setup, scratch_teardown)

@@ -7,7 +7,7 @@
  * again with its old moments. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 #include "train/membership.h"
@@ -303,7 +303,7 @@ static const char *referred(void **state, const char *recipe)
 static const char *const recipes[] = {SHORT, PIECES,
                                       SHORT "async.delay=1 async.mixing=0.25 optim.name=lion"};
 
-static void test_members_are_those_that_were_asked_for(void **state)
+CASE(test_members_are_those_that_were_asked_for)
 {
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
         const char *found = referred(state, recipes[i]);
@@ -317,7 +317,7 @@ static void test_members_are_those_that_were_asked_for(void **state)
     }
 }
 
-static void test_twins_are_found(void **state)
+CASE(test_twins_are_found)
 {
     static const struct {
         int twin;
@@ -339,7 +339,7 @@ static void test_twins_are_found(void **state)
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-static void test_layouts_give_the_same_bits(void **state)
+CASE(test_layouts_give_the_same_bits)
 {
     static const char *const layouts[] = {
         "parallel.workers=2",
@@ -375,7 +375,7 @@ static void test_layouts_give_the_same_bits(void **state)
 
 /* Who is away from the start on is as if it were not there: other workers' samples, losses, norms
  * and outer steps are those of a recipe with fewer. (The hash is of all workers.) */
-static void test_members_from_the_start_are_a_run_of_fewer(void **state)
+CASE(test_members_from_the_start_are_a_run_of_fewer)
 {
     static const struct plan some = {{"1,3"}, {"0101", "0101", "0101", "0101", "0101", "0101"}};
     for (int i = check_all() ? 0 : 1; i < 2; i++) {
@@ -427,7 +427,7 @@ static struct workers_run go_on(void **state, const char *recipe, int step)
     return after;
 }
 
-static void test_a_run_goes_on_with_its_members(void **state)
+CASE(test_a_run_goes_on_with_its_members)
 {
     char path[600];
     snprintf(path, sizeof path, "%s/go", (char *)*state);
@@ -446,7 +446,7 @@ static void test_a_run_goes_on_with_its_members(void **state)
 
 /* The run has trained six outer steps; its newest checkpoint is of the second, so that steps are
  * done again: with the members that were recorded, unless others are asked for. */
-static void test_what_was_recorded_is_done_again(void **state)
+CASE(test_what_was_recorded_is_done_again)
 {
     static const struct {
         const char *wanted, *lines;
@@ -487,7 +487,7 @@ static void test_what_was_recorded_is_done_again(void **state)
 }
 
 /* A request that nobody took up in time is of the next start. */
-static void test_a_request_between_starts(void **state)
+CASE(test_a_request_between_starts)
 {
     static const struct plan late = {{NULL, NULL, "0,3"},
                                      {"1111", "1111", "1001", "1001", "1001", "1001"}};
@@ -511,7 +511,7 @@ static void test_a_request_between_starts(void **state)
     expect_file(path, LINE(3, "0,3"));
 }
 
-static void test_a_run_that_follows(void **state)
+CASE(test_a_run_that_follows)
 {
     char words[900], path[600];
     plan = &leaving;
@@ -542,7 +542,7 @@ static int run_bad(void **state, struct workers_run *run)
     return workers_run(run);
 }
 
-static void test_a_file_that_cannot_be_used(void **state)
+CASE(test_a_file_that_cannot_be_used)
 {
     struct workers_run run;
     const char *folder = folder_new(state, "bad");
@@ -565,7 +565,7 @@ static void test_a_file_that_cannot_be_used(void **state)
 }
 
 /* What is no request is reported, and all go on. */
-static void test_requests_that_cannot_be_read(void **state)
+CASE(test_requests_that_cannot_be_read)
 {
     struct workers_run run;
     char path[700];
@@ -577,19 +577,4 @@ static void test_requests_that_cannot_be_read(void **state)
     assert_int_equal(run.told[11].sequences, 8);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_members_are_those_that_were_asked_for),
-        cmocka_unit_test(test_twins_are_found),
-        cmocka_unit_test(test_layouts_give_the_same_bits),
-        cmocka_unit_test(test_members_from_the_start_are_a_run_of_fewer),
-        cmocka_unit_test(test_a_run_goes_on_with_its_members),
-        cmocka_unit_test(test_what_was_recorded_is_done_again),
-        cmocka_unit_test(test_a_request_between_starts),
-        cmocka_unit_test(test_a_run_that_follows),
-        cmocka_unit_test(test_a_file_that_cannot_be_used),
-        cmocka_unit_test(test_requests_that_cannot_be_read),
-    };
-    return cmocka_run_group_tests_name("members", tests, tokens_setup, scratch_teardown);
-}
+SUITE_MAIN(tokens_setup, scratch_teardown)

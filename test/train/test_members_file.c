@@ -1,6 +1,6 @@
 /* Texts that name workers, and RUN/members, whose damage is named (lockstep/train/members.h). */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 #include <lockstep/train/members.h>
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void test_each_set_of_workers_is_what_its_text_says(void **state)
+CASE(test_each_set_of_workers_is_what_its_text_says)
 {
     for (int workers = 1; workers <= 6; workers++)
         for (int mask = 1; mask < 1 << workers; mask++) {
@@ -33,7 +33,7 @@ static void test_each_set_of_workers_is_what_its_text_says(void **state)
     assert_memory_equal(in, all, sizeof all);
 }
 
-static void test_texts_that_name_no_workers(void **state)
+CASE(test_texts_that_name_no_workers)
 {
     static const char *const texts[] = {
         "",
@@ -83,7 +83,7 @@ static void line_note(void *user, const struct ls_members_change *change)
 #define LOSS(step, workers, key, some)                                                             \
     "{\"outer_step\": " #step ", \"workers\": \"" workers "\", \"" key "\": \"" some "\"}\n"
 
-static void test_a_file_that_is_damaged_is_named(void **state)
+CASE(test_a_file_that_is_damaged_is_named)
 {
     static const struct {
         const char *text;
@@ -130,12 +130,4 @@ static void test_a_file_that_is_damaged_is_named(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_set_of_workers_is_what_its_text_says),
-        cmocka_unit_test(test_texts_that_name_no_workers),
-        cmocka_unit_test(test_a_file_that_is_damaged_is_named),
-    };
-    return cmocka_run_group_tests_name("members' file", tests, scratch_setup, scratch_teardown);
-}
+SUITE_MAIN(scratch_setup, scratch_teardown)

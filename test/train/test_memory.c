@@ -3,7 +3,7 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 #include "train/trainer.h"
 
@@ -44,7 +44,7 @@ static void near(const char *what, double bytes, double formula, double within)
 /* Figure 1 of Rajbhandari et al. 2020: 16 bytes a parameter (here 18: gradients are float32), of
  * which stage 1 shards 12, stage 2 also the gradients, stage 3 all. The table of the head is not
  * tied, which would have a second gradient. */
-static void test_state_is_that_of_the_zero_paper(void **state)
+CASE(test_state_is_that_of_the_zero_paper)
 {
     static const char recipe[] = "model.preset=gpt2-124m model.vocab=50257 model.tied=false "
                                  "batch.global=64 numerics.leaf_sequences=1";
@@ -80,7 +80,7 @@ static void test_state_is_that_of_the_zero_paper(void **state)
 
 /* What is frozen takes 2 bytes a parameter, 4 in fp32, and nothing else; what is trained, here
  * adapters or one block, takes what it always does. */
-static void test_what_is_frozen_takes_its_values(void **state)
+CASE(test_what_is_frozen_takes_its_values)
 {
     static const char recipe[] = "model.preset=llama-8b data.sequence=512 batch.global=8 "
                                  "batch.micro=1 numerics.leaf_sequences=1";
@@ -108,7 +108,7 @@ static void test_what_is_frozen_takes_its_values(void **state)
 
 /* QLoRA: matrices of the blocks in 36 or 68 bytes for 64 values, to the byte, and nothing else of
  * them; whatever they are computed in. */
-static void test_a_base_in_few_bits_takes_its_blocks(void **state)
+CASE(test_a_base_in_few_bits_takes_its_blocks)
 {
     static const char recipe[] = "model.preset=llama-8b data.sequence=512 batch.global=8 "
                                  "batch.micro=1 numerics.leaf_sequences=1 lora.rank=16";
@@ -143,7 +143,7 @@ static void test_a_base_in_few_bits_takes_its_blocks(void **state)
 /* Muon: one state of a block's matrix, two of the rest, which is wherever AdamW's is; and beside
  * its states what it works in, of the largest matrix alone: a copy that it orthogonalises, its next
  * one, two of the smaller side squared, and where ranks meet the parts that come. */
-static void test_muon_has_one_state_of_a_matrix(void **state)
+CASE(test_muon_has_one_state_of_a_matrix)
 {
     static const char recipe[] = "model.preset=gpt2-124m model.vocab=50257 model.tied=false "
                                  "batch.global=64 batch.micro=1 numerics.leaf_sequences=1";
@@ -173,7 +173,7 @@ static void test_muon_has_one_state_of_a_matrix(void **state)
 
 /* Two bytes a moment instead of four, wherever it is held: to the byte, and nothing else moves. The
  * arena hands out multiples of 64 bytes. */
-static void test_bf16_moments_have_two_bytes(void **state)
+CASE(test_bf16_moments_have_two_bytes)
 {
     static const char recipe[] = "model.preset=gpt2-124m model.vocab=50257 batch.global=64 "
                                  "batch.micro=1 numerics.seq_tiles=2";
@@ -211,7 +211,7 @@ static void test_bf16_moments_have_two_bytes(void **state)
 
 /* One gradient, however many leaves and micro-batches; a second one where a leaf that is not the
  * first lasts several micro-batches. */
-static void test_gradients_are_one(void **state)
+CASE(test_gradients_are_one)
 {
     static const char recipe[] = "model.preset=gpt2-tiny model.vocab=257 batch.global=16";
     double one = (double)plan_of(recipe, "batch.micro=16").bytes[LS_MEMORY_GRADIENTS];
@@ -231,7 +231,7 @@ static void test_gradients_are_one(void **state)
 
 /* What order costs beside mode fast: nothing on one rank, nor at the largest dp that a recipe
  * admits by default, with micro-batches of a leaf in both modes. */
-static void test_order_costs_little(void **state)
+CASE(test_order_costs_little)
 {
     static const struct {
         const char *recipe;
@@ -321,7 +321,7 @@ static struct kept kept_of(const struct ls_layout *l, enum ls_recompute keeps)
  * recomputation gives up and which never exist here; full recomputation keeps 2 s b h. Here
  * dropout's masks are drawn again (2), and selective recomputation gives up what else costs little:
  * the norms' outputs (4), attention's (2) and the activation's (8). */
-static void test_formulas_are_korthikantis_less_what_is_given_up(void **state)
+CASE(test_formulas_are_korthikantis_less_what_is_given_up)
 {
     static const struct {
         enum ls_recompute keeps;
@@ -398,7 +398,7 @@ static void check_kept(const char *recipe, const char *layout)
     }
 }
 
-static void test_blocks_keep_what_the_formula_says(void **state)
+CASE(test_blocks_keep_what_the_formula_says)
 {
 #ifdef LS_MEMORY_CHECK
     skip(); /* a guard lies behind every value of a debug build */
@@ -420,7 +420,7 @@ static void test_blocks_keep_what_the_formula_says(void **state)
 }
 
 /* The broken twin: no policy's plan passes for another's. */
-static void test_another_policy_is_seen(void **state)
+CASE(test_another_policy_is_seen)
 {
     struct depth kept[POLICIES];
     for (int i = 0; i < POLICIES; i++)
@@ -478,13 +478,13 @@ static void check_again(const char *recipe)
     ls_params_release(&params);
 }
 
-static void test_what_is_not_kept_is_made_again(void **state)
+CASE(test_what_is_not_kept_is_made_again)
 {
     check_again(gpt2);
     check_again(llama);
 }
 
-static void test_live_micro_batches(void **state)
+CASE(test_live_micro_batches)
 {
     static const char recipe[] = "model.preset=gpt2-124m model.vocab=50257 batch.global=16 "
                                  "batch.micro=1";
@@ -541,7 +541,7 @@ static int taken_body(struct ls_comm *world, void *user, struct ls_error *error)
     return status;
 }
 
-static void test_the_plan_is_what_is_taken(void **state)
+CASE(test_the_plan_is_what_is_taken)
 {
     const int count = 120 / check_every(6, 3);
     struct ls_config recipes[3], drawn;
@@ -567,7 +567,7 @@ static void test_the_plan_is_what_is_taken(void **state)
 }
 
 /* Every rank of a pipeline rank takes the same, so that one plan speaks for all. */
-static void test_ranks_of_a_pipeline_rank_take_the_same(void **state)
+CASE(test_ranks_of_a_pipeline_rank_take_the_same)
 {
     struct ls_config recipes[3], drawn;
     struct ls_layout *layout = malloc(sizeof *layout);
@@ -636,7 +636,7 @@ static struct seen seen_of(const struct ls_config *config, int64_t rank,
     return seen;
 }
 
-static void test_what_is_in_use_was_planned(void **state)
+CASE(test_what_is_in_use_was_planned)
 {
     struct ls_config recipes[3], drawn;
     drawing_recipes(*state, recipes);
@@ -659,7 +659,7 @@ static void test_what_is_in_use_was_planned(void **state)
 
 /* On one rank all that is kept is in use before the first backward, all buffers of gradients when
  * the tree is deepest, and the workspace in the layer that needs most. */
-static void test_all_that_is_planned_is_used(void **state)
+CASE(test_all_that_is_planned_is_used)
 {
     struct ls_config recipes[3];
     drawing_recipes(*state, recipes);
@@ -707,7 +707,7 @@ static double flops_of(const struct ls_config *config, const struct ls_layout *l
 
 /* Below the lowest layer that is trained nothing is computed but the forward, and the plan says so.
  * Segments of layers that are made again reach below it. */
-static void test_the_backward_ends_where_nothing_is_trained_below(void **state)
+CASE(test_the_backward_ends_where_nothing_is_trained_below)
 {
     static const struct {
         const char *keys;
@@ -740,26 +740,4 @@ static void test_the_backward_ends_where_nothing_is_trained_below(void **state)
     assert_true(flops[3] < flops[1] && flops[4] < 0.55 * flops[0]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_state_is_that_of_the_zero_paper),
-        cmocka_unit_test(test_what_is_frozen_takes_its_values),
-        cmocka_unit_test(test_a_base_in_few_bits_takes_its_blocks),
-        cmocka_unit_test(test_muon_has_one_state_of_a_matrix),
-        cmocka_unit_test(test_bf16_moments_have_two_bytes),
-        cmocka_unit_test(test_gradients_are_one),
-        cmocka_unit_test(test_order_costs_little),
-        cmocka_unit_test(test_formulas_are_korthikantis_less_what_is_given_up),
-        cmocka_unit_test(test_blocks_keep_what_the_formula_says),
-        cmocka_unit_test(test_another_policy_is_seen),
-        cmocka_unit_test(test_what_is_not_kept_is_made_again),
-        cmocka_unit_test(test_live_micro_batches),
-        cmocka_unit_test(test_the_plan_is_what_is_taken),
-        cmocka_unit_test(test_ranks_of_a_pipeline_rank_take_the_same),
-        cmocka_unit_test(test_what_is_in_use_was_planned),
-        cmocka_unit_test(test_all_that_is_planned_is_used),
-        cmocka_unit_test(test_the_backward_ends_where_nothing_is_trained_below),
-    };
-    return cmocka_run_group_tests(tests, tokens_setup, scratch_teardown);
-}
+SUITE_MAIN(tokens_setup, scratch_teardown)

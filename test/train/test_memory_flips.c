@@ -9,7 +9,7 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 
@@ -239,7 +239,7 @@ static void counts_print(int64_t counts[WATCHES][ENDS])
     }
 }
 
-static void test_flips(void **state)
+CASE(test_flips)
 {
     struct outcome right[2];
     int64_t counts[WATCHES][ENDS] = {0};
@@ -277,7 +277,6 @@ int main(int argc, char **argv)
 {
     flips = argc > 1 ? strtoll(argv[1], NULL, 10) : 1000 / check_every(50, 50);
     seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flips)};
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
-    return cmocka_run_group_tests_name("memory flips", tests, tokens_setup, scratch_teardown);
+    return suite_run(tokens_setup, scratch_teardown);
 }

@@ -11,7 +11,7 @@
 
 #include "../support/prom.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 enum { TOKENS = 3000, STEPS = 5 };
 
@@ -59,7 +59,7 @@ static void assert_value(const char *text, const char *name, double expected)
         fail_msg("%s is %.9g, expected %.9g", name, value, expected);
 }
 
-static void test_newest_figures(void **state)
+CASE_WITH(test_newest_figures, scratch_setup, scratch_teardown)
 {
     struct ls_config config = config_of(*state);
     struct ls_error error = {0};
@@ -90,10 +90,4 @@ static void test_newest_figures(void **state)
         assert_int_equal(code, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_newest_figures, scratch_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

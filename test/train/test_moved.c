@@ -5,7 +5,7 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 
@@ -152,29 +152,24 @@ static void check_calls(void **state, int ranks, bool resumed, int every)
     assert_true(moves > 20 / every);
 }
 
-static void test_a_run_that_begins(void **state)
+CASE_WITH(test_a_run_that_begins, tokens_setup, scratch_teardown)
 {
     check_calls(state, 1, false, 1);
 }
 
-static void test_a_run_that_goes_on(void **state)
+CASE_WITH(test_a_run_that_goes_on, tokens_setup, scratch_teardown)
 {
     check_calls(state, 1, true, check_every(4, 2));
 }
 
 /* Each rank writes its files of a checkpoint. */
-static void test_a_run_of_two_ranks(void **state)
+CASE_WITH(test_a_run_of_two_ranks, tokens_setup, scratch_teardown)
 {
     check_calls(state, 2, true, check_every(4, 4));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_run_that_begins, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_run_that_goes_on, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_run_of_two_ranks, tokens_setup, scratch_teardown),
-    };
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
-    return cmocka_run_group_tests_name("moved", tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

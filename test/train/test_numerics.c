@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../support/testing.h"
+#include "../support/suite.h"
 
 static void expect_difference(const char *a, const char *b, const char *want)
 {
@@ -14,7 +14,7 @@ static void expect_difference(const char *a, const char *b, const char *want)
     assert_string_equal(text, want);
 }
 
-static void test_fingerprints(void **state)
+CASE(test_fingerprints)
 {
     char mine[256], head[128];
     static const char base[] =
@@ -44,10 +44,4 @@ static void test_fingerprints(void **state)
                       "numerics.version unknown there, 3 here");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fingerprints),
-    };
-    return cmocka_run_group_tests_name("numerics", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -3,7 +3,7 @@
  */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "offload.h"
 #include "tokens.h"
 
@@ -148,7 +148,7 @@ static void run_one(const char *directory, int layout, int way, int n)
 
 /* All ways on one rank for a GPT-2, some for a Llama; in other layouts some of them, so that each
  * key has each of its values in each layout. */
-static void test_every_way_in_every_layout(void **state)
+CASE_WITH(test_every_way_in_every_layout, tokens_setup, scratch_teardown)
 {
     /* One in so many ways, and one in so many of the layouts that have few. What is covered is
      * said of all of them alone. */
@@ -181,7 +181,7 @@ static void test_every_way_in_every_layout(void **state)
         assert_true(covered.way[way] >= 1);
 }
 
-static void test_tensors_of_several_windows(void **state)
+CASE_WITH(test_tensors_of_several_windows, tokens_setup, scratch_teardown)
 {
     static const int ways[] = {1, 3, 2 + 3 * 2 + 9 + 27 * 2};
     char words[WORDS_MAX];
@@ -191,13 +191,4 @@ static void test_tensors_of_several_windows(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, tokens_setup, scratch_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_every_way_in_every_layout),
-        TEST(test_tensors_of_several_windows),
-    };
-    return cmocka_run_group_tests_name("offload", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

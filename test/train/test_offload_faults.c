@@ -3,7 +3,7 @@
  * each of which shows in the hash. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "offload.h"
 #include "tokens.h"
@@ -279,7 +279,7 @@ static void fail_some(struct ls_config *config, int rank, const char *call)
     }
 }
 
-static void test_a_disk_that_fails_ends_the_run(void **state)
+CASE_WITH(test_a_disk_that_fails_ends_the_run, tokens_setup, scratch_teardown)
 {
     static const char *const layouts[] = {"parallel.dp_shard=2 parallel.zero=1", "parallel.pp=2",
                                           ""};
@@ -308,7 +308,7 @@ static void test_a_disk_that_fails_ends_the_run(void **state)
 }
 
 /* Nothing moves any more: the run ends. */
-static void test_a_disk_that_is_stuck_ends_the_run(void **state)
+CASE_WITH(test_a_disk_that_is_stuck_ends_the_run, tokens_setup, scratch_teardown)
 {
     struct ls_config config = config_of(*state, "parallel.dp_shard=2 parallel.zero=1", 2);
     struct run good = {.config = config}, bad = {.config = config};
@@ -327,7 +327,7 @@ static void test_a_disk_that_is_stuck_ends_the_run(void **state)
 }
 
 /* Transfers that move less than they were asked for go on. */
-static void test_short_transfers_change_nothing(void **state)
+CASE_WITH(test_short_transfers_change_nothing, tokens_setup, scratch_teardown)
 {
     struct ls_config config = config_of(*state, "parallel.dp_shard=2 parallel.zero=1", 0);
     struct run good = {.config = config};
@@ -345,7 +345,7 @@ static void test_short_transfers_change_nothing(void **state)
 }
 
 /* Each call of a start fails on one rank: both are refused, with the key, and nothing stays. */
-static void test_a_start_that_fails(void **state)
+CASE_WITH(test_a_start_that_fails, tokens_setup, scratch_teardown)
 {
     static const struct {
         const char *call;
@@ -381,7 +381,7 @@ static void test_a_start_that_fails(void **state)
 
 /* ---- broken twins --------------------------------------------------------------------------- */
 
-static void test_broken_twins(void **state)
+CASE_WITH(test_broken_twins, tokens_setup, scratch_teardown)
 {
     static const struct {
         const char *name;
@@ -420,16 +420,4 @@ static void test_broken_twins(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, tokens_setup, scratch_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_a_disk_that_fails_ends_the_run),
-        TEST(test_a_disk_that_is_stuck_ends_the_run),
-        TEST(test_short_transfers_change_nothing),
-        TEST(test_a_start_that_fails),
-        TEST(test_broken_twins),
-    };
-    return cmocka_run_group_tests_name("offload faults", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

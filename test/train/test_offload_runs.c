@@ -2,7 +2,7 @@
  * between steps, take what was planned and no more, and refuse a folder that cannot serve. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "offload.h"
 #include "tokens.h"
 #include "train/trainer.h"
@@ -99,7 +99,7 @@ static struct run reference_of(const char *directory, enum offload_recipe recipe
 
 /* ---- saved and resumed ---------------------------------------------------------------------- */
 
-static void test_saved_in_one_layout_and_resumed_in_another(void **state)
+CASE_WITH(test_saved_in_one_layout_and_resumed_in_another, tokens_setup, scratch_teardown)
 {
     static const struct {
         enum offload_recipe recipe;
@@ -139,7 +139,7 @@ static void test_saved_in_one_layout_and_resumed_in_another(void **state)
     }
 }
 
-static void test_evaluation_changes_nothing(void **state)
+CASE_WITH(test_evaluation_changes_nothing, tokens_setup, scratch_teardown)
 {
     static const char *const layouts[] = {"", "parallel.pp=2",
                                           "parallel.dp_shard=2 parallel.zero=3", "parallel.tp=2"};
@@ -234,7 +234,7 @@ static struct taking take(const char *directory, const struct ls_config *config)
     return taking;
 }
 
-static void test_the_plan_is_what_is_taken(void **state)
+CASE_WITH(test_the_plan_is_what_is_taken, tokens_setup, scratch_teardown)
 {
     static const struct {
         enum offload_recipe recipe;
@@ -259,7 +259,7 @@ static void test_the_plan_is_what_is_taken(void **state)
 }
 
 /* Where there are many parameters for each token, the device needs less than the state alone. */
-static void test_the_device_is_smaller_than_the_state(void **state)
+CASE_WITH(test_the_device_is_smaller_than_the_state, tokens_setup, scratch_teardown)
 {
     static const char *const words = "model.channels=128 model.layers=12 batch.global=2 "
                                      "batch.micro=1 memory.offload.optimizer=file "
@@ -301,7 +301,7 @@ static void expect_refused(struct ls_config *config, int code, const char *text)
         fail_msg("%s", error.text);
 }
 
-static void test_one_run_at_a_time_uses_a_folder(void **state)
+CASE_WITH(test_one_run_at_a_time_uses_a_folder, tokens_setup, scratch_teardown)
 {
     struct ls_config one = config_of(*state, GPT2_BF16, "", 2);
     struct ls_config two = config_of(*state, GPT2_BF16, "parallel.dp_shard=2 parallel.zero=1", 2);
@@ -320,7 +320,7 @@ static void test_one_run_at_a_time_uses_a_folder(void **state)
     assert_int_equal(ls_world_run(2, new_body, &two, &error), LS_OK);
 }
 
-static void test_bad_folders_are_refused(void **state)
+CASE_WITH(test_bad_folders_are_refused, tokens_setup, scratch_teardown)
 {
     struct ls_config config =
         config_of(*state, GPT2_BF16, "parallel.dp_shard=2 parallel.zero=1", ALL_FILE);
@@ -341,7 +341,7 @@ static void test_bad_folders_are_refused(void **state)
 }
 
 /* Sums that go from replica to replica of the shards stay on the device. */
-static void test_gradients_of_replicas_are_refused(void **state)
+CASE_WITH(test_gradients_of_replicas_are_refused, tokens_setup, scratch_teardown)
 {
     static const char *const layout = "parallel.dp_shard=2 parallel.dp_replicate=2 parallel.zero=1";
     struct ls_error error = {0};
@@ -355,18 +355,4 @@ static void test_gradients_of_replicas_are_refused(void **state)
     assert_ok(ls_world_run(4, new_body, &config, &error), error);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, tokens_setup, scratch_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_saved_in_one_layout_and_resumed_in_another),
-        TEST(test_evaluation_changes_nothing),
-        TEST(test_the_plan_is_what_is_taken),
-        TEST(test_the_device_is_smaller_than_the_state),
-        TEST(test_one_run_at_a_time_uses_a_folder),
-        TEST(test_bad_folders_are_refused),
-        TEST(test_gradients_of_replicas_are_refused),
-    };
-    return cmocka_run_group_tests_name("offload runs", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

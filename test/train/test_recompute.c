@@ -3,7 +3,7 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 
 #include <lockstep/compare.h>
@@ -61,7 +61,7 @@ static void prove(const char *directory, const char *recipe, const char *layout,
         fail_msg("%s memory.recompute=%s: %s", layout, policy, error.text);
 }
 
-static void test_every_policy_has_the_bits_of_none(void **state)
+CASE_WITH(test_every_policy_has_the_bits_of_none, tokens_setup, scratch_teardown)
 {
     struct ls_proof kept[STEPS], again[STEPS];
     const char *recipe = NULL;
@@ -83,7 +83,7 @@ static void test_every_policy_has_the_bits_of_none(void **state)
 }
 
 /* What is given up takes no memory: the plan is smaller, policy by policy. */
-static void test_less_is_kept(void **state)
+CASE_WITH(test_less_is_kept, tokens_setup, scratch_teardown)
 {
     static const char *const from_most[] = {"none", "selective", "full"};
     size_t before = SIZE_MAX;
@@ -100,7 +100,7 @@ static void test_less_is_kept(void **state)
     }
 }
 
-static void test_bad_policies_are_refused(void **state)
+CASE_WITH(test_bad_policies_are_refused, tokens_setup, scratch_teardown)
 {
     static const struct {
         const char *policy, *text;
@@ -127,14 +127,4 @@ static void test_bad_policies_are_refused(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_every_policy_has_the_bits_of_none, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_less_is_kept, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_bad_policies_are_refused, tokens_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("recompute", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -3,7 +3,7 @@
 #include "../../src/ckpt/exchange.h"
 #include "../support/config_words.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 
@@ -212,12 +212,12 @@ static void expect_caught(int broken)
         }
 }
 
-static void test_a_restore_that_forgets_the_loss_scale(void **state)
+CASE(test_a_restore_that_forgets_the_loss_scale)
 {
     expect_caught(SCALE_FORGOTTEN);
 }
 
-static void test_a_recovery_that_skips_a_batch(void **state)
+CASE(test_a_recovery_that_skips_a_batch)
 {
     expect_caught(BATCH_SKIPPED);
 }
@@ -231,7 +231,7 @@ static void start_taken(const struct ls_step_report *report)
         assert_int_equal(ls_run_token_take(scratch_path(directory, "run"), &token, NULL), LS_OK);
 }
 
-static void test_a_token_that_is_not_checked(void **state)
+CASE(test_a_token_that_is_not_checked)
 {
     for (int honest = 0; honest < 2; honest++) {
         struct job job = {.stepped = start_taken};
@@ -249,7 +249,7 @@ static void test_a_token_that_is_not_checked(void **state)
 
 /* Of two machines the second is lost: the first has copies of its files. Stale ones have other
  * digests than the manifest says, so that no snapshot is whole: the run begins anew. */
-static void test_a_copy_that_is_one_step_old(void **state)
+CASE(test_a_copy_that_is_one_step_old)
 {
     for (int honest = 0; honest < 2; honest++) {
         struct job job = {0};
@@ -271,12 +271,6 @@ static void test_a_copy_that_is_one_step_old(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_restore_that_forgets_the_loss_scale),
-        cmocka_unit_test(test_a_recovery_that_skips_a_batch),
-        cmocka_unit_test(test_a_token_that_is_not_checked),
-        cmocka_unit_test(test_a_copy_that_is_one_step_old),
-    };
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
-    return cmocka_run_group_tests_name("recovery twins", tests, group_setup, scratch_teardown);
+    return suite_run(group_setup, scratch_teardown);
 }

@@ -5,7 +5,7 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 
 #include <lockstep/compare.h>
@@ -87,7 +87,7 @@ static double planned(const struct ls_config *config)
     return total;
 }
 
-static void test_resident_is_planned(void **state)
+CASE_WITH(test_resident_is_planned, tokens_setup, scratch_teardown)
 {
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
     skip(); /* their shadow is resident too */
@@ -190,7 +190,7 @@ static void run_check(struct ls_config *config)
                  beside);
 }
 
-static void test_a_run_takes_what_the_fit_says(void **state)
+CASE_WITH(test_a_run_takes_what_the_fit_says, tokens_setup, scratch_teardown)
 {
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
     skip(); /* their shadow is resident too */
@@ -242,7 +242,7 @@ static int save_body(struct ls_comm *world, void *user, struct ls_error *error)
 }
 
 /* A table of 120,000 x 128 is 59 MiB in fp32. It lies on the device, in bf16 alone, in a tier. */
-static void test_a_save_takes_no_whole_tensor(void **state)
+CASE_WITH(test_a_save_takes_no_whole_tensor, tokens_setup, scratch_teardown)
 {
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
     skip(); /* their shadow is resident too */
@@ -270,15 +270,4 @@ static void test_a_save_takes_no_whole_tensor(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        /* First: see run_alone. */
-        cmocka_unit_test_setup_teardown(test_a_run_takes_what_the_fit_says, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_resident_is_planned, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_save_takes_no_whole_tensor, tokens_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -6,7 +6,7 @@
 #include "../support/checkpoints.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "pushes.h"
 #include "tokens.h"
 
@@ -53,7 +53,7 @@ static float bits_float(uint32_t bits)
 }
 
 /* Each recipe in so many layouts, one after the other, that each has its turn. */
-static void test_layouts_of_a_server_give_the_same_bits(void **state)
+CASE(test_layouts_of_a_server_give_the_same_bits)
 {
     int every = check_every(43, 37), runs = 0;
     for (int r = 0; r < RECIPES; r++) {
@@ -81,7 +81,7 @@ static void test_layouts_of_a_server_give_the_same_bits(void **state)
 
 /* A group computes its workers' gradients ahead of their pushes: what is said of each is its own.
  */
-static void test_sources_are_told_of_the_push(void **state)
+CASE(test_sources_are_told_of_the_push)
 {
     struct workers_run one = {.config = workers_config(*state, "blend " SERVER)};
     struct workers_run two = {.config = workers_config(*state, "blend parallel.workers=2 " SERVER)};
@@ -95,7 +95,7 @@ static void test_sources_are_told_of_the_push(void **state)
 }
 
 /* The recipe that skips does: what is compared above is not the skipping of nothing. */
-static void test_the_recipe_that_skips_does(void **state)
+CASE(test_the_recipe_that_skips_does)
 {
     struct workers_run run = {.config = workers_config(*state, SERVER "%s", recipes[SKIPS])};
     workers_run_well(&run);
@@ -107,7 +107,7 @@ static void test_the_recipe_that_skips_does(void **state)
 
 /* One worker never waits and is never late: synchronous training, in its losses, norms and ledgers
  * and in every tensor of its checkpoint. */
-static void test_a_lone_worker_is_a_run_without_workers(void **state)
+CASE(test_a_lone_worker_is_a_run_without_workers)
 {
     for (int i = 0; i < 2; i++) {
         const char *optimizer = i ? "muon" : "adamw", *servers = i ? "parallel.servers=1" : "";
@@ -138,7 +138,7 @@ static void test_a_lone_worker_is_a_run_without_workers(void **state)
 
 /* A bound of 0 is bulk synchronous: whatever the times, workers push in turn, and all gradients of
  * a clock are of one version. */
-static void test_no_staleness_is_bulk_synchronous(void **state)
+CASE(test_no_staleness_is_bulk_synchronous)
 {
     struct workers_run fast = {.config = workers_config(*state, SERVER "async.staleness=0")};
     struct workers_run slow = {
@@ -156,7 +156,7 @@ static void test_no_staleness_is_bulk_synchronous(void **state)
 }
 
 /* A slow worker pushes less, and what it pushes is stale. */
-static void test_a_slow_worker_pushes_less(void **state)
+CASE(test_a_slow_worker_pushes_less)
 {
     struct workers_run run = {.config = workers_config(*state, SERVER "async.times=1,1,1,4")};
     int pushes[4] = {0};
@@ -169,7 +169,7 @@ static void test_a_slow_worker_pushes_less(void **state)
 
 /* ---- going on -------------------------------------------------------------------------------- */
 
-static void test_a_run_goes_on_in_another_layout(void **state)
+CASE(test_a_run_goes_on_in_another_layout)
 {
     static const struct {
         const char *recipe, *before, *after;
@@ -205,7 +205,7 @@ static void test_a_run_goes_on_in_another_layout(void **state)
 
 /* Over a stop and a change of layout each batch is pushed once; those below the highest that are
  * not are what workers still compute on, one each at most. */
-static void test_each_batch_is_pushed_once(void **state)
+CASE(test_each_batch_is_pushed_once)
 {
     static const char words[] = SERVER "async.staleness=2 async.times=1,2,1,7 train.out=%s/once %s";
     struct workers_run before = {
@@ -235,7 +235,7 @@ static void test_each_batch_is_pushed_once(void **state)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static void test_keys_that_cannot_be_kept(void **state)
+CASE(test_keys_that_cannot_be_kept)
 {
     static const struct {
         const char *words, *key, *says;
@@ -271,7 +271,7 @@ static void test_keys_that_cannot_be_kept(void **state)
     }
 }
 
-static void test_layouts_that_are_refused(void **state)
+CASE(test_layouts_that_are_refused)
 {
     static const char *const cases[][3] = {
         {"parallel.servers=1", "parallel.servers = 1", "parallel.workers = async.workers = 4"},
@@ -312,7 +312,7 @@ static int steps_admitted(const char *directory, const char *words)
 }
 
 /* Beside the batches that are pushed there is one in the hands of each other worker. */
-static void test_the_end_of_the_data(void **state)
+CASE(test_the_end_of_the_data)
 {
 #define AT_ONCE "async.mode=server async.sync_every=1 "
     static const char *const four[] = {AT_ONCE, AT_ONCE "parallel.workers=4",
@@ -324,20 +324,4 @@ static void test_the_end_of_the_data(void **state)
         assert_int_equal(steps_admitted(*state, four[i]), sync - 3);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts_of_a_server_give_the_same_bits),
-        cmocka_unit_test(test_sources_are_told_of_the_push),
-        cmocka_unit_test(test_the_recipe_that_skips_does),
-        cmocka_unit_test(test_a_lone_worker_is_a_run_without_workers),
-        cmocka_unit_test(test_no_staleness_is_bulk_synchronous),
-        cmocka_unit_test(test_a_slow_worker_pushes_less),
-        cmocka_unit_test(test_a_run_goes_on_in_another_layout),
-        cmocka_unit_test(test_each_batch_is_pushed_once),
-        cmocka_unit_test(test_keys_that_cannot_be_kept),
-        cmocka_unit_test(test_layouts_that_are_refused),
-        cmocka_unit_test(test_the_end_of_the_data),
-    };
-    return cmocka_run_group_tests_name("server", tests, workers_setup, scratch_teardown);
-}
+SUITE_MAIN(workers_setup, scratch_teardown)

@@ -8,7 +8,7 @@
 #include "../support/await.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "pushes.h"
 #include "tokens.h"
@@ -153,7 +153,7 @@ static void expect_log(const char *name, const struct workers_run *run)
 
 /* ---- replays --------------------------------------------------------------------------------- */
 
-static void test_a_log_replays_in_every_layout(void **state)
+CASE(test_a_log_replays_in_every_layout)
 {
     static const struct {
         const char *recipe, *layout;
@@ -204,7 +204,7 @@ static struct workers_run part(const char *name, const char *layout, int late, i
 
 /* A run that ended between two checkpoints does its last steps again, as workers come then: the log
  * has what the run has. */
-static void test_a_run_goes_on_with_its_log(void **state)
+CASE(test_a_run_goes_on_with_its_log)
 {
     struct workers_run first = part("parts", SERVED "parallel.tp=2", 3, 6, false, true);
     struct workers_run lost = part("parts", SERVED "train.resume=auto", 2, 12, true, false);
@@ -223,7 +223,7 @@ static void test_a_run_goes_on_with_its_log(void **state)
 }
 
 /* Behind a checkpoint, without ranks of a server, a run follows its own log. */
-static void test_a_run_goes_on_as_it_went(void **state)
+CASE(test_a_run_goes_on_as_it_went)
 {
     struct workers_run first = part("went", SERVED, 3, 6, false, true);
     struct workers_run last = part("went", SERVED "train.resume=auto", 1, 12, true, false);
@@ -235,7 +235,7 @@ static void test_a_run_goes_on_as_it_went(void **state)
 
 /* From a checkpoint of another run, in a folder of its own: the log begins with what came before.
  */
-static void test_a_run_goes_on_from_another_one(void **state)
+CASE(test_a_run_goes_on_from_another_one)
 {
     char words[1024];
     struct workers_run first = part("first", SERVED, 3, 6, false, true);
@@ -265,7 +265,7 @@ static void expect_differs(const struct workers_run *run, const char *name, cons
     assert_non_null(workers_difference(run, &again));
 }
 
-static void test_an_event_of_another_worker_is_found(void **state)
+CASE(test_an_event_of_another_worker_is_found)
 {
     struct workers_run run = recorded("changed", "", -1);
     int64_t order[12];
@@ -279,7 +279,7 @@ static void test_an_event_of_another_worker_is_found(void **state)
     expect_differs(&run, "changed", "");
 }
 
-static void test_parameters_too_early_are_found(void **state)
+CASE(test_parameters_too_early_are_found)
 {
     twin = EARLY;
     struct workers_run run = recorded("early", "", -1);
@@ -287,7 +287,7 @@ static void test_parameters_too_early_are_found(void **state)
 }
 
 /* With that bound each worker pushes its first gradient within 12 steps. */
-static void test_a_batch_taken_twice_is_found(void **state)
+CASE(test_a_batch_taken_twice_is_found)
 {
     twin = TWICE;
     struct workers_run run = recorded("twice", "async.staleness=1", -1);
@@ -303,7 +303,7 @@ static void shell(const char *words)
     assert_int_equal(system(line), 0);
 }
 
-static void test_logs_that_are_refused(void **state)
+CASE(test_logs_that_are_refused)
 {
     static const struct {
         const char *command, *words;
@@ -347,7 +347,7 @@ static void test_logs_that_are_refused(void **state)
 }
 
 /* A run cannot go on behind what its log has. */
-static void test_a_log_that_ends_before_the_checkpoint(void **state)
+CASE(test_a_log_that_ends_before_the_checkpoint)
 {
     static const char *const keys[] = {"async.order = ", "async.order = ", "async.follow = "};
     part("short", SERVED, 3, 6, false, true);
@@ -372,18 +372,4 @@ static int group_setup(void **state)
     return status;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_log_replays_in_every_layout),
-        cmocka_unit_test(test_a_run_goes_on_with_its_log),
-        cmocka_unit_test(test_a_run_goes_on_as_it_went),
-        cmocka_unit_test(test_a_run_goes_on_from_another_one),
-        cmocka_unit_test(test_an_event_of_another_worker_is_found),
-        cmocka_unit_test(test_parameters_too_early_are_found),
-        cmocka_unit_test(test_a_batch_taken_twice_is_found),
-        cmocka_unit_test(test_logs_that_are_refused),
-        cmocka_unit_test(test_a_log_that_ends_before_the_checkpoint),
-    };
-    return cmocka_run_group_tests_name("server_clock", tests, group_setup, scratch_teardown);
-}
+SUITE_MAIN(group_setup, scratch_teardown)

@@ -5,7 +5,7 @@
 #include "../support/await.h"
 #include "../support/mpirun.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 #include "train/parameter_server.h"
@@ -109,7 +109,7 @@ static pid_t waker_start(const char *where)
     _exit(stopped && kill(pid, SIGCONT) == 0 ? 0 : 1);
 }
 
-static void test_a_stopped_worker_is_not_waited_for(void **state)
+CASE_WITH(test_a_stopped_worker_is_not_waited_for, tokens_setup, scratch_teardown)
 {
     static char output[8192];
     char pushes[STEPS + 1];
@@ -128,7 +128,7 @@ static void test_a_stopped_worker_is_not_waited_for(void **state)
     workers_expect_audit(*state, STEPS, 2);
 }
 
-static void test_a_killed_worker_ends_the_job_which_goes_on(void **state)
+CASE_WITH(test_a_killed_worker_ends_the_job_which_goes_on, tokens_setup, scratch_teardown)
 {
     static char output[8192];
     char pushes[STEPS + 1];
@@ -150,11 +150,5 @@ int main(int argc, char **argv)
         return mpirun_rank(rank_run);
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1); /* else it is measured */
     setenv("OMP_WAIT_POLICY", "passive", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_stopped_worker_is_not_waited_for, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_a_killed_worker_ends_the_job_which_goes_on,
-                                        tokens_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests_name("server_mpi", tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

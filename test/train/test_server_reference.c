@@ -7,7 +7,7 @@
  * that takes parameters of one version too early, a correction from the wrong version, a batch that
  * is taken twice. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "pushes.h"
 #include "tokens.h"
@@ -252,7 +252,7 @@ static const char *wrong_of(const char *directory, const char *recipe)
 
 #define SLOW "async.times=1,2,4 "
 
-static void test_pushes_are_as_defined(void **state)
+CASE(test_pushes_are_as_defined)
 {
     static const char *const recipes[] = {
         SLOW,
@@ -277,34 +277,24 @@ static void expect_found(const char *directory, int which, const char *words)
         fail_msg("twin %d: \"%s\", expected %s", which, wrong, words);
 }
 
-static void test_two_events_in_another_order_are_found(void **state)
+CASE(test_two_events_in_another_order_are_found)
 {
     expect_found(*state, SWAPPED, "step 6: its worker is not that");
 }
 
-static void test_parameters_of_a_version_too_early_are_found(void **state)
+CASE(test_parameters_of_a_version_too_early_are_found)
 {
     expect_found(*state, EARLY, "its loss is not as defined");
 }
 
-static void test_a_correction_from_the_wrong_version_is_found(void **state)
+CASE(test_a_correction_from_the_wrong_version_is_found)
 {
     expect_found(*state, WRONG_VERSION, "push 5: its gradient is not as defined");
 }
 
-static void test_a_batch_that_is_taken_twice_is_found(void **state)
+CASE(test_a_batch_that_is_taken_twice_is_found)
 {
     expect_found(*state, TWICE, "its loss is not as defined");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pushes_are_as_defined),
-        cmocka_unit_test(test_two_events_in_another_order_are_found),
-        cmocka_unit_test(test_parameters_of_a_version_too_early_are_found),
-        cmocka_unit_test(test_a_correction_from_the_wrong_version_is_found),
-        cmocka_unit_test(test_a_batch_that_is_taken_twice_is_found),
-    };
-    return cmocka_run_group_tests_name("server_reference", tests, tokens_setup, scratch_teardown);
-}
+SUITE_MAIN(tokens_setup, scratch_teardown)

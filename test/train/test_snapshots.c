@@ -4,7 +4,7 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 #include "train/snapshots.h"
@@ -341,7 +341,7 @@ static const struct {
 };
 
 /* Checkpoints that are written from snapshots are those of steps, with the hash of each. */
-static void test_the_bits_are_the_same(void **state)
+CASE(test_the_bits_are_the_same)
 {
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         struct job job = {0};
@@ -403,7 +403,7 @@ static int killed_at_every_call(int ranks, const char *keys, int stride)
     return on;
 }
 
-static void test_killed_at_any_call(void **state)
+CASE(test_killed_at_any_call)
 {
     int on = killed_at_every_call(1, "", check_every(41, 37));
     on += killed_at_every_call(4, "parallel.dp_shard=2 parallel.tp=2 parallel.zero=3",
@@ -420,7 +420,7 @@ static void see_folder(void *user, const struct ls_step_report *report)
 
 /* A start that has no room for snapshots keeps the one that it goes on from until a checkpoint is
  * saved. */
-static void test_no_room_for_more(void **state)
+CASE(test_no_room_for_more)
 {
     struct job job = {.stepped = see_folder};
     start_over();
@@ -448,7 +448,7 @@ static void file_hold(void *user, const struct ls_step_report *report)
 }
 
 /* Each snapshot is written over the one before the last: a machine's memory gives no new pages. */
-static void test_its_files_are_taken_again(void **state)
+CASE(test_its_files_are_taken_again)
 {
     struct job job = {.stepped = file_hold};
     struct stat file[STEPS - 1];
@@ -472,7 +472,7 @@ static void kill_at_6(void *user, const struct ls_step_report *report)
 }
 
 /* The twin writes over the newest: while it does there is none. */
-static void test_over_the_newest_is_caught(void **state)
+CASE(test_over_the_newest_is_caught)
 {
     for (twin = HONEST; twin <= OVER_THE_NEWEST; twin++) {
         start_over();
@@ -509,7 +509,7 @@ static bool is_whole(const char *run, const char *step)
 
 /* A checkpoint is copied from the snapshot of step 3 while that of step 5 is taken; the twin takes
  * its files. */
-static void test_over_what_is_stored_is_caught(void **state)
+CASE(test_over_what_is_stored_is_caught)
 {
     for (int honest = 0; honest < 2; honest++) {
         struct job job = {.stepped = hold_from_2_to_6};
@@ -551,14 +551,14 @@ static void fails_at_every_call(const char *below, int errors, int stride)
     assert_true(failures > 2 && told > 0);
 }
 
-static void test_no_room(void **state)
+CASE(test_no_room)
 {
     fails_at_every_call("memory", ENOSPC, check_every(61, 47));
     fails_at_every_call("run", EIO, check_every(13, 11));
 }
 
 /* What is damaged in memory is not gone on from. */
-static void test_damage(void **state)
+CASE(test_damage)
 {
     char line[PATH_MAX + 256];
     int damages = 0;
@@ -612,7 +612,7 @@ static void test_damage(void **state)
 }
 
 /* Whoever would begin anew over a snapshot, or with another recipe, is told; it stays. */
-static void test_what_would_lose_it(void **state)
+CASE(test_what_would_lose_it)
 {
     static const struct {
         const char *keys;
@@ -635,7 +635,7 @@ static void test_what_would_lose_it(void **state)
 }
 
 /* Another run of that path does not find them, and takes away what nobody can use. */
-static void test_a_run_that_begins_anew(void **state)
+CASE(test_a_run_that_begins_anew)
 {
     struct job job = {0};
     char line[PATH_MAX + 64];
@@ -657,7 +657,7 @@ static void start_taken(void *user, const struct ls_step_report *report)
 }
 
 /* A later start writes to the run: the earlier one names nothing any more. */
-static void test_an_earlier_start(void **state)
+CASE(test_an_earlier_start)
 {
     static const char *const keys[] = {"train.save_every=2", "train.save_every=2 snapshot.every=2"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -688,7 +688,7 @@ static void let_go_after_5(void *user, const struct ls_step_report *report)
 }
 
 /* A disk that hangs holds up no step. */
-static void test_a_slow_disk(void **state)
+CASE(test_a_slow_disk)
 {
     struct job job = {.stepped = let_go_after_5};
     sem_init(&arrived, 0, 0);
@@ -700,7 +700,7 @@ static void test_a_slow_disk(void **state)
 
 /* The hash that threads make beside the step, which moves the loss scale meanwhile, is the one that
  * ranks make when they stop for it. */
-static void test_its_hash(void **state)
+CASE(test_its_hash)
 {
     static const struct {
         int ranks;
@@ -731,7 +731,7 @@ static void test_its_hash(void **state)
 }
 
 /* A bit flips between the hash and the copy: the pieces are whole, and are not what was hashed. */
-static void test_not_what_was_hashed(void **state)
+CASE(test_not_what_was_hashed)
 {
     for (int disk = 1; disk >= 0; disk--) {
         struct job first = {0}, job = {0};
@@ -769,7 +769,7 @@ static void shell_in(const char *commands)
 }
 
 /* The same where imported weights take the snapshot's place: all else is as at the beginning. */
-static void test_imported_weights_take_its_place(void **state)
+CASE(test_imported_weights_take_its_place)
 {
     static const char keys[] = "numerics.precision=fp16 snapshot.every=1";
     struct job first = {0}, whole = {0}, job = {0};
@@ -799,7 +799,7 @@ static void test_imported_weights_take_its_place(void **state)
 
 /* snapshot.every=auto: the first one after the first step, which is measured; then as Daly says, or
  * as often as two steps of a thousand pay for. */
-static void test_as_often_as_it_pays(void **state)
+CASE(test_as_often_as_it_pays)
 {
     static struct ls_trainer trainer;
     struct snapshots s = {.trainer = &trainer, .machines = 100};
@@ -847,24 +847,6 @@ static void test_as_often_as_it_pays(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_bits_are_the_same),
-        cmocka_unit_test(test_killed_at_any_call),
-        cmocka_unit_test(test_its_files_are_taken_again),
-        cmocka_unit_test(test_over_the_newest_is_caught),
-        cmocka_unit_test(test_over_what_is_stored_is_caught),
-        cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_no_room_for_more),
-        cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_what_would_lose_it),
-        cmocka_unit_test(test_a_run_that_begins_anew),
-        cmocka_unit_test(test_an_earlier_start),
-        cmocka_unit_test(test_a_slow_disk),
-        cmocka_unit_test(test_its_hash),
-        cmocka_unit_test(test_not_what_was_hashed),
-        cmocka_unit_test(test_imported_weights_take_its_place),
-        cmocka_unit_test(test_as_often_as_it_pays),
-    };
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
-    return cmocka_run_group_tests_name("snapshots", tests, group_setup, scratch_teardown);
+    return suite_run(group_setup, scratch_teardown);
 }

@@ -4,7 +4,7 @@
 #include "../support/config_words.h"
 #include "../support/s3_server.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 
 #include <lockstep/ckpt.h>
@@ -113,7 +113,7 @@ static const char *const layouts[] = {
     "parallel.dp=2 train.save_every=2", "parallel.dp=2 snapshot.every=1 train.save_every=2"};
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
-static void test_a_step_that_waits(void **state)
+CASE(test_a_step_that_waits)
 {
     undisturbed();
     for (int i = 0; i < LAYOUTS; i++) {
@@ -132,7 +132,7 @@ static void test_a_step_that_waits(void **state)
 }
 
 /* A twin that lost the checkpoint would begin anew; so does a run that has none to go on from. */
-static void test_a_first_step_that_waits(void **state)
+CASE(test_a_first_step_that_waits)
 {
     struct job job = {.stalls = true, .stop_at = -1};
     struct ls_error error = {0};
@@ -149,7 +149,7 @@ static void test_a_first_step_that_waits(void **state)
 }
 
 /* Steps read local data; the evaluation after the second waits for the server. */
-static void test_an_evaluation_that_waits(void **state)
+CASE(test_an_evaluation_that_waits)
 {
     char keys[1024];
     struct job job = {.stalls = true, .stop_at = 2};
@@ -186,12 +186,4 @@ static int teardown(void **state)
     return scratch_teardown(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_step_that_waits),
-        cmocka_unit_test(test_a_first_step_that_waits),
-        cmocka_unit_test(test_an_evaluation_that_waits),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+SUITE_MAIN(setup, teardown)

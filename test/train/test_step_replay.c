@@ -4,7 +4,7 @@
 
 #include "../support/config_words.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 
@@ -116,7 +116,7 @@ static struct outcome run(void **state, const char *words)
 
 /* ---- no bit changes -------------------------------------------------------------------------- */
 
-static void test_replays_change_nothing(void **state)
+CASE(test_replays_change_nothing)
 {
     static const char *const layouts[] = {
         "parallel.dp=2 parallel.zero=1",
@@ -141,7 +141,7 @@ static void test_replays_change_nothing(void **state)
 }
 
 /* A tier's file beside the one of the run. */
-static void test_a_replay_offloads_to_a_folder_of_its_own(void **state)
+CASE(test_a_replay_offloads_to_a_folder_of_its_own)
 {
     char words[PATH_MAX + 200];
     snprintf(words, sizeof words,
@@ -154,7 +154,7 @@ static void test_a_replay_offloads_to_a_folder_of_its_own(void **state)
 }
 
 /* Which steps: a function of the seed and the step, in about that share. */
-static void test_which_steps(void **state)
+CASE(test_which_steps)
 {
     struct ls_config config =
         config_of_words("model.preset=gpt2-tiny model.vocab=50 check.replay=0.25");
@@ -201,7 +201,7 @@ static void expect_found(const struct outcome *found, const char *who)
 #define ONE_HOLDER "parallel.dp=4 parallel.zero=1 "
 
 /* ZeRO 1: nobody else holds these masters. */
-static void test_copies_do_not_show_it(void **state)
+CASE(test_copies_do_not_show_it)
 {
     struct outcome right = run_with(state, NONE, ONE_HOLDER);
     struct outcome wrong = run_with(state, ONCE, ONE_HOLDER);
@@ -209,7 +209,7 @@ static void test_copies_do_not_show_it(void **state)
     assert_string_not_equal(right.hash, wrong.hash);
 }
 
-static void test_a_faulty_rank_is_named(void **state)
+CASE(test_a_faulty_rank_is_named)
 {
     struct outcome found = run_with(state, EVERY, ONE_HOLDER "check.replay=1");
     expect_found(&found, "of rank 1");
@@ -217,7 +217,7 @@ static void test_a_faulty_rank_is_named(void **state)
     expect_found(&found, "of rank 0 or rank 1");
 }
 
-static void test_a_bit_that_flips_once(void **state)
+CASE(test_a_bit_that_flips_once)
 {
     struct outcome found = run_with(state, ONCE, ONE_HOLDER "check.replay=1");
     expect_found(&found, "of rank 0 or rank 1");
@@ -225,14 +225,14 @@ static void test_a_bit_that_flips_once(void **state)
 
 /* What a place computes wrongly, whoever computes it, is no fault of a core: a replay by the same
  * ranks would find as little of one. */
-static void test_without_turning_it_is_not_found(void **state)
+CASE(test_without_turning_it_is_not_found)
 {
     struct outcome unseen = run_with(state, OF_A_PLACE, ONE_HOLDER "check.replay=1");
     assert_int_equal(unseen.status, LS_OK);
     assert_int_equal(unseen.replays, LAST);
 }
 
-static void test_a_replay_that_compares_nothing_is_caught(void **state)
+CASE(test_a_replay_that_compares_nothing_is_caught)
 {
     compares_nothing = true;
     struct outcome unseen = run_with(state, EVERY, ONE_HOLDER "check.replay=1");
@@ -242,7 +242,7 @@ static void test_a_replay_that_compares_nothing_is_caught(void **state)
 
 /* ---- bad input, and memory ------------------------------------------------------------------- */
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     struct outcome refused = run(state, "check.replay=0.5");
     assert_int_equal(refused.status, LS_ECONFIG);
@@ -254,7 +254,7 @@ static void test_refusals(void **state)
 }
 
 /* Twice the memory is planned, and refused if it does not fit. */
-static void test_memory(void **state)
+CASE(test_memory)
 {
     struct ls_memory_fit fit[2];
     struct ls_error error = {0};
@@ -274,18 +274,6 @@ static void test_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replays_change_nothing),
-        cmocka_unit_test(test_a_replay_offloads_to_a_folder_of_its_own),
-        cmocka_unit_test(test_which_steps),
-        cmocka_unit_test(test_copies_do_not_show_it),
-        cmocka_unit_test(test_a_faulty_rank_is_named),
-        cmocka_unit_test(test_a_bit_that_flips_once),
-        cmocka_unit_test(test_without_turning_it_is_not_found),
-        cmocka_unit_test(test_a_replay_that_compares_nothing_is_caught),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_memory),
-    };
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
-    return cmocka_run_group_tests_name("step replay", tests, tokens_setup, scratch_teardown);
+    return suite_run(tokens_setup, scratch_teardown);
 }

@@ -4,7 +4,7 @@
 #include "../../src/train/trainer.h"
 #include "../support/config_words.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 
@@ -142,7 +142,7 @@ static const char *const layouts[] = {"", "parallel.dp=2 parallel.zero=2",
                                       "parallel.tp=2 batch.micro=2"};
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
-static void test_traces_and_records_agree(void **state)
+CASE_WITH(test_traces_and_records_agree, tokens_setup, scratch_teardown)
 {
     static struct ls_profile traced, recorded;
     for (int i = 0; i < LAYOUTS; i++) {
@@ -165,7 +165,7 @@ static void test_traces_and_records_agree(void **state)
     }
 }
 
-static void test_another_clock_is_seen(void **state)
+CASE_WITH(test_another_clock_is_seen, tokens_setup, scratch_teardown)
 {
     static struct ls_profile traced, recorded;
     twin = true;
@@ -177,11 +177,6 @@ static void test_another_clock_is_seen(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_traces_and_records_agree, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_another_clock_is_seen, tokens_setup, scratch_teardown),
-    };
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1);
-    return cmocka_run_group_tests_name("trace times", tests, NULL, NULL);
+    return suite_run(NULL, NULL);
 }

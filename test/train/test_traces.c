@@ -12,7 +12,7 @@
 
 #include "../support/config_words.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 
 enum { STEPS = 4, RANKS_MAX = 8 };
@@ -381,7 +381,7 @@ static int count_phase(const json_t *root, const char *phase, const char *name)
     return count;
 }
 
-static void test_traces_of_layouts(void **state)
+CASE_WITH(test_traces_of_layouts, tokens_setup, scratch_teardown)
 {
     enum { ROOM = 20000 };
     struct span *spans = calloc(ROOM, sizeof *spans);
@@ -429,7 +429,7 @@ static void test_traces_of_layouts(void **state)
 }
 
 /* A run that fails leaves its trace, with the step that did not end. */
-static void test_trace_of_a_failed_run(void **state)
+CASE_WITH(test_trace_of_a_failed_run, tokens_setup, scratch_teardown)
 {
     struct ls_config config = config_of(*state, 0);
     struct ls_error error = {0};
@@ -451,11 +451,4 @@ static void test_trace_of_a_failed_run(void **state)
     json_decref(root);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_traces_of_layouts, tokens_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_trace_of_a_failed_run, tokens_setup, scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

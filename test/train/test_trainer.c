@@ -3,7 +3,7 @@
  * layout, evaluation and resumption included. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 #include "train/trainer.h"
 
@@ -206,7 +206,7 @@ static int counting_body(struct ls_comm *world, void *user, struct ls_error *err
     return status;
 }
 
-static void test_nothing_is_allocated_after_the_first_step(void **state)
+CASE_WITH(test_nothing_is_allocated_after_the_first_step, tokens_setup, scratch_teardown)
 {
     static const char *const recipes[][4] = {
         {"model.dropout=0.1", "batch.micro=2", "log.trace=true", NULL},
@@ -247,7 +247,7 @@ static int whole_body(struct ls_comm *world, void *user, struct ls_error *error)
     return ls_run(user, world, NULL, &hooks, error);
 }
 
-static void test_nothing_is_allocated_by_a_run(void **state)
+CASE_WITH(test_nothing_is_allocated_by_a_run, tokens_setup, scratch_teardown)
 {
     for (int ranks = 1; ranks <= 2; ranks++) {
         struct ls_error error = {0};
@@ -264,7 +264,7 @@ static void test_nothing_is_allocated_by_a_run(void **state)
     }
 }
 
-static void test_the_plan_is_what_is_taken(void **state)
+CASE_WITH(test_the_plan_is_what_is_taken, tokens_setup, scratch_teardown)
 {
     static const char *const recipes[][5] = {
         {"batch.micro=2", "model.dropout=0.1", NULL},
@@ -297,7 +297,7 @@ static void test_the_plan_is_what_is_taken(void **state)
 
 /* ---- the batch ------------------------------------------------------------------------------- */
 
-static void test_ramp_up_has_the_same_bits_on_two_ranks(void **state)
+CASE_WITH(test_ramp_up_has_the_same_bits_on_two_ranks, tokens_setup, scratch_teardown)
 {
     static const char *const keys[] = {"batch.rampup_start=4", "batch.rampup_increment=4",
                                        "batch.rampup_samples=10", "batch.micro=2", NULL};
@@ -319,7 +319,7 @@ static void test_ramp_up_has_the_same_bits_on_two_ranks(void **state)
 }
 
 /* Each number of micro-batches has its schedule, however many the ramp-up walks through. */
-static void test_a_long_ramp_up_has_all_its_schedules(void **state)
+CASE_WITH(test_a_long_ramp_up_has_all_its_schedules, tokens_setup, scratch_teardown)
 {
     struct run ramp = {.config = config_make(
                            *state, KEYS("batch.global=300", "batch.micro=1", "batch.rampup_start=1",
@@ -382,7 +382,7 @@ static int spoiled_body(struct ls_comm *world, void *user, struct ls_error *erro
     return status;
 }
 
-static void test_a_step_that_is_not_finite_is_skipped(void **state)
+CASE_WITH(test_a_step_that_is_not_finite_is_skipped, tokens_setup, scratch_teardown)
 {
     for (int ranks = 1; ranks <= 2; ranks++) {
         struct spoiled spoiled = {.config = config_make(*state, KEYS("train.on_nonfinite=skip"))};
@@ -393,7 +393,7 @@ static void test_a_step_that_is_not_finite_is_skipped(void **state)
     }
 }
 
-static void test_a_step_that_is_not_finite_stops(void **state)
+CASE_WITH(test_a_step_that_is_not_finite_stops, tokens_setup, scratch_teardown)
 {
     for (int saved = 0; saved < 2; saved++) {
         struct spoiled spoiled = {.config = config_make(*state, KEYS("parallel.dp=2")),
@@ -469,7 +469,7 @@ static struct scaled scaled_run(struct ls_config config, int ranks, int64_t stop
 
 /* The rule is tested beside PyTorch and DeepSpeed (test/optim/test_loss_scale.c): here, that every
  * rank follows it in every layout, and that a checkpoint remembers it. */
-static void test_the_loss_scale_is_the_same_on_all_ranks(void **state)
+CASE_WITH(test_the_loss_scale_is_the_same_on_all_ranks, tokens_setup, scratch_teardown)
 {
     struct ls_config config = config_make(*state, KEYS(FP16));
     struct scaled one = scaled_run(config, 1, 0);
@@ -500,7 +500,7 @@ static void test_the_loss_scale_is_the_same_on_all_ranks(void **state)
 }
 
 /* Not with a scale that cannot fall: the run stops, and says where. */
-static void test_a_scale_at_its_least_stops(void **state)
+CASE_WITH(test_a_scale_at_its_least_stops, tokens_setup, scratch_teardown)
 {
     struct ls_config config =
         config_make(*state, KEYS(FP16, "numerics.min_loss_scale=8388608", "parallel.dp=2"));
@@ -541,7 +541,7 @@ static void check_layouts(const char *directory, const char *const *keys, const 
 }
 
 /* Steps and evaluations; 13 sequences are no whole number of leaves, nor of shares. */
-static void test_layouts(void **state)
+CASE_WITH(test_layouts, tokens_setup, scratch_teardown)
 {
     static const int any[][2] = {{1, 2}, {2, 1}, {2, 4}, {4, 2}};
     static const int pairs[][2] = {{1, 2}, {1, 4}, {2, 2}, {4, 2}};
@@ -558,7 +558,7 @@ static void test_layouts(void **state)
 /* Ranks take leaves in turn, so a rank's micro-batches lie apart from each other in the batch, and
  * the last one of a leaf may have fewer sequences: leaves of 3 in 2s, 2 and 1. Each step of a
  * ramp-up has its own such cut: 1 and 2 leaves a rank. */
-static void test_an_uneven_last_micro_batch(void **state)
+CASE_WITH(test_an_uneven_last_micro_batch, tokens_setup, scratch_teardown)
 {
     static const char *const ramp[] = {"batch.global=12",
                                        "numerics.leaf_sequences=3",
@@ -590,7 +590,7 @@ static void test_an_uneven_last_micro_batch(void **state)
 
 /* Replicas of shards pass a sum around: of the first 32 regions at once, of the others when its
  * next leaf is there. */
-static void test_replicas_of_a_deep_model(void **state)
+CASE_WITH(test_replicas_of_a_deep_model, tokens_setup, scratch_teardown)
 {
     struct run one = {.config = config_make(*state, KEYS("model.layers=40", "model.channels=32",
                                                          "model.ffn=64", "batch.global=8")),
@@ -645,7 +645,7 @@ static int shares_body(struct ls_comm *world, void *user, struct ls_error *error
     return status;
 }
 
-static void test_a_share_of_the_peak_is_at_most_one(void **state)
+CASE_WITH(test_a_share_of_the_peak_is_at_most_one, tokens_setup, scratch_teardown)
 {
     static const char *const layouts[][4] = {
         {NULL}, {"parallel.threads=8"}, {"parallel.dp=8", "parallel.threads=2"}};
@@ -672,7 +672,7 @@ static void test_a_share_of_the_peak_is_at_most_one(void **state)
 
 /* ---- going on -------------------------------------------------------------------------------- */
 
-static void test_resume_under_another_layout(void **state)
+CASE_WITH(test_resume_under_another_layout, tokens_setup, scratch_teardown)
 {
     struct run whole = {.config = config_make(*state, KEYS("batch.micro=8")), .steps = 6};
     run(&whole);
@@ -692,7 +692,7 @@ static void test_resume_under_another_layout(void **state)
 
 /* bf16 moments are rounded by bits of the step and the element's place in the whole model: stopping
  * after any step, in any layout, changes none. And they are not what float32 moments would be. */
-static void test_bf16_moments_are_the_same_when_resumed(void **state)
+CASE_WITH(test_bf16_moments_are_the_same_when_resumed, tokens_setup, scratch_teardown)
 {
     static const char *const optimizers[] = {"optim.name=adamw", "optim.name=lion",
                                              "optim.name=sgd", "optim.name=muon"};
@@ -738,7 +738,7 @@ static void test_bf16_moments_are_the_same_when_resumed(void **state)
     }
 }
 
-static void test_resume_refuses_moments_of_another_type(void **state)
+CASE_WITH(test_resume_refuses_moments_of_another_type, tokens_setup, scratch_teardown)
 {
     static const char *const types[] = {"optim.moments=fp32", "optim.moments=bf16"};
     static const char *const texts[] = {"optim.moments: fp32 here, bf16 there",
@@ -757,7 +757,7 @@ static void test_resume_refuses_moments_of_another_type(void **state)
     }
 }
 
-static void test_resume_refuses_another_recipe(void **state)
+CASE_WITH(test_resume_refuses_another_recipe, tokens_setup, scratch_teardown)
 {
     struct run begin = {
         .config = config_make(*state, KEYS("batch.micro=8")), .steps = 1, .save = true};
@@ -777,27 +777,4 @@ static void test_resume_refuses_another_recipe(void **state)
         fail_msg("the text names a key that does not differ: %s", error.text);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, tokens_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_nothing_is_allocated_after_the_first_step),
-        TEST(test_nothing_is_allocated_by_a_run),
-        TEST(test_the_plan_is_what_is_taken),
-        TEST(test_ramp_up_has_the_same_bits_on_two_ranks),
-        TEST(test_a_long_ramp_up_has_all_its_schedules),
-        TEST(test_a_step_that_is_not_finite_is_skipped),
-        TEST(test_a_step_that_is_not_finite_stops),
-        TEST(test_the_loss_scale_is_the_same_on_all_ranks),
-        TEST(test_a_scale_at_its_least_stops),
-        TEST(test_layouts),
-        TEST(test_a_share_of_the_peak_is_at_most_one),
-        TEST(test_replicas_of_a_deep_model),
-        TEST(test_an_uneven_last_micro_batch),
-        TEST(test_resume_under_another_layout),
-        TEST(test_bf16_moments_are_the_same_when_resumed),
-        TEST(test_resume_refuses_moments_of_another_type),
-        TEST(test_resume_refuses_another_recipe),
-    };
-    return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -2,7 +2,7 @@
 #include "../support/config_words.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "comm/internal.h"
 #include "tokens.h"
@@ -297,7 +297,7 @@ static int steps_body(struct ls_comm *world, void *user, struct ls_error *error)
 
 /* As a run is: in each group the same operations. And where no transfer is found ended early: the
  * same in one order, waits too. */
-static void test_a_run_does_what_was_recorded(void **state)
+CASE_WITH(test_a_run_does_what_was_recorded, tokens_setup, scratch_teardown)
 {
     for (int i = 0; i < LAYOUTS; i++)
         for (int k = 0; k < 2; k++) {
@@ -372,7 +372,7 @@ static int lacking_body(struct ls_comm *world, void *user, struct ls_error *erro
     return status;
 }
 
-static void test_what_is_not_recorded_right_is_seen(void **state)
+CASE_WITH(test_what_is_not_recorded_right_is_seen, tokens_setup, scratch_teardown)
 {
     static const int some[] = {2, 7, 9, 17};
     patient = true;
@@ -391,7 +391,7 @@ static void test_what_is_not_recorded_right_is_seen(void **state)
 
 /* Ranks that find transfers ended at once, among such that do not until they wait for them, prove
  * together: nobody waits for what another puts off. */
-static void test_early_and_late_ranks_meet(void **state)
+CASE_WITH(test_early_and_late_ranks_meet, tokens_setup, scratch_teardown)
 {
     for (int i = 0; i < LAYOUTS; i++) {
         struct ls_config config = config_of(*state, layouts[i]);
@@ -444,7 +444,7 @@ static void matrices_drop(struct ls_recording *recording)
 
 /* Each rank does what is recorded of the one that stands for it in a proof, but where matrices
  * meet. */
-static void test_ranks_that_are_alike_do_the_same(void **state)
+CASE_WITH(test_ranks_that_are_alike_do_the_same, tokens_setup, scratch_teardown)
 {
     for (int i = 0; i < LAYOUTS; i++) {
         struct ls_config config = config_of(*state, layouts[i]);
@@ -517,7 +517,7 @@ static int rehearsal_compare(void *user, int64_t rank, const struct ls_recording
     return status;
 }
 
-static void test_matrices_meet_as_was_rehearsed(void **state)
+CASE_WITH(test_matrices_meet_as_was_rehearsed, tokens_setup, scratch_teardown)
 {
     int64_t moves = 0;
     for (int i = 0; i < LAYOUTS; i++) {
@@ -559,7 +559,7 @@ static int bytes_of_all(const struct ls_config *config, const struct ls_layout *
 
 /* The bytes of a step of many micro-batches, of which shorter ones are recorded, are those of all
  * of its operations. */
-static void test_bytes_of_many_micro_batches(void **state)
+CASE_WITH(test_bytes_of_many_micro_batches, tokens_setup, scratch_teardown)
 {
     static const char *const many[] = {
         GPT2 "parallel.dp=2 parallel.zero=3 parallel.pp=2 batch.micro=1 "
@@ -597,21 +597,4 @@ static void test_bytes_of_many_micro_batches(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_run_does_what_was_recorded, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_not_recorded_right_is_seen, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_early_and_late_ranks_meet, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_ranks_that_are_alike_do_the_same, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_matrices_meet_as_was_rehearsed, tokens_setup,
-                                        scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_bytes_of_many_micro_batches, tokens_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -2,7 +2,7 @@
  * hashes of one rank, and what its ranks move is proven. */
 #include "../support/config_words.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 #include "train/trainer.h"
 
@@ -105,7 +105,7 @@ static void job_run(struct job *job, const char *directory, const char *words,
         fail_msg("%s: %s", words, error.text);
 }
 
-static void test_two_sets_train_as_one(void **state)
+CASE(test_two_sets_train_as_one)
 {
     static struct job ones[2], two;
     job_run(&ones[0], *state, "", NULL);
@@ -122,7 +122,7 @@ static void test_two_sets_train_as_one(void **state)
     }
 }
 
-static void test_moves_of_two_sets_are_proven(void **state)
+CASE(test_moves_of_two_sets_are_proven)
 {
     static struct job job;
     for (int l = 0; l < LAYOUTS; l++) {
@@ -136,7 +136,7 @@ static void test_moves_of_two_sets_are_proven(void **state)
 }
 
 /* A set whose shard group has leaves that do not follow each other adds them in another order. */
-static void test_another_order_is_seen(void **state)
+CASE(test_another_order_is_seen)
 {
     static struct job one, two;
     job_run(&one, *state, "", NULL);
@@ -145,12 +145,4 @@ static void test_another_order_is_seen(void **state)
     assert_string_not_equal(two.hash[0], one.hash[0]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_sets_train_as_one),
-        cmocka_unit_test(test_moves_of_two_sets_are_proven),
-        cmocka_unit_test(test_another_order_is_seen),
-    };
-    return cmocka_run_group_tests_name("trainer_sets", tests, tokens_setup, scratch_teardown);
-}
+SUITE_MAIN(tokens_setup, scratch_teardown)

@@ -3,7 +3,7 @@
  * two steps, parameters, gradients and optimizer states. */
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "train/trainer.h"
 
 #include <stdio.h>
@@ -298,17 +298,17 @@ static void check_layouts(const char *directory, const keys_t model, int turn)
     whole_free(&whole);
 }
 
-static void test_gpt2(void **state)
+CASE_WITH(test_gpt2, data_setup, scratch_teardown)
 {
     check_layouts(*state, gpt2, 0);
 }
 
-static void test_llama_with_shared_heads(void **state)
+CASE_WITH(test_llama_with_shared_heads, data_setup, scratch_teardown)
 {
     check_layouts(*state, llama, 1);
 }
 
-static void test_broken_twins_are_found(void **state)
+CASE_WITH(test_broken_twins_are_found, data_setup, scratch_teardown)
 {
     static const keys_t keys = {"parallel.dp_shard=4", "parallel.tp=2", "parallel.zero=2"};
     static const struct {
@@ -361,7 +361,7 @@ static int refusals_body(struct ls_comm *world, void *user, struct ls_error *err
     return status;
 }
 
-static void test_what_is_not_there_is_refused(void **state)
+CASE_WITH(test_what_is_not_there_is_refused, data_setup, scratch_teardown)
 {
     static const keys_t keys = {"optim.name=sgd", "optim.momentum=0.9"};
     struct task task = {.config = config_make(*state, gpt2, keys)};
@@ -369,14 +369,4 @@ static void test_what_is_not_there_is_refused(void **state)
     assert_ok(ls_world_run(1, refusals_body, &task, &error), error);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_gpt2, data_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_llama_with_shared_heads, data_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_broken_twins_are_found, data_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_not_there_is_refused, data_setup,
-                                        scratch_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+SUITE_MAIN(NULL, NULL)

@@ -5,7 +5,7 @@
 #include "../support/examples.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 #include "workers_run.h"
 
@@ -43,7 +43,7 @@ static const int groups[] = {1, 2, 4, 3};
 enum { GROUPS = 4 };
 
 /* In `make check` each recipe has a layout of others, and each number of groups comes. */
-static void test_layouts_of_workers_give_the_same_bits(void **state)
+CASE(test_layouts_of_workers_give_the_same_bits)
 {
     int every = check_every(29, 29), runs = 0;
     for (int r = 0; r < RECIPES; r++) {
@@ -67,7 +67,7 @@ static void test_layouts_of_workers_give_the_same_bits(void **state)
 }
 
 /* Evaluations read the global parameters where workers' are computed with. */
-static void test_an_evaluation_changes_nothing(void **state)
+CASE(test_an_evaluation_changes_nothing)
 {
     struct ls_config config = workers_config(*state, "numerics.precision=bf16 async.sync_every=2 "
                                                      "parallel.dp_shard=2 parallel.zero=3");
@@ -81,7 +81,7 @@ static void test_an_evaluation_changes_nothing(void **state)
 
 /* ---- going on -------------------------------------------------------------------------------- */
 
-static void test_a_run_goes_on_in_another_layout(void **state)
+CASE(test_a_run_goes_on_in_another_layout)
 {
     static const struct {
         const char *recipe, *before, *after;
@@ -122,7 +122,7 @@ static void test_a_run_goes_on_in_another_layout(void **state)
 
 /* A worker that keeps all of its own parameters is a run without workers: on any number of them,
  * each takes its own samples; one takes all. */
-static void test_a_lone_worker_is_a_run_without_workers(void **state)
+CASE(test_a_lone_worker_is_a_run_without_workers)
 {
     struct workers_run sync = {.config = workers_config(*state, "async.mode=none "
                                                                 "async.workers=1 "
@@ -145,7 +145,7 @@ static void test_a_lone_worker_is_a_run_without_workers(void **state)
 
 /* A step takes one range of the run's samples, behind that of the step before: together each sample
  * once. The records' ledger is that of the range. */
-static void test_each_sample_is_taken_once(void **state)
+CASE(test_each_sample_is_taken_once)
 {
     struct workers_run run = {
         .config = workers_config(*state, "parallel.workers=2 batch.global=4 batch.rampup_start=2 "
@@ -173,7 +173,7 @@ static void test_each_sample_is_taken_once(void **state)
  * is that of one batch of all their samples, of which some tokens count. Each worker's mean is
  * rounded to float32 before they are joined, hence the tolerance; without weights it is 2e-4 off.
  */
-static void test_a_loss_is_the_mean_over_all_tokens_that_count(void **state)
+CASE(test_a_loss_is_the_mean_over_all_tokens_that_count)
 {
     enum { EXAMPLES = 60 };
     char lines[EXAMPLES * 160], *at = lines;
@@ -215,7 +215,7 @@ static void rate_take(struct ls_trainer *t)
     rates[ls_comm_rank(t->whole)] = t->peak_flops;
 }
 
-static void test_the_peak_is_that_of_all_groups(void **state)
+CASE(test_the_peak_is_that_of_all_groups)
 {
     struct workers_run run = {.config = workers_config(*state, "parallel.workers=2 parallel.dp=2"),
                               .made = rate_take};
@@ -225,16 +225,4 @@ static void test_the_peak_is_that_of_all_groups(void **state)
             fail_msg("rank %d: %.17g FLOP/s, rank 0: %.17g", i, rates[i], rates[0]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts_of_workers_give_the_same_bits),
-        cmocka_unit_test(test_an_evaluation_changes_nothing),
-        cmocka_unit_test(test_a_run_goes_on_in_another_layout),
-        cmocka_unit_test(test_a_lone_worker_is_a_run_without_workers),
-        cmocka_unit_test(test_each_sample_is_taken_once),
-        cmocka_unit_test(test_a_loss_is_the_mean_over_all_tokens_that_count),
-        cmocka_unit_test(test_the_peak_is_that_of_all_groups),
-    };
-    return cmocka_run_group_tests_name("workers", tests, workers_setup, scratch_teardown);
-}
+SUITE_MAIN(workers_setup, scratch_teardown)

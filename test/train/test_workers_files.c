@@ -2,7 +2,7 @@
  * damaged, missing, of another step or of another recipe. A run goes on from the newest one that is
  * whole, says so, and ends with the bits of one that nothing disturbed. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "tokens.h"
 #include "workers_run.h"
 
@@ -17,7 +17,7 @@ static const char *directory;
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static void test_keys_that_cannot_be_kept(void **state)
+CASE(test_keys_that_cannot_be_kept)
 {
     static const struct {
         const char *words, *key, *says;
@@ -52,7 +52,7 @@ static void test_keys_that_cannot_be_kept(void **state)
     }
 }
 
-static void test_layouts_that_workers_cannot_have(void **state)
+CASE(test_layouts_that_workers_cannot_have)
 {
     static const struct {
         const char *words, *key, *says;
@@ -94,7 +94,7 @@ static void run_spoil(const char *command)
 
 #define WORKER(n, step) "run/workers/000" #n "/checkpoints/step-0000000" #step
 
-static void test_a_worker_whose_checkpoint_is_not_whole(void **state)
+CASE(test_a_worker_whose_checkpoint_is_not_whole)
 {
     static const struct {
         const char *command, *says; /* says NULL: there is nothing to say */
@@ -125,7 +125,7 @@ static void test_a_worker_whose_checkpoint_is_not_whole(void **state)
 
 /* With train.keep=1 workers have written the new checkpoint and the global parameters cannot be:
  * the run goes on from the one before. */
-static void test_the_last_checkpoint_stays_until_the_next_is_whole(void **state)
+CASE(test_the_last_checkpoint_stays_until_the_next_is_whole)
 {
     static const char *const resume[] = {
         "never", "%s/former/checkpoints/step-00000003 train.out=%s/run", "auto"};
@@ -158,7 +158,7 @@ static void test_the_last_checkpoint_stays_until_the_next_is_whole(void **state)
 }
 
 /* The best one of a run stays with its workers'. */
-static void test_workers_keep_what_the_run_keeps(void **state)
+CASE(test_workers_keep_what_the_run_keeps)
 {
     shell("rm -rf run");
     for (int i = 0; i < 3; i++) {
@@ -178,7 +178,7 @@ static void test_workers_keep_what_the_run_keeps(void **state)
 }
 
 /* None of a run that has checkpoints is whole: it does not begin anew. */
-static void test_workers_without_any_checkpoint(void **state)
+CASE(test_workers_without_any_checkpoint)
 {
     static const char *const commands[] = {"rm -r run/workers/0001", "rm -r run/workers",
                                            "rm -r run/workers && touch run/workers"};
@@ -211,7 +211,7 @@ static void expect_resume(const char *path, const char *words, const char *says)
         fail_msg("%s: status %d: %s", path, status, after.error.text);
 }
 
-static void test_checkpoints_by_their_path(void **state)
+CASE(test_checkpoints_by_their_path)
 {
     const char *sync = "async.mode=none async.workers=1 async.sync_every=100";
     struct workers_run alone = {
@@ -237,7 +237,7 @@ static void text_write(const char *name, const char *text)
 
 /* What was asked for while a run trained is all that another one needs to do the same, in another
  * layout; so does the run itself, when it goes on. */
-static void test_members_of_a_run_are_followed(void **state)
+CASE(test_members_of_a_run_are_followed)
 {
     static const char *const wanted[] = {"0-2\n", "1,3\n", "9\n"};
     struct workers_run part = {0};
@@ -270,7 +270,7 @@ static void test_members_of_a_run_are_followed(void **state)
     assert_string_not_equal(after.hash[8], whole.hash[8]);
 }
 
-static void test_a_run_to_follow_that_is_not_there(void **state)
+CASE(test_a_run_to_follow_that_is_not_there)
 {
     struct workers_run run = {.config =
                                   workers_config(*state, "async.follow=%s/nobody", directory)};
@@ -280,7 +280,7 @@ static void test_a_run_to_follow_that_is_not_there(void **state)
 
 /* A change that was recorded holds where a run that was killed does its steps again, until another
  * one is asked for. */
-static void test_members_of_steps_that_are_done_again(void **state)
+CASE(test_members_of_steps_that_are_done_again)
 {
     static const char *const lines = "{\"outer_step\": 2, \"workers\": \"0-1\"}\n";
     struct workers_run part[4];
@@ -312,7 +312,7 @@ static void test_members_of_steps_that_are_done_again(void **state)
 }
 
 /* A request is not worth a run. */
-static void test_a_request_that_cannot_be_read(void **state)
+CASE(test_a_request_that_cannot_be_read)
 {
     static char digits[(1 << 16) + 2];
     for (int i = 0; i < 2; i++) {
@@ -327,7 +327,7 @@ static void test_a_request_that_cannot_be_read(void **state)
     }
 }
 
-static void test_members_that_cannot_be_read(void **state)
+CASE(test_members_that_cannot_be_read)
 {
     static const char *const lines[] = {
         "{\"outer_step\": 1, \"workers\": \"0-4\"}\n",
@@ -353,7 +353,7 @@ static void test_members_that_cannot_be_read(void **state)
 
 /* However many the run has: the newest whole one is found behind the damaged, and a worker's old
  * checkpoint, of which there is no global one any more, is removed with the next save. */
-static void test_more_than_300_checkpoints(void **state)
+CASE(test_more_than_300_checkpoints)
 {
     struct workers_run first = {
         .config = workers_config(*state, "train.steps=9"), .steps = 3, .save = true};
@@ -378,7 +378,7 @@ static void test_more_than_300_checkpoints(void **state)
 /* ---- folders that cannot be written ---------------------------------------------------------- */
 
 /* The global parameters come last: without those of all workers there is no checkpoint. */
-static void test_folders_of_workers_that_cannot_be_made(void **state)
+CASE(test_folders_of_workers_that_cannot_be_made)
 {
     static const char *const commands[] = {"mkdir run && touch run/workers",
                                            "mkdir -p run/workers && touch run/workers/0002"};
@@ -412,24 +412,4 @@ static int group_setup(void **state)
     return workers_run(&whole);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys_that_cannot_be_kept),
-        cmocka_unit_test(test_layouts_that_workers_cannot_have),
-        cmocka_unit_test(test_a_worker_whose_checkpoint_is_not_whole),
-        cmocka_unit_test(test_more_than_300_checkpoints),
-        cmocka_unit_test(test_the_last_checkpoint_stays_until_the_next_is_whole),
-        cmocka_unit_test(test_workers_keep_what_the_run_keeps),
-        cmocka_unit_test(test_workers_without_any_checkpoint),
-        cmocka_unit_test(test_checkpoints_by_their_path),
-        cmocka_unit_test(test_members_of_a_run_are_followed),
-        cmocka_unit_test(test_a_run_to_follow_that_is_not_there),
-        cmocka_unit_test(test_members_of_steps_that_are_done_again),
-        cmocka_unit_test(test_a_request_that_cannot_be_read),
-        cmocka_unit_test(test_members_that_cannot_be_read),
-        cmocka_unit_test(test_folders_of_workers_that_cannot_be_made),
-    };
-    return cmocka_run_group_tests_name("workers' keys and files", tests, group_setup,
-                                       scratch_teardown);
-}
+SUITE_MAIN(group_setup, scratch_teardown)

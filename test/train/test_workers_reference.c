@@ -6,7 +6,7 @@
  * in another order of workers, a sum in the order of arrival, an outer momentum that a resumption
  * forgets, a worker that takes the samples of another. */
 #include "../support/scratch.h"
-#include "../support/testing.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 #include "train/workers_private.h"
@@ -427,7 +427,7 @@ static const char *referred(const char *directory, const char *recipe)
     return run_referred(directory, recipe, &run);
 }
 
-static void test_outer_steps_are_those_of_the_definition(void **state)
+CASE(test_outer_steps_are_those_of_the_definition)
 {
     static const char *const recipes[] = {
         "",
@@ -446,7 +446,7 @@ static void test_outer_steps_are_those_of_the_definition(void **state)
     }
 }
 
-static void test_the_reference_finds_stale_deltas(void **state)
+CASE(test_the_reference_finds_stale_deltas)
 {
     twin = STALE;
     const char *wrong = referred(*state, "async.sync_every=6 async.fragments=3 async.delay=1 "
@@ -456,7 +456,7 @@ static void test_the_reference_finds_stale_deltas(void **state)
     assert_non_null(strstr(wrong, "meeting 3, global")); /* the first time that one is sent again */
 }
 
-static void test_the_reference_finds_another_order_of_workers(void **state)
+CASE(test_the_reference_finds_another_order_of_workers)
 {
     twin = REVERSED;
     const char *wrong = referred(*state, "");
@@ -464,7 +464,7 @@ static void test_the_reference_finds_another_order_of_workers(void **state)
     assert_non_null(wrong);
 }
 
-static void test_layouts_find_an_order_of_arrival(void **state)
+CASE(test_layouts_find_an_order_of_arrival)
 {
     struct workers_run one = {.config = workers_config(*state, "%s", ""), .made = samples_made};
     workers_run_well(&one);
@@ -478,7 +478,7 @@ static void test_layouts_find_an_order_of_arrival(void **state)
     }
 }
 
-static void test_a_resumption_that_forgets_the_outer_momentum_is_found(void **state)
+CASE(test_a_resumption_that_forgets_the_outer_momentum_is_found)
 {
     struct workers_run whole = {.config = workers_config(*state, "train.steps=9"),
                                 .made = samples_made};
@@ -528,7 +528,7 @@ static const char *samples_read(const char *directory, const char *words)
     return run_read(directory, words, &run);
 }
 
-static void test_each_sample_is_read_once_by_its_worker(void **state)
+CASE(test_each_sample_is_read_once_by_its_worker)
 {
     static const char *const cases[] = {
         "async.sync_every=6 async.fragments=3 async.delay=1",
@@ -549,7 +549,7 @@ static void test_each_sample_is_read_once_by_its_worker(void **state)
 }
 
 /* Workers leave and come again; the last ones leave with a whole group. */
-static void test_workers_that_take_no_part(void **state)
+CASE(test_workers_that_take_no_part)
 {
     static const char *const plans[][6] = {{"0123", "012", "13", "0123", NULL},
                                            {"23", "3", "0123", "1", NULL}};
@@ -579,17 +579,4 @@ static void test_workers_that_take_no_part(void **state)
     membership = NULL;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_outer_steps_are_those_of_the_definition),
-        cmocka_unit_test(test_the_reference_finds_stale_deltas),
-        cmocka_unit_test(test_the_reference_finds_another_order_of_workers),
-        cmocka_unit_test(test_layouts_find_an_order_of_arrival),
-        cmocka_unit_test(test_a_resumption_that_forgets_the_outer_momentum_is_found),
-        cmocka_unit_test(test_each_sample_is_read_once_by_its_worker),
-        cmocka_unit_test(test_workers_that_take_no_part),
-    };
-    return cmocka_run_group_tests_name("workers beside their definition", tests, tokens_setup,
-                                       scratch_teardown);
-}
+SUITE_MAIN(tokens_setup, scratch_teardown)

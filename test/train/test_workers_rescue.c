@@ -7,6 +7,7 @@
 #include "../support/extent.h"
 #include "../support/mpirun.h"
 #include "../support/scratch.h"
+#include "../support/suite.h"
 #include "../support/wrapped.h"
 #include "tokens.h"
 #include "train/membership.h"
@@ -14,12 +15,6 @@
 
 #include <lockstep/train/members.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,7 +181,7 @@ static void expect_members(const char *directory, const char *expected)
     free(text);
 }
 
-static void test_steps_of_the_others_stay(void **state)
+CASE(test_steps_of_the_others_stay)
 {
     mpirun_or_skip();
     for (int i = 0; i < (check_all() ? LOSSES : LOSSES_FEW); i++) {
@@ -197,7 +192,7 @@ static void test_steps_of_the_others_stay(void **state)
 }
 
 /* Twin: RUN/members does not say that a worker was lost, or that one began anew. */
-static void test_a_loss_that_is_not_recorded_is_seen(void **state)
+CASE(test_a_loss_that_is_not_recorded_is_seen)
 {
     mpirun_or_skip();
     if (check_all()) /* otherwise this was the last one above */
@@ -207,7 +202,7 @@ static void test_a_loss_that_is_not_recorded_is_seen(void **state)
 }
 
 /* Twin: the mean is over a worker that was lost too, with what its next rank has of it. */
-static void test_a_lost_worker_in_the_mean_is_seen(void **state)
+CASE(test_a_lost_worker_in_the_mean_is_seen)
 {
     mpirun_or_skip();
     lose(*state, &losses[0], "stale");
@@ -216,7 +211,7 @@ static void test_a_lost_worker_in_the_mean_is_seen(void **state)
 }
 
 /* Two deaths, of which the second comes before a checkpoint makes RUN/rescue needless. */
-static void test_a_second_death(void **state)
+CASE(test_a_second_death)
 {
     mpirun_or_skip();
     if (!check_all())
@@ -239,11 +234,5 @@ int main(int argc, char **argv)
     setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1); /* else it is measured */
     setenv("OMP_WAIT_POLICY", "passive", 1);
     setenv("OMPI_MCA_orte_enable_recovery", "1", 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps_of_the_others_stay),
-        cmocka_unit_test(test_a_loss_that_is_not_recorded_is_seen),
-        cmocka_unit_test(test_a_lost_worker_in_the_mean_is_seen),
-        cmocka_unit_test(test_a_second_death),
-    };
-    return cmocka_run_group_tests_name("workers_rescue", tests, tokens_setup, scratch_teardown);
+    return suite_run(tokens_setup, scratch_teardown);
 }
