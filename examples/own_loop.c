@@ -4,6 +4,7 @@
  *   make examples && build/examples/own_loop
  *
  * The same orders in another layout give the same bits: the hash that is printed is always one. */
+#include <lockstep/base/file.h>
 #include <lockstep/session.h>
 
 #include <stdio.h>
@@ -11,10 +12,12 @@
 
 enum { SEQUENCES = 8, TOKENS = 16, VOCABULARY = 32, STEPS = 60 };
 
+#define RUN "build/session-run" /* what an earlier start left there is removed */
+
 static const char keys[] =
     "{\"keys\": {\"model\": {\"arch\": \"llama\", \"vocab\": 32, \"layers\": 2, \"channels\": 32,"
     "  \"heads\": 4, \"context\": 32}, \"data\": {\"sequence\": 16}, \"batch\": {\"global\": 8},"
-    "  \"optim\": {\"lr\": 0.01}, \"train\": {\"steps\": 60, \"out\": \"build/session-run\","
+    "  \"optim\": {\"lr\": 0.01}, \"train\": {\"steps\": 60, \"out\": \"" RUN "\","
     "  \"resume\": \"never\"}, \"parallel\": {\"dp\": 2, \"threads\": 1}}}";
 
 /* Sequences that count upwards from anywhere. */
@@ -62,6 +65,7 @@ int main(void)
 {
     struct ls_session *session;
     struct ls_error error = {0};
+    ls_directory_remove(RUN);
     int status = ls_session_new(&session, &error);
     if (!status)
         status = ls_session_call(session, "open", keys, NULL, 0, &error);
