@@ -69,9 +69,9 @@ enum ls_arithmetic {
 enum { LS_ARITHMETIC_COUNT = 2, LS_PAIRS_STEP = 32 };
 /* "fma", "bf16_pairs". */
 const char *ls_arithmetic_name(enum ls_arithmetic arithmetic);
-/* Local. The one whose products of this type are faster on this instruction set, which this machine
- * has. BF16_PAIRS can only be so for bf16 on AMX, where both are measured, some milliseconds. Where
- * LS_ISA_VARIABLE is set nothing is measured: AMX takes BF16_PAIRS for bf16. */
+/* Local, pure. The one whose products of this type are faster on this instruction set: BF16_PAIRS
+ * for bf16 on AMX, which is several times as fast in it, otherwise FMA. Not measured: bits must not
+ * hang on what else a machine does. */
 enum ls_arithmetic ls_arithmetic_fastest(enum ls_isa isa, enum ls_dtype act);
 
 /* Token sums inside a sequence (norm weights, biases, losses) are cut in tiles of this many tokens,

@@ -360,8 +360,8 @@ static const struct ls_config_key table[] = {
         "rank computes a leaf; 0 = chosen from the recipe (doc/determinism.md)"),
     WORD("numerics.arithmetic", RECIPE, "auto", arithmetics, numerics.arithmetic,
          "how products are added, equally on every processor: fma, or bf16_pairs, which is "
-         "fast with AMX (bf16 only); auto = the faster one, measured when the run first starts "
-         "and then kept"),
+         "fast with AMX (bf16 only); auto = bf16_pairs for bf16 where all ranks have AMX, "
+         "otherwise fma: decided when the run first starts, and then kept"),
     WORD("numerics.isa", LAYOUT, "auto", isas, numerics.isa,
          "instruction set, which changes only the speed; auto = the fastest one that every "
          "rank has"),

@@ -1,4 +1,4 @@
-/* Which arithmetic, and which of the instruction sets that give its bits, is the fastest here. */
+/* Which arithmetic is the fastest on an instruction set, and which set is in an arithmetic. */
 #include <lockstep/ops.h>
 #include <lockstep/ops/gemm.h>
 
@@ -7,21 +7,22 @@
 /* A product of a layer's size: large enough to show the rate, about a millisecond of a core. */
 enum { M = 128, N = 768, K = 768, RUNS = 3 };
 
-/* Seconds of the fastest of some runs on one thread; 0 where it could not be measured. */
-static double seconds_of(enum ls_isa isa, enum ls_arithmetic arithmetic, enum ls_dtype act)
+/* Seconds of the fastest of some runs of bf16 in fma, on one thread; 0 where it could not be
+ * measured. */
+static double fma_seconds(enum ls_isa isa)
 {
     struct ls_ops ops;
     struct ls_arena arena;
     struct ls_error ignored;
     double least = 0;
-    size_t size = ls_dtype_bytes(act), operands = (M * K + K * N) * size;
+    size_t size = ls_dtype_bytes(LS_BF16), operands = (M * K + K * N) * size;
     if (ls_arena_init(&arena, operands + M * N * sizeof(float) + 256, &ignored))
         return 0;
     if (ls_ops_init(&ops, 1, isa, &ignored)) {
         ls_arena_release(&arena);
         return 0;
     }
-    ops.arithmetic = arithmetic;
+    ops.arithmetic = LS_ARITHMETIC_FMA;
     unsigned char *a = ls_arena_take(&arena, operands);
     struct ls_gemm gemm = {.m = M,
                            .n = N,
@@ -29,7 +30,7 @@ static double seconds_of(enum ls_isa isa, enum ls_arithmetic arithmetic, enum ls
                            .k = {K},
                            .tiles = 1,
                            .b_transposed = true,
-                           .in = act,
+                           .in = LS_BF16,
                            .out = LS_F32,
                            .a = a,
                            .b = a + M * K * size,
@@ -51,33 +52,16 @@ static double seconds_of(enum ls_isa isa, enum ls_arithmetic arithmetic, enum ls
     return least;
 }
 
-/* Of AVX-512 and `most`, which is above it, the faster one for bf16 in fma; its seconds. */
-static enum ls_isa fma_fastest(enum ls_isa most, double *seconds)
-{
-    double with = seconds_of(most, LS_ARITHMETIC_FMA, LS_BF16);
-    double without = seconds_of(LS_ISA_AVX512, LS_ARITHMETIC_FMA, LS_BF16);
-    bool narrower = without > 0 && without < 0.95 * with;
-    *seconds = narrower ? without : with;
-    return narrower ? LS_ISA_AVX512 : most;
-}
-
 enum ls_isa ls_isa_fastest(enum ls_isa most, enum ls_arithmetic arithmetic, enum ls_dtype act)
 {
-    double seconds;
     if (most < LS_ISA_AVX512_BF16 || arithmetic != LS_ARITHMETIC_FMA || act != LS_BF16 ||
         getenv(LS_ISA_VARIABLE))
         return most;
-    return fma_fastest(most, &seconds);
+    double with = fma_seconds(most), without = fma_seconds(LS_ISA_AVX512);
+    return without > 0 && without < 0.95 * with ? LS_ISA_AVX512 : most;
 }
 
 enum ls_arithmetic ls_arithmetic_fastest(enum ls_isa isa, enum ls_dtype act)
 {
-    double fma;
-    if (isa < LS_ISA_AMX || act != LS_BF16)
-        return LS_ARITHMETIC_FMA;
-    if (getenv(LS_ISA_VARIABLE))
-        return LS_ARITHMETIC_BF16_PAIRS;
-    double pairs = seconds_of(isa, LS_ARITHMETIC_BF16_PAIRS, act);
-    fma_fastest(isa, &fma);
-    return pairs > 0 && pairs < fma ? LS_ARITHMETIC_BF16_PAIRS : LS_ARITHMETIC_FMA;
+    return isa >= LS_ISA_AMX && act == LS_BF16 ? LS_ARITHMETIC_BF16_PAIRS : LS_ARITHMETIC_FMA;
 }

@@ -32,7 +32,7 @@ def recipe(corpus, tmp_path):
     return {"model": {"arch": "gpt2", "layers": 2, "channels": 32, "heads": 4, "context": 32},
             "data": {"train": corpus + "_train", "valid": corpus + "_valid", "sequence": 16},
             "batch": {"global": 4}, "optim": {"lr": 1e-3, "decay_steps": 8},
-            "numerics": {"arithmetic": "fma"},  # nothing is measured
+            "numerics": {"arithmetic": "fma"},  # with AMX too
             "train": {"steps": 4, "out": str(tmp_path / "run")},
             "eval": {"every": 0}, "sample": {"every": 0}}
 
