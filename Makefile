@@ -188,7 +188,7 @@ $(BUILD)/test/infer/test_generate: private LDFLAGS_BASE += $(call wrap,ls_device
 $(BUILD)/test/infer/test_samples: private LDFLAGS_BASE += $(call wrap,text_blocks_share)
 # These run commands late (test/support/late_queue.h).
 LATE     := $(addprefix $(BUILD)/test/train/,test_commands test_golden test_late)
-$(LATE): private LDFLAGS_BASE += $(call wrap,ls_arena_init ls_ops_init ls_trainer_step)
+$(LATE): private LDFLAGS_BASE += $(call wrap,ls_arena_init ls_ops_init ls_trainer_step ls_trainer_free)
 $(BUILD)/test/train/test_commands: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
 $(BUILD)/test/train/test_late: private LDFLAGS_BASE += $(call wrap,ls_comm_set_queue ls_tier_set_queue)
 # These share a clock among their ranks (test/support/turned_clock.h).

@@ -15,14 +15,14 @@
 
 static bool late;      /* the test's wishes */
 static bool late_open; /* the memory is, to the host too */
-static bool late_deaf; /* a broken twin: the host does not wait for ops */
+static bool late_deaf; /* a broken twin: behind a step the host does not wait for its ops */
 /* Told of each command when it is submitted. */
 static void (*late_watch)(struct ls_queue *queue, const struct ls_command *command);
 static _Thread_local struct {
     struct ls_command_list list;
     struct ls_queue *queue; /* of the list */
     struct ls_arena *arena; /* the trainer's: the last that was taken, but for workspaces */
-    bool in_step;
+    bool in_step, deaf;
     int64_t waits; /* of the host, while commands had not run */
 } late_queue;
 /* Of all ranks: steps, and how often the host waited in one for more than its own words. */
@@ -88,7 +88,16 @@ static inline int late_synchronise(struct ls_queue *queue, struct ls_error *erro
     (void)queue;
     late_queue.waits += late_queue.list.count > 0;
     late_step_waits += late_queue.in_step && late_queue.list.count > late_words();
-    return late_deaf && !late_words() ? LS_OK : late_run(error);
+    return late_queue.deaf && !late_words() ? LS_OK : late_run(error);
+}
+
+/* A deaf host's commands run before what they are of changes or goes. */
+static inline void late_hear(void)
+{
+    struct ls_error unheard;
+    if (late_queue.deaf && late_run(&unheard))
+        abort();
+    late_queue.deaf = false;
 }
 
 WRAPPED(ls_ops_init);
@@ -112,13 +121,22 @@ WRAPPED(ls_trainer_step);
 int __wrap_ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report,
                            struct ls_error *error)
 {
+    late_hear();
     late_queue.in_step = late;
     late_steps += late;
     late_memory_open(false);
     int status = __real_ls_trainer_step(t, report, error);
     late_memory_open(true);
     late_queue.in_step = false;
+    late_queue.deaf = late_deaf;
     return status;
+}
+
+WRAPPED(ls_trainer_free);
+void __wrap_ls_trainer_free(struct ls_trainer *t)
+{
+    late_hear();
+    __real_ls_trainer_free(t);
 }
 
 #endif
