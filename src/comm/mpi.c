@@ -169,7 +169,7 @@ static void progress_start(void)
  * waits for need its core: it leaves it to them from the first, and sleeps soon. */
 static void pause_after(double waited_s)
 {
-    const double poll_s = engine.shares_cores ? 0.01 : 0.1;
+    const double poll_s = engine.shares_cores ? 0.001 : 0.1;
     if (waited_s > poll_s)
         nanosleep(&(struct timespec){.tv_nsec = (long)fmin(waited_s * 1e9 / 128, PAUSE_NS_MAX)},
                   NULL);
