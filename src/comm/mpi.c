@@ -463,7 +463,7 @@ bool ls_mpi_part(const char *why, bool whole, double seconds)
     double until_s = ls_now_s() + seconds, now_s;
     bool all = false;
     pthread_mutex_lock(&engine.lock);
-    bool runs = engine.farewells.opened;
+    bool runs = engine.farewells.opened && !engine.farewells.apart;
     if (runs)
         comm_mpi_farewells_send(&engine.farewells, why, whole);
     while (runs && !all && (now_s = ls_now_s()) < until_s) {
@@ -475,7 +475,8 @@ bool ls_mpi_part(const char *why, bool whole, double seconds)
             nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS_MAX}, NULL);
         pthread_mutex_lock(&engine.lock);
     }
-    bool together = !runs || (all && whole);
+    engine.farewells.apart = engine.farewells.apart || (all && !whole);
+    bool together = !engine.farewells.opened || (all && whole);
     engine.timed_out = engine.timed_out || !together;
     pthread_mutex_unlock(&engine.lock);
     return together;

@@ -105,6 +105,7 @@ struct mpi_farewell {
 };
 struct mpi_farewells {
     bool opened;
+    bool apart; /* all have said so, and not all whole: nobody may listen any more */
     MPI_Comm comm;
     int rank, size, together;  /* how often all have said so, all whole: that is forgotten */
     struct mpi_farewell *from; /* [size] */
