@@ -178,11 +178,18 @@ class Session:
         if self.on_event is not None:
             self.on_event(json.loads(event))
 
-    def _wait(self, verb: str) -> None:
+    def _carry_out(self, verb: str, order: Sequence[Any]) -> None:
+        """Hands an order over, and waits until it is over."""
         lib, error, event = library(), _Error(), ctypes.c_char_p()
+        asked, turn = False, 0
         interrupt: Optional[BaseException] = None
         while True:
             try:
+                if not asked:
+                    asked = True  # Ctrl-C within the call leaves an order under way
+                    turn = lib.ls_session_ask(self._handle, *order, ctypes.byref(error))
+                    if turn:
+                        break
                 turn = lib.ls_session_wait(self._handle, 0.1, ctypes.byref(event),
                                            ctypes.byref(error))
                 if turn == EVENT:
@@ -229,18 +236,14 @@ class Session:
 
     def _ask(self, verb: str, options: Optional[Dict[str, Any]],
              arrays: Optional[List[Array]]) -> Dict[str, Any]:
-        lib, error = library(), _Error()
+        lib = library()
         while self.unviewed:
             lib.ls_session_unview(self._handle, self.unviewed.pop().encode())
         given = arrays or []
         block = (Array * max(len(given), 1))(*given)
         text = _json(verb, options or {})
-        status = lib.ls_session_ask(self._handle, verb.encode(), text, block, len(given),
-                                    ctypes.byref(error))
-        if status:
-            raise errors.from_status(status, error.text.decode("utf-8", "replace"))
         self._lent = given  # also where Ctrl-C twice leaves before the order is over
-        self._wait(verb)
+        self._carry_out(verb, (verb.encode(), text, block, len(given)))
         self._lent = []
         answer: Dict[str, Any] = json.loads(lib.ls_session_answer(self._handle))
         return answer

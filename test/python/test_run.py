@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -379,8 +378,8 @@ def test_a_fork_and_another_thread_are_told(recipe):
             try:
                 run.step()
                 text = "went on"
-            except ls.LockstepError as error:
-                text = str(error)
+            except BaseException as error:  # must not go on as a second pytest
+                text = repr(error)
             os.write(begins, text.encode())
             os._exit(0)
         os.waitpid(child, 0)
@@ -390,15 +389,28 @@ def test_a_fork_and_another_thread_are_told(recipe):
         run.step()
 
 
-def interrupt_next(monkeypatch):
-    """Ctrl-C comes in the first wait for the next order."""
-    library, wait = _lib.library(), _lib.library().ls_session_wait
+def interrupt_next(monkeypatch, when):
+    """Ctrl-C comes in the next call of that function: an order is handed over, and not waited for."""
+    library, call = _lib.library(), getattr(_lib.library(), when)
 
     def interrupted(*arguments):
-        monkeypatch.setattr(library, "ls_session_wait", wait)
+        monkeypatch.setattr(library, when, call)
+        asked = call(*arguments) if when == "ls_session_ask" else None
         signal.raise_signal(signal.SIGINT)
-        return wait(*arguments)
-    monkeypatch.setattr(library, "ls_session_wait", interrupted)
+        return call(*arguments) if asked is None else asked
+    monkeypatch.setattr(library, when, interrupted)
+
+
+def end_early(monkeypatch, call):
+    """Asks until Ctrl-C has ended an order before it was done: how far ranks get before this thread
+    goes on is the scheduler's choice."""
+    cause = None
+    while "nothing is given back" not in str(cause):
+        interrupt_next(monkeypatch, "ls_session_wait")
+        with pytest.raises(KeyboardInterrupt) as raised:
+            call()
+        cause = raised.value.__cause__
+        assert cause is None or isinstance(cause, ls.Stopped)
 
 
 @pytest.fixture
@@ -417,13 +429,10 @@ def test_an_interrupt_ends_what_is_asked_and_the_run_goes_on(recipe, layout, mon
         for call in (lambda: run.generate("1 and", n=2000, max_tokens=20),
                      lambda: run.logprobs(np.ones((4000, 16), int)), run.evaluate,
                      lambda: run.score([{"text": "1 and 2"}] * 200)):
-            interrupt_next(monkeypatch)
-            with pytest.raises(KeyboardInterrupt) as raised:
-                call()
-            assert isinstance(raised.value.__cause__, ls.Stopped)  # it was not done to its end
+            end_early(monkeypatch, call)
         np.testing.assert_array_equal(run.generate("1 and", n=3, max_tokens=5)[1], expected[1])
         weights = run.state_dict()
-        interrupt_next(monkeypatch)
+        interrupt_next(monkeypatch, "ls_session_wait")
         with pytest.raises(KeyboardInterrupt):
             run.load_state_dict({name: value + 1 for name, value in weights.items()})
         np.testing.assert_array_equal(run.params["h.0.attn.q.weight"].full()[0, 0],
@@ -432,11 +441,20 @@ def test_an_interrupt_ends_what_is_asked_and_the_run_goes_on(recipe, layout, mon
         assert len(list(run)) == 4
 
 
+def test_an_interrupt_while_an_order_is_handed_over_waits_for_it(recipe, monkeypatch, heard):
+    with ls.Run(recipe, progress=False) as run:
+        for call in (lambda: run.generate("1 and", n=2000, max_tokens=20), run.step):
+            interrupt_next(monkeypatch, "ls_session_ask")
+            with pytest.raises(KeyboardInterrupt):
+                call()
+            assert run.logprobs([[1, 2, 3]]).shape == (1, 3)  # nothing is under way
+
+
 def test_an_interrupt_ends_the_run_at_a_step_and_saves(recipe, tmp_path):
-    script = ("import lockstep as ls, os, signal, sys, json\n"
+    script = ("import lockstep as ls, signal, sys, json\n"
               "signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs of shells ignore it\n"
               "run = ls.Run(json.loads(sys.argv[1]), progress=False,\n"
-              "             on_step=lambda m: m.step == 2 and os.kill(os.getpid(), signal.SIGINT))\n"
+              "             on_step=lambda m: m.step == 2 and signal.raise_signal(signal.SIGINT))\n"
               "try:\n"
               "    for m in run: pass\n"
               "except KeyboardInterrupt:\n"
@@ -470,8 +488,10 @@ def test_runs_that_are_dropped_are_freed(recipe, tmp_path):
         if i % 2:
             run.close()
         del run
+    while held()[0] > before[0] + 1:  # OpenMP's threads end after those that they worked for
+        os.sched_yield()
     after = held()
-    assert after[0] <= before[0] + 1 and after[1] <= before[1] + 1
+    assert after[1] <= before[1] + 1
     if count == 1000:
         assert after[2] - middle[2] < 500 * (64 << 10)
 
@@ -500,67 +520,3 @@ def test_runs_are_compared_and_reported(recipe, tmp_path):
     assert "<html" in ls.report(tmp_path / "a", tmp_path / "b")
     assert ls.report(tmp_path / "a", out=tmp_path / "page.html") == ""
     assert "<html" in (tmp_path / "page.html").read_text()
-
-
-def two_processes(script, recipe):
-    """What `mpirun -n 2` of it did, of the recipe."""
-    if not shutil.which("mpirun"):
-        pytest.skip("there is no mpirun")
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl="self,vader")
-    done = subprocess.run(["mpirun", "-n", "2", sys.executable, "-c", script, json.dumps(recipe)],
-                          capture_output=True, text=True, check=False, env=environment)
-    if "has no MPI" in done.stderr:
-        pytest.skip("this build has no MPI")
-    return done
-
-
-@pytest.mark.parametrize("begin, end, why", [
-    ("with run:\n", "raise ValueError('mine')", "ValueError: mine"),
-    ("if True:\n", "sys.exit(3)", "its program ended, and did not close its run")],
-    ids=["raised", "exit"])
-def test_a_process_that_leaves_is_told_to_the_others(recipe, tmp_path, begin, end, why):
-    recipe["train"].update(out=str(tmp_path / "mpi"), steps=100, save_every=1)
-    script = ("import lockstep as ls, json, sys\n"
-              "run = ls.Run(json.loads(sys.argv[1]), {'parallel.dp': 2, 'comm.timeout_s': 100})\n"
-              f"{begin}"
-              "    for m in run:\n"
-              f"        if m.step == 3 and run.rank == 1: {end}\n")
-    done = two_processes(script, recipe)
-    assert done.returncode != 0
-    assert "CommError: " in done.stderr and f"rank 1 of the job has left: {why}" in done.stderr
-    with ls.Run(recipe, {"train.resume": "auto", "train.steps": 5}, progress=False) as run:
-        assert run.step_count == 3  # a checkpoint is whole
-        run.step()
-
-
-def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
-    script = ("import lockstep as ls, json, sys\n"
-              "from lockstep import _lib\n"
-              "with ls.Run(json.loads(sys.argv[1]), {'parallel.tp': 2}, progress=False) as run:\n"
-              "    losses = [m.loss for m in run]\n"
-              "    weights = run.params['h.0.attn.q.weight'].numpy()\n"
-              "    told = [run.rank, losses, run.hash(), list(weights.shape)]\n"
-              "    tensors = run.state_dict()\n"
-              "    run.load_state_dict({name: 2 * one for name, one in tensors.items()})\n"
-              "    told += [run.hash()]\n"
-              "    wait = _lib.library().ls_session_wait\n"
-              "    if run.rank == 1:  # Ctrl-C comes here alone\n"
-              "        def interrupted(*arguments):\n"
-              "            _lib.library().ls_session_wait = wait\n"
-              "            raise KeyboardInterrupt\n"
-              "        _lib.library().ls_session_wait = interrupted\n"
-              "    try:\n"
-              "        run.generate('1 and', n=2000, max_tokens=20)\n"
-              "    except KeyboardInterrupt:\n"
-              "        told += [run.hash()]\n"
-              "    sys.stdout.write(json.dumps(told) + chr(10))\n")
-    mpi = {**recipe, "train": {**recipe["train"], "out": str(tmp_path / "mpi")}}
-    done = two_processes(script, mpi)
-    assert done.returncode == 0, done.stderr
-    told = sorted(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
-    with ls.Run(recipe, progress=False) as run:
-        losses, found = [m.loss for m in run], run.hash()
-        run.load_state_dict({name: 2 * one for name, one in run.state_dict().items()})
-        loaded = run.hash()
-    assert told == [[rank, losses, found, [32, 32], loaded, loaded] for rank in (0, 1)]

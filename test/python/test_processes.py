@@ -1,0 +1,112 @@
+"""Runs whose ranks are processes of MPI: the same bits; what one process does, the others hear."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import lockstep as ls
+
+OWN_FILES = """
+import os, sys
+for number in (1, 2):  # one file would have parts of lines of both processes
+    os.dup2(os.open(f"{sys.argv[2]}/{os.environ['OMPI_COMM_WORLD_RANK']}.{number}",
+                    os.O_CREAT | os.O_WRONLY, 0o600), number)
+"""
+
+
+def two_processes(script, recipe, folder):
+    """What `mpirun -n 2` of it, of the recipe and a folder, came to, and what each rank printed."""
+    if not shutil.which("mpirun"):
+        pytest.skip("there is no mpirun")
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl="self,vader")
+    folder.mkdir()
+    done = subprocess.run(["mpirun", "-n", "2", sys.executable, "-c", OWN_FILES + script,
+                           json.dumps(recipe), str(folder)],
+                          capture_output=True, text=True, check=False, env=environment)
+    files = [folder / f"{rank}.{number}" for rank in (0, 1) for number in (1, 2)]
+    assert all(file.exists() for file in files), done.stderr
+    out, told, other_out, other_told = [file.read_text() for file in files]
+    if "has no MPI" in told:
+        pytest.skip("this build has no MPI")
+    return done.returncode, (out, other_out), (told, other_told)
+
+
+@pytest.mark.parametrize("begin, end, why", [
+    ("with run:\n", "raise ValueError('mine')", "ValueError: mine"),
+    ("if True:\n", "sys.exit(3)", "its program ended, and did not close its run")],
+    ids=["raised", "exit"])
+def test_a_process_that_leaves_is_told_to_the_others(recipe, tmp_path, begin, end, why):
+    """mpirun ends a job once one process has failed: each stays until the other has told why."""
+    os.mkfifo(tmp_path / "over")
+    recipe["train"].update(out=str(tmp_path / "mpi"), steps=100, save_every=1)
+    script = ("import atexit, json\n"
+              "atexit.register(lambda: open(sys.argv[2] + '/../over', 'wr'[run.rank]).close())\n"
+              "import lockstep as ls  # what it does at the end comes before\n"
+              "run = ls.Run(json.loads(sys.argv[1]), {'parallel.dp': 2, 'comm.timeout_s': 0})\n"
+              f"{begin}"
+              "    for m in run:\n"
+              f"        if m.step == 3 and run.rank == 1: {end}\n")
+    status, _, told = two_processes(script, recipe, tmp_path / "printed")
+    assert status != 0
+    assert "CommError: " in told[0] and f"rank 1 of the job has left: {why}" in told[0]
+    with ls.Run(recipe, {"train.resume": "auto", "train.steps": 5}, progress=False) as run:
+        assert run.step_count == 3  # a checkpoint is whole
+        run.step()
+
+
+def test_processes_of_mpi_have_the_same_bits(recipe, tmp_path):
+    script = ("import lockstep as ls, json\n"
+              "with ls.Run(json.loads(sys.argv[1]), {'parallel.tp': 2}, progress=False) as run:\n"
+              "    losses = [m.loss for m in run]\n"
+              "    weights = run.params['h.0.attn.q.weight'].numpy()\n"
+              "    told = [losses, run.hash(), list(weights.shape)]\n"
+              "    tensors = run.state_dict()\n"
+              "    run.load_state_dict({name: 2 * one for name, one in tensors.items()})\n"
+              "    print(json.dumps(told + [run.hash()]))\n")
+    mpi = {**recipe, "train": {**recipe["train"], "out": str(tmp_path / "mpi")}}
+    status, out, told = two_processes(script, mpi, tmp_path / "printed")
+    assert status == 0, told
+    with ls.Run(recipe, progress=False) as run:
+        losses, found = [m.loss for m in run], run.hash()
+        run.load_state_dict({name: 2 * one for name, one in run.state_dict().items()})
+        loaded = run.hash()
+    assert [json.loads(text) for text in out] == [[losses, found, [32, 32], loaded]] * 2
+
+
+def test_an_interrupt_of_one_process_ends_the_order_of_all(recipe, tmp_path):
+    """Rank 0 takes the order once Ctrl-C was heard in rank 1, which cannot end it alone."""
+    os.mkfifo(tmp_path / "heard")
+    script = ("import lockstep as ls, json, numpy as np\n"
+              "from lockstep import _lib\n"
+              "library, told = _lib.library(), []\n"
+              "wait, interrupt = library.ls_session_wait, library.ls_session_interrupt\n"
+              "def interrupted(*arguments):\n"
+              "    library.ls_session_wait = wait\n"
+              "    raise KeyboardInterrupt\n"
+              "def heard(*arguments):\n"
+              "    interrupt(*arguments)\n"
+              "    open(sys.argv[2] + '/../heard', 'w').close()\n"
+              "library.ls_session_interrupt = heard\n"
+              "with ls.Run(json.loads(sys.argv[1]), {'parallel.tp': 2}, progress=False) as run:\n"
+              "    before = run.hash()\n"
+              "    for call in (lambda: run.generate('1 and', n=2000, max_tokens=20),\n"
+              "                 lambda: run.logprobs(np.ones((4000, 16), int)), run.evaluate,\n"
+              "                 lambda: run.score([{'text': '1 and 2'}] * 200)):\n"
+              "        if run.rank == 1:\n"
+              "            library.ls_session_wait = interrupted\n"
+              "        else:\n"
+              "            open(sys.argv[2] + '/../heard').close()\n"
+              "        try: call()\n"
+              "        except KeyboardInterrupt as error:\n"
+              "            told.append(str(error.__cause__ or error))\n"
+              "    print(json.dumps([told, run.hash() == before]))\n")
+    status, out, told = two_processes(script, recipe, tmp_path / "printed")
+    assert status == 0, told
+    for ended, same in map(json.loads, out):
+        assert same and len(ended) == 4
+        assert all(one.endswith("rank 1: interrupted: nothing is given back") for one in ended)
