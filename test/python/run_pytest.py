@@ -41,9 +41,10 @@ def sanitizers(library):
 def environment(package):
     """Of the tests: where the package is, and nothing of the user's."""
     variables = {name: value for name, value in os.environ.items()
-                 if not name.startswith(("PYTEST", "PYTHON", "LOCKSTEP_LIBRARY"))}
+                 if not name.startswith(("PYTEST", "PYTHON", "LOCKSTEP"))}
     variables.update(PYTHONPATH=str(package or ROOT / "python"), PYTHONDONTWRITEBYTECODE="1",
-                     OMP_WAIT_POLICY="passive", LOCKSTEP_PEAK_FLOPS="1e12", TESTED_CLONE=str(ROOT))
+                     PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", OMP_WAIT_POLICY="passive",
+                     LOCKSTEP_PEAK_FLOPS="1e12", TESTED_CLONE=str(ROOT))
     if not package:
         library = BUILD / "liblockstep.so.0"
         variables.update(LOCKSTEP_LIBRARY=str(library), LOCKSTEP=str(BUILD / "lockstep"),
