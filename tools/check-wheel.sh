@@ -8,8 +8,7 @@ cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-make -s wheel
-wheel=$(ls dist/lockstep-*-manylinux_*.whl)
+wheel=$(make -s wheel | tail -n 1)
 echo "$(basename "$wheel"): $(stat -c %s "$wheel") bytes"
 
 # The same bytes from another folder.
@@ -51,13 +50,22 @@ print("without numpy: ok")
 END
 test/python/run_pytest.py --package "$site"
 
-# Under a launcher the library with MPI is loaded, otherwise never.
-shown='import lockstep; lockstep.__version__; print([l.split()[-1].split("/_native/")[1]
-    for l in open("/proc/self/maps") if "liblockstep" in l][0], "libmpi" in open("/proc/self/maps").read())'
-[ "$(alone -c "$shown")" = "liblockstep.so.0 False" ]
+# Under a launcher the library with MPI is loaded, otherwise never. Each process has a file: lines
+# that two of them print through mpirun may be cut into each other.
+shown='import lockstep, os, sys; lockstep.__version__
+maps = open("/proc/self/maps").read()
+print([l.split()[-1].split("/_native/")[1] for l in maps.splitlines() if "liblockstep" in l][0],
+      "libmpi" in maps, file=open(sys.argv[1] + os.environ.get("OMPI_COMM_WORLD_RANK", ""), "w"))'
+loads() {
+    [ "$(cat "$folder/$1")" = "$2" ] || { echo "loaded: $(cat "$folder/$1"): expected $2" >&2; exit 1; }
+}
+alone -c "$shown" "$folder/alone"
+loads alone "liblockstep.so.0 False"
 if command -v mpirun >/dev/null && [ -d "$site/lockstep/_native/mpi" ]; then
-    [ "$(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 \
-        "$folder/env/bin/python" -c "$shown" | sort -u)" = "mpi/liblockstep.so.0 True" ]
+    env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 \
+        "$folder/env/bin/python" -c "$shown" "$folder/rank"
+    loads rank0 "mpi/liblockstep.so.0 True"
+    loads rank1 "mpi/liblockstep.so.0 True"
     echo "under mpirun: the machine's MPI"
 fi
 if python3 -m pip --version >/dev/null 2>&1; then
