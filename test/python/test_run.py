@@ -283,34 +283,28 @@ def test_a_finished_run_is_a_model_in_any_layout(recipe):
 
 
 def test_an_answer_is_of_the_order_that_was_asked(recipe):
-    """Two threads at one run: each call is done, and answered, or refused."""
-    odd, over = [], threading.Event()
+    """Three threads at one run: each call is done, and answered, or refused; none keeps the others off
+    for good, since each has enough at last."""
+    odd, steps, shapes = [], [], []
     with ls.Run(recipe, {"train.steps": 100000}, progress=False) as run:
-        def other():
-            while not over.is_set():
+        def ask(call, answers):
+            done = 0
+            while done < 20 and not odd:
                 try:
-                    assert run.logprobs([[1, 2, 3]]).shape == (1, 3)
-                except ls.ArgumentError:
-                    pass
+                    answers.append(call())
+                    done += 1
                 except BaseException as error:  # told below
-                    odd.append(repr(error))
+                    if "under way" not in str(error):
+                        odd.append(repr(error))
 
-        threads = [threading.Thread(target=other) for _ in range(2)]
+        threads = [threading.Thread(target=ask, args=asked) for asked in (
+            (lambda: run.step().step, steps),
+            *[(lambda: run.logprobs([[1, 2, 3]]).shape, shapes)] * 2)]
         for thread in threads:
             thread.start()
-        steps = []
-        while len(steps) < 60:
-            try:
-                steps.append(run.step().step)
-            except ls.ArgumentError as error:
-                assert "under way" in str(error)
-            except BaseException as error:  # the same
-                odd.append(repr(error))
-                break
-        over.set()
         for thread in threads:
             thread.join()
-    assert not odd and steps == list(range(1, 61))
+    assert not odd and steps == list(range(1, 21)) and shapes == [(1, 3)] * 40
 
 
 @pytest.mark.parametrize("value, text", [(float("nan"), "optim.lr: nan: expected a finite number"),
