@@ -21,8 +21,8 @@ void data_byte_map_init(struct data_byte_map *map)
         map->byte_of[byte_maps_to_itself(byte) ? byte : next++] = (short)byte;
 }
 
-static bool byte_map_read(const struct data_byte_map *map, struct data_string token,
-                          unsigned char *out, size_t *count)
+bool data_byte_map_read(const struct data_byte_map *map, struct data_string token,
+                        unsigned char *out, size_t *count)
 {
     size_t length;
     *count = 0;
@@ -108,7 +108,7 @@ static int tokens_fill(struct data_bpe *bpe, const struct data_bpe_model *model,
         if (!token.bytes)
             continue;
         bool written = model->form != DATA_BYTE_CHARACTERS;
-        if (!written && byte_map_read(&map, token, bpe->tokens.bytes + used, &bytes)) {
+        if (!written && data_byte_map_read(&map, token, bpe->tokens.bytes + used, &bytes)) {
             used += bytes;
             bpe->tokens.offset[id + 1] = (uint32_t)used;
             token_insert(bpe, id);
@@ -218,7 +218,7 @@ static int32_t token_written(const struct data_bpe *bpe, const struct data_byte_
     size_t bytes;
     if (bpe->form != DATA_BYTE_CHARACTERS)
         return data_bpe_token(bpe, token);
-    return byte_map_read(map, token, text, &bytes)
+    return data_byte_map_read(map, token, text, &bytes)
                ? data_bpe_token(bpe, (struct data_string){text, bytes})
                : -1;
 }

@@ -67,11 +67,19 @@ int data_decoding_init(struct ls_tokenizer *tokenizer, const struct data_decodin
                        struct ls_error *error)
 {
     size_t bytes = 0, used = 0, factor = decoding->with ? 1 + strlen(decoding->with) : 1;
+    struct data_byte_map map;
+    data_byte_map_init(&map);
     for (int32_t id = 0; id < tokenizer->vocabulary; id++)
         bytes += factor * token_of(tokenizer, id).count;
     int status = data_strings_init(&tokenizer->text, tokenizer->vocabulary, bytes, error);
     for (int32_t id = 0; id < tokenizer->vocabulary && !status; id++) {
-        used += write_token(decoding, token_of(tokenizer, id), tokenizer->text.bytes + used);
+        unsigned char *out = tokenizer->text.bytes + used;
+        struct data_string token = token_of(tokenizer, id);
+        /* The model's tokens are bytes already. */
+        bool written = decoding->byte_level && data_added_of_id(&tokenizer->added, id);
+        if (!written || !data_byte_map_read(&map, token, out, &bytes))
+            bytes = write_token(decoding, token, out);
+        used += bytes;
         tokenizer->text.offset[id + 1] = (uint32_t)used;
     }
     return status;

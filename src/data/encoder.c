@@ -68,11 +68,17 @@ struct flow {
     struct ls_token_list *out;
     struct ls_error *error;
 };
-/* A part of it: whether it is where the whole text begins, and whether prefixes are put before it.
- */
+/* Where a part of it is. */
 struct place {
-    bool first, begins;
+    size_t first; /* bytes at its beginning, made of the text's first character */
+    bool begins;  /* prefixes are put before it */
 };
+
+/* The part from byte `at` of one on. */
+static struct place place_from(struct place place, size_t at)
+{
+    return (struct place){place.first > at ? place.first - at : 0, place.begins || at > 0};
+}
 
 static int put_id(const struct flow *flow, int32_t id)
 {
@@ -123,11 +129,9 @@ static int go_on(const struct flow *flow, int step, struct data_string text,
 {
     if (piece.end <= piece.begin)
         return LS_OK;
-    place.first = place.first && piece.begin == 0;
-    place.begins = place.begins || piece.begin > 0;
     return pre_tokenize(flow, step + 1,
                         (struct data_string){text.bytes + piece.begin, piece.end - piece.begin},
-                        place);
+                        place_from(place, piece.begin));
 }
 
 /* What a splitter finds, joined as its behavior says. */
@@ -218,8 +222,9 @@ static int meta_spaces(const struct flow *flow, int step, struct data_string tex
     struct ls_text *out = &flow->encoder->spaced[step];
     bool has = text.bytes[0] == ' ' || (text.count >= META_SPACE_BYTES &&
                                         memcmp(text.bytes, DATA_META_SPACE, META_SPACE_BYTES) == 0);
-    bool put = !has && (pre->prepend == DATA_ALWAYS ? place.begins
-                                                    : pre->prepend == DATA_FIRST && place.first);
+    bool wanted =
+        pre->prepend == DATA_ALWAYS ? place.begins : pre->prepend == DATA_FIRST && place.first > 0;
+    bool put = wanted && !has;
     out->count = 0;
     int status = put ? data_text_put(out, DATA_META_SPACE, META_SPACE_BYTES, flow->error) : LS_OK;
     for (size_t at = 0, end; at < text.count && !status; at = end + 1) {
@@ -230,6 +235,7 @@ static int meta_spaces(const struct flow *flow, int step, struct data_string tex
             status = data_text_put(out, DATA_META_SPACE, META_SPACE_BYTES, flow->error);
     }
     const struct data_string spaced = {(unsigned char *)out->bytes, out->count};
+    place.first = place.first > 0; /* what begins there */
     struct data_range piece = {0, 0};
     for (; piece.begin < spaced.count && !status; piece.begin = piece.end) {
         const unsigned char *next =
@@ -253,6 +259,7 @@ static int prefix_space(const struct flow *flow, int step, struct data_string te
     int status = data_text_put(out, " ", 1, flow->error);
     if (!status)
         status = data_text_put(out, text.bytes, text.count, flow->error);
+    place.first += place.first > 0;
     return status
                ? status
                : pre_tokenize(flow, step + 1,
@@ -290,9 +297,9 @@ static int part_by(const struct flow *flow, const struct data_added_set *set,
     while (!status && found) {
         found = data_added_next(set, text.bytes, text.count, flow->special, &cursor);
         size_t end = found ? cursor.begin : text.count;
-        struct place here = {place.first && at == 0, place.begins || at > 0};
         if (end > at)
-            status = go(flow, (struct data_string){text.bytes + at, end - at}, here);
+            status =
+                go(flow, (struct data_string){text.bytes + at, end - at}, place_from(place, at));
         if (!status && found)
             status = put_id(flow, cursor.token->id);
         at = cursor.end;
@@ -308,7 +315,7 @@ static int encode_normalized(const struct flow *flow, struct data_string text, s
 static int encode_part(const struct flow *flow, struct data_string text, struct place place)
 {
     int status = data_normalize(&flow->tokenizer->normalizers, &flow->encoder->normal, text,
-                                place.begins, &text, flow->error);
+                                place.begins, &text, &place.first, flow->error);
     return status
                ? status
                : part_by(flow, &flow->tokenizer->added.normalized, text, place, encode_normalized);
@@ -330,7 +337,8 @@ int ls_encode_with(struct ls_encoder *encoder, const void *text, size_t bytes,
                    struct ls_error *error)
 {
     const struct ls_tokenizer *tokenizer = encoder->tokenizer;
-    const struct flow flow = {encoder, tokenizer, options->special, out, error};
+    const bool special = options->special && !tokenizer->split_special;
+    const struct flow flow = {encoder, tokenizer, special, out, error};
     const unsigned char *at = text, *end = at + bytes;
     int status = LS_OK;
     if (tokenizer->is_byte)
@@ -341,10 +349,12 @@ int ls_encode_with(struct ls_encoder *encoder, const void *text, size_t bytes,
         status = put_id(&flow, tokenizer->before[i]);
     while (at < end && !status) {
         bool first = at == text && !options->continued;
-        size_t valid = data_utf8_valid(at, (size_t)(end - at));
+        size_t valid = data_utf8_valid(at, (size_t)(end - at)), length = 0;
+        if (valid)
+            data_utf8_decode(at, &length);
         if (valid)
             status = part_by(&flow, &tokenizer->added.raw, (struct data_string){at, valid},
-                             (struct place){first, first}, encode_part);
+                             (struct place){first ? length : 0, first}, encode_part);
         at += valid;
         if (at < end && !status)
             status = data_bpe_encode_byte(&tokenizer->bpe, &encoder->scratch, *at++, out, error);

@@ -48,23 +48,30 @@ static int growth_check(size_t bytes, size_t most, struct ls_error *error)
                               bytes, most, GROWTH_MAX);
 }
 
-/* most: bytes that the text may become. */
+/* most: bytes that the text may become. What is put in the place of a match stands where the last
+ * character of the match does. */
 static int replace(const struct data_normalizer *step, void *state, struct data_string text,
-                   size_t most, struct ls_text *out, struct ls_error *error)
+                   size_t most, struct ls_text *out, size_t *first, struct ls_error *error)
 {
     struct data_range found;
+    size_t kept = 0;
     for (size_t at = 0; at < text.count; at = found.end) {
         int status =
             data_split_find(step->splitter, state, text.bytes, text.count, at, &found, error);
+        if (!status && at < *first)
+            kept = out->count + (found.begin < *first ? found.begin : *first) - at;
         if (!status)
             status = data_text_put(out, text.bytes + at, found.begin - at, error);
         if (!status && found.begin < text.count)
             status = data_text_put(out, step->text, step->text_bytes, error);
+        if (!status && found.end <= *first)
+            kept = out->count;
         if (!status)
             status = growth_check(out->count, most, error);
         if (status)
             return status;
     }
+    *first = kept;
     return LS_OK;
 }
 
@@ -201,8 +208,34 @@ static bool is_ascii(struct data_string text)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
+/* A step that goes on character by character, or by those that belong together. */
+static int characters(const struct data_normalizer *step, struct data_normal_scratch *scratch,
+                      struct data_string text, struct ls_text *out, struct ls_error *error)
+{
+    out->count = 0;
+    if (step->kind == DATA_LOWERCASE)
+        return lowercase(text, out, error);
+    if (step->kind == DATA_STRIP_ACCENTS)
+        return strip_accents(text, out, error);
+    return unicode_form(scratch, step->form, text, out, error);
+}
+
+/* *first becomes the bytes of the result that its characters became, up to a whole character. */
+static int characters_first(const struct data_normalizer *step, struct data_normal_scratch *scratch,
+                            struct data_string text, struct ls_text *out, size_t *first,
+                            struct ls_error *error)
+{
+    int status = characters(step, scratch, (struct data_string){text.bytes, *first}, out, error);
+    *first = out->count;
+    if (!status)
+        status = characters(step, scratch, text, out, error);
+    while (*first < out->count && ((unsigned char)out->bytes[*first] & 0xc0) == 0x80)
+        ++*first; /* which the next one was joined to */
+    return status;
+}
+
 int data_normalize(const struct data_normalizers *normalizers, struct data_normal_scratch *scratch,
-                   struct data_string text, bool begins, struct data_string *out,
+                   struct data_string text, bool begins, struct data_string *out, size_t *first,
                    struct ls_error *error)
 {
     const size_t most = GROWTH_MAX * text.count + ((size_t)1 << 20);
@@ -223,14 +256,11 @@ int data_normalize(const struct data_normalizers *normalizers, struct data_norma
             status = data_text_put(to, step->text, step->text_bytes, error);
             if (!status)
                 status = data_text_put(to, out->bytes, out->count, error);
+            *first += *first ? step->text_bytes : 0;
         } else if (step->kind == DATA_REPLACE) {
-            status = replace(step, scratch->state[i], *out, most, to, error);
-        } else if (step->kind == DATA_LOWERCASE) {
-            status = lowercase(*out, to, error);
-        } else if (step->kind == DATA_STRIP_ACCENTS) {
-            status = strip_accents(*out, to, error);
+            status = replace(step, scratch->state[i], *out, most, to, first, error);
         } else {
-            status = unicode_form(scratch, step->form, *out, to, error);
+            status = characters_first(step, scratch, *out, to, first, error);
         }
         if (!status)
             status = growth_check(to->count, most, error);

@@ -331,8 +331,10 @@ static void added_match(struct data_json *j)
     for (int64_t i = 0; i < t->added.count && !j->status; i++) {
         struct data_added_token *token = &t->added.tokens[i];
         struct data_string text = {(unsigned char *)token->content, token->content_bytes};
+        size_t first = 0;
         if (token->normalized)
-            j->status = data_normalize(&t->normalizers, &scratch, text, true, &text, j->error);
+            j->status =
+                data_normalize(&t->normalizers, &scratch, text, true, &text, &first, j->error);
         if (text.count == 0)
             data_json_wrong(j, "added_tokens", "\"%.80s\" is empty once it is normalized",
                             token->content);

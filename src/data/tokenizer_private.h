@@ -115,6 +115,10 @@ struct data_byte_map {
     short byte_of[256 + 68]; /* -1: none */
 };
 void data_byte_map_init(struct data_byte_map *map);
+/* out[*count] = the bytes that a token's characters stand for, at most its own count; false if one
+ * of them stands for none. */
+bool data_byte_map_read(const struct data_byte_map *map, struct data_string token,
+                        unsigned char *out, size_t *count);
 /* Adds a merge, both sides as they are written; `where` begins an error's text. */
 int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, const char *where,
                    struct data_string left, struct data_string right, int32_t rank,
@@ -290,9 +294,10 @@ int data_normal_scratch_init(struct data_normal_scratch *scratch,
                              const struct data_normalizers *normalizers, struct ls_error *error);
 void data_normal_scratch_release(struct data_normal_scratch *scratch);
 /* *out = text normalized, in the scratch or where it was. begins: nothing of the text came before,
- * so that prefixes are put. */
+ * so that prefixes are put. *first: bytes at the beginning of the text, whole characters; becomes
+ * the bytes at the beginning of *out that they were made into, 0 if all of them were taken out. */
 int data_normalize(const struct data_normalizers *normalizers, struct data_normal_scratch *scratch,
-                   struct data_string text, bool begins, struct data_string *out,
+                   struct data_string text, bool begins, struct data_string *out, size_t *first,
                    struct ls_error *error);
 void data_normalizers_release(struct data_normalizers *normalizers);
 
@@ -332,7 +337,8 @@ struct ls_tokenizer {
     int pre_count;
     int32_t before[DATA_AROUND_MAX], after[DATA_AROUND_MAX]; /* ids around a text */
     int before_count, after_count;
-    bool may_cut; /* texts may be encoded in parts */
+    bool may_cut;       /* texts may be encoded in parts */
+    bool split_special; /* special tokens in a text are ordinary, whatever its caller says */
     /* Decoding (detokenizer.c). */
     struct data_strings text; /* [vocabulary] */
     char strip;               /* this character, at most strip_count of them, is taken from the */
@@ -360,6 +366,7 @@ bool data_tokenizer_may_cut(const struct ls_tokenizer *tokenizer);
 struct data_decoding {
     const char *replaced, *with; /* in each token; NULL: nothing */
     bool byte_fallback;          /* <0xXX> is that byte */
+    bool byte_level;             /* an added token whose characters all stand for bytes is these */
 };
 int data_decoding_init(struct ls_tokenizer *tokenizer, const struct data_decoding *decoding,
                        struct ls_error *error);

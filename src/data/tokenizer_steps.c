@@ -426,7 +426,7 @@ static void decoder_read(struct data_json *j, const char *where, const json_t *o
     } else if (strcmp(type, "Metaspace") == 0 && !j->byte_level) {
         decoder_metaspace(j, where, object);
     } else if (strcmp(type, "ByteLevel") == 0 && j->byte_level) {
-        j->bytes_decoded = true;
+        j->bytes_decoded = j->decoding.byte_level = true;
     } else if (strcmp(type, "Fuse") == 0) {
         j->fused = true;
         data_json_keys(j, where, object, KEYS("type"));
