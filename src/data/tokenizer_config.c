@@ -57,6 +57,46 @@ static void around_set(struct data_json *j, const char *key, int32_t id, int32_t
     }
 }
 
+static bool puts_prefix(const struct ls_tokenizer *t)
+{
+    bool puts = false;
+    for (int i = 0; i < t->normalizers.count; i++)
+        puts = puts || t->normalizers.step[i].kind == DATA_PREPEND;
+    for (int i = 0; i < t->pre_count; i++)
+        puts = puts || t->pre[i].kind == DATA_PREFIX_SPACE ||
+               (t->pre[i].kind == DATA_METASPACE && t->pre[i].prepend != DATA_NEVER);
+    return puts;
+}
+
+/* Some classes of transformers 5 make the steps of such a tokenizer themselves, by
+ * add_prefix_space, and take only the vocabulary from tokenizer.json. The others do not ask for the
+ * key. */
+static void prefix_check(struct data_json *j)
+{
+    static const struct {
+        const char *name;
+        enum data_form form;
+    } makers[] = {{"GPT2Tokenizer", DATA_BYTE_CHARACTERS},
+                  {"Qwen2Tokenizer", DATA_BYTE_CHARACTERS},
+                  {"LlamaTokenizer", DATA_CHARACTERS}};
+    const json_t *key = json_object_get(j->root, "add_prefix_space");
+    const char *class = json_string_value(json_object_get(j->root, "tokenizer_class"));
+    bool wanted = json_is_true(key), puts = puts_prefix(j->tokenizer);
+    for (size_t i = 0; class && i < sizeof makers / sizeof *makers; i++) {
+        size_t length = strlen(makers[i].name);
+        bool is = strncmp(class, makers[i].name, length) == 0 &&
+                  (!class[length] || strcmp(class + length, "Fast") == 0);
+        if (is && json_is_boolean(key) && makers[i].form == j->tokenizer->bpe.form &&
+            wanted != puts)
+            data_json_wrong(j, "add_prefix_space",
+                            "%s, but tokenizer.json puts %s space in front of a text; with "
+                            "tokenizer_class %.40s transformers goes by the one, and tokenizers by "
+                            "the other: expected %s, or a folder that transformers saved again",
+                            wanted ? "true" : "false", puts ? "a" : "no", class,
+                            puts ? "true" : "false");
+    }
+}
+
 static void config_read(struct data_json *j)
 {
     struct ls_tokenizer *t = j->tokenizer;
@@ -65,6 +105,10 @@ static void config_read(struct data_json *j)
     role_read(j, "pad_token", &t->pad);
     around_set(j, "add_bos_token", t->bos, t->before, &t->before_count, false);
     around_set(j, "add_eos_token", t->eos, t->after, &t->after_count, true);
+    prefix_check(j);
+    data_json_flag(j, "the file", j->root, "split_special_tokens", &t->split_special);
+    if (t->split_special)
+        ls_digest_piece(&t->digest, "split_special_tokens", 0, 0, "", 0);
 }
 
 static int32_t first_of(const struct ls_tokenizer *t, const char *const *names)

@@ -200,6 +200,11 @@ CASE(test_configuration)
         {"{\"eos_token\":\"</s>\",\"add_eos_token\":true,\"add_bos_token\":null}", 1, 1, "</s>"},
         {"{\"added_tokens_decoder\":{\"1\":{\"content\":\"<s>\"}}}", 1, 0, NULL},
         {"{\"add_eos_token\":true}", 1, 0, NULL}, /* transformers 5 adds none */
+        {"{\"add_prefix_space\":true,\"tokenizer_class\":\"LlamaTokenizer\"}", 1, 0, NULL},
+        /* Only some classes ask for it. */
+        {"{\"add_prefix_space\":false,\"tokenizer_class\":\"PreTrainedTokenizerFast\"}", 1, 0,
+         NULL},
+        {"{\"add_prefix_space\":null,\"tokenizer_class\":\"LlamaTokenizerFast\"}", 1, 0, NULL},
     };
     char *text = edited("llama2", "{", "{");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -223,6 +228,9 @@ CASE(test_configuration)
     } wrong[] = {
         {"[]", "expected an object"},
         {"{\"pad_token\":1}", "pad_token: expected a token's text"},
+        {"{\"add_prefix_space\":false,\"tokenizer_class\":\"LlamaTokenizerFast\"}",
+         "add_prefix_space: false, but tokenizer.json puts a space in front of a text"},
+        {"{\"split_special_tokens\":1}", "\"split_special_tokens\": expected true or false"},
         {"{\"added_tokens_decoder\":{\"x\":{\"content\":\"<s>\"}}}",
          "added_tokens_decoder: \"x\": expected an id"},
         {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"<new>\"}}}",
@@ -255,6 +263,11 @@ static const struct beside_case {
 } beside_cases[] = {
     {{NULL}, "a<new> b<pad>", {NEITHER}, -1, 819},
     {{"{\"pad_token\":\"<pad>\"}"}, "a<new> b<pad>", {PAD_ALONE, 819}, -1, 820},
+    {{"{\"pad_token\":\"<pad>\",\"split_special_tokens\":true}"},
+     "a<new> b<pad>",
+     {NEITHER},
+     -1,
+     820},
     /* Found in normalized text alone, where it begins with a meta space. */
     {{DECODER(TOKEN("819", "<new>") "}")}, "a<new> b<pad>", {NEITHER}, -1, 820},
     {{DECODER(TOKEN("820", "<pad>") ",\"special\":true}," TOKEN("819", "<new>") "}")},
