@@ -1,18 +1,23 @@
 /* tokenizer.json, or vocab.json and merges.txt, as GGUF's metadata of a tokenizer. */
 #include "interop/gguf.h"
 
+#include <lockstep/chat.h>
+#include <lockstep/data.h>
+
 #include <stdlib.h>
 #include <string.h>
 
 /* What a folder says of its tokenizer. Borrowed strings are the JSON's. */
 struct vocabulary {
     json_t *root, *vocab, *settings, *description; /* those that are there */
+    struct ls_tokenizer *tokenizer;                /* what we read of them; NULL: we do not */
     json_t *merges;                                /* "a b" or ["a", "b"] */
     int64_t count;
     const char **tokens; /* [count]; NULL: no token has this id */
     enum gguf_token *types;
     float *scores;
-    bool pieces; /* of characters, with bytes for what is missing (SentencePiece's) */
+    char *template; /* chat_template.jinja, which counts before a member of the settings */
+    bool pieces;    /* of characters, with bytes for what is missing (SentencePiece's) */
     const char *split;
 };
 
@@ -90,10 +95,16 @@ static json_t *merges_of(const char *folder)
 
 static void vocabulary_read(struct vocabulary *v, const char *folder)
 {
-    v->settings = json_of(folder, "tokenizer_config.json");
+    char path[PATH_MAX];
+    size_t bytes;
+    if (interop_exists(folder, "chat_template.jinja") &&
+        ls_path_join(path, folder, "chat_template.jinja", NULL) == LS_OK)
+        ls_file_read(path, LS_CHAT_TEMPLATE_BYTES_MAX, LS_EDATA, &v->template, &bytes, NULL);
     v->description = json_of(folder, "config.json");
     v->root = json_of(folder, "tokenizer.json");
-    if (v->root) {
+    ls_tokenizer_settings_read(folder, path, &v->settings, NULL);
+    if (v->root && ls_path_join(path, folder, "tokenizer.json", NULL) == LS_OK) {
+        ls_tokenizer_new(path, &v->tokenizer, NULL);
         const json_t *model = json_object_get(v->root, "model");
         v->vocab = json_incref(json_object_get(model, "vocab"));
         v->merges = json_incref(json_object_get(model, "merges"));
@@ -112,6 +123,8 @@ static void vocabulary_release(struct vocabulary *v)
     json_decref(v->merges);
     json_decref(v->settings);
     json_decref(v->description);
+    ls_tokenizer_free(v->tokenizer);
+    free(v->template);
     free(v->tokens);
     free(v->types);
     free(v->scores);
@@ -125,6 +138,23 @@ static void token_set(struct vocabulary *v, const json_t *id, const char *token,
         return;
     v->tokens[i] = token;
     v->types[i] = type;
+}
+
+/* What the files beside tokenizer.json name, if the tokenizer has it as an added token: by the id
+ * and the meaning that it has there. */
+static void settings_set(struct vocabulary *v, const json_t *value, const char *unknown)
+{
+    const char *text = json_string_value(value), *key;
+    int32_t id = text ? ls_tokenizer_id(v->tokenizer, text) : -1;
+    json_t *each;
+    size_t i;
+    if (id >= 0 && id < v->count && !(unknown && !strcmp(text, unknown))) {
+        v->tokens[id] = text;
+        v->types[id] = ls_tokenizer_is_special(v->tokenizer, id) ? GGUF_CONTROL : GGUF_USER_DEFINED;
+    }
+    if (json_is_object(value))
+        json_object_foreach((json_t *)(uintptr_t)value, key, each) settings_set(v, each, unknown);
+    json_array_foreach(value, i, each) settings_set(v, each, unknown);
 }
 
 /* Of two that meet early the whole has a high score. */
@@ -181,6 +211,8 @@ static int tokens_set(struct vocabulary *v, int64_t count, struct ls_error *erro
                   : special ? GGUF_CONTROL
                             : GGUF_USER_DEFINED);
     }
+    if (v->tokenizer)
+        settings_set(v, v->settings, unknown);
     json_int_t end = json_integer_value(json_object_get(v->vocab, "<|endoftext|>"));
     if (!v->root && end > 0 && end < count)
         v->types[end] = GGUF_CONTROL;
@@ -243,7 +275,9 @@ static void ids_put(struct gguf_metadata *metadata, const struct vocabulary *v)
     const json_t *begins = json_object_get(v->settings, "add_bos_token");
     if (json_is_boolean(begins))
         gguf_put_bool(metadata, "tokenizer.ggml.add_bos_token", json_is_true(begins));
-    const char *template = json_string_value(json_object_get(v->settings, "chat_template"));
+    const char *template = v->template
+                               ? v->template
+                               : json_string_value(json_object_get(v->settings, "chat_template"));
     if (template)
         gguf_put_string(metadata, "tokenizer.chat_template", template);
 }

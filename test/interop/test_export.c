@@ -433,6 +433,41 @@ CASE_WITH(test_gguf_tokenizers, scratch_setup, scratch_teardown)
     }
 }
 
+/* Tokens and a template that only the files beside tokenizer.json have, with ids of transformers.
+ */
+CASE_WITH(test_gguf_files_beside, scratch_setup, scratch_teardown)
+{
+    static const char *const files[][2] = {
+        {"tokenizer.json",
+         "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, "
+         "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
+         "\"decoder\": {\"type\": \"ByteLevel\"}}"},
+        {"tokenizer_config.json", "{\"pad_token\": \"<pad>\", \"chat_template\": \"old\"}"},
+        {"special_tokens_map.json", "{\"eos_token\": {\"content\": \"<end>\"}}"},
+        {"added_tokens.json", "{\"<new>\": 2}"},
+        {"chat_template.jinja", "{{ 'newer' }}"},
+    };
+#define BESIDE_STRING(length, text) length "\0\0\0\0\0\0\0" text
+    static const char tokens[] = BESIDE_STRING("\1", "a") BESIDE_STRING("\1", "b")
+        BESIDE_STRING("\5", "<new>") BESIDE_STRING("\5", "<end>") BESIDE_STRING("\5", "<pad>");
+    static const char types[] = "\1\0\0\0\1\0\0\0\4\0\0\0\3\0\0\0\3\0\0\0\5\0\0\0";
+    static const char template[] = BESIDE_STRING("\015", "{{ 'newer' }}");
+    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
+    char path[PATH];
+    size_t bytes;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        path_in(path, folder, files[i][0]);
+        scratch_write(path, files[i][1], strlen(files[i][1]));
+    }
+    path_in(path, *state, "a.gguf");
+    model_export(*state, "in", "a.gguf", (struct ls_export){.format = LS_EXPORT_GGUF});
+    char *data = scratch_read(path, &bytes);
+    assert_non_null(memmem(data, bytes, tokens, sizeof tokens - 1));
+    assert_non_null(memmem(data, bytes, types, sizeof types - 1));
+    assert_non_null(memmem(data, bytes, template, sizeof template - 1));
+    free(data);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static int train_body(struct ls_comm *world, void *user, struct ls_error *error)
