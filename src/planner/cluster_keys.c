@@ -82,6 +82,8 @@ static const struct ls_config_key keys[] = {
         "latency of a small message, end to end"),
     KEY("links.bandwidth", RATE, REQUIRED, 1, LARGE, NULL, OF_LINK(bytes_per_s),
         "rate of one accelerator, each way; if several share a network card, its share"),
+    KEY("links.share", REAL, "1", LEAST_SHARE, 1, NULL, OF_LINK(share),
+        "share of that rate which large collectives and messages reach; 1 if it was measured"),
     KEY("links.topology", WORD, "full", 0, 0, topologies, OF_LINK(topology),
         "full: one switch, or all to all; ring: only to the neighbours; fat-tree: a tree of "
         "switches"),

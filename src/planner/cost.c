@@ -337,7 +337,7 @@ static double link_rate(const struct ls_cluster *cluster, const struct ls_cost_g
     const struct ls_cluster_link *link = &cluster->link[l];
     double domain = l > 0 ? (double)cluster->link[l - 1].joins : 1;
     double cross = group->shift > 0 ? fmin(group->shift / domain, 1) : 1;
-    return link->bytes_per_s / fmax(link->oversubscription * cross, 1);
+    return link->bytes_per_s * link->share / fmax(link->oversubscription * cross, 1);
 }
 
 /* Of domains of each level the group has so many ranks in one; all of them at its own level. */

@@ -104,6 +104,8 @@ static int cluster_choose(const struct ls_lesson *lesson, struct lesson_page *pa
     }
     if (!status && page->own && lesson->link)
         status = ls_cluster_set(own, "link.inter.bandwidth", lesson->link, error);
+    if (!status && page->own && lesson->link) /* the rate that is reached */
+        status = ls_cluster_set(own, "link.inter.share", "1", error);
     return status ? status : room_check(lesson, page->cluster, error);
 }
 

@@ -51,7 +51,7 @@ static void cluster_write(const struct lesson_page *page, char *out, size_t room
     const struct ls_cluster_link *far = &c->link[c->links - 1];
     char memory[32], rate[32];
     gb_write(c->accelerator.memory_bytes, memory, sizeof memory);
-    gb_write(far->bytes_per_s, rate, sizeof rate);
+    gb_write(far->bytes_per_s * far->share, rate, sizeof rate);
     snprintf(out, room,
              "%s%s: %s of %ld x %s, %s each, %.4g TFLOP/s in bf16 of which large products reach "
              "%.0f %%; %s joins all at %s a second of each accelerator.",

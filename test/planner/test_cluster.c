@@ -11,29 +11,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char good[] = "name: two hosts\n"                               /* 1 */
-                           "source: [a paper, a datasheet]\n"                /* 2 */
-                           "hosts: 2\n"                                      /* 3 */
-                           "accelerators: 4\n"                               /* 4 */
-                           "accelerator:\n"                                  /* 5 */
-                           "  name: A\n"                                     /* 6 */
-                           "  peak: {bf16: 100 TFLOP/s, fp32: 10 TFLOP/s}\n" /* 7 */
-                           "  memory: 80 GiB\n"                              /* 8 */
-                           "  bandwidth: 2 TB/s\n"                           /* 9 */
-                           "  product_share: 0.5\n"                          /* 10 */
-                           "  tile: [64, 128]\n"                             /* 11 */
-                           "links:\n"                                        /* 12 */
-                           "  - {name: near, joins: 4, latency: 0, bandwidth: 100 GB/s}\n"
-                           "  - {name: far, joins: 8, latency: 5 us, bandwidth: 200 Gbit/s,\n"
-                           "     topology: fat-tree, oversubscription: 2, overlap: 0.5}\n" /* 15 */
-                           "restart: 2 min\n"                                              /* 16 */
-                           "measured:\n"                                                   /* 17 */
-                           "  works:\n"                                                    /* 18 */
-                           "    - [product, fp32, 2, 10, 20, 30, 1 ms]\n"                  /* 19 */
-                           "    - [add, bf16, 1, 10, 20, 1, 0.5]\n"                        /* 20 */
-                           "    - [product, fp32, 1, 10, 20, 30, 0.25]\n"                  /* 21 */
-                           "  moves:\n"                                                    /* 22 */
-                           "    - [send, 2, 1000, 1e-6]\n";                                /* 23 */
+static const char good[] =
+    "name: two hosts\n"                               /* 1 */
+    "source: [a paper, a datasheet]\n"                /* 2 */
+    "hosts: 2\n"                                      /* 3 */
+    "accelerators: 4\n"                               /* 4 */
+    "accelerator:\n"                                  /* 5 */
+    "  name: A\n"                                     /* 6 */
+    "  peak: {bf16: 100 TFLOP/s, fp32: 10 TFLOP/s}\n" /* 7 */
+    "  memory: 80 GiB\n"                              /* 8 */
+    "  bandwidth: 2 TB/s\n"                           /* 9 */
+    "  product_share: 0.5\n"                          /* 10 */
+    "  tile: [64, 128]\n"                             /* 11 */
+    "links:\n"                                        /* 12 */
+    "  - {name: near, joins: 4, latency: 0, bandwidth: 100 GB/s, share: 0.9}\n"
+    "  - {name: far, joins: 8, latency: 5 us, bandwidth: 200 Gbit/s,\n"
+    "     topology: fat-tree, oversubscription: 2, overlap: 0.5}\n" /* 15 */
+    "restart: 2 min\n"                                                          /* 16 */
+    "measured:\n"                                                               /* 17 */
+    "  works:\n"                                                                /* 18 */
+    "    - [product, fp32, 2, 10, 20, 30, 1 ms]\n"                              /* 19 */
+    "    - [add, bf16, 1, 10, 20, 1, 0.5]\n"                                    /* 20 */
+    "    - [product, fp32, 1, 10, 20, 30, 0.25]\n"                              /* 21 */
+    "  moves:\n"                                                                /* 22 */
+    "    - [send, 2, 1000, 1e-6]\n";                                            /* 23 */
 
 static int read_text(const char *text, struct ls_cluster *cluster, struct ls_error *error)
 {
@@ -64,6 +65,7 @@ CASE(test_figures_are_read)
     assert_true(c.link[1].latency_s == 5e-6 && c.link[1].bytes_per_s == 25e9);
     assert_true(c.link[1].topology == LS_LINK_FAT_TREE && c.link[1].oversubscription == 2);
     assert_true(c.link[0].overlap == 0 && c.link[1].overlap == 0.5);
+    assert_true(c.link[0].share == 0.9 && c.link[1].share == 1);
     assert_true(c.restart_s == 120 && c.overlap == 1 && c.power_overhead == 1);
     assert_int_equal(c.works_count, 3); /* sorted */
     assert_true(c.works[0].kind == LS_WORK_PRODUCT && c.works[0].threads == 1);

@@ -376,6 +376,11 @@ CASE(test_moves_are_the_formulas)
     /* Each alone: 24 of 32 parts leave the host by one's own card. */
     near_to("all to all", move_s(&c, 0, 32, 1, LS_COMM_ALL_TO_ALL, s),
             31 * (7.0 / 8 * a + A / 8) + s * 24 / 32 / B);
+    set(&c, "link.far.share", "0.8"); /* what headers leave */
+    near_to("a share", move_s(&c, 0, 4, 8, LS_COMM_ALL_GATHER, s),
+            ls_ring_seconds(4, s, A, 0.8 * B, 0));
+    near_to("of a message", move_s(&c, 0, 2, 8, LS_COMM_SEND, s), A + s / (0.8 * B));
+    set(&c, "link.far.share", "1");
     set(&c, "link.far.oversubscription", "4");
     near_to("where all talk", move_s(&c, 0, 4, 8, LS_COMM_ALL_GATHER, s),
             ls_ring_seconds(4, s, A, B / 4, 0));
@@ -476,6 +481,7 @@ static struct ls_cluster draw_cluster(void)
     for (int l = 0; l < 2; l++) {
         c.link[l].latency_s = draw(1e-8, 1e-3);
         c.link[l].bytes_per_s = draw(1e6, 1e12);
+        c.link[l].share = draw(0.1, 1);
         c.link[l].topology = (enum ls_link_topology)(draw_int(1, 3) - 1);
     }
     c.link[1].oversubscription = draw(1, 8);
@@ -514,14 +520,24 @@ CASE(test_better_is_never_slower)
         bool less; /* is better */
     } figures[] = {
 #define FIGURE(field, less) {offsetof(struct ls_cluster, field), less}
-        FIGURE(accelerator.peak[0], false),       FIGURE(accelerator.peak[1], false),
-        FIGURE(accelerator.peak[2], false),       FIGURE(accelerator.bytes_per_s, false),
-        FIGURE(accelerator.product_share, false), FIGURE(accelerator.attention_share, false),
-        FIGURE(accelerator.pass_share, false),    FIGURE(accelerator.launch_s, true),
-        FIGURE(link[0].latency_s, true),          FIGURE(link[1].latency_s, true),
-        FIGURE(link[0].bytes_per_s, false),       FIGURE(link[1].bytes_per_s, false),
-        FIGURE(link[1].oversubscription, true),   FIGURE(host_link_bytes_per_s, false),
-        FIGURE(disk_read_bytes_per_s, false),     FIGURE(disk_write_bytes_per_s, false),
+        FIGURE(accelerator.peak[0], false),
+        FIGURE(accelerator.peak[1], false),
+        FIGURE(accelerator.peak[2], false),
+        FIGURE(accelerator.bytes_per_s, false),
+        FIGURE(accelerator.product_share, false),
+        FIGURE(accelerator.attention_share, false),
+        FIGURE(accelerator.pass_share, false),
+        FIGURE(accelerator.launch_s, true),
+        FIGURE(link[0].latency_s, true),
+        FIGURE(link[1].latency_s, true),
+        FIGURE(link[0].bytes_per_s, false),
+        FIGURE(link[1].bytes_per_s, false),
+        FIGURE(link[0].share, false),
+        FIGURE(link[1].share, false),
+        FIGURE(link[1].oversubscription, true),
+        FIGURE(host_link_bytes_per_s, false),
+        FIGURE(disk_read_bytes_per_s, false),
+        FIGURE(disk_write_bytes_per_s, false),
     };
     enum { FIGURES = sizeof figures / sizeof *figures };
     int seen[FIGURES] = {0};

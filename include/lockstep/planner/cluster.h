@@ -47,6 +47,7 @@ struct ls_cluster_link {
     int64_t joins;
     double latency_s;   /* of a message, end to end */
     double bytes_per_s; /* of one accelerator, each way: its share of the host's card, say */
+    double share;       /* of it that collectives and messages reach, in (0, 1] */
     enum ls_link_topology topology;
     double oversubscription; /* of a fat tree, at least 1: by it the rate falls where all talk */
     double overlap;          /* share of a message that hides, where more than the cluster's */

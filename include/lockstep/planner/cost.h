@@ -38,6 +38,7 @@
  *   pairs   all-to-all                    (n - 1) a + S (n - 1) / (n b)
  *   message                               a + S / b
  *
+ * The rate of a link is links.share of the datasheet's, which counts headers and acknowledgements.
  * A group that spans domains of a level goes at the rate of that level: a rank's own share of the
  * link, times the ranks that the group has in each domain (each has its card), but not faster than
  * the level below; divided by the oversubscription of a fat tree (of messages between stages, by as
