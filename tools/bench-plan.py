@@ -107,6 +107,26 @@ def forecast(table, row, mode, lockstep, own=False):
     return run(f"{table['name']}, {row['row']}", command(table, row, mode, lockstep, own))
 
 
+SUMS = ("dp_shard", "dp_replicate")
+
+
+def summed_last(table, row, lockstep):
+    """The forecast of a system that sums gradients when all stages are done: a step of one replica,
+    and behind it the sums of all of them. Ours, which nothing hides, stop each stage's last backward,
+    and so every stage before it."""
+    whole = forecast(table, row, "fast", lockstep)
+    keys = row["keys"]
+    dp = keys["parallel.dp"]
+    alone = {"gpus": row["gpus"] // dp, "row": row["row"],
+             "keys": {**keys, "parallel.dp": 1, "batch.global": keys["batch.global"] // dp}}
+    f = forecast(table, alone, "fast", lockstep)
+    for name in SUMS:
+        f["exposed_s"][name] = whole["exposed_s"][name]
+    bubble_s = f["bubble"] * f["step_s"]
+    f["step_s"] += sum(f["exposed_s"][name] for name in SUMS)
+    return {**f, "bubble": bubble_s / f["step_s"], "fits": whole["fits"]}
+
+
 # ---- figures as their sources count them --------------------------------------------------------
 
 def megatron_flops(keys, factor):
@@ -146,14 +166,15 @@ def rows_of(table, lockstep, check):
     """`check` rows of a table, the first and the last, or all."""
     rows = [*table["rows"][:1], *table["rows"][1:][-1:]][:check] if check else table["rows"]
     for row in rows:
-        f = forecast(table, row, "fast", lockstep)
+        last = table.get("sums") == "last" and row["keys"]["parallel.dp"] > 1
+        f = summed_last(table, row, lockstep) if last else forecast(table, row, "fast", lockstep)
         order = [forecast(table, row, mode, lockstep, own=True)["step_s"]
                  for mode in ("ordered", "fast")]
         value = predicted(table, row, f)
         spent = {name: f["exposed_s"][name] / f["step_s"] for name in f["exposed_s"]}
         yield {"row": row["row"], "published": row["published"], "predicted": value,
                "error": value / row["published"] - 1, "bubble": f["bubble"], "tp": spent["tp"],
-               "cp": spent["cp"], "dp": spent["dp_shard"] + spent["dp_replicate"],
+               "cp": spent["cp"], "dp": sum(spent[name] for name in SUMS),
                "compute": f["compute_s"] / f["step_s"], "fits": f["fits"],
                "order": order[0] / order[1],
                "order_keys": " ".join(f"{k}={v}" for k, v in row.get("ordered", {}).items())}
