@@ -27,14 +27,14 @@ static const char good[] =
     "  - {name: near, joins: 4, latency: 0, bandwidth: 100 GB/s, share: 0.9}\n"
     "  - {name: far, joins: 8, latency: 5 us, bandwidth: 200 Gbit/s,\n"
     "     topology: fat-tree, oversubscription: 2, overlap: 0.5}\n" /* 15 */
-    "restart: 2 min\n"                                                          /* 16 */
-    "measured:\n"                                                               /* 17 */
-    "  works:\n"                                                                /* 18 */
-    "    - [product, fp32, 2, 10, 20, 30, 1 ms]\n"                              /* 19 */
-    "    - [add, bf16, 1, 10, 20, 1, 0.5]\n"                                    /* 20 */
-    "    - [product, fp32, 1, 10, 20, 30, 0.25]\n"                              /* 21 */
-    "  moves:\n"                                                                /* 22 */
-    "    - [send, 2, 1000, 1e-6]\n";                                            /* 23 */
+    "restart: 2 min\n"                                              /* 16 */
+    "measured:\n"                                                   /* 17 */
+    "  works:\n"                                                    /* 18 */
+    "    - [product, fp32, 2, 10, 20, 30, 1 ms]\n"                  /* 19 */
+    "    - [add, bf16, 1, 10, 20, 1, 0.5]\n"                        /* 20 */
+    "    - [product, fp32, 1, 10, 20, 30, 0.25]\n"                  /* 21 */
+    "  moves:\n"                                                    /* 22 */
+    "    - [send, 2, 1000, 1e-6]\n";                                /* 23 */
 
 static int read_text(const char *text, struct ls_cluster *cluster, struct ls_error *error)
 {
