@@ -42,10 +42,6 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     struct ls_error missing;
     const char *cluster = cmd_args_value(args, "--cluster");
     int64_t top = TOP;
-    const struct ls_word goals[] = {{ls_goal_name(LS_GOAL_TIME), LS_GOAL_TIME},
-                                    {ls_goal_name(LS_GOAL_COST), LS_GOAL_COST},
-                                    {ls_goal_name(LS_GOAL_MEMORY), LS_GOAL_MEMORY},
-                                    {0}};
     int goal = LS_GOAL_TIME;
     asked->explain = cmd_args_value(args, "--explain");
     asked->what_if = cmd_args_value(args, "--what-if");
@@ -57,7 +53,7 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
                                                .pinned = planned_given(&asked->config)};
     int status = ranks_plan_config(&asked->config, args->word, args->words, &missing, error);
     if (!status)
-        status = cmd_args_word(args, "--goal", goals, &goal, error);
+        status = cmd_args_word(args, "--goal", ls_goals, &goal, error);
     if (!status)
         status = cmd_args_int(args, "--top", 1, LS_SEARCH_TOP_MAX, &top, error);
     if (!status)

@@ -107,7 +107,7 @@ void planned_list(const struct ls_search_options *options, const struct ls_searc
 {
     printf("the best by %s\n  #%s      a step  tokens/s    MFU  bubble      tp      cp      dp    "
            "  memory  layout\n",
-           ls_goal_name(options->goal),
+           ls_word_of(ls_goals, options->goal),
            options->goal == LS_GOAL_COST ? "  accelerators       cost" : "");
     for (int i = 0; i < search->count; i++)
         line_print(options, i + 1, &search->plans[i]);

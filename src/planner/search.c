@@ -23,11 +23,8 @@ struct searching {
     unsigned char *fits; /* [families] of candidates: a bit for each variant that was simulated */
 };
 
-const char *ls_goal_name(enum ls_goal goal)
-{
-    static const char *const names[LS_GOALS] = {"time", "cost", "memory"};
-    return names[goal];
-}
+const struct ls_word ls_goals[] = {
+    {"time", LS_GOAL_TIME}, {"cost", LS_GOAL_COST}, {"memory", LS_GOAL_MEMORY}, {0}};
 
 /* What is to be small. */
 static double value_of(const struct ls_search_options *options, double step_s, double accelerators,

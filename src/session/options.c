@@ -2,81 +2,145 @@
 #include "session/session_private.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const json_t *given(const struct order *order, const char *name)
+/* ---- options --------------------------------------------------------------------------------- */
+
+static bool whole_read(const struct option *option, const json_t *value)
 {
-    const json_t *value = json_object_get(order->options, name);
-    return json_is_null(value) ? NULL : value;
+    int64_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number < option->least || number > option->most)
+        return false;
+    *option->whole = number;
+    return true;
 }
 
-int option_int(const struct order *order, const char *name, int64_t least, int64_t most,
-               int64_t *value, struct ls_error *error)
+/* False: it is not what is expected. */
+static bool value_read(const struct option *option, const json_t *value)
 {
-    const json_t *option = given(order, name);
-    if (!option)
-        return LS_OK;
-    if (!json_is_integer(option) || json_integer_value(option) < least ||
-        json_integer_value(option) > most)
-        return ls_error_set(error, LS_EINVAL, "%s: %s: expected a whole number from %lld to %lld",
-                            order->verb->name, name, (long long)least, (long long)most);
-    *value = json_integer_value(option);
-    return LS_OK;
+    const char *text = json_string_value(value);
+    bool whole_text = text && strlen(text) == json_string_length(value); /* without NUL */
+    if (option->whole)
+        return whole_read(option, value);
+    if (option->word)
+        return whole_text && ls_word_read(option->words, text, option->word);
+    if (option->real) {
+        *option->real = json_number_value(value);
+        return json_is_number(value);
+    }
+    if (option->flag) {
+        *option->flag = json_is_true(value);
+        return json_is_boolean(value);
+    }
+    if (option->list) {
+        *option->list = value;
+        return json_is_array(value);
+    }
+    *option->text = text;
+    return whole_text && (!option->needs || *text);
 }
 
-int option_real(const struct order *order, const char *name, double *value, struct ls_error *error)
+static int refuse(const struct order *order, const struct option *option, struct ls_error *error)
 {
-    const json_t *option = given(order, name);
-    if (!option)
-        return LS_OK;
-    if (!json_is_number(option))
-        return ls_error_set(error, LS_EINVAL, "%s: %s: expected a number", order->verb->name, name);
-    *value = json_number_value(option);
+    char expected[256];
+    const char *kind = option->real   ? "a number"
+                       : option->flag ? "true or false"
+                       : option->text ? "a text"
+                                      : "a list";
+    snprintf(expected, sizeof expected, "%s", option->needs ? option->needs : kind);
+    if (option->whole)
+        snprintf(expected, sizeof expected, "a whole number from %lld to %lld",
+                 (long long)option->least, (long long)option->most);
+    if (option->word)
+        ls_words_expected(option->words, NULL, expected, sizeof expected);
+    return ls_error_set(error, LS_EINVAL, "%s: %s: expected %s", order->verb->name, option->name,
+                        expected);
+}
+
+int options_read(const struct order *order, const struct option *options, struct ls_error *error)
+{
+    for (const struct option *option = options; option->name; option++) {
+        const json_t *value = json_object_get(order->options, option->name);
+        bool absent = !value || json_is_null(value);
+        if (absent ? option->needs != NULL : !value_read(option, value))
+            return refuse(order, option, error);
+    }
     return LS_OK;
 }
 
 int option_temperature(const struct order *order, double *value, struct ls_error *error)
 {
-    int status = option_real(order, "temperature", value, error);
+    const struct option options[] = {{"temperature", .real = value}, {0}};
+    int status = options_read(order, options, error);
     if (!status && !((float)*value > 0 && isfinite((float)*value)))
         status = ls_error_set(error, LS_EINVAL, "%s: temperature: expected a number above 0",
                               order->verb->name);
     return status;
 }
 
-int option_bool(const struct order *order, const char *name, bool *value, struct ls_error *error)
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/* "group.key=value" */
+static char *word_of(const char *group, const char *key, const json_t *value)
 {
-    const json_t *option = given(order, name);
-    if (!option)
-        return LS_OK;
-    if (!json_is_boolean(option))
-        return ls_error_set(error, LS_EINVAL, "%s: %s: expected true or false", order->verb->name,
-                            name);
-    *value = json_is_true(option);
+    char *text = NULL, *word = NULL;
+    if (json_is_string(value))
+        text = strdup(json_string_value(value));
+    else
+        text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    if (text && asprintf(&word, "%s.%s=%s", group, key, text) < 0)
+        word = NULL;
+    free(text);
+    return word;
+}
+
+static int group_read(const char *group, json_t *values, struct order_keys *keys,
+                      struct ls_error *error)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(values, key, value)
+    {
+        bool fits = ls_list_grow(&keys->word, keys->count, &keys->room, sizeof *keys->word);
+        char *word = fits ? word_of(group, key, value) : NULL;
+        if (!word)
+            return ls_error_set(error, LS_ENOMEM, "no memory for the keys");
+        keys->word[keys->count++] = word;
+    }
     return LS_OK;
 }
 
-int option_text(const struct order *order, const char *name, const char **value,
-                struct ls_error *error)
+int order_keys_read(const struct order *order, struct order_keys *keys, struct ls_error *error)
 {
-    const json_t *option = given(order, name);
-    if (!option)
-        return LS_OK;
-    if (!json_is_string(option) || strlen(json_string_value(option)) != json_string_length(option))
-        return ls_error_set(error, LS_EINVAL, "%s: %s: expected a text", order->verb->name, name);
-    *value = json_string_value(option);
+    const char *group;
+    json_t *groups = json_object_get(order->options, "keys"), *value;
+    int status = LS_OK;
+    if (groups && !json_is_object(groups) && !json_is_null(groups))
+        return ls_error_set(error, LS_EINVAL, "%s: keys: expected an object", order->verb->name);
+    json_object_foreach(groups, group, value)
+    {
+        if (!json_is_object(value))
+            return ls_error_set(error, LS_ECONFIG,
+                                "keys: %s: expected a group with its keys, such as {\"train\": "
+                                "{\"steps\": 3}}",
+                                group);
+        status = group_read(group, value, keys, error);
+        if (status)
+            return status;
+    }
     return LS_OK;
 }
 
-int option_of_type(const struct order *order, const char *name, json_type type,
-                   const json_t **value, struct ls_error *error)
+void order_keys_release(struct order_keys *keys)
 {
-    *value = given(order, name);
-    if (!*value || json_typeof(*value) == type)
-        return LS_OK;
-    return ls_error_set(error, LS_EINVAL, "%s: %s: expected %s", order->verb->name, name,
-                        type == JSON_ARRAY ? "a list" : "an object");
+    for (int64_t i = 0; i < keys->count; i++)
+        free(keys->word[i]);
+    free(keys->word);
+    *keys = (struct order_keys){0};
 }
+
+/* ---- arrays ---------------------------------------------------------------------------------- */
 
 const struct ls_array *order_array(const struct order *order, const char *name)
 {

@@ -179,8 +179,8 @@ static int admitted(const struct ls_session *s, const struct verb *verb, struct 
     return LS_OK;
 }
 
-static int options_read(const struct verb *verb, const char *text, json_t **out,
-                        struct ls_error *error)
+static int options_parse(const struct verb *verb, const char *text, json_t **out,
+                         struct ls_error *error)
 {
     const char *given = text && *text ? text : "{}", *key;
     json_t *value;
@@ -253,7 +253,7 @@ int ls_session_ask(struct ls_session *s, const char *name, const char *options,
                             "%s: this process is a fork of the one that has the ranks: ask there, "
                             "or start a session of its own",
                             name);
-    int status = options_read(order.verb, options, &order.options, error);
+    int status = options_parse(order.verb, options, &order.options, error);
     if (!status)
         status = arrays_read(order.verb, arrays, count, &order, error);
     if (!status) {

@@ -2,6 +2,7 @@
 #ifndef SESSION_SESSION_PRIVATE_H
 #define SESSION_SESSION_PRIVATE_H
 
+#include <lockstep/base/key.h>
 #include <lockstep/infer.h>
 #include <lockstep/session.h>
 #include <lockstep/train.h>
@@ -45,19 +46,31 @@ struct order {
     int array_count;
 };
 
-/* An option's value, or what stands there without one. LS_EINVAL says what was expected. */
-int option_int(const struct order *order, const char *name, int64_t least, int64_t most,
-               int64_t *value, struct ls_error *error);
-int option_real(const struct order *order, const char *name, double *value, struct ls_error *error);
+/* What an order may say, and where its value goes: one of the pointers. It stays as it is where the
+ * order does not say it. Texts and lists are borrowed. */
+struct option {
+    const char *name; /* NULL ends a list */
+    int64_t *whole, least, most;
+    double *real;
+    bool *flag;
+    const char **text;
+    const char *needs; /* of a text that must be there: what is expected */
+    int *word;
+    const struct ls_word *words;
+    const json_t **list;
+};
+/* LS_EINVAL says what was expected. */
+int options_read(const struct order *order, const struct option *options, struct ls_error *error);
 /* "temperature", of logits: above 0. */
 int option_temperature(const struct order *order, double *value, struct ls_error *error);
-int option_bool(const struct order *order, const char *name, bool *value, struct ls_error *error);
-/* Borrowed. */
-int option_text(const struct order *order, const char *name, const char **value,
-                struct ls_error *error);
-/* A list or an object, borrowed; NULL where there is none. */
-int option_of_type(const struct order *order, const char *name, json_type type,
-                   const json_t **value, struct ls_error *error);
+/* The keys of the object "keys", as one writes them on a command line: {"train": {"steps": 3}} is
+ * "train.steps=3". Zero it first, and release it. */
+struct order_keys {
+    char **word; /* [count] */
+    int64_t count, room;
+};
+int order_keys_read(const struct order *order, struct order_keys *keys, struct ls_error *error);
+void order_keys_release(struct order_keys *keys);
 /* NULL where it was not given. */
 const struct ls_array *order_array(const struct order *order, const char *name);
 /* LS_EINVAL where it is given, and not of that type and so many dims. */
@@ -135,6 +148,8 @@ struct rank {
 
 /* An event of that kind with more keys, of which it takes the reference; may be NULL. */
 void session_tell(struct ls_session *session, const char *event, json_t *more);
+/* The event of a line of a log; user is the session. */
+void session_log(void *user, enum ls_log_level level, const char *line);
 /* Takes the reference. */
 void answer_set(struct ls_session *session, const char *key, json_t *value);
 /* An array of the answer: *data is memory of it, zeroed, or with owned false that which stands in
@@ -159,7 +174,6 @@ void describe(struct rank *rank);
 struct ls_runner *rank_runner(struct rank *rank);
 const struct ls_tokenizer *rank_tokenizer(struct rank *rank);
 const struct ls_model_config *rank_model(const struct rank *rank);
-json_t *report_json(const struct ls_step_report *report);
 /* NaN and infinity are null. */
 json_t *real_json(double value);
 /* What is not UTF-8 is U+FFFD. */

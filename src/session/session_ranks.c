@@ -9,7 +9,7 @@
 
 /* ---- what ranks tell ------------------------------------------------------------------------- */
 
-static void on_log(void *user, enum ls_log_level level, const char *line)
+void session_log(void *user, enum ls_log_level level, const char *line)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
     session_tell(user, "log", json_pack("{s:s,s:s}", "level", names[level], "text", line));
@@ -55,7 +55,7 @@ static void rank_open(struct rank *rank, struct ls_session *s, struct ls_comm *w
 {
     *rank = (struct rank){.session = s, .world = world, .first = ls_comm_rank(world) == 0};
     rank->speaks = rank->first || ls_comm_transport(world) == LS_TRANSPORT_MPI;
-    rank->log = (struct ls_log){.level_max = s->config->log.level, .write = on_log, .user = s};
+    rank->log = (struct ls_log){.level_max = s->config->log.level, .write = session_log, .user = s};
     rank->hooks = (struct ls_run_hooks){.user = s,
                                         .started = on_started,
                                         .evaluated = on_evaluated,

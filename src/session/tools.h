@@ -8,15 +8,6 @@
 
 extern const struct verb verbs_plan[], verbs_compare[], verbs_files[], verbs_score[];
 
-/* An object's keys as one writes them on a command line: {"train": {"steps": 3}} is
- * "train.steps=3". Zero it first, and release it. */
-struct tool_words {
-    char **word; /* [count] */
-    int64_t count, room;
-};
-int tool_words(const json_t *keys, struct tool_words *words, struct ls_error *error);
-void tool_words_release(struct tool_words *words);
-
 /* FILE.yaml of the option "config", and over it the keys of "keys", which win and stay where a
  * search would choose; resolved, to be freed. plan: needs no data; where they are not there, the
  * configuration without them. */
@@ -28,10 +19,7 @@ typedef int tool_write(const void *context, FILE *file, struct ls_error *error);
 int tool_answer_text(struct ls_session *session, const char *key, tool_write *write,
                      const void *context, struct ls_error *error);
 
-/* The option must be there: LS_EINVAL says what is expected. */
-int tool_need_text(struct ls_session *session, const char *name, const char *expected,
-                   const char **value, struct ls_error *error);
-/* A list of texts, borrowed, [*count]; to be freed. */
+/* A list of texts, borrowed, [*count]; to be freed. LS_EINVAL says what is expected. */
 int tool_need_texts(struct ls_session *session, const char *name, const char *expected,
                     const char ***texts, int *count, struct ls_error *error);
 

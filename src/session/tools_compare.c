@@ -58,15 +58,15 @@ static int verify_read(struct ls_session *s, struct ls_verify_request *request,
                        struct ls_error *error)
 {
     int64_t seed = 1;
+    const struct option options[] = {
+        {"layouts", .whole = &request->layouts, .least = 1, .most = 1000000},
+        {"ranks", .whole = &request->ranks, .least = 2, .most = 1024},
+        {"steps", .whole = &request->steps, .least = 1, .most = 1000000},
+        {"seed", .whole = &seed, .most = INT64_MAX},
+        {0}};
     int status = no_launcher(s, error);
     if (!status)
-        status = option_int(&s->order, "layouts", 1, 1000000, &request->layouts, error);
-    if (!status)
-        status = option_int(&s->order, "ranks", 2, 1024, &request->ranks, error);
-    if (!status)
-        status = option_int(&s->order, "steps", 1, 1000000, &request->steps, error);
-    if (!status)
-        status = option_int(&s->order, "seed", 0, INT64_MAX, &seed, error);
+        status = options_read(&s->order, options, error);
     request->seed = (uint64_t)seed;
     return status;
 }
@@ -119,11 +119,11 @@ static int records_read(struct ls_session *s, struct differing *d, struct ls_err
     const char *a = NULL, *b = NULL;
     char keys[700];
     bool force = false;
-    int status = tool_need_text(s, "a", "a run's folder", &a, error);
-    if (!status)
-        status = tool_need_text(s, "b", "a run's folder", &b, error);
-    if (!status)
-        status = option_bool(&s->order, "force", &force, error);
+    const struct option options[] = {{"a", .text = &a, .needs = "a run's folder"},
+                                     {"b", .text = &b, .needs = "a run's folder"},
+                                     {"force", .flag = &force},
+                                     {0}};
+    int status = options_read(&s->order, options, error);
     if (!status)
         status = ls_run_record_read(&d->a, a, error);
     if (!status)
@@ -180,9 +180,10 @@ static int diff_alone(struct ls_session *s, struct ls_error *error)
 {
     struct differing *d = calloc(1, sizeof *d);
     bool again = true;
+    const struct option options[] = {{"rerun", .flag = &again}, {0}};
     int status = d ? no_launcher(s, error) : ls_error_set(error, LS_ENOMEM, "no memory to compare");
     if (!status)
-        status = option_bool(&s->order, "rerun", &again, error);
+        status = options_read(&s->order, options, error);
     if (!status)
         status = records_read(s, d, error);
     if (!status) {
@@ -211,26 +212,23 @@ static int diff_alone(struct ls_session *s, struct ls_error *error)
 /* ---- audit ----------------------------------------------------------------------------------- */
 
 static int request_read(struct ls_session *s, struct ls_audit_request *request,
-                        struct tool_words *words, struct ls_error *error)
+                        struct order_keys *keys, struct ls_error *error)
 {
-    const json_t *keys = NULL;
-    int status = tool_need_text(s, "run", "a run's folder", &request->run, error);
-    if (!status)
-        status = option_int(&s->order, "first", 1, INT64_MAX, &request->from, error);
-    request->to = request->from;
-    if (!status)
-        status = option_int(&s->order, "last", 1, INT64_MAX, &request->to, error);
-    if (!status)
-        status = option_bool(&s->order, "whole", &request->whole, error);
-    if (!status)
-        status = option_of_type(&s->order, "keys", JSON_OBJECT, &keys, error);
+    const struct option options[] = {
+        {"run", .text = &request->run, .needs = "a run's folder"},
+        {"first", .whole = &request->from, .least = 1, .most = INT64_MAX},
+        {"last", .whole = &request->to, .least = 1, .most = INT64_MAX},
+        {"whole", .flag = &request->whole},
+        {0}};
+    int status = options_read(&s->order, options, error);
+    request->to = request->to ? request->to : request->from;
     if (!status && request->to < request->from)
         status = ls_error_set(error, LS_EINVAL, "audit: steps %ld to %ld: none are between",
                               (long)request->from, (long)request->to);
-    if (!status && keys)
-        status = tool_words(keys, words, error);
-    request->keys = (const char *const *)words->word;
-    request->key_count = (int)words->count;
+    if (!status)
+        status = order_keys_read(&s->order, keys, error);
+    request->keys = (const char *const *)keys->word;
+    request->key_count = (int)keys->count;
     return status;
 }
 
@@ -261,13 +259,13 @@ static int audit_alone(struct ls_session *s, struct ls_error *error)
     struct ls_audit *audit = calloc(1, sizeof *audit);
     struct ls_audit_request request = {0};
     struct ls_audit_verdict verdict = {0};
-    struct tool_words words = {0};
+    struct order_keys keys = {0};
     struct ls_rerun *again = NULL;
     double bytes;
     int status =
         audit ? no_launcher(s, error) : ls_error_set(error, LS_ENOMEM, "no memory to audit");
     if (!status)
-        status = request_read(s, &request, &words, error);
+        status = request_read(s, &request, &keys, error);
     if (!status)
         status = ls_audit_open(audit, &request, error);
     if (!status)
@@ -279,7 +277,7 @@ static int audit_alone(struct ls_session *s, struct ls_error *error)
         status = ls_audit_judge(audit, again, &verdict, error);
     if (!status)
         verdict_answer(s, audit, &verdict);
-    tool_words_release(&words);
+    order_keys_release(&keys);
     if (status == LS_ECOMM) /* ranks may still be at work */
         return status;
     ls_rerun_free(again);

@@ -34,33 +34,32 @@ static json_t *items_json(const struct ls_convert *result)
 static int project_read(struct ls_session *s, enum ls_convert_project *project,
                         struct ls_error *error)
 {
+    static const char expected[] = "deepspeed, megatron or torchtitan";
     const char *name = NULL, *one;
-    int status = tool_need_text(s, "project", "deepspeed, megatron or torchtitan", &name, error);
+    const struct option options[] = {{"project", .text = &name, .needs = expected}, {0}};
+    int status = options_read(&s->order, options, error);
     for (int i = 0; !status && (one = ls_convert_project_name(i)); i++)
         if (!strcmp(one, name)) {
             *project = (enum ls_convert_project)i;
             return LS_OK;
         }
     return status ? status
-                  : ls_error_set(error, LS_EINVAL,
-                                 "convert: project: expected deepspeed, megatron or torchtitan");
+                  : ls_error_set(error, LS_EINVAL, "convert: project: expected %s", expected);
 }
 
 static int convert_options(struct ls_session *s, struct ls_convert_options *options,
-                           struct tool_words *words, struct ls_error *error)
+                           struct order_keys *keys, struct ls_error *error)
 {
-    const json_t *keys = NULL;
-    int status = option_int(&s->order, "ranks", 1, INT32_MAX, &options->ranks, error);
+    const struct option asked[] = {
+        {"ranks", .whole = &options->ranks, .least = 1, .most = INT32_MAX},
+        {"allow_loss", .flag = &options->allow_loss},
+        {"preset", .text = &options->preset},
+        {0}};
+    int status = options_read(&s->order, asked, error);
     if (!status)
-        status = option_bool(&s->order, "allow_loss", &options->allow_loss, error);
-    if (!status)
-        status = option_text(&s->order, "preset", &options->preset, error);
-    if (!status)
-        status = option_of_type(&s->order, "keys", JSON_OBJECT, &keys, error);
-    if (!status && keys)
-        status = tool_words(keys, words, error);
-    options->words = (const char *const *)words->word;
-    options->word_count = (size_t)words->count;
+        status = order_keys_read(&s->order, keys, error);
+    options->words = (const char *const *)keys->word;
+    options->word_count = (size_t)keys->count;
     return status;
 }
 
@@ -69,9 +68,8 @@ static int convert_source(struct ls_session *s, enum ls_convert_project project,
                           struct ls_error *error)
 {
     const char *file = NULL, *text = NULL;
-    int status = option_text(&s->order, "file", &file, error);
-    if (!status)
-        status = option_text(&s->order, "text", &text, error);
+    const struct option from[] = {{"file", .text = &file}, {"text", .text = &text}, {0}};
+    int status = options_read(&s->order, from, error);
     if (status)
         return status;
     if (!file == !text)
@@ -85,52 +83,43 @@ static int convert_alone(struct ls_session *s, struct ls_error *error)
     enum ls_convert_project project = LS_CONVERT_DEEPSPEED;
     struct ls_convert_options options = {0};
     struct ls_convert result = {0};
-    struct tool_words words = {0};
+    struct order_keys keys = {0};
     int status = project_read(s, &project, error);
     if (!status)
-        status = convert_options(s, &options, &words, error);
+        status = convert_options(s, &options, &keys, error);
     if (!status) {
         status = convert_source(s, project, &options, &result, error);
         answer_set(s, "items", items_json(&result)); /* they say what was refused */
         answer_set(s, "yaml", result.text ? json_string(result.text) : json_null());
         ls_convert_release(&result);
     }
-    tool_words_release(&words);
+    order_keys_release(&keys);
     return status;
 }
 
 /* ---- import and report ----------------------------------------------------------------------- */
 
-static void on_log(void *user, enum ls_log_level level, const char *line)
-{
-    session_tell(user, "log",
-                 json_pack("{s:s,s:s}", "level", level == LS_LOG_WARNING ? "warning" : "info",
-                           "text", line));
-}
-
 static int import_alone(struct ls_session *s, struct ls_error *error)
 {
-    const json_t *keys = NULL;
-    struct tool_words words = {0};
-    struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log, .user = s};
+    struct order_keys keys = {0};
+    struct ls_log log = {.level_max = LS_LOG_WARNING, .write = session_log, .user = s};
     struct ls_import import = {.log = &log};
     struct ls_import_report report;
-    int status = tool_need_text(s, "from", "a model's folder", &import.from, error);
+    const struct option options[] = {{"from", .text = &import.from, .needs = "a model's folder"},
+                                     {"out", .text = &import.run, .needs = "a folder for the run"},
+                                     {0}};
+    int status = options_read(&s->order, options, error);
     if (!status)
-        status = tool_need_text(s, "out", "a folder for the run", &import.run, error);
-    if (!status)
-        status = option_of_type(&s->order, "keys", JSON_OBJECT, &keys, error);
-    if (!status && keys)
-        status = tool_words(keys, &words, error);
-    import.words = (const char *const *)words.word;
-    import.count = (int)words.count;
+        status = order_keys_read(&s->order, &keys, error);
+    import.words = (const char *const *)keys.word;
+    import.count = (int)keys.count;
     if (!status)
         status = ls_import(&import, &report, error);
     if (!status) {
         answer_set(s, "family", json_string(ls_arch_name(report.model.arch)));
         answer_set(s, "parameters", json_integer(report.parameters));
     }
-    tool_words_release(&words);
+    order_keys_release(&keys);
     return status;
 }
 
@@ -149,10 +138,11 @@ static int report_alone(struct ls_session *s, struct ls_error *error)
 {
     const char **runs = NULL, *out = NULL;
     struct page page = {0};
+    const struct option options[] = {{"out", .text = &out}, {0}};
     int status = tool_need_texts(s, "runs", "a list of runs' folders", &runs, &page.count, error);
     page.runs = runs;
     if (!status)
-        status = option_text(&s->order, "out", &out, error);
+        status = options_read(&s->order, options, error);
     if (!status)
         status = out ? ls_file_write(out, page_write, &page, error)
                      : tool_answer_text(s, "html", page_write, &page, error);
@@ -176,10 +166,11 @@ static int plot_alone(struct ls_session *s, struct ls_error *error)
 {
     const char **runs = NULL;
     struct curves curves = {0};
+    const struct option options[] = {{"log", .flag = &curves.log}, {0}};
     int status = tool_need_texts(s, "runs", "a list of runs' folders", &runs, &curves.count, error);
     curves.runs = runs;
     if (!status)
-        status = option_bool(&s->order, "log", &curves.log, error);
+        status = options_read(&s->order, options, error);
     if (!status)
         status = tool_answer_text(s, "svg", curves_draw, &curves, error);
     free(runs);
@@ -188,49 +179,29 @@ static int plot_alone(struct ls_session *s, struct ls_error *error)
 
 /* ---- prepare --------------------------------------------------------------------------------- */
 
-static int records_read(const struct order *order, enum ls_prepare_records *records,
-                        struct ls_error *error)
-{
-    static const char *const words[] = {
-        [LS_RECORDS_TEXT] = "text", [LS_RECORDS_PAIRS] = "pairs", [LS_RECORDS_CHAT] = "chat"};
-    const char *word = NULL;
-    int status = option_text(order, "records", &word, error);
-    for (int i = 0; word && i < 3; i++)
-        if (!strcmp(word, words[i])) {
-            *records = (enum ls_prepare_records)i;
-            return LS_OK;
-        }
-    return status || !word
-               ? status
-               : ls_error_set(error, LS_EINVAL, "prepare: records: expected text, pairs or chat");
-}
-
 static int prepare_read(struct ls_session *s, struct ls_prepare_config *config,
-                        struct ls_error *error)
+                        const char **template, struct ls_error *error)
 {
-    const struct order *order = &s->order;
+    static const struct ls_word words[] = {
+        {"text", LS_RECORDS_TEXT}, {"pairs", LS_RECORDS_PAIRS}, {"chat", LS_RECORDS_CHAT}, {0}};
     int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
-    int status =
-        tool_need_text(s, "output", "where the stores go, a prefix", &config->output, error);
-    if (!status)
-        status = tool_need_text(s, "tokenizer", "\"byte\", or a tokenizer's files",
-                                &config->tokenizer, error);
-    if (!status)
-        status = option_real(order, "validation", &config->validation, error);
+    int records = LS_RECORDS_TEXT;
+    const struct option options[] = {
+        {"output", .text = &config->output, .needs = "where the stores go, a prefix"},
+        {"tokenizer", .text = &config->tokenizer, .needs = "\"byte\", or a tokenizer's files"},
+        {"validation", .real = &config->validation},
+        {"json_key", .text = &config->json_key},
+        {"records", .word = &records, .words = words},
+        {"skip_bad", .flag = &config->skip_bad},
+        {"special_tokens", .flag = &config->around},
+        {"append_eod", .flag = &config->append_eod},
+        {"workers", .whole = &workers, .least = 1, .most = 1024},
+        {"chat_template", .text = template},
+        {0}};
+    int status = options_read(&s->order, options, error);
     if (!status && !(config->validation >= 0 && config->validation < 1))
         status = ls_error_set(error, LS_EINVAL, "prepare: validation: expected 0 <= share < 1");
-    if (!status)
-        status = option_text(order, "json_key", &config->json_key, error);
-    if (!status)
-        status = records_read(order, &config->records, error);
-    if (!status)
-        status = option_bool(order, "skip_bad", &config->skip_bad, error);
-    if (!status)
-        status = option_bool(order, "special_tokens", &config->around, error);
-    if (!status)
-        status = option_bool(order, "append_eod", &config->append_eod, error);
-    if (!status)
-        status = option_int(order, "workers", 1, 1024, &workers, error);
+    config->records = (enum ls_prepare_records)records;
     config->workers = (int)workers;
     return status;
 }
@@ -252,9 +223,7 @@ static int prepare_alone(struct ls_session *s, struct ls_error *error)
                                  &config.inputs_count, error);
     config.inputs = inputs;
     if (!status)
-        status = prepare_read(s, &config, error);
-    if (!status)
-        status = option_text(&s->order, "chat_template", &template, error);
+        status = prepare_read(s, &config, &template, error);
     if (!status && config.records == LS_RECORDS_CHAT)
         status = ls_chat_open(config.tokenizer, template, &chat, error);
     config.chat = chat;

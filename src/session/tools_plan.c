@@ -59,43 +59,26 @@ static bool pinned(const char *name)
     return index >= 0 && searched->origin[index].line == LS_CONFIG_FROM_OVERRIDE;
 }
 
-static int goal_read(const struct order *order, enum ls_goal *goal, struct ls_error *error)
-{
-    const char *word = NULL;
-    int status = option_text(order, "goal", &word, error);
-    for (int i = 0; i < LS_GOALS && word; i++)
-        if (!strcmp(word, ls_goal_name((enum ls_goal)i))) {
-            *goal = (enum ls_goal)i;
-            return LS_OK;
-        }
-    return status || !word
-               ? status
-               : ls_error_set(error, LS_EINVAL, "plan: goal: expected time, cost or memory");
-}
-
 static int planning_read(struct planning *p, struct ls_error *error)
 {
-    const struct order *order = &p->session->order;
     const char *cluster = NULL;
     int64_t top = 10;
+    int goal = LS_GOAL_TIME;
+    const struct option options[] = {
+        {"goal", .word = &goal, .words = ls_goals},
+        {"top", .whole = &top, .least = 1, .most = LS_SEARCH_TOP_MAX},
+        {"accelerators", .whole = &p->search.accelerators, .least = 1, .most = INT32_MAX},
+        {"tokens", .real = &p->search.tokens},
+        {"seconds", .real = &p->search.seconds},
+        {"layout", .flag = &p->layout},
+        {"draw", .flag = &p->draw},
+        {"cluster", .text = &cluster},
+        {0}};
     p->search.seconds = 8;
-    int status = goal_read(order, &p->search.goal, error);
-    if (!status)
-        status = option_int(order, "top", 1, LS_SEARCH_TOP_MAX, &top, error);
-    if (!status)
-        status = option_int(order, "accelerators", 1, INT32_MAX, &p->search.accelerators, error);
-    if (!status)
-        status = option_real(order, "tokens", &p->search.tokens, error);
-    if (!status)
-        status = option_real(order, "seconds", &p->search.seconds, error);
-    if (!status)
-        status = option_bool(order, "layout", &p->layout, error);
-    if (!status)
-        status = option_bool(order, "draw", &p->draw, error);
-    if (!status)
-        status = option_text(order, "cluster", &cluster, error);
+    int status = options_read(&p->session->order, options, error);
     if (!status)
         status = tool_config(p->session, true, &p->config, error);
+    p->search.goal = (enum ls_goal)goal;
     p->search.top = (int)top;
     if (status)
         return status;
@@ -132,7 +115,7 @@ static int finish(struct planning *p, struct ls_error *error)
         answer_set(p->session, "yaml", json_string(yaml));
     free(yaml);
     answer_set(p->session, "cluster", json_string(p->cluster.name));
-    answer_set(p->session, "goal", json_string(ls_goal_name(p->search.goal)));
+    answer_set(p->session, "goal", json_string(ls_word_of(ls_goals, p->search.goal)));
     if (!status && p->draw)
         status = tool_answer_text(p->session, "svg", draw, p, error);
     return status;
@@ -377,10 +360,9 @@ static int layout_answer(struct ls_session *s, const struct ls_config *config,
                          const struct ls_layout *layout, struct ls_error *error)
 {
     bool check = false, pictures = false;
+    const struct option options[] = {{"check", .flag = &check}, {"draw", .flag = &pictures}, {0}};
     const struct drawn drawn = {config, layout};
-    int status = option_bool(&s->order, "check", &check, error);
-    if (!status)
-        status = option_bool(&s->order, "draw", &pictures, error);
+    int status = options_read(&s->order, options, error);
     answer_set(s, "ranks", json_integer(layout->ranks));
     answer_set(s, "axes", axes_json(layout));
     answer_set(s, "zero", json_integer(layout->zero));

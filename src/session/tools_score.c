@@ -24,11 +24,12 @@ static int lines_write(const json_t *list, char **text, size_t *bytes, struct ls
 static int requests_read(struct rank *rank, struct ls_text_requests *out, struct ls_error *error)
 {
     const json_t *list = NULL;
+    const struct option options[] = {{"requests", .list = &list}, {0}};
     const struct ls_text_reader reader = {.tokenizer = rank_tokenizer(rank),
                                           .vocabulary = rank_model(rank)->vocab};
     char *text = NULL;
     size_t bytes = 0;
-    int status = option_of_type(&rank->session->order, "requests", JSON_ARRAY, &list, error);
+    int status = options_read(&rank->session->order, options, error);
     if (!status && json_array_size(list) == 0)
         status = ls_error_set(error, LS_EINVAL,
                               "score: requests: expected a list of objects, such as {\"context\": "
@@ -73,9 +74,10 @@ static void scores_answer(struct rank *rank, const struct ls_text_requests *requ
 static int score_run(struct rank *rank, struct ls_error *error)
 {
     bool truncate = false;
+    const struct option options[] = {{"truncate", .flag = &truncate}, {0}};
     struct ls_text_requests requests = {0};
     struct ls_request_score *scores = NULL;
-    int status = option_bool(&rank->session->order, "truncate", &truncate, error);
+    int status = options_read(&rank->session->order, options, error);
     if (!status)
         status = requests_read(rank, &requests, error);
     if (!status)

@@ -1,7 +1,6 @@
 /* Verbs of a run and of a model: what they are, token ids and texts, files of other programs. */
-#include "session/tools.h"
+#include "session/session_private.h"
 
-#include <lockstep/base/key.h>
 #include <lockstep/interop.h>
 
 #include <stdlib.h>
@@ -26,17 +25,17 @@ const struct ls_model_config *rank_model(const struct rank *rank)
 
 /* ---- a model --------------------------------------------------------------------------------- */
 
-static int model_configure(struct ls_session *s, const json_t *keys, struct ls_error *error)
+static int model_configure(struct ls_session *s, struct ls_error *error)
 {
-    struct tool_words words = {0};
-    int status = keys ? tool_words(keys, &words, error) : LS_OK;
+    struct order_keys keys = {0};
+    int status = order_keys_read(&s->order, &keys, error);
     s->config = status ? NULL : calloc(1, sizeof *s->config);
     if (!status && !s->config)
         status = ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
     if (!status)
-        status = ls_finished_configure(s->path, LS_TO_EVALUATE, (const char *const *)words.word,
-                                       (int)words.count, s->config, error);
-    tool_words_release(&words);
+        status = ls_finished_configure(s->path, LS_TO_EVALUATE, (const char *const *)keys.word,
+                                       (int)keys.count, s->config, error);
+    order_keys_release(&keys);
     if (status) {
         free(s->config);
         s->config = NULL;
@@ -46,21 +45,13 @@ static int model_configure(struct ls_session *s, const json_t *keys, struct ls_e
 
 static int open_model_alone(struct ls_session *s, struct ls_error *error)
 {
-    const char *path = NULL, *which = NULL, *quantize = "none";
-    const json_t *keys;
+    const char *path = NULL, *which = NULL;
     int form = LS_QUANTIZE_NONE;
-    int status = option_text(&s->order, "path", &path, error);
-    if (!status)
-        status = option_text(&s->order, "which", &which, error);
-    if (!status)
-        status = option_text(&s->order, "quantize", &quantize, error);
-    if (!status)
-        status = option_of_type(&s->order, "keys", JSON_OBJECT, &keys, error);
-    if (!status && !path)
-        status = ls_error_set(error, LS_EINVAL, "open_model: path: expected a run or a folder");
-    if (!status && !ls_word_read(ls_quantizes, quantize, &form))
-        status = ls_error_set(error, LS_EINVAL,
-                              "open_model: quantize: expected none, int8 or int8-weights");
+    const struct option options[] = {{"path", .text = &path, .needs = "a run or a folder"},
+                                     {"which", .text = &which},
+                                     {"quantize", .word = &form, .words = ls_quantizes},
+                                     {0}};
+    int status = options_read(&s->order, options, error);
     if (status)
         return status;
     snprintf(s->path, sizeof s->path, "%s", path);
@@ -68,7 +59,7 @@ static int open_model_alone(struct ls_session *s, struct ls_error *error)
     s->choice = (struct ls_finished_choice){.which = which ? s->which : NULL,
                                             .quantize = (enum ls_quantize)form};
     s->model = true;
-    return model_configure(s, keys, error);
+    return model_configure(s, error);
 }
 
 static int open_model_run(struct rank *rank, struct ls_error *error)
@@ -163,14 +154,14 @@ static int texts_encode(struct rank *rank, const json_t *texts, struct ls_encode
 static int encode_run(struct rank *rank, struct ls_error *error)
 {
     const struct order *order = &rank->session->order;
-    const json_t *texts;
+    const json_t *texts = NULL;
     struct ls_encoder *encoder = NULL;
     bool special = true;
+    const struct option asked[] = {
+        {"special_tokens", .flag = &special}, {"texts", .list = &texts}, {0}};
     int status = tokenizer_require(rank, error);
     if (!status)
-        status = option_bool(order, "special_tokens", &special, error);
-    if (!status)
-        status = option_of_type(order, "texts", JSON_ARRAY, &texts, error);
+        status = options_read(order, asked, error);
     if (status || !rank->speaks)
         return status;
     const struct ls_encode_options options = {.special = special, .around = special};
@@ -205,10 +196,11 @@ static int ids_decode(struct rank *rank, const json_t *list, struct ls_text *tex
 
 static int decode_run(struct rank *rank, struct ls_error *error)
 {
-    const json_t *lists;
+    const json_t *lists = NULL;
+    const struct option options[] = {{"ids", .list = &lists}, {0}};
     int status = tokenizer_require(rank, error);
     if (!status)
-        status = option_of_type(&rank->session->order, "ids", JSON_ARRAY, &lists, error);
+        status = options_read(&rank->session->order, options, error);
     if (status || !rank->speaks)
         return status;
     json_t *texts = json_array();
@@ -237,20 +229,13 @@ static int export_read(const struct order *order, struct ls_export *what, struct
                                            {"fp16", LS_F16},
                                            {"int8", LS_I8},
                                            {0}};
-    const char *format = "hf", *dtype = "fp32";
     int form = LS_EXPORT_HF, type = LS_F32;
-    int status = option_text(order, "out", &what->out, error);
-    if (!status)
-        status = option_text(order, "format", &format, error);
-    if (!status)
-        status = option_text(order, "dtype", &dtype, error);
-    if (!status && !what->out)
-        status = ls_error_set(error, LS_EINVAL, "export: out: expected where it is to be written");
-    if (!status && !ls_word_read(formats, format, &form))
-        status = ls_error_set(error, LS_EINVAL, "export: format: expected hf, peft, llmc or gguf");
-    if (!status && !ls_word_read(types, dtype, &type))
-        status = ls_error_set(error, LS_EINVAL,
-                              "export: dtype: expected fp32, bf16 or fp16 (of gguf also int8)");
+    const struct option options[] = {
+        {"out", .text = &what->out, .needs = "where it is to be written"},
+        {"format", .word = &form, .words = formats},
+        {"dtype", .word = &type, .words = types},
+        {0}};
+    int status = options_read(order, options, error);
     what->format = (enum ls_export_format)form;
     what->dtype = (enum ls_dtype)type;
     return status;

@@ -1,5 +1,5 @@
 /* Verbs of a run: open, steps, what is read of it, close. */
-#include "session/session_private.h"
+#include "session/tools.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/config/inputs.h>
@@ -7,47 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- configurations -------------------------------------------------------------------------- */
-
-/* FILE.yaml, and over it the keys: {"train": {"steps": 3}}. */
-static int config_read(struct ls_session *s, struct ls_config *config, struct ls_error *error)
-{
-    const char *path = NULL;
-    const json_t *keys;
-    ls_config_defaults(config);
-    int status = option_text(&s->order, "config", &path, error);
-    if (!status)
-        status = option_of_type(&s->order, "keys", JSON_OBJECT, &keys, error);
-    if (!status && path)
-        status = ls_config_load_file(config, path, error);
-    if (status || !keys || json_object_size(keys) == 0)
-        return status ? status : ls_train_resolve(config, error);
-    char *text = json_dumps(keys, JSON_INDENT(1) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(17));
-    if (!text)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
-    status = ls_config_load_text(config, "keys", text, strlen(text), error);
-    free(text);
-    return status ? status : ls_train_resolve(config, error);
-}
-
-static int config_new(struct ls_session *s, struct ls_config **out, struct ls_error *error)
-{
-    *out = calloc(1, sizeof **out);
-    if (!*out)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
-    int status = config_read(s, *out, error);
-    if (status) {
-        free(*out);
-        *out = NULL;
-    }
-    return status;
-}
+/* ---- open and close -------------------------------------------------------------------------- */
 
 static int configure_alone(struct ls_session *s, struct ls_error *error)
 {
     struct ls_config *config;
     char *yaml = NULL;
-    int status = config_new(s, &config, error);
+    int status = tool_config(s, false, &config, error);
     if (!status)
         status = ls_config_text(config, &yaml, error);
     if (!status) {
@@ -59,12 +25,10 @@ static int configure_alone(struct ls_session *s, struct ls_error *error)
     return status;
 }
 
-/* ---- open and close -------------------------------------------------------------------------- */
-
 static int open_alone(struct ls_session *s, struct ls_error *error)
 {
     s->model = false;
-    return config_new(s, &s->config, error);
+    return tool_config(s, false, &s->config, error);
 }
 
 static int open_run(struct rank *rank, struct ls_error *error)
@@ -99,7 +63,7 @@ static int close_run(struct rank *rank, struct ls_error *error)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-json_t *report_json(const struct ls_step_report *r)
+static json_t *report_json(const struct ls_step_report *r)
 {
     json_t *json = json_pack("{s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:b,s:o,s:o,s:o}", "step",
                              (json_int_t)r->step, "samples", (json_int_t)r->samples, "tokens",
@@ -193,9 +157,10 @@ static int step_run(struct rank *rank, struct ls_error *error)
     struct ls_given_batch given, *batch = NULL;
     if (ls_run_ended(rank->run))
         return run_over(rank, error);
+    const struct option options[] = {{"sum", .flag = &given.sum}, {0}};
     if (batch_read(&rank->session->order, &given))
         batch = &given;
-    int status = option_bool(&rank->session->order, "sum", &given.sum, error);
+    int status = options_read(&rank->session->order, options, error);
     if (status)
         return status;
     if (!batch && !ls_run_waits(rank->run) && !ls_config_has_data(rank->session->config))
@@ -217,7 +182,8 @@ static int backward_run(struct rank *rank, struct ls_error *error)
         return run_over(rank, error);
     batch_read(&s->order, &batch);
     double temperature = 1;
-    int status = option_bool(&s->order, "sum", &batch.sum, error);
+    const struct option options[] = {{"sum", .flag = &batch.sum}, {0}};
+    int status = options_read(&s->order, options, error);
     if (!status)
         status = option_temperature(&s->order, &temperature, error);
     batch.temperature = (float)temperature;
@@ -279,9 +245,8 @@ static int evaluate_run(struct rank *rank, struct ls_error *error)
 static int load_run(struct rank *rank, struct ls_error *error)
 {
     const char *from = NULL;
-    int status = option_text(&rank->session->order, "from", &from, error);
-    if (!status && !from)
-        status = ls_error_set(error, LS_EINVAL, "load: from: expected a model's folder");
+    const struct option options[] = {{"from", .text = &from, .needs = "a model's folder"}, {0}};
+    int status = options_read(&rank->session->order, options, error);
     return status ? status : ls_trainer_load(rank->trainer, from, error);
 }
 

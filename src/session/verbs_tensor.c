@@ -1,8 +1,6 @@
 /* Verbs of tensors: parameters, their gradients, what the optimizer keeps of them. */
 #include "session/session_private.h"
 
-#include <lockstep/base/key.h>
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,20 +24,13 @@ static int asked_read(const struct order *order, struct asked *asked, struct ls_
                                            {"gradient", LS_TENSOR_GRADIENT},
                                            {"state", LS_TENSOR_STATE},
                                            {0}};
-    const char *kind = "parameter";
     int64_t state = 0;
     int found = LS_TENSOR_PARAMETER;
-    int status = option_text(order, "name", &asked->name, error);
-    if (!status)
-        status = option_text(order, "kind", &kind, error);
-    if (!status)
-        status = option_int(order, "state", 0, 8, &state, error);
-    if (!status && !asked->name)
-        status = ls_error_set(error, LS_EINVAL, "%s: name: expected a parameter's name",
-                              order->verb->name);
-    if (!status && !ls_word_read(kinds, kind, &found))
-        status = ls_error_set(error, LS_EINVAL, "%s: kind: expected parameter, gradient or state",
-                              order->verb->name);
+    const struct option options[] = {{"name", .text = &asked->name, .needs = "a parameter's name"},
+                                     {"kind", .word = &found, .words = kinds},
+                                     {"state", .whole = &state, .most = 8},
+                                     {0}};
+    int status = options_read(order, options, error);
     asked->kind = (enum ls_tensor_kind)(found + (found == LS_TENSOR_STATE ? (int)state : 0));
     return status;
 }
@@ -302,14 +293,16 @@ static int view_answer(struct rank *rank, const struct asked *asked, const struc
 
 static int tensor_run(struct rank *rank, struct ls_error *error)
 {
+    enum { FULL, LOCAL, VIEW };
+    static const struct ls_word hows[] = {{"full", FULL}, {"local", LOCAL}, {"view", VIEW}, {0}};
     const struct order *order = &rank->session->order;
     struct asked asked = {0};
     struct held held = {0};
-    const char *how = "full";
-    int source = 0;
+    int source = 0, how = FULL;
+    const struct option options[] = {{"how", .word = &how, .words = hows}, {0}};
     int status = asked_read(order, &asked, error);
     if (!status)
-        status = option_text(order, "how", &how, error);
+        status = options_read(order, options, error);
     if (!status)
         status = tensor_held(rank, &asked, &held, error);
     status = ls_comm_agree(rank->world, status, error);
@@ -317,13 +310,9 @@ static int tensor_run(struct rank *rank, struct ls_error *error)
         status = source_find(rank, &asked, &held, &source, error);
     if (status)
         return status;
-    if (!strcmp(how, "full"))
-        return full_answer(rank, &held, source, error);
-    if (!strcmp(how, "local"))
-        return local_answer(rank, &held, error);
-    if (!strcmp(how, "view"))
-        return view_answer(rank, &asked, &held, source, error);
-    return ls_error_set(error, LS_EINVAL, "tensor: how: expected full, local or view");
+    return how == FULL    ? full_answer(rank, &held, source, error)
+           : how == LOCAL ? local_answer(rank, &held, error)
+                          : view_answer(rank, &asked, &held, source, error);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

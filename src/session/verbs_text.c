@@ -53,8 +53,9 @@ static int prompt_put(FILE *file, json_t *prompt, struct ls_error *error)
 static int prompts_put(const struct order *order, FILE *file, struct ls_error *error)
 {
     const struct ls_array *ids = order_array(order, "ids");
-    const json_t *texts;
-    int status = option_of_type(order, "prompts", JSON_ARRAY, &texts, error);
+    const json_t *texts = NULL;
+    const struct option options[] = {{"prompts", .list = &texts}, {0}};
+    int status = options_read(order, options, error);
     if (!status && !texts)
         status = rows_check(order, error);
     size_t count = texts ? json_array_size(texts) : status ? 0 : (size_t)ids->shape[0];
@@ -76,7 +77,8 @@ static int prompts_read(struct rank *rank, struct ls_text_requests *out, struct 
     bool special = true;
     char *text = NULL;
     size_t bytes = 0;
-    int status = option_bool(order, "special_tokens", &special, error);
+    const struct option options[] = {{"special_tokens", .flag = &special}, {0}};
+    int status = options_read(order, options, error);
     FILE *file = status ? NULL : open_memstream(&text, &bytes);
     if (!status && !file)
         status = ls_error_set(error, LS_ENOMEM, "no memory for prompts");
@@ -194,9 +196,10 @@ struct asked {
 
 static int stops_read(const struct order *order, struct asked *asked, struct ls_error *error)
 {
-    const json_t *stops;
+    const json_t *stops = NULL;
     enum { MOST = sizeof asked->stops / sizeof *asked->stops };
-    int status = option_of_type(order, "stop", JSON_ARRAY, &stops, error);
+    const struct option options[] = {{"stop", .list = &stops}, {0}};
+    int status = options_read(order, options, error);
     if (status || !stops)
         return status;
     for (size_t i = 0; i < json_array_size(stops) && i < MOST; i++)
@@ -212,10 +215,11 @@ static int stops_read(const struct order *order, struct asked *asked, struct ls_
 /* Given, or those of the model's folder, or the token that ends a document. */
 static int ends_read(struct rank *rank, struct asked *asked, struct ls_error *error)
 {
-    const json_t *ends;
+    const json_t *ends = NULL;
+    const struct option options[] = {{"ends", .list = &ends}, {0}};
     const struct ls_tokenizer *tokenizer = rank_tokenizer(rank);
     int64_t vocabulary = rank_model(rank)->vocab;
-    int status = option_of_type(&rank->session->order, "ends", JSON_ARRAY, &ends, error);
+    int status = options_read(&rank->session->order, options, error);
     if (status || !ends) {
         struct ls_generation_defaults there = {0};
         if (!status && rank->session->model && ls_model_is_foreign(rank->session->path))
@@ -244,27 +248,22 @@ static int asked_read(struct rank *rank, struct asked *asked, struct ls_error *e
     const struct order *order = &rank->session->order;
     const int64_t most = INT32_MAX;
     *asked = (struct asked){.samples = 1, .tokens = 128, .batch = 64, .temperature = 1, .top_p = 1};
-    int status = option_int(order, "samples", 1, most, &asked->samples, error);
-    if (!status)
-        status = option_int(order, "max_tokens", 1, most, &asked->tokens, error);
-    if (!status)
-        status = option_int(order, "batch", 1, most, &asked->batch, error);
-    if (!status)
-        status = option_int(order, "seed", 0, INT64_MAX, &asked->seed, error);
-    if (!status)
-        status = option_int(order, "top_k", 0, most, &asked->top_k, error);
-    if (!status)
-        status = option_real(order, "temperature", &asked->temperature, error);
-    if (!status)
-        status = option_real(order, "top_p", &asked->top_p, error);
+    const struct option options[] = {
+        {"samples", .whole = &asked->samples, .least = 1, .most = most},
+        {"max_tokens", .whole = &asked->tokens, .least = 1, .most = most},
+        {"batch", .whole = &asked->batch, .least = 1, .most = most},
+        {"seed", .whole = &asked->seed, .most = INT64_MAX},
+        {"top_k", .whole = &asked->top_k, .most = most},
+        {"temperature", .real = &asked->temperature},
+        {"top_p", .real = &asked->top_p},
+        {"truncate", .flag = &asked->truncate},
+        {"scaled", .flag = &asked->scaled},
+        {0}};
+    int status = options_read(order, options, error);
     if (!status && !(asked->temperature >= 0))
         status = ls_error_set(error, LS_EINVAL, "generate: temperature: expected 0 or more");
     if (!status && !(asked->top_p > 0 && asked->top_p <= 1))
         status = ls_error_set(error, LS_EINVAL, "generate: top_p: expected above 0, at most 1");
-    if (!status)
-        status = option_bool(order, "truncate", &asked->truncate, error);
-    if (!status)
-        status = option_bool(order, "scaled", &asked->scaled, error);
     if (!status && asked->scaled && !((float)asked->temperature > 0))
         status = ls_error_set(error, LS_EINVAL,
                               "generate: scaled: there are no log-probabilities at temperature 0: "

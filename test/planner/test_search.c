@@ -115,8 +115,8 @@ static void lists_compare(int i, enum ls_goal goal, const struct ls_search *sear
         double least = value_of(goal, &all->plans[at].forecast);
         if (value > least * (1 + 1e-9))
             fail_msg("case %d, %s, place %d: the search has %g (%s), but %s takes %g", i,
-                     ls_goal_name(goal), at + 1, value, search->plans[at].keys, all->plans[at].keys,
-                     least);
+                     ls_word_of(ls_goals, goal), at + 1, value, search->plans[at].keys,
+                     all->plans[at].keys, least);
         for (int other = 0; other < at; other++)
             assert_true(search->plans[at].kind != search->plans[other].kind);
     }

@@ -311,7 +311,7 @@ def test_an_answer_is_of_the_order_that_was_asked(recipe):
                                          (float("inf"), "optim.lr: inf: expected a finite"),
                                          ("a\0b", "optim.lr: .*: expected a text without NUL"),
                                          ("\udc80", "optim.lr: .*: expected a text of whole"),
-                                         (np.array([1, 2]), "expected one value, not a list")])
+                                         (np.array([1, 2]), r"optim.lr = \[1, 2\]: expected a number")])
 def test_values_that_are_none_are_named(recipe, value, text):
     with pytest.raises(ls.LockstepError, match=text):
         ls.Run(recipe, {"optim.lr": value}, progress=False)

@@ -28,8 +28,7 @@ enum ls_goal {
     LS_GOAL_MEMORY, /* bytes of the rank that takes most */
     LS_GOALS
 };
-/* "time", "cost", "memory" */
-const char *ls_goal_name(enum ls_goal goal);
+extern const struct ls_word ls_goals[];
 
 struct ls_search_options {
     const struct ls_config *config; /* resolved */
