@@ -1,14 +1,277 @@
 /* lockstep plan: the best layouts of a recipe on a cluster, and what they take. Runs nothing. */
 #include "cmd.h"
-#include "plan_lesson.h"
 #include "planned.h"
 #include "rank_start.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
+#include <lockstep/config.h>
+#include <lockstep/planner/lesson.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- what context parallel would give -------------------------------------------------------- */
+
+/* Into as many tiles as are admitted: then cp may be any power of two below. 0: none. */
+static int64_t tiles_most(const struct ls_search_options *options)
+{
+    const struct ls_config *config = options->config;
+    int64_t there = options->cluster->hosts * options->cluster->accelerators;
+    int64_t most = options->accelerators ? options->accelerators : there, tiles = 1;
+    while (2 * tiles <= most && !ls_seq_tiles_admit(2 * tiles, config->data.sequence, 1, NULL))
+        tiles *= 2;
+    return tiles > 1 ? tiles : 0;
+}
+
+/* The best plan of the same search with sequences in tiles; false where there is none. */
+static bool tiled_search(const struct ls_search_options *options, int64_t tiles,
+                         struct ls_search_plan *plan)
+{
+    struct ls_config *config = malloc(sizeof *config);
+    struct ls_search_options other = *options;
+    struct ls_search search = {0};
+    bool found = false;
+    if (config) {
+        *config = *options->config;
+        config->numerics.seq_tiles = tiles;
+        config->numerics.leaf_sequences = 1;
+        other.config = config;
+        other.top = 1;
+        found = !ls_search_run(&other, &search, NULL);
+    }
+    if (found)
+        *plan = search.plans[0];
+    ls_search_release(&search);
+    free(config);
+    return found;
+}
+
+/* "numerics.seq_tiles=16": what the recipe has to say for the plan. */
+static bool recipe_text(const struct ls_config *config, const struct ls_search_plan *plan,
+                        char *text, size_t bytes)
+{
+    const char *cp = strstr(plan->keys, "parallel.cp=");
+    long tiles = cp ? atol(cp + strlen("parallel.cp=")) : 1;
+    bool leaves = config->numerics.leaf_sequences > 1 &&
+                  ls_config_is_given(config, "numerics.leaf_sequences");
+    snprintf(text, bytes, "numerics.seq_tiles=%ld%s", tiles,
+             leaves ? " numerics.leaf_sequences=1" : "");
+    return tiles > 1;
+}
+
+/* Where sequences are too few for the accelerators, or nothing fits (best NULL): a sentence about
+ * what context parallel would give a recipe that does not cut them. false: nothing to say. */
+static bool planned_tiles(const struct ls_search_options *options, const struct ls_forecast *best,
+                          char *text, size_t bytes)
+{
+    static const double worth = 0.02; /* of a step */
+    const struct ls_config *config = options->config;
+    bool pinned = options->pinned && options->pinned("parallel.cp");
+    bool enough = best && config->batch.global >= best->ranks * best->accelerators;
+    int64_t tiles = config->numerics.seq_tiles > 1 || pinned ? 0 : tiles_most(options);
+    struct ls_search_plan plan;
+    char recipe[96];
+    if (!tiles || enough || !tiled_search(options, tiles, &plan) ||
+        (best && plan.forecast.step_s > best->step_s * (1 - worth)) ||
+        !recipe_text(config, &plan, recipe, sizeof recipe))
+        return false;
+    snprintf(text, bytes, "with %s (another recipe, other bits) a step would take %.3g s: %s",
+             recipe, plan.forecast.step_s, plan.keys);
+    return true;
+}
+
+/* ---- the configuration's own layout ---------------------------------------------------------- */
+
+/* ---- what is asked --------------------------------------------------------------------------- */
+
+/* A search's options have nothing to choose from here. */
+static int goals_check(const struct cmd_args *args, struct ls_error *error)
+{
+    static const char *const searching[] = {"--goal",    "--accelerators", "--top",
+                                            "--seconds", "--apply",        "--explain"};
+    for (size_t i = 0; i < sizeof searching / sizeof searching[0]; i++)
+        if (cmd_args_given(args, searching[i]))
+            return ls_error_set(error, LS_ECONFIG,
+                                "--layout forecasts one layout, and %s chooses among many: leave "
+                                "one of them out",
+                                searching[i]);
+    return LS_OK;
+}
+
+/* "hosts=4,link.inter=100Gbps": each a figure of the cluster. */
+static int figures_change(struct ls_cluster *cluster, const char *text, struct ls_error *error)
+{
+    int status = LS_OK;
+    while (text && *text && !status) {
+        char change[2 * LS_CLUSTER_NAME_BYTES];
+        size_t length = strcspn(text, ",");
+        if (length >= sizeof change)
+            return ls_error_set(error, LS_ECONFIG, "--what-if %s: expected FIGURE=VALUE", text);
+        memcpy(change, text, length);
+        change[length] = '\0';
+        status = planned_change(cluster, change, error);
+        text += length + (text[length] == ',');
+    }
+    return status;
+}
+
+/* ---- what is shown --------------------------------------------------------------------------- */
+
+static void json_print(const struct ls_layout *layout, const struct ls_forecast *f)
+{
+    const char *name;
+    double value;
+    printf("{\"ranks\": %ld, \"accelerators\": %ld, \"micro_batches\": %ld, \"leaves\": %ld",
+           (long)f->ranks, (long)f->ranks * f->accelerators, (long)layout->micro_batches,
+           (long)layout->ramp.full);
+    for (int i = 0; (name = ls_forecast_figure(f, i, &value)); i++)
+        printf(", \"%s\": %.17g", name, value);
+    printf(", \"fits\": %s", f->fits ? "true" : "false");
+    for (int moving = 0; moving < 2; moving++) {
+        printf(", \"%s\": {", moving ? "moving_s" : "exposed_s");
+        for (int a = 0; a < LS_ACCOUNTS; a++)
+            printf("%s\"%s\": %.17g", a ? ", " : "", ls_account_name((enum ls_account)a),
+                   moving ? f->moving_s[a] : f->exposed_s[a]);
+        printf("}");
+    }
+    printf(", \"work_s\": {");
+    for (int kind = 0; kind < LS_WORK_KINDS; kind++)
+        printf("%s\"%s\": %.17g", kind ? ", " : "", ls_work_name((enum ls_work_kind)kind),
+               f->work_s[kind]);
+    printf("}}\n");
+}
+
+static int layout_show(const struct cmd_args *args, const struct ls_forecast_ask *ask,
+                       struct ls_error *error)
+{
+    const struct ls_search_options options = {
+        .config = ask->config, .cluster = ask->cluster, .tokens = ask->tokens};
+    struct ls_forecast forecast;
+    const char *svg = cmd_args_value(args, "--svg"), *trace = cmd_args_value(args, "--trace");
+    int status = ls_forecast_make(ask, &forecast, error);
+    if (!status)
+        status = ls_forecast_run(ask, &forecast, error);
+    if (!status && cmd_args_given(args, "--json")) {
+        json_print(ask->layout, &forecast);
+    } else if (!status) {
+        planned_head(&options);
+        planned_forecast(&options, ask->config, ask->layout, &forecast);
+    }
+    if (!status && (svg || trace))
+        status = planned_draw(ask->config, ask->cluster, svg, trace, error);
+    return status;
+}
+
+/* `lockstep plan --layout`: no search; what the configuration's own layout takes. */
+static int plan_layout(const struct cmd_args *args, struct ls_error *error)
+{
+    struct ls_error missing;
+    struct ls_config *config = malloc(sizeof *config);
+    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_cluster cluster = {0};
+    double tokens = 0;
+    int status = config && layout ? goals_check(args, error)
+                                  : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    if (!status)
+        status = ranks_plan_config(config, args->word, args->words, &missing, error);
+    if (!status)
+        status = cmd_args_amount(args, "--tokens", 1e18, &tokens, error);
+    if (!status)
+        status = planned_cluster(cmd_args_value(args, "--cluster"), config, &cluster, error);
+    if (!status)
+        status = figures_change(&cluster, cmd_args_value(args, "--what-if"), error);
+    if (!status)
+        status = ls_config_layout(config, 0, layout, error);
+    const struct ls_forecast_ask ask = {.config = config,
+                                        .layout = layout,
+                                        .cluster = &cluster,
+                                        .tokens = tokens,
+                                        .extend = true,
+                                        .tells = true};
+    cmd_progress_begin();
+    if (!status)
+        status = layout_show(args, &ask, error);
+    ls_cluster_release(&cluster);
+    free(layout);
+    free(config);
+    return status;
+}
+
+/* ---- lessons --------------------------------------------------------------------------------- */
+
+/* A lesson has its own recipe. */
+static int refuse_others(const struct cmd_args *args, struct ls_error *error)
+{
+    static const char *const taken[] = {"--lesson", "--svg", "--cluster"};
+    if (args->words)
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.200s: --lesson has a recipe of its own, and takes --svg and "
+                            "--cluster alone",
+                            args->word[0]);
+    for (int i = 0; args->page->options[i].name; i++) {
+        bool known = !args->value[i];
+        for (size_t t = 0; t < sizeof taken / sizeof *taken; t++)
+            known |= strcmp(args->page->options[i].name, taken[t]) == 0;
+        if (!known)
+            return ls_error_set(error, LS_ECONFIG, "%s: --lesson takes --svg and --cluster alone",
+                                args->page->options[i].name);
+    }
+    return LS_OK;
+}
+
+struct lesson_asked {
+    const struct ls_lesson *lesson;
+    struct ls_lesson_ask ask;
+};
+
+static int lesson_write(const void *context, FILE *picture, struct ls_error *error)
+{
+    const struct lesson_asked *asked = context;
+    struct ls_lesson_ask ask = asked->ask;
+    ask.picture = picture;
+    return ls_lesson_run(asked->lesson, &ask, error);
+}
+
+/* The page is printed once its picture is written. */
+static int lesson_run(struct lesson_asked *asked, const char *svg, struct ls_error *error)
+{
+    char *page = NULL;
+    size_t bytes;
+    asked->ask.text = open_memstream(&page, &bytes);
+    if (!asked->ask.text)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a lesson");
+    int status =
+        svg ? ls_file_write(svg, lesson_write, asked, error) : lesson_write(asked, NULL, error);
+    fclose(asked->ask.text);
+    if (!status)
+        cmd_print("%s", page);
+    if (!status && svg)
+        cmd_print("\nwrote %s\n", svg);
+    free(page);
+    return status;
+}
+
+/* The lesson that --lesson names, printed; its picture in --svg's file. */
+static int plan_lesson(const struct cmd_args *args, struct ls_error *error)
+{
+    struct ls_cluster cluster = {0};
+    struct lesson_asked asked = {.lesson = NULL};
+    const char *path = cmd_args_value(args, "--cluster");
+    int status = ls_lesson_find(cmd_args_value(args, "--lesson"), &asked.lesson, error);
+    if (!status)
+        status = refuse_others(args, error);
+    if (!status && path)
+        status = ls_cluster_read(path, &cluster, error);
+    asked.ask.cluster = path ? &cluster : NULL;
+    cmd_progress_begin();
+    if (!status)
+        status = lesson_run(&asked, cmd_args_value(args, "--svg"), error);
+    ls_cluster_release(&cluster);
+    return status;
+}
 
 enum { TOP = 10, MANY = 2048 };
 
@@ -102,7 +365,7 @@ static int written(const struct asked *asked, const struct ls_search *search,
 static int show(struct asked *asked, struct ls_error *error)
 {
     struct ls_search search;
-    char tiles[LS_CONFIG_TEXT_BYTES + 128];
+    char tiles[LS_CONFIG_TEXT_BYTES + 192];
     double start_s = ls_now_s();
     cmd_progress_begin();
     int status = ls_search_run(&asked->search, &search, error);

@@ -5,15 +5,10 @@
 #include <lockstep/planner.h>
 
 struct cmd_args;
-/* `lockstep plan --layout`: no search; what the configuration's own layout takes. */
-int plan_layout(const struct cmd_args *args, struct ls_error *error);
 
 /* The cluster of a file; NULL: this machine, as bench machine would measure it, in short. */
 int planned_cluster(const char *path, const struct ls_config *config, struct ls_cluster *cluster,
                     struct ls_error *error);
-/* Where parallel.auto is set, config gets the layout that the planner finds; tells: says so. Called
- * before ranks are started. LS_ECONFIG under a launcher; errors of the search. */
-int planned_auto(struct ls_config *config, bool tells, struct ls_error *error);
 /* Whether the command line of config, which is borrowed until the next call, gave a key: such keys
  * stay; a file's are where a search begins. */
 bool (*planned_given(const struct ls_config *config))(const char *key);
@@ -28,13 +23,6 @@ void planned_details(const struct ls_search_options *options, const struct ls_se
 /* The same of one layout of config; layout NULL: it is not known. */
 void planned_forecast(const struct ls_search_options *options, const struct ls_config *config,
                       const struct ls_layout *layout, const struct ls_forecast *forecast);
-/* If waiting for dp is what the step costs: the larger leaf that costs less, with what it takes. */
-void planned_leaves(const struct ls_search_options *options, const struct ls_config *config,
-                    const struct ls_layout *layout, const struct ls_forecast *forecast);
-/* Where sequences are too few for the accelerators, or nothing fits (best NULL): a sentence about
- * what context parallel would give a recipe that does not cut them. false: nothing to say. */
-bool planned_tiles(const struct ls_search_options *options, const struct ls_forecast *best,
-                   char *text, size_t bytes);
 /* Sets a figure of the cluster, "link.inter=100Gbps" (of a link alone, its bandwidth). LS_ECONFIG.
  */
 int planned_change(struct ls_cluster *cluster, const char *change, struct ls_error *error);
