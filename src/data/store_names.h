@@ -28,10 +28,5 @@ int store_names_add(struct store_names *names, const char *before, const char *n
  * name is a folder, or a pattern. */
 int store_names_tidy(struct store_names *names, int first, const char *name, bool pattern,
                      struct ls_error *error);
-/* Whether a URL is that of a folder or of a pattern. */
-bool bucket_names_is(const char *url);
-/* The stores that it stands for. */
-int bucket_names_add(struct store_names *names, const char *before, const char *url,
-                     const struct ls_net_options *net, struct ls_error *error);
 
 #endif

@@ -117,12 +117,4 @@ struct data_merging {
 int data_vocabulary_train(struct data_vocabulary *vocabulary, const struct data_words *words,
                           const struct data_merging *how, struct ls_error *error);
 
-/* ---- tokenizer.json (train_write.c) ---------------------------------------------------------- */
-
-/* Whether training splits by this pattern: one that tokenizer.json means as it is written. */
-bool data_train_pattern_known(const char *name);
-/* Writes both files to config->output, which is there. */
-int data_vocabulary_write(const struct data_vocabulary *vocabulary,
-                          const struct ls_train_tokenizer_config *config, struct ls_error *error);
-
 #endif

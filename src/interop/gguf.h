@@ -47,8 +47,6 @@ void gguf_write_f32(FILE *stream, float value);
  * the first block that cannot be said: a value is not finite, or d is beyond fp16. 32 divides
  * count. */
 enum { GGUF_Q8_VALUES = 32 };
-int64_t gguf_q8_bytes(int64_t count);
-int64_t gguf_q8_quantize(int64_t count, const float *values, void *out);
 
 /* The name of a tensor of Hugging Face's there; false where there is none. */
 bool gguf_name(enum ls_arch arch, const char *elsewhere, char name[LS_PARAM_NAME_MAX + 1]);

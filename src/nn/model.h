@@ -100,19 +100,8 @@ void model_init(struct ls_model *model, const struct ls_model_options *options);
 
 /* Binds the steps of a layer, new but for its tables, to the parameters held; plans its buffers. */
 void layer_plan(const struct ls_model *model, int index, struct layer *layer);
-
-/* ---- layer_slots.c --------------------------------------------------------------------------- */
-
-/* What each layer keeps in each slot. Without a backward only what leaves a chunk is kept. */
-int slots_take(struct ls_model *model, struct ls_arena *arena, struct ls_error *error);
-void slots_release(struct ls_model *model);
-/* Of the buffers through which what is offloaded passes. */
-size_t slots_device_bytes(const struct ls_model *model);
-/* Before a walk: what the layer keeps, and the one below, whose output it reads, are on the device.
- * Behind a forward of training: what it keeps may go. Errors of the tier's disk. */
-int slots_enter(struct ls_model *model, int layer, enum phase phase, int slot,
-                struct ls_error *error);
-int slots_leave(struct ls_model *model, int layer, int slot, struct ls_error *error);
+/* When step i runs in a walk, on the layer's clock. */
+int layer_time(const struct layer *layer, enum phase phase, int i);
 
 /* ---- layer_run.c ----------------------------------------------------------------------------- */
 
@@ -122,18 +111,6 @@ int layer_walk(struct ls_model *model, struct ls_ops *ops, int index, enum phase
                struct ls_error *error);
 /* The output of layer, as the forward made it. */
 void *layer_output(const struct ls_model *model, int index, int slot);
-
-/* ---- layer_check.c --------------------------------------------------------------------------- */
-
-/* Around a walk, and around each of its steps; the last two return status, or what was found. */
-void check_begin(const struct layer_run *run);
-void check_step(const struct layer_run *run, const struct bound_step *s, int time);
-int check_stepped(const struct layer_run *run, int status);
-int check_end(const struct layer_run *run, int status);
-/* A step asks for what lies there. */
-void check_use(const struct layer_run *run, const struct place *place);
-/* When step i runs in a walk, on the layer's clock. */
-int layer_time(const struct layer *layer, enum phase phase, int i);
 
 /* ---- products.c: parameters and products ----------------------------------------------------- */
 
