@@ -481,13 +481,17 @@ void ls_comm_set_name(struct ls_comm *comm, const char *name)
     snprintf(comm->name, sizeof comm->name, "%.*s", LS_COMM_NAME_MAX, name);
 }
 
+bool flight_ended(const struct ls_comm *comm, int rank)
+{
+    struct flight_record *record = comm->board->records[comm->world_ranks[rank]];
+    return record && flight_process_of(record) == FLIGHT_ENDED;
+}
+
 int ls_comm_lost(const struct ls_comm *comm)
 {
-    for (int r = 0; r < comm->size && comm->board; r++) {
-        struct flight_record *record = comm->board->records[comm->world_ranks[r]];
-        if (record && flight_process_of(record) == FLIGHT_ENDED)
+    for (int r = 0; r < comm->size && comm->board; r++)
+        if (flight_ended(comm, r))
             return r;
-    }
     return -1;
 }
 

@@ -73,6 +73,8 @@ void flight_change(struct ls_comm *comm, uint64_t index, enum flight_state state
 /* False where the entry is not there any more, or is being written. */
 bool flight_read(struct flight_record *record, uint64_t index, struct flight_entry *entry);
 enum flight_process flight_process_of(struct flight_record *record);
+/* Whether the process of that rank of comm has ended. */
+bool flight_ended(const struct ls_comm *comm, int rank);
 /* What tells most in few words: the operation that the rank waits in, its last collective of the
  * group, and its last ones. Returns how many. */
 struct flight_picked {

@@ -537,12 +537,10 @@ static void find_late(struct mpi_comm *comm, const struct comm_call *call, const
 static int find_ended(struct mpi_comm *comm, const struct mpi_slot *slot, const struct mpi_op *op)
 {
     bool collective = comm_is_collective(op->call.op);
-    for (int r = 0; r < comm->base.size && ls_mpi_survives(); r++) {
-        struct flight_record *record = comm->base.board->records[comm->world_ranks[r]];
-        if ((collective ? slot && comm->missing[r] : r == op->call.peer) && record &&
-            flight_process_of(record) == FLIGHT_ENDED)
+    for (int r = 0; r < comm->base.size && ls_mpi_survives(); r++)
+        if ((collective ? slot && comm->missing[r] : r == op->call.peer) &&
+            flight_ended(&comm->base, r))
             return r;
-    }
     return -1;
 }
 
@@ -564,9 +562,8 @@ bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight
     if (ended >= 0 && (comm_mpi_advance(comm) || atomic_load(&op->over)))
         return true;
     if (ended >= 0) {
-        snprintf(comm->broken_text, sizeof comm->broken_text, "the process of %s has ended",
-                 comm_rank_text(ended, comm->world_ranks[ended]).text);
-        comm_end_all(comm);
+        comm_mpi_give_up(comm, "the process of %s has ended",
+                         comm_rank_text(ended, comm->world_ranks[ended]).text);
         return false;
     }
     if (flight_wait_look(wait, &comm->base, &late, now_s))
