@@ -12,8 +12,8 @@
 
 /* ---- verbs ----------------------------------------------------------------------------------- */
 
-static const struct verb *const verb_lists[] = {
-    verbs_run, verbs_model, verbs_tensor, verbs_plan, verbs_compare, verbs_files, verbs_score};
+static const struct verb *const verb_lists[] = {verbs_run,  verbs_model,   verbs_tensor,
+                                                verbs_plan, verbs_compare, verbs_files};
 enum { VERB_LISTS = sizeof verb_lists / sizeof *verb_lists, VERBS_MAX = 64 };
 
 static const struct verb *verb_find(const char *name, struct ls_error *error)

@@ -181,5 +181,6 @@ json_t *text_json(const char *bytes, size_t count);
 
 int generate_run(struct rank *rank, struct ls_error *error);
 int logprobs_run(struct rank *rank, struct ls_error *error);
+int score_run(struct rank *rank, struct ls_error *error);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-extern const struct verb verbs_plan[], verbs_compare[], verbs_files[], verbs_score[];
+extern const struct verb verbs_plan[], verbs_compare[], verbs_files[];
 
 /* FILE.yaml of the option "config", and over it the keys of "keys", which win and stay where a
  * search would choose; resolved, to be freed. plan: needs no data; where they are not there, the

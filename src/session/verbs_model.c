@@ -297,6 +297,8 @@ const struct verb verbs_model[] = {
      "ids|lengths", VERB_RANKS, .one_model = true, .interrupted = true, .run = generate_run},
     {"logprobs", "temperature", "ids|lengths", VERB_RANKS, .one_model = true, .interrupted = true,
      .run = logprobs_run},
+    {"score", "requests|truncate", "", VERB_RANKS, .one_model = true, .interrupted = true,
+     .run = score_run},
     {"export", "out|format|dtype", "", VERB_RANKS, .run = export_run},
     {"share", "", "value", VERB_RANKS, .run = share_run},
     {0}};
