@@ -69,7 +69,7 @@ static bool planned_tiles(const struct ls_search_options *options, const struct 
 {
     static const double worth = 0.02; /* of a step */
     const struct ls_config *config = options->config;
-    bool pinned = options->pinned && options->pinned("parallel.cp");
+    bool pinned = options->pinned && options->pinned(config, "parallel.cp");
     bool enough = best && config->batch.global >= best->ranks * best->accelerators;
     int64_t tiles = config->numerics.seq_tiles > 1 || pinned ? 0 : tiles_most(options);
     struct ls_search_plan plan;
@@ -311,9 +311,8 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     asked->apply = cmd_args_value(args, "--apply");
     asked->svg = cmd_args_value(args, "--svg");
     asked->trace = cmd_args_value(args, "--trace");
-    asked->search = (struct ls_search_options){.config = &asked->config,
-                                               .cluster = &asked->cluster,
-                                               .pinned = planned_given(&asked->config)};
+    asked->search = (struct ls_search_options){
+        .config = &asked->config, .cluster = &asked->cluster, .pinned = ls_search_given};
     int status = ranks_plan_config(&asked->config, args->word, args->words, &missing, error);
     if (!status)
         status = cmd_args_word(args, "--goal", ls_goals, &goal, error);

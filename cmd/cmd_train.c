@@ -45,7 +45,7 @@ static int planned_auto(struct ls_config *config, bool tells, struct ls_error *e
                                               .cluster = &cluster,
                                               .top = 1,
                                               .seconds = SECONDS,
-                                              .pinned = planned_given(config)};
+                                              .pinned = ls_search_given};
     if (!status)
         status = ls_search_run(&options, &search, error);
     if (!status)

@@ -62,22 +62,6 @@ static double tokens_of(const struct ls_config *config)
     return (double)config->batch.global * (double)config->data.sequence;
 }
 
-/* ---- keys that stay -------------------------------------------------------------------------- */
-
-static const struct ls_config *given; /* the search's callback has no user */
-
-static bool is_given(const char *name)
-{
-    int index = ls_config_key_index(ls_config_keys(NULL), name);
-    return index >= 0 && given->origin[index].line == LS_CONFIG_FROM_OVERRIDE;
-}
-
-bool (*planned_given(const struct ls_config *config))(const char *key)
-{
-    given = config;
-    return is_given;
-}
-
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 struct shown {

@@ -9,9 +9,6 @@ struct cmd_args;
 /* The cluster of a file; NULL: this machine, as bench machine would measure it, in short. */
 int planned_cluster(const char *path, const struct ls_config *config, struct ls_cluster *cluster,
                     struct ls_error *error);
-/* Whether the command line of config, which is borrowed until the next call, gave a key: such keys
- * stay; a file's are where a search begins. */
-bool (*planned_given(const struct ls_config *config))(const char *key);
 /* Recipe and cluster. */
 void planned_head(const struct ls_search_options *options);
 /* One line a plan, and what the second takes more than the first, or why it is slower. */

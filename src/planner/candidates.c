@@ -12,12 +12,12 @@ static const char *const recomputes[RECOMPUTES] = {"none", "selective", "full"};
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static bool free_key(bool (*pinned)(const char *key), const char *key)
+bool key_pinned(const struct ls_search_options *options, const char *key)
 {
-    return !pinned || !pinned(key);
+    return options->pinned && options->pinned(options->config, key);
 }
 
-void candidate_apply(const struct candidate *c, bool (*pinned)(const char *key),
+void candidate_apply(const struct candidate *c, const struct ls_search_options *options,
                      struct ls_config *config)
 {
     struct ls_layout_keys *keys = &config->parallel;
@@ -31,14 +31,14 @@ void candidate_apply(const struct candidate *c, bool (*pinned)(const char *key),
     keys->schedule = c->schedule;
     keys->chunks = c->chunks;
     keys->threads = c->threads;
-    if (free_key(pinned, "parallel.split"))
+    if (!key_pinned(options, "parallel.split"))
         keys->split[0] = '\0';
     if (c->schedule != LS_LAYOUT_CSV)
         keys->schedule_file[0] = '\0';
     config->batch.micro = c->micro;
-    if (free_key(pinned, "memory.recompute"))
+    if (!key_pinned(options, "memory.recompute"))
         snprintf(keys->recompute, sizeof keys->recompute, "%s", recomputes[c->recompute]);
-    if (free_key(pinned, "memory.offload.optimizer"))
+    if (!key_pinned(options, "memory.offload.optimizer"))
         config->memory.offload[LS_OFFLOAD_OPTIMIZER] = (struct ls_config_offload){
             .to = c->offload ? LS_TIER_HOST : LS_TIER_DEVICE, .ratio = 1};
 }
@@ -86,7 +86,7 @@ static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
                                   .schedule = LS_SCHEDULE_1F1B,
                                   .recompute = cut->recompute};
     *cuts->config = *options->config;
-    candidate_apply(&one, options->pinned, cuts->config);
+    candidate_apply(&one, options, cuts->config);
     cuts->config->model.layers = layers;
     cuts->config->parallel.split[0] = '\0';
     cuts->config->batch.global = ls_max(cut->micro, cuts->config->numerics.leaf_sequences);
@@ -368,7 +368,7 @@ static void value_add(struct values *values, int64_t value)
 static bool is_pinned(const struct ls_search_options *options, const char *key,
                       struct values *values, int64_t value)
 {
-    if (free_key(options->pinned, key))
+    if (!key_pinned(options, key))
         return false;
     *values = (struct values){.list = {value}, .count = 1};
     return true;
@@ -467,8 +467,8 @@ static void add_details(struct making *making, struct candidate c)
 static bool is_asked(const struct ls_search_options *options, int64_t dp, int64_t replicate)
 {
     const struct ls_layout_keys *keys = &options->config->parallel;
-    return (free_key(options->pinned, "parallel.dp") || keys->dp == 0 || keys->dp == dp) &&
-           (free_key(options->pinned, "parallel.dp_replicate") || keys->dp_replicate == 0 ||
+    return (!key_pinned(options, "parallel.dp") || keys->dp == 0 || keys->dp == dp) &&
+           (!key_pinned(options, "parallel.dp_replicate") || keys->dp_replicate == 0 ||
             keys->dp_replicate == replicate);
 }
 

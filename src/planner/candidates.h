@@ -28,8 +28,10 @@ struct candidates {
     int64_t count, room, kinds, families;
 };
 
+/* Whether the search leaves that key as it is. */
+bool key_pinned(const struct ls_search_options *options, const char *key);
 /* Writes its keys into config. */
-void candidate_apply(const struct candidate *candidate, bool (*pinned)(const char *key),
+void candidate_apply(const struct candidate *candidate, const struct ls_search_options *options,
                      struct ls_config *config);
 /* Adds all candidates for so many accelerators, with bounds and estimates. LS_ENOMEM. */
 int candidates_add(const struct ls_search_options *options, int64_t accelerators,

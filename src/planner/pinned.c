@@ -24,7 +24,7 @@ static struct axes axes_of(const struct ls_search_options *options, int64_t acce
                         {keys->threads, keys->pp, keys->dp, keys->dp_replicate, keys->dp_shard,
                          keys->cp, keys->tp}};
     for (int a = 0; a < AXES; a++)
-        if (!options->pinned || !options->pinned(names[a]))
+        if (!key_pinned(options, names[a]))
             axes.size[a] = 0;
     if (!options->cluster->accelerator.is_core)
         axes.size[THREADS] = 0;

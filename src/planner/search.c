@@ -26,6 +26,12 @@ struct searching {
 const struct ls_word ls_goals[] = {
     {"time", LS_GOAL_TIME}, {"cost", LS_GOAL_COST}, {"memory", LS_GOAL_MEMORY}, {0}};
 
+bool ls_search_given(const struct ls_config *config, const char *key)
+{
+    int index = ls_config_key_index(ls_config_keys(NULL), key);
+    return index >= 0 && config->origin[index].line == LS_CONFIG_FROM_OVERRIDE;
+}
+
 /* What is to be small. */
 static double value_of(const struct ls_search_options *options, double step_s, double accelerators,
                        double bytes)
@@ -181,7 +187,7 @@ static int candidate_try(struct searching *s, struct candidate *c, enum wish wis
     struct ls_forecast forecast;
     enum judgement judgement;
     *s->config = *s->options->config;
-    candidate_apply(c, s->options->pinned, s->config);
+    candidate_apply(c, s->options, s->config);
     c->tried = true;
     if (ls_config_layout(s->config, 0, s->layout, NULL)) {
         s->search->refused++;
@@ -303,7 +309,7 @@ static int detail_try(struct searching *s, const struct ls_config *base, int at,
     struct ls_forecast forecast;
     enum judgement judgement;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(assignment, "="), assignment);
-    if (s->options->pinned && s->options->pinned(name))
+    if (key_pinned(s->options, name))
         return LS_OK;
     *s->config = *base;
     if (ls_config_set(s->config, assignment, NULL))
@@ -397,8 +403,8 @@ static int split_try(struct searching *s, struct ls_config *base, int at, struct
 {
     double one[2] = {0}, two[2] = {0};
     int64_t layers = base->model.layers;
-    bool pinned = s->options->pinned && s->options->pinned("parallel.split");
-    if (base->parallel.pp == 1 || *base->parallel.split || layers < 2 || pinned)
+    if (base->parallel.pp == 1 || *base->parallel.split || layers < 2 ||
+        key_pinned(s->options, "parallel.split"))
         return LS_OK;
     if (ends_forecast(s, base, 1, one, NULL) || ends_forecast(s, base, 2, two, NULL))
         return LS_OK; /* cut so the recipe is not admitted */

@@ -49,16 +49,6 @@ struct planning {
     bool layout, draw;
 };
 
-/* Of the search of this thread, whose callback has no user: keys that were given beside the file
- * stay. */
-static _Thread_local const struct ls_config *searched;
-
-static bool pinned(const char *name)
-{
-    int index = ls_config_key_index(ls_config_keys(NULL), name);
-    return index >= 0 && searched->origin[index].line == LS_CONFIG_FROM_OVERRIDE;
-}
-
 static int planning_read(struct planning *p, struct ls_error *error)
 {
     const char *cluster = NULL;
@@ -141,9 +131,9 @@ static int searched_answer(struct planning *p, const struct ls_search *search,
 static int best_find(struct planning *p, struct ls_error *error)
 {
     struct ls_search search = {0};
-    p->search.config = searched = p->config;
+    p->search.config = p->config;
     p->search.cluster = &p->cluster;
-    p->search.pinned = pinned;
+    p->search.pinned = ls_search_given;
     int status = ls_search_run(&p->search, &search, error);
     if (!status)
         status = searched_answer(p, &search, error);

@@ -98,8 +98,9 @@ static double value_of(enum ls_goal goal, const struct ls_forecast *f)
 }
 
 /* Most cases leave out what triples the space. */
-static bool memory_pinned(const char *key)
+static bool memory_pinned(const struct ls_config *config, const char *key)
 {
+    (void)config;
     return strncmp(key, "memory.", 7) == 0;
 }
 
@@ -248,9 +249,10 @@ int __wrap_ls_record_works(const struct ls_config *config, const struct ls_layou
     return __real_ls_record_works(config, layout, rank, recording, second_at, error);
 }
 
-static bool stages_pinned(const char *key)
+static bool stages_pinned(const struct ls_config *config, const char *key)
 {
-    return memory_pinned(key) || !strcmp(key, "parallel.pp") || !strcmp(key, "parallel.split");
+    return memory_pinned(config, key) || !strcmp(key, "parallel.pp") ||
+           !strcmp(key, "parallel.split");
 }
 
 /* A limit holds in the midst of a simulation, too. */
@@ -430,8 +432,9 @@ CASE(test_a_budget_is_a_limit_of_memory)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static bool all_pinned(const char *key)
+static bool all_pinned(const struct ls_config *config, const char *key)
 {
+    (void)config;
     return strncmp(key, "parallel.", 9) == 0;
 }
 

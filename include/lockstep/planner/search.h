@@ -34,15 +34,18 @@ struct ls_search_options {
     const struct ls_config *config; /* resolved */
     const struct ls_cluster *cluster;
     enum ls_goal goal;
-    int64_t accelerators;            /* to be used; 0: all of the cluster */
-    double tokens;                   /* of the training, 0: config's steps */
-    int top;                         /* at most LS_SEARCH_TOP_MAX */
-    double seconds;                  /* of search, 0: no limit */
-    bool (*pinned)(const char *key); /* keys that stay; NULL: none */
-    const char *first;               /* keys of a plan that is tried before all; NULL: none */
-    bool exhaustive;                 /* simulate every candidate that is admitted and fits */
+    int64_t accelerators; /* to be used; 0: all of the cluster */
+    double tokens;        /* of the training, 0: config's steps */
+    int top;              /* at most LS_SEARCH_TOP_MAX */
+    double seconds;       /* of search, 0: no limit */
+    /* Keys that stay; NULL: none. */
+    bool (*pinned)(const struct ls_config *config, const char *key);
+    const char *first; /* keys of a plan that is tried before all; NULL: none */
+    bool exhaustive;   /* simulate every candidate that is admitted and fits */
 };
 enum { LS_SEARCH_TOP_MAX = 64 };
+/* For pinned: those that were given beside config's file. A file's are where a search begins. */
+bool ls_search_given(const struct ls_config *config, const char *key);
 
 struct ls_search_plan {
     char keys[LS_CONFIG_TEXT_BYTES]; /* as one writes them on a command line */
