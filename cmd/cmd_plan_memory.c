@@ -1,13 +1,209 @@
 /* lockstep plan memory: what each rank keeps in memory, and when. Runs nothing. */
 #include "cmd.h"
-#include "plan_shown.h"
 #include "rank_start.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
+#include <lockstep/planner/lesson.h>
+#include <lockstep/train/memory.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Ranks that take the same: those of pipeline ranks pp to pp_last. */
+struct plan_ranks {
+    int64_t rank, pp, pp_last; /* rank: one of them */
+    struct ls_memory_plan plan;
+    struct ls_memory_moment peak;
+};
+struct plan_shown {
+    const struct ls_config *config;
+    const struct ls_layout *layout;
+    struct plan_ranks *kinds; /* [count] */
+    int64_t count;
+};
+
+/* ---- beside the textbook: state -------------------------------------------------------------- */
+
+/* Bytes a parameter that Rajbhandari et al. 2020 (ZeRO) count in mixed precision with Adam: weights
+ * and gradients of two bytes, masters and two states of four each; over d ranks. */
+struct textbook {
+    double parameters, gradients, optimizer;
+};
+static struct textbook textbook_of(double weights, int zero, double ranks)
+{
+    return (struct textbook){.parameters = 2 * weights / (zero >= 3 ? ranks : 1),
+                             .gradients = 2 * weights / (zero >= 2 ? ranks : 1),
+                             .optimizer = 12 * weights / (zero >= 1 ? ranks : 1)};
+}
+
+/* Weights of the part of the model that the rank computes with. */
+static int weights_of(const struct ls_layout *layout, int64_t pp, double *weights,
+                      struct ls_error *error)
+{
+    bool held[LS_LAYOUT_LAYERS_MAX + 2] = {false};
+    struct ls_params params;
+    ls_layout_layers(layout, pp, held, NULL);
+    struct ls_part part = {.tp = layout->size[LS_AXIS_TP], .layers = held};
+    int status = ls_params_init(&params, &layout->model, &layout->numerics, &part, error);
+    if (status)
+        return status;
+    *weights = (double)params.weights;
+    ls_params_release(&params);
+    return LS_OK;
+}
+
+static void row(const char *name, double parameters, double gradients, double optimizer)
+{
+    printf("  %-22s %13s %13s %13s %13s\n", name, cmd_size((int64_t)parameters).text,
+           cmd_size((int64_t)gradients).text, cmd_size((int64_t)optimizer).text,
+           cmd_size((int64_t)(parameters + gradients + optimizer)).text);
+}
+
+static void rows(const char *before, const struct ls_memory_plan *plan, struct textbook book)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%stextbook", before);
+    row(name, book.parameters, book.gradients, book.optimizer);
+    snprintf(name, sizeof name, "%shere", before);
+    row(name, (double)plan->bytes[LS_MEMORY_PARAMETERS], (double)plan->bytes[LS_MEMORY_GRADIENTS],
+        (double)plan->bytes[LS_MEMORY_OPTIMIZER]);
+}
+
+static void head(void)
+{
+    printf("  %-22s %13s %13s %13s %13s\n", "", "parameters", "gradients", "optimizer", "in all");
+}
+
+static void state_differences(const struct plan_shown *shown, const struct ls_memory_plan *plan)
+{
+    const struct ls_layout *l = shown->layout;
+    int64_t leaf = l->numerics.leaf_sequences;
+    int states = (int)(plan->bytes[LS_MEMORY_OPTIMIZER] > 0);
+    puts("  The textbook counts masters with the optimizer; here they are parameters.");
+    puts("  Gradients are summed in float32: 4 bytes and not 2.");
+    if (!l->numerics.fast && l->micro_sequences < leaf)
+        printf("  A leaf of %ld sequences lasts several micro-batches: it grows beside the sum.\n",
+               (long)leaf);
+    if (l->numerics.act == LS_F32)
+        puts(
+            "  In fp32 the masters are what is computed with: no second copy without ZeRO 1 or 2.");
+    if (shown->config->optim.name == LS_MUON)
+        puts("  Muon keeps one state of a block's matrix, and Adam's two of tables and vectors.");
+    else if (shown->config->optim.name != LS_ADAMW)
+        printf("  The textbook's optimizer is Adam, with two states; this one has %s.\n",
+               states ? "one" : "none");
+    if (shown->config->optim.moments == LS_BF16 && states)
+        puts("  Moments are bf16 (optim.moments): 2 bytes each and not 4.");
+    if (l->numerics.fast && l->zero == 1 && l->sets[0].shard_ranks > 1 && l->micro_batches > 1)
+        puts("  ZeRO 1 keeps the sum of this rank's shard besides the whole gradient.");
+    if (l->model.tied)
+        puts("  A tied table has two gradients, as the head and as the table, added last.");
+}
+
+static int state_print(const struct plan_shown *shown, const struct plan_ranks *ranks,
+                       struct ls_error *error)
+{
+    const struct ls_layout *l = shown->layout;
+    double weights = 0;
+    int status = weights_of(l, ranks->pp, &weights, error);
+    if (status)
+        return status;
+    printf(
+        "\nstate of rank %ld beside the textbook: 16 bytes for each of %.1fM parameters, ZeRO %d "
+        "over %ld ranks\n",
+        (long)ranks->rank, weights / 1e6, l->zero, (long)l->sets[0].shard_ranks);
+    head();
+    rows("", &ranks->plan, textbook_of(weights, l->zero, (double)l->sets[0].shard_ranks));
+    state_differences(shown, &ranks->plan);
+    return LS_OK;
+}
+
+/* ---- activations ----------------------------------------------------------------------------- */
+
+/* Korthikanti et al. 2022, table 2: bytes that a layer of a GPT keeps of a micro-batch, s b h (10 +
+ * 24 / t) and all of it / t with sequence parallel; plus 5 a s^2 b / t of attention's matrices. */
+static void activations_print(const struct plan_shown *shown, const struct plan_ranks *ranks)
+{
+    const struct ls_layout *l = shown->layout;
+    const struct ls_model_config *m = &l->model;
+    double t = (double)l->size[LS_AXIS_TP], s = (double)l->sequence / (double)l->size[LS_AXIS_CP];
+    double b = (double)l->micro_sequences, h = (double)m->channels, a = (double)m->heads;
+    double sbh = s * b * h, blocks = 0;
+    bool held[LS_LAYOUT_LAYERS_MAX + 2] = {false};
+    ls_layout_layers(l, ranks->pp, held, NULL);
+    for (int64_t layer = 1; layer <= m->layers; layer++)
+        blocks += held[layer];
+    double layer = sbh * (l->sp ? 34 / t : 10 + 24 / t);
+    double matrices = 5 * a * s * (double)l->sequence * b / t;
+    double live = (double)ranks->plan.live / (double)l->chunks;
+    printf("\nactivations of rank %ld beside the textbook (Korthikanti et al. 2022): %.0f blocks, "
+           "%.0f micro-batches live\n",
+           (long)ranks->rank, blocks, live);
+    printf("  %-44s %13s\n", "textbook: s b h (34 + 5 a s / h) a block",
+           cmd_size((int64_t)((layer + matrices) * blocks * live)).text);
+    printf("  %-44s %13s\n", "textbook, selective recomputation: 34 s b h",
+           cmd_size((int64_t)(layer * blocks * live)).text);
+    printf("  %-44s %13s\n", "here",
+           cmd_size((int64_t)ranks->plan.bytes[LS_MEMORY_ACTIVATIONS]).text);
+    puts("  Attention never has s x s matrices: it goes block by block, and its backward again.\n"
+         "  Dropout's masks are drawn again and not kept: 32 s b h and not 34.\n"
+         "  Statistics of norms and of attention's rows are kept in float32.\n"
+         "  The head keeps its input's gradient and no logits: it computes gradients at once.");
+    if (m->act == LS_ACT_SWIGLU)
+        puts("  The textbook's block is GPT's: here the feed-forward has a gate, and its own "
+             "width.");
+    if (l->numerics.act == LS_F32)
+        puts("  The textbook's values have two bytes; in fp32 they have four.");
+}
+
+/* ---- a model that textbooks like ------------------------------------------------------------- */
+
+static int seven_plan(int zero, struct ls_layout *layout, struct ls_memory_plan *plan,
+                      struct ls_error *error)
+{
+    struct ls_config config;
+    int status = ls_lesson_seven(4, zero, &config, error);
+    if (!status)
+        status = ls_config_layout(&config, 0, layout, error);
+    return status ? status : ls_plan_rank(&config, layout, 0, plan, error);
+}
+
+static int seven_print(struct ls_error *error)
+{
+    static struct ls_layout layout;
+    int status = LS_OK;
+    for (int zero = 0; zero <= 3 && !status; zero++) {
+        struct ls_memory_plan plan;
+        double weights = 0;
+        char name[32];
+        status = seven_plan(zero, &layout, &plan, error);
+        if (!status)
+            status = weights_of(&layout, 0, &weights, error);
+        if (status)
+            break;
+        if (zero == 0) {
+            printf("\nLlama 2 7B, %.2fB parameters, on 4 ranks: the state of a rank\n",
+                   weights / 1e9);
+            head();
+        }
+        snprintf(name, sizeof name, "zero %d, ", zero);
+        rows(name, &plan, textbook_of(weights, zero, 4));
+    }
+    return status;
+}
+
+/* Prints the textbook's figures beside those of ranks, and beside a model that textbooks like. */
+static int plan_explain(const struct plan_shown *shown, const struct plan_ranks *ranks,
+                        struct ls_error *error)
+{
+    int status = state_print(shown, ranks, error);
+    if (status)
+        return status;
+    activations_print(shown, ranks);
+    return seven_print(error);
+}
 
 /* ---- kinds of ranks -------------------------------------------------------------------------- */
 

@@ -12,8 +12,6 @@ struct megatron {
     bool rampup;
 };
 
-/* model.arch, with model.activation, model.bias and model.window. Whether positions are rotary. */
-bool megatron_family(struct convert *c);
 void megatron_model(struct convert *c);
 void megatron_layout(struct convert *c, struct megatron *m);
 void megatron_memory(struct convert *c, const struct megatron *m);

@@ -1,7 +1,7 @@
 /* Whether all ranks list the same stores. A folder or a pattern of stores is listed by each rank on
  * its own host: a copy that is not finished, or a file system whose caches are behind, would give
  * each another order of samples, and no error. */
-#include "train/data_agree.h"
+#include "train/trainer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

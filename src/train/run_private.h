@@ -2,7 +2,6 @@
 #ifndef TRAIN_RUN_PRIVATE_H
 #define TRAIN_RUN_PRIVATE_H
 
-#include "train/best_records.h"
 #include "train/data_supply.h"
 #include "train/drift_watch.h"
 #include "train/events.h"

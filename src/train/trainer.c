@@ -1,5 +1,4 @@
 /* Making and ending a trainer: everything that a step needs is here before the first one. */
-#include "train/data_agree.h"
 #include "train/workers.h"
 
 #include <lockstep/base/file.h>

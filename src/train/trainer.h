@@ -2,11 +2,10 @@
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
-#include "train/work_times.h"
-
 #include <lockstep/config/inputs.h>
 #include <lockstep/dtensor.h>
 #include <lockstep/mesh.h>
+#include <lockstep/ops.h>
 #include <lockstep/parallel.h>
 #include <lockstep/parallel/pipeline.h>
 #include <lockstep/parallel/schedule.h>
@@ -15,6 +14,19 @@
 #include <lockstep/plan/recording.h>
 #include <lockstep/trace.h>
 #include <lockstep/train.h>
+
+/* Seconds of ops by kind, measured while a rank works (log.profile). Two readings of the clock an
+ * op. With a trace each op is a span of it, too. */
+struct work_times {
+    struct ls_trace *trace; /* borrowed; NULL: none */
+    double begin_s;         /* of the op that is under way */
+    double work_s[LS_WORK_KINDS];
+    int64_t works[LS_WORK_KINDS];
+};
+
+/* times and trace (NULL: none) are borrowed by what watches. */
+struct ls_queue_watch work_times_watch(struct work_times *times, struct ls_trace *trace);
+void work_times_clear(struct work_times *times);
 
 /* Which layers a rank holds: chunk i of the pipeline's virtual stages is layers [first, end). */
 struct train_chunk {
@@ -184,5 +196,11 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
 /* Sleeps a while after a timeout: ranks that wait in other groups come to their own, and say who is
  * late there, before this one unwinds under them. */
 void train_late_grace(double timeout_s);
+
+/* Collective. LS_EDATA, on all ranks, names the first file that the list of one rank has otherwise
+ * than that of rank 0: by its name within its folder, its tokens, and those of them that count.
+ * valid may be NULL. */
+int data_agree(const struct ls_training_data *data, const struct ls_token_store *valid,
+               struct ls_comm *world, struct ls_error *error);
 
 #endif

@@ -1,5 +1,5 @@
 /* How long ops took, by kind, and one by one. */
-#include "train/work_times.h"
+#include "train/trainer.h"
 
 #include <lockstep/base.h>
 
