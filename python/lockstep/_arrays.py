@@ -2,10 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple
+import math
+import numbers
+import operator
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from ._lib import numpy
 from .errors import ArgumentError
+
+
+def whole(name: str, value: Any, least: int, most: int) -> None:
+    """Refuses what is no whole number in that range."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not (
+            least <= value <= most):
+        raise ArgumentError(f"{name} is {value!r}: expected a whole number from {least} to {most}")
+
+
+def is_real(value: Any) -> bool:
+    """Whether it is a finite number."""
+    return (isinstance(value, numbers.Real) and not isinstance(value, bool)
+            and math.isfinite(value))
+
+
+def listed(name: str, values: Any, of: str) -> List[Any]:
+    """A list of what was given one by one; a text or a mapping is none."""
+    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
+        raise ArgumentError(f"{name}: got {type(values).__name__}: expected a list of {of}")
+    return list(values)
+
+
+def texts(name: str, values: Any) -> List[str]:
+    """One text, or a list of them."""
+    out = [values] if isinstance(values, str) else listed(name, values, "texts")
+    for i, one in enumerate(out):
+        if not isinstance(one, str):
+            raise ArgumentError(f"{name}[{i}] is {one!r}: expected a text")
+    return out
+
+
+def plain_ids(name: str, values: Any) -> List[int]:
+    """A list of token ids, which are Python's numbers."""
+    out = []
+    for i, one in enumerate(listed(name, values, "token ids")):
+        try:
+            out.append(operator.index(one))
+        except TypeError:
+            raise ArgumentError(f"{name}[{i}] is {one!r}: expected a token id") from None
+    return out
 
 
 def host(name: str, values: Any) -> Any:
@@ -28,7 +71,7 @@ def host(name: str, values: Any) -> Any:
     except ValueError as error:
         raise ArgumentError(f"{name}: expected an array: {error}") from None
     if array.dtype == object:
-        raise ArgumentError(f"{name}: expected an array of numbers; rows are not of one length?")
+        raise ArgumentError(f"{name}: expected an array of numbers, whose rows have one length")
     return array
 
 
@@ -79,6 +122,10 @@ def ragged(name: str, rows: Any, vocabulary: int) -> Tuple[Any, Any]:
     array whose rows end with -1."""
     np = numpy()
     if not hasattr(rows, "shape") and isinstance(rows, Sequence) and not isinstance(rows, str):
+        for i, row in enumerate(rows):
+            if isinstance(row, (str, bytes, Mapping)) or not hasattr(row, "__len__"):
+                raise ArgumentError(f"{name}[{i}]: got {type(row).__name__}: expected a list of token "
+                                    "ids, as all of them are")
         lists = [host(f"{name}[{i}]", row) for i, row in enumerate(rows)]
         for i, row in enumerate(lists):
             if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):

@@ -271,6 +271,8 @@ def _json(verb: str, options: Dict[str, Any]) -> bytes:
     """An order's options. What JSON has no way to say is an error that names it."""
     try:
         text = json.dumps(options, default=_plain, allow_nan=False)
+    except TypeError as error:
+        raise errors.ArgumentError(f"{verb}: {error}") from None
     except ValueError as error:
         odd = _odd(options) if "JSON" in str(error) else ""  # not where it holds itself
         raise errors.ArgumentError(f"{verb}: {odd or error}") from None
@@ -303,7 +305,8 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    raise TypeError(f"{type(value).__name__} has no place in a configuration")
+    raise TypeError(f"{str(value)[:64]} is of type {type(value).__name__}: expected a text, a number, "
+                    "a list or a dict")
 
 
 _failure = ""  # what ends this process

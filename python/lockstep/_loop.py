@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List
 
 import numpy as np
 
+from . import _arrays
 from .errors import ArgumentError, DataError
 from .training import Run
 
@@ -28,8 +29,7 @@ class Loop:
     """What all loops have: they iterate, and write what they measured."""
 
     def __init__(self, run: Run, seed: int, reference: Any) -> None:
-        if not 0 <= seed < 2**31:
-            raise ArgumentError(f"seed is {seed}: expected from 0 to 2**31 - 1")
+        _arrays.whole("seed", seed, 0, 2**31 - 1)
         self.run, self.seed = run, seed
         self._logprobs = getattr(reference, "logprobs", reference)
         if not (reference is None or callable(self._logprobs)):

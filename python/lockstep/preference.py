@@ -22,7 +22,7 @@ import numpy as np
 
 from . import _arrays, _keys
 from ._loop import Loop, order
-from .errors import ArgumentError, DataError
+from .errors import ArgumentError, DataError, IOFailure
 from .training import Run
 
 
@@ -55,7 +55,11 @@ def _pairs_read(pairs: Union[str, "os.PathLike[str]", Sequence[Any]]) -> List[Tu
     """(where, {"prompt", "chosen", "rejected"}) of each pair."""
     if isinstance(pairs, (str, os.PathLike)):
         path, found = _keys.path(pairs), []
-        with open(path, encoding="utf-8") as file:
+        try:
+            opened = open(path, encoding="utf-8")
+        except OSError as error:
+            raise IOFailure(f"{path}: {error.strerror}: expected a file of pairs") from None
+        with opened as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     try:
@@ -64,7 +68,8 @@ def _pairs_read(pairs: Union[str, "os.PathLike[str]", Sequence[Any]]) -> List[Tu
                         raise DataError(f"{path}:{number}: {error}: expected one JSON object a "
                                         "line") from None
     else:
-        path, found = "pairs", [(f"pairs[{i}]", pair) for i, pair in enumerate(pairs)]
+        path, found = "pairs", [(f"pairs[{i}]", pair) 
+                                 for i, pair in enumerate(_arrays.listed("pairs", pairs, "dicts"))]
     if not found:
         raise DataError(f"{path} holds no pairs: expected at least one")
     return found
@@ -87,6 +92,8 @@ class DPO(Loop):
                  beta: float = 0.1, reference: Any = None, seed: int = 0) -> None:
         if run.batch % 2:
             raise ArgumentError(f"batch.global is {run.batch}: expected an even number, for pairs")
+        if not _arrays.is_real(beta) or beta <= 0:
+            raise ArgumentError(f"beta is {beta!r}: expected a number above 0")
         super().__init__(run, seed, reference)
         self.beta = beta
         self._texts = [self._encoded(where, pair) for where, pair in _pairs_read(pairs)]

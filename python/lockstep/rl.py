@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
+from . import _arrays
 from ._loop import Loop, order
 from .errors import ArgumentError, DataError
 from .training import Run
@@ -139,7 +140,9 @@ class GRPO(Loop):
         n: texts of a prompt.
         max_tokens: drawn in each text at most.
         updates: passes over a batch, each of all its texts.
-        minibatches: of a batch, ``run.batch`` texts in a row each; one is a step of the run.
+        minibatches: of a batch, ``run.batch`` texts each; one is a step of the run.
+        shuffle: each pass over a batch takes its texts in an order of its own, which follows from
+            the seed and the step; False: in the order of prompts.
         temperature: texts are drawn at it, and all log-probabilities are of the model at it.
         mask_truncated: texts that only max_tokens or the context ended count for nothing in the
             loss; their rewards count in their group.
@@ -154,36 +157,53 @@ class GRPO(Loop):
 
     def __init__(self, run: Run, prompts: Sequence[Any], reward: Reward, *, n: int = 8,
                  max_tokens: int = 128, updates: int = 1, minibatches: int = 1,
-                 temperature: float = 1.0, mask_truncated: bool = False,
+                 shuffle: bool = False, temperature: float = 1.0, mask_truncated: bool = False,
                  clip: Union[float, Tuple[float, float]] = 0.2, kl: float = 0.0,
                  reference: Any = None, normalise: str = "text", scale: bool = True,
                  seed: int = 0, stop: Sequence[str] = (),
-                 ends: Optional[Sequence[int]] = None) -> None:
-        if n < 2 or run.batch % n:
-            raise ArgumentError(f"n is {n}: expected 2 or more, of which batch.global = "
-                                f"{run.batch} is a multiple")
+                 ends: Optional[Sequence[int]] = None, **other: Any) -> None:
+        self._refuse(other)
+        _arrays.whole("n", n, 2, run.batch)
+        if run.batch % n:
+            raise ArgumentError(f"n is {n}: expected a divisor of batch.global = {run.batch}")
         for what, value, most in (("updates", updates, 1000), ("minibatches", minibatches, 1000),
-                                  ("prompts", len(prompts), 2**40),
                                   ("max_tokens", max_tokens, run.sequence)):
-            if not 1 <= value <= most:
-                raise ArgumentError(f"{what}: {value}: expected from 1 to {most}")
-        if not 0 < temperature < float("inf"):
-            raise ArgumentError(f"temperature is {temperature}: expected a number above 0")
+            _arrays.whole(what, value, 1, most)
+        if (isinstance(prompts, (str, bytes, Mapping)) or not hasattr(prompts, "__getitem__")
+                or len(prompts) == 0):
+            raise ArgumentError('prompts: expected a list, of at least one text, list of token ids '
+                                'or dict with "prompt"')
+        if not callable(reward):
+            raise ArgumentError(f"reward is {reward!r}: expected a function of prompts and texts")
+        for what, value in (("temperature", temperature), ("kl", kl)):
+            if not _arrays.is_real(value) or value < 0 or (value == 0 and what == "temperature"):
+                raise ArgumentError(f"{what} is {value!r}: expected a number "
+                                    + ("above 0" if what == "temperature" else "from 0"))
         if kl and reference is None:
             raise ArgumentError(f"kl is {kl}: expected a reference, the model to stay near to")
         super().__init__(run, seed, reference)
         self.prompts, self.reward, self.n = prompts, reward, n
         self.texts, self.steps = minibatches * run.batch, minibatches * updates  # of a batch
+        self.shuffle = shuffle
         self.temperature = {} if temperature == 1 else {"temperature": temperature}
         self.mask_truncated = mask_truncated
         self.kl = self._kl_in_loss = kl
-        self.clip = (clip, clip) if isinstance(clip, (int, float)) else tuple(clip)
-        if len(self.clip) != 2 or not all(bound >= 0 for bound in self.clip):
+        self.clip = tuple(clip) if isinstance(clip, (tuple, list)) else (clip, clip)
+        if len(self.clip) != 2 or not all(_arrays.is_real(one) and one >= 0 for one in self.clip):
             raise ArgumentError(f"clip is {clip}: expected a number from 0, or two, down and up")
         self.max_tokens, self.normalise, self.scale = max_tokens, normalise, scale
         self._ends = {"stop": stop, "ends": ends}
         self._saved = os.path.join(run.out, "rl-batch.npz")
         token_weights(np.zeros((1, 1)), normalise, 1)
+
+    def _refuse(self, other: Dict[str, Any]) -> None:
+        for name in other:
+            if name in ("top_k", "top_p"):
+                raise ArgumentError(
+                    f"{name}: texts would be drawn from another distribution than that whose "
+                    "log-probabilities are in the loss: leave it out, and lower temperature to draw "
+                    "unlikely tokens less often")
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {name!r}")
 
     def _advantages(self, batch: Dict[str, Any]) -> Any:
         return group_advantages(batch["rewards"].reshape(-1, self.n), self.scale)
@@ -193,10 +213,7 @@ class GRPO(Loop):
         values, failed = np.full(len(texts), np.nan), None
         if self.run.rank == 0:
             try:
-                values = np.array([float(x) for x in self.reward(items, texts)])
-                if len(values) != len(texts) or not np.isfinite(values).all():
-                    raise ArgumentError(f"reward gave {values.tolist()[:8]}, {len(values)} in all: "
-                                        f"expected {len(texts)} finite numbers, one a text")
+                values = self._numbers(self.reward(items, texts), len(texts))
             except Exception as error:
                 values, failed = np.full(len(texts), np.nan), error
         values = np.frombuffer(self.run.share(values.tobytes()), np.float64)
@@ -206,12 +223,32 @@ class GRPO(Loop):
             raise ArgumentError("reward: the function failed in rank 0")
         return values
 
+    def _numbers(self, given: Any, count: int) -> Any:
+        try:
+            values = np.array([float(x) for x in given])
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"reward gave {str(given)[:64]}: expected {count} finite numbers, "
+                                f"one a text: {error}") from error
+        if len(values) != count or not np.isfinite(values).all():
+            raise ArgumentError(f"reward gave {values.tolist()[:8]}, {len(values)} in all: expected "
+                                f"{count} finite numbers, one a text")
+        return values
+
+    def _start(self, place: int) -> Any:
+        """What the texts of a prompt begin with."""
+        item = self.prompts[place]
+        start = item.get("prompt") if isinstance(item, Mapping) else item
+        if not (isinstance(start, (str, list, tuple)) or hasattr(start, "shape")):
+            raise ArgumentError(f"prompts[{place}] is {item!r}: expected a text, a list of token ids, "
+                                'or a dict whose "prompt" is one')
+        return start
+
     def _roll(self, first: int) -> Dict[str, Any]:
         """Texts of the batch that begins at that step, and what they are worth."""
         groups = self.texts // self.n
         places = order(self.seed, first // self.steps * groups, groups, len(self.prompts))
         items = [self.prompts[i] for i in places]
-        starts = [item["prompt"] if isinstance(item, dict) else item for item in items]
+        starts = [self._start(place) for place in places]
         out = self.run.generate(starts, self.n, max_tokens=self.max_tokens,
                                 seed=self.seed * 2**32 + first, batch=self.run.batch,
                                 scaled=True, **self.temperature, **self._ends)
@@ -244,10 +281,12 @@ class GRPO(Loop):
 
     def _part(self, batch: Dict[str, Any], number: int) -> Dict[str, Any]:
         """The texts of a step of the batch, with advantages, and the mask of the loss."""
-        at = number * self.run.batch % self.texts
+        size, at = self.run.batch, number * self.run.batch % self.texts
+        places: Any = slice(at, at + size)
+        if self.shuffle:  # the seeds of prompts end at 2**31
+            places = order(2**31 + self.seed, (int(batch["first"]) + number) * size, size, self.texts)
         whole = {**batch, "advantages": self._advantages(batch).reshape(-1)}
-        part = {name: value[at:at + self.run.batch] for name, value in whole.items()
-                if name != "first"}
+        part = {name: value[places] for name, value in whole.items() if name != "first"}
         if self.mask_truncated:
             part["mask"] = part["mask"] & part["ended"][:, None]
         return part

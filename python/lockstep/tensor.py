@@ -82,8 +82,8 @@ class Tensor:
 
     def state(self, i: int) -> "Tensor":
         """State i of the optimizer: 0 and 1 are AdamW's moments."""
-        if not 0 <= i < self._entry["states"]:
-            raise ArgumentError(f"state {i} of {self.name}: it has {self._entry['states']}")
+        if i not in range(self._entry["states"]):
+            raise ArgumentError(f"state {i!r} of {self.name}: it has {self._entry['states']}")
         return Tensor(self._owner, self._entry, "state", i)
 
     # -- reading --

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
-from typing import Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Sequence, Tuple, Union
 
 from . import _arrays, _keys, _lib, _progress, _safetensors
 from ._pictures import Picture
@@ -194,13 +194,15 @@ class _Opened:
     def encode(self, text: str, special_tokens: bool = True) -> List[int]:
         """Token ids of a text, by the model's tokenizer. special_tokens: those in the text become
         their ids, and those that the tokenizer puts around a text (bos) are put there."""
+        if not isinstance(text, str):
+            raise ArgumentError(f"got {type(text).__name__}: expected a text")
         answer = self._session_open().ask(
             "encode", {"texts": [text], "special_tokens": special_tokens})
         return list(answer["ids"][0])
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of token ids."""
-        plain = [int(i) for i in ids if int(i) >= 0]
+        plain = [i for i in _arrays.plain_ids("ids", ids) if i >= 0]
         return str(self._session_open().ask("decode", {"ids": [plain]})["texts"][0])
 
     def generate(self, prompts: Union[str, Sequence[Any], Any], n: int = 1, *,
@@ -224,13 +226,14 @@ class _Opened:
             "top_p": top_p, "seed": seed, "batch": batch, "special_tokens": special_tokens,
             "scaled": scaled}
         if stop:
-            options["stop"] = [stop] if isinstance(stop, str) else list(stop)
+            options["stop"] = _arrays.texts("stop", stop)
         if ends is not None:
-            options["ends"] = [int(i) for i in ends]
+            options["ends"] = _arrays.plain_ids("ends", ends)
         wanted = ("ids", "lengths", "logprobs", "prompt_lengths")
         if isinstance(prompts, str):
             prompts = [prompts]
-        if isinstance(prompts, Sequence) and prompts and all(isinstance(p, str) for p in prompts):
+        if isinstance(prompts, (list, tuple)) and prompts and isinstance(prompts[0], str):
+            prompts = _arrays.texts("prompts", prompts)
             answer = session.ask("generate", {**options, "prompts": list(prompts)}, None, wanted)
         else:
             ids, lengths = _arrays.ragged("prompts", prompts, self.vocabulary)
@@ -255,9 +258,10 @@ class _Opened:
                 the last two may be left out. TEXT may be a list of ids.
             truncate: leaves out the first tokens of prompts that do not fit the context.
         """
-        texts, stops = ([one] if isinstance(one, str) else list(one) for one in (prompts, stop))
-        options = {"prompts": texts, "max_tokens": max_tokens, "temperature": temperature,
-                   "seed": seed, "stop": stops, "batch": batch, "truncate": truncate}
+        asked = [prompts] if isinstance(prompts, str) else _arrays.listed("prompts", prompts,
+                                                                          "texts or dicts")
+        options = {"prompts": asked, "max_tokens": max_tokens, "temperature": temperature,
+                   "seed": seed, "stop": _arrays.texts("stop", stop), "batch": batch, "truncate": truncate}
         return list(self._session_open().ask("generate", options)["texts"])
 
     def logprobs(self, ids: Any, temperature: float = 1.0) -> Any:
@@ -281,8 +285,8 @@ class _Opened:
                 "prompt_tokens": n}`` the tokens behind the first n. TEXT may be a list of ids.
             truncate: leaves out the first tokens of contexts that are too long.
         """
-        answer = self._session_open().ask("score", {"requests": list(requests),
-                                                    "truncate": truncate})
+        asked = _arrays.listed("requests", requests, "dicts")
+        answer = self._session_open().ask("score", {"requests": asked, "truncate": truncate})
         return [Score(**score) for score in answer["scores"]]
 
     # -- files of other programs --
@@ -555,6 +559,9 @@ class Run(_Opened):
         them: all of them; finite=False lets in NaN and infinity. Over MPI collective; rank 0's
         values count."""
         np = numpy()
+        if not isinstance(tensors, Mapping):
+            raise ArgumentError(f"state_dict: got {type(tensors).__name__}: expected a dict of tensors "
+                                "by their names")
         with tempfile.TemporaryDirectory() as folder:
             out = self._shared_path(os.path.join(folder, "model"))
             self.save_pretrained(out)

@@ -1,6 +1,7 @@
 /* What an order says: options and arrays, checked. */
 #include "session/session_private.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,9 +74,10 @@ int option_temperature(const struct order *order, double *value, struct ls_error
 {
     const struct option options[] = {{"temperature", .real = value}, {0}};
     int status = options_read(order, options, error);
-    if (!status && !((float)*value > 0 && isfinite((float)*value)))
-        status = ls_error_set(error, LS_EINVAL, "%s: temperature: expected a number above 0",
-                              order->verb->name);
+    if (!status && !((float)*value >= FLT_MIN && isfinite((float)*value)))
+        status =
+            ls_error_set(error, LS_EINVAL, "%s: temperature: expected a number above 0, at least %g",
+                         order->verb->name, (double)FLT_MIN);
     return status;
 }
 

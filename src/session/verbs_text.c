@@ -1,8 +1,10 @@
 /* Verbs of texts: what a model writes, and how likely it finds what is written. */
 #include "session/session_private.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/interop.h>
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -264,10 +266,11 @@ static int asked_read(struct rank *rank, struct asked *asked, struct ls_error *e
         status = ls_error_set(error, LS_EINVAL, "generate: temperature: expected 0 or more");
     if (!status && !(asked->top_p > 0 && asked->top_p <= 1))
         status = ls_error_set(error, LS_EINVAL, "generate: top_p: expected above 0, at most 1");
-    if (!status && asked->scaled && !((float)asked->temperature > 0))
+    if (!status && asked->scaled && !((float)asked->temperature >= FLT_MIN))
         status = ls_error_set(error, LS_EINVAL,
-                              "generate: scaled: there are no log-probabilities at temperature 0: "
-                              "expected one above it");
+                              "generate: scaled: there are no log-probabilities at temperature %g: "
+                              "expected at least %g",
+                              ls_shown(asked->temperature), (double)FLT_MIN);
     if (!status)
         status = stops_read(order, asked, error);
     return status ? status : ends_read(rank, asked, error);

@@ -4,6 +4,7 @@
 
 #include <lockstep/base/words.h>
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,10 +75,10 @@ static int shape_check(const struct ls_trainer *t, const struct ls_given_batch *
                             "step %lld (batch.global, batch.rampup)",
                             (long long)b->sequences, (long long)most,
                             (long long)t->state->step + 1);
-    if (!(b->temperature >= 0) || !isfinite(b->temperature))
+    if (b->temperature != 0 && !(b->temperature >= FLT_MIN && isfinite(b->temperature)))
         return ls_error_set(error, LS_EINVAL,
-                            "the given batch has temperature %g: expected a positive number",
-                            ls_shown((double)b->temperature));
+                            "the given batch has temperature %g: expected a number from %g",
+                            ls_shown((double)b->temperature), (double)FLT_MIN);
     if (b->tokens < 1 || b->tokens > tokens)
         return ls_error_set(error, LS_EINVAL,
                             "the given batch has sequences of %lld tokens: expected 1 to %lld "

@@ -173,8 +173,11 @@ def test_log_probabilities_and_their_slope_at_a_temperature(tmp_path, arch):
             sides.append((run.logprobs(ids, .5) * d)[:, 1:].sum(dtype=np.float64))
         differences = (sides[0] - sides[1]) / 2e-3
         assert abs(slope / differences - 1) < 1e-2 and abs(1.1 * slope / differences - 1) > 5e-2
-        with pytest.raises(ls.ArgumentError, match="temperature: expected a number above 0"):
-            run.logprobs(ids, 0)
+        for few in (0, 1e-45):
+            with pytest.raises(ls.ArgumentError, match="temperature: expected a number above 0"):
+                run.logprobs(ids, few)
+        with pytest.raises(ls.ArgumentError, match="scaled: there are no log-prob"):
+            run.generate("a", max_tokens=2, temperature=1e-45, scaled=True)
         with pytest.raises(ls.ArgumentError, match="scaled: there are no log-prob"):
             run.generate("a", max_tokens=2, temperature=0, scaled=True)
 
@@ -267,13 +270,14 @@ def test_masked_texts_count_for_nothing(start, tmp_path):
         assert m.truncated == 1 and m.grad_norm == 0 and np.isnan(m.ratio_min)
 
 
-def minibatched(start, out, parts, kind=rl.GRPO):
+def minibatched(start, out, parts, kind=rl.GRPO, **options):
     """Batches of two minibatches, two updates each, stopped after each part: (steps, layout)."""
     metrics = []
     for i, (steps, layout) in enumerate(parts):
         with opened(start, out, layout, **{
                 "train.steps": 8, "train.resume": "auto" if i else "never"}) as run:
-            loop = grpo(run, kind, updates=2, minibatches=2, clip=.02, temperature=.7)
+            loop = grpo(run, kind, updates=2, minibatches=2, clip=.02, temperature=.7,
+                        **options)
             while run.step_count < steps:
                 if steps - run.step_count < 4:  # in the middle of a batch
                     stop_at(run, steps)
@@ -311,6 +315,32 @@ def test_minibatches_go_on_in_another_layout(start, tmp_path):
     assert stopped[0].ratio_min == stopped[0].ratio_max == 1
     assert stopped[1].ratio_min < 1 < stopped[1].ratio_max
     assert minibatched(start, tmp_path / "twin", [(8, {})], Whole)[0] != whole
+
+
+class Fixed(rl.GRPO):
+    """Twin: each pass of each batch has the order of the first one."""
+
+    def _part(self, batch, number):
+        return super()._part({**batch, "first": 0}, number % 2)
+
+
+def test_shuffled_minibatches_go_on_in_another_layout(start, tmp_path):
+    whole, metrics = minibatched(start, tmp_path / "whole", [(8, {})], shuffle=True)
+    parts = [(3, {"parallel.tp": 2}), (5, {"parallel.dp": 2}), (8, {"parallel.pp": 2})]
+    again, stopped = minibatched(start, tmp_path / "parts", parts, shuffle=True)
+    assert again == whole and [m.step for m in stopped] == [3, 4, 5, 8]
+    assert stopped[0].reward == metrics[0].reward
+    for twin, options in ((Fixed, {"shuffle": True}), (rl.GRPO, {})):
+        assert minibatched(start, tmp_path / twin.__name__, [(8, {})], twin, **options)[0] != whole
+
+
+def test_a_pass_takes_each_text_once(run):
+    loop = grpo(run, updates=2, minibatches=3, shuffle=True)
+    batch = {"first": np.int64(6), "rewards": np.arange(24.), "ids": np.arange(24)}
+    passes = [np.concatenate([loop._part(batch, i)["ids"] for i in part])
+              for part in ((0, 1, 2), (3, 4, 5))]
+    assert all(sorted(taken) == list(range(24)) for taken in passes)
+    assert (passes[0] != passes[1]).any() and (passes[0] != np.arange(24)).any()
 
 
 def test_twins_are_seen(start, tmp_path, one_rank):
@@ -408,16 +438,29 @@ def run(start, tmp_path_factory):
 
 
 @pytest.mark.parametrize("options, text", [
-    ({"n": 3}, "n is 3: expected 2 or more, of which batch.global = 8"),
-    ({"n": 1}, "n is 1"), ({"minibatches": 0}, "minibatches: 0: expected from 1"),
+    ({"n": 3}, "n is 3: expected a divisor of batch.global = 8"),
+    ({"n": 1}, "n is 1: expected a whole number from 2 to 8"), ({"minibatches": 0}, "minibatches is 0: expected a whole number from 1"),
     ({"temperature": 0}, "temperature is 0: expected a number above 0"),
-    ({"updates": 0}, "updates: 0: expected from 1"),
-    ({"max_tokens": 12}, "max_tokens: 12: expected from 1 to 11"),
+    ({"updates": 0}, "updates is 0: expected a whole number from 1"),
+    ({"max_tokens": 12}, "max_tokens is 12: expected a whole number from 1 to 11"),
     ({"kl": .1}, "expected a reference"), ({"seed": -1}, "seed is -1"),
+    ({"n": 2.5}, "n is 2.5: expected a whole"), ({"n": "4"}, "n is '4': expected a whole"),
+    ({"updates": 1.5}, "updates is 1.5: expected a whole"), ({"seed": .5}, "seed is 0.5"),
+    ({"temperature": float("inf")}, "temperature is inf: expected"), ({"clip": None}, "clip is "),
+    ({"temperature": "1"}, "temperature is '1': expected"), ({"kl": float("nan")}, "kl is nan: exp"),
+    ({"prompts": "ab"}, "prompts: expected a list"), ({"prompts": None}, "prompts: expected a list"),
+    ({"prompts": [{}]}, 'prompts.0. is {}: expected a text, .* whose "prompt" is one'),
+    ({"prompts": [5]}, "prompts.0. is 5: expected a text"), ({"reward": None}, "reward is None: exp"),
+    ({"prompts": [[1, 2], "a"]}, "got str: expected a list of token ids, as all of them are"),
+    ({"reward": lambda prompts, texts: None}, "reward gave None: expected 8 finite numbers"),
+    ({"reward": lambda prompts, texts: ["a"] * 8}, "reward gave .*expected 8 finite numbers"),
+    ({"ends": 5}, "ends: got int: expected a list"), ({"stop": 5}, "stop: got int: expected a list"),
     ({"reference": 3}, "reference: expected a Model"),
     ({"normalise": "mean"}, "expected one of text"),
     ({"clip": -1}, "clip is -1: expected"), ({"clip": (.1,)}, "or two, down and up"),
-    ({"prompts": []}, "prompts: 0: expected from 1"),
+    ({"prompts": []}, "prompts: expected a list, of at least one text"),
+    ({"top_k": 5}, "top_k: texts would be drawn from another.*: leave it out, and lower temp"),
+    ({"top_p": .9}, "top_p: texts would be drawn from another"),
     ({"reward": lambda prompts, texts: [1.0]}, "expected 8 finite numbers"),
     ({"reward": lambda prompts, texts: [float("nan")] * 8}, "expected 8 finite numbers"),
     ({"prompts": ["12345678"], "max_tokens": 11}, r"prompts\[0\]: 8 tokens, and"),

@@ -317,6 +317,47 @@ def test_values_that_are_none_are_named(recipe, value, text):
         ls.Run(recipe, {"optim.lr": value}, progress=False)
 
 
+@pytest.mark.parametrize("call, text", [
+    (lambda run: run.generate("a", ends=[1.5]), "ends.0. is 1.5: expected a token id"),
+    (lambda run: run.generate("a", stop=[b"x"]), "stop.0. is b'x': expected a text"),
+    (lambda run: run.generate(["a", [1]]), r"prompts.1. is \[1\]: expected a text"),
+    (lambda run: run.generate([{"prompt": "a"}]), "prompts.0.: got dict: expected a list of token"),
+    (lambda run: run.generate("a", max_tokens=0), "max_tokens: expected a whole number from 1"),
+    (lambda run: run.generate("a", 0), "samples: expected a whole number from 1"),
+    (lambda run: run.generate("a", temperature=-1), "temperature: expected 0 or more"),
+    (lambda run: run.write(5), "prompts: got int: expected a list"),
+    (lambda run: run.score(None), "requests: got NoneType: expected a list"),
+    (lambda run: run.encode(b"a"), "got bytes: expected a text"),
+    (lambda run: run.decode([1.5]), "ids.0. is 1.5: expected a token id"),
+    (lambda run: run.decode("ab"), "ids: got str: expected a list of token ids"),
+    (lambda run: run.load_state_dict(None), "state_dict: got NoneType: expected a dict"),
+    (lambda run: run.params["h.0.attn.q.weight"].state("x"), "state 'x' of h.0"),
+    (lambda run: ls.preference.DPO(run, "nowhere"), "nowhere: No such file"),
+    (lambda run: ls.preference.DPO(run, 5), "pairs: got int: expected a list"),
+    (lambda run: ls.preference.DPO(run, [{}], beta=float("nan")), "beta is nan: expected"),
+    (lambda run: ls.Run({"train.out": b"x"}), "b'x' is of type bytes: expected a text"),
+])
+def test_what_is_no_argument_is_named(open_run, call, text):
+    with pytest.raises(ls.LockstepError, match=text):
+        call(open_run)
+
+
+@pytest.fixture(scope="module")
+def open_run(tmp_path_factory):
+    keys = {"model": {"layers": 1, "channels": 16, "heads": 2, "context": 12}, "batch.global": 4,
+            "data": {"sequence": 11, "tokenizer": "byte"}, "numerics.arithmetic": "fma"}
+    with ls.Run(keys, {"train.out": tmp_path_factory.mktemp("open") / "run"}, progress=False) as run:
+        yield run
+
+
+def test_numbers_and_texts_of_numpy_are_arguments(open_run):
+    plain = open_run.generate("ab", 2, max_tokens=3, seed=5, temperature=.5, ends=[7])
+    numpys = open_run.generate(np.array(["ab"]).tolist(), np.int64(2), max_tokens=np.int32(3),
+                               seed=np.uint64(5), temperature=np.float32(.5), ends=np.array([7]))
+    assert (plain.ids == numpys.ids).all() and (plain.logp == numpys.logp).all()
+    assert open_run.decode(plain.ids[0]) == "ab" + plain.texts[0]
+
+
 def test_what_was_written_has_the_log_probabilities_of_training(recipe):
     with ls.Run(recipe, progress=False) as run:
         run.step()
