@@ -531,9 +531,22 @@ int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
         ls_directory_make(t->config.train.out, NULL, NULL); /* saving says what is wrong with it */
     return trainer_save(t, NULL, error);
 }
+/* Each process of MPI looked by itself for the newest of a run, which another job may train on. */
+static int resume_agree(struct ls_trainer *t, struct ls_error *error)
+{
+    struct ls_config_train *train = &t->config.train;
+    char *path = strcmp(train->resume, "auto") ? train->resume : train->resume_else;
+    return ls_config_resume_path(&t->config)
+               ? ls_broadcast(t->whole, path, LS_CONFIG_TEXT_BYTES, LS_U8, 0, error)
+               : LS_OK;
+}
+
 int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
 {
     LS_ASSERT(!t->posted && !t->waiting);
+    int status = resume_agree(t, error);
+    if (status)
+        return status;
     return t->workers ? workers_resume(t, resumed, error)
                       : ls_state_resume(t->state, resumed, error);
 }
