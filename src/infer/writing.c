@@ -265,7 +265,8 @@ static int round_run(struct writing *w, int64_t *ended, struct ls_error *error)
 /* Layers whose weights come from several ranks take all of them, with texts or without. */
 static int round_run_empty(struct writing *w, struct ls_error *error)
 {
-    return runner_forward(w->r, ls_decoder_model(w->r->decoder), NULL, error);
+    return w->r->parts.together ? runner_forward(w->r, ls_decoder_model(w->r->decoder), NULL, error)
+                                : LS_OK;
 }
 
 /* Collective over those who work on the same texts; over the world writing_goes_on agrees. */

@@ -59,7 +59,8 @@ int writing_begin(struct writing *w, struct written *t, int64_t number, struct l
 int64_t writing_next(const struct writing *w, int64_t number);
 /* Local. Which copy of the model this rank is of. */
 void writing_copies_init(struct writing *w);
-/* Collective over the world where copies work together. Whether a round follows. */
+/* Collective over the world where copies work together, or may be interrupted. Whether a round
+ * follows. */
 int writing_goes_on(const struct writing *w, int status, bool *any, struct ls_error *error);
 /* Local. A text is kept until the end. */
 int writing_keep(struct writing *w, const struct written *t, const struct ls_generated *text,

@@ -31,11 +31,12 @@ int64_t writing_next(const struct writing *w, int64_t number)
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
+/* Copies that may be interrupted meet each round: all end with the first that was. */
 int writing_goes_on(const struct writing *w, int status, bool *any, struct ls_error *error)
 {
     struct ls_comm *world = w->r->parts.groups[LS_GROUP_WORLD];
     int64_t active = w->active;
-    if (w->r->parts.together && w->copies > 1) {
+    if ((w->r->parts.together || w->r->interrupt) && w->copies > 1) {
         status = ls_comm_agree(world, status, error);
         if (!status)
             status = ls_all_reduce_max(world, &active, error);

@@ -31,6 +31,7 @@ struct job {
     const char *path;
     int64_t samples, batch, cache_tokens, tokens;
     bool everywhere, slides;
+    int interrupted; /* the rank that is, in a first try, counted from 1; 0: none */
     struct outcome *out;
 };
 
@@ -65,6 +66,22 @@ static void prompts_make(struct ls_text_request *list, int32_t ids[PROMPTS][LONG
 
 static const struct ls_sampling sampling = {.temperature = 1, .top_p = 1};
 
+/* All ranks end with the one that is interrupted, before a text has ended. */
+static int interrupted_try(struct ls_runner *runner, const struct ls_generation *generation,
+                           const struct job *job, int rank, struct ls_error *error)
+{
+    const volatile int flag = rank == job->interrupted - 1;
+    struct ls_error stopped = {0};
+    struct ls_generation_report report;
+    ls_runner_set_interrupt(runner, &flag);
+    int status = ls_runner_continue(runner, generation, &report, &stopped);
+    ls_runner_set_interrupt(runner, NULL);
+    if (status == LS_ESTOPPED && job->out->calls == 0)
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL, "rank %d was to end: %d, after %d texts: %s", rank,
+                        status, job->out->calls, stopped.text);
+}
+
 static int generate_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct job *job = user;
@@ -87,6 +104,11 @@ static int generate_body(struct ls_comm *world, void *user, struct ls_error *err
                                        .everywhere = job->everywhere};
     struct ls_generation_report report;
     int status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+    if (!status && job->interrupted)
+        status = interrupted_try(ls_finished_runner(finished), &generation, job,
+                                 ls_comm_rank(world), error);
+    if (job->interrupted)
+        status = ls_comm_agree(world, status, error);
     if (!status)
         status = ls_runner_continue(ls_finished_runner(finished), &generation, &report, error);
     if (!status && ls_comm_rank(world) == 0)
@@ -314,6 +336,24 @@ CASE(test_a_shared_block_that_is_written_is_seen)
     /* the samples of a prompt write one over the other from its end on */
     assert_memory_not_equal(one->logprobs, twin->logprobs, sizeof one->logprobs);
     free(twin);
+    free(one);
+}
+
+/* ---- one rank is interrupted ----------------------------------------------------------------- */
+
+/* Copies that do not work together end too, and all may go on. */
+CASE(test_all_copies_end_with_the_one_that_is_interrupted)
+{
+    static const keys_t layouts[] = {
+        {"parallel.dp=2"}, {"parallel.dp=2", "parallel.pp=2"}, {"parallel.tp=2"}};
+    struct outcome *one = generate(*state, 0, (keys_t){NULL}, plain);
+    for (int i = 0; i < 3; i++) {
+        struct job job = plain;
+        job.interrupted = i == 1 ? 4 : 2;
+        struct outcome *again = generate(*state, 0, layouts[i], job);
+        expect_same(one, again, "after an interruption");
+        free(again);
+    }
     free(one);
 }
 
