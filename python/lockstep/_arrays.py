@@ -14,7 +14,7 @@ from .errors import ArgumentError
 def whole(name: str, value: Any, least: int, most: int) -> None:
     """Refuses what is no whole number in that range."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not (
-            least <= value <= most):
+            least <= int(value) <= most):
         raise ArgumentError(f"{name} is {value!r}: expected a whole number from {least} to {most}")
 
 

@@ -120,7 +120,7 @@ def array_of(name: str, values: Any, dtype: str) -> Array:
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """For orders that belong together: Ctrl-C is raised behind the last one; twice, at once."""
-    before = signal.getsignal(signal.SIGINT)
+    before: Any = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
         return

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, TypeVar
 
 import numpy as np
 
 from . import _arrays
 from .errors import ArgumentError, DataError
 from .training import Run
+
+Recorded = TypeVar("Recorded")  # a NamedTuple
 
 
 def order(seed: int, first: int, count: int, of: int) -> List[int]:
@@ -69,9 +71,10 @@ class Loop:
                                 "move it away") from None
             self._write(self._records, lambda file: file.writelines(kept))
 
-    def _record(self, metrics: Any) -> Any:
+    def _record(self, metrics: Recorded) -> Recorded:
         if self.run.rank == 0:
-            plain = {k: None if v != v else v for k, v in metrics._asdict().items()}
+            fields: Dict[str, Any] = metrics._asdict()  # type: ignore[attr-defined]
+            plain = {k: None if v != v else v for k, v in fields.items()}
             with open(self._records, "a", encoding="utf-8") as file:
                 file.write(json.dumps(plain) + "\n")
         return metrics

@@ -175,24 +175,25 @@ class GRPO(Loop):
                                 'or dict with "prompt"')
         if not callable(reward):
             raise ArgumentError(f"reward is {reward!r}: expected a function of prompts and texts")
-        for what, value in (("temperature", temperature), ("kl", kl)):
-            if not _arrays.is_real(value) or value < 0 or (value == 0 and what == "temperature"):
-                raise ArgumentError(f"{what} is {value!r}: expected a number "
-                                    + ("above 0" if what == "temperature" else "from 0"))
+        if not _arrays.is_real(temperature) or temperature <= 0:
+            raise ArgumentError(f"temperature is {temperature!r}: expected a number above 0")
+        if not _arrays.is_real(kl) or kl < 0:
+            raise ArgumentError(f"kl is {kl!r}: expected a number from 0")
         if kl and reference is None:
             raise ArgumentError(f"kl is {kl}: expected a reference, the model to stay near to")
         super().__init__(run, seed, reference)
         self.prompts, self.reward, self.n = prompts, reward, n
         self.texts, self.steps = minibatches * run.batch, minibatches * updates  # of a batch
         self.shuffle = shuffle
-        self.temperature = {} if temperature == 1 else {"temperature": temperature}
+        self.temperature: Dict[str, Any] = {} if temperature == 1 else {"temperature": temperature}
         self.mask_truncated = mask_truncated
         self.kl = self._kl_in_loss = kl
-        self.clip = tuple(clip) if isinstance(clip, (tuple, list)) else (clip, clip)
-        if len(self.clip) != 2 or not all(_arrays.is_real(one) and one >= 0 for one in self.clip):
+        bounds = list(clip) if isinstance(clip, (tuple, list)) else [clip, clip]
+        if len(bounds) != 2 or not all(_arrays.is_real(one) and one >= 0 for one in bounds):
             raise ArgumentError(f"clip is {clip}: expected a number from 0, or two, down and up")
+        self.clip: Tuple[float, float] = (bounds[0], bounds[1])
         self.max_tokens, self.normalise, self.scale = max_tokens, normalise, scale
-        self._ends = {"stop": stop, "ends": ends}
+        self._ends: Dict[str, Any] = {"stop": stop, "ends": ends}
         self._saved = os.path.join(run.out, "rl-batch.npz")
         token_weights(np.zeros((1, 1)), normalise, 1)
 
@@ -334,7 +335,8 @@ class RLOO(GRPO):
     reward, as kl * log(policy / reference) of the text. Arguments as of :class:`GRPO`."""
 
     def __init__(self, run: Run, prompts: Sequence[Any], reward: Reward, **options: Any) -> None:
-        super().__init__(run, prompts, reward, **{"normalise": "sum", **options})
+        options.setdefault("normalise", "sum")
+        super().__init__(run, prompts, reward, **options)
         self._kl_in_loss = 0.0
 
     def _advantages(self, batch: Dict[str, Any]) -> Any:
