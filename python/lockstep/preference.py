@@ -68,7 +68,7 @@ def _pairs_read(pairs: Union[str, "os.PathLike[str]", Sequence[Any]]) -> List[Tu
                         raise DataError(f"{path}:{number}: {error}: expected one JSON object a "
                                         "line") from None
     else:
-        path, found = "pairs", [(f"pairs[{i}]", pair) 
+        path, found = "pairs", [(f"pairs[{i}]", pair)
                                  for i, pair in enumerate(_arrays.listed("pairs", pairs, "dicts"))]
     if not found:
         raise DataError(f"{path} holds no pairs: expected at least one")

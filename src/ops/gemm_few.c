@@ -1,6 +1,6 @@
 /* The product of a few rows with weights, as each token that is generated takes it: B is read where
- * it lies and not packed; one in blocks of few bits is read into the cache, some of it at a time. An
- * element's chain is that of gemm_blocked.c, zeros behind a tile's last step included. */
+ * it lies and not packed; one in blocks of few bits is read into the cache, some of it at a time.
+ * An element's chain is that of gemm_blocked.c, zeros behind a tile's last step included. */
 #include "ops/gemm_kernel.h"
 #include "ops/kern/flush.h"
 #include "ops/kernels.h"
