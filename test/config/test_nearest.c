@@ -24,6 +24,10 @@ static const char *const recipes[] = {
     "async.mode=diloco async.workers=6 async.sync_every=4 async.fragments=2",
     "model.layers=4 model.channels=64 model.heads=4 model.context=256 batch.global=6 "
     "async.mode=server async.workers=4",
+    "model.layers=4 model.channels=64 model.heads=4 model.head_dim=64 model.context=256 "
+    "batch.global=8 lora.rank=4 lora.base=nf4",
+    "model.arch=llama model.layers=6 model.channels=128 model.heads=8 model.kv_heads=2 "
+    "model.ffn=384 model.context=64 batch.global=12 lora.rank=4 lora.base=int8",
 };
 enum { RECIPES = sizeof recipes / sizeof recipes[0] };
 

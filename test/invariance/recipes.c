@@ -17,9 +17,9 @@ enum { TOKENS = 60000, VOCABULARY = 300, EXAMPLES = 250 };
  * bf16 moments tp cuts rows of 30 elements, within the 8 whose random bits come together. The other
  * families: norms of heads that ranks share, windows that end inside of a tile, soft caps that
  * bend. Adapters beside some matrices, and beside all; parameters that are frozen, one of them read
- * in a product with others that are not, another one a table of both ends of a pipeline. Workers
- * that meet after each step, one fragment in turn, and workers of a parameter server. 3 ranks of tp
- * are test_exhaustive's. */
+ * in a product with others that are not, another one a table of both ends of a pipeline. Frozen
+ * matrices in 4 and in 8 bits. Workers that meet after each step, one fragment in turn, and workers
+ * of a parameter server. 3 ranks of tp are test_exhaustive's. */
 static const char *const common_keys[] = {
     "train.steps=64",      "optim.decay_steps=64",   "optim.lr=2e-3",
     "optim.clip=0.5",      "optim.weight_decay=0.1", "optim.warmup_steps=2",
@@ -39,7 +39,9 @@ static const char *const shorter_keys[RECIPES][5] = {
     [11] = {"batch.global=4"},
     [13] = {"batch.global=4"},
 };
-static const char *const recipe_keys[RECIPES][14] = {
+/* Whole blocks of few bits on each of 4 ranks of tp. */
+#define BLOCKS "model.channels=64", "model.head_dim=64", "model.ffn=256"
+static const char *const recipe_keys[RECIPES][16] = {
     {"model.arch=gpt2", "numerics.precision=fp32", "model.dropout=0.1", "numerics.seq_tiles=2",
      "data.sequence=256", "model.context=256", "batch.global=8", "batch.rampup_start=4",
      "batch.rampup_increment=4", "batch.rampup_samples=4", NULL},
@@ -91,11 +93,18 @@ static const char *const recipe_keys[RECIPES][14] = {
      "data.sequence=64", "model.context=64", "batch.global=8", "async.mode=server",
      "async.workers=4", "async.sync_every=1", "async.times=1,2,1,3", "async.staleness=2",
      "async.compensation=0.5", NULL},
+    {"model.arch=llama", "numerics.precision=bf16", "numerics.arithmetic=bf16_pairs",
+     "model.kv_heads=2", BLOCKS, "data.sequence=64", "model.context=64", "batch.global=8",
+     "lora.rank=3", "lora.base=nf4", NULL},
+    {"model.arch=gpt2", "numerics.precision=fp32", "model.dropout=0.1", BLOCKS,
+     "numerics.seq_tiles=2", "data.sequence=256", "model.context=256", "batch.global=4",
+     "lora.rank=5", "lora.targets=c_attn,c_fc", "lora.base=int8", NULL},
 };
 const char *const recipe_names[RECIPES] = {
-    "gpt2 fp32",  "gpt2 bf16",  "llama fp32",   "llama bf16",  "gpt2 fp16",    "llama bf16 moments",
-    "llama muon", "qwen2 bf16", "qwen3 fp32",   "olmo2 bf16",  "mistral fp16", "gemma2 fp32",
-    "phi3 lora",  "qwen3 lora", "llama frozen", "gpt2 diloco", "llama server"};
+    "gpt2 fp32",          "gpt2 bf16",    "llama fp32", "llama bf16", "gpt2 fp16",
+    "llama bf16 moments", "llama muon",   "qwen2 bf16", "qwen3 fp32", "olmo2 bf16",
+    "mistral fp16",       "gemma2 fp32",  "phi3 lora",  "qwen3 lora", "llama frozen",
+    "gpt2 diloco",        "llama server", "llama nf4",  "gpt2 int8"};
 
 /* Those of which some tokens count, of two with weights, and those that mix both kinds of tokens.
  */

@@ -4,7 +4,7 @@
 
 #include <lockstep/train.h>
 
-enum { RECIPES = 17, RECIPE_STEPS_MAX = 64 };
+enum { RECIPES = 19, RECIPE_STEPS_MAX = 64 };
 extern const char *const recipe_names[RECIPES];
 
 /* The recipe on one rank; folder holds tokens.bin, examples_train and weighted_train. Ends the

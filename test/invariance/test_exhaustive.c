@@ -26,19 +26,21 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 12, FAILED_MAX = 20 };
+enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 14, FAILED_MAX = 20 };
 
 #define COMMON                                                                                     \
     "model.vocab=300", "model.vocab_multiple=16", "model.channels=32", "model.heads=4",            \
         "model.ffn=64", "numerics.tp_tiles=4", "numerics.arithmetic=fma", "optim.lr=1e-2",         \
         "optim.clip=0.5", "train.steps=64", "log.tensorboard=false", "log.progress=off"
-#define THREE "model.channels=48", "model.ffn=96", "model.vocab_multiple=48"
-#define PAIRS "numerics.arithmetic=bf16_pairs"
-#define SHORT COMMON, "model.layers=6", "model.context=16", "data.sequence=16"
+#define THREE  "model.channels=48", "model.ffn=96", "model.vocab_multiple=48"
+#define BLOCKS "model.channels=64", "model.head_dim=32", "model.ffn=128"
+#define PAIRS  "numerics.arithmetic=bf16_pairs"
+#define SHORT  COMMON, "model.layers=6", "model.context=16", "data.sequence=16"
 
 /* With 12 leaves micro-batches of 8 leave a smaller one behind; leaves of several sequences have
  * parts, the last of which may be smaller. Long sequences are for cp, and have fewer layers. An
- * adapter's B begins with zeros: its A is trained from the second step on. */
+ * adapter's B begins with zeros: its A is trained from the second step on. Over a base in few bits
+ * products of 16 rows do not pack it, larger ones do; 4 ranks of tp would cut its blocks. */
 static const struct small {
     const char *name;
     int64_t steps;
@@ -90,6 +92,15 @@ static const struct small {
      2,
      {COMMON, "model.arch=gpt2", "model.kv_heads=1", "model.layers=2", "model.context=16",
       "data.sequence=16", "lora.rank=3", "lora.targets=c_attn", "batch.global=4"}},
+    {"llama over nf4, 4 sequences",
+     2,
+     {COMMON, PAIRS, "model.arch=llama", "model.kv_heads=2", "model.layers=3", "model.context=16",
+      "data.sequence=16", BLOCKS, "lora.rank=3", "lora.base=nf4", "batch.global=4"}},
+    {"gpt2 over int8, 2 parts of a sequence, 2 sequences",
+     2,
+     {COMMON, "model.arch=gpt2", "model.layers=2", "model.context=256", "data.sequence=256",
+      "numerics.precision=fp32", "numerics.seq_tiles=2", BLOCKS, "lora.rank=3", "lora.base=int8",
+      "lora.targets=c_attn,c_fc", "batch.global=2"}},
 };
 
 struct session {

@@ -1,18 +1,18 @@
 /* The promise: for one recipe, every layout gives one sequence of losses and one sequence of
  * hashes.
  *
- *   test_invariance [N [SEED [STEPS]]]   N layouts drawn at random, over seventeen recipes: two of
- *                                        each, with CHECK=all eight
+ *   test_invariance [N [SEED [STEPS]]]   N layouts drawn at random, over nineteen recipes: some of
+ *                                        each
  *   test_invariance --only INDEX [SEED [STEPS]]   one of them again
  *   test_invariance --child ...          one layout under mpirun, started by the above
  *
  * The recipes (a small GPT-2 and a small Llama with grouped queries, each in fp32 and bf16, a GPT-2
  * in fp16, a Llama whose moments are bf16, one with Muon, one of each other family, two
- * with adapters and one with frozen parameters, two with workers; some of them on examples, of
- * which the completions count, packed or as a stream) are trained on one rank; then every drawn
- * layout (all keys of ls_draw_rows) must repeat the loss and the hash of the state after every
- * step, bit for bit. Some runs are stopped half way, and another layout goes on from the
- * checkpoint. A mismatch is traced to the first tensor that differs.
+ * with adapters and one with frozen parameters, two with workers, two over a base in few bits; some
+ * of them on examples, of which the completions count, packed or as a stream) are trained on one
+ * rank; then every drawn layout (all keys of ls_draw_rows) must repeat the loss and the hash of the
+ * state after every step, bit for bit. Some runs are stopped half way, and another layout goes on
+ * from the checkpoint. A mismatch is traced to the first tensor that differs.
  *
  * Layouts are asked for what the ones before them did not have: first every value of every key that
  * any of the recipes admits, then every pair of keys. 32 cover the values, 120 the pairs; what was

@@ -48,6 +48,15 @@ const struct twin twins[TWINS] = {
     [TWIN_COUNTED_ALONE] = {"the mean over the tokens that count on a rank, not in the batch",
                             2,
                             {"parallel.dp_replicate=2"}},
+    [TWIN_BLOCKS_OFF] = {"blocks of few bits that begin in the middle of one",
+                         17,
+                         {"parallel.dp_shard=2", "parallel.zero=3"}},
+    [TWIN_BLOCKS_TURNED] = {"a product that adds the last block of few bits first",
+                            18,
+                            {"batch.micro=2"}},
+    [TWIN_BLOCKS_FINER] = {"a product with values of blocks that are not rounded to bf16",
+                           17,
+                           {"batch.micro=2"}},
 };
 
 /* A layer that every recipe trains, whatever it freezes. */
@@ -126,6 +135,84 @@ int __wrap_ls_all_reduce_leaves_start(struct ls_comm *comm, const float *input, 
                                                  error);
     *request = (struct ls_request){0};
     return LS_OK;
+}
+
+/* ---- a base in few bits ---------------------------------------------------------------------- */
+
+WRAPPED(ls_blocks_quantize);
+int __wrap_ls_blocks_quantize(enum ls_blocks blocks, int64_t count, const float *values, void *to,
+                              struct ls_error *error)
+{
+    const int64_t half = LS_BLOCK_VALUES / 2, inner = count - LS_BLOCK_VALUES;
+    int status = __real_ls_blocks_quantize(blocks, count, values, to, error);
+    float *moved = active == TWIN_BLOCKS_OFF && inner > 0 && !status
+                       ? malloc((size_t)count * sizeof *moved)
+                       : NULL;
+    if (!moved)
+        return status;
+    memcpy(moved, values, (size_t)count * sizeof *moved);
+    status = __real_ls_blocks_quantize(blocks, inner, values + half, to, error);
+    ls_blocks_values(blocks, to, 0, inner, moved + half);
+    if (!status)
+        status = __real_ls_blocks_quantize(blocks, count, moved, to, error);
+    free(moved);
+    return status;
+}
+
+/* A matrix [rows, columns] whose columns are cut into runs of `bytes`: the last run first, then the
+ * others. */
+static void *runs_turned(const void *from, int64_t rows, size_t row_bytes, size_t bytes)
+{
+    char *to = malloc((size_t)rows * row_bytes);
+    for (size_t at = 0; to && at < (size_t)rows * row_bytes; at += bytes) {
+        size_t row = at / row_bytes * row_bytes;
+        memcpy(to + row + (at + bytes - row) % row_bytes, (const char *)from + at, bytes);
+    }
+    return to;
+}
+
+/* Of a forward product with B in blocks: the same products in another order. */
+static void product_turn(struct ls_gemm *gemm, void **a, void **b)
+{
+    const size_t value = ls_dtype_bytes(gemm->in);
+    if (gemm->lda != gemm->k[0] || gemm->ldb != gemm->k[0] || gemm->sections > 1)
+        return;
+    *a = runs_turned(gemm->a, gemm->m, (size_t)gemm->lda * value, LS_BLOCK_VALUES * value);
+    *b = runs_turned(gemm->b, gemm->n, ls_blocks_row_bytes(gemm->b_blocks, gemm->ldb),
+                     ls_block_bytes(gemm->b_blocks));
+    gemm->a = *a;
+    gemm->b = *b;
+}
+
+/* The same with A and B in float32. */
+static void product_widen(struct ls_gemm *gemm, void **a, void **b)
+{
+    const int64_t size = gemm->m * gemm->lda;
+    float *wide = malloc((size_t)size * sizeof *wide);
+    float *values = malloc((size_t)(gemm->n * gemm->ldb) * sizeof *values);
+    for (int64_t i = 0; i < size; i++)
+        wide[i] = ls_bf16_to_f32(((const ls_half *)gemm->a)[i]);
+    ls_blocks_values(gemm->b_blocks, gemm->b, 0, gemm->n * gemm->ldb, values);
+    gemm->in = LS_F32;
+    gemm->b_blocks = LS_BLOCKS_NONE;
+    gemm->a = *a = wide;
+    gemm->b = *b = values;
+}
+
+WRAPPED(ls_gemm_run);
+int __wrap_ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error)
+{
+    struct ls_gemm other = *gemm;
+    void *a = NULL, *b = NULL;
+    bool forward = gemm->b_blocks && gemm->b_transposed;
+    if (forward && active == TWIN_BLOCKS_TURNED)
+        product_turn(&other, &a, &b);
+    else if (forward && active == TWIN_BLOCKS_FINER)
+        product_widen(&other, &a, &b);
+    int status = __real_ls_gemm_run(ops, &other, error);
+    free(a);
+    free(b);
+    return status;
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */

@@ -26,6 +26,9 @@ enum {
     TWIN_PARTS_BEHIND,
     TWIN_MOMENT_STALE,
     TWIN_COUNTED_ALONE,
+    TWIN_BLOCKS_OFF,
+    TWIN_BLOCKS_TURNED,
+    TWIN_BLOCKS_FINER,
     TWINS
 };
 extern const struct twin twins[TWINS];
