@@ -199,7 +199,8 @@ class Session:
             except BaseException as raised:  # a signal's, or a callback's: the order goes on
                 if interrupt is not None and isinstance(raised, KeyboardInterrupt):
                     raise  # asked twice
-                if not isinstance(raised, Exception):
+                # a step that is under way counts; of the others nothing is given back
+                if not isinstance(raised, Exception) or verb in INTERRUPTED:
                     (lib.ls_session_stop if verb == "step" else lib.ls_session_interrupt)(
                         self._handle)
                 interrupt = interrupt or raised

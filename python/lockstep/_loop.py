@@ -27,6 +27,13 @@ def order(seed: int, first: int, count: int, of: int) -> List[int]:
     return out
 
 
+def trains(run: Any) -> None:
+    """Refuses what does not train."""
+    if not isinstance(run, Run):
+        raise ArgumentError(f"run is a {type(run).__name__}: expected a Run, which trains; "
+                            "from_pretrained(path) makes one of a model")
+
+
 class Loop:
     """What all loops have: they iterate, and write what they measured."""
 
@@ -39,6 +46,10 @@ class Loop:
                                 f"log-probabilities; got {type(reference).__name__}")
         self._records = os.path.join(run.out, "rl.jsonl")
         self._forget()
+
+    def _reference(self, ids: Any, **temperature: Any) -> Any:
+        """float32 of the shape of ids."""
+        return _arrays.floats("reference", self._logprobs(ids, **temperature), ids.shape)
 
     def __iter__(self) -> Iterator[Any]:
         while not self.run.ended:

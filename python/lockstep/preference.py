@@ -21,7 +21,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from . import _arrays, _keys
-from ._loop import Loop, order
+from ._loop import Loop, order, trains
 from .errors import ArgumentError, DataError, IOFailure
 from .training import Run
 
@@ -90,6 +90,7 @@ class DPO(Loop):
 
     def __init__(self, run: Run, pairs: Union[str, "os.PathLike[str]", Sequence[Any]], *,
                  beta: float = 0.1, reference: Any = None, seed: int = 0) -> None:
+        trains(run)
         if run.batch % 2:
             raise ArgumentError(f"batch.global is {run.batch}: expected an even number, for pairs")
         if not _arrays.is_real(beta) or beta <= 0:
@@ -157,7 +158,7 @@ class DPO(Loop):
         places = order(self.seed, run.step_count * half, half, len(self._texts))
         ids, mask = self._batch(places)
         before = (self._before[places] if self._before is not None
-                  else self._sums(self._logprobs, places))
+                  else self._sums(self._reference, places))
         margins, slope = preference_loss(self._sums(run.logprobs, places), before, self.beta)
         run.backward(ids, mask * slope.reshape(-1, 1))
         last = run.step()

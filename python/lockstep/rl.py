@@ -26,7 +26,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 import numpy as np
 
 from . import _arrays
-from ._loop import Loop, order
+from ._loop import Loop, order, trains
 from .errors import ArgumentError, DataError
 from .training import Run
 
@@ -162,6 +162,7 @@ class GRPO(Loop):
                  reference: Any = None, normalise: str = "text", scale: bool = True,
                  seed: int = 0, stop: Sequence[str] = (),
                  ends: Optional[Sequence[int]] = None, **other: Any) -> None:
+        trains(run)
         self._refuse(other)
         _arrays.whole("n", n, 2, run.batch)
         if run.batch % n:
@@ -265,8 +266,7 @@ class GRPO(Loop):
         batch = {"first": np.int64(first), "ids": out.ids, "old": out.logp, "mask": out.mask,
                  "rewards": rewards, "ended": np.isin(out.finish, ("end", "stop"))}
         if self._logprobs is not None:
-            batch["reference"] = np.asarray(self._logprobs(out.ids, **self.temperature),
-                                            np.float32)
+            batch["reference"] = self._reference(out.ids, **self.temperature)
         if self.steps > 1:
             self._write(self._saved, lambda file: np.savez(file, **batch))
         return batch

@@ -332,6 +332,7 @@ def test_values_that_are_none_are_named(recipe, value, text):
     (lambda run: run.decode("ab"), "ids: got str: expected a list of token ids"),
     (lambda run: run.load_state_dict(None), "state_dict: got NoneType: expected a dict"),
     (lambda run: run.params["h.0.attn.q.weight"].state("x"), "state 'x' of h.0"),
+    (lambda run: ls.rl.GRPO(None, ["a"], len), "run is a NoneType: expected a Run, which trains"),
     (lambda run: ls.preference.DPO(run, "nowhere"), "nowhere: No such file"),
     (lambda run: ls.preference.DPO(run, 5), "pairs: got int: expected a list"),
     (lambda run: ls.preference.DPO(run, [{}], beta=float("nan")), "beta is nan: expected"),
@@ -424,25 +425,26 @@ def test_a_fork_and_another_thread_are_told(recipe):
         run.step()
 
 
-def interrupt_next(monkeypatch, when):
-    """Ctrl-C comes in the next call of that function: an order is handed over, and not waited for."""
+def interrupt_next(monkeypatch, when, number=signal.SIGINT):
+    """Ctrl-C, or another signal, comes in the next call of that function: an order is handed over,
+    and not waited for."""
     library, call = _lib.library(), getattr(_lib.library(), when)
 
     def interrupted(*arguments):
         monkeypatch.setattr(library, when, call)
         asked = call(*arguments) if when == "ls_session_ask" else None
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         return call(*arguments) if asked is None else asked
     monkeypatch.setattr(library, when, interrupted)
 
 
-def end_early(monkeypatch, call):
-    """Asks until Ctrl-C has ended an order before it was done: how far ranks get before this thread
-    goes on is the scheduler's choice."""
+def end_early(monkeypatch, call, number=signal.SIGINT, raises=KeyboardInterrupt):
+    """Asks until the signal has ended an order before it was done: how far ranks get before this
+    thread goes on is the scheduler's choice."""
     cause = None
     while "nothing is given back" not in str(cause):
-        interrupt_next(monkeypatch, "ls_session_wait")
-        with pytest.raises(KeyboardInterrupt) as raised:
+        interrupt_next(monkeypatch, "ls_session_wait", number)
+        with pytest.raises(raises) as raised:
             call()
         cause = raised.value.__cause__
         assert cause is None or isinstance(cause, ls.Stopped)
@@ -483,6 +485,18 @@ def test_an_interrupt_while_an_order_is_handed_over_waits_for_it(recipe, monkeyp
             with pytest.raises(KeyboardInterrupt):
                 call()
             assert run.logprobs([[1, 2, 3]]).shape == (1, 3)  # nothing is under way
+
+
+def test_an_exception_of_a_signal_ends_what_is_asked(open_run, monkeypatch):
+    def late(number, frame):
+        raise TimeoutError("too long")
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        end_early(monkeypatch, lambda: open_run.generate("a", n=20000, max_tokens=8),
+                  signal.SIGUSR1, TimeoutError)
+        assert open_run.generate("a", max_tokens=2).ids.shape == (1, 3)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_an_interrupt_ends_the_run_at_a_step_and_saves(recipe, tmp_path):
