@@ -439,7 +439,8 @@ def run(start, tmp_path_factory):
 
 @pytest.mark.parametrize("options, text", [
     ({"n": 3}, "n is 3: expected a divisor of batch.global = 8"),
-    ({"n": 1}, "n is 1: expected a whole number from 2 to 8"), ({"minibatches": 0}, "minibatches is 0: expected a whole number from 1"),
+    ({"n": 1}, "n is 1: expected a whole number from 2 to 8"),
+    ({"minibatches": 0}, "minibatches is 0: expected a whole number from 1"),
     ({"temperature": 0}, "temperature is 0: expected a number above 0"),
     ({"updates": 0}, "updates is 0: expected a whole number from 1"),
     ({"max_tokens": 12}, "max_tokens is 12: expected a whole number from 1 to 11"),
