@@ -172,8 +172,8 @@ static int steps_find(struct ls_trainer *t, const char *run, int root, struct fo
     return status ? status : ls_broadcast(t->whole, found->step, found->count, LS_I64, root, error);
 }
 
-/* Collective over t->whole. What a worker saved before goes with the global checkpoint that it
- * belongs to, and not before that: a run goes on from those that are whole. */
+/* Collective over t->whole. What a worker saved goes with the global checkpoint that it belongs to,
+ * and not before that: a run goes on from those that are whole. */
 static int older_remove(struct ls_trainer *t, struct ls_error *error)
 {
     const struct workers *w = t->workers;
@@ -223,7 +223,10 @@ int workers_save(struct ls_trainer *t, struct ls_error *error)
         outer->saved_step = outer->step;
     if (!status && ls_comm_rank(t->whole) == 0)
         rescue_remove(t);
-    return status ? status : older_remove(t, error);
+    if (status == LS_ECOMM)
+        return status;
+    int removed = older_remove(t, status ? NULL : error); /* or what belongs to no checkpoint */
+    return status ? status : removed;
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */
