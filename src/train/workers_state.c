@@ -234,6 +234,7 @@ int workers_save(struct ls_trainer *t, struct ls_error *error)
 int unit_load(struct ls_trainer *t, struct ls_state *unit, const char *run, int64_t worker,
               int64_t step, struct ls_error *error)
 {
+    const struct ls_log *log = unit->log;
     char path[PATH_MAX];
     int status = folder_set(t, unit, run, worker, error);
     if (!status)
@@ -244,8 +245,11 @@ int unit_load(struct ls_trainer *t, struct ls_state *unit, const char *run, int6
                               "%.300s/workers, as runs with async.mode have them",
                               path, run);
     status = ls_comm_agree(t->world, status, error);
+    if (ls_comm_rank(t->whole) != 0) /* each group loads the global parameters, one tells of it */
+        unit->log = NULL;
     if (!status)
         status = ls_state_load(unit, path, error);
+    unit->log = log;
     unit->config = &t->config;
     return status;
 }

@@ -98,8 +98,16 @@ int __wrap_workers_save(struct ls_trainer *t, struct ls_error *error)
     return __real_workers_save(t, error);
 }
 
+static void say(void *user, enum ls_log_level level, const char *line)
+{
+    (void)user;
+    if (level <= LS_LOG_INFO)
+        fprintf(stderr, "%s\n", line);
+}
+
 static int rank_run(struct ls_comm *world, struct ls_error *error)
 {
+    const struct ls_log log = {.level_max = LS_LOG_INFO, .write = say};
     if (sscanf(getenv(MPIRUN_MODE), "%15s %15s %d %d %511s", mode.what, mode.moment, &mode.group,
                &mode.outer, mode.directory) != 5)
         return ls_error_set(error, LS_EINVAL, "%s: expected what to do, and where",
@@ -110,7 +118,7 @@ static int rank_run(struct ls_comm *world, struct ls_error *error)
         "async.workers=%d async.sync_every=%d train.steps=%d train.save_every=4 log.hash_every=%d "
         "parallel.workers=%d parallel.tp=%d train.resume=auto",
         WORKERS, INTERVAL, STEPS, INTERVAL, WORKERS, tp);
-    int status = ls_run(&config, world, NULL, NULL, error);
+    int status = ls_run(&config, world, &log, NULL, error);
     if (status != LS_ECOMM)
         return status;
     fprintf(stderr, "%s\n", error->text);
@@ -166,6 +174,9 @@ static void lose(const char *directory, const struct loss *loss, const char *the
         fail_msg("%s: %d ranks kept something, not those of all other workers:\n%s", loss->moment,
                  kept, output);
     job(directory, loss->tp, then, loss->moment, -1, loss->from);
+    const char *told = strstr(output, "going on from ");
+    if (!told || strstr(told + 1, "going on from "))
+        fail_msg("%s: expected one rank to tell where the run goes on:\n%s", loss->moment, output);
     assert_int_not_equal(access(scratch_path(directory, "run/rescue"), F_OK), 0);
 }
 
