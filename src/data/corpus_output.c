@@ -2,6 +2,7 @@
 #include "data/corpus_private.h"
 
 #include <lockstep/base/json.h>
+#include <lockstep/base/temporary.h>
 
 #include <limits.h>
 #include <stdio.h>
@@ -168,6 +169,8 @@ static int open_file(struct ls_atomic_file *file, bool *open, const char *path,
     int status = data_corpus_spare(corpus, path, error);
     if (!status)
         status = ls_atomic_file_open(file, path, NULL, error);
+    if (!status)
+        ls_atomic_file_hold(file);
     *open = !status;
     return status;
 }

@@ -1,6 +1,8 @@
 /* A corpus into parts, document by document. */
 #include "data/corpus_private.h"
 
+#include <lockstep/base/temporary.h>
+
 #include <limits.h>
 #include <stdio.h>
 
@@ -38,6 +40,8 @@ static int open_parts(struct splitting *s, const struct data_corpus *corpus, str
             status = data_corpus_spare(corpus, path, error);
         if (!status)
             status = ls_atomic_file_open(&s->files[i], path, NULL, error);
+        if (!status)
+            ls_atomic_file_hold(&s->files[i]);
         s->opened += !status;
     }
     return status;

@@ -6,7 +6,7 @@
  * long document is cut where a cut does not change its ids. */
 #include "data/data_private.h"
 
-#include <lockstep/base/file.h>
+#include <lockstep/base/temporary.h>
 
 #include <errno.h>
 #include <pthread.h>
@@ -285,6 +285,8 @@ static int skip_record(void *user, const struct ls_error *why, struct ls_error *
             status = ls_atomic_file_open(&prepare->skipped, path, NULL, error);
         if (status)
             prepare->skipped.fd = -1;
+        else
+            ls_atomic_file_hold(&prepare->skipped);
     }
     if (status)
         return status;

@@ -1,7 +1,7 @@
 /* The documents of a store as text: detokenize, and how many bytes of text they are. */
 #include "data/data_private.h"
 
-#include <lockstep/base/file.h>
+#include <lockstep/base/temporary.h>
 #include <lockstep/data/store_tools.h>
 
 #include <stdlib.h>
@@ -78,6 +78,7 @@ int ls_store_detokenize(const char *store, const char *tokenizer, const char *ou
     if (!status)
         status = ls_atomic_file_open(&file, output, NULL, error);
     if (!status) {
+        ls_atomic_file_hold(&file);
         status = write_documents(&stored, &file, json_key ? json_key : "text", stop, out, error);
         if (status)
             ls_atomic_file_abort(&file);

@@ -1,7 +1,7 @@
 /* Megatron's indexed dataset (megatron/core/datasets/indexed_dataset.py), written aside. */
 #include "data/data_private.h"
 
-#include <lockstep/base/file.h>
+#include <lockstep/base/temporary.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -59,7 +59,10 @@ static int begin_file(struct data_writer *writer, enum ls_sums_file file, struct
     if (writer->digested)
         data_sums_begin(writer->digests, file);
     writer->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    return writer->fd < 0 ? ls_error_errno(error, errno, "%s: cannot be written", path) : LS_OK;
+    if (writer->fd < 0)
+        return ls_error_errno(error, errno, "%s: cannot be written", path);
+    ls_temporary_hold(path, writer->fd);
+    return LS_OK;
 }
 
 static int end_file(struct data_writer *writer, struct ls_error *error)

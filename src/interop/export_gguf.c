@@ -1,6 +1,8 @@
 /* A GGUF file: its head, made in memory, then each tensor as it comes. */
 #include "interop/gguf.h"
 
+#include <lockstep/base/temporary.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,6 +188,8 @@ static int file_write(struct exporting *ex, const struct head *head, struct ls_e
         return status;
     status = ls_atomic_file_open(&file, ex->export->out, ex->export->fault, error);
     bool open = !status;
+    if (open)
+        ls_atomic_file_hold(&file);
     if (!status)
         status = out_append(&file, text, bytes, error);
     if (!status)

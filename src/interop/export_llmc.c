@@ -2,6 +2,8 @@
 #include "interop/export_private.h"
 #include "interop/llmc_layout.h"
 
+#include <lockstep/base/temporary.h>
+
 #include <string.h>
 
 /* The GPT-2 that llm.c has, and nothing else. */
@@ -78,6 +80,7 @@ int export_llmc(struct exporting *ex, struct ls_error *error)
     status = ls_atomic_file_open(&file, ex->export->out, ex->export->fault, error);
     if (status)
         return status;
+    ls_atomic_file_hold(&file);
     status = out_append(&file, header, sizeof header, error);
     for (int a = 0; a < LLMC_ARRAYS; a++) {
         const struct llmc_array *array = &llmc_arrays[a];

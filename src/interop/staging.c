@@ -1,6 +1,8 @@
 /* A folder that appears complete or not at all, and copies of files. */
 #include "interop/staging.h"
 
+#include <lockstep/base/temporary.h>
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +53,18 @@ int staging_open(struct staging *staging, const char *path, const struct ls_faul
     int status = ls_directory_make(staging->temporary, fault, error);
     if (status)
         staging->temporary[0] = '\0';
+    else
+        staging->fd = open(staging->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (!status && staging->fd >= 0)
+        ls_temporary_hold(staging->temporary, staging->fd);
     return status;
+}
+
+static void let_go(struct staging *staging)
+{
+    if (staging->temporary[0] && staging->fd >= 0)
+        close(staging->fd);
+    staging->temporary[0] = '\0';
 }
 
 int staging_commit(struct staging *staging, struct ls_error *error)
@@ -64,7 +77,7 @@ int staging_commit(struct staging *staging, struct ls_error *error)
     if (failure)
         status = ls_error_errno(error, failure, "%.300s: cannot rename into place", staging->path);
     if (!status)
-        staging->temporary[0] = '\0';
+        let_go(staging);
     parent_of(staging->path, parent);
     return status ? status : ls_directory_sync(parent, staging->fault, error);
 }
@@ -73,7 +86,7 @@ void staging_close(struct staging *staging)
 {
     if (staging->temporary[0])
         ls_directory_remove(staging->temporary);
-    staging->temporary[0] = '\0';
+    let_go(staging);
 }
 
 int file_copy(const char *from, const char *to, const struct ls_fault *fault,

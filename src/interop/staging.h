@@ -9,6 +9,7 @@ struct staging {
     const struct ls_fault *fault;
     char path[PATH_MAX];
     char temporary[PATH_MAX]; /* where it is made; "": it is not */
+    int fd;                   /* of it, if it is made; -1: it cannot be opened */
 };
 /* path must not exist, or be an empty folder: LS_ECONFIG. fault may be NULL. */
 int staging_open(struct staging *staging, const char *path, const struct ls_fault *fault,

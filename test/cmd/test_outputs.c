@@ -151,6 +151,30 @@ CASE(test_a_signal_leaves_nothing)
     expect("ls left.jsonl*", 2, "");
 }
 
+/* What a process that was killed left of the same output goes; it is none of this host, for its id
+ * is above the kernel's greatest. */
+CASE(test_what_a_kill_left_goes)
+{
+    static const char *const lines[] = {
+        "left_train.bin: $L data prepare --tokenizer byte --output left text",
+        "left_train.idx: $L data prepare --tokenizer byte --output left text",
+        "two.bin: $L data merge corpus_train corpus_valid --output two",
+        "half_1.bin: $L data split two --parts 0.5,0.5 --output half",
+        "two.jsonl: $L data detokenize two --output two.jsonl",
+        "cut_1.jsonl: $L data split two.jsonl --parts 0.5,0.5 --output cut",
+        "good.jsonl: $L data filter --rules words-min=1 --input requests.jsonl --output good.jsonl",
+        "one: $L ckpt reshard run --out one",
+        "hf: $L export run --out hf",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        const char *line = strchr(lines[i], ':');
+        char words[512];
+        snprintf(words, sizeof words, "touch %.*s.tmp-4194305 && %s && ! ls -d *.tmp-4194305",
+                 (int)(line - lines[i]), lines[i], line + 1);
+        expect(words, 0, "");
+    }
+}
+
 /* A store is several files: links among them stay, and nothing else than a file is replaced. */
 CASE(test_the_files_of_a_store)
 {
