@@ -3,7 +3,8 @@
  *
  *   checkpoints          the worker, behind the interval's steps, or behind the outer step
  *   outer/checkpoints    the global parameters, before or behind it
- *   notes                the rest: the last to be written, so that all is there with it */
+ *   notes                the rest: the last to be written, so that all is there with it
+ *   refused              in place of these: it lived, and could not be written */
 #include "train/membership.h"
 
 #include <lockstep/base/file.h>
@@ -154,6 +155,29 @@ static int group_keep(struct ls_trainer *t, struct ls_error *error)
     return status;
 }
 
+/* Local, on rank 0 of t->world. What this group has cannot be kept: then no worker goes on from what
+ * the others have, for this one would begin anew, but all from the newest checkpoint. */
+static void group_refuse(const struct ls_trainer *t)
+{
+    const struct workers *w = t->workers;
+    char path[PATH_MAX];
+    for (int k = 0; k < w->each; k++) {
+        int worker = w->group * w->each + k;
+        if (worker_path(t, worker, "", path, NULL))
+            continue;
+        path[strlen(path) - 1] = '\0';
+        ls_directory_remove(path);
+        if (workers_takes_part(w, k) && !worker_path(t, worker, "refused", path, NULL))
+            ls_directory_make(path, NULL, NULL);
+    }
+}
+
+static bool is_refused(const struct ls_trainer *t, int worker)
+{
+    char path[PATH_MAX];
+    return !worker_path(t, worker, "refused", path, NULL) && !access(path, F_OK);
+}
+
 /* Collective over t->world. Whether all of its ranks are there, at the same stage, and have
  * something to keep. */
 static bool group_stands(struct ls_trainer *t)
@@ -203,9 +227,11 @@ bool workers_rescue(struct ls_trainer *t, struct ls_error *error)
     ls_error_set(error, LS_ECOMM, "rank %d, of %s, has ended; ", lost, theirs);
     if (members_follows(t) || !group_stands(t))
         ls_error_suffix(error, "this rank, of %s, keeps nothing", ours);
-    else if (group_keep(t, &why))
+    else if (group_keep(t, &why)) {
+        if (ls_comm_rank(t->world) == 0)
+            group_refuse(t);
         ls_error_suffix(error, "%s cannot be kept: %s", ours, why.text);
-    else
+    } else
         ls_error_suffix(error, "%s is kept as it is behind step %ld", ours, (long)t->units->step);
     return true;
 }
@@ -220,6 +246,15 @@ static void plan_find(const struct ls_trainer *t, int64_t saved, struct rescue *
     *plan = (struct rescue){0};
     for (int i = 0; i < w->count; i++) {
         struct rescue of;
+        if (is_refused(t, i)) {
+            ls_log(t->log, LS_LOG_WARNING,
+                   "worker %d could not be kept when a rank died: the run goes on from the newest "
+                   "checkpoint",
+                   i);
+            rescue_remove(t);
+            *plan = (struct rescue){0};
+            return;
+        }
         if (!notes_read(t, i, &of, NULL))
             continue;
         int64_t reached = 2 * of.step + of.met;

@@ -236,6 +236,25 @@ CASE(test_a_second_death)
     workers_expect_audit(*state, STEPS, STEPS / INTERVAL);
 }
 
+/* A worker that lives and cannot be written is not taken for one that died: all of them go on from
+ * the newest checkpoint, of which there is none yet. */
+CASE(test_a_worker_that_cannot_be_kept)
+{
+    mpirun_or_skip();
+    run_remove(*state);
+    char line[700];
+    snprintf(line, sizeof line, "mkdir -p '%s' && touch '%s/0002'",
+             scratch_path(*state, "run/rescue/workers"), scratch_path(*state, "run/rescue/workers"));
+    assert_int_equal(system(line), 0);
+    job(*state, 1, "kill", "wait", 0, 2);
+    assert_non_null(strstr(output, "worker 2 cannot be kept: "));
+    assert_non_null(strstr(output, "worker 1 is kept as it is behind step 4"));
+    job(*state, 1, "goon", "-", -1, 1);
+    assert_non_null(strstr(output, "worker 2 could not be kept when a rank died"));
+    expect_members(*state, "");
+    workers_expect_audit(*state, STEPS, STEPS / INTERVAL);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
