@@ -389,7 +389,7 @@ fuzz:
 	+$(MAKE) --no-print-directory BUILD=$(BUILD)-fuzz CC=clang MPI=0 \
 		SANITIZE=address,undefined,fuzzer-no-link fuzzers
 	@for fuzzer in $(FUZZERS); do echo "== $$fuzzer"; mkdir -p $$fuzzer.corpus; \
-		(cd $$fuzzer.corpus && '$(CURDIR)'/$$fuzzer -max_total_time=$(SECONDS) -print_final_stats=1 \
+		(cd $$fuzzer.corpus && UBSAN_OPTIONS=halt_on_error=1 '$(CURDIR)'/$$fuzzer -max_total_time=$(SECONDS) -print_final_stats=1 \
 		-verbosity=0 . ) || exit 1; done
 .PHONY: fuzzers
 fuzzers: $(patsubst %.c,$(BUILD)/%,$(wildcard test/*/fuzz_*.c))

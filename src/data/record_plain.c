@@ -26,7 +26,8 @@ static void skip_space(struct reader *r)
 static bool next_is(struct reader *r, char c)
 {
     bool is = r->p && r->p < r->end && *r->p == c;
-    r->p += is;
+    if (is)
+        r->p++;
     return is;
 }
 
