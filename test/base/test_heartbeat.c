@@ -1,6 +1,7 @@
 /* A file that says that a process lives: it beats while the process runs, stands still while that
  * is stopped, and says when it is over. */
 #include "../support/await.h"
+#include "../support/child.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 
@@ -46,7 +47,7 @@ CASE_WITH(test_a_stopped_process_does_not_beat, scratch_setup, scratch_teardown)
     const char *path = scratch_path(*state, "heart");
     struct ls_heartbeat_seen seen, again;
     int status;
-    pid_t child = fork();
+    pid_t child = child_fork(SIGKILL);
     if (child == 0) {
         struct ls_heartbeat *heart;
         ls_heartbeat_start(&heart, path, interval_s, NULL);

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/child.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 
@@ -107,8 +108,7 @@ static pid_t child_holds(const char *run)
     int ready[2];
     char byte;
     assert_int_equal(pipe(ready), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
+    pid_t child = child_fork(SIGKILL);
     if (child == 0) {
         struct ls_lock lock;
         byte = ls_lock_take(&lock, run, NULL, NULL) ? 'n' : 'y';

@@ -2,6 +2,7 @@
 #include "run_program.h"
 
 #include "../support/await.h"
+#include "../support/child.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 
@@ -67,10 +68,9 @@ void program_expect(const char *arguments, int code, const char *words)
     program_expect_under("", arguments, code, words);
 }
 
-pid_t program_start(const char *line)
+pid_t program_start(const char *line, int signal)
 {
-    pid_t child = fork();
-    assert_true(child >= 0);
+    pid_t child = child_fork(signal);
     if (child != 0)
         return child;
     setsid();

@@ -21,8 +21,9 @@ void program_expect(const char *arguments, int code, const char *words);
  * sanitizers it may take any. */
 void program_expect_within(const char *arguments, const char *words, size_t bytes);
 
-/* Starts a shell with the line, in a session of its own, outside of any allocation of Slurm. */
-pid_t program_start(const char *line);
+/* Starts a shell with the line, in a session of its own, outside of any allocation of Slurm. It is
+ * sent `signal` when this program ends (../support/child.h). */
+pid_t program_start(const char *line, int signal);
 
 /* Makes a small corpus in the folder: text.txt, and corpus_train and corpus_valid of its bytes. */
 void program_corpus(const char *folder);

@@ -103,14 +103,7 @@ static pid_t job_start(const char *out, const char *keys)
              "mpirun --oversubscribe -n %d '%s' train " KEYS
              "%s comm.timeout_s=%g train.out=%s > %s.log 2>&1",
              folder, out, RANKS, self_path, keys, turned_timeout_s, out, out);
-    pid_t child = fork();
-    if (child == 0) {
-        setsid();
-        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-        _exit(127);
-    }
-    assert_true(child > 0);
-    return child;
+    return program_start(line, SIGTERM);
 }
 
 /* Waits until the run has recorded a few steps. */

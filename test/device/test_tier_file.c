@@ -1,5 +1,6 @@
 /* The file of a memory tier: what is refused at the start, who may use it, and that nothing of it
  * stays. */
+#include "../support/child.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
 #include "tiers.h"
@@ -212,12 +213,10 @@ static pid_t start_holder(const char *folder)
     int ready[2];
     char byte;
     assert_int_equal(pipe(ready), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
+    pid_t child = child_fork(SIGKILL);
     if (child == 0) {
         struct ls_tier *tier;
         struct ls_error error;
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails does not get to killing it */
         if (open_status(folder, BYTES, NULL, &tier, &error))
             _exit(1);
         check_works(tier);

@@ -1,6 +1,7 @@
 /* Makes two hosts of namespaces, and ends what runs on them. */
 #include "hosts.h"
 #include "../support/await.h"
+#include "../support/child.h"
 #include "../support/suite.h"
 
 #include "../cmd/run_program.h"
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,11 +37,9 @@ static pid_t holder_start(int host)
     char byte = 0;
     snprintf(hosts_name[host], sizeof hosts_name[host], "ls%c%ld", 'a' + host, (long)getpid());
     assert_int_equal(pipe(ready), 0);
-    pid_t parent = getpid(), child = fork();
-    assert_true(child >= 0);
+    pid_t child = child_fork(SIGKILL);
     if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        byte = unshare(CLONE_NEWNET | CLONE_NEWUTS) == 0 && getppid() == parent &&
+        byte = unshare(CLONE_NEWNET | CLONE_NEWUTS) == 0 &&
                sethostname(hosts_name[host], strlen(hosts_name[host])) == 0;
         ssize_t told = write(ready[1], &byte, 1);
         while (byte && told == 1)
@@ -203,7 +201,7 @@ pid_t hosts_start(const char *directory, int each, const char *out, const char *
              "--mca btl_tcp_if_include " NETWORK ".0/24 --host %s:%d,%s:%d -n %d %s > %s.log 2>&1",
              directory, core_of(0), (long)holders[0], directory, hosts_name[0], each, hosts_name[1],
              each, HOSTS * each, command, out);
-    return program_start(line);
+    return program_start(line, SIGTERM);
 }
 
 pid_t hosts_launch(const char *directory, int first, int each, const char *out,
@@ -221,7 +219,7 @@ pid_t hosts_launch(const char *directory, int first, int each, const char *out,
         "OMPI_MCA_oob_tcp_if_include=" NETWORK ".0/24 OMPI_MCA_btl_tcp_if_include=" NETWORK
         ".0/24 '%s' launch --hosts hosts train.out=%s %s > %s.log 2>&1",
         directory, core_of(0), (long)holders[0], directory, program, out, arguments, out);
-    return program_start(line);
+    return program_start(line, SIGKILL);
 }
 
 pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments)

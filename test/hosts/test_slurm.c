@@ -6,6 +6,7 @@
 #include "../cmd/run_program.h"
 #include "../launch/launched.h"
 #include "../support/await.h"
+#include "../support/child.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/testing.h"
@@ -19,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -109,13 +109,9 @@ static void files_write(void)
 static pid_t daemon_start(const char *name, const char *command)
 {
     char line[3 * PATH_MAX];
-    pid_t parent = getpid(), child = fork();
-    assert_true(child >= 0);
+    pid_t child = child_fork(SIGKILL);
     if (child)
         return child;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
     snprintf(line, sizeof line,
              "cd '%s' && unset LD_PRELOAD && export SLURM_CONF='%s/slurm.conf' && exec %s > %s.log "
              "2>&1",

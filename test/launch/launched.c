@@ -32,7 +32,7 @@ pid_t launched_start(const char *folder, const char *before, const char *out, co
              "cd '%s' && %s OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0 exec '%s' launch "
              "train.out=%s %s > %s.log 2>&1",
              folder, before, program, out, arguments, out);
-    return program_start(line);
+    return program_start(line, SIGKILL);
 }
 
 int64_t launched_await_step(pid_t launcher, const char *folder, const char *out, int64_t step)

@@ -1,8 +1,9 @@
 /* Starts a test program again under mpirun, and is its ranks. */
 #include "mpirun.h"
+#include "child.h"
 #include "testing.h"
 
-#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -40,8 +41,7 @@ int mpirun(const char *program, int ranks, const char *mode, char *output, size_
 {
     int ends[2], status = 0;
     assert_int_equal(pipe(ends), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
+    pid_t child = child_fork(SIGTERM);
     if (child == 0)
         launch(program, ranks, mode, ends[1]);
     close(ends[1]);

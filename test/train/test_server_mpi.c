@@ -3,6 +3,7 @@
  * case an audit on one rank gives every step of the run, as the log has it. Under a launcher this
  * program is one rank; by itself it starts itself under mpirun. */
 #include "../support/await.h"
+#include "../support/child.h"
 #include "../support/mpirun.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
@@ -95,8 +96,7 @@ static int events_now(const char *where)
 /* A process that lets the stopped worker go on when the others have pushed so often. */
 static pid_t waker_start(const char *where)
 {
-    pid_t child = fork();
-    assert_true(child >= 0);
+    pid_t child = child_fork(SIGKILL);
     if (child > 0)
         return child;
     while (access(scratch_path(where, "stopped"), R_OK))
