@@ -9,6 +9,7 @@
 #include <glob.h>
 #include <jansson.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,15 @@ void expect(const char *line, int code, const char *words)
     if (got != code || !strstr(output, words))
         fail_msg("%s\nexited with %d and printed:\n%s\nexpected %d and: %s", line, got, output,
                  code, words);
+}
+
+pid_t run_start(const char *out, const char *keys)
+{
+    char line[3 * PATH_MAX];
+    snprintf(line, sizeof line,
+             "cd '%s' && exec '%s' train %s train.out=%s train.steps=1000000000 %s > %s.log 2>&1",
+             folder, program, common, out, keys, out);
+    return program_start(line, SIGKILL);
 }
 
 void mpi_or_skip(void)
@@ -78,7 +88,8 @@ static const char *const step_fields[] = {"tokens",      "loss",       "loss_bit
                                           "lr",          "step_s",     "tokens_per_s", "peak_share",
                                           "data_wait_s", "comm_wait_s"};
 
-static void step_read(const json_t *line, struct metrics *metrics)
+/* The metrics, which may have moved. */
+static struct metrics *step_read(const json_t *line, struct metrics *metrics)
 {
     int64_t step = json_integer_value(json_object_get(line, "step"));
     assert_int_equal(step, metrics->steps + 1);
@@ -93,10 +104,16 @@ static void step_read(const json_t *line, struct metrics *metrics)
     if (json_is_number(json_object_get(line, "loss")))
         assert_int_equal(bits, loss_bits);
     assert_int_equal(json_integer_value(json_object_get(line, "tokens")), step * 4 * 32);
+    if (metrics->steps == metrics->room) {
+        metrics->room = 2 * metrics->room + 64;
+        metrics = realloc(metrics, sizeof *metrics + (size_t)metrics->room * sizeof bits);
+        assert_non_null(metrics);
+    }
     metrics->bits[metrics->steps++] = bits;
     const char *hash = json_string_value(json_object_get(line, "hash"));
     if (hash)
         snprintf(metrics->hash, sizeof metrics->hash, "%s", hash);
+    return metrics;
 }
 
 struct metrics *metrics_read(const char *run)
@@ -114,7 +131,7 @@ struct metrics *metrics_read(const char *run)
         if (validation)
             metrics->validation_loss = json_number_value(validation);
         else if (!json_object_get(line, "event"))
-            step_read(line, metrics);
+            metrics = step_read(line, metrics);
         json_decref(line);
     }
     free(text);

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { OUTPUT_BYTES = PROGRAM_OUTPUT_BYTES, STEPS_MAX = 1 << 16 };
+enum { OUTPUT_BYTES = PROGRAM_OUTPUT_BYTES };
 
 extern char program[PATH_MAX];
 extern const char *folder; /* of all files of the test */
@@ -31,6 +31,9 @@ int shell(const char *line);
 /* Fails unless the line exits with code and prints words. */
 void expect(const char *line, int code, const char *words);
 
+/* Starts a run that goes on for ever, if the keys do not say otherwise, without a shell in between;
+ * what it prints goes to <out>.log. */
+pid_t run_start(const char *out, const char *keys);
 /* Put before "$L ...": two processes under MPI. */
 #define MPIRUN                                                                                     \
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "
@@ -44,10 +47,10 @@ size_t matches(const char *pattern);
 
 /* metrics.jsonl of a run: its steps' loss bits and the last hash. */
 struct metrics {
-    int64_t steps; /* they are numbered 1 to steps */
-    uint32_t bits[STEPS_MAX];
+    int64_t steps, room; /* they are numbered 1 to steps */
     char hash[33];
     double validation_loss;
+    uint32_t bits[];
 };
 /* To be freed. Fails where a line is no record or a step is missing. */
 struct metrics *metrics_read(const char *run);

@@ -134,55 +134,44 @@ CASE(test_the_plan_says_what_must_come)
     assert_non_null(strstr(output, "the step before hides all but "));
 }
 
-/* The server says nothing when the first samples are asked for: a signal ends the run at once. */
+/* A run is asked to end once a server does not answer it: it does at once. */
+static void expect_stopped(const char *out, const char *keys, int signal)
+{
+    int status;
+    pid_t child = run_start(out, keys);
+    while (s3_server_stalled(server) == 0)
+        await_pause();
+    assert_int_equal(kill(child, signal), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != ls_exit_code(LS_ESTOPPED))
+        fail_msg("%s: ended with %#x", out, (unsigned)status);
+    s3_server_fail(server, S3_SOUND, 0, false);
+}
+
+/* The server says nothing when the first samples are asked for. */
 CASE(test_a_stop_while_a_server_stalls)
 {
-    static const char run[] =
-        "true; (exec $L train $C train.steps=%d train.out=%s data.train=%s) & "
-        "p=$!; echo $p > pid; wait $p";
-    char line[2048];
-    int status;
-    snprintf(line, sizeof line, run, 1, "counted", s3_server_url(server, "data/corpus_train"));
+    char line[1024], keys[512];
+    snprintf(keys, sizeof keys, "train.steps=1 data.train=%s",
+             s3_server_url(server, "data/corpus_train"));
+    snprintf(line, sizeof line, "$L train $C train.out=counted %s", keys);
     s3_server_fail(server, S3_SOUND, 0, false);
     expect(line, 0, "hash");
     s3_server_fail(server, S3_STALL, s3_server_requests(server), true);
-    snprintf(line, sizeof line, run, 1, "stalled", s3_server_url(server, "data/corpus_train"));
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0)
-        _exit(shell(line));
-    while (s3_server_stalled(server) == 0)
-        await_pause();
-    expect("kill -INT $(cat pid)", 0, "");
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), ls_exit_code(LS_ESTOPPED));
-    s3_server_fail(server, S3_SOUND, 0, false);
+    expect_stopped("stalled", keys, SIGINT);
 }
 
 /* The same while the stores are opened: the list of a bucket, a store's tokenizer, its index. */
 CASE(test_a_stop_while_stores_are_opened)
 {
-    static const char run[] =
-        "true; (exec $L train $C data.tokenizer=byte train.steps=1 train.out=opened%d "
-        "'data.train=s3://bucket/data/corpus_tr*' data.valid=s3://bucket/data/corpus_valid) & "
-        "p=$!; echo $p > pid; wait $p";
-    char line[2048];
     for (int request = 1; request <= 5; request++) {
-        int status;
-        snprintf(line, sizeof line, run, request);
+        char out[16];
+        snprintf(out, sizeof out, "opened%d", request);
         s3_server_fail(server, S3_STALL, request, true);
-        pid_t child = fork();
-        assert_true(child >= 0);
-        if (child == 0)
-            _exit(shell(line));
-        while (s3_server_stalled(server) == 0)
-            await_pause();
-        expect("kill -TERM $(cat pid)", 0, "");
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), ls_exit_code(LS_ESTOPPED));
-        s3_server_fail(server, S3_SOUND, 0, false);
+        expect_stopped(out,
+                       "data.tokenizer=byte 'data.train=s3://bucket/data/corpus_tr*' "
+                       "data.valid=s3://bucket/data/corpus_valid",
+                       SIGTERM);
     }
 }
 

@@ -25,19 +25,11 @@ static void wait_for(const char *line)
         await_pause();
 }
 
-/* Starts a run of many steps, without a shell in between, and waits for its first records. */
-static pid_t run_start(const char *out, const char *keys)
+/* Starts a run, and waits for its first records. */
+static pid_t run_begin(const char *out, const char *keys)
 {
-    char command[3 * PATH_MAX], metrics[128];
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        snprintf(command, sizeof command,
-                 "cd '%s' && exec '%s' train %s train.out=%s train.steps=60000 %s > %s.log 2>&1",
-                 folder, program, common, out, keys, out);
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
-    }
+    char metrics[128];
+    pid_t child = run_start(out, keys);
     snprintf(metrics, sizeof metrics, "test $(wc -l < %s/metrics.jsonl || echo 0) -gt 3", out);
     wait_for(metrics);
     return child;
@@ -52,7 +44,7 @@ static void run_end(pid_t child, int signal)
 static void check_second_writer(const char *out, const char *keys)
 {
     char line[512], who[64];
-    pid_t child = run_start(out, keys);
+    pid_t child = run_begin(out, keys);
     snprintf(who, sizeof who, "process %ld on ", (long)child);
     snprintf(line, sizeof line, "$L train $C train.out=%s train.steps=5 train.resume=auto", out);
     expect(line, ls_exit_code(LS_EBUSY), who);
@@ -109,14 +101,14 @@ CASE(test_two_at_once)
 CASE(test_processes_hold_it_too)
 {
     mpi_or_skip();
-    pid_t child = run_start("busy-mpi", "");
+    pid_t child = run_begin("busy-mpi", "");
     expect(MPIRUN "$L train $C train.out=busy-mpi parallel.dp=2 train.steps=4",
            ls_exit_code(LS_EBUSY), "is held by process ");
     run_end(child, SIGTERM);
-    expect("{ " MPIRUN "$L train $C train.out=busy-mpi parallel.dp=2 train.steps=60000 "
+    expect("{ " MPIRUN "$L train $C train.out=busy-mpi parallel.dp=2 train.steps=1000000000 "
            "train.resume=auto > /dev/null 2>&1 & "
            "until test -s busy-mpi/lock; do kill -0 $! || exit 9; sleep 0.1; done; "
-           "$L train $C train.out=busy-mpi train.resume=auto train.steps=60000; code=$?; "
+           "$L train $C train.out=busy-mpi train.resume=auto train.steps=1000000000; code=$?; "
            "kill -TERM $!; wait; exit $code; }",
            ls_exit_code(LS_EBUSY), "is held by process ");
 }
@@ -183,7 +175,7 @@ static void expect_end(pid_t child, int code, const char *log, const char *words
 /* While it runs: it follows, saves there and ends. Nothing is made under the old name. */
 CASE(test_a_run_is_moved_while_it_runs)
 {
-    pid_t child = run_start("wander", "train.save_every=50 log.trace=true parallel.dp=2");
+    pid_t child = run_begin("wander", "train.save_every=50 log.trace=true parallel.dp=2");
     expect("mkdir inn && mv wander inn/wanderer", 0, "");
     expect_end(child, ls_exit_code(LS_EIO), "wander.log", "is saved in ");
     assert_non_null(strstr(output, "wander was moved while the run writes to it, and is now "));
@@ -197,8 +189,9 @@ CASE(test_a_run_is_moved_while_it_runs)
 
 CASE(test_a_run_is_removed_while_it_runs)
 {
-    pid_t child = run_start("erased", "");
+    pid_t child = run_begin("erased", "");
     assert_int_equal(kill(child, SIGSTOP), 0);
+    assert_true(await_stopped(child));
     expect("rm -r erased", 0, "");
     assert_int_equal(kill(child, SIGCONT), 0);
     expect_end(child, ls_exit_code(LS_EIO), "erased.log", "erased was removed while the run wrote");
