@@ -207,11 +207,12 @@ $(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_laye
 $(BUILD)/test/train/test_given: private LDFLAGS_BASE += $(call wrap,ls_layer_forward ls_cross_entropy)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test ls_comm_command)
 # These run commands in their own processes, on a clock of their own.
-COMMAND_TESTS := $(BUILD)/test/cmd/test_progress $(BUILD)/test/cmd/test_hang
+COMMAND_TESTS := $(addprefix $(BUILD)/test/,cmd/test_progress cmd/test_hang launch/test_launch)
 $(COMMAND_TESTS): $(filter-out $(BUILD)/cmd/main.o,$(COMMANDS:%.c=$(BUILD)/%.o))
 $(COMMAND_TESTS): private LDLIBS := $(BUILD)/liblockstep.a $(LDLIBS)
 $(BUILD)/test/cmd/test_progress: private LDFLAGS_BASE += $(call wrap,ls_now_s ls_meter dnnl_primitive_execute)
 $(BUILD)/test/cmd/test_hang: private LDFLAGS_BASE += $(call wrap,train_late_grace)
+$(BUILD)/test/launch/test_launch: private LDFLAGS_BASE += $(call wrap,ls_now_s)
 # This one moves a run's folder under it.
 $(BUILD)/test/train/test_moved: private LDFLAGS_BASE += $(call wrap,open fopen mkdir rename renameat2 fsync)
 # This one is killed before calls, or has them fail.

@@ -84,10 +84,15 @@ int launched_end(pid_t launcher)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-void launched_stop(pid_t launcher, const char *folder, const char *out)
+int launched_ask(pid_t launcher)
 {
     assert_int_equal(kill(launcher, SIGTERM), 0);
-    int code = launched_end(launcher);
+    return launched_end(launcher);
+}
+
+void launched_stop(pid_t launcher, const char *folder, const char *out)
+{
+    int code = launched_ask(launcher);
     if (code != ls_exit_code(LS_ESTOPPED))
         fail_msg("the launcher ended with %d:\n%s", code,
                  scratch_read(file_of(folder, out, ".log"), NULL));

@@ -29,7 +29,9 @@ int launched_events(const char *folder, const char *out, const char *event, cons
 int launched_ranks(const char *folder, const char *out, pid_t pids[LAUNCHED_RANKS]);
 /* Its end: the exit code. */
 int launched_end(pid_t launcher);
-/* Asks the launcher to end, and expects exit code 21. */
+/* Asks the launcher to end: the exit code. */
+int launched_ask(pid_t launcher);
+/* The same, which must be 21. */
 void launched_stop(pid_t launcher, const char *folder, const char *out);
 
 /* What a run has recorded of its steps: the newest step and its hash, and the bits of each loss. */

@@ -1,5 +1,7 @@
 /* A job on this machine that loses ranks, or its launcher, goes on to the state of a run that
  * nothing disturbed; one that cannot go on ends with its cause; and no process is left. */
+#include "../../cmd/cmd.h"
+
 #include "../cmd/run_program.h"
 #include "../support/await.h"
 #include "../support/extent.h"
@@ -7,6 +9,7 @@
 #include "../support/prom.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
+#include "../support/wrapped.h"
 #include "launched.h"
 
 #include <lockstep/base.h>
@@ -149,38 +152,66 @@ CASE(test_each_rank_killed)
                             "here only by its lock; last record ");
 }
 
-/* A rank that is stopped is late, is ended, and the job goes on. On a busy machine a rank may be
- * late by itself, and the job go on before: then it is one of those that follow, once they compute
- * steps. */
+/* A job whose ranks have little time: on a busy machine one may be late by itself at any moment,
+ * and the job goes on. */
+#define HASTY LONG "comm.timeout_s=3 launch.retries=1000000 "
+
+static int late_events(const char *out)
+{
+    return launched_events(folder, out, "failed", "\"kind\": \"late\"");
+}
+
+/* Asks the job to end, which it does well: one in which a rank was late as it saved is started
+ * again, gets further, and is asked again. */
+static void hasty_stop(pid_t launcher, const char *out)
+{
+    int code;
+    while ((code = launched_ask(launcher)) != ls_exit_code(LS_ESTOPPED)) {
+        if (code != ls_exit_code(LS_ECOMM) && code != 128 + SIGKILL)
+            fail_msg("%s: the launcher ended with %d", out, code);
+        launcher = launched_start(folder, RATE, out, HASTY);
+        launched_await_step(launcher, folder, out,
+                            launched_await_step(launcher, folder, out, 0) + 1);
+    }
+    await_no_ranks(out);
+    launched_expect_same(folder, out);
+}
+
+/* A rank that is stopped is late, is ended, and the job goes on. If one was late by itself, and the
+ * job went on before, it is one of those that follow, once they compute steps. */
 CASE(test_a_frozen_rank)
 {
     pid_t pids[LAUNCHED_RANKS];
     int64_t step = 5;
     int before;
     mpirun_or_skip();
-    pid_t launcher = launched_start(folder, RATE, "frozen", LONG "comm.timeout_s=3");
+    pid_t launcher = launched_start(folder, RATE, "frozen", HASTY);
     do {
         step = launched_await_step(launcher, folder, "frozen", step + 1);
         before = launched_events(folder, "frozen", "going_on", NULL);
     } while (launched_ranks(folder, "frozen", pids) != 2 || kill(pids[1], SIGSTOP) != 0);
     launched_await_event(launcher, folder, "frozen", "going_on", before + 1);
-    launched_stop(launcher, folder, "frozen");
-    await_no_ranks("frozen");
-    launched_expect_same(folder, "frozen");
-    assert_true(launched_events(folder, "frozen", "failed", "\"kind\": \"late\"") > 0);
+    hasty_stop(launcher, "frozen");
+    assert_true(late_events("frozen") > 0);
 }
 
 /* Open MPI starts each rank by this program, in the folder of the test. Rank 1 is stopped before it
- * begins, in the second start after it has shown life. */
+ * begins; once the test has seen that named, after it has shown life; and no more after that. */
 static const char agent[] =
     "#!/bin/sh\n"
-    "if [ $OMPI_COMM_WORLD_RANK = 1 ] && [ ! -e second ]; then\n"
-    "  [ ! -e first ] || touch second\n"
-    "  touch first\n"
-    "  [ ! -e second ] || echo host here process $$ beat 1 > stuck/starting/rank-00001\n"
+    "if [ $OMPI_COMM_WORLD_RANK = 1 ] && [ ! -e goes ]; then\n"
+    "  [ ! -e beats ] || echo host here process $$ beat 1 > stuck/starting/rank-00001\n"
     "  kill -STOP $$\n"
     "fi\n"
     "exec \"$@\"\n";
+
+/* Until the job failed with that cause; from then on there is a file of that name. */
+static void await_failed(pid_t launcher, const char *words, const char *then)
+{
+    while (!launched_events(folder, "stuck", "failed", words))
+        program_await_job(launcher, scratch_path(folder, "stuck.log"));
+    scratch_write(scratch_path(folder, then), "", 0);
+}
 
 /* Nobody is in a collective yet, so no rank can say who is late. */
 CASE(test_a_rank_that_is_stopped_while_mpi_starts)
@@ -192,16 +223,15 @@ CASE(test_a_rank_that_is_stopped_while_mpi_starts)
     }
     scratch_write(scratch_path(folder, "agent"), agent, sizeof agent - 1);
     assert_int_equal(chmod(scratch_path(folder, "agent"), 0755), 0);
-    pid_t launcher = launched_start(folder, RATE " OMPI_MCA_orte_fork_agent=\"$PWD/agent\"",
-                                    "stuck", LONG "comm.timeout_s=3 launch.retries=100");
+    pid_t launcher =
+        launched_start(folder, RATE " OMPI_MCA_orte_fork_agent=\"$PWD/agent\"", "stuck", HASTY);
+    await_failed(launcher, "rank 1 has not begun", "beats");
+    await_failed(launcher, "rank 1 on here (process ", "goes");
     launched_await_event(launcher, folder, "stuck", "going_on", 1);
-    assert_int_equal(access(scratch_path(folder, "stuck/starting"), F_OK), -1);
-    launched_stop(launcher, folder, "stuck");
-    await_no_ranks("stuck");
-    launched_expect_same(folder, "stuck");
-    assert_true(launched_events(folder, "stuck", "failed", "\"kind\": \"late\"") >= 2);
-    assert_int_equal(launched_events(folder, "stuck", "failed", "rank 1 has not begun"), 1);
-    assert_int_equal(launched_events(folder, "stuck", "failed", "rank 1 on here (process "), 1);
+    while (access(scratch_path(folder, "stuck/starting"), F_OK) == 0) /* it may start again */
+        program_await_job(launcher, scratch_path(folder, "stuck.log"));
+    hasty_stop(launcher, "stuck");
+    assert_true(late_events("stuck") >= 2);
 }
 
 /* A rank of one worker of four: the steps of the others stay, and all of them meet again, as
@@ -355,11 +385,38 @@ CASE(test_a_killed_launcher)
     launched_expect_same(folder, "orphans");
 }
 
+/* This program as `lockstep`. The launcher's clock leaps once the file $LAUNCH_LEAP is there. */
+#define LEAP "LAUNCH_LEAP"
+enum { DEADLINE_S = 1000000 };
+
+WRAPPED(ls_now_s);
+double __wrap_ls_now_s(void)
+{
+    const char *leap = getenv(LEAP);
+    return __real_ls_now_s() + (leap && access(leap, F_OK) == 0 ? DEADLINE_S : 0);
+}
+
+static int command_main(int argc, char **argv)
+{
+    int code = EXIT_FAILURE;
+    if (strcmp(argv[1], "launch") != 0)
+        unsetenv(LEAP);
+    cmd_run(argv[1], argc - 1, argv + 1, &code);
+    return code;
+}
+
 /* Nobody signals it: it saves and ends by itself. */
 CASE(test_a_deadline)
 {
+    char program[PATH_MAX], keys[512];
     mpirun_or_skip();
-    pid_t launcher = launched_start(folder, RATE, "hour", LONG "parallel.dp=1 launch.deadline_s=3");
+    program_path(program, sizeof program);
+    snprintf(keys, sizeof keys, LONG "parallel.dp=1 launch.deadline_s=%d", DEADLINE_S);
+    setenv("LOCKSTEP", "/proc/self/exe", 1);
+    pid_t launcher = launched_start(folder, RATE " " LEAP "=leap", "hour", keys);
+    setenv("LOCKSTEP", program, 1);
+    launched_await_step(launcher, folder, "hour", 6);
+    scratch_write(scratch_path(folder, "leap"), "", 0);
     assert_int_equal(launched_end(launcher), ls_exit_code(LS_ESTOPPED));
     assert_int_equal(launched_events(folder, "hour", "deadline", "\"needed\": "), 1);
     assert_int_equal(launched_events(folder, "hour", "stopped", NULL), 1);
@@ -383,4 +440,7 @@ CASE(test_a_second_signal)
     await_no_ranks("twice");
 }
 
-SUITE_MAIN(setup, scratch_teardown)
+int main(int argc, char **argv)
+{
+    return argc > 1 ? command_main(argc, argv) : suite_run(setup, scratch_teardown);
+}

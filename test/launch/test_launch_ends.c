@@ -428,8 +428,6 @@ CASE(test_the_end_of_an_allocation)
                                   "{\"step\": 2, \"loss_bits\": \"40000000\", \"step_s\": 1.0}\n"
                                   "{\"step\": 2, \"validation_loss\": 2.0, \"eval_s\": 60.0}\n";
     skip_without_mpi();
-    slurm_write("printf '8 0:00\\n7 0-00:00:03\\n'");
-    expect_slurm("SLURM_JOB_END_TIME=1", 1, NULL);
     slurm_write("printf '8 1:00:00\\n7 0:00\\n'");
     expect_slurm("", 0, NULL);
     slurm_write("echo 7 INVALID");
@@ -439,6 +437,8 @@ CASE(test_the_end_of_an_allocation)
     scratch_write(scratch_path(folder, "records"), records, sizeof records - 1);
     slurm_write("echo 7 1:00");
     expect_slurm("", 1, "\"needed\": 72");
+    slurm_write("printf '8 0:00\\n7 0-00:01:00\\n'");
+    expect_slurm("SLURM_JOB_END_TIME=1", 1, "\"needed\": 72");
     unlink(scratch_path(folder, "records"));
 }
 
@@ -505,7 +505,8 @@ CASE(test_the_tasks_of_a_step_that_is_killed)
     script_write("bin/srun", "#!/bin/sh\ncase \"$*\" in --version|--mpi=list) exit 0 ;; esac\n"
                              "for word in \"$@\"; do\n    case $word in --job-name=*) "
                              "echo ${word#--job-name=} > step_name ;; esac\ndone\n"
-                             "echo 'lockstep: rank 0: timed out' >&2\nsleep 60\n");
+                             "echo 'lockstep: rank 0: timed out' >&2\n"
+                             "mkfifo never\nread -r word < never\n");
     snprintf(words, sizeof words, "%s SLURM_JOB_ID=7 SLURM_JOB_NODELIST=node1", enter);
     program_expect_under(words, "launch " LAUNCHED_KEYS "train.out=killed launch.retries=0", 137,
                          "communication, after step 0: rank 0: timed out");
