@@ -75,9 +75,9 @@ int option_temperature(const struct order *order, double *value, struct ls_error
     const struct option options[] = {{"temperature", .real = value}, {0}};
     int status = options_read(order, options, error);
     if (!status && !((float)*value >= FLT_MIN && isfinite((float)*value)))
-        status =
-            ls_error_set(error, LS_EINVAL, "%s: temperature: expected a number above 0, at least %g",
-                         order->verb->name, (double)FLT_MIN);
+        status = ls_error_set(error, LS_EINVAL,
+                              "%s: temperature: expected a number above 0, at least %g",
+                              order->verb->name, (double)FLT_MIN);
     return status;
 }
 

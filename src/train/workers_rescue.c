@@ -155,8 +155,8 @@ static int group_keep(struct ls_trainer *t, struct ls_error *error)
     return status;
 }
 
-/* Local, on rank 0 of t->world. What this group has cannot be kept: then no worker goes on from what
- * the others have, for this one would begin anew, but all from the newest checkpoint. */
+/* Local, on rank 0 of t->world. What this group has cannot be kept: then no worker goes on from
+ * what the others have, for this one would begin anew, but all from the newest checkpoint. */
 static void group_refuse(const struct ls_trainer *t)
 {
     const struct workers *w = t->workers;

@@ -244,7 +244,8 @@ CASE(test_a_worker_that_cannot_be_kept)
     run_remove(*state);
     char line[700];
     snprintf(line, sizeof line, "mkdir -p '%s' && touch '%s/0002'",
-             scratch_path(*state, "run/rescue/workers"), scratch_path(*state, "run/rescue/workers"));
+             scratch_path(*state, "run/rescue/workers"),
+             scratch_path(*state, "run/rescue/workers"));
     assert_int_equal(system(line), 0);
     job(*state, 1, "kill", "wait", 0, 2);
     assert_non_null(strstr(output, "worker 2 cannot be kept: "));
