@@ -382,6 +382,12 @@ static const struct cmd_page pages[] = {
      "steps follow from it on any number of ranks.\n\nThe keys, the output and the exit code are "
      "those of `lockstep audit`.",
      none, "lockstep replay runs/demo\nlockstep replay runs/server parallel.workers=2\n"},
+    {"ckpt", "verify|inspect|reshard|average ...", "work on checkpoints",
+     "`lockstep ckpt verify` reads every byte of checkpoints and compares, `ckpt inspect` shows "
+     "what "
+     "one holds, `ckpt reshard` writes one as another layout would, and `ckpt average` makes a run "
+     "of the mean of several.",
+     none, NULL},
     {"ckpt verify", "PATH...", "check every byte of checkpoints",
      "Reads all checkpoints of each run, or the checkpoint that PATH is, and compares every file "
      "with its size and its digest. Each checkpoint is one line, a damaged one with the file that "

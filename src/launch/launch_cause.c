@@ -98,7 +98,7 @@ static bool worker_text(const char *said, char *text, size_t bytes)
     static const char mark[] = "lockstep: a job without all of its ranks: ";
     const char *chosen = strstr(said, mark);
     for (const char *at = chosen; at; at = strstr(at + 1, mark)) {
-        const char *kept = strstr(at, " is kept as it is behind step ");
+        const char *kept = strstr(at, "; the state of worker");
         if (kept && kept < at + strcspn(at, "\r\n")) {
             chosen = at;
             break;
