@@ -3,6 +3,7 @@
 #include "cmd.h"
 
 #include <lockstep/base/words.h>
+#include <lockstep/train/members.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static int mpi_run(const struct ls_config *config, ranks_body *body, void *user,
     if (status == LS_ECOMM) {
         /* Others live on without a rank that died, and are not to be ended. */
         bool lives = ls_mpi_survives() && ls_comm_lost(world) >= 0;
-        fprintf(stderr, "lockstep: %s %d: %s\n", lives ? "a job without all of its ranks:" : "rank",
+        fprintf(stderr, "%s%d: %s\n", lives ? LS_MEMBERS_LIVES : "lockstep: rank ",
                 ls_comm_rank(world), error->text);
         if (!lives)
             operations_print(world);

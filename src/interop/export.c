@@ -46,12 +46,14 @@ static bool block_quantize(const float *x, unsigned char *out)
     return true;
 }
 
+/* What count values take. */
 static int64_t gguf_q8_bytes(int64_t count)
 {
     LS_ASSERT(count % GGUF_Q8_VALUES == 0);
     return count / GGUF_Q8_VALUES * (GGUF_Q8_VALUES + (int64_t)sizeof(ls_f16));
 }
 
+/* Returns count, or the first value of the first block that cannot be said. */
 static int64_t gguf_q8_quantize(int64_t count, const float *values, void *out)
 {
     unsigned char *bytes = out;

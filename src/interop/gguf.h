@@ -43,9 +43,8 @@ void gguf_write_f32(FILE *stream, float value);
 /* Q8_0, of a tensor whose dtype is LS_I8: each 32 values of a row are a scale d = max |x| / 127 in
  * fp16 (rounded to even), then 32 int8 q = x * (1 / d), d and 1 / d in float32, halves away from
  * zero. These are the bytes of ggml's reference, on any machine; where 1 / d is infinite, q is 0.
- * gguf_q8_bytes is what count values take. gguf_q8_quantize returns count, or the first value of
- * the first block that cannot be said: a value is not finite, or d is beyond fp16. 32 divides
- * count. */
+ * A block cannot be said where a value is not finite, or d is beyond fp16. 32 divides the columns.
+ */
 enum { GGUF_Q8_VALUES = 32 };
 
 /* The name of a tensor of Hugging Face's there; false where there is none. */

@@ -1,6 +1,8 @@
 /* What a job's end means: by its exit code, and by what ranks and mpirun said. */
 #include "launch/launch_private.h"
 
+#include <lockstep/train/members.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -95,10 +97,10 @@ static void rank_text(const char *said, char *text, size_t bytes)
 /* What a rank said that lived on when another one died: one that kept something, if any did. */
 static bool worker_text(const char *said, char *text, size_t bytes)
 {
-    static const char mark[] = "lockstep: a job without all of its ranks: ";
+    static const char mark[] = LS_MEMBERS_LIVES;
     const char *chosen = strstr(said, mark);
     for (const char *at = chosen; at; at = strstr(at + 1, mark)) {
-        const char *kept = strstr(at, "; the state of worker");
+        const char *kept = strstr(at, LS_MEMBERS_KEPT);
         if (kept && kept < at + strcspn(at, "\r\n")) {
             chosen = at;
             break;

@@ -232,8 +232,7 @@ bool workers_rescue(struct ls_trainer *t, struct ls_error *error)
             group_refuse(t);
         ls_error_suffix(error, "%s cannot be kept: %s", ours, why.text);
     } else
-        ls_error_suffix(error, "the state of %s behind step %ld is kept", ours,
-                        (long)t->units->step);
+        ls_error_suffix(error, LS_MEMBERS_KEPT "%s, behind step %ld", ours, (long)t->units->step);
     return true;
 }
 

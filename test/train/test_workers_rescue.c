@@ -168,7 +168,7 @@ static void lose(const char *directory, const struct loss *loss, const char *the
     run_remove(directory);
     job(directory, loss->tp, "kill", loss->moment, loss->group, loss->outer);
     int kept = 0;
-    for (const char *at = output; (at = strstr(at, "; the state of worker")); at++)
+    for (const char *at = output; (at = strstr(at, LS_MEMBERS_KEPT)); at++)
         kept++;
     if (kept != (WORKERS - 1) * loss->tp)
         fail_msg("%s: %d ranks kept something, not those of all other workers:\n%s", loss->moment,
@@ -249,7 +249,7 @@ CASE(test_a_worker_that_cannot_be_kept)
     assert_int_equal(system(line), 0);
     job(*state, 1, "kill", "wait", 0, 2);
     assert_non_null(strstr(output, "worker 2 cannot be kept: "));
-    assert_non_null(strstr(output, "the state of worker 1 behind step 4 is kept"));
+    assert_non_null(strstr(output, "the state kept is of worker 1, behind step 4"));
     job(*state, 1, "goon", "-", -1, 1);
     assert_non_null(strstr(output, "worker 2 could not be kept when a rank died"));
     expect_members(*state, "");
