@@ -130,8 +130,9 @@ def causal_attention(q, k, v, scale=None, window=None, cap=None):
                         v).flatten(2)
 
 
-def rope_angles(config, tokens):
+def rope_angles(config, tokens, windowed):
     rope = config.rope_parameters
+    rope = rope.get("sliding_attention" if windowed else "full_attention", rope)
     half = config.head_dim // 2
     frequency = rope["rope_theta"] ** (-torch.arange(half, dtype=torch.float64) / half)
     if rope["rope_type"] == "llama3":
@@ -139,6 +140,8 @@ def rope_angles(config, tokens):
         turns = rope["original_max_position_embeddings"] * frequency / (2 * math.pi)
         keep = ((turns - low) / (high - low)).clamp(0, 1)
         frequency = keep * frequency + (1 - keep) * frequency / rope["factor"]
+    if rope["rope_type"] == "linear":
+        frequency = frequency / rope["factor"]
     return torch.arange(tokens, dtype=torch.float64)[:, None] * frequency
 
 
@@ -176,12 +179,13 @@ def llama_block(w, prefix, x, config):
     gemma = config.model_type.startswith("gemma")
     norm = lambda t, name: rms_norm(t, gemma + p(name + ".weight"), config.rms_norm_eps)
     window = getattr(config, "sliding_window", None)
-    if config.model_type == "gemma2" and int(prefix.split(".")[-2]) % 2:
+    types = getattr(config, "layer_types", None) if gemma else None
+    if types and types[int(prefix.split(".")[-2])] == "full_attention":
         window = None
     heads = lambda t: t.unflatten(-1, (-1, config.hidden_size // config.num_attention_heads
                                        if getattr(config, "head_dim", None) is None
                                        else config.head_dim))
-    angles = rope_angles(config, x.shape[1])
+    angles = rope_angles(config, x.shape[1], window is not None)
 
     behind = p("post_feedforward_layernorm.weight") is not None
 
@@ -212,7 +216,7 @@ def llama_block(w, prefix, x, config):
                          getattr(config, "attn_logit_softcapping", None))
     o = o @ p("self_attn.o_proj.weight").T
     x = x + (norm(o, "post_attention_layernorm") if behind else o)
-    if config.model_type == "gemma2":
+    if p("pre_feedforward_layernorm.weight") is not None:
         h = norm(x, "pre_feedforward_layernorm")
     else:
         h = x if behind else norm(x, "post_attention_layernorm")
@@ -363,7 +367,7 @@ def make_llama(tied, ffn, rope, seed):
     return golden_model(model, llama_logits, seed)
 
 
-def make_descendant(family, seed, **more):
+def make_descendant(family, seed, config="Config", **more):
     """A model of a family that descends from Llama, by the name of its classes."""
     options = dict(
         vocab_size=64, hidden_size=CHANNELS, intermediate_size=48, num_hidden_layers=LAYERS,
@@ -371,7 +375,7 @@ def make_descendant(family, seed, **more):
         rms_norm_eps=1e-6, max_position_embeddings=1024, tie_word_embeddings=False,
         rope_parameters=ROPE_PLAIN, bos_token_id=None, eos_token_id=None, pad_token_id=None,
         attn_implementation="sdpa")
-    config = getattr(transformers, family + "Config")(**options | more)
+    config = getattr(transformers, family + config)(**options | more)
     model = getattr(transformers, family + "ForCausalLM")(config).eval()
     return golden_model(model, llama_logits, seed)
 
@@ -407,6 +411,14 @@ FILES = {
     "gemma_tiny": (lambda: make_descendant("Gemma", 751, head_dim=24, tie_word_embeddings=True,
                                            hidden_act="gelu_pytorch_tanh"),
                    f"arch=gemma {DESCENDANT_KEYS} head_dim=24"),
+    # Six layers, so that one does not slide; bases so low that they differ.
+    "gemma3_tiny": (lambda: make_descendant(
+        "Gemma3", 851, "TextConfig", head_dim=16, num_hidden_layers=6, tie_word_embeddings=True,
+        sliding_window=5, query_pre_attn_scalar=144, rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 20.0}}),
+        f"arch=gemma3 {SHAPE_KEYS} ffn=48 layers=6 norm_epsilon=1e-6 head_dim=16 window=5 "
+        "query_scale=144 rope_theta=500 rope_scaling=linear rope_factor=4 rope_local_theta=20"),
     "phi3_tiny": (lambda: make_descendant("Phi3", 801, sliding_window=6),
                   f"arch=phi3 {DESCENDANT_KEYS} window=6"),
 }

@@ -25,7 +25,7 @@ which `make check` needs. For each family that `model.arch` names, and each of `
     llama.cpp  with --llama PROGRAM, or LLAMA_LOGITS in the environment, which is what
                bench/peers/llama_logits.cpp becomes beside a build of llama.cpp: its logits of the
                exported file in F32 beside ours, at most 1e-5 of the largest apart (1e-3 in
-               gpt2, gemma and gemma2, whose GELU there comes from a table in fp16), and in Q8_0, 0.1
+               gpt2 and the gemmas, whose GELU there comes from a table in fp16), and in Q8_0, 0.1
 
 It prints what it measured, and ends with 1 where something is off.
 """
@@ -129,9 +129,20 @@ def gemma2_config(draw):
                                      final_logit_softcapping=draw.choice([3.0, 30.0]))
 
 
+def gemma3_config(draw):
+    shape = dict(llama_shape(draw), tie_word_embeddings=True, num_hidden_layers=7)
+    full = draw.choice([{"rope_type": "default"}, {"rope_type": "linear", "factor": 8.0}])
+    return transformers.Gemma3TextConfig(
+        **shape, head_dim=16, sliding_window=draw.choice([5, 40]),
+        query_pre_attn_scalar=draw.choice([16, 24]),
+        rope_parameters={"full_attention": {**full, "rope_theta": draw.choice([500.0, 1e6])},
+                         "sliding_attention": {"rope_type": "default",
+                                               "rope_theta": draw.choice([30.0, 1e4])}})
+
+
 FAMILIES = {"gpt2": gpt2_config, "llama": llama_config, "qwen2": qwen2_config,
             "qwen3": qwen3_config, "gemma2": gemma2_config, "mistral": mistral_config,
-            "olmo2": olmo2_config, "gemma": gemma_config,
+            "olmo2": olmo2_config, "gemma": gemma_config, "gemma3": gemma3_config,
             "phi3": phi3_config}
 
 
@@ -225,6 +236,7 @@ class Check:
         if self.draw.random() < 0.5:
             older(self.folder / "there" / "config.json")
         rope = getattr(config, "rope_parameters", None)
+        rope = rope and rope.get("full_attention", rope)
         print(f"{self.seed}: {str(dtype)[6:]}, shards of {shards}" +
               (f", positions {rope['rope_type']}" if rope else ""))
         return self.load(self.folder / "there")
@@ -317,7 +329,7 @@ class Check:
         rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
         key = "model.rope_scaling" if rope == "llama3" and self.family not in (
             "llama", "mistral") else "model.activation" if getattr(config, "activation_function", "gelu_new") == "gelu" \
-            else "model.query_scale" if self.family == "gemma2" and \
+            else "model.query_scale" if self.family in ("gemma2", "gemma3") and \
             config.query_pre_attn_scalar != config.head_dim else None
         if key:
             done = subprocess.run([self.arguments.lockstep, "export", self.folder / "run",
@@ -356,7 +368,8 @@ class Check:
                           dtype=numpy.int32)
         ids.tofile(self.folder / "ids.bin")
         wanted = self.arguments.c.logits(self.folder / "run", ids, model.config.vocab_size)
-        exact = LLAMA_GELU_LIMIT if self.family in ("gpt2", "gemma", "gemma2") else LLAMA_LIMIT
+        geglu = self.family == "gpt2" or self.family.startswith("gemma")
+        exact = LLAMA_GELU_LIMIT if geglu else LLAMA_LIMIT
         for name, limit in (("out", exact), ("int8", LLAMA_INT8_LIMIT)):
             done = subprocess.run([self.arguments.llama, self.folder / f"{name}.gguf",
                                    self.folder / "ids.bin", self.folder / "logits.bin"],
@@ -449,8 +462,8 @@ def gguf_tensors(family, model, names):
         if family.startswith("gemma") and "norm" in name:
             value = value + 1
         tensors[f"{names.get_name(stem)}.{kind}"] = value.contiguous().numpy()
-    rope = getattr(config, "rope_parameters", None)
-    if rope and rope["rope_type"] == "llama3":
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "llama3":
         plain = dict(rope, rope_type="default")
         bare = type(config)(**{**config.to_dict(), "rope_parameters": plain})
         rotary = type(model.model.rotary_emb)
@@ -463,6 +476,9 @@ def older(path):
     """config.json as transformers 4 wrote it."""
     config = json.loads(path.read_text())
     rope = config.pop("rope_parameters", None)
+    if rope and "full_attention" in rope:
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
     if rope:
         config["rope_theta"] = rope.pop("rope_theta")
         config["rope_scaling"] = rope if rope["rope_type"] != "default" else None

@@ -65,7 +65,8 @@ struct ls_config_model {
     int64_t vocab, vocab_multiple, layers, channels, heads, kv_heads, head_dim, ffn, context;
     int tied, bias; /* 0, 1 or LS_CONFIG_AUTO */
     int activation; /* enum ls_activation or LS_CONFIG_AUTO */
-    double norm_epsilon, rope_theta, rope_factor, rope_low_freq_factor, rope_high_freq_factor;
+    double norm_epsilon, rope_theta, rope_local_theta;
+    double rope_factor, rope_low_freq_factor, rope_high_freq_factor;
     int64_t rope_original_context;
     int rope_scaling; /* enum ls_rope_kind */
     double rope_beta_fast, rope_beta_slow, rope_attention_factor;

@@ -46,6 +46,7 @@ LS_C_BEGIN
     family(LS_MISTRAL, mistral)                                                                    \
     family(LS_GEMMA2, gemma2)                                                                      \
     family(LS_GEMMA, gemma)                                                                        \
+    family(LS_GEMMA3, gemma3)                                                                      \
     family(LS_PHI3, phi3)
 /* clang-format on */
 #define LS_FAMILY_ARCH(arch, name) arch,
@@ -58,7 +59,11 @@ enum ls_activation {
     LS_ACTIVATIONS /* their number */
 };
 
-enum ls_window_layers { LS_WINDOW_ALL, LS_WINDOW_EVEN /* blocks 0, 2, 4, ... */ };
+enum ls_window_layers {
+    LS_WINDOW_ALL,
+    LS_WINDOW_EVEN,       /* blocks 0, 2, 4, ... */
+    LS_WINDOW_FIVE_OF_SIX /* all but blocks 5, 11, 17, ... */
+};
 
 /* Adapters of low rank beside matrices of the blocks (Hu et al. 2021, "LoRA"): y = x W^T + (alpha /
  * rank) (x A^T) B^T with A [rank, columns of W] and B [rows of W, rank]. Every other parameter is
@@ -90,7 +95,8 @@ struct ls_model_config {
     float norm_epsilon;
     double rope_theta;
     struct ls_rope_scaling rope_scaling;
-    int64_t window; /* tokens that a query sees, its own included; 0: all up to its own */
+    double rope_local_theta; /* of blocks with a window, unscaled; 0: they turn as the others */
+    int64_t window;          /* tokens that a query sees, its own included; 0: all up to its own */
     enum ls_window_layers window_layers;    /* the blocks that have a window */
     float attention_softcap, logit_softcap; /* cap tanh(x / cap) of scores, of logits; 0: none */
     double query_scale;                     /* scores are divided by its square root; 0: head_dim */
@@ -168,6 +174,8 @@ struct ls_family_gguf {
     bool head;          /* there is a head there, even where it is the table */
     bool tied;          /* there is none there: it is the table */
     bool frequencies;   /* rope_freqs.weight may be there, for llama3's scaling */
+    int64_t layers_by_width; /* with so many blocks, scores are divided by the square root of
+                              * channels / heads, not of head_dim; 0: with no number */
     const struct ls_gguf_name *names; /* to a NULL name, before those of all families
                                        * (src/interop/gguf.c); NULL: none */
     const struct ls_gguf_key *keys;   /* to a NULL name, after those of all families; NULL: none */

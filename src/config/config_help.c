@@ -49,7 +49,8 @@ static void say_activation(const struct ls_family *family, char said[SAID_BYTES]
 
 static void say_window_layers(const struct ls_family *family, char said[SAID_BYTES])
 {
-    snprintf(said, SAID_BYTES, "%s", family->window_layers == LS_WINDOW_EVEN ? "even" : "all");
+    const struct ls_word *words = ls_config_key_of("model.window_layers")->words;
+    snprintf(said, SAID_BYTES, "%s", ls_word_of(words, (int)family->window_layers));
 }
 
 static void say_ffn(const struct ls_family *family, char said[SAID_BYTES])

@@ -215,8 +215,13 @@ static void fill_model(struct ls_config *config)
                          .beta_fast = (float)keys->rope_beta_fast,
                          .beta_slow = (float)keys->rope_beta_slow,
                          .attention_factor = (float)keys->rope_attention_factor},
+        .rope_local_theta = ls_family_reads((enum ls_arch)keys->arch, "rope_local_theta")
+                                ? keys->rope_local_theta
+                                : 0,
         .window = keys->window,
-        .window_layers = keys->window_layers == LS_WINDOW_EVEN ? LS_WINDOW_EVEN : LS_WINDOW_ALL,
+        .window_layers = keys->window_layers == LS_CONFIG_AUTO
+                             ? LS_WINDOW_ALL
+                             : (enum ls_window_layers)keys->window_layers,
         .attention_softcap = (float)keys->attention_softcap,
         .logit_softcap = (float)keys->logit_softcap,
         .query_scale = keys->query_scale,

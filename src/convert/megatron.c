@@ -150,6 +150,8 @@ static void ask_window(struct choice *choice)
             return;
         if (strcmp(convert_word(c, skip, ""), "2") == 0)
             convert_keep(c, "model.window_layers", skip, "even");
+        else if (strcmp(convert_word(c, skip, ""), "6") == 0)
+            convert_keep(c, "model.window_layers", skip, "five_of_six");
         else
             convert_choose(c, "model.window_layers", skip, convert_word(c, skip, ""));
     }

@@ -206,21 +206,20 @@ static int file_write(struct exporting *ex, const struct head *head, struct ls_e
 /* What llama.cpp computes without asking the file. */
 static int model_check(const struct exporting *ex, struct ls_error *error)
 {
-    enum { LAYERS_OF_27B = 46 }; /* by which it knows that one */
     const struct ls_config *config = &ex->config;
     const struct ls_model_config *model = &config->model;
     const struct ls_family *family = ls_family_of(model->arch);
     bool scaled = ls_family_reads(model->arch, "query_scale");
-    double divided = scaled && model->layers == LAYERS_OF_27B
-                         ? (double)(model->channels / model->heads)
-                         : (double)model->head_dim;
+    int64_t by_width = family->gguf.layers_by_width;
+    double divided = scaled && model->layers == by_width ? (double)(model->channels / model->heads)
+                                                         : (double)model->head_dim;
     const struct {
         bool good;
         const char *key, *expected;
     } demands[] = {
         {model->act == family->act, "model.activation", "that of the family's published models"},
         {!scaled || model->query_scale == divided, "model.query_scale",
-         "model.head_dim, or channels / heads where there are 46 layers"},
+         "model.head_dim; channels / heads where a published model of so many layers has it"},
         {!family->gguf.tied || model->tied, "model.tied", "true"},
         {!has_freqs(ex) || family->gguf.frequencies, "model.rope_scaling",
          "default, linear or yarn"},

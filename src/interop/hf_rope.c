@@ -1,5 +1,7 @@
 /* Rotary positions in config.json: rope_theta and rope_scaling as transformers 4 writes them, and
- * rope_parameters as transformers 5 does. Where both are, rope_scaling counts, as there. */
+ * rope_parameters as transformers 5 does. Where both are, rope_scaling counts, as there. A family
+ * whose blocks with a window turn by a base of their own (model.rope_local_theta) has
+ * rope_local_base_freq beside the first two, and a group for each kind of block in the third. */
 #include "interop/interop_private.h"
 
 #include <string.h>
@@ -104,10 +106,15 @@ static int members_import(struct interop_keys *keys, const struct kind *kind, co
     return status;
 }
 
-static int group_import(struct interop_keys *keys, const json_t *group, const char *said)
+static const json_t *type_of(const json_t *group)
 {
     const json_t *type = json_object_get(group, "rope_type");
-    type = type ? type : json_object_get(group, "type");
+    return type ? type : json_object_get(group, "type");
+}
+
+static int group_import(struct interop_keys *keys, const json_t *group, const char *said)
+{
+    const json_t *type = type_of(group);
     const char *word = type ? json_string_value(type) : "default";
     const struct kind *kind = word ? kind_named(word) : NULL;
     if (!json_is_object(group))
@@ -128,25 +135,65 @@ static int group_import(struct interop_keys *keys, const json_t *group, const ch
     return status ? status : members_import(keys, kind, group, said);
 }
 
+static bool is_empty(const json_t *group)
+{
+    return !group || json_is_null(group) || (json_is_object(group) && !json_object_size(group));
+}
+
+/* From the group, else from the file's own key, else the usual one. */
+static int theta_import(struct interop_keys *keys, const char *key, const json_t *group,
+                        const char *name, const char *usual)
+{
+    const json_t *theta = json_object_get(group, "rope_theta");
+    theta = theta ? theta : json_object_get(keys->description, name);
+    if (theta && !json_is_null(theta))
+        return number_set(keys, key, name, theta);
+    return interop_key_set(keys, key, usual, name);
+}
+
+/* Blocks with a window; blocks without take rope_scaling's members over those of their own group.
+ */
+static int kinds_import(struct interop_keys *keys, const json_t *scaling, const json_t *parameters)
+{
+    const json_t *local = json_object_get(parameters, "sliding_attention");
+    const json_t *full = json_object_get(parameters, "full_attention");
+    if (!is_empty(parameters) && !json_is_object(full) && !json_is_object(local))
+        return ls_error_set(keys->error, LS_ECONFIG,
+                            "%.300s: rope_parameters = %s: expected full_attention and "
+                            "sliding_attention there",
+                            keys->name, interop_json_text(parameters).text);
+    json_t *group = json_is_object(full) ? json_copy((json_t *)full) : json_object();
+    if (json_is_object(scaling))
+        json_object_update(group, (json_t *)scaling);
+    int status = theta_import(keys, "rope_theta", group, "rope_theta", "1000000");
+    if (!status)
+        status =
+            group_import(keys, is_empty(scaling) || json_is_object(scaling) ? group : scaling,
+                         is_empty(scaling) ? "rope_parameters.full_attention" : "rope_scaling");
+    if (!status)
+        status = theta_import(keys, "rope_local_theta", local, "rope_local_base_freq", "10000");
+    const char *word = json_string_value(type_of(local));
+    if (!status && type_of(local) && (!word || strcmp(word, kinds[0].name) != 0))
+        status =
+            ls_error_set(keys->error, LS_ECONFIG,
+                         "%.300s: rope_parameters.sliding_attention.rope_type = %s: expected %s",
+                         keys->name, interop_json_text(type_of(local)).text, kinds[0].name);
+    if (!status && !is_empty(local))
+        status = members_import(keys, &kinds[0], local, "rope_parameters.sliding_attention");
+    json_decref(group);
+    return status;
+}
+
 int interop_rope_import(struct interop_keys *keys)
 {
-    const json_t *root = keys->description;
-    const json_t *group = json_object_get(root, "rope_scaling");
-    const char *said = "rope_scaling";
-    if (!group || json_is_null(group) || (json_is_object(group) && !json_object_size(group))) {
-        group = json_object_get(root, "rope_parameters");
-        said = "rope_parameters";
-    }
-    bool given = group && !json_is_null(group);
-    const json_t *theta = given ? json_object_get(group, "rope_theta") : NULL;
-    theta = theta ? theta : json_object_get(root, "rope_theta");
-    int status = LS_OK;
-    if (theta && !json_is_null(theta))
-        status = number_set(keys, "rope_theta", "rope_theta", theta);
-    else
-        status = interop_key_set(keys, "rope_theta", "10000", "rope_theta");
-    if (!status && given)
-        status = group_import(keys, group, said);
+    const json_t *scaling = json_object_get(keys->description, "rope_scaling");
+    const json_t *parameters = json_object_get(keys->description, "rope_parameters");
+    if (ls_family_reads(keys->arch, "rope_local_theta"))
+        return kinds_import(keys, scaling, parameters);
+    const json_t *group = is_empty(scaling) ? parameters : scaling;
+    int status = theta_import(keys, "rope_theta", group, "rope_theta", "10000");
+    if (!status && group && !json_is_null(group))
+        status = group_import(keys, group, is_empty(scaling) ? "rope_parameters" : "rope_scaling");
     return status;
 }
 
@@ -191,5 +238,11 @@ void interop_rope_export(const struct ls_config *config, json_t *description)
     json_object_set_new(description, "rope_theta", json_real(theta));
     json_object_set(description, "rope_scaling", kind->scaling < 0 ? json_null() : scaling);
     json_decref(scaling);
+    double local = config->model.rope_local_theta;
+    if (local > 0) {
+        json_object_set_new(description, "rope_local_base_freq", json_real(local));
+        group = json_pack("{s:o, s:{s:s, s:f}}", "full_attention", group, "sliding_attention",
+                          "rope_type", kinds[0].name, "rope_theta", local);
+    }
     json_object_set_new(description, "rope_parameters", group);
 }

@@ -5,26 +5,16 @@
 
 static const struct parameter block_parameters[] = {
     LLAMA_MATRICES,
-    GEMMA_NORM("norm1", "norm_1.weight", "input_layernorm.weight"),
-    GEMMA_NORM("post1", "post_norm_1.weight", "post_attention_layernorm.weight"),
-    GEMMA_NORM("norm2", "norm_2.weight", "pre_feedforward_layernorm.weight"),
-    GEMMA_NORM("post2", "post_norm_2.weight", "post_feedforward_layernorm.weight"),
+    GEMMA_BEHIND_PARAMETERS,
     {0},
 };
 
 enum { X, A1, RSTD1, QKV, O, LSE, Y1, P1, POST1, H1, A2, RSTD2, F, G, Y2, P2, POST2, OUT };
 
 static const struct program block = {
-    LLAMA_BLOCK_NAMES,
-    .values = {LLAMA_VALUES, LLAMA_PRENORM_VALUES, [P1] = LLAMA_STREAM("p1", AGAIN_SELECTIVE),
-               [POST1] = LLAMA_RSTD("post1"), [P2] = LLAMA_STREAM("p2", AGAIN_SELECTIVE),
-               [POST2] = LLAMA_RSTD("post2")},
+    LLAMA_BLOCK_NAMES, .values = {LLAMA_VALUES, LLAMA_PRENORM_VALUES, GEMMA_BEHIND_VALUES},
     .steps = {LLAMA_RMSNORM(step_rmsnorm_plus_one, X, 0, A1, RSTD1, X, "norm1"), LLAMA_PROJECT(A1),
-              LLAMA_ATTEND(QKV),
-              LLAMA_RMSNORM(step_rmsnorm_plus_one, Y1, 0, P1, POST1, Y1, "post1"),
-              LLAMA_RMSNORM(step_rmsnorm_plus_one, X, P1, A2, RSTD2, H1, "norm2"), LLAMA_FEED(A2),
-              LLAMA_RMSNORM(step_rmsnorm_plus_one, Y2, 0, P2, POST2, Y2, "post2"),
-              LLAMA_ADD(H1, P2, OUT)},
+              LLAMA_ATTEND(QKV), GEMMA_BEHIND_STEPS},
     .parameters = block_parameters};
 
 /* The published config.json files. The tiny one is ours, for tests. */
@@ -58,12 +48,7 @@ static const struct ls_hf_key hf_keys[] = {
     {"layer_types", NULL, "[\"sliding_attention\", \"full_attention\"]", NULL},
     {0},
 };
-static const struct ls_gguf_name gguf_names[] = {
-    {"post_attention_layernorm", "post_attention_norm"},
-    {"pre_feedforward_layernorm", "ffn_norm"},
-    {"post_feedforward_layernorm", "post_ffw_norm"},
-    {0},
-};
+static const struct ls_gguf_name gguf_names[] = {GEMMA_BEHIND_GGUF_NAMES, {0}};
 
 static const struct ls_gguf_key gguf_keys[] = {
     {"attention.sliding_window", "window"},
@@ -84,6 +69,7 @@ const struct family family_gemma2 = {
               .gguf = {.architecture = "gemma2",
                        .norm_plus_one = true,
                        .tied = true,
+                       .layers_by_width = 46,
                        .names = gguf_names,
                        .keys = gguf_keys}},
     .keys = keys,

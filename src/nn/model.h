@@ -36,7 +36,9 @@ struct ls_model {
     size_t kept_bytes;  /* of all layers and slots */
     struct head_losses losses;
     bool rope_taken;
-    float *rope_cosine, *rope_sine;  /* [T, D/2]; in a decoder of all positions */
+    struct rope_table {
+        float *cosine, *sine;        /* [T, D/2]; in a decoder of all positions */
+    } rope, rope_local;              /* of blocks with a window, where they turn by another base */
     const struct decoding *decoding; /* in a decoder: NULL otherwise */
 };
 

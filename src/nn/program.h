@@ -20,7 +20,7 @@
 
 #include <lockstep/nn.h>
 
-enum { VALUES_MAX = 20, STEPS_MAX = 12 };
+enum { VALUES_MAX = 20, STEPS_MAX = 13 };
 
 /* ---- what a family says ---------------------------------------------------------------------- */
 
@@ -112,6 +112,8 @@ struct family {
 LS_FAMILIES(FAMILY_DECLARED)
 /* The program of layer 0 .. layers + 1. */
 const struct program *program_of(const struct ls_model_config *config, int64_t layer);
+/* Whether layer 1 .. layers is a block that has the window, if there is one. */
+bool layer_has_window(const struct ls_model_config *config, int64_t layer);
 int program_steps(const struct program *program);
 int program_values(const struct program *program);
 /* Name of layer's parameter; a tied head's table has the embedding's. */
@@ -315,7 +317,7 @@ struct step_kind {
                     int64_t tokens);
 };
 extern const struct step_kind step_embedding, step_scale, step_layernorm, step_rmsnorm,
-    step_rmsnorm_plus_one, step_headnorm, step_widenorm, step_column, step_row, step_rope,
-    step_attention, step_activation, step_add, step_head;
+    step_rmsnorm_plus_one, step_headnorm, step_headnorm_plus_one, step_widenorm, step_column,
+    step_row, step_rope, step_attention, step_activation, step_add, step_head;
 
 #endif

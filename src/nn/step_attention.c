@@ -79,18 +79,12 @@ static struct attending attending_of(const struct layer_run *run, const struct b
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-static int64_t window_of(const struct ls_model_config *config, int64_t layer)
-{
-    int64_t block = layer - 1;
-    return config->window_layers == LS_WINDOW_ALL || block % 2 == 0 ? config->window : 0;
-}
-
 struct attention_form attention_shape(const struct ls_model *model, int layer)
 {
     const struct ls_model_config *c = &model->config;
     double scale = c->query_scale > 0 ? c->query_scale : (double)c->head_dim;
     return (struct attention_form){.scale = (float)(1 / sqrt(scale)),
-                                   .window = window_of(c, layer),
+                                   .window = layer_has_window(c, layer) ? c->window : 0,
                                    .softcap = c->attention_softcap};
 }
 
@@ -304,7 +298,7 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
 static double attention_flops(const struct ls_model_config *config, int64_t layer,
                               double weight_elements, int64_t tokens)
 {
-    int64_t window = window_of(config, layer);
+    int64_t window = layer_has_window(config, layer) ? config->window : 0;
     (void)weight_elements;
     return 12 * (double)size_whole(config, SIZE_QUERY) *
            (double)(window > 0 ? ls_min(window, tokens) : tokens);

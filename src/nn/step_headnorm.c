@@ -1,7 +1,8 @@
-/* RMSNorm of each head of q and of k alone (Dehghani et al. 2023), by weights that all heads share;
- * v goes on as it is. The gradients of the weights are sums over heads, which tensor parallel cuts:
- * over each unit of tokens they are made in tiles of heads, and added over tiles by the tree (S2).
- * in: qkv; out: the same normalised, rstd. weight: q's, bias: k's. */
+/* RMSNorm of each head of q and of k alone (Dehghani et al. 2023), by weights that all heads share
+ * and that may be kept as their distance from one; v goes on as it is. The gradients of the weights
+ * are sums over heads, which tensor parallel cuts: over each unit of tokens they are made in tiles
+ * of heads, and added over tiles by the tree (S2). in: qkv; out: the same normalised, rstd. weight:
+ * q's, bias: k's. */
 #include "nn/model.h"
 
 /* The heads of q or of k that this rank holds, and their tiles. */
@@ -65,7 +66,8 @@ static struct ls_norm norm_of(const struct layer_run *run, const struct bound_st
                             .rstd = (float *)run_out(run, s, 1) + group->first,
                             .heads = group->heads,
                             .ld = size_held(model, SIZE_QKV),
-                            .statistics_ld = size_held(model, SIZE_QK_HEADS)};
+                            .statistics_ld = size_held(model, SIZE_QK_HEADS),
+                            .plus_one = s->step->kind == &step_headnorm_plus_one};
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -160,14 +162,11 @@ static int headnorm_weights(const struct layer_run *run, const struct bound_step
     return status;
 }
 
-const struct step_kind step_headnorm = {
-    .name = "norm of heads",
-    .ins = 1,
-    .outs = 2,
-    .input_reads = READS_IN0 | READS_OUT1,
-    .flow = FLOW_IN_PLACE,
-    .forward = headnorm_forward,
-    .input = headnorm_input,
-    .weights = headnorm_weights,
-    .own = headnorm_own,
-};
+#define HEADNORM_KIND(said)                                                                        \
+    {                                                                                              \
+        .name = said, .ins = 1, .outs = 2, .input_reads = READS_IN0 | READS_OUT1,                  \
+        .flow = FLOW_IN_PLACE, .forward = headnorm_forward, .input = headnorm_input,               \
+        .weights = headnorm_weights, .own = headnorm_own,                                          \
+    }
+const struct step_kind step_headnorm = HEADNORM_KIND("norm of heads");
+const struct step_kind step_headnorm_plus_one = HEADNORM_KIND("norm of heads by 1 + weight");

@@ -2,19 +2,23 @@
  * in and out: qkv. */
 #include "nn/model.h"
 
-static struct ls_rope rope_of(const struct ls_model *model)
+static struct ls_rope rope_of(const struct layer_run *run)
 {
+    const struct ls_model *model = run->model;
+    bool local =
+        model->config.rope_local_theta > 0 && layer_has_window(&model->config, run->layer->index);
+    const struct rope_table *table = local ? &model->rope_local : &model->rope;
     return (struct ls_rope){.heads = model->heads + model->kv_heads,
                             .head_dim = model->config.head_dim,
                             .ld = size_held(model, SIZE_QKV),
-                            .cosine = model->rope_cosine,
-                            .sine = model->rope_sine};
+                            .cosine = table->cosine,
+                            .sine = table->sine};
 }
 
 static void rotate(const struct layer_run *run, void *qkv, bool backward)
 {
     const struct ls_model *model = run->model;
-    struct ls_rope rope = rope_of(model);
+    struct ls_rope rope = rope_of(run);
     size_t bytes = (size_t)rope.ld * model_act_bytes(model);
     for (struct run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);) {
         rope.rows = rope.tokens = piece.count;
@@ -36,22 +40,31 @@ static int rope_input(const struct layer_run *run, const struct bound_step *s)
     return LS_OK;
 }
 
+static void table_take(const struct ls_model *model, struct ls_arena *arena, double theta,
+                       const struct ls_rope_scaling *scaling, struct rope_table *table)
+{
+    int64_t positions = ls_max(model->options.positions, model->options.tokens);
+    int64_t head_dim = model->config.head_dim;
+    size_t bytes = (size_t)(positions * head_dim / 2) * sizeof(float);
+    table->cosine = ls_arena_take(arena, bytes);
+    table->sine = ls_arena_take(arena, bytes);
+    if (!arena->measuring)
+        ls_rope_table(positions, head_dim, theta, scaling, table->cosine, table->sine);
+}
+
 /* The angles of all positions, once for all layers. */
 static void rope_constants(struct ls_model *model, struct ls_arena *arena,
                            const struct bound_step *s)
 {
     const struct ls_model_config *c = &model->config;
-    int64_t positions = ls_max(model->options.positions, model->options.tokens);
-    size_t bytes = (size_t)(positions * c->head_dim / 2) * sizeof(float);
+    const struct ls_rope_scaling unscaled = {0};
     (void)s;
     if (model->rope_taken)
         return;
     model->rope_taken = true;
-    model->rope_cosine = ls_arena_take(arena, bytes);
-    model->rope_sine = ls_arena_take(arena, bytes);
-    if (!arena->measuring)
-        ls_rope_table(positions, c->head_dim, c->rope_theta, &c->rope_scaling, model->rope_cosine,
-                      model->rope_sine);
+    table_take(model, arena, c->rope_theta, &c->rope_scaling, &model->rope);
+    if (c->rope_local_theta > 0)
+        table_take(model, arena, c->rope_local_theta, &unscaled, &model->rope_local);
 }
 
 static const char *const rope_keys[] = {"rope_theta",

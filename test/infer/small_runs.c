@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Where there are fewer key/value heads than heads, the widest cut has more ranks than them. */
-static const char *const models[RUNS][9] = {
+static const char *const models[RUNS][10] = {
     {"numerics.precision=fp32", "model.arch=gpt2", "model.heads=4", "model.tied=true",
      "model.layers=3", "model.ffn=96"},
     {"numerics.precision=fp32", "model.arch=llama", "model.heads=4", "model.kv_heads=2",
@@ -23,8 +23,9 @@ static const char *const models[RUNS][9] = {
      "model.head_dim=16", "model.layers=2", "model.ffn=56"},
     {"numerics.precision=bf16", "model.arch=gemma2", "model.heads=4", "model.kv_heads=2",
      "model.layers=2", "model.ffn=56", "model.window=40"},
-    {"numerics.precision=fp32", "model.arch=gemma", "model.heads=4", "model.kv_heads=1",
-     "model.head_dim=16", "model.layers=2", "model.ffn=56"},
+    {"numerics.precision=fp32", "model.arch=gemma3", "model.heads=4", "model.kv_heads=1",
+     "model.head_dim=16", "model.layers=2", "model.ffn=56", "model.window=30",
+     "model.window_layers=even", "model.rope_theta=1000000"},
     {"numerics.precision=fp32", "model.arch=mistral", "model.heads=4", "model.kv_heads=2",
      "model.layers=2", "model.ffn=56", "model.window=70"},
     {"numerics.precision=bf16", "model.arch=phi3", "model.heads=4", "model.kv_heads=2",

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { TENSORS_MAX = 64, NAME_BYTES = 160 };
+enum { TENSORS_MAX = 128, NAME_BYTES = 160 };
 #define PARAM "param."
 
 struct ls_safetensors *golden_open(const char *name)

@@ -47,9 +47,10 @@ static const char *const recipe_keys[RECIPES][16] = {
      "batch.rampup_increment=4", "batch.rampup_samples=4", NULL},
     {"model.arch=gpt2", "numerics.precision=bf16", "numerics.arithmetic=bf16_pairs",
      "numerics.leaf_sequences=3", "data.sequence=64", "model.context=64", "batch.global=24", NULL},
-    {"model.arch=gemma", "numerics.precision=fp32", "model.kv_heads=2", "numerics.leaf_sequences=2",
-     "data.sequence=128", "model.context=128", "batch.global=12", "batch.rampup_start=4",
-     "batch.rampup_increment=4", "batch.rampup_samples=8", NULL},
+    {"model.arch=gemma3", "numerics.precision=fp32", "model.kv_heads=2", "model.window=50",
+     "model.rope_theta=1000000", "numerics.leaf_sequences=2", "data.sequence=128",
+     "model.context=128", "batch.global=12", "batch.rampup_start=4", "batch.rampup_increment=4",
+     "batch.rampup_samples=8", NULL},
     {"model.arch=llama", "numerics.precision=bf16", "numerics.arithmetic=fma", "model.kv_heads=2",
      "model.tied=true", "numerics.seq_tiles=4", "data.sequence=512", "model.context=512",
      "batch.global=8", "data.packing=documents", NULL},
@@ -101,10 +102,10 @@ static const char *const recipe_keys[RECIPES][16] = {
      "lora.rank=5", "lora.targets=c_attn,c_fc", "lora.base=int8", NULL},
 };
 const char *const recipe_names[RECIPES] = {
-    "gpt2 fp32",          "gpt2 bf16",    "llama fp32", "llama bf16", "gpt2 fp16",
-    "llama bf16 moments", "llama muon",   "qwen2 bf16", "qwen3 fp32", "olmo2 bf16",
-    "mistral fp16",       "gemma2 fp32",  "phi3 lora",  "qwen3 lora", "llama frozen",
-    "gpt2 diloco",        "llama server", "llama nf4",  "gpt2 int8"};
+    "gpt2 fp32",          "gpt2 bf16",    "gemma3 fp32", "llama bf16", "gpt2 fp16",
+    "llama bf16 moments", "llama muon",   "qwen2 bf16",  "qwen3 fp32", "olmo2 bf16",
+    "mistral fp16",       "gemma2 fp32",  "phi3 lora",   "qwen3 lora", "llama frozen",
+    "gpt2 diloco",        "llama server", "llama nf4",   "gpt2 int8"};
 
 /* Those of which some tokens count, of two with weights, and those that mix both kinds of tokens.
  */

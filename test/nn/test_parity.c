@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SLICES_MAX = 128 };
 static const double gradient_tolerance = 1e-5, step_tolerance = 2e-5;
 
 /* A model with all its buffers, at one choice of tiles and micro-batch. */
@@ -23,8 +24,8 @@ struct fixture {
     struct held held;
     struct ls_arena arena;
     float *expected; /* [params.elements], parameter by parameter */
-    struct ls_slice slices[64];
-    struct ls_zero_slice parts[64];
+    struct ls_slice slices[SLICES_MAX];
+    struct ls_zero_slice parts[SLICES_MAX];
     struct ls_optimizer optimizer;
     struct ls_model *model;
 };
@@ -78,6 +79,7 @@ static void fixture_open(struct fixture *f, struct ls_model_config config, int64
     for (int i = 0; i < f->held.params.count; i++) {
         const struct ls_param *param = &f->held.params.list[i];
         bool tied = i == f->held.params.tied_param;
+        assert_true(i < SLICES_MAX);
         f->parts[i] =
             (struct ls_zero_slice){.count = param->rows * param->cols,
                                    .room = param->rows * param->cols,

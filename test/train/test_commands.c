@@ -45,7 +45,8 @@ static const char *const recipes[] = {
     GATED "model.arch=llama numerics.precision=bf16 memory.recompute=full",
     GATED "model.arch=llama numerics.precision=fp32 optim.name=sgd optim.clip=0.1 batch.micro=1",
     GATED "model.arch=llama numerics.precision=bf16 " PACKED,
-    GATED "model.arch=gemma2 model.window=16 numerics.precision=bf16 optim.moments=bf16",
+    GATED "model.arch=gemma3 model.window=16 model.window_layers=even numerics.precision=bf16 "
+          "optim.moments=bf16",
     GATED "model.arch=qwen3 numerics.precision=bf16 optim.name=lion",
     GATED "model.arch=olmo2 numerics.precision=bf16 memory.recompute=selective",
     GATED "model.arch=phi3 numerics.precision=bf16",
