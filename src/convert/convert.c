@@ -15,10 +15,8 @@ enum { FILE_BYTES_MAX = 1 << 20, TEXT_BYTES = 2048 };
 
 static int line_of(const struct convert *c, const char *theirs)
 {
-    for (size_t i = 0; i < c->entries.count; i++)
-        if (strcmp(c->entries.at[i].key, theirs) == 0)
-            return c->entries.at[i].line;
-    return 0;
+    const struct convert_entry *entry = convert_entries_find(&c->entries, theirs);
+    return entry ? entry->line : 0;
 }
 
 static void item_release(struct ls_convert_item *item)
@@ -38,6 +36,9 @@ static void item_add(struct convert *c, enum ls_convert_fate fate, const char *t
     if (!ls_list_grow(&result->items, (int64_t)result->count, &result->room, sizeof *result->items))
         goto out;
     struct ls_convert_item *added = &result->items[result->count];
+    struct convert_entry *entry = convert_entries_find(&c->entries, theirs);
+    if (entry)
+        entry->told = true;
     *added = (struct ls_convert_item){
         .fate = fate,
         .line = line_of(c, theirs),
@@ -245,12 +246,10 @@ void convert_first_weights(struct convert *c, const char *theirs)
 /* Whether `switch` of the section is there and off. */
 static bool is_off(const struct convert *c, const char *section, size_t length, const char *name)
 {
-    for (size_t i = 0; i < c->entries.count; i++) {
-        const struct convert_entry *entry = &c->entries.at[i];
-        if (strncmp(entry->key, section, length) == 0 && strcmp(entry->key + length, name) == 0)
-            return convert_among(entry->text, "false|0");
-    }
-    return false;
+    char key[TEXT_BYTES];
+    snprintf(key, sizeof key, "%.*s%s", (int)length, section, name);
+    const struct convert_entry *entry = convert_entries_find(&c->entries, key);
+    return entry && convert_among(entry->text, "false|0");
 }
 
 /* The switch of a section that this key lies in, and that is off; NULL for none. */
@@ -372,14 +371,6 @@ static void give_early_fate(struct convert *c, const struct convert_project *pro
         item_add(c, LS_CONVERT_AUTO, entry->key, "", "", ours);
 }
 
-static bool is_mentioned(const struct convert *c, const char *theirs)
-{
-    for (size_t i = 0; i < c->result->count; i++)
-        if (strcmp(c->result->items[i].theirs, theirs) == 0)
-            return true;
-    return false;
-}
-
 static void translate(struct convert *c, const struct convert_project *project)
 {
     for (size_t i = 0; i < c->entries.count; i++)
@@ -391,7 +382,7 @@ static void translate(struct convert *c, const struct convert_project *project)
         project->derive(c);
     for (size_t i = 0; i < c->entries.count; i++) {
         const struct convert_entry *entry = &c->entries.at[i];
-        if (!entry->hidden && !is_mentioned(c, entry->key))
+        if (!entry->hidden && !convert_entries_find(&c->entries, entry->key)->told)
             convert_drop(c, entry->key, "%s",
                          *entry->rule->why ? entry->rule->why : "follows from other keys");
     }

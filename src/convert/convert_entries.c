@@ -16,11 +16,16 @@ int convert_entries_add(struct convert_entries *entries, const struct convert_en
                             ENTRIES_MAX);
     if (!ls_list_grow(&entries->at, (int64_t)entries->count, &entries->room, sizeof *entries->at))
         return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
+    if (!entries->places && !(entries->places = json_object()))
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
+    bool known = convert_entries_find(entries, entry->key);
     struct convert_entry *added = &entries->at[entries->count];
     *added = *entry;
     added->key = strdup(entry->key);
     added->text = strdup(entry->text ? entry->text : "");
-    if (!added->key || !added->text) {
+    if (!added->key || !added->text ||
+        (!known && json_object_set_new_nocheck(entries->places, added->key,
+                                               json_integer((json_int_t)entries->count)))) {
         free(added->key);
         free(added->text);
         return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
@@ -36,25 +41,22 @@ void convert_entries_release(struct convert_entries *entries)
         free(entries->at[i].text);
     }
     free(entries->at);
+    json_decref(entries->places);
     *entries = (struct convert_entries){0};
+}
+
+struct convert_entry *convert_entries_find(const struct convert_entries *entries, const char *key)
+{
+    const json_t *place = json_object_get(entries->places, key);
+    return place ? &entries->at[json_integer_value(place)] : NULL;
 }
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
 const struct convert_entry *convert_find(const struct convert *c, const char *key)
 {
-    for (size_t i = 0; i < c->entries.count; i++)
-        if (strcmp(c->entries.at[i].key, key) == 0)
-            return c->entries.at[i].hidden ? NULL : &c->entries.at[i];
-    return NULL;
-}
-
-bool convert_is_there(const struct convert *c, const char *key)
-{
-    for (size_t i = 0; i < c->entries.count; i++)
-        if (strcmp(c->entries.at[i].key, key) == 0)
-            return true;
-    return false;
+    const struct convert_entry *entry = convert_entries_find(&c->entries, key);
+    return entry && !entry->hidden ? entry : NULL;
 }
 
 bool convert_number(const char *text, double *out)

@@ -7,6 +7,8 @@
 #include <lockstep/config.h>
 #include <lockstep/convert.h>
 
+#include <jansson.h>
+
 /* ---- entries: a source as a flat list ------------------------------------------------------- */
 
 enum convert_kind {
@@ -23,17 +25,21 @@ struct convert_entry {
     enum convert_kind kind;
     int line;    /* from 1 */
     bool hidden; /* null, auto, or of a section that is off: as if it were absent */
+    bool told;   /* an item of the result names it */
     const struct ls_convert_rule *rule; /* NULL for an unknown key */
 };
 struct convert_entries {
     struct convert_entry *at;
     size_t count;
     int64_t room;
+    json_t *places; /* of each key, the first */
 };
 /* Takes copies. LS_ENOMEM; LS_ECONFIG where there are more than a configuration has. */
 int convert_entries_add(struct convert_entries *entries, const struct convert_entry *entry,
                         struct ls_error *error);
 void convert_entries_release(struct convert_entries *entries);
+/* The entry of that key, NULL for none; it takes no longer when there are more. */
+struct convert_entry *convert_entries_find(const struct convert_entries *entries, const char *key);
 
 /* Readers: text[bytes], terminated, as entries. LS_ECONFIG names name:line. A TOML table that is
  * given twice, and a JSON key, is an error; an argument that is given twice has its last value. */
@@ -81,10 +87,8 @@ const struct ls_convert_rule *convert_rule_of(const struct convert_project *proj
 bool convert_nearest(const struct convert_project *project, const char *key,
                      char near[LS_CONVERT_KEY_BYTES]);
 
-/* The entry of that key, NULL where it is absent or hidden. */
+/* As convert_entries_find, but NULL if it is hidden too. */
 const struct convert_entry *convert_find(const struct convert *c, const char *key);
-/* Whether the source has the key, though it may be hidden. */
-bool convert_is_there(const struct convert *c, const char *key);
 /* Whether it is given; then *out is its value. A value of another kind, or out of bounds, is an
  * error that names the key, and false. */
 bool convert_int(struct convert *c, const char *key, int64_t min, int64_t *out);

@@ -348,7 +348,7 @@ static int64_t launched(struct convert *c)
     const struct convert_entry *nodes = convert_find(c, "--nnodes"),
                                *local = convert_find(c, "--nproc-per-node");
     double a = 1, b;
-    if (!nodes && convert_is_there(c, "--nnodes"))
+    if (!nodes && convert_entries_find(&c->entries, "--nnodes"))
         return 0;
     if (!local || !convert_number(local->text, &b) || (nodes && !convert_number(nodes->text, &a)) ||
         a < 1 || b < 1 || a * b > 1e9)

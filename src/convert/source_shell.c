@@ -136,10 +136,8 @@ static const char *variable(const struct shell *s, const char *name)
     const char *given = variable_given(s, name);
     if (given)
         return given;
-    for (size_t i = 0; i < s->variables.count; i++)
-        if (strcmp(s->variables.at[i].key, name) == 0)
-            return s->variables.at[i].text;
-    return NULL;
+    const struct convert_entry *set = convert_entries_find(&s->variables, name);
+    return set ? set->text : NULL;
 }
 
 /* A variable's text into the word under way. Outside of quotes blanks end words, as do the ends of
@@ -382,12 +380,12 @@ static void set_variable(struct shell *s, const char *name, bool append, size_t 
                 s->command.at[i].text);
     if (fclose(file) != 0 || bytes >= WORD_BYTES)
         fail(s, "a variable that is too long");
-    for (size_t i = 0; i < s->variables.count && !s->status; i++)
-        if (strcmp(s->variables.at[i].key, name) == 0) {
-            free(s->variables.at[i].text);
-            s->variables.at[i].text = text;
-            return;
-        }
+    struct convert_entry *set = convert_entries_find(&s->variables, name);
+    if (set && !s->status) {
+        free(set->text);
+        set->text = text;
+        return;
+    }
     if (!s->status)
         s->status = convert_entries_add(
             &s->variables,
@@ -582,17 +580,17 @@ static int add_option(struct shell *s, struct convert_entries *entries, const ch
         entry.kind = CONVERT_BOOL;
         entry.text = (char *)"true";
     }
-    for (size_t i = 0; i < entries->count; i++)
-        if (strcmp(entries->at[i].key, name) == 0) {
-            char *copy = strdup(entry.text);
-            if (!copy)
-                return ls_error_set(s->error, LS_ENOMEM, "no memory for arguments");
-            free(entries->at[i].text);
-            entry.key = entries->at[i].key;
-            entry.text = copy;
-            entries->at[i] = entry;
-            return LS_OK;
-        }
+    struct convert_entry *given = convert_entries_find(entries, name);
+    if (given) {
+        char *copy = strdup(entry.text);
+        if (!copy)
+            return ls_error_set(s->error, LS_ENOMEM, "no memory for arguments");
+        free(given->text);
+        entry.key = given->key;
+        entry.text = copy;
+        *given = entry;
+        return LS_OK;
+    }
     int status = convert_entries_add(entries, &entry, s->error);
     return status == LS_ECONFIG ? ls_error_prefix(s->error, "%.200s", s->name) : status;
 }

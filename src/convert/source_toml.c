@@ -18,6 +18,7 @@ struct buffer {
 struct toml {
     struct convert_entries *entries;
     struct convert_entries tables; /* headers that were met */
+    json_t *counts;                /* of an array's name: the number of its next table */
     const char *name, *text;
     size_t at, bytes;
     int line, depth;
@@ -334,12 +335,9 @@ static void value(struct toml *t, char *path, struct buffer *out, enum convert_k
     t->depth--;
 }
 
-static bool is_known(const struct convert_entries *entries, const char *key)
+static bool is_known(const struct toml *t, const char *key)
 {
-    for (size_t i = 0; i < entries->count; i++)
-        if (strcmp(entries->at[i].key, key) == 0)
-            return true;
-    return false;
+    return convert_entries_find(t->entries, key) || convert_entries_find(&t->tables, key);
 }
 
 static void add(struct toml *t, struct convert_entries *to, const char *key, const char *text,
@@ -373,7 +371,7 @@ static void pair(struct toml *t, const char *prefix, struct buffer *out)
         value(t, NULL, out, &kind);
         return;
     }
-    if (is_known(t->entries, path) || is_known(&t->tables, path))
+    if (is_known(t, path))
         fail(t, "a key that is given twice");
     bool table = peek(t, 0) == '{';
     value(t, path, &text, &kind);
@@ -382,22 +380,19 @@ static void pair(struct toml *t, const char *prefix, struct buffer *out)
     free(text.text);
 }
 
-/* The number that comes behind those of the tables of this array: one look at each table, not one
- * search for each number. */
-static int next_index(const struct convert_entries *tables, const char *array)
+/* Behind the name of an array in path: the number of its next table. */
+static void number_put(struct toml *t, char path[PATH_BYTES])
 {
-    enum { DIGITS_MAX = 8 };
-    size_t length = strlen(array);
-    int next = 0;
-    for (size_t i = 0; i < tables->count; i++) {
-        const char *key = tables->at[i].key, *number = key + length + 1;
-        if (strncmp(key, array, length) != 0 || key[length] != '.')
-            continue;
-        size_t digits = strspn(number, "0123456789");
-        if (digits > 0 && digits <= DIGITS_MAX && !number[digits] && atoi(number) >= next)
-            next = atoi(number) + 1;
-    }
-    return next;
+    size_t used = strlen(path), room = PATH_BYTES - used;
+    json_t *count = json_object_get(t->counts, path);
+    json_int_t next = json_integer_value(count);
+    if (!count && json_object_set_new_nocheck(t->counts, path, count = json_integer(0)))
+        t->status = ls_error_set(t->error, LS_ENOMEM, "%.200s: no memory to read it", t->name);
+    do
+        if (snprintf(path + used, room, ".%lld", (long long)next++) >= (int)room)
+            fail(t, "expected a shorter key");
+    while (!t->status && is_known(t, path));
+    json_integer_set(count, next);
 }
 
 /* [table] or [[array of tables]]: the path of what follows. */
@@ -409,10 +404,9 @@ static void header(struct toml *t, char path[PATH_BYTES])
     key_path(t, path);
     if (!taken(t, ']') || (many && !taken(t, ']')))
         fail(t, "expected ] behind a table's name");
-    size_t used = strlen(path), room = PATH_BYTES - used;
-    if (many && snprintf(path + used, room, ".%d", next_index(&t->tables, path)) >= (int)room)
-        fail(t, "expected a shorter key");
-    if (is_known(&t->tables, path) || is_known(t->entries, path))
+    if (many)
+        number_put(t, path);
+    else if (is_known(t, path))
         fail(t, "a table that is given twice");
     add(t, &t->tables, path, "", CONVERT_EMPTY, t->line);
 }
@@ -422,8 +416,13 @@ int convert_toml_read(struct convert_entries *entries, const char *name, const c
                       struct ls_error *error)
 {
     (void)options;
-    struct toml t = {
-        .entries = entries, .name = name, .text = text, .bytes = bytes, .line = 1, .error = error};
+    struct toml t = {.entries = entries,
+                     .name = name,
+                     .text = text,
+                     .bytes = bytes,
+                     .line = 1,
+                     .error = error,
+                     .counts = json_object()};
     char path[PATH_BYTES] = "";
     for (gap(&t); !t.status && t.at < t.bytes; gap(&t)) {
         if (peek(&t, 0) == '[')
@@ -435,5 +434,6 @@ int convert_toml_read(struct convert_entries *entries, const char *name, const c
             fail(&t, "expected the end of the line");
     }
     convert_entries_release(&t.tables);
+    json_decref(t.counts);
     return t.status;
 }
