@@ -76,24 +76,25 @@ static void prefix_check(struct data_json *j)
     static const struct {
         const char *name;
         enum data_form form;
-    } makers[] = {{"GPT2Tokenizer", DATA_BYTE_CHARACTERS},
-                  {"Qwen2Tokenizer", DATA_BYTE_CHARACTERS},
-                  {"LlamaTokenizer", DATA_CHARACTERS}};
+        bool absent; /* what counts then */
+    } makers[] = {{"GPT2Tokenizer", DATA_BYTE_CHARACTERS, false},
+                  {"Qwen2Tokenizer", DATA_BYTE_CHARACTERS, false},
+                  {"LlamaTokenizer", DATA_CHARACTERS, true}};
     const json_t *key = json_object_get(j->root, "add_prefix_space");
     const char *class = json_string_value(json_object_get(j->root, "tokenizer_class"));
-    bool wanted = json_is_true(key), puts = puts_prefix(j->tokenizer);
+    bool given = json_is_boolean(key), puts = puts_prefix(j->tokenizer);
     for (size_t i = 0; class && i < sizeof makers / sizeof *makers; i++) {
         size_t length = strlen(makers[i].name);
         bool is = strncmp(class, makers[i].name, length) == 0 &&
                   (!class[length] || strcmp(class + length, "Fast") == 0);
-        if (is && json_is_boolean(key) && makers[i].form == j->tokenizer->bpe.form &&
-            wanted != puts)
+        bool wanted = given ? json_is_true(key) : makers[i].absent;
+        if (is && makers[i].form == j->tokenizer->bpe.form && wanted != puts)
             data_json_wrong(j, "add_prefix_space",
-                            "%s, but tokenizer.json puts %s space in front of a text; with "
+                            "%s%s, but tokenizer.json puts %s space in front of a text; with "
                             "tokenizer_class %.40s transformers goes by the one, and tokenizers by "
                             "the other: expected %s, or a folder that transformers saved again",
-                            wanted ? "true" : "false", puts ? "a" : "no", class,
-                            puts ? "true" : "false");
+                            given ? "" : "absent, which means ", wanted ? "true" : "false",
+                            puts ? "a" : "no", class, puts ? "true" : "false");
     }
 }
 

@@ -201,6 +201,7 @@ CASE(test_configuration)
         {"{\"added_tokens_decoder\":{\"1\":{\"content\":\"<s>\"}}}", 1, 0, NULL},
         {"{\"add_eos_token\":true}", 1, 0, NULL}, /* transformers 5 adds none */
         {"{\"add_prefix_space\":true,\"tokenizer_class\":\"LlamaTokenizer\"}", 1, 0, NULL},
+        {"{\"tokenizer_class\":\"LlamaTokenizer\"}", 1, 0, NULL},
         /* Only some classes ask for it. */
         {"{\"add_prefix_space\":false,\"tokenizer_class\":\"PreTrainedTokenizerFast\"}", 1, 0,
          NULL},
@@ -245,6 +246,38 @@ CASE(test_configuration)
         assert_text_contains(error.text, wrong[i].says);
     }
     free(text);
+}
+
+/* Without add_prefix_space the class has a default, as in transformers 5.24. */
+CASE(test_a_class_has_a_default_prefix)
+{
+    static const char prepend[] = "{\"type\":\"Prepend\",\"prepend\":\"\u2581\"},";
+    static const struct {
+        const char *family, *from, *to, *config, *says;
+    } cases[] = {
+        {"llama2", prepend, "", "{\"tokenizer_class\":\"PreTrainedTokenizerFast\"}", NULL},
+        {"llama2", prepend, "", "{\"tokenizer_class\":\"LlamaTokenizer\"}",
+         "add_prefix_space: absent, which means true, but tokenizer.json puts no space"},
+        {"llama2", prepend, "",
+         "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_prefix_space\":false}", NULL},
+        {"gpt2", "{", "{", "{\"tokenizer_class\":\"GPT2Tokenizer\"}", NULL},
+        {"gpt2", "\"add_prefix_space\":false", "\"add_prefix_space\":true",
+         "{\"tokenizer_class\":\"GPT2TokenizerFast\",\"add_prefix_space\":null}",
+         "add_prefix_space: absent, which means false, but tokenizer.json puts a space"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_error error = {0};
+        struct ls_tokenizer *tokenizer;
+        char *text = edited(cases[i].family, cases[i].from, cases[i].to);
+        int status = make(text, cases[i].config, &tokenizer, &error);
+        if (cases[i].says)
+            assert_text_contains(error.text, cases[i].says);
+        else
+            assert_ok(status, error);
+        if (!status)
+            ls_tokenizer_free(tokenizer);
+        free(text);
+    }
 }
 
 /* Tokens that only the files beside tokenizer.json name: ids as transformers 5.24 gives them, whose
