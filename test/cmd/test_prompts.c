@@ -130,6 +130,11 @@ CASE(test_ids_without_a_tokenizer)
            "train.out=bare && echo '{\"prompt\": [97, 98, 99]}' > ids.jsonl && "
            "$L generate bare --prompts ids.jsonl --tokens 2",
            0, "{\"index\":0,\"finish\":\"length\",\"prompt_tokens\":3,\"tokens\":[97,98,99,");
+    /* A tokenizer leaves out the rows that it has no token for. */
+    expect("$L generate bare --prompts ids.jsonl --tokens 16 | grep -cE '[0-9]{4}'", 0, "1");
+    expect("$L generate bare --prompts ids.jsonl --tokens 16 data.tokenizer=byte > within.jsonl && "
+           "grep -cE '[0-9]{4}' within.jsonl",
+           1, "0");
     expect("$L generate bare --prompt x", 2, "data.tokenizer");
     expect("$L generate bare --prompts ids.jsonl --stop x", 2, "a text to stop at: text needs the");
     expect("$L generate bare --chat", 2, "--chat: no tokenizer is known: name it with");
