@@ -408,17 +408,20 @@ int ls_model_source_alone(const struct ls_model_source *source, const char *cons
     int status = LS_OK;
     ls_config_defaults(config);
     config->numerics.precision = source->kind->dtype(source);
+    snprintf(config->model_keys.from, sizeof config->model_keys.from, "%.*s",
+             (int)sizeof config->model_keys.from - 1, source->path);
     for (int i = 0; i < count && !status; i++)
         status = ls_config_set(config, words[i], error);
     if (!status)
         status = keys_take(source, true, log, config, error);
     if (!status)
         status = tokenizer_set(source, log, config, &vocabulary, error);
-    if (status)
-        return status;
-    if (config->data.sequence == 0)
+    if (!status && config->data.sequence == 0)
         config->data.sequence = ls_min(config->model_keys.context, SEQUENCE);
-    return ls_config_resolve(config, vocabulary, error);
+    if (!status)
+        status = ls_config_resolve(config, vocabulary, error);
+    config->model_keys.from[0] = '\0'; /* it was for errors; the model is by itself */
+    return status;
 }
 
 /* ---- what goes with it ----------------------------------------------------------------------- */
