@@ -30,7 +30,6 @@ which `make check` needs. For each family that `model.arch` names, and each of `
 It prints what it measured, and ends with 1 where something is off.
 """
 import argparse
-import ctypes
 import json
 import os
 import pathlib
@@ -45,6 +44,8 @@ import peft
 import tokenizers
 import torch
 import transformers
+
+import interop_library
 
 LOGITS_LIMIT, LOSS_LIMIT = 1e-5, 1e-5
 # llama.cpp takes GELU from a table in fp16 (GGML_GELU_FP16).
@@ -146,56 +147,6 @@ FAMILIES = {"gpt2": gpt2_config, "llama": llama_config, "qwen2": qwen2_config,
             "phi3": phi3_config}
 
 
-def randomise(model, seed):
-    """Norms and biases begin as ones and zeros: their places would not show."""
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            if value.dim() == 1:
-                value.add_(0.1 * torch.randn_like(value))
-            else:
-                value.mul_(2)
-
-
-# ---- the library ------------------------------------------------------------------------------
-
-class Library:
-    """What of liblockstep gives logits; structs are memory that only the library reads."""
-
-    def __init__(self, path):
-        self.c = ctypes.CDLL(str(path.resolve()))
-        self.c.ls_finished_runner.restype = ctypes.c_void_p
-        self.c.ls_finished_runner.argtypes = [ctypes.c_void_p]
-        self.c.ls_runner_next.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
-                                          ctypes.c_void_p]
-        self.c.ls_runner_restart.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-        self.c.ls_finished_free.argtypes = [ctypes.c_void_p]
-        self.c.ls_comm_free.argtypes = [ctypes.c_void_p]
-        self.error = ctypes.create_string_buffer(1 << 16)
-
-    def check(self, status):
-        if status:
-            sys.exit("the library: " + self.error.raw[4:].split(b"\0")[0].decode())
-
-    def logits(self, path, tokens, vocabulary):
-        config, world, finished = ctypes.create_string_buffer(1 << 20), ctypes.c_void_p(), \
-            ctypes.c_void_p()
-        where = str(path).encode()
-        self.check(self.c.ls_finished_configure(where, 1, None, 0, config, self.error))
-        self.check(self.c.ls_comm_self_new(ctypes.byref(world), self.error))
-        self.check(self.c.ls_finished_new(config, where, None, world, None,
-                                          ctypes.byref(finished), self.error))
-        runner = self.c.ls_finished_runner(finished)
-        self.check(self.c.ls_runner_restart(runner, self.error))
-        rows, row = [], ctypes.POINTER(ctypes.c_float)()
-        for token in tokens:
-            self.check(self.c.ls_runner_next(runner, int(token), ctypes.byref(row), self.error))
-            rows.append(numpy.ctypeslib.as_array(row, (vocabulary,)).copy())
-        self.c.ls_finished_free(finished)
-        self.c.ls_comm_free(world)
-        return numpy.stack(rows)
-
-
 # ---- the comparisons ------------------------------------------------------------------------------
 
 class Check:
@@ -228,7 +179,7 @@ class Check:
     def model(self):
         config = FAMILIES[self.family](self.draw)
         model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-        randomise(model, self.draw.randrange(1 << 30))
+        interop_library.randomise(model, self.draw.randrange(1 << 30))
         dtype = self.draw.choice([torch.float32, torch.bfloat16, torch.float16])
         model = model.to(dtype)
         shards = self.draw.choice(["1GB", "100KB"])
@@ -511,7 +462,7 @@ def tune(model, data):
 
 
 def check_all(arguments):
-    arguments.c = Library(arguments.library)
+    arguments.c = interop_library.Library(arguments.library)
     bad = []
     for family in arguments.families or FAMILIES:
         for number in range(arguments.count):
