@@ -56,7 +56,8 @@ static const struct ls_hf_key common[] = {
     /* Tokens of text, with generation_config.json. */
     NO_EFFECT("bos_token_id|eos_token_id|pad_token_id|sep_token_id|decoder_start_token_id"),
     /* Dropout is chosen where a model is trained. */
-    NO_EFFECT("attention_dropout|hidden_dropout|classifier_dropout"),
+    NO_EFFECT(
+        "attention_dropout|hidden_dropout|classifier_dropout|attn_pdrop|embd_pdrop|resid_pdrop"),
     /* What transformers' functions return, and keys of classifiers. */
     NO_EFFECT("output_attentions|output_hidden_states|return_dict|chunk_size_feed_forward|"
               "torchscript|id2label|label2id|problem_type|finetuning_task|task_specific_params"),

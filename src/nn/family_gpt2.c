@@ -150,8 +150,6 @@ static const struct ls_hf_key hf_keys[] = {
     {"scale_attn_by_inverse_layer_idx", NULL, "false", NULL},
     {"reorder_and_upcast_attn", NULL, "false", NULL},
     {"add_cross_attention", NULL, "false", NULL},
-    /* Dropout is chosen where a model is trained. */
-    {"attn_pdrop|embd_pdrop|resid_pdrop", NULL, "", NULL},
     /* Of other heads. */
     {"summary_activation|summary_first_dropout|summary_proj_to_labels|summary_type|"
      "summary_use_proj",
