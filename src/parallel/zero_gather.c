@@ -40,14 +40,16 @@ static void piece_unpack(struct ls_ops *ops, const struct zero_piece *piece, int
                          int64_t block, int ranks, const unsigned char *staging,
                          unsigned char *whole, size_t bytes)
 {
-    const int64_t whole_room = ls_param_room(piece->param, ls_param_elements(piece->param));
-    for (int j = 0; j < ranks; j++) {
-        int64_t first = j * piece->chunk, count = ls_min(piece->chunk, whole_room - first);
-        if (count <= 0)
-            break;
-        ls_copy(ops, (size_t)count * bytes, staging + (size_t)(j * block + offset) * bytes,
-                whole + (size_t)(piece->whole + first) * bytes);
-    }
+    const int64_t room = ls_param_room(piece->param, ls_param_elements(piece->param));
+    const int64_t full = ls_min(room / piece->chunk, ranks);
+    const int64_t rest = ls_min(room - full * piece->chunk, (ranks - full) * piece->chunk);
+    const size_t part = (size_t)piece->chunk * bytes, step = (size_t)block * bytes;
+    const unsigned char *from = staging + (size_t)offset * bytes;
+    unsigned char *to = whole + (size_t)piece->whole * bytes;
+    if (full > 0)
+        ls_copy_rows(ops, full, part, from, step, to, part);
+    if (rest > 0)
+        ls_copy(ops, (size_t)rest * bytes, from + (size_t)full * step, to + (size_t)full * part);
 }
 
 /* ---- one gather ----------------------------------------------------------------------------- */

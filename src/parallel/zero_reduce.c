@@ -310,15 +310,20 @@ static int place_get(struct ls_zero *zero, struct ls_ops *ops, int r, int *place
 static void region_pack(const struct ls_zero *zero, struct ls_ops *ops,
                         const struct zero_parcel *parcel, const float *whole, float *staging)
 {
+    const size_t block = (size_t)parcel->packed * sizeof *staging;
     for (int i = parcel->direct; i < parcel->count; i++) {
         const struct zero_piece *piece = &parcel->pieces[i];
-        for (int j = 0; j < zero->ranks; j++) {
-            float *to = staging + j * parcel->packed + (piece->shard - parcel->packed_shard);
-            int64_t elements = ls_param_elements(piece->param);
-            int64_t first = ls_min(j * piece->chunk, elements);
-            int64_t count = ls_min(piece->chunk, elements - first);
-            ls_copy(ops, (size_t)count * sizeof *to, whole + piece->whole + first, to);
-            ls_fill_zero(ops, (size_t)(piece->chunk - count) * sizeof *to, to + count);
+        const int64_t elements = ls_param_elements(piece->param), full = elements / piece->chunk;
+        const size_t part = (size_t)piece->chunk * sizeof *staging;
+        float *to = staging + (piece->shard - parcel->packed_shard);
+        if (full > 0)
+            ls_copy_rows(ops, full, part, whole + piece->whole, part, to, block);
+        for (int64_t j = full; j < zero->ranks; j++) {
+            int64_t first = j * piece->chunk, count = ls_max(elements - first, 0);
+            float *at = to + j * parcel->packed;
+            if (count > 0)
+                ls_copy(ops, (size_t)count * sizeof *at, whole + piece->whole + first, at);
+            ls_fill_zero(ops, (size_t)(piece->chunk - count) * sizeof *at, at + count);
         }
     }
 }

@@ -685,6 +685,38 @@ CASE(test_many_ranks_are_recorded_once)
     assert_true(proof.messages > 100000000 / part / part);
 }
 
+/* Copies that rank 0 makes in a step of one sequence, of so many ranks that share what it keeps. */
+static int64_t copies_of(const char *ranks, const char *batch, const char *stage)
+{
+    const char *const *keys =
+        KEYS("model.arch=gpt2", "model.layers=2", "model.channels=128", "model.heads=4",
+             "model.context=16", ranks, batch, stage, "numerics.leaf_sequences=1");
+    struct ls_config config = config_of(keys);
+    struct ls_layout layout = admitted(keys);
+    struct ls_error error = {0};
+    struct ls_recording recording;
+    int64_t second_at, copies = 0;
+    ls_recording_init(&recording);
+    assert_ok(ls_record_works(&config, &layout, 0, &recording, &second_at, &error), error);
+    for (int64_t i = 0; i < recording.done_count; i++)
+        copies += recording.done[i].at >= second_at &&
+                  recording.works[recording.done[i].work].kind == LS_WORK_COPY;
+    ls_recording_release(&recording);
+    return copies;
+}
+
+/* What travels packed is copied for all ranks at once, tensor by tensor: not once for each rank. */
+CASE(test_copies_are_as_many_for_many_ranks)
+{
+    const char *const stages[] = {"parallel.zero=1", "parallel.zero=2", "parallel.zero=3"};
+    for (int i = 0; i < 3; i++) {
+        int64_t few = copies_of("parallel.dp_shard=4", "batch.global=4", stages[i]);
+        int64_t many = copies_of("parallel.dp_shard=64", "batch.global=64", stages[i]);
+        if (few == 0 || many > 2 * few)
+            fail_msg("%s: %ld copies for 4 ranks, %ld for 64", stages[i], (long)few, (long)many);
+    }
+}
+
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 CASE(test_groups_partition_the_ranks)
