@@ -69,9 +69,28 @@ def unfused_share(figures, head_dim):
     return 14 * head_dim / (2 * (memory + products)) / figures["peak"]
 
 
-# Of accelerators whose rows have such attention; as in the cluster's file.
+# Of accelerators whose rows have passes that ours fuse; as in the cluster's file.
 UNFUSED = {"clusters/a100-80g-1024.yaml": {"bandwidth": 2.039e12, "pass_share": 0.85,
                                            "peak": 312e12, "product_share": 0.8}}
+
+
+def accumulate(table, row, f):
+    """Adds to a forecast what the system takes to add each micro-batch's gradients to their sum, in a
+    pass of its own over so many bytes a parameter (a table's "accumulate"): ours is part of the
+    product that makes them. A pipeline's fill and drain wait for it too."""
+    keys = {**table["keys"], **row["keys"]}
+    width, figures = keys["model.channels"], UNFUSED[table["cluster"]]
+    parameters = (12 * keys["model.layers"] * width +
+                  keys["model.vocab"] + keys["model.context"]) * width
+    pp, micro_batches = keys["parallel.pp"], f["micro_batches"]
+    seconds = (table["accumulate"] * parameters / (keys["parallel.tp"] * pp)
+               / (figures["bandwidth"] * figures["pass_share"]))
+    waits = (pp - 1) / keys.get("parallel.chunks", 1) * seconds
+    times = micro_batches - table.get("first_is_kept", False)
+    bubble_s = f["bubble"] * f["step_s"] + waits
+    step_s = f["step_s"] + times * seconds + waits
+    return {**f, "compute_s": f["compute_s"] + times * seconds, "step_s": step_s,
+            "bubble": bubble_s / step_s}
 
 
 def command(table, row, mode, lockstep, own=False):
@@ -121,7 +140,7 @@ def summed_last(table, row, lockstep):
              "keys": {**keys, "parallel.dp": 1, "batch.global": keys["batch.global"] // dp}}
     f = forecast(table, alone, "fast", lockstep)
     for name in SUMS:
-        f["exposed_s"][name] = whole["exposed_s"][name]
+        f["exposed_s"][name] = whole["exposed_s"][name] if row.get("sums") != "hidden" else 0
     bubble_s = f["bubble"] * f["step_s"]
     f["step_s"] += sum(f["exposed_s"][name] for name in SUMS)
     return {**f, "bubble": bubble_s / f["step_s"], "fits": whole["fits"]}
@@ -168,6 +187,8 @@ def rows_of(table, lockstep, check):
     for row in rows:
         last = table.get("sums") == "last" and row["keys"]["parallel.dp"] > 1
         f = summed_last(table, row, lockstep) if last else forecast(table, row, "fast", lockstep)
+        if "accumulate" in table:
+            f = accumulate(table, row, f)
         order = [forecast(table, row, mode, lockstep, own=True)["step_s"]
                  for mode in ("ordered", "fast")]
         value = predicted(table, row, f)
