@@ -144,8 +144,13 @@ static void places_take(struct ls_zero *zero, struct ls_arena *arena)
             for (int small = 0; small <= region->small; small++)
                 most[small][i] = ls_max(most[small][i], needs[i]);
     }
-    int64_t bytes = most[0][0] + most[0][1] + most[0][2];
-    zero->place_count = bytes == 0 ? 0 : most[0][0] > 0 ? 2 : ZERO_PLACES;
+    int64_t large = most[0][0] + most[0][1] + most[0][2];
+    zero->place_count = large == 0 ? 0 : most[0][0] > 0 ? 2 : ZERO_PLACES;
+    if (large > 0 && most[0][0] == 0 && most[1][1] + most[1][2] > 0) {
+        int64_t room = (int64_t)(zero->sizes.gradients / sizeof(float)) / ZERO_PLACES_SHARE;
+        int64_t more = room / (most[1][1] + most[1][2]);
+        zero->place_count = (int)ls_max(ls_min(more, ls_min(regions, ZERO_JOBS)), ZERO_PLACES);
+    }
     for (int i = 0; i < zero->place_count; i++) {
         bool small = i > 0;
         zero->places[i] = (struct zero_place){.small = small};

@@ -15,11 +15,13 @@ enum {
     ZERO_SCATTER_OPS = ZERO_DIRECT_MAX + 1,
     ZERO_BUCKETS = 8,
     ZERO_JOBS = 64,
-    /* Jobs over `shard` at most. Fewer than the jobs whose sums over `replicate` may be pending (64
-     * operations, ZERO_BUCKETS each): so who waits for such a sum, because there are too many,
-     * waits for one that every other rank has started or starts before it waits itself. */
+    /* Jobs over `shard` at most, where there are replicas. Fewer than the jobs whose sums over
+     * `replicate` may be pending (64 operations, ZERO_BUCKETS each): so who waits for such a sum,
+     * because there are too many, waits for one that every other rank has started or starts before
+     * it waits itself. */
     ZERO_WINDOW = 5,
-    ZERO_PLACES = 4,
+    ZERO_PLACES = 4,        /* at least, where only staging lies there */
+    ZERO_PLACES_SHARE = 64, /* of gradients: more places take at most this part of them */
     /* Regions whose sum the last replica sends at once, for the first one's next leaf: fewer than
      * operations may be pending. That of others is sent when it gets that leaf itself. */
     ZERO_AROUND = 32,
@@ -172,7 +174,7 @@ struct ls_zero {
     int next, used_count; /* of order: the next to be gathered; of used */
     int64_t stamp;
 
-    struct zero_place places[ZERO_PLACES];
+    struct zero_place places[ZERO_JOBS];
     int place_count;
     int open_place;             /* between ls_zero_gradient and _done, -1: none */
     struct zero_job *jobs;      /* a ring of ZERO_JOBS */

@@ -264,7 +264,8 @@ static int job_receive(struct ls_zero *zero, struct ls_ops *ops, const struct ze
 static int job_new(struct ls_zero *zero, struct ls_ops *ops, const struct zero_job *job,
                    struct zero_job **out, struct ls_error *error)
 {
-    int status = jobs_join(zero, ops, zero->tail - ZERO_WINDOW, error);
+    const int window = zero->options.replicate_ranks > 1 ? ZERO_WINDOW : ZERO_JOBS - 1;
+    int status = jobs_join(zero, ops, zero->tail - window, error);
     if (!status)
         status = job_receive(zero, ops, job, error);
     if (!status && zero->tail - zero->head == ZERO_JOBS)

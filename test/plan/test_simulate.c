@@ -304,6 +304,36 @@ CASE(test_messages_pass_gradients)
         fail_msg("%g: %g without sums, which take %g", with.step_s, without, moved);
 }
 
+static double moving_of(const struct result *result)
+{
+    return result->rank.moving_s[LS_ACCOUNT_REPLICATE] + result->rank.moving_s[LS_ACCOUNT_SHARD];
+}
+
+/* Sums of a leaf hide behind the backward that makes them and the micro-batch that comes next,
+ * however many there are: of four leaves the last one's alone are waited for (with zero 1 gathers
+ * too). */
+CASE(test_sums_of_leaves_hide)
+{
+    const char *const zero[] = {"parallel.zero=0", "parallel.zero=1"};
+    const double most[] = {0.2, 0.3};
+    for (int i = 0; i < 2; i++) {
+        struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1};
+        const char *const *keys =
+            KEYS("model.layers=16", "model.context=64", "model.channels=256", "model.heads=4",
+                 "data.sequence=64", "batch.micro=1", "batch.global=64",
+                 "numerics.leaf_sequences=8", "parallel.dp=2", zero[i]);
+        seconds.move[LS_ACCOUNT_REPLICATE] = seconds.move[LS_ACCOUNT_SHARD] = 1;
+        struct result with = simulate(keys, seconds);
+        double without = with.rank.compute_s;
+        double each = 0.19 * without / moving_of(&with);
+        seconds.move[LS_ACCOUNT_REPLICATE] = seconds.move[LS_ACCOUNT_SHARD] = each;
+        with = simulate(keys, seconds);
+        double share = (with.step_s - without) / moving_of(&with);
+        if (share > most[i])
+            fail_msg("%s: %g of the sums is waited for", zero[i], share);
+    }
+}
+
 /* ZeRO 3: gathers that take no longer than a layer hide behind it, but for the first; those that
  * take longer are what the step takes. */
 CASE(test_gathers_are_prefetched)
