@@ -61,7 +61,7 @@ static int mpi_run(const struct ls_config *config, ranks_body *body, void *user,
     if (status == LS_ECOMM) {
         /* Others live on without a rank that died, and are not to be ended. */
         bool lives = ls_mpi_survives() && ls_comm_lost(world) >= 0;
-        fprintf(stderr, "%s%d: %s\n", lives ? LS_MEMBERS_LIVES : "lockstep: rank ",
+        fprintf(stderr, "%s%d: %s\n", lives ? LS_MEMBERS_LIVES : LS_COMM_GIVES_UP,
                 ls_comm_rank(world), error->text);
         if (!lives)
             operations_print(world);
@@ -105,7 +105,7 @@ static void told_print(const struct thread_run *run, int ranks, const struct ls_
 {
     for (int i = 0; i < ranks; i++)
         if (run->errors[i].code && atoi(told->text + strcspn(told->text, "0123456789")) != i)
-            fprintf(stderr, "lockstep: rank %d: %s\n", i, run->errors[i].text);
+            fprintf(stderr, LS_COMM_GIVES_UP "%d: %s\n", i, run->errors[i].text);
 }
 
 int ranks_run(const struct ls_config *config, ranks_body *body, void *user, struct ls_error *error)

@@ -159,6 +159,12 @@ int ls_comm_alone_new(int rank, int size, struct ls_comm **out, struct ls_error 
  * text follows that to its end. In the good case this sends nothing and costs less than 0.1 us an
  * operation. */
 
+/* What `lockstep launch` looks for: how the line begins with which a rank gives up and ends its job
+ * (its number follows), and what is in it after a timeout, if one rank alone is late. */
+#define LS_COMM_GIVES_UP  "lockstep: rank "
+#define LS_COMM_TIMED_OUT "timed out after "
+#define LS_COMM_LATE      "; late is"
+
 /* Local. A wait of comm may last that long without anything moving on it and without progress of
  * those that it waits for; 0, as at first: for ever. Progress is an operation called or ended in
  * any group, and ls_progress; waiting for a rank that makes progress

@@ -448,15 +448,15 @@ void flight_late_text(const struct ls_comm *comm, const struct comm_call *call, 
     const int room = (int)(sizeof late->rank / sizeof *late->rank);
     double now_s = ls_now_s();
     size_t used =
-        (size_t)snprintf(text, bytes, "timed out after %.2f s at #%llu of %s (%d ranks)", waited_s,
-                         (unsigned long long)call->sequence, comm->name, comm->size);
+        (size_t)snprintf(text, bytes, LS_COMM_TIMED_OUT "%.2f s at #%llu of %s (%d ranks)",
+                         waited_s, (unsigned long long)call->sequence, comm->name, comm->size);
     for (int i = 0; i < late->count && i < room; i++) {
         int world_rank = comm->world_ranks[late->rank[i]];
         char at[400];
         rank_text(comm, world_rank, now_s, at, sizeof at);
         used += (size_t)snprintf(text + used, bytes - used, "%s %s%s: %s",
                                  i                  ? ";"
-                                 : late->count == 1 ? "; late is"
+                                 : late->count == 1 ? LS_COMM_LATE
                                                     : "; late are",
                                  comm_rank_text(late->rank[i], world_rank).text,
                                  host_text(comm->board, world_rank).text, at);

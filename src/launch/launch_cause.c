@@ -1,6 +1,7 @@
 /* What a job's end means: by its exit code, and by what ranks and mpirun said. */
 #include "launch/launch_private.h"
 
+#include <lockstep/comm.h>
 #include <lockstep/train/members.h>
 
 #include <stdio.h>
@@ -81,10 +82,10 @@ static bool told(const struct launch_job *job, const struct launch_watch *watch,
 /* What a rank said as it gave up: of several, the one that waits for the culprit itself. */
 static void rank_text(const char *said, char *text, size_t bytes)
 {
-    static const char mark[] = "lockstep: rank ";
+    static const char mark[] = LS_COMM_GIVES_UP;
     const char *chosen = strstr(said, mark);
     for (const char *at = chosen; at; at = strstr(at + 1, mark)) {
-        const char *culprit = strstr(at, "; late is ");
+        const char *culprit = strstr(at, LS_COMM_LATE);
         if (culprit && culprit < at + strcspn(at, "\r\n")) {
             chosen = at;
             break;
@@ -139,7 +140,7 @@ enum launch_cause launch_cause_of(const struct launch_job *job, const struct lau
     if (job->doomed_s == 0 && worker_text(job->said, text, bytes)) {
         cause = LAUNCH_WORKER;
     } else if (cause == LAUNCH_COMMUNICATION) {
-        cause = told(job, watch, "timed out after ") ? LAUNCH_LATE : LAUNCH_COMMUNICATION;
+        cause = told(job, watch, LS_COMM_TIMED_OUT) ? LAUNCH_LATE : LAUNCH_COMMUNICATION;
         rank_text(job->said, text, bytes);
     } else if (killed_text(job->said, text, bytes) || (cause == LAUNCH_CAUSES && job->code > 128)) {
         cause = LAUNCH_KILLED;

@@ -2,6 +2,8 @@
 #include "launch/launch_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/comm.h>
+#include <lockstep/train/members.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -315,9 +317,9 @@ static void said_add(struct launch_job *job, const char *text, size_t bytes)
     job->said[job->length] = '\0';
     const char *parted_at = job->said + job->length - bytes;
     /* What a rank says before it ends the job: no rank can go on without it. */
-    if (job->doomed_s == 0 && strstr(job->said, "lockstep: rank "))
+    if (job->doomed_s == 0 && strstr(job->said, LS_COMM_GIVES_UP))
         job->doomed_s = ls_now_s();
-    for (const char *at = parted_at; (at = strstr(at, "lockstep: a job without all")); at++)
+    for (const char *at = parted_at; (at = strstr(at, LS_MEMBERS_LIVES)); at++)
         job->parted_s = ls_now_s();
     /* What mpirun says last, once no process is left. */
     if (job->over_s == 0 && strstr(job->said, "noticed that process rank "))
