@@ -77,7 +77,7 @@ static int weights_write(struct bench *b, const struct ls_params *params,
     while (!status && (next = ls_safetensors_writer_next(writer)))
         status = weights_append(b, writer, &params->list[next - entries], values, halves, error);
     if (!status)
-        status = ls_safetensors_writer_commit(writer, NULL, error);
+        status = ls_safetensors_writer_commit(writer, error);
     else if (open)
         ls_safetensors_writer_abort(writer);
     free(values);

@@ -73,15 +73,15 @@ struct ls_metadata {
 
 /* Declares every tensor and writes the header; nothing is kept under the final name until commit.
  * Names must differ, and none may be "__metadata__". Entries and their names are borrowed until
- * commit or abort. {"format": "pt"} is always in the metadata. fault may be NULL. */
+ * finish or abort. {"format": "pt"} is always in the metadata. fault may be NULL. */
 struct ls_safetensors_writer;
 int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *path,
                                const struct ls_tensor_entry *entries, size_t count,
                                const struct ls_metadata *metadata, size_t metadata_count,
                                const struct ls_fault *fault, struct ls_error *error);
-/* Bytes are hashed from here on, before the first append: at commit tensors[i] is the XXH3-128 of
+/* Bytes are hashed from here on, before the first append: at finish tensors[i] is the XXH3-128 of
  * entry i's bytes, in 32 hexadecimal digits. header is there at once, of the bytes before the data.
- * Borrowed until commit or abort. */
+ * Borrowed until finish or abort. */
 struct ls_safetensors_digests {
     uint64_t header_bytes;
     char header[33];
@@ -101,10 +101,12 @@ ls_safetensors_writer_next(const struct ls_safetensors_writer *writer);
  * pieces go to the system straight from data. */
 int ls_safetensors_writer_append(struct ls_safetensors_writer *writer, const void *data,
                                  size_t bytes, struct ls_error *error);
-/* Checks that every declared byte came (LS_EINVAL), makes the file durable and gives it its name.
- * Frees the writer, also on failure. size may be NULL. */
-int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, uint64_t *size,
+/* Checks that every declared byte came (LS_EINVAL), and lets the system put it on the disk
+ * meanwhile (ls_atomic_file_start). *size: of the file; size may be NULL. */
+int ls_safetensors_writer_finish(struct ls_safetensors_writer *writer, uint64_t *size,
                                  struct ls_error *error);
+/* Finishes, makes the file durable and gives it its name. Frees the writer, also on failure. */
+int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, struct ls_error *error);
 /* Removes what was written and frees the writer, which may be NULL. */
 void ls_safetensors_writer_abort(struct ls_safetensors_writer *writer);
 
@@ -190,17 +192,19 @@ int ls_checkpoint_writer_begin(struct ls_checkpoint_writer *writer, enum ls_chec
                                const struct ls_tensor_entry *entries,
                                const struct ls_tensor_box *boxes, size_t count,
                                struct ls_safetensors_writer **tensors, struct ls_error *error);
-/* Local. The part is complete, and durable. */
+/* Local. The part is complete: its file is on its way to the disk, and nobody waits for it yet. */
 int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_error *error);
+/* Local. The parts that were ended have their files, and are durable. Commit does so too. */
+int ls_checkpoint_writer_sync(struct ls_checkpoint_writer *writer, struct ls_error *error);
 /* Local, in the place of begin and end: `to` will have the files that this rank wrote to `from`,
- * whose parts are complete. _take is before the commit of either, _copy any time later: what `from`
- * wrote may have been named, or removed. */
+ * whose parts are complete and synced. _take is before the commit of either, _copy any time later:
+ * what `from` wrote may have been named, or removed. */
 int ls_checkpoint_writer_take(struct ls_checkpoint_writer *to,
                               const struct ls_checkpoint_writer *from, struct ls_error *error);
 int ls_checkpoint_writer_copy(struct ls_checkpoint_writer *to, struct ls_error *error);
 /* From any thread: _copy, under way or not begun, ends with LS_ESTOPPED. */
 void ls_checkpoint_writer_cancel(struct ls_checkpoint_writer *to);
-/* Collective, of ranks that are done with all parts, for LS_CKPT_EACH_MACHINE: the files of each
+/* Collective, of ranks that have all parts synced, for LS_CKPT_EACH_MACHINE: the files of each
  * rank go to the next `copies` machines too, as far as there are others. */
 int ls_checkpoint_writer_replicate(struct ls_checkpoint_writer *writer, int64_t copies,
                                    struct ls_error *error);

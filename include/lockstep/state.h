@@ -145,7 +145,7 @@ int ls_state_settle(struct ls_state *state, struct ls_error *error);
 int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_error *error);
 /* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep; train.out exists.
  * Each rank writes its share (ls_state_shares) straight from where it lies. hash is what
- * ls_state_hash gave of this very state; NULL: it is computed here. */
+ * ls_state_hash gave of this very state; NULL: it is computed here, while the disk is busy. */
 int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct ls_error *error);
 
 /* A save beside the steps that follow. Each rank's thread copies its share to a snapshot: a

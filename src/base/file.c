@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    BUFFER_BYTES = 1 << 20,
+    BUFFER_BYTES = LS_FILE_STRAIGHT_BYTES,
     WRITE_BYTES_MAX = 8 << 20,  /* one write(2): well under the kernel's 2 GiB limit */
     WRITEBACK_BYTES = 32 << 20, /* the disk starts early, so that fsync has little to wait for */
     SETTLE_BYTES = 8 << 20,
@@ -210,6 +210,14 @@ int ls_fd_write(int fd, const void *data, size_t bytes, const struct ls_fault *f
     return 0;
 }
 
+/* A hint: file systems that lack it lose only time. */
+static void file_writeback(struct ls_atomic_file *file)
+{
+    sync_file_range(file->fd, (off_t)file->started, (off_t)(file->on_disk - file->started),
+                    SYNC_FILE_RANGE_WRITE);
+    file->started = file->on_disk;
+}
+
 /* Hands all of data to the system. */
 static int file_put(struct ls_atomic_file *file, const unsigned char *data, size_t bytes)
 {
@@ -228,12 +236,8 @@ static int file_put(struct ls_atomic_file *file, const unsigned char *data, size
         bytes -= written;
         ls_progress();
     }
-    if (file->on_disk - file->started >= WRITEBACK_BYTES) {
-        /* A hint: file systems that lack it lose only time. */
-        sync_file_range(file->fd, (off_t)file->started, (off_t)(file->on_disk - file->started),
-                        SYNC_FILE_RANGE_WRITE);
-        file->started = file->on_disk;
-    }
+    if (file->on_disk - file->started >= WRITEBACK_BYTES)
+        file_writeback(file);
     return LS_OK;
 }
 
@@ -268,6 +272,13 @@ int ls_atomic_file_printf(struct ls_atomic_file *file, const char *format, ...)
     va_end(args);
     LS_ASSERT(length >= 0 && length < (int)sizeof text);
     return ls_atomic_file_write(file, text, (size_t)length);
+}
+
+void ls_atomic_file_start(struct ls_atomic_file *file)
+{
+    LS_ASSERT(file->fd >= 0);
+    if (!file->error.code && !file_flush(file) && file->on_disk > file->started)
+        file_writeback(file);
 }
 
 /* What fsync would wait for in one piece, in pieces: a slow disk gets on. A hint, as above. */

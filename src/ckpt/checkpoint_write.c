@@ -29,7 +29,9 @@ struct ls_checkpoint_writer {
         const struct ls_tensor_box *boxes;
         size_t count;
         struct ls_safetensors_digests digests;
-    } now; /* that part */
+    } now;                                           /* that part */
+    struct ls_safetensors_writer *ended[CKPT_PARTS]; /* parts that are not synced yet */
+    int ended_count;
     struct taken {
         int fd;
         char name[64];
@@ -57,6 +59,14 @@ static bool leads(const struct ls_comm *comm, enum ls_checkpoint_place place)
     return ls_comm_first_on_machine(comm);
 }
 
+static void files_abort(struct ls_checkpoint_writer *writer)
+{
+    ls_safetensors_writer_abort(writer->tensors);
+    writer->tensors = NULL;
+    while (writer->ended_count > 0)
+        ls_safetensors_writer_abort(writer->ended[--writer->ended_count]);
+}
+
 static void writer_free(struct ls_checkpoint_writer *writer)
 {
     if (!writer)
@@ -64,7 +74,7 @@ static void writer_free(struct ls_checkpoint_writer *writer)
     for (int i = 0; i < writer->taken_count; i++)
         if (writer->taken[i].fd >= 0)
             close(writer->taken[i].fd);
-    ls_safetensors_writer_abort(writer->tensors);
+    files_abort(writer);
     free(writer->now.digests.tensors);
     json_decref(writer->report);
     free(writer);
@@ -240,10 +250,11 @@ int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_erro
 {
     LS_ASSERT(writer->tensors);
     uint64_t size;
-    int status = ls_safetensors_writer_commit(writer->tensors, &size, error);
-    writer->tensors = NULL;
+    int status = ls_safetensors_writer_finish(writer->tensors, &size, error);
     if (status)
         return status;
+    writer->ended[writer->ended_count++] = writer->tensors;
+    writer->tensors = NULL;
     json_t *file = json_pack("{s:I, s:I, s:s}", "size", (json_int_t)size, "header_bytes",
                              (json_int_t)writer->now.digests.header_bytes, "header_xxh3_128",
                              writer->now.digests.header);
@@ -256,6 +267,18 @@ int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_erro
                   : LS_OK;
 }
 
+int ls_checkpoint_writer_sync(struct ls_checkpoint_writer *writer, struct ls_error *error)
+{
+    int status = LS_OK, count = writer->ended_count;
+    writer->ended_count = 0;
+    for (int i = 0; i < count; i++)
+        if (status)
+            ls_safetensors_writer_abort(writer->ended[i]);
+        else
+            status = ls_safetensors_writer_commit(writer->ended[i], error);
+    return status;
+}
+
 /* ---- files of another writer ----------------------------------------------------------------- */
 
 int ls_checkpoint_writer_take(struct ls_checkpoint_writer *to,
@@ -264,7 +287,7 @@ int ls_checkpoint_writer_take(struct ls_checkpoint_writer *to,
     json_t *files = json_object_get(from->report, "files"), *file;
     const char *name;
     char path[PATH_MAX];
-    LS_ASSERT(!to->taken_count && !to->tensors && !from->tensors);
+    LS_ASSERT(!to->taken_count && !to->tensors && !from->tensors && !from->ended_count);
     json_decref(to->report);
     to->report = json_deep_copy(from->report);
     if (!to->report)
@@ -416,6 +439,7 @@ int ls_checkpoint_writer_replicate(struct ls_checkpoint_writer *writer, int64_t 
     const json_t *files = json_object_get(writer->report, "files");
     int ranks = writer->comm ? ls_comm_size(writer->comm) : 1;
     int64_t mine[CKPT_PARTS];
+    LS_ASSERT(!writer->ended_count);
     size_t most = (size_t)ranks * CKPT_PARTS, count = 0;
     if (ranks == 1 || copies == 0)
         return LS_OK;
@@ -545,8 +569,8 @@ int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, int status,
 {
     char *text = NULL;
     LS_ASSERT(status || !writer->tensors);
-    ls_safetensors_writer_abort(writer->tensors);
-    writer->tensors = NULL;
+    status = status ? status : ls_checkpoint_writer_sync(writer, error);
+    files_abort(writer);
     status = agree(writer, status, error); /* from here on nobody writes tensors */
     status = status ? status : reports_gather(writer, error);
     if (!status && is_root(writer)) {

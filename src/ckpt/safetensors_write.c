@@ -6,7 +6,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { CHUNK_BYTES = 4 << 20 }; /* hashed, then written while it is still in the cache */
+/* Hashed, then written while it is still in the core's own cache. */
+enum { CHUNK_BYTES = LS_FILE_STRAIGHT_BYTES };
 
 struct ls_safetensors_writer {
     struct ls_atomic_file file;
@@ -255,17 +256,24 @@ int ls_safetensors_writer_append(struct ls_safetensors_writer *writer, const voi
     return LS_OK;
 }
 
-int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, uint64_t *size,
+int ls_safetensors_writer_finish(struct ls_safetensors_writer *writer, uint64_t *size,
                                  struct ls_error *error)
 {
     const struct ls_tensor_entry *missing = ls_safetensors_writer_next(writer);
-    int status = missing
-                     ? ls_error_set(error, LS_EINVAL,
-                                    "%s: tensor %.200s has %zu bytes so far, fewer than declared",
-                                    writer->file.path, missing->name, writer->taken)
-                     : ls_atomic_file_commit(&writer->file, error);
-    if (!status && size)
+    if (missing)
+        return ls_error_set(error, LS_EINVAL,
+                            "%s: tensor %.200s has %zu bytes so far, fewer than declared",
+                            writer->file.path, missing->name, writer->taken);
+    ls_atomic_file_start(&writer->file);
+    if (size)
         *size = writer->file.size;
+    return LS_OK;
+}
+
+int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, struct ls_error *error)
+{
+    int status = ls_safetensors_writer_finish(writer, NULL, error);
+    status = status ? status : ls_atomic_file_commit(&writer->file, error);
     ls_safetensors_writer_abort(writer);
     return status;
 }
@@ -305,5 +313,5 @@ int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries,
         ls_safetensors_writer_abort(writer);
         return status;
     }
-    return ls_safetensors_writer_commit(writer, NULL, error);
+    return ls_safetensors_writer_commit(writer, error);
 }

@@ -273,7 +273,7 @@ int out_safetensors(struct exporting *ex, int64_t first, int64_t end, const char
         status = out_write(ex, &tensors[order[i] - entries], file_append, writer, error);
     status = pump_drain(&ex->pump, status, error);
     if (!status)
-        status = ls_safetensors_writer_commit(writer, NULL, error);
+        status = ls_safetensors_writer_commit(writer, error);
     else
         ls_safetensors_writer_abort(writer);
     ex->report.files++;

@@ -220,18 +220,27 @@ int state_about(const struct ls_state *state, const struct ls_digest *hash,
     return status;
 }
 
-/* Collective. */
-static int checkpoint_write(struct ls_state *state, const struct ls_checkpoint_state *about,
-                            struct ls_error *error)
+/* Collective. The hash, if it is not given, is made while the disk takes what was written. */
+static int checkpoint_write(struct ls_state *state, const struct ls_digest *hash,
+                            struct state_about *about, struct ls_error *error)
 {
+    const struct ls_digest position = state_position(state);
+    struct ls_digest made;
+    struct state_held held = {0};
     struct ls_checkpoint_writer *writer;
-    int status = ls_checkpoint_writer_open(&writer, state->config->train.out, about, -1,
+    int status = ls_checkpoint_writer_open(&writer, state->config->train.out, &about->state, -1,
                                            LS_CKPT_SHARED, ls_state_world(state), NULL, error);
     if (status)
         return status;
     status = ls_queue_synchronise(&state->ops->queue, error);
     if (!status)
         status = state_parts_write(state, writer, false, error);
+    if (!status && !hash)
+        status = state_digest(state, false, &position, &held, error);
+    if (!hash) {
+        status = state_hash_agree(state, state->step, &held, status, &made, error);
+        ls_digest_hex(&made, about->hash);
+    }
     return ls_checkpoint_writer_commit(writer, status, error);
 }
 
@@ -250,19 +259,11 @@ void state_saved(struct ls_state *state, int64_t step)
 
 int ls_state_save(struct ls_state *state, const struct ls_digest *hash, struct ls_error *error)
 {
-    struct ls_digest digest;
     struct state_about about;
-    int status = LS_OK;
-    if (hash)
-        digest = *hash;
-    else
-        status = ls_state_hash(state, &digest, error);
-    if (status)
-        return status;
-    status =
-        ls_comm_agree(ls_state_world(state), state_about(state, &digest, &about, error), error);
+    int status =
+        ls_comm_agree(ls_state_world(state), state_about(state, hash, &about, error), error);
     if (!status)
-        status = checkpoint_write(state, &about.state, error);
+        status = checkpoint_write(state, hash, &about, error);
     free(about.recipe);
     if (!status)
         state_saved(state, state->step);

@@ -48,6 +48,8 @@ static void copy(struct ls_saving *saving, bool beside)
         status = state_digest(saving->state, beside, &saving->position, &saving->held, &error);
     if (!status)
         status = state_parts_write(saving->state, saving->memory, beside, &error);
+    if (!status)
+        status = ls_checkpoint_writer_sync(saving->memory, &error);
     if (!status && saving->disk)
         status = ls_checkpoint_writer_take(saving->disk, saving->memory, &error);
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);

@@ -172,6 +172,18 @@ CASE_WITH(test_all_is_synced_before_it_has_a_name, scratch_setup, scratch_teardo
     }
 }
 
+/* The disk takes one part while the next is hashed and written. */
+CASE_WITH(test_no_part_is_waited_for_before_all_are_written, scratch_setup, scratch_teardown)
+{
+    int parts = 0, first_sync = 0;
+    write_one(*state);
+    while (first_sync < count && calls[first_sync].kind != SYNC)
+        first_sync++;
+    for (int i = 0; i < first_sync; i++)
+        parts += calls[i].kind == WRITE && last_of(WRITE, calls[i].file, NULL) == i;
+    assert_int_equal(parts, 2);
+}
+
 CASE_WITH(test_a_name_before_the_files_are_synced_is_caught, scratch_setup, scratch_teardown)
 {
     name_first = true;

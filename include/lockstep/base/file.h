@@ -59,12 +59,16 @@ int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const str
  * ls_atomic_file_open of path writes over its bytes. A file system in memory then takes no new
  * pages. A file that is not there, or has another name too, stays as it is. */
 void ls_atomic_file_reuse(const char *path);
-/* Appends. Large pieces go to the system straight from data; O(1) memory. Returns the code of the
- * first failure so far. */
+/* Appends. Pieces of LS_FILE_STRAIGHT_BYTES or more go to the system straight from data, others by
+ * a buffer; O(1) memory. Returns the code of the first failure so far. */
+enum { LS_FILE_STRAIGHT_BYTES = 256 << 10 };
 int ls_atomic_file_write(struct ls_atomic_file *file, const void *data, size_t bytes);
 /* Appends formatted text of less than 4096 bytes. */
 int ls_atomic_file_printf(struct ls_atomic_file *file, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* All of it is there: the system begins to put it on the disk, and commit has less to wait for. A
+ * failure is kept. */
+void ls_atomic_file_start(struct ls_atomic_file *file);
 /* Makes the file durable and gives it its name, replacing an older file of that name. On any
  * failure, of this call or an earlier write, the temporary is removed, the older file stays, and
  * the first failure's code and text are returned. The file is closed either way. */
