@@ -347,7 +347,7 @@ nightly: deps
 # A job that loses ranks, mpirun and its launcher: a fault a minute; or kills as fast as it comes back.
 soak: all
 	@BUILD=$(BUILD) tools/soak.py --minutes $(MINUTES) --seed $(SEED)
-faults-kills: all
+faults-kills: all $(BUILD)/test/hosts/test_launch_hosts
 	@BUILD=$(BUILD) tools/soak.py --kills $(KILLS) --seed $(SEED)
 
 # The commands of README.md and of every page under doc/, as they stand there.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 
@@ -10,14 +11,33 @@ LOCKSTEP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
 RANKS = 4
 
 
-class Job:
-    """A job of 4 MPI ranks on this machine that trains into FOLDER/run."""
+class Hosts:
+    """Two hosts of network namespaces (test/hosts/hosts.h), until it is closed."""
 
-    def __init__(self, folder, keys, environment=None):
+    def __init__(self):
+        program = os.path.join(os.path.dirname(LOCKSTEP), "test", "hosts", "test_launch_hosts")
+        self.holder = subprocess.Popen([program, "--hold"], stdin=subprocess.PIPE, text=True,
+                                       stdout=subprocess.PIPE)
+        self.words = shlex.split(self.holder.stdout.readline())
+        self.file = self.holder.stdout.readline().strip()
+
+    def __bool__(self):
+        return bool(self.words)
+
+    def close(self):
+        self.holder.stdin.close()
+        self.holder.wait()
+
+
+class Job:
+    """A job of 4 MPI ranks on this machine that trains into FOLDER/run; hosts: on two of its own."""
+
+    def __init__(self, folder, keys, environment=None, hosts=None):
         self.folder = folder
         self.out = os.path.join(folder, "run")
         self.word = f"train.out={self.out}"
-        self.words = [LOCKSTEP, "launch", *keys, self.word]
+        before, after = (hosts.words, ["--hosts", hosts.file]) if hosts else ([], [])
+        self.words = [*before, LOCKSTEP, "launch", *after, *keys, self.word]
         self.environment = {**{name: value for name, value in os.environ.items()
                                if not name.startswith("SLURM_")},
                             "OMP_WAIT_POLICY": "passive", **(environment or {})}
@@ -71,6 +91,16 @@ class Job:
     def ranks(self):
         """rank: pid"""
         return {int(rank): pid for pid, (_, rank) in self.processes().items() if rank is not None}
+
+    def hosts(self):
+        """The pids of each host's ranks."""
+        found = {}
+        for pid in self.ranks().values():
+            try:
+                found.setdefault(os.readlink(f"/proc/{pid}/ns/uts"), []).append(pid)
+            except OSError:
+                continue
+        return list(found.values())
 
     def mpirun(self):
         return [pid for pid, (words, rank) in self.processes().items()

@@ -14,7 +14,12 @@ step has a snapshot, so that many kills come while one is taken. Faults, shuffle
     rank      kill -9 of a rank            mpirun    kill -9 of mpirun
     two       of two ranks at once         launcher  kill -9 of the launcher, then started again
     all       of all ranks (--kills)       pause     SIGSTOP of a rank for less than the timeout,
-    freeze    SIGSTOP of a rank for good             then SIGCONT (--minutes, as freeze)
+    host      of all ranks of a host                 then SIGCONT (--minutes, as freeze)
+              (--kills)                    freeze    SIGSTOP of a rank for good
+
+With --kills the ranks are on two hosts of network namespaces, if this system lets them be made;
+otherwise it says so, and there is no fault "host". Hosts that are cut off or lost are in
+test/hosts/test_launch_hosts.c.
 
 Then the job is asked to end, and two ranks compute the same steps undisturbed. Verdicts:
 
@@ -29,8 +34,7 @@ the first step to the end of the last one. A step counts for at most twice the m
 during which a rank was stopped does not count for the pause. Where the rest went is printed: of each
 fault how long it took until it was seen, until the launcher had started the job again, until the run
 began, until it was at a step, and the steps computed again; slow steps, which other programs on the
-machine cause too; and snapshots. All ranks are on one host, so "all" is what the loss of a host's
-ranks is; two hosts are in test/hosts/test_launch_hosts.c.
+machine cause too; and snapshots.
 
 The exit code is 1 if a verdict is not met. Twins that must not meet theirs: --twin batches (a
 recovery that goes on with other batches), --twin slow (starts take 9 s longer), --twin orphan (a
@@ -52,7 +56,7 @@ import sys
 import tempfile
 import time
 
-from launched import LOCKSTEP, RANKS, Job
+from launched import LOCKSTEP, RANKS, Hosts, Job
 
 KEYS = ["data.train=corpus_train", "model.preset=gpt2-tiny", "train.steps=10000000",
         "optim.decay_steps=1000", "parallel.threads=1", "log.progress=off", "log.tensorboard=false", "log.drift_every=0",
@@ -144,6 +148,9 @@ class Soak:
             return [self.job.launcher.pid]
         if kind == "mpirun":
             return self.job.mpirun()
+        if kind == "host":
+            hosts = self.job.hosts()
+            return self.draw.choice(sorted(hosts)) if sum(map(len, hosts)) == RANKS else []
         ranks = list(self.job.ranks().values())
         count = {"two": 2, "all": RANKS}.get(kind, 1)
         return self.draw.sample(sorted(ranks), count) if len(ranks) >= count else []
@@ -191,14 +198,14 @@ class Soak:
                   flush=True)
         self.rest(begin + 60 * minutes - time.time())
 
-    def kills(self, count):
+    def kills(self, count, kinds):
         begin = time.time()
         for number in range(count):
             waits = self.draw.random() < 0.75
             if waits:
                 self.new_step()
             self.rest(self.draw.uniform(0, 0.2 if waits else 0.9))
-            self.fault(KILLS)
+            self.fault(kinds)
             if (number + 1) % 50 == 0:
                 print(f"kill {number + 1}: step {self.records.newest}, "
                       f"{(time.time() - begin) / (number + 1):.2f} s each", flush=True)
@@ -342,16 +349,20 @@ def main():
     keys = [*KEYS, *(KILLS_KEYS if given.kills else SOAK_KEYS), *given.keys]
     begin = time.time()
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(folder, [*keys, *LAYOUT], twin_make(folder, given.twin))
+        hosts = Hosts() if given.kills else None
+        kinds = [*KILLS, "host"] if hosts else KILLS
+        job = Job(folder, [*keys, *LAYOUT], twin_make(folder, given.twin), hosts)
         other_corpus(folder)
         soak = Soak(job, random.Random(given.seed))
         job.start()
         try:
             soak.new_step()
-            soak.kills(given.kills) if given.kills else soak.minutes(given.minutes)
+            soak.kills(given.kills, kinds) if given.kills else soak.minutes(given.minutes)
             soak.new_step()
         finally:
             code = job.stop()
+            if given.kills:
+                hosts.close()
             if given.twin == "orphan":
                 subprocess.Popen(["sh", "-c", "sleep 60; true", job.word])
             left = [words for words, _ in job.processes().values()]

@@ -204,22 +204,50 @@ pid_t hosts_start(const char *directory, int each, const char *out, const char *
     return program_start(line, SIGTERM);
 }
 
-pid_t hosts_launch(const char *directory, int first, int each, const char *out,
-                   const char *arguments)
+/* What stands before the program and its --hosts, which the file `hosts` is for. */
+static void launch_words(const char *directory, int first, int each, char words[4 * PATH_MAX])
 {
-    char program[PATH_MAX], list[128], line[4 * PATH_MAX];
-    program_path(program, sizeof program);
+    char list[128];
     int length = snprintf(list, sizeof list, "%s slots=%d\n%s slots=%d\n", hosts_name[first], each,
                           hosts_name[!first], each);
     scratch_write(scratch_path(directory, "hosts"), list, (size_t)length);
     snprintf(
-        line, sizeof line,
-        "cd '%s' && exec " ENTER "OMP_WAIT_POLICY=passive "
+        words, (size_t)4 * PATH_MAX,
+        ENTER
+        "OMP_WAIT_POLICY=passive "
         "ASAN_OPTIONS=detect_leaks=0 LOCKSTEP_PEAK_FLOPS=1e12 OMPI_MCA_plm_rsh_agent='%s/agent' "
-        "OMPI_MCA_oob_tcp_if_include=" NETWORK ".0/24 OMPI_MCA_btl_tcp_if_include=" NETWORK
-        ".0/24 '%s' launch --hosts hosts train.out=%s %s > %s.log 2>&1",
-        directory, core_of(0), (long)holders[0], directory, program, out, arguments, out);
+        "OMPI_MCA_oob_tcp_if_include=" NETWORK ".0/24 OMPI_MCA_btl_tcp_if_include=" NETWORK ".0/24",
+        core_of(0), (long)holders[0], directory);
+}
+
+pid_t hosts_launch(const char *directory, int first, int each, const char *out,
+                   const char *arguments)
+{
+    char program[PATH_MAX], words[4 * PATH_MAX], line[8 * PATH_MAX];
+    program_path(program, sizeof program);
+    launch_words(directory, first, each, words);
+    snprintf(line, sizeof line,
+             "cd '%s' && exec %s '%s' launch --hosts hosts train.out=%s %s > %s.log 2>&1",
+             directory, words, program, out, arguments, out);
     return program_start(line, SIGKILL);
+}
+
+int hosts_hold(int each)
+{
+    void *state;
+    char words[4 * PATH_MAX], byte;
+    int status = hosts_setup(&state);
+    if (missing)
+        fprintf(stderr, "two hosts cannot be made here: %s\n", missing);
+    if (!status && !missing) {
+        launch_words(hosts_directory, 0, each, words);
+        printf("%s\n%s/hosts\n", words, hosts_directory);
+        fflush(stdout);
+        while (read(STDIN_FILENO, &byte, 1) > 0)
+            continue;
+    }
+    hosts_teardown(&state);
+    return status || missing;
 }
 
 pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments)

@@ -39,6 +39,10 @@ pid_t hosts_train(const char *directory, int each, const char *out, const char *
  * `first` is named first. */
 pid_t hosts_launch(const char *directory, int first, int each, const char *out,
                    const char *arguments);
+/* A main for tools/soak.py: makes the hosts, prints the words that start `lockstep launch` on host
+ * 0 over `each` slots of both, the program left out, and holds the hosts until its input ends.
+ * Where there are none it says why; the exit code. */
+int hosts_hold(int each);
 /* Waits until the run has recorded a step; then the ranks' processes. */
 void hosts_wait_steps(pid_t launcher, const char *directory, const char *out, int ranks,
                       pid_t *pids);

@@ -1,6 +1,7 @@
 /* `lockstep launch` over two hosts, of which one is cut off: the job goes on with fewer ranks in
  * another layout, from its copy of the other one's snapshots, and with all of them when the host is
- * back; or of which one is lost, and a spare takes over. The end is that of one rank. */
+ * back; or of which one is lost, and a spare takes over. The end is that of one rank. With --hold
+ * it is the two hosts of tools/soak.py. */
 /* check: network */
 #include "../launch/launched.h"
 #include "../support/await.h"
@@ -121,8 +122,10 @@ static void test_a_server_by_the_clock_waits_for_its_host(void **state)
     assert_int_equal(launched_events(hosts_directory, "clock", "layout", NULL), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 2 && !strcmp(argv[1], "--hold"))
+        return hosts_hold(2);
     const struct CMUnitTest usual[] = {
         cmocka_unit_test(test_a_host_that_is_cut_off),
     };
