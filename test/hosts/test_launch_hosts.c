@@ -43,6 +43,24 @@ static void test_a_host_that_is_cut_off(void **state)
     launched_expect_same(hosts_directory, "cut");
 }
 
+/* What is under way is lost each time, and TCP sends it again: nobody notices. */
+static void test_a_link_that_comes_and_goes(void **state)
+{
+    hosts_or_skip();
+    pid_t launcher =
+        hosts_launch(hosts_directory, 0, 2, "flaps",
+                     LONG "comm.timeout_s=600 parallel.dp=2 parallel.tp=2 snapshot.every=1 ");
+    for (int time = 0; time < 8; time++) {
+        int64_t step = launched_await_step(launcher, hosts_directory, "flaps", 1);
+        hosts_link(false);
+        hosts_link(true);
+        launched_await_step(launcher, hosts_directory, "flaps", step + 2);
+    }
+    launched_stop(launcher, hosts_directory, "flaps");
+    assert_int_equal(launched_events(hosts_directory, "flaps", "failed", NULL), 0);
+    launched_expect_same(hosts_directory, "flaps");
+}
+
 /* All ranks are on the other host, which is gone without a word: mpirun waits for it, the launcher
  * does not. The spare takes over, in the given layout. */
 static void test_a_host_that_is_lost(void **state)
@@ -127,12 +145,14 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--hold"))
         return hosts_hold(2);
     const struct CMUnitTest usual[] = {
+        cmocka_unit_test(test_a_link_that_comes_and_goes),
         cmocka_unit_test(test_a_host_that_is_cut_off),
     };
     const struct CMUnitTest all[] = {
         cmocka_unit_test(test_workers_of_a_host_that_is_cut_off),
         cmocka_unit_test(test_a_server_by_times_whose_host_is_cut_off),
         cmocka_unit_test(test_a_server_by_the_clock_waits_for_its_host),
+        cmocka_unit_test(test_a_link_that_comes_and_goes),
         cmocka_unit_test(test_a_host_that_is_cut_off),
         cmocka_unit_test(test_a_host_that_is_lost), /* the last: that host ends */
     };
