@@ -60,7 +60,7 @@ static int mpi_run(const struct ls_config *config, ranks_body *body, void *user,
     status = body(world, user, error);
     if (status == LS_ECOMM) {
         /* Others live on without a rank that died, and are not to be ended. */
-        bool lives = ls_mpi_survives() && ls_comm_lost(world) >= 0;
+        bool lives = ls_mpi_survives() && ls_comm_lost(world, 0, ls_comm_size(world)) >= 0;
         fprintf(stderr, "%s%d: %s\n", lives ? LS_MEMBERS_LIVES : LS_COMM_GIVES_UP,
                 ls_comm_rank(world), error->text);
         if (!lives)

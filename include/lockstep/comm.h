@@ -90,12 +90,13 @@ bool ls_mpi_launched(void);
 /* This process's rank as the launcher says, before MPI begins; -1 where it does not say. */
 int ls_mpi_launched_rank(void);
 /* Whether Open MPI was told to let the other processes live when one dies (orte_enable_recovery,
- * as `lockstep launch` does for workers that meet now and then). A wait for a process that is
- * known to have ended then fails with LS_ECOMM at once. Nobody ends the others: each process that
- * fails has to end by itself, and mpirun ends with 0 once all have. */
+ * as `lockstep launch` does for workers that need not wait for each other). A wait for a process
+ * that is known to have ended then fails with LS_ECOMM at once. Nobody ends the others: each
+ * process that fails has to end by itself, and mpirun ends with 0 once all have. */
 bool ls_mpi_survives(void);
-/* Local. A rank of the group whose process is known to have ended, -1: none is. */
-int ls_comm_lost(const struct ls_comm *comm);
+/* Local. Of `count` ranks of the group from that one on: one whose process is known to have ended,
+ * -1: none is. */
+int ls_comm_lost(const struct ls_comm *comm, int first, int count);
 /* How many ranks are on this machine as the launcher says, before MPI begins: of several hosts of
  * an srun the most that one has. 0 where it does not say. */
 int ls_mpi_machine_ranks(void);

@@ -487,9 +487,9 @@ bool flight_ended(const struct ls_comm *comm, int rank)
     return record && flight_process_of(record) == FLIGHT_ENDED;
 }
 
-int ls_comm_lost(const struct ls_comm *comm)
+int ls_comm_lost(const struct ls_comm *comm, int first, int count)
 {
-    for (int r = 0; r < comm->size && comm->board; r++)
+    for (int r = first; r < first + count && comm->board; r++)
         if (flight_ended(comm, r))
             return r;
     return -1;

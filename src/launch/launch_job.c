@@ -242,11 +242,14 @@ static _Noreturn void job_child(struct line *line, int output, pid_t parent)
     _exit(127);
 }
 
-/* Workers that meet now and then need not end when one dies: what the others did is kept. */
+/* Workers that meet now and then, or push when they are ready, need not end when one dies: what the
+ * others did is kept. Where the order of pushes is given, nobody can go on without it. */
 static bool survives(const struct launch_start *start)
 {
     const struct ls_config *config = start->launch->config;
-    return start->hosts->open_mpi && config->async.mode == LS_CONFIG_DILOCO &&
+    bool served = config->async.mode == LS_CONFIG_SERVER && config->parallel.servers > 0 &&
+                  config->async.order == LS_CONFIG_BY_CLOCK && !*config->async.follow;
+    return start->hosts->open_mpi && (config->async.mode == LS_CONFIG_DILOCO || served) &&
            config->comm.timeout_s > 0;
 }
 

@@ -68,12 +68,18 @@ static int header_read(struct reading *r, const struct ls_record *record)
 static int bad_push(const struct reading *r, int worker)
 {
     const struct ls_clocks *clocks = &r->clocks;
+    if (clocks->gone[worker])
+        return ls_error_set(r->error, LS_EDATA,
+                            "%.300s:%lld: worker %d pushes: expected nothing of it, as it has left",
+                            r->path, (long long)r->line, worker);
+    int next = 0;
+    while (next < clocks->rule.workers && !ls_clocks_admit(clocks, next))
+        next++;
     if (clocks->rule.bound == 0)
         return ls_error_set(r->error, LS_EDATA,
-                            "%.300s:%lld: worker %d pushes: expected worker %lld, as with bound 0 "
+                            "%.300s:%lld: worker %d pushes: expected worker %d, as with bound 0 "
                             "workers come in their order",
-                            r->path, (long long)r->line, worker,
-                            (long long)(clocks->version % clocks->rule.workers));
+                            r->path, (long long)r->line, worker, next);
     return ls_error_set(r->error, LS_EDATA,
                         "%.300s:%lld: worker %d pushes at clock %lld, and the slowest is at %lld: "
                         "expected it to wait, with bound %d",
@@ -81,13 +87,46 @@ static int bad_push(const struct reading *r, int worker)
                         (long long)clocks->slowest, clocks->rule.bound);
 }
 
+static const char *const change_keys[] = {"left", "renewed"};
+
+/* *is: the line says that a worker left or was renewed. */
+static int change_read(struct reading *r, const struct ls_record *record, bool *is)
+{
+    struct ls_arrivals *order = r->order;
+    double number;
+    int change = 0;
+    while (change < 2 && !ls_record_number(record, change_keys[change], &number))
+        change++;
+    *is = change < 2;
+    if (!*is)
+        return LS_OK;
+    const int64_t worker = whole_number(record, change_keys[change]);
+    if (worker < 0 || worker >= order->rule.workers)
+        return bad(r, LS_EDATA, change_keys[change], record, "0 to ", order->rule.workers - 1);
+    if (!ls_list_grow(&order->changes, order->changed, &order->changes_room,
+                      sizeof *order->changes))
+        return ls_error_set(r->error, LS_ENOMEM, "%.300s: no memory for %lld changes", r->path,
+                            (long long)order->changed);
+    order->changes[order->changed++] =
+        (struct arrival_change){r->clocks.version, (enum ls_arrival_change)change, (int)worker};
+    if (change == LS_ARRIVAL_LEFT)
+        ls_clocks_leave(&r->clocks, (int)worker);
+    else
+        ls_clocks_renew(&r->clocks, (int)worker);
+    return LS_OK;
+}
+
 static int event_read(struct reading *r, const struct ls_record *record)
 {
     struct ls_arrivals *order = r->order;
     struct ls_clocks *clocks = &r->clocks;
     const int64_t worker = whole_number(record, "worker");
+    bool changes;
     if (whole_number(record, "event") != clocks->version)
         return bad(r, LS_EDATA, "event", record, "events without a gap, so ", clocks->version);
+    int status = change_read(r, record, &changes);
+    if (status || changes)
+        return status;
     if (worker < 0 || worker >= order->rule.workers)
         return bad(r, LS_EDATA, "worker", record, "0 to ", order->rule.workers - 1);
     if (whole_number(record, "clock") != clocks->clock[worker])
@@ -173,20 +212,19 @@ static int header_write(const struct ls_arrival_log *log, const char *recipe,
     return ls_jsonl_end(log->file, error);
 }
 
-/* Lets the log at path, if there is one, end at event. *lines = whole lines that it has. */
-static int log_cut(const char *path, const char *recipe, struct ls_arrival_rule rule, int64_t event,
-                   int64_t *lines, struct ls_error *error)
+/* What the log at path has, if there is one, which must be so many events or more. *lines = whole
+ * lines. */
+static int log_look(const char *path, const char *recipe, struct ls_arrival_rule rule,
+                    int64_t event, struct ls_arrivals **order, int64_t *lines,
+                    struct ls_error *error)
 {
-    struct ls_arrivals *order = NULL;
     struct stat found;
-    int64_t count = 0;
     int status = LS_OK;
     *lines = 0;
-    if (stat(path, &found) == 0 || errno != ENOENT) {
-        status = log_read(path, recipe, rule, &order, lines, error);
-        count = order ? order->count : 0;
-        ls_arrivals_free(order);
-    }
+    *order = NULL;
+    if (stat(path, &found) == 0 || errno != ENOENT)
+        status = log_read(path, recipe, rule, order, lines, error);
+    int64_t count = *order ? (*order)->count : 0;
     if (!status && count < event)
         status = ls_error_set(error, LS_EDATA,
                               "%.300s: the log of arrivals has %lld events: expected at least the "
@@ -205,7 +243,8 @@ static void ignored(void *user, const struct ls_record *record)
 int ls_arrival_log_open(const char *path, const char *recipe, struct ls_arrival_rule rule,
                         int64_t event, struct ls_arrival_log **out, struct ls_error *error)
 {
-    int64_t lines;
+    int64_t lines = 0;
+    struct ls_arrivals *order = NULL;
     *out = NULL;
     int status = arrivals_check_rule(rule, error);
     struct ls_arrival_log *log = status ? NULL : malloc(sizeof *log);
@@ -214,13 +253,16 @@ int ls_arrival_log_open(const char *path, const char *recipe, struct ls_arrival_
     if (status)
         return status;
     *log = (struct ls_arrival_log){.event = event};
-    status = log_cut(path, recipe, rule, event, &lines, error);
+    status = log_look(path, recipe, rule, event, &order, &lines, error);
     if (!status && lines > 0)
         status = ls_jsonl_truncate_after(path, "event", event - 1, ignored, NULL, error);
     if (!status)
         status = ls_jsonl_open(&log->file, path, error);
     if (!status && lines == 0)
         status = header_write(log, recipe, rule, error);
+    if (!status && order)
+        status = ls_arrival_log_copy(log, order, LS_ARRIVAL_RENEWED, error);
+    ls_arrivals_free(order);
     if (status) {
         ls_arrival_log_close(log, NULL);
         return status;
@@ -239,6 +281,25 @@ int ls_arrival_log_add(struct ls_arrival_log *log, const struct ls_arrival *arri
     ls_jsonl_int(log->file, "clock", arrival->clock);
     int status = ls_jsonl_end(log->file, error);
     log->event += status == LS_OK;
+    return status;
+}
+
+int ls_arrival_log_change(struct ls_arrival_log *log, enum ls_arrival_change change, int worker,
+                          struct ls_error *error)
+{
+    ls_jsonl_begin(log->file);
+    ls_jsonl_int(log->file, "event", log->event);
+    ls_jsonl_int(log->file, change_keys[change], worker);
+    return ls_jsonl_end(log->file, error);
+}
+
+int ls_arrival_log_copy(struct ls_arrival_log *log, const struct ls_arrivals *order,
+                        enum ls_arrival_change change, struct ls_error *error)
+{
+    int64_t at = 0;
+    int worker, status = LS_OK;
+    while (!status && ls_arrivals_changed(order, log->event, change, &at, &worker))
+        status = ls_arrival_log_change(log, change, worker, error);
     return status;
 }
 

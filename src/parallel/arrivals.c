@@ -24,6 +24,7 @@ static void clocks_restart(struct ls_clocks *clocks)
     const size_t bytes = (size_t)clocks->rule.workers * sizeof *clocks->clock;
     memset(clocks->clock, 0, bytes);
     memset(clocks->pulled, 0, bytes);
+    memset(clocks->gone, 0, (size_t)clocks->rule.workers * sizeof *clocks->gone);
     clocks->version = clocks->slowest = 0;
     clocks->slowest_workers = clocks->rule.workers;
 }
@@ -36,7 +37,8 @@ int ls_clocks_init(struct ls_clocks *clocks, struct ls_arrival_rule rule, struct
         return status;
     clocks->clock = calloc((size_t)rule.workers, sizeof *clocks->clock);
     clocks->pulled = calloc((size_t)rule.workers, sizeof *clocks->pulled);
-    if (!clocks->clock || !clocks->pulled) {
+    clocks->gone = calloc((size_t)rule.workers, sizeof *clocks->gone);
+    if (!clocks->clock || !clocks->pulled || !clocks->gone) {
         ls_clocks_release(clocks);
         return ls_error_set(error, LS_ENOMEM, "no memory for the clocks of %d workers",
                             rule.workers);
@@ -49,22 +51,29 @@ void ls_clocks_release(struct ls_clocks *clocks)
 {
     free(clocks->clock);
     free(clocks->pulled);
+    free(clocks->gone);
     *clocks = (struct ls_clocks){.rule = clocks->rule};
 }
 
 bool ls_clocks_admit(const struct ls_clocks *clocks, int worker)
 {
-    if (worker < 0 || worker >= clocks->rule.workers || clocks->pulled[worker] == LS_PULLED_NONE)
+    if (worker < 0 || worker >= clocks->rule.workers || clocks->gone[worker] ||
+        clocks->pulled[worker] == LS_PULLED_NONE)
         return false;
-    return clocks->rule.bound != 0 || worker == clocks->version % clocks->rule.workers;
+    for (int w = 0; w < worker && clocks->rule.bound == 0; w++)
+        if (!clocks->gone[w] && clocks->clock[w] == clocks->slowest)
+            return false;
+    return true;
 }
 
-/* The least clock, and how many workers are there. */
+/* The least clock, and how many workers are there; if all have left, none. */
 static void slowest_find(struct ls_clocks *clocks)
 {
     clocks->slowest = INT64_MAX;
     clocks->slowest_workers = 0;
     for (int w = 0; w < clocks->rule.workers; w++) {
+        if (clocks->gone[w])
+            continue;
         if (clocks->clock[w] < clocks->slowest) {
             clocks->slowest = clocks->clock[w];
             clocks->slowest_workers = 0;
@@ -77,9 +86,16 @@ static void slowest_find(struct ls_clocks *clocks)
 static void begin_if_admitted(struct ls_clocks *clocks, int worker)
 {
     const int32_t bound = clocks->rule.bound;
-    if (clocks->pulled[worker] == LS_PULLED_NONE &&
+    if (clocks->pulled[worker] == LS_PULLED_NONE && !clocks->gone[worker] &&
         (bound == LS_BOUND_FREE || clocks->clock[worker] <= clocks->slowest + bound))
         clocks->pulled[worker] = clocks->version;
+}
+
+static void slowest_moved(struct ls_clocks *clocks)
+{
+    slowest_find(clocks);
+    for (int w = 0; w < clocks->rule.workers; w++)
+        begin_if_admitted(clocks, w);
 }
 
 struct ls_arrival ls_clocks_push(struct ls_clocks *clocks, int worker)
@@ -94,10 +110,26 @@ struct ls_arrival ls_clocks_push(struct ls_clocks *clocks, int worker)
         begin_if_admitted(clocks, worker);
         return arrival;
     }
-    slowest_find(clocks);
-    for (int w = 0; w < clocks->rule.workers; w++)
-        begin_if_admitted(clocks, w);
+    slowest_moved(clocks);
     return arrival;
+}
+
+void ls_clocks_leave(struct ls_clocks *clocks, int worker)
+{
+    clocks->gone[worker] = true;
+    slowest_moved(clocks);
+}
+
+void ls_clocks_renew(struct ls_clocks *clocks, int worker)
+{
+    clocks->gone[worker] = true; /* how far the others are */
+    slowest_find(clocks);
+    if (clocks->slowest_workers > 0)
+        clocks->clock[worker] = ls_max(clocks->clock[worker], clocks->slowest);
+    if (clocks->pulled[worker] != LS_PULLED_NONE)
+        clocks->pulled[worker] = clocks->version;
+    clocks->gone[worker] = false;
+    slowest_moved(clocks);
 }
 
 /* ---- an order -------------------------------------------------------------------------------- */
@@ -122,6 +154,7 @@ void ls_arrivals_free(struct ls_arrivals *arrivals)
         return;
     free(arrivals->times);
     free(arrivals->worker);
+    free(arrivals->changes);
     free(arrivals);
 }
 
@@ -141,8 +174,36 @@ int ls_arrivals_worker(const struct ls_arrivals *arrivals, int64_t event)
     return arrivals->times ? arrival_times_worker(arrivals, event) : arrivals->worker[event];
 }
 
+bool ls_arrivals_changed(const struct ls_arrivals *arrivals, int64_t event,
+                         enum ls_arrival_change change, int64_t *at, int *worker)
+{
+    for (; *at < arrivals->changed; ++*at) {
+        const struct arrival_change *found = &arrivals->changes[*at];
+        if (found->event != event || found->change != change)
+            continue;
+        *worker = found->worker;
+        ++*at;
+        return true;
+    }
+    return false;
+}
+
+/* The changes of one kind where clocks stand. */
+static void changes_take(const struct ls_arrivals *arrivals, enum ls_arrival_change change,
+                         struct ls_clocks *clocks)
+{
+    int64_t at = 0;
+    int worker;
+    while (ls_arrivals_changed(arrivals, clocks->version, change, &at, &worker))
+        if (change == LS_ARRIVAL_LEFT)
+            ls_clocks_leave(clocks, worker);
+        else
+            ls_clocks_renew(clocks, worker);
+}
+
 void ls_arrivals_seek(const struct ls_arrivals *arrivals, int64_t event, struct ls_clocks *clocks)
 {
+    struct ls_arrival ignored;
     LS_ASSERT(event >= 0 && event <= ls_arrivals_end(arrivals));
     LS_ASSERT(clocks->rule.workers == arrivals->rule.workers &&
               clocks->rule.bound == arrivals->rule.bound);
@@ -150,10 +211,9 @@ void ls_arrivals_seek(const struct ls_arrivals *arrivals, int64_t event, struct 
     if (arrivals->times) {
         arrival_times_seek(arrivals, event, clocks);
         slowest_find(clocks);
-    } else {
-        while (clocks->version < event)
-            ls_clocks_push(clocks, arrivals->worker[clocks->version]);
     }
+    while (clocks->version < event)
+        ls_arrivals_next(arrivals, clocks, &ignored);
 }
 
 bool ls_arrivals_next(const struct ls_arrivals *arrivals, struct ls_clocks *clocks,
@@ -161,6 +221,8 @@ bool ls_arrivals_next(const struct ls_arrivals *arrivals, struct ls_clocks *cloc
 {
     if (clocks->version >= ls_arrivals_end(arrivals))
         return false;
+    changes_take(arrivals, LS_ARRIVAL_LEFT, clocks);
     *out = ls_clocks_push(clocks, ls_arrivals_worker(arrivals, clocks->version));
+    changes_take(arrivals, LS_ARRIVAL_RENEWED, clocks);
     return true;
 }

@@ -4,6 +4,12 @@
 
 #include <lockstep/parallel/arrivals.h>
 
+struct arrival_change {
+    int64_t event;
+    enum ls_arrival_change change;
+    int worker;
+};
+
 struct ls_arrivals {
     struct ls_arrival_rule rule;
     /* Of a table. */
@@ -13,6 +19,8 @@ struct ls_arrivals {
     /* Of a log. */
     uint16_t *worker; /* [count] */
     int64_t count, room;
+    struct arrival_change *changes; /* [changed] as the log has them */
+    int64_t changed, changes_room;
 };
 
 /* LS_EINVAL says what is wrong. */

@@ -10,6 +10,7 @@
  */
 #include "train/parameter_server.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,13 +48,18 @@ int server_open(struct ls_trainer *t, struct ls_error *error)
     struct ls_arrival_rule rule = {w->count, (int32_t)t->config.async.staleness};
     if (!s)
         return ls_error_set(error, LS_ENOMEM, "no memory for a parameter server");
+    s->lost = -1;
     s->ticket = calloc(workers, sizeof *s->ticket);
+    s->given = calloc(workers, sizeof *s->given);
+    s->renewed = calloc(workers, sizeof *s->renewed);
+    s->pairs = calloc(workers, sizeof *s->pairs);
     s->pushes = calloc((size_t)w->each, sizeof *s->pushes);
     s->pushed = calloc((size_t)w->each * w->note_size, sizeof *s->pushed);
     s->order = calloc((size_t)w->interval, sizeof *s->order);
     s->callers = calloc(workers, sizeof *s->callers);
     s->calls = calloc(workers * w->note_size, sizeof *s->calls);
-    if (!s->ticket || !s->pushes || !s->pushed || !s->order || !s->callers || !s->calls)
+    if (!s->ticket || !s->given || !s->renewed || !s->pairs || !s->pushes || !s->pushed ||
+        !s->order || !s->callers || !s->calls)
         return ls_error_set(error, LS_ENOMEM, "no memory for a parameter server");
     for (int k = 0; k < w->each; k++)
         s->pushes[k].note = s->pushed + (size_t)k * w->note_size;
@@ -69,9 +75,14 @@ int server_close(struct server *s, struct ls_error *error)
     if (!s)
         return LS_OK;
     int status = ls_arrival_log_close(s->log, error);
+    for (int i = 0; i < s->clocks.rule.workers && s->pairs; i++)
+        ls_comm_free(s->pairs[i]);
     ls_arrivals_free(s->arrivals);
     ls_clocks_release(&s->clocks);
     free(s->ticket);
+    free(s->given);
+    free(s->renewed);
+    free(s->pairs);
     free(s->pushes);
     free(s->pushed);
     free(s->order);
@@ -81,20 +92,67 @@ int server_close(struct server *s, struct ls_error *error)
     return status;
 }
 
-/* Tickets of those that take the parameters as they are now, by index. */
+/* Tickets of those that take the parameters as they are now and have none yet, by index. */
 static void tickets_give(struct server *s)
 {
     for (int i = 0; i < s->clocks.rule.workers; i++)
-        if (s->clocks.pulled[i] == s->clocks.version)
+        if (s->clocks.pulled[i] == s->clocks.version && s->given[i] != s->clocks.version) {
+            s->given[i] = s->clocks.version;
             s->ticket[i] = s->tickets++;
+        }
 }
 
-struct ls_arrival server_push(struct server *s, int worker, int64_t *ticket)
+void server_leave(struct server *s, int worker)
 {
+    ls_clocks_leave(&s->clocks, worker);
+    tickets_give(s);
+}
+
+bool server_leaves(struct server *s, const struct ls_arrivals *order)
+{
+    int64_t at = 0;
+    int worker;
+    bool any = false;
+    while (order && ls_arrivals_changed(order, s->clocks.version, LS_ARRIVAL_LEFT, &at, &worker)) {
+        any = any || !s->clocks.gone[worker];
+        server_leave(s, worker);
+    }
+    return any;
+}
+
+/* What it computed on is lost, and the batch that it has not pushed is still its own. */
+static void server_renew(struct server *s, int worker)
+{
+    if (s->clocks.pulled[worker] != LS_PULLED_NONE)
+        s->given[worker] = s->clocks.version;
+    ls_clocks_renew(&s->clocks, worker);
+    s->renewed[worker] = true;
+    tickets_give(s);
+}
+
+struct ls_arrival server_push(struct server *s, const struct ls_arrivals *order, int worker,
+                              int64_t *ticket)
+{
+    int64_t at = 0;
+    int renewed;
+    server_leaves(s, order);
     *ticket = s->ticket[worker];
     struct ls_arrival arrival = ls_clocks_push(&s->clocks, worker);
     tickets_give(s);
+    while (order &&
+           ls_arrivals_changed(order, s->clocks.version, LS_ARRIVAL_RENEWED, &at, &renewed))
+        server_renew(s, renewed);
     return arrival;
+}
+
+void server_tell(struct ls_trainer *t, const struct ls_arrival *arrival, int64_t ticket)
+{
+    const struct workers *w = t->workers;
+    const int64_t i = arrival->event - w->begin;
+    const double *note = w->notes + (size_t)i * w->note_size;
+    server_report(t, arrival, ticket, &w->reports[i]);
+    w->reports[i].skipped =
+        !isfinite(note[NOTE_GRADIENT_LOSS]) || !isfinite(note[NOTE_GRADIENT_NORM]);
 }
 
 int server_seek(struct ls_trainer *t, int64_t event, const char *run, struct ls_error *error)
@@ -112,10 +170,16 @@ int server_seek(struct ls_trainer *t, int64_t event, const char *run, struct ls_
     if (status)
         return status;
     s->tickets = 0;
+    memset(s->given, -1, (size_t)w->count * sizeof *s->given);
     tickets_give(s);
     const struct ls_arrivals *order = before ? before : s->arrivals;
-    while (s->clocks.version < event)
-        server_push(s, ls_arrivals_worker(order, s->clocks.version), &ticket);
+    while (s->clocks.version < event) {
+        struct ls_arrival arrival =
+            server_push(s, order, ls_arrivals_worker(order, s->clocks.version), &ticket);
+        if (w->stage == WORKERS_MET && arrival.event >= w->begin)
+            server_tell(t, &arrival, ticket);
+    }
+    memset(s->renewed, 0, (size_t)w->count * sizeof *s->renewed); /* the state has that */
     for (int k = 0; k < w->each; k++)
         s->pushes[k].ready = false;
     if (before && (w->all == w->groups || *t->config.async.follow)) { /* to its end */
@@ -165,7 +229,8 @@ static int gradients_compute(struct ls_trainer *t, int next, struct ls_error *er
     int status = LS_OK;
     for (int k = 0; k < w->held && !status; k++) {
         int worker = w->group * w->each + k;
-        bool computes = s->clocks.pulled[worker] != LS_PULLED_NONE && !s->pushes[k].ready;
+        bool computes = s->clocks.pulled[worker] != LS_PULLED_NONE && !s->clocks.gone[worker] &&
+                        !s->pushes[k].ready;
         if (computes && (w->groups > 1 || worker == next))
             status = server_gradient(t, k, s->ticket[worker], error);
     }
@@ -289,7 +354,8 @@ static int gradient_send(struct ls_trainer *t, int worker, double *note, struct 
 
 /* ---- an event -------------------------------------------------------------------------------- */
 
-/* Collective over t->world. Workers that need not wait go on from the new parameters. */
+/* Collective over t->world. Workers that need not wait go on from the new parameters, as do those
+ * that begin anew. */
 static int parameters_pull(struct ls_trainer *t, struct ls_error *error)
 {
     const struct workers *w = t->workers;
@@ -297,8 +363,10 @@ static int parameters_pull(struct ls_trainer *t, struct ls_error *error)
     const struct masters outer = {.unit = workers_outer(t)};
     int status = LS_OK;
     for (int k = 0; k < w->held && !status; k++) {
-        if (s->clocks.pulled[w->group * w->each + k] != s->clocks.version)
+        int worker = w->group * w->each + k;
+        if (s->clocks.pulled[worker] != s->clocks.version && !s->renewed[worker])
             continue;
+        s->renewed[worker] = false;
         masters_copy(t, outer, (struct masters){.unit = &t->units[k]});
         status = server_pulled(t, k, error);
     }
@@ -366,15 +434,16 @@ static int event_run(struct ls_trainer *t, struct ls_step_report *report, double
     struct server *s = t->workers->server;
     int64_t ticket;
     int worker;
-    int status = server_next(t, &worker, error);
-    if (status)
-        return status;
-    status = gradients_compute(t, worker, error);
+    int status = server_leaves(s, s->arrivals) ? parameters_pull(t, error) : LS_OK;
+    if (!status)
+        status = server_next(t, &worker, error);
+    if (!status)
+        status = gradients_compute(t, worker, error);
     if (!status)
         status = gradient_send(t, worker, note, error);
     if (status)
         return status;
-    struct ls_arrival arrival = server_push(s, worker, &ticket);
+    struct ls_arrival arrival = server_push(s, s->arrivals, worker, &ticket);
     server_report(t, &arrival, ticket, report);
     status = server_add(t, note, report, error);
     return status ? status : parameters_pull(t, error);
@@ -391,6 +460,30 @@ int server_run(struct ls_trainer *t, struct ls_error *error)
         status = event_run(t, &w->reports[i], w->notes + (size_t)i * w->note_size, error);
     server_rest(t);
     return status;
+}
+
+int server_rescued(struct ls_trainer *t, struct ls_error *error)
+{
+    struct workers *w = t->workers;
+    struct server *s = w->server;
+    const struct ls_log *log = ls_comm_rank(t->whole) == 0 ? t->log : NULL;
+    int status = LS_OK;
+    for (int i = 0; i < w->count; i++) {
+        if (w->rescue.has[i])
+            continue;
+        ls_log(log, LS_LOG_WARNING, "a rank of worker %d died: it begins anew behind step %ld", i,
+               (long)s->clocks.version);
+        if (s->clocks.pulled[i] == s->clocks.version)
+            continue; /* as it would in any case */
+        if (s->log && !status)
+            status = ls_arrival_log_change(s->log, LS_ARRIVAL_RENEWED, i, error);
+        server_renew(s, i);
+    }
+    status = ls_comm_agree(t->whole, status, error);
+    if (status)
+        return status;
+    reports_pushes(t);
+    return ls_comm_agree(t->whole, parameters_pull(t, error), error);
 }
 
 void server_rest(struct ls_trainer *t)

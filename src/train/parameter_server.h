@@ -16,7 +16,8 @@ struct push {
 
 /* What a server rank knows of the rank of its place in a worker's group. */
 struct caller {
-    enum { CALLER_COMPUTES, CALLER_READY, CALLER_WAITS } stage;
+    enum { CALLER_COMPUTES, CALLER_READY, CALLER_WAITS, CALLER_GONE } stage;
+    bool broken;               /* nothing passes between the two ranks any more */
     struct ls_request request; /* for the note that it is ready */
     int64_t came;              /* the how many-th that came ready */
 };
@@ -26,13 +27,17 @@ struct server {
     struct ls_arrivals *arrivals; /* NULL: whoever comes first */
     struct ls_clocks clocks;
     int64_t *ticket;     /* [workers] the batch that each computes on */
+    int64_t *given;      /* [workers] the version that it was given on */
     int64_t tickets;     /* given so far */
+    bool *renewed;       /* [workers] it is to take the parameters, though it may wait */
     struct push *pushes; /* [workers of this group] */
     double *pushed;      /* [workers of this group, note_size] their notes */
 
     /* With ranks of its own. */
     struct ls_arrival_log *log; /* of its first rank, by the clock */
     int64_t *order;             /* [interval] who pushed */
+    struct ls_comm **pairs;     /* [workers] the server rank, 0, and the worker's of this place */
+    int lost;                   /* a worker of which a rank died in the interval; -1: none */
     struct caller *callers;     /* [workers] */
     double *calls;              /* [workers, note_size] their notes */
     int64_t came;
@@ -57,6 +62,11 @@ void server_take(const struct memory_request *request, struct ls_arena *arena,
  * groups, or (src/train/serving.c) by ranks that do nothing else. */
 int server_run(struct ls_trainer *t, struct ls_error *error);
 int serving_run(struct ls_trainer *t, struct ls_error *error);
+/* Collective over t->whole, with w->across: the pairs. */
+int serving_open(struct ls_trainer *t, struct ls_error *error);
+/* Collective over t->whole, behind server_seek. The run goes on from what a job that lost a rank
+ * kept (workers_rescue.c): who is not in it begins anew, which the log says before it counts. */
+int server_rescued(struct ls_trainer *t, struct ls_error *error);
 
 /* ---- parts of an event ----------------------------------------------------------------------- */
 
@@ -73,11 +83,19 @@ void server_correct(struct ls_trainer *t, const struct ls_state *unit, const flo
 void server_unpack(struct ls_trainer *t);
 /* Local. The parameters of a unit, one after the other: taken from there, or written to it. */
 void server_masters(struct ls_trainer *t, struct ls_state *unit, float *packed, bool writes);
-/* Local. The worker pushes: clocks and tickets follow. *ticket: of what it pushed. */
-struct ls_arrival server_push(struct server *server, int worker, int64_t *ticket);
+/* Local. The worker pushes: clocks and tickets follow. *ticket: of what it pushed. order may be
+ * NULL, or a log: who leaves before that push or is renewed behind it does. */
+struct ls_arrival server_push(struct server *server, const struct ls_arrivals *order, int worker,
+                              int64_t *ticket);
+/* Local. The worker leaves; and those that do where clocks stand, by the log: true if any did. Who
+ * waited for them alone is to have the parameters. */
+void server_leave(struct server *server, int worker);
+bool server_leaves(struct server *server, const struct ls_arrivals *order);
 /* Local. Begins the report of its step. */
 void server_report(struct ls_trainer *t, const struct ls_arrival *arrival, int64_t ticket,
                    struct ls_step_report *report);
+/* Local. The report of a push of the interval that others added. */
+void server_tell(struct ls_trainer *t, const struct ls_arrival *arrival, int64_t ticket);
 /* Collective over t->world. The update with that gradient. */
 int server_add(struct ls_trainer *t, const double *note, struct ls_step_report *report,
                struct ls_error *error);

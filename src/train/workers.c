@@ -86,6 +86,10 @@ int workers_open(struct ls_trainer *t, struct ls_error *error)
         status = ls_comm_split(t->whole, w->group, rank % ranks, &w->own, error);
     if (status)
         return status;
+    if (w->server && w->all > w->groups)
+        status = serving_open(t, error);
+    if (status)
+        return status;
     ls_comm_set_name(w->across, "workers");
     ls_comm_set_queue(w->across, &t->ops.queue);
     if (w->own) {
@@ -236,10 +240,8 @@ static int pushes_run(struct ls_trainer *t, struct ls_error *error)
         status = w->all > w->groups ? serving_run(t, error) : server_run(t, error);
     if (!status)
         status = ls_all_gather(w->across, &w->exchange.wait_s, w->waits, 1, LS_U64, error);
-    for (int64_t step = 0; step < w->interval && !status; step++)
-        reports_push(t, step);
-    w->reports[w->interval - 1].outer =
-        (struct ls_outer_report){.groups = w->all, .wait_s = w->waits};
+    if (!status)
+        reports_pushes(t);
     return status;
 }
 

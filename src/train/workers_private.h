@@ -24,12 +24,13 @@ enum workers_stage { WORKERS_AT_WORK, WORKERS_HAVE_DELTAS, WORKERS_MET };
 /* What another start of the job has kept of an interval. */
 struct rescue {
     bool found;
-    bool met;                                   /* behind the outer step */
-    int from;                                   /* a worker that it is of */
-    bool has[WORKERS_MAX], placed[WORKERS_MAX]; /* of these; who took samples */
-    int64_t outer_step;                         /* of the global parameters */
-    int64_t base, start;                        /* samples, as below */
-    int64_t step, samples;                      /* of each worker */
+    bool met;                  /* behind the outer step */
+    int from;                  /* a worker that it is of */
+    bool has[WORKERS_MAX + 1]; /* of these; the last one is the server */
+    bool placed[WORKERS_MAX];  /* who took samples */
+    int64_t outer_step;        /* of the global parameters */
+    int64_t base, start;       /* samples, as below */
+    int64_t step, samples;     /* of each worker */
     double outer_norm;
 };
 
@@ -125,8 +126,8 @@ int reports_gather(struct ls_trainer *t, struct ls_error *error);
 void reports_make(struct ls_trainer *t);
 /* Local. Of so many steps, what that worker says of one. */
 const double *reports_note(const struct workers *w, int worker, int64_t step);
-/* Local. The report of a step of the interval that is the push of one worker, from its note. */
-void reports_push(struct ls_trainer *t, int64_t step);
+/* Local. What reports of the interval's steps, each the push of one worker, have from its note. */
+void reports_pushes(struct ls_trainer *t);
 
 /* Whether a worker of this group takes part in the interval's outer step. */
 static inline bool workers_takes_part(const struct workers *w, int worker)
@@ -157,7 +158,13 @@ void exchange_renew(struct ls_trainer *t, struct ls_state *unit);
  * of the job takes that up and goes on from there. Who is not in it was lost, and RUN/members says
  * so before it counts. A checkpoint that is as new makes RUN/rescue needless.
  *
- * Collective over t->whole. Reads RUN/rescue if there is one that is newer than the checkpoint of
+ * Local. Whether this job survives the death of a rank: with DiLoCo, and with a server by the clock
+ * that has ranks of its own. And a rank of that group, -1: of any, that is known to have ended; -1:
+ * none. A message that fails may tell of a death before the system does, so this waits for a while.
+ */
+bool rescue_applies(const struct ls_trainer *t);
+int rescue_lost(const struct ls_trainer *t, int group);
+/* Collective over t->whole. Reads RUN/rescue if there is one that is newer than the checkpoint of
  * that step (-1: there is none). *resumed: the run goes on from it. */
 int rescue_resume(struct ls_trainer *t, int64_t saved, bool *resumed, struct ls_error *error);
 /* Collective over `across`. In place of an interval's steps, which are done: their deltas leave.

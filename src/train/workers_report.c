@@ -124,7 +124,7 @@ void reports_make(struct ls_trainer *t)
 }
 
 /* A step is the push of one worker, which alone has something to report. */
-void reports_push(struct ls_trainer *t, int64_t step)
+static void report_push(struct ls_trainer *t, int64_t step)
 {
     struct workers *w = t->workers;
     struct ls_step_report *r = &w->reports[step];
@@ -149,4 +149,13 @@ void reports_push(struct ls_trainer *t, int64_t step)
     r->data_wait_s = note[NOTE_DATA_S];
     r->comm_wait_s = note[NOTE_COMM_S];
     step_ledger(t, r->push.ticket * batch, r);
+}
+
+void reports_pushes(struct ls_trainer *t)
+{
+    struct workers *w = t->workers;
+    for (int64_t step = 0; step < w->interval; step++)
+        report_push(t, step);
+    w->reports[w->interval - 1].outer =
+        (struct ls_outer_report){.groups = w->all, .wait_s = w->waits};
 }

@@ -4,8 +4,12 @@
  *   checkpoints          the worker, behind the interval's steps, or behind the outer step
  *   outer/checkpoints    the global parameters, before or behind it
  *   notes                the rest: the last to be written, so that all is there with it
- *   refused              in place of these: it lived, and could not be written */
+ *   refused              in place of these: it lived, and could not be written
+ *
+ * With a parameter server its ranks are one worker more, who alone has the global parameters and
+ * what was said of the interval's steps. */
 #include "train/membership.h"
+#include "train/parameter_server.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/train/members.h>
@@ -41,9 +45,31 @@ struct head {
 };
 static const char mark[16] = "lockstep notes 1";
 
-static size_t notes_count(const struct workers *w, bool met)
+static bool serves(const struct workers *w, int worker)
 {
+    return w->server && worker == w->count;
+}
+
+static size_t notes_count(const struct workers *w, int worker, bool met)
+{
+    if (w->server)
+        return serves(w, worker) ? (size_t)w->interval * w->note_size : 0;
     return (size_t)((met ? w->count : 1) * w->interval) * w->note_size;
+}
+
+/* Of the worker under way, or of the server. */
+static void notes_copy(const struct workers *w, size_t words, bool met, double *to)
+{
+    if (w->server) {
+        memcpy(to, w->notes, words * sizeof *to);
+        return;
+    }
+    for (int i = 0; i < (met ? w->count : 1); i++)
+        for (int64_t step = 0; step < w->interval; step++, to += w->note_size)
+            memcpy(to,
+                   met ? reports_note(w, i, step)
+                       : w->mine + (size_t)(step * w->each + w->worker) * w->note_size,
+                   w->note_size * sizeof *to);
 }
 
 static int notes_bytes_write(const void *context, FILE *file, struct ls_error *error)
@@ -51,17 +77,13 @@ static int notes_bytes_write(const void *context, FILE *file, struct ls_error *e
     const struct ls_trainer *t = context;
     const struct workers *w = t->workers;
     bool met = w->stage == WORKERS_MET;
-    size_t words = notes_count(w, met);
-    double *notes = malloc(words * sizeof *notes), *to = notes;
+    size_t words = notes_count(w, w->group * w->each + w->worker, met);
+    double *notes = malloc((words + 1) * sizeof *notes);
     if (!notes)
         return ls_error_set(error, LS_ENOMEM, "no memory for the notes of a worker");
-    for (int i = 0; i < (met ? w->count : 1); i++)
-        for (int64_t step = 0; step < w->interval; step++, to += w->note_size)
-            memcpy(to,
-                   met ? reports_note(w, i, step)
-                       : w->mine + (size_t)(step * w->each + w->worker) * w->note_size,
-                   w->note_size * sizeof *to);
-    const struct ls_state *outer = workers_outer(t), *unit = &t->units[w->worker];
+    notes_copy(w, words, met, notes);
+    const struct ls_state *outer = workers_outer(t);
+    const struct ls_state *unit = w->server ? outer : &t->units[w->worker];
     struct head head = {.interval = w->interval,
                         .count = w->count,
                         .note_size = (int64_t)w->note_size,
@@ -86,7 +108,7 @@ static int notes_bytes_write(const void *context, FILE *file, struct ls_error *e
 static bool notes_read(const struct ls_trainer *t, int worker, struct rescue *of, double *notes)
 {
     const struct workers *w = t->workers;
-    const size_t most = sizeof(struct head) + notes_count(w, true) * sizeof(double) + 64;
+    const size_t most = sizeof(struct head) + notes_count(w, worker, true) * sizeof(double) + 64;
     char path[PATH_MAX], *text = NULL;
     struct head head;
     uint64_t hash;
@@ -99,7 +121,7 @@ static bool notes_read(const struct ls_trainer *t, int worker, struct rescue *of
         memcpy(&head, text, sizeof head);
     sound = sound && !memcmp(head.mark, mark, sizeof mark) && head.interval == w->interval &&
             head.count == w->count && head.note_size == (int64_t)w->note_size;
-    words = sound ? notes_count(w, head.of.met) : 0;
+    words = sound ? notes_count(w, worker, head.of.met) : 0;
     sound = sound && bytes == sizeof head + words * sizeof *notes + sizeof hash;
     if (sound) {
         memcpy(&hash, text + bytes - sizeof hash, sizeof hash);
@@ -129,6 +151,12 @@ static int unit_keep(struct ls_trainer *t, struct ls_state *unit, const char *ru
     return status;
 }
 
+/* Whether this group has something of its own to keep: the server, or a worker that takes part. */
+static bool keeps(const struct workers *w, int worker)
+{
+    return w->server || workers_takes_part(w, worker);
+}
+
 static int group_keep(struct ls_trainer *t, struct ls_error *error)
 {
     struct workers *w = t->workers;
@@ -138,13 +166,14 @@ static int group_keep(struct ls_trainer *t, struct ls_error *error)
     outer->beside = (struct ls_digest){0, 0};
     for (int k = 0; k < w->each && !status; k++) {
         int worker = w->group * w->each + k;
-        if (!workers_takes_part(w, k))
+        if (!keeps(w, k))
             continue;
         w->worker = k;
-        status = unit_keep(t, &t->units[k], run, worker, error);
+        if (!serves(w, worker))
+            status = unit_keep(t, &t->units[k], run, worker, error);
         if (!status)
             status = worker_path(t, worker, "outer", path, error);
-        if (!status)
+        if (!status && (!w->server || serves(w, worker)))
             status = unit_keep(t, outer, path, -1, error);
         if (!status && ls_comm_rank(t->world) == 0)
             status = worker_path(t, worker, "notes", path, error);
@@ -167,7 +196,7 @@ static void group_refuse(const struct ls_trainer *t)
             continue;
         path[strlen(path) - 1] = '\0';
         ls_directory_remove(path);
-        if (workers_takes_part(w, k) && !worker_path(t, worker, "refused", path, NULL))
+        if (keeps(w, k) && !worker_path(t, worker, "refused", path, NULL))
             ls_directory_make(path, NULL, NULL);
     }
 }
@@ -190,23 +219,35 @@ static bool group_stands(struct ls_trainer *t)
     return !status && most == -least && most != WORKERS_AT_WORK;
 }
 
-/* A message that fails may tell of a death before the system does. */
-static int lost_find(const struct ls_comm *comm)
+bool rescue_applies(const struct ls_trainer *t)
+{
+    const struct workers *w = t->workers;
+    return w && w->own && ls_mpi_survives() &&
+           (!w->server || (w->all > w->groups && t->config.async.order == LS_CONFIG_BY_CLOCK));
+}
+
+int rescue_lost(const struct ls_trainer *t, int group)
 {
     enum { TRIES = 100, PAUSE_NS = 10 * 1000 * 1000 };
-    int lost = ls_comm_lost(comm);
+    int ranks = ls_comm_size(group < 0 ? t->whole : t->world),
+        first = group < 0 ? 0 : group * ranks;
+    int lost = ls_comm_lost(t->whole, first, ranks);
     for (int i = 0; i < TRIES && lost < 0; i++) {
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-        lost = ls_comm_lost(comm);
+        lost = ls_comm_lost(t->whole, first, ranks);
     }
     return lost;
 }
 
-/* "workers 2-3" of a group. */
+/* "workers 2-3" of a group, or "the server". */
 static void group_text(const struct workers *w, int group, char text[64])
 {
     bool in[WORKERS_MAX] = {false};
     char numbers[48];
+    if (serves(w, group)) {
+        snprintf(text, 64, "the server");
+        return;
+    }
     memset(in + group * w->each, true, (size_t)w->each);
     ls_members_text(in, w->count, numbers, sizeof numbers);
     snprintf(text, 64, "worker%s %s", w->each > 1 ? "s" : "", numbers);
@@ -217,9 +258,7 @@ bool workers_rescue(struct ls_trainer *t, struct ls_error *error)
     struct workers *w = t ? t->workers : NULL;
     struct ls_error why = {0};
     char theirs[64], ours[64];
-    if (!w || w->server || !w->own || !ls_mpi_survives())
-        return false;
-    int lost = lost_find(t->whole);
+    int lost = w && rescue_applies(t) ? rescue_lost(t, -1) : -1;
     if (lost < 0)
         return false;
     group_text(w, lost / ls_comm_size(t->world), theirs);
@@ -232,7 +271,8 @@ bool workers_rescue(struct ls_trainer *t, struct ls_error *error)
             group_refuse(t);
         ls_error_suffix(error, "%s cannot be kept: %s", ours, why.text);
     } else
-        ls_error_suffix(error, LS_MEMBERS_KEPT "%s, behind step %ld", ours, (long)t->units->step);
+        ls_error_suffix(error, LS_MEMBERS_KEPT "%s, behind step %ld", ours,
+                        (long)(w->server ? workers_outer(t) : t->units)->step);
     return true;
 }
 
@@ -244,7 +284,7 @@ static void plan_find(const struct ls_trainer *t, int64_t saved, struct rescue *
     const struct workers *w = t->workers;
     int64_t furthest = -1;
     *plan = (struct rescue){0};
-    for (int i = 0; i < w->count; i++) {
+    for (int i = 0; i < w->count + (w->server != NULL); i++) {
         struct rescue of;
         if (is_refused(t, i)) {
             ls_log(t->log, LS_LOG_WARNING,
@@ -268,6 +308,10 @@ static void plan_find(const struct ls_trainer *t, int64_t saved, struct rescue *
     }
     plan->found =
         furthest >= 0 && (plan->met ? plan->outer_step > saved : plan->outer_step >= saved);
+    if (w->server) { /* the last one */
+        plan->from = w->count;
+        plan->found = plan->found && plan->has[w->count];
+    }
 }
 
 static int units_load(struct ls_trainer *t, struct ls_error *error)
@@ -284,13 +328,13 @@ static int units_load(struct ls_trainer *t, struct ls_error *error)
         status = unit_load(t, outer, path, -1, plan->outer_step, error);
     if (!status)
         status = ls_state_settle(outer, error);
-    for (int k = 0; k < w->each && !status; k++) {
+    for (int k = 0; k < w->held && !status; k++) {
         struct ls_state *unit = &t->units[k];
         int worker = w->group * w->each + k;
         bool has = plan->has[worker];
         if (has)
             status = unit_load(t, unit, run, worker, plan->step, error);
-        else
+        else if (!w->server)
             exchange_renew(t, unit);
         unit->step = plan->step;
         unit->samples = plan->samples;
@@ -310,7 +354,8 @@ static int notes_take(struct ls_trainer *t, struct ls_error *error)
     const struct rescue *plan = &w->rescue;
     const size_t size = w->note_size;
     struct rescue of;
-    double *notes = calloc(notes_count(w, true), sizeof *notes);
+    size_t most = w->server ? notes_count(w, plan->from, true) : notes_count(w, 0, true);
+    double *notes = calloc(most, sizeof *notes);
     if (!notes)
         return ls_error_set(error, LS_ENOMEM, "no memory for the notes of workers");
     bool sound = true;
@@ -325,7 +370,9 @@ static int notes_take(struct ls_trainer *t, struct ls_error *error)
     }
     if (plan->met)
         sound = notes_read(t, plan->from, &of, notes);
-    for (int i = 0; i < w->count && sound && plan->met; i++)
+    if (w->server)
+        memcpy(w->notes, notes, most * sizeof *notes);
+    for (int i = 0; i < w->count && sound && plan->met && !w->server; i++)
         for (int64_t step = 0; step < w->interval; step++) {
             int64_t at = ((int64_t)(i / w->each) * w->interval + step) * w->each + i % w->each;
             memcpy(w->notes + (size_t)at * size, notes + (size_t)(i * w->interval + step) * size,
@@ -369,7 +416,8 @@ int rescue_resume(struct ls_trainer *t, int64_t saved, bool *resumed, struct ls_
     struct rescue *plan = &w->rescue;
     struct ls_error damage = {0};
     *plan = (struct rescue){0};
-    if (ls_comm_rank(t->whole) == 0 && !w->server && !members_follows(t))
+    bool applies = !w->server || w->all > w->groups;
+    if (ls_comm_rank(t->whole) == 0 && applies && !members_follows(t))
         plan_find(t, saved, plan);
     int status = ls_broadcast(t->whole, plan, sizeof *plan, LS_U8, 0, error);
     if (status || !plan->found)
@@ -389,6 +437,11 @@ int rescue_resume(struct ls_trainer *t, int64_t saved, bool *resumed, struct ls_
     w->base = plan->base;
     w->start = plan->start;
     w->told = w->begin;
+    if (w->server) { /* the rest: server_rescued */
+        w->stage = WORKERS_MET;
+        *resumed = true;
+        return LS_OK;
+    }
     status = ls_comm_rank(t->whole) == 0 ? loss_record(t, error) : LS_OK;
     status = ls_comm_agree(t->whole, status, error);
     if (!status && plan->met) {

@@ -355,7 +355,9 @@ int workers_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
     if (w->stage != WORKERS_MET) /* otherwise the steps before the meeting are told again */
         w->told = workers_outer(t)->step;
     if (w->server)
-        status = server_seek(t, w->told, named ? run : NULL, error);
+        status = server_seek(t, workers_outer(t)->step, named ? run : NULL, error);
+    if (!status && w->server && w->stage == WORKERS_MET)
+        status = server_rescued(t, error);
     if (status)
         return status;
     if (!*resumed)

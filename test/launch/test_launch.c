@@ -234,31 +234,40 @@ CASE(test_a_rank_that_is_stopped_while_mpi_starts)
     assert_true(late_events("stuck") >= 2);
 }
 
-/* A rank of one worker of four: the steps of the others stay, and all of them meet again, as
- * RUN/members says. */
+/* A rank of one worker is killed: the steps of the others stay, and all of them meet again, as the
+ * run's folder says. */
+static void worker_kill(const char *out, const char *recipe, const char *layout)
+{
+    char keys[640];
+    pid_t pids[LAUNCHED_RANKS];
+    snprintf(keys, sizeof keys, "%s " LAUNCHED_KEYS "train.steps=1000000 train.save_every=4 %s",
+             recipe, layout);
+    pid_t launcher = launched_start(folder, RATE, out, keys);
+    launched_await_step(launcher, folder, out, 6);
+    expect_ranks(out, 4, pids);
+    assert_int_equal(kill(pids[2], SIGKILL), 0);
+    launched_await_event(launcher, folder, out, "going_on", 1);
+    launched_stop(launcher, folder, out);
+    await_no_ranks(out);
+    snprintf(keys, sizeof keys, "%s async.follow=%s", recipe, out);
+    launched_expect_same_of(folder, out, keys);
+    assert_int_equal(launched_events(folder, out, "failed", "\"kind\": \"worker\""), 1);
+    assert_int_equal(launched_events(folder, out, "going_on", "\"again\": 0,"), 1);
+    assert_int_equal(launched_events(folder, out, "layout", NULL), 0);
+}
+
 CASE(test_a_worker_that_is_killed)
 {
-    static const char recipe[] = "async.mode=diloco async.workers=4 async.sync_every=2 "
-                                 "async.mixing=0.5";
-    char keys[512];
-    pid_t pids[LAUNCHED_RANKS];
     mpirun_or_skip();
-    snprintf(keys, sizeof keys,
-             "%s " LAUNCHED_KEYS "train.steps=1000000 train.save_every=4 "
-             "parallel.workers=4",
-             recipe);
-    pid_t launcher = launched_start(folder, RATE, "workers", keys);
-    launched_await_step(launcher, folder, "workers", 6);
-    expect_ranks("workers", 4, pids);
-    assert_int_equal(kill(pids[2], SIGKILL), 0);
-    launched_await_event(launcher, folder, "workers", "going_on", 1);
-    launched_stop(launcher, folder, "workers");
-    await_no_ranks("workers");
-    snprintf(keys, sizeof keys, "%s async.follow=workers", recipe);
-    launched_expect_same_of(folder, "workers", keys);
-    assert_int_equal(launched_events(folder, "workers", "failed", "\"kind\": \"worker\""), 1);
-    assert_int_equal(launched_events(folder, "workers", "going_on", "\"again\": 0,"), 1);
-    assert_int_equal(launched_events(folder, "workers", "layout", NULL), 0);
+    worker_kill("workers", "async.mode=diloco async.workers=4 async.sync_every=2 async.mixing=0.5",
+                "parallel.workers=4");
+}
+
+CASE(test_a_worker_of_a_server_that_is_killed)
+{
+    mpirun_or_skip();
+    worker_kill("server", "async.mode=server async.order=clock async.workers=3 async.sync_every=4",
+                "parallel.workers=3 parallel.servers=1");
 }
 
 /* ---- what must be seen ----------------------------------------------------------------------- */

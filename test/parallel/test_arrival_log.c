@@ -125,6 +125,9 @@ CASE_WITH(test_what_comes_again_is_cut_off, scratch_setup, scratch_teardown)
 #define EVENT(event, worker, clock)                                                                \
     "{\"event\": " #event ", \"worker\": " #worker ", \"clock\": " #clock "}\n"
 
+#define LEFT(event, worker)    "{\"event\": " #event ", \"left\": " #worker "}\n"
+#define RENEWED(event, worker) "{\"event\": " #event ", \"renewed\": " #worker "}\n"
+
 static const struct {
     const char *text;
     int status;
@@ -152,7 +155,49 @@ static const struct {
     {HEAD EVENT(0, 1, 0) EVENT(1, 1, 1) EVENT(2, 1, 2) "no line\n", LS_EDATA,
      ":4: worker 1 pushes at clock 2, and the slowest is at 0: expected it to wait, with bound 1"},
     {HEAD EVENT(0, 1, 0) "no line\n", LS_EDATA, ":3: expected one JSON object"},
+    {HEAD EVENT(0, 1, 0) LEFT(1, 2), LS_EDATA, ":3: left is 2: expected 0 to 1"},
+    {HEAD EVENT(0, 1, 0) LEFT(2, 1), LS_EDATA, ":3: event is 2: expected events without a gap"},
+    {HEAD LEFT(0, 1) EVENT(0, 1, 0), LS_EDATA,
+     ":3: worker 1 pushes: expected nothing of it, as it has left"},
+    {HEAD EVENT(0, 1, 0) RENEWED(0, 1), LS_EDATA, ":3: event is 0: expected events without a gap"},
 };
+
+/* Worker 0 waits for worker 1 before event 2, until that leaves; worker 1 is renewed at event 4, at
+ * the clock of worker 0. A run that goes on there keeps that, and not who left behind it. */
+CASE_WITH(test_who_leaves_and_comes_back, scratch_setup, scratch_teardown)
+{
+    static const char text[] = HEAD EVENT(0, 0, 0) EVENT(1, 0, 1) LEFT(2, 1) EVENT(2, 0, 2)
+        EVENT(3, 0, 3) RENEWED(4, 1) LEFT(4, 0) EVENT(4, 1, 4);
+    static const char cut[] =
+        HEAD EVENT(0, 0, 0) EVENT(1, 0, 1) LEFT(2, 1) EVENT(2, 0, 2) EVENT(3, 0, 3) RENEWED(4, 1);
+    const char *path = scratch_path(*state, "arrivals.jsonl");
+    const struct ls_arrival_rule two = {2, 1};
+    struct ls_arrivals *order;
+    struct ls_arrival arrival;
+    struct ls_arrival_log *log;
+    struct ls_clocks clocks;
+    struct ls_error error = {0};
+    scratch_write(path, text, strlen(text));
+    assert_ok(ls_arrivals_of_log(path, "r", two, &order, &error), error);
+    assert_int_equal(ls_clocks_init(&clocks, two, &error), LS_OK);
+    ls_arrivals_seek(order, 2, &clocks);
+    assert_false(ls_clocks_admit(&clocks, 0)); /* it waits */
+    assert_false(clocks.gone[1]);
+    assert_true(ls_arrivals_next(order, &clocks, &arrival));
+    assert_int_equal(arrival.pulled, 2);
+    assert_true(clocks.gone[1]);
+    ls_arrivals_seek(order, 4, &clocks);
+    assert_false(clocks.gone[0] || clocks.gone[1]);
+    assert_int_equal(clocks.clock[1], clocks.clock[0]);
+    assert_int_equal(clocks.pulled[1], 4);
+    ls_clocks_release(&clocks);
+    ls_arrivals_free(order);
+    assert_ok(ls_arrival_log_open(path, "r", two, 4, &log, &error), error);
+    assert_int_equal(ls_arrival_log_close(log, &error), LS_OK);
+    char *left = scratch_read(path, NULL);
+    assert_string_equal(left, cut);
+    free(left);
+}
 
 CASE_WITH(test_damage_is_named, scratch_setup, scratch_teardown)
 {

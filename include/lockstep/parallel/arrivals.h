@@ -33,8 +33,12 @@
  *                 // worker w takes the parameters as they are now
  *     }
  *
- * A server whose workers arrive by the clock asks ls_clocks_admits, calls ls_clocks_push for each
+ * A server whose workers arrive by the clock asks ls_clocks_admit, calls ls_clocks_push for each
  * push in the order in which it adds them, and writes what that returns to the log.
+ *
+ * A worker that dies leaves: its pushes end, and nobody waits for it. Later it is renewed: it
+ * computes on the version as it is then, at the clock of the slowest, if it was behind. A log has
+ * both; a table has neither.
  *
  * Arrivals are immutable: any number of threads may use them. Everything here is Local.
  */
@@ -70,21 +74,26 @@ static inline int64_t ls_arrival_staleness(const struct ls_arrival *arrival)
 struct ls_clocks {
     struct ls_arrival_rule rule;
     int64_t version;     /* of the parameters: pushes so far */
-    int64_t slowest;     /* the least clock */
+    int64_t slowest;     /* the least clock of those that have not left */
     int slowest_workers; /* so many are there */
     int64_t *clock;      /* [workers]: gradients that it has pushed */
     int64_t *pulled;     /* [workers]: version that it computes on; LS_PULLED_NONE: it waits */
+    bool *gone;          /* [workers]: it has left */
 };
 enum { LS_PULLED_NONE = -1 };
 /* All at clock 0, on version 0. LS_EINVAL of a rule; LS_ENOMEM. */
 int ls_clocks_init(struct ls_clocks *clocks, struct ls_arrival_rule rule, struct ls_error *error);
 void ls_clocks_release(struct ls_clocks *clocks);
-/* Whether the worker's push may come next: it does not wait and, where bound is 0, it is the
- * first in the order of workers that has not pushed at this clock. */
+/* Whether the worker's push may come next: it neither waits nor has left and, where bound is 0, it
+ * is the first in the order of workers that has not pushed at this clock. */
 bool ls_clocks_admit(const struct ls_clocks *clocks, int worker);
 /* It comes; ls_clocks_admit. Those who may begin their next gradient now pull the version that this
  * made. */
 struct ls_arrival ls_clocks_push(struct ls_clocks *clocks, int worker);
+/* It leaves, if it has not. Those that waited for it alone pull the version as it is. */
+void ls_clocks_leave(struct ls_clocks *clocks, int worker);
+/* It begins anew, whether or not it had left: it pulls the version as it is, unless it waits. */
+void ls_clocks_renew(struct ls_clocks *clocks, int worker);
 
 /* ---- an order -------------------------------------------------------------------------------- */
 
@@ -106,10 +115,17 @@ struct ls_arrival_rule ls_arrivals_rule(const struct ls_arrivals *arrivals);
 int64_t ls_arrivals_end(const struct ls_arrivals *arrivals);
 /* Who pushes at an event, 0 <= event < end. Of a table in O(W log event), of a log in O(1). */
 int ls_arrivals_worker(const struct ls_arrivals *arrivals, int64_t event);
-/* clocks, of the same rule, become what they are before that event, 0 <= event <= end. Of a table
+/* Of a log: who leaves just before an event, or is renewed just behind the one before it; from the
+ * first such line on, by *at, which begins with 0. False: nobody else. */
+enum ls_arrival_change { LS_ARRIVAL_LEFT, LS_ARRIVAL_RENEWED };
+bool ls_arrivals_changed(const struct ls_arrivals *arrivals, int64_t event,
+                         enum ls_arrival_change change, int64_t *at, int *worker);
+/* clocks, of the same rule, become what they are behind the event before, 0 <= event <= end: who is
+ * renewed there is, who leaves before the event has not yet. Of a table
  * in O(W^2 + W log event), of a log in O(event), which is a replay without gradients. */
 void ls_arrivals_seek(const struct ls_arrivals *arrivals, int64_t event, struct ls_clocks *clocks);
-/* The event that clocks stand at, *out, is pushed to them; false at the end. */
+/* The event that clocks stand at, *out, is pushed to them, with who leaves before it and who is
+ * renewed behind it; false at the end. */
 bool ls_arrivals_next(const struct ls_arrivals *arrivals, struct ls_clocks *clocks,
                       struct ls_arrival *out);
 

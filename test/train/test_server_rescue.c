@@ -1,0 +1,247 @@
+/* A parameter server by the clock, in a job whose ranks survive the death of one: a worker that
+ * dies leaves, the log says so, the others push on to the meeting, and the next start of the job
+ * goes on behind it, with that worker begun anew. No step is computed again, no batch is lost or
+ * taken twice, and an audit on one rank gives every step as the log has it. A server rank that dies
+ * ends the job, which goes on from its checkpoint. Under a launcher this program is one rank; by
+ * itself it starts itself under mpirun.
+ *
+ * Broken twins: a worker that begins anew with other parameters; a log without the loss. */
+#include "../support/extent.h"
+#include "../support/mpirun.h"
+#include "../support/scratch.h"
+#include "../support/suite.h"
+#include "../support/wrapped.h"
+#include "tokens.h"
+#include "train/parameter_server.h"
+#include "workers_run.h"
+
+#include <lockstep/train/members.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WORKERS = 4, VICTIM = 3, STEPS = 24, MEETING = STEPS / 2 };
+
+static const char *program;
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+/* "kill MOMENT BOUND RANKS DIRECTORY": a rank dies there, of RANKS a worker; or "goon", and no step
+ * of the first interval is to be computed; or "again", and they are; or "stray", where the worker
+ * begins anew with parameters that are not those of the run. */
+static struct {
+    char what[16], moment[16], directory[512];
+    int bound, ranks;
+} mode;
+
+static void die_at(const struct ls_trainer *t, const char *moment, int group, int rank)
+{
+    if (!strcmp(mode.what, "kill") && !strcmp(mode.moment, moment) && t->workers->group == group &&
+        ls_comm_rank(t->world) == rank)
+        raise(SIGKILL);
+}
+
+WRAPPED(server_gradient);
+int __wrap_server_gradient(struct ls_trainer *t, int worker, int64_t ticket, struct ls_error *error)
+{
+    static int gradients;
+    if (gradients++ == 1)
+        die_at(t, "gradient", VICTIM, 0);
+    if (!strcmp(mode.what, "goon") && workers_outer(t)->step < MEETING)
+        return ls_error_set(error, LS_EINVAL, "a step of the first interval is computed again");
+    return __real_server_gradient(t, worker, ticket, error);
+}
+
+/* Asked for its gradient: of two ranks one sends its part. */
+WRAPPED(server_pack);
+void __wrap_server_pack(struct ls_trainer *t, int worker)
+{
+    static int packed;
+    if (packed++ == 1)
+        die_at(t, "pack", VICTIM, mode.ranks - 1);
+    __real_server_pack(t, worker);
+}
+
+/* A batch counts when its gradient was added. */
+WRAPPED(server_add);
+int __wrap_server_add(struct ls_trainer *t, const double *note, struct ls_step_report *report,
+                      struct ls_error *error)
+{
+    if (report->step == MEETING / 2)
+        die_at(t, "server", WORKERS, 0);
+    int status = __real_server_add(t, note, report, error);
+    FILE *file = ls_comm_rank(t->world) ? NULL : fopen(scratch_path(mode.directory, "added"), "a");
+    if (file && !status)
+        fprintf(file, "%d %d\n", (int)report->step, (int)report->push.ticket);
+    if (file)
+        fclose(file);
+    return status;
+}
+
+WRAPPED(workers_save);
+int __wrap_workers_save(struct ls_trainer *t, struct ls_error *error)
+{
+    die_at(t, "save", VICTIM, 0);
+    return __real_workers_save(t, error);
+}
+
+WRAPPED(server_pulled);
+int __wrap_server_pulled(struct ls_trainer *t, int worker, struct ls_error *error)
+{
+    int status = __real_server_pulled(t, worker, error);
+    if (!strcmp(mode.what, "stray") && t->workers->group == VICTIM)
+        t->units[worker].slices[0].master[0] += 1;
+    return status;
+}
+
+static int rank_run(struct ls_comm *world, struct ls_error *error)
+{
+    if (sscanf(getenv(MPIRUN_MODE), "%15s %15s %d %d %511s", mode.what, mode.moment, &mode.bound,
+               &mode.ranks, mode.directory) != 5)
+        return ls_error_set(error, LS_EINVAL, "%s: expected what to do, and where",
+                            getenv(MPIRUN_MODE));
+    struct ls_config config = workers_config(
+        mode.directory,
+        "async.mode=server async.order=clock async.staleness=%d async.sync_every=%d train.steps=%d "
+        "train.save_every=%d log.hash_every=%d parallel.workers=4 parallel.servers=1 "
+        "parallel.tp=%d train.keep=9 train.resume=auto",
+        mode.bound, MEETING, STEPS, MEETING, MEETING, mode.ranks);
+    int status = ls_run(&config, world, NULL, NULL, error);
+    if (status != LS_ECOMM)
+        return status;
+    fprintf(stderr, "%s\n", error->text);
+    _exit(0); /* nobody ends MPI in good order without the one that died */
+}
+
+/* ---- the launcher ---------------------------------------------------------------------------- */
+
+static char output[32768];
+
+/* A rank dies at that moment. `then`: how the job goes on; kept: what so many ranks of it have. */
+static const struct loss {
+    const char *moment, *then;
+    int bound, ranks, kept;
+    bool left; /* the log has it */
+} losses[] = {
+    {"gradient", "goon", 1, 1, WORKERS, true}, {"server", "again", 1, 1, 0, false},
+    {"pack", "goon", 1, 2, 2 * WORKERS, true}, {"gradient", "goon", 0, 1, WORKERS, true},
+    {"save", "goon", 1, 1, WORKERS, false},
+};
+enum { LOSSES = sizeof losses / sizeof *losses, LOSSES_FEW = 2 };
+
+static void job(const char *directory, const struct loss *loss, const char *what)
+{
+    char line[700];
+    snprintf(line, sizeof line, "%s %s %d %d %s", what, loss->moment, loss->bound, loss->ranks,
+             directory);
+    int code = mpirun(program, (WORKERS + 1) * loss->ranks, line, output, sizeof output);
+    if (code)
+        fail_msg("%s at %s: the job ended with %d:\n%s", what, loss->moment, code, output);
+}
+
+static int count_of(const char *text, const char *mark)
+{
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, mark)); at++)
+        count++;
+    return count;
+}
+
+static void lose(const char *directory, const struct loss *loss, const char *then)
+{
+    char line[700];
+    snprintf(line, sizeof line, "rm -rf '%s' '%s/added'", scratch_path(directory, "run"),
+             directory);
+    assert_int_equal(system(line), 0);
+    job(directory, loss, "kill");
+    int kept = count_of(output, LS_MEMBERS_KEPT);
+    if (kept != loss->kept)
+        fail_msg("%s: %d ranks kept something, expected %d:\n%s", loss->moment, kept, loss->kept,
+                 output);
+    job(directory, loss, then);
+    if (strcmp(then, "kill") != 0)
+        assert_int_not_equal(access(scratch_path(directory, "run/rescue"), F_OK), 0);
+}
+
+/* What was added last for each step: batches from the first on, each once, but those that workers
+ * have and did not push. */
+static void expect_each_batch_once(const char *directory)
+{
+    int ticket[STEPS + 1], times[STEPS + WORKERS] = {0}, step, last, read = 0;
+    char *text = scratch_read(scratch_path(directory, "added"), NULL), *at = text;
+    for (int n; sscanf(at, "%d %d%n", &step, &last, &n) == 2; at += n, read++)
+        ticket[step] = last;
+    free(text);
+    assert_true(read >= STEPS);
+    for (step = 1; step <= STEPS; step++) {
+        assert_in_range(ticket[step], 0, STEPS + WORKERS - 1);
+        if (times[ticket[step]]++)
+            fail_msg("the batch %d is taken twice, last in step %d", ticket[step], step);
+    }
+}
+
+static void expect_log(const char *directory, const struct loss *loss)
+{
+    char *text = scratch_read(scratch_path(directory, "run/arrivals"), NULL), line[64];
+    int left = count_of(text, "\"left\": ");
+    if (left != loss->left || count_of(text, "\"left\": 3") != left)
+        fail_msg("%s: expected %d workers that left:\n%s", loss->moment, loss->left, text);
+    snprintf(line, sizeof line, "{\"event\": %d, \"renewed\": %d}", MEETING, VICTIM);
+    /* One that had the newest parameters has them without a word. */
+    int renewed = count_of(text, "\"renewed\": "), least = loss->left, most = loss->kept > 0;
+    if (renewed < least || renewed > most || count_of(text, line) != renewed)
+        fail_msg("%s: expected %d to %d workers that begin anew:\n%s", loss->moment, least, most,
+                 text);
+    assert_int_equal(count_of(text, "\"clock\": "), STEPS);
+    free(text);
+}
+
+CASE(test_a_worker_that_dies_does_not_stop_the_others)
+{
+    mpirun_or_skip();
+    for (int i = 0; i < (check_all() ? LOSSES : LOSSES_FEW); i++) {
+        lose(*state, &losses[i], losses[i].then);
+        expect_log(*state, &losses[i]);
+        expect_each_batch_once(*state);
+        workers_expect_audit(*state, STEPS, 2);
+    }
+}
+
+/* Two deaths, each in an interval of its own, of which the last one has no steps behind it. */
+CASE(test_a_second_death)
+{
+    mpirun_or_skip();
+    if (!check_all())
+        skip();
+    lose(*state, &losses[0], "kill");
+    job(*state, &losses[0], "goon");
+    char *text = scratch_read(scratch_path(*state, "run/arrivals"), NULL);
+    assert_int_equal(count_of(text, "\"left\": 3"), 2);
+    assert_int_equal(count_of(text, "\"renewed\": 3"), 2);
+    free(text);
+    expect_each_batch_once(*state);
+    workers_expect_audit(*state, STEPS, 2);
+}
+
+/* Twin: it begins anew with something else than the log says. */
+CASE(test_a_worker_that_begins_anew_elsewhere_is_seen)
+{
+    mpirun_or_skip();
+    lose(*state, &losses[0], "stray");
+    assert_false(workers_audit(*state, STEPS).equal);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    program = argv[0];
+    if (getenv(MPIRUN_MODE))
+        return mpirun_rank(rank_run);
+    setenv("LOCKSTEP_PEAK_FLOPS", "1e12", 1); /* else it is measured */
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    setenv("OMPI_MCA_orte_enable_recovery", "1", 1);
+    return suite_run(tokens_setup, scratch_teardown);
+}
