@@ -211,6 +211,11 @@ static inline int64_t ls_max(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
+/* The greatest common divisor; with 0 it is the other one. */
+static inline int64_t ls_gcd(int64_t a, int64_t b)
+{
+    return b ? ls_gcd(b, a % b) : a;
+}
 static inline int64_t ls_ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;

@@ -402,11 +402,6 @@ static int resolve_tp_tiles(struct ls_config *config, bool mends, struct ls_erro
     return LS_OK;
 }
 
-static int64_t divisor_of(int64_t a, int64_t b)
-{
-    return b ? divisor_of(b, a % b) : a;
-}
-
 /* A leaf that is computed in one micro-batch, and leaves 16 of them in the smallest batch; 64 from
  * what is called 8B. */
 static int64_t small_leaf(double parameters, int64_t smallest, int64_t sequence)
@@ -433,7 +428,7 @@ static int64_t large_leaf(double parameters, int64_t smallest, int64_t sequence)
 static int64_t batch_unit(const struct ls_config_batch *batch)
 {
     int64_t smallest = batch->rampup_start ? batch->rampup_start : batch->global;
-    return divisor_of(batch->global, divisor_of(smallest, batch->rampup_increment));
+    return ls_gcd(batch->global, ls_gcd(smallest, batch->rampup_increment));
 }
 
 /* The default leaves the smallest batch enough leaves for the data parallelism that a model of its

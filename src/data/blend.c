@@ -51,21 +51,11 @@ static bool parts_exact(const double *weights, int count, int64_t *parts)
     return false;
 }
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static int64_t parts_reduce(int64_t *parts, int count)
 {
     int64_t common = 0, sum = 0;
     for (int i = 0; i < count; i++)
-        common = gcd(parts[i], common);
+        common = ls_gcd(parts[i], common);
     for (int i = 0; i < count; i++)
         sum += parts[i] /= common;
     return sum;

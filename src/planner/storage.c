@@ -14,21 +14,11 @@ static int64_t ranks_of_host(const struct ls_cluster *cluster, const struct ls_l
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-static int64_t common_divisor(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Ranks lie in rows of `alike` that read the same samples. The most rows of which a host has a
  * rank: hosts begin at multiples of the common divisor in them. */
 static int64_t rows_of_host(int64_t ranks, int64_t alike)
 {
-    int64_t latest = alike - common_divisor(ranks, alike);
+    int64_t latest = alike - ls_gcd(ranks, alike);
     return (latest + ranks + alike - 1) / alike;
 }
 
