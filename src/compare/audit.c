@@ -3,6 +3,7 @@
 
 #include <lockstep/ckpt.h>
 #include <lockstep/config/inputs.h>
+#include <lockstep/device.h>
 #include <lockstep/train/fit.h>
 
 #include <stdio.h>
@@ -187,10 +188,13 @@ static int layout_choose(struct ls_audit *audit, const struct ls_audit_request *
     audit->config = audit->run.config;
     for (int i = 0; i < request->key_count; i++)
         given |= is_layout_key(request->keys[i]);
-    if (given)
+    if (given) {
         ls_config_layout_reset(&audit->config);
-    else
+        audit->config.parallel.threads =
+            ls_min(audit->run.config.parallel.threads, ls_device_threads_max());
+    } else {
         layout_draw(audit);
+    }
     for (int i = 0; i < request->key_count && !status; i++)
         status = ls_config_set(&audit->config, request->keys[i], error);
     if (!status)

@@ -357,6 +357,21 @@ CASE(test_equal_in_drawn_layouts)
     ls_run_record_release(&run);
 }
 
+/* Ranks have as many threads as the run's, unless they are told otherwise. */
+CASE(test_threads_are_the_runs)
+{
+    static const char *const words[] = {"parallel.dp=2", "parallel.threads=2"};
+    for (int threads = 1; threads <= 2; threads++) {
+        const char *const keys[] = {words[threads - 1]};
+        const struct ls_audit_request request = {at("one"), 1, 1, keys, 1, false};
+        struct ls_audit audit;
+        struct ls_error error = {0};
+        assert_ok(ls_audit_open(&audit, &request, &error), error);
+        assert_int_equal(audit.config.parallel.threads, threads);
+        ls_audit_release(&audit);
+    }
+}
+
 /* By default another layout than the run's, and the steps after the newest checkpoint but one. */
 CASE(test_defaults)
 {
