@@ -67,7 +67,7 @@ static uint32_t *exact_slot(const struct exact *exact, struct ls_digest digest)
 static int exact_grow(struct exact *exact, struct ls_error *error)
 {
     int64_t slots = ls_max(1 << 10, 2 * exact->slots);
-    uint32_t *table = slots <= (int64_t)1 << 32 ? calloc((size_t)slots, sizeof *table) : NULL;
+    uint32_t *table = calloc((size_t)slots, sizeof *table);
     if (!table)
         return ls_error_set(error, LS_ENOMEM, "no memory for the digests of %lld documents",
                             (long long)exact->count);
@@ -83,7 +83,9 @@ static int exact_grow(struct exact *exact, struct ls_error *error)
 static int exact_add(struct exact *exact, const struct data_document *document,
                      struct ls_digest digest, struct ls_error *error)
 {
-    int status = 2 * (exact->count + 1) > exact->slots ? exact_grow(exact, error) : LS_OK;
+    int status = data_kept_admit(exact->count, error);
+    if (!status && 2 * (exact->count + 1) > exact->slots)
+        status = exact_grow(exact, error);
     if (status)
         return status;
     if (!ls_list_grow(&exact->list, exact->count, &exact->room, sizeof *exact->list) ||

@@ -16,6 +16,10 @@ int data_minhash_sign(const struct data_minhash *minhash, const struct ls_text *
                       struct ls_text *scratch, uint32_t *signature, bool *empty,
                       struct ls_error *error);
 
+/* Documents that are kept are numbered by 32 bits. LS_EDATA if there are so many already. */
+#define DATA_KEPT_MAX ((int64_t)1 << 31)
+int data_kept_admit(int64_t count, struct ls_error *error);
+
 /* Signatures one behind the other, found by bands: in the table of a band, open addressing by the
  * band's values, stands the last entry with these values, and each entry has a link to the one
  * before. */

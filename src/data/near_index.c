@@ -21,6 +21,17 @@ void data_near_release(struct data_near_index *index)
     *index = (struct data_near_index){0};
 }
 
+int data_kept_admit(int64_t count, struct ls_error *error)
+{
+    return count < DATA_KEPT_MAX
+               ? LS_OK
+               : ls_error_set(error, LS_EDATA,
+                              "more than %lld documents are kept: expected at most so many, as "
+                              "many as are found again; cut the input into parts (lockstep data "
+                              "split), and remove the duplicates of each",
+                              (long long)DATA_KEPT_MAX);
+}
+
 static const uint32_t *band_of(const struct data_near_index *index, const uint32_t *signature,
                                int band)
 {
@@ -85,8 +96,8 @@ static bool resize(uint32_t **list, int64_t room, int each)
 int data_near_add(struct data_near_index *index, const uint32_t *signature, struct ls_error *error)
 {
     if (index->count == index->room) {
-        int64_t room = ls_max(256, index->room * 3 / 2);
-        if (room > INT32_MAX || !resize(&index->signatures, room, index->hashes) ||
+        int64_t room = ls_min(ls_max(256, index->room * 3 / 2), DATA_KEPT_MAX);
+        if (!resize(&index->signatures, room, index->hashes) ||
             !resize(&index->links, room, index->bands) || !resize(&index->seen, room, 1))
             return no_memory(index, error);
         index->room = room;

@@ -218,6 +218,15 @@ CASE(test_the_index_finds_what_a_search_finds)
     data_near_release(&index);
 }
 
+/* Documents that are kept have numbers of 32 bits, and one more is not the first again. */
+CASE(test_more_documents_than_numbers)
+{
+    struct ls_error error = {0};
+    assert_int_equal(data_kept_admit(DATA_KEPT_MAX - 1, &error), LS_OK);
+    assert_int_equal(data_kept_admit(DATA_KEPT_MAX, &error), LS_EDATA);
+    assert_non_null(strstr(error.text, "more than 2147483648 documents are kept"));
+}
+
 CASE(test_bands)
 {
     for (int near = 10; near <= 100; near += 5)
