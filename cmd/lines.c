@@ -3,6 +3,7 @@
 
 #include <lockstep/base/json.h>
 #include <lockstep/base/meter.h>
+#include <lockstep/base/temporary.h>
 
 #include <errno.h>
 #include <math.h>
@@ -22,6 +23,8 @@ int cmd_lines_open(struct cmd_lines *lines, const char *path, struct ls_error *e
     *lines = (struct cmd_lines){.named = path && strcmp(path, "-") != 0};
     int status = lines->named ? ls_atomic_file_open(&lines->file, path, NULL, error) : LS_OK;
     lines->open = !status;
+    if (lines->named && lines->open)
+        ls_atomic_file_hold(&lines->file);
     if (!lines->named && isatty(STDOUT_FILENO)) /* the lines themselves show how far it is */
         ls_meter_show(NULL);
     lines->line = open_memstream(&lines->text, &lines->bytes);

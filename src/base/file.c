@@ -1,6 +1,7 @@
 /* Files that appear whole or not at all: written aside, synced, renamed. Pipes and devices are
  * written to instead. */
 #include <lockstep/base/file.h>
+#include <lockstep/base/temporary.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -75,14 +76,10 @@ static int names_choose(struct ls_atomic_file *file, const char *path, struct ls
     int status = fits && !special ? ls_path_follow(file->path, &special, error) : LS_OK;
     if (status || special)
         return status;
-    enum { MARK_BYTES = 32 }; /* of .tmp-PID */
-    int most = (int)sizeof file->temporary - MARK_BYTES;
-    if (!fits || strlen(file->path) > (size_t)most)
-        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", path,
-                            most);
-    snprintf(file->temporary, sizeof file->temporary, "%.*s.tmp-%ld", most, file->path,
-             (long)getpid());
-    return LS_OK;
+    return fits && ls_temporary_name(file->path, file->temporary)
+               ? LS_OK
+               : ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", path,
+                              LS_TEMPORARY_PATH_MAX);
 }
 
 static const char *shown(const char *path)
@@ -389,10 +386,9 @@ int ls_file_write(const char *path, ls_writer *write, const void *context, struc
 
 static bool is_temporary(const char *name, const char *prefix)
 {
-    static const char mark[] = ".tmp-";
     const char *at = NULL;
-    for (const char *next = name; (next = strstr(next, mark)); next++)
-        at = next + sizeof mark - 1;
+    for (const char *next = name; (next = strstr(next, LS_TEMPORARY_MARK)); next++)
+        at = next + strlen(LS_TEMPORARY_MARK);
     return at && *at && at[strspn(at, "0123456789")] == '\0' &&
            strncmp(name, prefix, strlen(prefix)) == 0;
 }

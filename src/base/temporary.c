@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -27,6 +28,13 @@ static bool is_held(const char *path)
     if (fd >= 0)
         close(fd);
     return held;
+}
+
+bool ls_temporary_name(const char *path, char temporary[PATH_MAX])
+{
+    bool fits = strlen(path) <= LS_TEMPORARY_PATH_MAX;
+    return fits && snprintf(temporary, PATH_MAX, "%s" LS_TEMPORARY_MARK "%ld", path,
+                            (long)getpid()) < PATH_MAX;
 }
 
 void ls_temporary_hold(const char *temporary, int fd)

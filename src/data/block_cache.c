@@ -1,6 +1,8 @@
 /* Blocks of files elsewhere in a local directory. */
 #include "data/block_cache.h"
 
+#include <lockstep/base/temporary.h>
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -233,7 +235,7 @@ static bool kept_find(int folder, struct kept_list *kept)
     for (struct dirent *entry; good && (entry = readdir(stream));) {
         struct stat file;
         bool block = ls_path_ends(entry->d_name, ending);
-        bool temporary = strstr(entry->d_name, ".block.tmp-") != NULL;
+        bool temporary = strstr(entry->d_name, ".block" LS_TEMPORARY_MARK) != NULL;
         if ((!block && !temporary) || fstatat(folder, entry->d_name, &file, AT_SYMLINK_NOFOLLOW))
             continue;
         if (temporary)
@@ -362,8 +364,9 @@ int block_cache_write(struct block_cache *cache, const struct block_id *id, cons
     int failure, number = __atomic_fetch_add(&cache->temporary, 1, __ATOMIC_RELAXED);
     header_make(&header, id, data);
     path_make(cache, id, path);
-    snprintf(temporary, sizeof temporary, "%s.tmp-%ld-%p-%d", path, (long)getpid(), (void *)cache,
-             number);
+    if (!ls_temporary_name(path, temporary))
+        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", path);
+    snprintf(temporary + strlen(temporary), 64, "-%p-%d", (void *)cache, number);
     int64_t all = (int64_t)header.count + id->bytes;
     if (all > cache->limit)
         return LS_OK;

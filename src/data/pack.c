@@ -8,6 +8,7 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/meter.h>
+#include <lockstep/base/temporary.h>
 #include <lockstep/data/pack.h>
 
 #include <stdlib.h>
@@ -277,6 +278,7 @@ static int file_write(const struct packer *p, const struct output *o, struct ls_
         status = ls_atomic_file_open(&file, path, NULL, error);
     if (status)
         return status;
+    ls_atomic_file_hold(&file);
     ls_atomic_file_write(&file, o->file, data_pack_bytes(o->pack.samples, o->pack.pieces));
     return ls_atomic_file_commit(&file, error); /* it tells of a failure to write */
 }

@@ -3,6 +3,7 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
+#include <lockstep/base/temporary.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -181,8 +182,10 @@ static int file_write(const struct writing *w, const char *name, ls_writer *writ
         if (status)
             file->fd = -1;
     }
-    if (!status)
+    if (!status) {
+        ls_atomic_file_hold(file);
         ls_atomic_file_write(file, text, bytes); /* the commit tells of a failure */
+    }
     free(text);
     return status;
 }

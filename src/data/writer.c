@@ -81,22 +81,22 @@ static int end_file(struct data_writer *writer, struct ls_error *error)
 int data_name_init(struct data_name *name, const char *prefix, const char *suffix,
                    struct ls_error *error)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], temporary[PATH_MAX];
     bool special = false;
     int status = LS_OK;
     *name = (struct data_name){NULL, NULL};
-    if (snprintf(path, sizeof path, "%s%s", prefix, suffix) >= (int)sizeof path)
-        status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", prefix);
-    if (!status)
+    bool fits = snprintf(path, sizeof path, "%s%s", prefix, suffix) < (int)sizeof path;
+    if (fits)
         status = ls_path_follow(path, &special, error);
+    if (!status && !(fits && ls_temporary_name(path, temporary)))
+        status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", prefix);
     if (!status && special)
         status =
             ls_error_set(error, LS_EIO, "%.300s: expected a file, found a pipe or a device", path);
     if (status)
         return status;
     name->path = strdup(path);
-    if (asprintf(&name->temporary, "%s.tmp-%ld", path, (long)getpid()) < 0)
-        name->temporary = NULL;
+    name->temporary = strdup(temporary);
     return name->path && name->temporary
                ? LS_OK
                : ls_error_set(error, LS_ENOMEM, "no memory to write %s%s", prefix, suffix);

@@ -39,10 +39,9 @@ int staging_open(struct staging *staging, const char *path, const struct ls_faul
     while (length > 1 && path[length - 1] == '/')
         length--;
     *staging = (struct staging){.fault = fault};
-    if (length + 32 >= PATH_MAX)
+    snprintf(staging->path, PATH_MAX, "%.*s", (int)ls_min(length, PATH_MAX - 1), path);
+    if (!ls_temporary_name(staging->path, staging->temporary))
         return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", path);
-    snprintf(staging->path, PATH_MAX, "%.*s", (int)length, path);
-    snprintf(staging->temporary, PATH_MAX, "%.*s.tmp-%ld", (int)length, path, (long)getpid());
     struct stat found;
     if (lstat(staging->path, &found) == 0 && !is_empty(staging->path)) {
         staging->temporary[0] = '\0';

@@ -162,6 +162,8 @@ CASE(test_what_a_kill_left_goes)
         "half_1.bin: $L data split two --parts 0.5,0.5 --output half",
         "two.jsonl: $L data detokenize two --output two.jsonl",
         "cut_1.jsonl: $L data split two.jsonl --parts 0.5,0.5 --output cut",
+        "two.pack: $L data pack two --sequence 64",
+        "scores.jsonl: $L eval run --requests requests.jsonl --output scores.jsonl",
         "good.jsonl: $L data filter --rules words-min=1 --input requests.jsonl --output good.jsonl",
         "one: $L ckpt reshard run --out one",
         "hf: $L export run --out hf",
@@ -173,6 +175,9 @@ CASE(test_what_a_kill_left_goes)
                  (int)(line - lines[i]), lines[i], line + 1);
         expect(words, 0, "");
     }
+    expect("mkdir words && touch words/tokenizer.json.tmp-4194305 && $L data train-tokenizer "
+           "--input text --vocab 270 --output words && ! ls words/*.tmp-4194305",
+           0, "");
 }
 
 /* A store is several files: links among them stay, and nothing else than a file is replaced. */

@@ -10,6 +10,12 @@
 
 LS_C_BEGIN
 
+#define LS_TEMPORARY_MARK ".tmp-"
+/* The temporary of path in this process; false: that is too long, so path has more than
+ * LS_TEMPORARY_PATH_MAX bytes. */
+enum { LS_TEMPORARY_PATH_MAX = PATH_MAX - 32 };
+bool ls_temporary_name(const char *path, char temporary[PATH_MAX]);
+
 /* fd is this process's own temporary, a file or a folder, and stays open until that has its name:
  * it is locked (flock) meanwhile. Removes the temporaries of other processes of the same path if
  * they have no lock, and the process is none of this host. What cannot be locked, such as on a file
