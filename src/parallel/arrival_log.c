@@ -103,6 +103,13 @@ static int change_read(struct reading *r, const struct ls_record *record, bool *
     const int64_t worker = whole_number(record, change_keys[change]);
     if (worker < 0 || worker >= order->rule.workers)
         return bad(r, LS_EDATA, change_keys[change], record, "0 to ", order->rule.workers - 1);
+    const struct arrival_change *last = order->changed ? &order->changes[order->changed - 1] : NULL;
+    bool behind = last && last->event == r->clocks.version && last->change == LS_ARRIVAL_LEFT;
+    if (change == LS_ARRIVAL_RENEWED && (r->clocks.version == 0 || behind))
+        return ls_error_set(r->error, LS_EDATA,
+                            "%.300s:%lld: worker %lld is renewed: expected that behind an event, "
+                            "before any worker leaves there",
+                            r->path, (long long)r->line, (long long)worker);
     if (!ls_list_grow(&order->changes, order->changed, &order->changes_room,
                       sizeof *order->changes))
         return ls_error_set(r->error, LS_ENOMEM, "%.300s: no memory for %lld changes", r->path,

@@ -10,7 +10,7 @@
  *     {"event": 2, "worker": 0, "clock": 1}
  *     {"event": 3, "renewed": 3}
  *
- * Worker 3 died before event 2, and began anew behind it.
+ * Worker 3 died before event 2, and began anew behind it. At one event who is renewed comes first.
  *
  * 1 is the version of the format, bound -1 a free one. Fields that are not known are ignored. The
  * log is the only input of a run that the recipe does not give: read back, it gives the same order
