@@ -79,7 +79,7 @@ static int log_remove(const char *path, struct ls_error *error)
                         strerror(errno));
 }
 
-/* So many events of another run's log become those of this one's. */
+/* So many events of another run's log become those of this one's, with who left or was renewed. */
 static int log_copy(const struct ls_arrivals *order, int64_t events, struct ls_arrival_log *log,
                     struct ls_error *error)
 {
@@ -88,7 +88,11 @@ static int log_copy(const struct ls_arrivals *order, int64_t events, struct ls_a
     int status = ls_clocks_init(&clocks, ls_arrivals_rule(order), error);
     for (int64_t e = 0; e < events && !status; e++) {
         ls_arrivals_next(order, &clocks, &arrival);
-        status = ls_arrival_log_add(log, &arrival, error);
+        status = ls_arrival_log_copy(log, order, LS_ARRIVAL_LEFT, error);
+        if (!status)
+            status = ls_arrival_log_add(log, &arrival, error);
+        if (!status)
+            status = ls_arrival_log_copy(log, order, LS_ARRIVAL_RENEWED, error);
     }
     ls_clocks_release(&clocks);
     return status;

@@ -199,6 +199,25 @@ static void expect_log(const char *directory, const struct loss *loss)
     free(text);
 }
 
+/* A run that goes on from a checkpoint of it takes its log, with who left and began anew. */
+static void expect_taken(const char *directory, const struct loss *loss)
+{
+    struct workers_run other = {
+        .config = workers_config(
+            directory,
+            "async.mode=server async.order=clock async.staleness=%d async.sync_every=%d "
+            "train.steps=%d train.resume=%s/run/checkpoints/step-%08d train.out=%s/other",
+            loss->bound, MEETING, STEPS, directory, MEETING, directory),
+        .resume = true,
+        .steps = MEETING};
+    workers_run_well(&other);
+    char *own = scratch_read(scratch_path(directory, "run/arrivals"), NULL);
+    char *copy = scratch_read(scratch_path(directory, "other/arrivals"), NULL);
+    assert_string_equal(copy, own);
+    free(copy);
+    free(own);
+}
+
 CASE(test_a_worker_that_dies_does_not_stop_the_others)
 {
     mpirun_or_skip();
@@ -207,6 +226,8 @@ CASE(test_a_worker_that_dies_does_not_stop_the_others)
         expect_log(*state, &losses[i]);
         expect_each_batch_once(*state);
         workers_expect_audit(*state, STEPS, 2);
+        if (i == 0)
+            expect_taken(*state, &losses[i]);
     }
 }
 
