@@ -420,9 +420,7 @@ interop: all $(BUILD)/examples/dpo
 		--seed $(SEED)
 
 bench: all
-	$(BUILD)/lockstep bench gemm
 	$(BUILD)/lockstep bench int8
-	$(BUILD)/lockstep bench attention
 	$(BUILD)/lockstep bench ops
 	$(BUILD)/lockstep bench comm ranks=2
 	$(BUILD)/lockstep bench pipeline

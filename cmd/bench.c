@@ -1,4 +1,4 @@
-/* The frame of the benchmarks: words such as threads=2, what computes, operands, turns. */
+/* The frame of the benchmarks: words such as threads=2, tokens, turns. */
 #include "bench.h"
 
 #include <lockstep/base/median.h>
@@ -38,59 +38,7 @@ int bench_args(const struct cmd_args *args, const struct bench_key *keys, struct
     return status;
 }
 
-/* ---- what computes --------------------------------------------------------------------------- */
-
-struct bench_machine bench_machine(void)
-{
-    return (struct bench_machine){ls_device_cores(), LS_CONFIG_AUTO, LS_CONFIG_AUTO};
-}
-
-int bench_ops(struct ls_ops *ops, const struct bench_machine *machine, enum ls_dtype dtype,
-              struct ls_error *error)
-{
-    enum ls_isa isa = machine->isa < 0 ? ls_isa_best() : (enum ls_isa)machine->isa;
-    int status = ls_ops_init(ops, (int)machine->threads, isa, error);
-    if (!status)
-        ops->arithmetic = machine->arithmetic < 0 ? ls_arithmetic_fastest(isa, dtype)
-                                                  : (enum ls_arithmetic)machine->arithmetic;
-    return status;
-}
-
-struct bench_text bench_ops_text(const struct ls_ops *ops)
-{
-    struct bench_text out;
-    snprintf(out.text, sizeof out.text, "%s on %s, %s", ls_arithmetic_name(ops->arithmetic),
-             ls_isa_name(ops->isa), ls_counted(ops->threads, "thread").text);
-    return out;
-}
-
-/* ---- operands -------------------------------------------------------------------------------- */
-
-int bench_arena(struct ls_arena *arena, void (*take)(void *user, struct ls_arena *arena),
-                void *user, struct ls_error *error)
-{
-    ls_arena_measure(arena);
-    take(user, arena);
-    int status = ls_arena_init(arena, arena->peak, error);
-    if (!status)
-        take(user, arena);
-    return status;
-}
-
-void *bench_filled(struct ls_arena *arena, enum ls_dtype dtype, int64_t count)
-{
-    void *x = ls_arena_take(arena, (size_t)count * ls_dtype_bytes(dtype));
-    for (int64_t i = 0; x && i < count; i++) {
-        float value = (float)(i * 2654435761u % 4096) / 2048 - 1;
-        if (dtype == LS_F32)
-            ((float *)x)[i] = value;
-        else if (dtype == LS_I8)
-            ((int8_t *)x)[i] = (int8_t)(value * LS_INT8_MOST);
-        else
-            ((ls_half *)x)[i] = ls_f32_to_half(dtype, value);
-    }
-    return x;
-}
+/* ---- data ------------------------------------------------------------------------------------ */
 
 int bench_tokens(struct ls_config *config, char path[BENCH_PATH_BYTES], struct ls_error *error)
 {
@@ -134,14 +82,6 @@ double bench_seconds(const struct bench_turns *turns, int way)
     double s[BENCH_ROUNDS_MAX];
     memcpy(s, turns->s[way], sizeof s);
     return ls_median(s, turns->rounds);
-}
-
-double bench_best(const struct bench_turns *turns, int way)
-{
-    double best = INFINITY;
-    for (int round = 0; round < turns->rounds; round++)
-        best = fmin(best, turns->s[way][round]);
-    return best;
 }
 
 double bench_ratio(const struct bench_turns *turns, int way, int to)

@@ -1,5 +1,5 @@
-/* The frame of the benchmarks: words such as threads=2, what computes, operands, and runs in turns
- * with their medians. A benchmark is its keys, a body that runs once, and a print. */
+/* The frame of the benchmarks: words such as threads=2, tokens, and runs in turns with their
+ * medians. A benchmark is its keys, a body that runs once, and a print. */
 #ifndef CMD_BENCH_H
 #define CMD_BENCH_H
 
@@ -19,44 +19,15 @@ struct bench_key {
     const struct ls_word *words;
     const char **text;
 };
-/* Reads the words. LS_ECONFIG. */
-int bench_args(const struct cmd_args *args, const struct bench_key *keys, struct ls_error *error);
-
-/* ---- what computes --------------------------------------------------------------------------- */
-
-struct bench_machine {
-    int64_t threads;
-    int isa, arithmetic; /* LS_CONFIG_AUTO: the best, the fastest */
-};
-struct bench_machine bench_machine(void);
 #define BENCH_THREADS(value)                                                                       \
     {                                                                                              \
         .name = "threads", .number = value, .min = 1, .max = ls_device_threads_max()               \
     }
-/* The key of a word that a key of the configuration has too. */
-#define BENCH_WORD(key, value, same)                                                               \
-    {                                                                                              \
-        .name = key, .word = value, .words = ls_config_key_of(same)->words                         \
-    }
-#define BENCH_MACHINE(machine)                                                                     \
-    BENCH_THREADS(&(machine)->threads), BENCH_WORD("isa", &(machine)->isa, "numerics.isa"),        \
-        BENCH_WORD("arithmetic", &(machine)->arithmetic, "numerics.arithmetic")
-/* Products of dtype are added in the machine's arithmetic. */
-int bench_ops(struct ls_ops *ops, const struct bench_machine *machine, enum ls_dtype dtype,
-              struct ls_error *error);
-/* "fma on avx2, 2 threads" */
-struct bench_text {
-    char text[128];
-};
-struct bench_text bench_ops_text(const struct ls_ops *ops);
+/* Reads the words. LS_ECONFIG. */
+int bench_args(const struct cmd_args *args, const struct bench_key *keys, struct ls_error *error);
 
-/* ---- operands -------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
-/* Makes the arena as large as what take takes of it, and takes it. */
-int bench_arena(struct ls_arena *arena, void (*take)(void *user, struct ls_arena *arena),
-                void *user, struct ls_error *error);
-/* Values between -1 and 1, of int8 as many steps; NULL of an arena that measures. */
-void *bench_filled(struct ls_arena *arena, enum ls_dtype dtype, int64_t count);
 /* Makes a file of uniform tokens, enough for some steps, which data.train then names; path: to be
  * unlinked, "" until it is made. LS_EIO, LS_ENOSPC. */
 enum { BENCH_PATH_BYTES = 32 };
@@ -76,9 +47,8 @@ struct bench_turns {
 };
 /* Every way in turn, round after round, so that all see the machine in the same moods. */
 int bench_turns(struct bench_turns *turns, struct ls_error *error);
-/* Seconds of a way: the median of the rounds, and the least of them. */
+/* Seconds of a way: the median of the rounds. */
 double bench_seconds(const struct bench_turns *turns, int way);
-double bench_best(const struct bench_turns *turns, int way);
 /* How many times as long as way `to` it took: the median over rounds. */
 double bench_ratio(const struct bench_turns *turns, int way, int to);
 

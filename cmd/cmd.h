@@ -147,11 +147,9 @@ extern const struct ls_log cmd_warnings;
  * cmd_run prints, or an exit code above 0. */
 #define CMD_COMMANDS(COMMAND)                                                                      \
     COMMAND(audit, "audit", CMD_WORDS_MAX)                                                         \
-    COMMAND(bench_attention, "bench attention", CMD_WORDS_MAX)                                     \
     COMMAND(bench_checkpoint, "bench checkpoint", CMD_WORDS_MAX)                                   \
     COMMAND(bench_comm, "bench comm", CMD_WORDS_MAX)                                               \
     COMMAND(bench_data, "bench data", CMD_WORDS_MAX)                                               \
-    COMMAND(bench_gemm, "bench gemm", CMD_WORDS_MAX)                                               \
     COMMAND(bench_int8, "bench int8", CMD_WORDS_MAX)                                               \
     COMMAND(bench_interop, "bench interop", CMD_WORDS_MAX)                                         \
     COMMAND(bench_machine, "bench machine", CMD_WORDS_MAX)                                         \

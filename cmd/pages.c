@@ -532,17 +532,15 @@ static const struct cmd_page pages[] = {
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
     {"bench",
-     "attention|checkpoint|data|gemm|comm|int8|interop|machine|ops|pipeline|step|sums|tier|"
-     "tokenizer "
-     "...",
+     "checkpoint|comm|data|int8|interop|machine|ops|pipeline|plan|step|sums|tier|tokenizer ...",
      "measure this machine",
-     "`lockstep bench gemm`: matrix products; `bench int8`: those with weights of int8; `bench "
-     "attention`: attention; `bench comm`: collectives; `bench ops`: the other kernels; `bench "
-     "machine`: all of it, for the planner; `bench pipeline`: schedules; `bench step`: whole "
+     "`lockstep bench ops`: the ops of a step; `bench int8`: products with weights of int8; `bench "
+     "comm`: collectives; `bench machine`: all of it, for the planner; `bench pipeline`: "
+     "schedules; `bench step`: whole "
      "training steps; `bench checkpoint`: saving and loading; `bench sums`: ways to add leaves; "
      "`bench tier`: memory tiers; `bench tokenizer`: text to tokens; `bench data`: loading "
-     "samples; `bench interop`: import and "
-     "export. Each compares with the machine's own limit, measured in the same run.",
+     "samples; `bench interop`: import and export. Each compares with the machine's own limit, "
+     "measured in the same run.",
      none, NULL},
     {"bench data",
      "data=STORE | blend=\"0.7 A 0.3 B\" [sequence=T] [batch=N] [batches=N] [from=SAMPLE] "
@@ -556,26 +554,12 @@ static const struct cmd_page pages[] = {
      none,
      "lockstep bench data data=runs/corpus_train sequence=64\n"
      "lockstep bench data blend=\"0.7 runs/web_train 0.3 runs/code_train\" from=1000000000\n"},
-    {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32|int8] [isa=NAME] [arithmetic=NAME]",
-     "measure matrix products",
-     "Prints the rate of the products of a GPT-2 124M step, and its share of the rate of one "
-     "large oneDNN product measured in turns with them.",
-     none, "lockstep bench gemm\nlockstep bench gemm threads=1 dtype=fp32 isa=avx512\n"},
     {"bench int8", "[threads=N] [n=N] [k=N] [tiles=N] [isa=NAME] [arithmetic=NAME]",
      "measure products with weights of int8",
      "Multiplies 1 to 1024 rows of k=4096 with a matrix of n=4096 by k, in turns in fp32, in bf16, "
      "in int8 and with int8 weights alone, as --quantize has them for activations in bf16. Prints "
      "rates, and how many times as fast as bf16 each is.",
      none, "lockstep bench int8\nlockstep bench int8 threads=1 n=3072 k=768\n"},
-    {"bench attention",
-     "[tokens=N] [window=N] [heads=N] [kv_heads=N] [head_dim=N] [threads=N] [dtype=bf16|fp16|fp32] "
-     "[isa=NAME] [arithmetic=NAME]",
-     "measure attention",
-     "Prints the time and GFLOP/s of attention over a sequence, forward and backward: to all keys, "
-     "to the keys in a window, and with capped scores. Only pairs that see each other count as "
-     "operations. Then it prints the time of one token that is generated after such a sequence.",
-     none,
-     "lockstep bench attention\nlockstep bench attention tokens=8192 window=1024 kv_heads=4\n"},
     {"bench comm", "[ranks=N] [bytes=N]", "measure collectives",
      "Prints time and bandwidth of an all-reduce for a range of sizes, beside the bandwidth of a "
      "copy; under mpirun, beside MPI_Allreduce.",
@@ -595,9 +579,18 @@ static const struct cmd_page pages[] = {
      "lockstep bench machine --out machine.yaml\n"
      "lockstep bench machine --out machine.yaml run.yaml\n"
      "lockstep bench machine --check run.yaml --machine machine.yaml\n"},
-    {"bench ops", "[threads=N] [isa=NAME]", "measure the other kernels",
-     "Prints the bandwidth of each kernel and its share of the bandwidth of a copy.", none,
-     "lockstep bench ops\n"},
+    {"bench ops", "[CONFIG.yaml] [key=value]...", "measure the ops of a training step",
+     "Records a step of the layout's first rank, GPT-2 124M unless keys say otherwise, and runs "
+     "its "
+     "ops again, on memory of their own, with all cores at work. Prints for each kind and shape "
+     "how "
+     "often it comes, its time, its rates, and its share of the machine's limit, measured before: "
+     "for products and attention the rate of one large oneDNN product, for the others that of a "
+     "copy. numerics.isa, numerics.arithmetic and numerics.precision choose what computes.",
+     none,
+     "lockstep bench ops\n"
+     "lockstep bench ops numerics.precision=fp32 numerics.isa=avx512 parallel.threads=1\n"
+     "lockstep bench ops model.preset=llama3-8b model.layers=1 data.sequence=8192\n"},
     {"bench pipeline", "[ranks=N] [micro=N] [ms=N]", "measure the idle time of pipeline schedules",
      "Runs each schedule on thread ranks whose stages sleep, so that many ranks are concurrent on "
      "few cores, and prints the measured idle share beside the computed one.",

@@ -1,4 +1,5 @@
 /* Measures works: lists of them are replayed by teams of threads that keep all cores busy. */
+#include <lockstep/base/meter.h>
 #include <lockstep/planner/measure.h>
 #include <lockstep/train/recorded.h>
 
@@ -173,8 +174,11 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
     if (!status && !all)
         status = ls_error_set(error, LS_ENOMEM, "no memory for %lld rounds", (long long)rounds);
     status = ls_comm_agree(comm, status, error);
-    for (int64_t round = 0; round < rounds && !status; round++)
+    for (int64_t round = 0; round < rounds && !status; round++) {
         status = round_run(course, comm, replay, own, all + round * places, error);
+        if (ls_comm_rank(comm) == 0)
+            ls_meter("rounds", round + 1, rounds);
+    }
     for (int64_t i = 0; i < places && !status; i++) {
         for (int64_t round = 0; round < rounds; round++)
             one[round] = all[round * places + i];

@@ -28,7 +28,7 @@ CASE(test_what_is_unknown_is_named_with_the_nearest)
     program_expect("zzzzzzzz", 2, "unknown command zzzzzzzz (lockstep help lists them)");
     program_expect("''", 2, "unknown command");
     program_expect("bench", 2, "Usage: lockstep bench");
-    program_expect("bench gem", 2, "did you mean bench gemm?");
+    program_expect("bench op", 2, "did you mean bench ops?");
     program_expect("bench tier mib=1", 2, "mib = 1: expected a whole number from 64");
     program_expect("bench tier folder=/nowhere", ls_exit_code(LS_EIO), "/nowhere: cannot open");
     program_expect("bench machine --outt x", 2, "unknown option --outt; did you mean --out?");

@@ -167,6 +167,12 @@ CASE(test_bench_tokenizer)
                 "lockstep bench tokenizer: 1 of 6 rounds of all threads\n");
 }
 
+CASE(test_bench_ops)
+{
+    char *words[] = {"ops", KEYS, "parallel.threads=1", NULL};
+    check_shown("bench ops", words, "lockstep bench ops: 1 of ");
+}
+
 CASE(test_bench_sums)
 {
     char *words[] = {"sums", "leaves=2", "parameters=65536", "threads=1", NULL};
