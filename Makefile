@@ -425,7 +425,6 @@ bench: all
 	$(BUILD)/lockstep bench comm ranks=2
 	$(BUILD)/lockstep bench pipeline
 	$(BUILD)/lockstep bench step
-	$(BUILD)/lockstep bench sums
 	$(BUILD)/lockstep bench tier folder=$(BUILD)
 	$(BUILD)/lockstep bench interop folder=$(BUILD)
 

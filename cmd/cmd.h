@@ -157,7 +157,6 @@ extern const struct ls_log cmd_warnings;
     COMMAND(bench_pipeline, "bench pipeline", CMD_WORDS_MAX)                                       \
     COMMAND(bench_plan, "bench plan", CMD_WORDS_MAX)                                               \
     COMMAND(bench_step, "bench step", CMD_WORDS_MAX)                                               \
-    COMMAND(bench_sums, "bench sums", CMD_WORDS_MAX)                                               \
     COMMAND(bench_tier, "bench tier", CMD_WORDS_MAX)                                               \
     COMMAND(bench_tokenizer, "bench tokenizer", CMD_WORDS_MAX)                                     \
     COMMAND(ckpt_average, "ckpt average", CMD_WORDS_MAX)                                           \

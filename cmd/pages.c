@@ -531,16 +531,15 @@ static const struct cmd_page pages[] = {
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
-    {"bench",
-     "checkpoint|comm|data|int8|interop|machine|ops|pipeline|plan|step|sums|tier|tokenizer ...",
+    {"bench", "checkpoint|comm|data|int8|interop|machine|ops|pipeline|plan|step|tier|tokenizer ...",
      "measure this machine",
      "`lockstep bench ops`: the ops of a step; `bench int8`: products with weights of int8; `bench "
-     "comm`: collectives; `bench machine`: all of it, for the planner; `bench pipeline`: "
-     "schedules; `bench step`: whole "
-     "training steps; `bench checkpoint`: saving and loading; `bench sums`: ways to add leaves; "
-     "`bench tier`: memory tiers; `bench tokenizer`: text to tokens; `bench data`: loading "
-     "samples; `bench interop`: import and export. Each compares with the machine's own limit, "
-     "measured in the same run.",
+     "comm`: collectives; `bench machine`: all of it, for the planner; `bench plan`: a forecast "
+     "beside a step; `bench pipeline`: schedules; `bench step`: whole training steps; `bench "
+     "checkpoint`: saving and loading; `bench tier`: memory tiers; `bench tokenizer`: text to "
+     "tokens; `bench data`: loading samples; `bench interop`: import and export. Each compares "
+     "with "
+     "the machine's own limit, measured in the same run.",
      none, NULL},
     {"bench data",
      "data=STORE | blend=\"0.7 A 0.3 B\" [sequence=T] [batch=N] [batches=N] [from=SAMPLE] "
@@ -622,12 +621,6 @@ static const struct cmd_page pages[] = {
      "time is taken too. Prints medians of seconds, and their ratios within a round; the last line "
      "has the seconds as one JSON object.",
      none, "lockstep bench checkpoint train.out=/mnt/nvme\n"},
-    {"bench sums", "[parameters=N] [leaves=N] [threads=N]", "measure ways to add gradients",
-     "Adds the gradients of a batch's leaves on one rank in the ways that give the same bits in "
-     "every layout: as a chain of leaves, which is what training does, as a binary tree, with the "
-     "tree's upper levels in host memory, and exactly, on a grid. Prints the bytes that each keeps "
-     "and moves, and its time beside the chain's.",
-     none, "lockstep bench sums\nlockstep bench sums leaves=512\n"},
     {"bench interop", "[folder=PATH] [mib=N] [rounds=N]", "measure import and export of a model",
      "Makes a Llama of mib=1024 MiB in bf16 as a Hugging Face folder, inside folder=PATH (default: "
      "the current folder). Imports it and exports it again, rounds=3 times, in turns with a plain "

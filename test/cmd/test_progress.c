@@ -173,12 +173,6 @@ CASE(test_bench_ops)
     check_shown("bench ops", words, "lockstep bench ops: 1 of ");
 }
 
-CASE(test_bench_sums)
-{
-    char *words[] = {"sums", "leaves=2", "parameters=65536", "threads=1", NULL};
-    check_shown("bench sums", words, "lockstep bench sums: 1 of ");
-}
-
 CASE(test_diff)
 {
     char *one[] = {"train", KEYS, "train.steps=3", "train.out=one", "log.progress=off", NULL};
