@@ -8,6 +8,7 @@
 #include <lockstep/config.h>
 #include <lockstep/planner/lesson.h>
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,8 +84,6 @@ static bool planned_tiles(const struct ls_search_options *options, const struct 
     return true;
 }
 
-/* ---- the configuration's own layout ---------------------------------------------------------- */
-
 /* ---- what is asked --------------------------------------------------------------------------- */
 
 /* A search's options have nothing to choose from here. */
@@ -122,26 +121,12 @@ static int figures_change(struct ls_cluster *cluster, const char *text, struct l
 
 static void json_print(const struct ls_layout *layout, const struct ls_forecast *f)
 {
-    const char *name;
-    double value;
-    printf("{\"ranks\": %ld, \"accelerators\": %ld, \"micro_batches\": %ld, \"leaves\": %ld",
-           (long)f->ranks, (long)f->ranks * f->accelerators, (long)layout->micro_batches,
-           (long)layout->ramp.full);
-    for (int i = 0; (name = ls_forecast_figure(f, i, &value)); i++)
-        printf(", \"%s\": %.17g", name, value);
-    printf(", \"fits\": %s", f->fits ? "true" : "false");
-    for (int moving = 0; moving < 2; moving++) {
-        printf(", \"%s\": {", moving ? "moving_s" : "exposed_s");
-        for (int a = 0; a < LS_ACCOUNTS; a++)
-            printf("%s\"%s\": %.17g", a ? ", " : "", ls_account_name((enum ls_account)a),
-                   moving ? f->moving_s[a] : f->exposed_s[a]);
-        printf("}");
-    }
-    printf(", \"work_s\": {");
-    for (int kind = 0; kind < LS_WORK_KINDS; kind++)
-        printf("%s\"%s\": %.17g", kind ? ", " : "", ls_work_name((enum ls_work_kind)kind),
-               f->work_s[kind]);
-    printf("}}\n");
+    json_t *json = ls_forecast_json(f);
+    json_object_set_new(json, "micro_batches", json_integer(layout->micro_batches));
+    json_object_set_new(json, "leaves", json_integer(layout->ramp.full));
+    json_dumpf(json, stdout, JSON_REAL_PRECISION(17));
+    putchar('\n');
+    json_decref(json);
 }
 
 static int layout_show(const struct cmd_args *args, const struct ls_forecast_ask *ask,

@@ -9,36 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- forecasts ------------------------------------------------------------------------------- */
-
-static json_t *accounts_json(const double seconds[LS_ACCOUNTS])
-{
-    json_t *json = json_object();
-    for (int a = 0; a < LS_ACCOUNTS; a++)
-        json_object_set_new(json, ls_account_name((enum ls_account)a), real_json(seconds[a]));
-    return json;
-}
-
-static json_t *forecast_json(const struct ls_forecast *f)
-{
-    double value;
-    const char *name;
-    json_t *json = json_object(), *work = json_object();
-    for (int i = 0; (name = ls_forecast_figure(f, i, &value)); i++)
-        json_object_set_new(json, name, real_json(value));
-    for (int kind = 0; kind < LS_WORK_KINDS; kind++)
-        json_object_set_new(work, ls_work_name((enum ls_work_kind)kind),
-                            real_json(f->work_s[kind]));
-    json_object_set_new(json, "ranks", json_integer(f->ranks));
-    json_object_set_new(json, "accelerators", json_integer(f->ranks * f->accelerators));
-    json_object_set_new(json, "fits", json_boolean(f->fits));
-    json_object_set_new(json, "price", real_json(f->run.price));
-    json_object_set_new(json, "exposed_s", accounts_json(f->exposed_s));
-    json_object_set_new(json, "moving_s", accounts_json(f->moving_s));
-    json_object_set_new(json, "work_s", work);
-    return json;
-}
-
 /* ---- a plan ---------------------------------------------------------------------------------- */
 
 struct planning {
@@ -81,7 +51,7 @@ static json_t *plan_json(const struct planning *p, const struct ls_search *searc
     const struct ls_search_plan *plan = &search->plans[i];
     json_t *json = json_object();
     json_object_set_new(json, "keys", json_string(plan->keys));
-    json_object_set_new(json, "forecast", forecast_json(&plan->forecast));
+    json_object_set_new(json, "forecast", ls_forecast_json(&plan->forecast));
     json_object_set_new(json, "value", real_json(ls_search_value(&p->search, &plan->forecast)));
     if (i > 0)
         json_object_set_new(
@@ -165,7 +135,7 @@ static int own_forecast(struct planning *p, struct ls_error *error)
     ls_config_layout_text(p->config, NULL, keys, sizeof keys);
     json_t *plan = json_object();
     json_object_set_new(plan, "keys", json_string(keys));
-    json_object_set_new(plan, "forecast", forecast_json(&forecast));
+    json_object_set_new(plan, "forecast", ls_forecast_json(&forecast));
     answer_set(p->session, "plans", json_pack("[o]", plan));
     return finish(p, error);
 }

@@ -15,6 +15,8 @@
 
 LS_C_BEGIN
 
+struct json_t; /* jansson.h */
+
 struct ls_forecast_ask {
     const struct ls_config *config; /* resolved */
     const struct ls_layout *layout; /* its layout */
@@ -84,10 +86,9 @@ int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *fore
 /* What the whole training takes, of a forecast that ls_forecast_make made for the same. */
 int ls_forecast_run(const struct ls_forecast_ask *ask, struct ls_forecast *forecast,
                     struct ls_error *error);
-/* Figure i of a forecast: its name, which ends in the unit ("step_s", "device_bytes"; shares have
- * none), and *value. NULL past the last. What is by account or by kind of work is not among them.
- */
-const char *ls_forecast_figure(const struct ls_forecast *forecast, int i, double *value);
+/* All figures by name, which ends in the unit ("step_s", "device_bytes"; shares have none): an
+ * object, to be released with json_decref. What is not finite is null. */
+struct json_t *ls_forecast_json(const struct ls_forecast *forecast);
 /* Elements of all parameters. */
 double ls_forecast_parameters(const struct ls_config *config);
 
