@@ -21,25 +21,9 @@ struct place {
     int worker;
 };
 
-static bool is_after(struct place a, struct place b)
-{
-    return a.time != b.time ? a.time > b.time : a.worker > b.worker;
-}
-
 static int64_t pace(const struct ls_arrivals *a, int worker)
 {
     return a->rule.bound == 0 ? a->slowest : a->times[worker];
-}
-
-/* F, and 0 of the gradient before the first. */
-static int64_t push_time(const struct ls_arrivals *a, int worker, int64_t clock)
-{
-    int64_t own = pace(a, worker), begin = clock * own;
-    if (clock < 0)
-        return 0;
-    if (a->rule.bound != LS_BOUND_FREE)
-        begin = ls_max(begin, (clock - a->rule.bound) * a->slowest);
-    return own + begin;
 }
 
 /* A worker's pushes up to a time. */
@@ -85,41 +69,6 @@ int arrival_times_worker(const struct ls_arrivals *arrivals, int64_t event)
     return place_of(arrivals, event).worker;
 }
 
-struct ls_arrival_time ls_arrivals_time(const struct ls_arrivals *arrivals, int64_t event)
-{
-    LS_ASSERT(arrivals->times && event >= 0 && event < LS_ARRIVAL_EVENTS_MAX);
-    struct place place = place_of(arrivals, event);
-    int64_t clock = pushes_of(arrivals, place.worker, place.time) - 1;
-    int64_t since = push_time(arrivals, place.worker, clock - 1);
-    return (struct ls_arrival_time){place.time, place.time - since - arrivals->times[place.worker]};
-}
-
-/* The version on which a worker of that clock computes, when `now` is the last push that was: that
- * of its own push, or of the push that it waited for, which is the last of the slowest workers'. */
-static int64_t pulled_of(const struct ls_arrivals *a, int worker, int64_t clock, struct place now)
-{
-    struct place from = {push_time(a, worker, clock - 1), worker};
-    const int32_t bound = a->rule.bound;
-    if (clock == 0)
-        return 0;
-    if (bound != LS_BOUND_FREE && clock > bound) {
-        int last = bound == 0 ? a->rule.workers - 1 : a->last;
-        struct place gate = {(clock - bound) * a->slowest, last};
-        from = is_after(gate, from) ? gate : from;
-    }
-    return is_after(from, now) ? LS_PULLED_NONE : pushes_up_to(a, from);
-}
-
-void arrival_times_seek(const struct ls_arrivals *arrivals, int64_t event, struct ls_clocks *clocks)
-{
-    struct place now = event > 0 ? place_of(arrivals, event - 1) : (struct place){0};
-    clocks->version = event;
-    for (int w = 0; w < arrivals->rule.workers; w++) {
-        clocks->clock[w] = pushes_of(arrivals, w, now.time - (w > now.worker));
-        clocks->pulled[w] = pulled_of(arrivals, w, clocks->clock[w], now);
-    }
-}
-
 int ls_arrivals_of_times(struct ls_arrival_rule rule, const int64_t *times,
                          struct ls_arrivals **out, struct ls_error *error)
 {
@@ -139,7 +88,6 @@ int ls_arrivals_of_times(struct ls_arrival_rule rule, const int64_t *times,
                              (long long)times[w], LS_ARRIVAL_TIME_MAX);
         a->times[w] = times[w];
         a->fastest = ls_min(a->fastest, times[w]);
-        a->last = times[w] >= a->slowest ? w : a->last;
         a->slowest = ls_max(a->slowest, times[w]);
     }
     if (status) {

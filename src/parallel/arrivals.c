@@ -18,17 +18,6 @@ int arrivals_check_rule(struct ls_arrival_rule rule, struct ls_error *error)
     return LS_OK;
 }
 
-/* All at clock 0, on version 0. */
-static void clocks_restart(struct ls_clocks *clocks)
-{
-    const size_t bytes = (size_t)clocks->rule.workers * sizeof *clocks->clock;
-    memset(clocks->clock, 0, bytes);
-    memset(clocks->pulled, 0, bytes);
-    memset(clocks->gone, 0, (size_t)clocks->rule.workers * sizeof *clocks->gone);
-    clocks->version = clocks->slowest = 0;
-    clocks->slowest_workers = clocks->rule.workers;
-}
-
 int ls_clocks_init(struct ls_clocks *clocks, struct ls_arrival_rule rule, struct ls_error *error)
 {
     *clocks = (struct ls_clocks){.rule = rule};
@@ -43,7 +32,7 @@ int ls_clocks_init(struct ls_clocks *clocks, struct ls_arrival_rule rule, struct
         return ls_error_set(error, LS_ENOMEM, "no memory for the clocks of %d workers",
                             rule.workers);
     }
-    clocks_restart(clocks);
+    clocks->slowest_workers = rule.workers;
     return LS_OK;
 }
 
@@ -199,21 +188,6 @@ static void changes_take(const struct ls_arrivals *arrivals, enum ls_arrival_cha
             ls_clocks_leave(clocks, worker);
         else
             ls_clocks_renew(clocks, worker);
-}
-
-void ls_arrivals_seek(const struct ls_arrivals *arrivals, int64_t event, struct ls_clocks *clocks)
-{
-    struct ls_arrival ignored;
-    LS_ASSERT(event >= 0 && event <= ls_arrivals_end(arrivals));
-    LS_ASSERT(clocks->rule.workers == arrivals->rule.workers &&
-              clocks->rule.bound == arrivals->rule.bound);
-    clocks_restart(clocks);
-    if (arrivals->times) {
-        arrival_times_seek(arrivals, event, clocks);
-        slowest_find(clocks);
-    }
-    while (clocks->version < event)
-        ls_arrivals_next(arrivals, clocks, &ignored);
 }
 
 bool ls_arrivals_next(const struct ls_arrivals *arrivals, struct ls_clocks *clocks,

@@ -15,7 +15,6 @@ struct ls_arrivals {
     /* Of a table. */
     int64_t *times; /* [workers]; NULL: a log */
     int64_t fastest, slowest;
-    int last; /* of the workers that take longest */
     /* Of a log. */
     uint16_t *worker; /* [count] */
     int64_t count, room;
@@ -30,7 +29,5 @@ int arrivals_new(struct ls_arrival_rule rule, struct ls_arrivals **out, struct l
 
 /* Of a table. */
 int arrival_times_worker(const struct ls_arrivals *arrivals, int64_t event);
-void arrival_times_seek(const struct ls_arrivals *arrivals, int64_t event,
-                        struct ls_clocks *clocks);
 
 #endif

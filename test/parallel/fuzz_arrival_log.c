@@ -10,22 +10,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 static const char recipe[] = "r";
 
-/* Every event is admitted, and the clocks that are found at the end are those that were gone to. */
+/* Every event is admitted. */
 static void check_order(const struct ls_arrivals *arrivals, struct ls_arrival_rule rule)
 {
     struct ls_error error = {0};
-    struct ls_clocks clocks, found;
+    struct ls_clocks clocks;
     struct ls_arrival arrival;
     LS_ASSERT(ls_clocks_init(&clocks, rule, &error) == LS_OK);
-    LS_ASSERT(ls_clocks_init(&found, rule, &error) == LS_OK);
     while (ls_arrivals_next(arrivals, &clocks, &arrival))
         LS_ASSERT(arrival.pulled >= 0 && arrival.pulled <= arrival.event);
     LS_ASSERT(clocks.version == ls_arrivals_end(arrivals));
-    ls_arrivals_seek(arrivals, clocks.version, &found);
-    for (int w = 0; w < rule.workers; w++)
-        LS_ASSERT(found.clock[w] == clocks.clock[w] && found.pulled[w] == clocks.pulled[w]);
     ls_clocks_release(&clocks);
-    ls_clocks_release(&found);
 }
 
 /* The rule is the first two bytes', so that their logs are found. */

@@ -25,7 +25,6 @@
  *
  *     ls_arrivals_of_times(times, 4, 2, &arrivals, &error);    or ls_arrivals_of_log
  *     ls_clocks_init(&clocks, ls_arrivals_rule(arrivals), &error);
- *     ls_arrivals_seek(arrivals, event, &clocks);              where the run goes on
  *     while (ls_arrivals_next(arrivals, &clocks, &arrival)) {
  *         // add the gradient arrival.clock of arrival.worker, of version arrival.pulled
  *         for (int w = 0; w < clocks.rule.workers; w++)
@@ -120,22 +119,10 @@ int ls_arrivals_worker(const struct ls_arrivals *arrivals, int64_t event);
 enum ls_arrival_change { LS_ARRIVAL_LEFT, LS_ARRIVAL_RENEWED };
 bool ls_arrivals_changed(const struct ls_arrivals *arrivals, int64_t event,
                          enum ls_arrival_change change, int64_t *at, int *worker);
-/* clocks, of the same rule, become what they are behind the event before, 0 <= event <= end: who is
- * renewed there is, who leaves before the event has not yet. Of a table
- * in O(W^2 + W log event), of a log in O(event), which is a replay without gradients. */
-void ls_arrivals_seek(const struct ls_arrivals *arrivals, int64_t event, struct ls_clocks *clocks);
 /* The event that clocks stand at, *out, is pushed to them, with who leaves before it and who is
  * renewed behind it; false at the end. */
 bool ls_arrivals_next(const struct ls_arrivals *arrivals, struct ls_clocks *clocks,
                       struct ls_arrival *out);
-
-/* Of a table: when an event is, in ticks, and how many of them the worker waited for others since
- * its gradient before, in all. With bound 0 gradients are added when the last worker has its own.
- */
-struct ls_arrival_time {
-    int64_t time, waited;
-};
-struct ls_arrival_time ls_arrivals_time(const struct ls_arrivals *arrivals, int64_t event);
 
 LS_C_END
 #endif
