@@ -143,26 +143,15 @@ struct texts {
 
 static int texts_score(struct evaluating *e, struct texts *t, int status, struct ls_error *error)
 {
-    int64_t count = t->requests.count;
-    t->scores = status ? NULL : calloc((size_t)count, sizeof *t->scores);
-    for (int64_t i = 0; i < count && !status && t->scores; i++) {
-        t->scores[i].logprobs = calloc((size_t)t->requests.list[i].tokens.count + 1, sizeof(float));
-        if (!t->scores[i].logprobs)
-            status = LS_ENOMEM;
-    }
-    if (status == LS_ENOMEM || (!status && !t->scores))
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld texts", (long)count);
     status = agreed(e, status, error);
     return status ? status
-                  : ls_runner_score_requests(e->runner, &t->requests, e->asked->truncate, t->scores,
-                                             error);
+                  : ls_runner_score_requests(e->runner, &t->requests, e->asked->truncate,
+                                             &t->scores, error);
 }
 
 static void texts_release(struct texts *t)
 {
-    for (int64_t i = 0; i < t->requests.count && t->scores; i++)
-        free(t->scores[i].logprobs);
-    free(t->scores);
+    ls_request_scores_free(t->scores, t->requests.count);
     ls_requests_release(&t->requests);
 }
 

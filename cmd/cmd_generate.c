@@ -24,12 +24,6 @@ struct asked {
     const char *folder; /* a model's own, of other programs; NULL: a run */
 };
 
-/* A text that ended before one that stands before it. */
-struct kept {
-    bool here;
-    struct ls_generated text; /* copied */
-};
-
 /* One rank's view of it; what is written is rank 0's. */
 struct generating {
     const struct asked *asked;
@@ -37,9 +31,10 @@ struct generating {
     struct ls_finished *finished;
     struct ls_text_requests prompts;
     struct cmd_lines lines;
-    struct cmd_text text; /* of a single prompt, as it comes */
-    struct kept *kept;    /* [prompts.count, samples] */
-    struct ls_chat *chat; /* --chat; NULL: texts */
+    struct cmd_text text;      /* of a single prompt, as it comes */
+    struct ls_generated *kept; /* [prompts.count, samples]: texts that ended before one that
+                                * stands before them */
+    struct ls_chat *chat;      /* --chat; NULL: texts */
     struct conversation conversation;
     char *answer; /* [answer_bytes]: what was drawn last, of a conversation by turns */
     size_t answer_bytes;
@@ -63,33 +58,6 @@ static int64_t texts_count(const struct generating *g)
 }
 
 /* ---- texts in order -------------------------------------------------------------------------- */
-
-static void kept_release(struct kept *kept)
-{
-    free((void *)kept->text.ids);
-    free((void *)kept->text.logprobs);
-    free((void *)kept->text.text);
-    *kept = (struct kept){0};
-}
-
-static int text_keep(struct kept *kept, const struct ls_generated *text, struct ls_error *error)
-{
-    size_t count = (size_t)text->count;
-    int32_t *ids = malloc(count * sizeof *ids + 1);
-    float *logprobs = text->logprobs ? malloc(count * sizeof *logprobs + 1) : NULL;
-    char *bytes = malloc(text->bytes + 1);
-    *kept = (struct kept){true, *text};
-    kept->text.ids = ids;
-    kept->text.logprobs = logprobs;
-    kept->text.text = bytes;
-    if (!ids || !bytes || (text->logprobs && !logprobs))
-        return ls_error_set(error, LS_ENOMEM, "no memory for a text of %zu tokens", count);
-    memcpy(ids, text->ids, count * sizeof *ids);
-    if (logprobs)
-        memcpy(logprobs, text->logprobs, count * sizeof *logprobs);
-    memcpy(bytes, text->text, text->bytes);
-    return LS_OK;
-}
 
 static int text_write(struct generating *g, int64_t number, const struct ls_generated *text,
                       struct ls_error *error)
@@ -129,12 +97,13 @@ static int on_done(void *user, int64_t prompt, int64_t sample, const struct ls_g
                    struct ls_error *error)
 {
     struct generating *g = user;
-    int status = text_keep(&g->kept[prompt * g->asked->samples + sample], text, error);
-    while (g->next < texts_count(g) && g->kept[g->next].here && !status) {
-        const struct ls_generated *next = &g->kept[g->next].text;
+    int status = ls_generated_copy(&g->kept[prompt * g->asked->samples + sample], text, error);
+    while (g->next < texts_count(g) && g->kept[g->next].ids && !status) {
+        struct ls_generated *next = &g->kept[g->next];
         status =
             g->asked->prompts ? text_write(g, g->next, next, error) : tokens_write(g, next, error);
-        kept_release(&g->kept[g->next++]);
+        ls_generated_release(next);
+        g->next++;
     }
     return status;
 }
@@ -401,7 +370,7 @@ static int generate_run(struct finished_job *job, struct ls_finished *finished,
         status = cmd_lines_close(&g.lines, error);
     cmd_lines_abort(&g.lines);
     for (int64_t i = 0; i < texts_count(&g) && g.kept; i++)
-        kept_release(&g.kept[i]);
+        ls_generated_release(&g.kept[i]);
     free(g.kept);
     free(g.answer);
     conversation_release(&g.conversation);

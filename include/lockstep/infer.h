@@ -5,7 +5,7 @@
  *     ls_finished_configure("runs/one", LS_TO_EVALUATE, words, count, &config, &error)
  *     on each rank of a world:
  *         ls_finished_new(&config, "runs/one", NULL, world, &log, &finished, &error)
- *         ls_runner_evaluate(ls_finished_runner(finished), ...), ls_runner_generate
+ *         ls_runner_evaluate(ls_finished_runner(finished), ...), ls_runner_continue
  *         ls_finished_free
  *
  * A trainer evaluates and samples by a runner of its own, over the parts that it trains with
@@ -103,18 +103,21 @@ int64_t ls_runner_score_room(const struct ls_runner *runner);
 
 /* What ls_runner_score makes of a request. */
 struct ls_request_score {
-    float *logprobs;      /* [tokens.count]: the scored tokens' are filled in; the caller's */
+    float *logprobs;      /* [tokens.count]: the scored tokens' are filled in */
     double loglikelihood; /* their sum, nats */
     int64_t tokens;       /* how many */
     bool likeliest;       /* what greedy generation would have written */
 };
-/* Collective over the world. scores [requests->count]. A whole text that is longer than the context
+/* Collective over the world. *scores [requests->count], for ls_request_scores_free, or NULL after a
+ * failure. A whole text that is longer than the context
  * is scored in windows: each token once, with as many before it as its window has, which follow
  * each other but for the last, which is full. LS_EDATA names the line of another request that is
  * too long, unless truncate leaves out its first tokens, as far as they are not scored. */
 int ls_runner_score_requests(struct ls_runner *runner, const struct ls_text_requests *requests,
-                             bool truncate, struct ls_request_score *scores,
+                             bool truncate, struct ls_request_score **scores,
                              struct ls_error *error);
+/* scores [count]; NULL is allowed. */
+void ls_request_scores_free(struct ls_request_score *scores, int64_t count);
 
 struct ls_choice_report {
     int64_t examples;
@@ -128,22 +131,10 @@ int ls_runner_score_choices(struct ls_runner *runner, const struct ls_choices *c
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-struct ls_generate {
-    const char *prompt;
-    int64_t tokens; /* to add at most; stops at the end of a document. May exceed the model's
-                     * context: then the newer half of it is kept each time it is full */
-    struct ls_sampling sampling;
-    uint64_t seed;
-    /* Receives each piece of text as it is made, the prompt first: on rank 0 of the world. */
-    void (*piece)(void *user, const char *bytes, size_t count);
-    void *user;
-};
-/* Collective over the world. LS_ECONFIG without a tokenizer. Each pipeline stage passes a row on,
- * and the last one's token comes to all of them. */
-int ls_runner_generate(struct ls_runner *runner, const struct ls_generate *generate,
-                       struct ls_error *error);
-/* The same with `sample` of the configuration: *text is malloc'ed on rank 0 and NULL on the others.
- */
+/* Collective over the world. What continues the prompt, as `sample` of the configuration says, the
+ * prompt in front: *text is malloc'ed on rank 0 and NULL on the others. A text may be longer than
+ * the model's context: then the newer half is kept each time it is full. LS_ECONFIG without a
+ * tokenizer. */
 int ls_runner_sample(struct ls_runner *runner, const char *prompt, char **text,
                      struct ls_error *error);
 
@@ -165,6 +156,10 @@ struct ls_generated {
     size_t bytes;
     enum ls_finish finish;
 };
+/* To keep one; ids are NULL where there is none. */
+int ls_generated_copy(struct ls_generated *out, const struct ls_generated *text,
+                      struct ls_error *error);
+void ls_generated_release(struct ls_generated *copy);
 
 struct ls_generation {
     const struct ls_text_requests *prompts; /* LS_PROMPTS; borrowed */

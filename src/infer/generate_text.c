@@ -14,6 +14,29 @@ const char *ls_finish_name(enum ls_finish finish)
     return names[finish];
 }
 
+/* In one piece of memory, at its ids. */
+int ls_generated_copy(struct ls_generated *out, const struct ls_generated *text,
+                      struct ls_error *error)
+{
+    size_t ids = (size_t)text->count * sizeof *text->ids, logprobs = text->logprobs ? ids : 0;
+    char *at = malloc(ids + logprobs + text->bytes + 1);
+    if (!at)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a text of %ld tokens",
+                            (long)text->count);
+    *out = *text;
+    out->ids = memcpy(at, text->ids, ids);
+    if (text->logprobs)
+        out->logprobs = memcpy(at + ids, text->logprobs, ids);
+    out->text = memcpy(at + ids + logprobs, text->text, text->bytes);
+    return LS_OK;
+}
+
+void ls_generated_release(struct ls_generated *copy)
+{
+    free((void *)copy->ids);
+    *copy = (struct ls_generated){0};
+}
+
 /* ---- the decoder ----------------------------------------------------------------------------- */
 
 /* Those of the longest text. */
@@ -278,37 +301,6 @@ int ls_runner_continue(struct ls_runner *r, const struct ls_generation *g,
 
 /* ---- one prompt ------------------------------------------------------------------------------ */
 
-int ls_runner_generate(struct ls_runner *r, const struct ls_generate *g, struct ls_error *error)
-{
-    const struct ls_tokenizer *tokenizer = r->parts.tokenizer;
-    const char *text = g->prompt && g->prompt[0] ? g->prompt : "\n";
-    struct ls_text_requests prompts = {0};
-    struct ls_generation_report report;
-    int32_t end = tokenizer ? ls_tokenizer_eod(tokenizer) : 0;
-    const struct ls_text_reader reader = {.tokenizer = tokenizer,
-                                          .vocabulary = r->parts.layout->model.vocab,
-                                          .encode = {.special = true, .around = true}};
-    int status = ls_prompt_encode(text, &reader, &prompts, error);
-    status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
-    struct ls_generation generation = {.prompts = &prompts,
-                                       .tokens = g->tokens,
-                                       .sampling = g->sampling,
-                                       .seed = g->seed,
-                                       .batch = 1,
-                                       .ends = &end,
-                                       .end_count = 1,
-                                       .slides = true,
-                                       .piece = g->piece,
-                                       .echo = text,
-                                       .user = g->user};
-    if (!status)
-        status = ls_runner_continue(r, &generation, &report, error);
-    ls_requests_release(&prompts);
-    return status;
-}
-
-/* ---- into memory ----------------------------------------------------------------------------- */
-
 static void text_append(void *user, const char *bytes, size_t count)
 {
     FILE *file = user;
@@ -318,24 +310,39 @@ static void text_append(void *user, const char *bytes, size_t count)
 int ls_runner_sample(struct ls_runner *r, const char *prompt, char **text, struct ls_error *error)
 {
     const struct ls_config *config = r->parts.config;
+    const struct ls_tokenizer *tokenizer = r->parts.tokenizer;
     struct ls_comm *world = r->parts.groups[LS_GROUP_WORLD];
+    struct ls_text_requests prompts = {0};
+    struct ls_generation_report report;
     size_t bytes = 0;
     *text = NULL;
+    const int32_t end = tokenizer ? ls_tokenizer_eod(tokenizer) : 0;
+    const struct ls_text_reader reader = {.tokenizer = tokenizer,
+                                          .vocabulary = r->parts.layout->model.vocab,
+                                          .encode = {.special = true, .around = true}};
+    prompt = prompt && prompt[0] ? prompt : "\n";
     FILE *file = ls_comm_rank(world) == 0 ? open_memstream(text, &bytes) : NULL;
-    int status = LS_OK;
-    if (ls_comm_rank(world) == 0 && !file)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for a sample's text");
-    struct ls_generate generate = {.prompt = prompt,
-                                   .tokens = config->sample.tokens,
-                                   .sampling = {.temperature = (float)config->sample.temperature,
-                                                .top_p = (float)config->sample.top_p,
-                                                .top_k = config->sample.top_k},
-                                   .seed = (uint64_t)config->data.seed,
-                                   .piece = text_append,
-                                   .user = file};
+    int status = ls_comm_rank(world) == 0 && !file
+                     ? ls_error_set(error, LS_ENOMEM, "no memory for a sample's text")
+                     : ls_prompt_encode(prompt, &reader, &prompts, error);
+    const struct ls_generation generation = {
+        .prompts = &prompts,
+        .tokens = config->sample.tokens,
+        .sampling = {.temperature = (float)config->sample.temperature,
+                     .top_p = (float)config->sample.top_p,
+                     .top_k = config->sample.top_k},
+        .seed = (uint64_t)config->data.seed,
+        .batch = 1,
+        .ends = &end,
+        .end_count = 1,
+        .slides = true,
+        .piece = text_append,
+        .echo = prompt,
+        .user = file};
     status = ls_comm_agree(world, status, error);
     if (!status)
-        status = ls_runner_generate(r, &generate, error);
+        status = ls_runner_continue(r, &generation, &report, error);
+    ls_requests_release(&prompts);
     if (file)
         fclose(file);
     if (status) {

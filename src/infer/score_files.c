@@ -83,18 +83,45 @@ static void scores_sum(const struct windows *w, int64_t i, struct ls_request_sco
     }
 }
 
+void ls_request_scores_free(struct ls_request_score *scores, int64_t count)
+{
+    for (int64_t i = 0; i < count && scores; i++)
+        free(scores[i].logprobs);
+    free(scores);
+}
+
+static int scores_new(const struct ls_text_requests *requests, struct ls_request_score **scores,
+                      struct ls_error *error)
+{
+    *scores = calloc((size_t)requests->count + 1, sizeof **scores);
+    bool whole = *scores != NULL;
+    for (int64_t i = 0; i < requests->count && whole; i++) {
+        (*scores)[i].logprobs = calloc((size_t)requests->list[i].tokens.count + 1, sizeof(float));
+        whole = (*scores)[i].logprobs != NULL;
+    }
+    return whole ? LS_OK
+                 : ls_error_set(error, LS_ENOMEM, "no memory for %ld texts", (long)requests->count);
+}
+
 int ls_runner_score_requests(struct ls_runner *r, const struct ls_text_requests *requests,
-                             bool truncate, struct ls_request_score *scores, struct ls_error *error)
+                             bool truncate, struct ls_request_score **scores,
+                             struct ls_error *error)
 {
     struct windows w = {0};
-    int status = windows_make(&w, requests, scores, ls_runner_score_room(r), truncate, error);
+    int status = scores_new(requests, scores, error);
+    if (!status)
+        status = windows_make(&w, requests, *scores, ls_runner_score_room(r), truncate, error);
     status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
     if (!status)
         status = ls_runner_score(r, w.list, w.count, error);
     for (int64_t i = 0; i < requests->count && !status; i++)
-        scores_sum(&w, i, &scores[i]);
+        scores_sum(&w, i, &(*scores)[i]);
     free(w.place);
     free(w.list);
+    if (status) {
+        ls_request_scores_free(*scores, requests->count);
+        *scores = NULL;
+    }
     return status;
 }
 

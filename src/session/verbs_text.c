@@ -42,32 +42,42 @@ static json_t *row_json(const struct ls_array *ids, int64_t row, int32_t length)
     return list;
 }
 
-static int prompt_put(FILE *file, json_t *prompt, struct ls_error *error)
+/* One object a line, as in a file (lockstep/infer/requests.h). */
+static int lines_write(const json_t *list, char **text, size_t *bytes, struct ls_error *error)
 {
-    json_t *line = json_is_object(prompt) ? prompt : json_pack("{s:o}", "prompt", prompt);
-    int failed = line ? json_dumpf(line, file, JSON_COMPACT) : -1;
-    json_decref(line);
-    fputc('\n', file);
-    return failed ? ls_error_set(error, LS_ENOMEM, "no memory for prompts") : LS_OK;
+    FILE *file = open_memstream(text, bytes);
+    if (!file)
+        return ls_error_set(error, LS_ENOMEM, "no memory for texts");
+    int failed = 0;
+    for (size_t i = 0; i < json_array_size(list) && !failed; i++) {
+        failed = json_dumpf(json_array_get(list, i), file, JSON_COMPACT | JSON_ENCODE_ANY);
+        fputc('\n', file);
+    }
+    if (fclose(file) || failed)
+        return ls_error_set(error, LS_ENOMEM, "no memory for texts");
+    return LS_OK;
 }
 
-/* The prompts as lines of a file of prompts. */
-static int prompts_put(const struct order *order, FILE *file, struct ls_error *error)
+/* Each as an object. */
+static int prompts_list(const struct order *order, json_t **out, struct ls_error *error)
 {
-    const struct ls_array *ids = order_array(order, "ids");
+    const struct ls_array *ids = order_array(order, "ids"),
+                          *lengths = order_array(order, "lengths");
     const json_t *texts = NULL;
     const struct option options[] = {{"prompts", .list = &texts}, {0}};
     int status = options_read(order, options, error);
     if (!status && !texts)
         status = rows_check(order, error);
     size_t count = texts ? json_array_size(texts) : status ? 0 : (size_t)ids->shape[0];
+    *out = json_array();
     for (size_t i = 0; i < count && !status; i++) {
-        json_t *prompt = texts
-                             ? json_incref(json_array_get(texts, i))
-                             : row_json(ids, (int64_t)i,
-                                        ((const int32_t *)order_array(order, "lengths")->data)[i]);
-        status = prompt_put(file, prompt, error);
+        json_t *prompt = texts ? json_incref(json_array_get(texts, i))
+                               : row_json(ids, (int64_t)i, ((const int32_t *)lengths->data)[i]);
+        bool whole = json_is_object(prompt);
+        json_array_append_new(*out, whole ? prompt : json_pack("{s:o}", "prompt", prompt));
     }
+    if (!status && json_array_size(*out) < count)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for prompts");
     if (!status && count == 0)
         status = ls_error_set(error, LS_EINVAL, "generate: expected at least one prompt");
     return status;
@@ -79,15 +89,14 @@ static int prompts_read(struct rank *rank, struct ls_text_requests *out, struct 
     bool special = true;
     char *text = NULL;
     size_t bytes = 0;
+    json_t *list = NULL;
     const struct option options[] = {{"special_tokens", .flag = &special}, {0}};
     int status = options_read(order, options, error);
-    FILE *file = status ? NULL : open_memstream(&text, &bytes);
-    if (!status && !file)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for prompts");
     if (!status)
-        status = prompts_put(order, file, error);
-    if (file && fclose(file) && !status)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for prompts");
+        status = prompts_list(order, &list, error);
+    if (!status)
+        status = lines_write(list, &text, &bytes, error);
+    json_decref(list);
     const struct ls_text_reader reader = {.tokenizer = rank_tokenizer(rank),
                                           .vocabulary = rank_model(rank)->vocab,
                                           .encode = {.special = special, .around = special}};
@@ -99,27 +108,15 @@ static int prompts_read(struct rank *rank, struct ls_text_requests *out, struct 
 
 /* ---- what is written ------------------------------------------------------------------------- */
 
-struct text {
-    int32_t *ids;
-    float *logprobs;
-    int32_t count, prompt_count;
-    char *bytes;
-    size_t byte_count;
-    enum ls_finish finish;
-};
-
 struct texts {
-    struct text *list; /* [prompts x samples], of ranks that speak */
+    struct ls_generated *list; /* [prompts x samples], of ranks that speak */
     int64_t count, samples, longest;
 };
 
 static void texts_release(struct texts *texts)
 {
-    for (int64_t i = 0; i < texts->count && texts->list; i++) {
-        free(texts->list[i].ids);
-        free(texts->list[i].logprobs);
-        free(texts->list[i].bytes);
-    }
+    for (int64_t i = 0; i < texts->count && texts->list; i++)
+        ls_generated_release(&texts->list[i]);
     free(texts->list);
 }
 
@@ -127,22 +124,8 @@ static int on_done(void *user, int64_t prompt, int64_t sample, const struct ls_g
                    struct ls_error *error)
 {
     struct texts *texts = user;
-    struct text *text = &texts->list[prompt * texts->samples + sample];
-    size_t count = (size_t)made->count;
-    *text = (struct text){.ids = malloc(count * sizeof *text->ids),
-                          .logprobs = malloc(count * sizeof *text->logprobs),
-                          .bytes = malloc(made->bytes + 1),
-                          .count = (int32_t)count,
-                          .prompt_count = (int32_t)made->prompt_count,
-                          .byte_count = made->bytes,
-                          .finish = made->finish};
-    if (!text->ids || !text->logprobs || !text->bytes)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a text of %zu tokens", count);
-    memcpy(text->ids, made->ids, count * sizeof *text->ids);
-    memcpy(text->logprobs, made->logprobs, count * sizeof *text->logprobs);
-    memcpy(text->bytes, made->text, made->bytes);
     texts->longest = ls_max(texts->longest, made->count);
-    return LS_OK;
+    return ls_generated_copy(&texts->list[prompt * texts->samples + sample], made, error);
 }
 
 /* The answer's arrays. */
@@ -158,7 +141,7 @@ static int arrays_answer(struct ls_session *s, const struct texts *texts, struct
     if (!status)
         status = answer_array(s, "prompt_lengths", "i4", 1, shape, &data[3], true, error);
     for (int64_t i = 0; i < texts->count && !status; i++) {
-        const struct text *text = &texts->list[i];
+        const struct ls_generated *text = &texts->list[i];
         int32_t *ids = (int32_t *)data[0] + i * texts->longest;
         memcpy(ids, text->ids, (size_t)text->count * sizeof *ids);
         for (int64_t t = text->count; t < texts->longest; t++)
@@ -166,8 +149,8 @@ static int arrays_answer(struct ls_session *s, const struct texts *texts, struct
         memcpy((float *)data[1] + i * texts->longest, text->logprobs,
                (size_t)text->count * sizeof(float));
         ((float *)data[1])[i * texts->longest] = 0; /* nothing stands before the first one */
-        ((int32_t *)data[2])[i] = text->count;
-        ((int32_t *)data[3])[i] = text->prompt_count;
+        ((int32_t *)data[2])[i] = (int32_t)text->count;
+        ((int32_t *)data[3])[i] = (int32_t)text->prompt_count;
     }
     return status;
 }
@@ -176,8 +159,8 @@ static void texts_answer(struct ls_session *s, const struct texts *texts)
 {
     json_t *words = json_array(), *ends = json_array();
     for (int64_t i = 0; i < texts->count; i++) {
-        const struct text *text = &texts->list[i];
-        json_array_append_new(words, text_json(text->bytes, text->byte_count));
+        const struct ls_generated *text = &texts->list[i];
+        json_array_append_new(words, text_json(text->text, text->bytes));
         json_array_append_new(ends, json_string(ls_finish_name(text->finish)));
     }
     answer_set(s, "texts", words);
@@ -363,22 +346,6 @@ int logprobs_run(struct rank *rank, struct ls_error *error)
 
 /* ---- scores: requests ------------------------------------------------------------------------ */
 
-/* One object a line, as in a file of texts to score (lockstep/infer/requests.h). */
-static int lines_write(const json_t *list, char **text, size_t *bytes, struct ls_error *error)
-{
-    FILE *file = open_memstream(text, bytes);
-    if (!file)
-        return ls_error_set(error, LS_ENOMEM, "no memory for requests");
-    int failed = 0;
-    for (size_t i = 0; i < json_array_size(list) && !failed; i++) {
-        failed = json_dumpf(json_array_get(list, i), file, JSON_COMPACT | JSON_ENCODE_ANY);
-        fputc('\n', file);
-    }
-    if (fclose(file) || failed)
-        return ls_error_set(error, LS_ENOMEM, "no memory for requests");
-    return LS_OK;
-}
-
 static int requests_read(struct rank *rank, struct ls_text_requests *out, struct ls_error *error)
 {
     const json_t *list = NULL;
@@ -398,22 +365,6 @@ static int requests_read(struct rank *rank, struct ls_text_requests *out, struct
         status = ls_requests_parse("requests", text, bytes, LS_SCORES, &reader, out, error);
     free(text);
     return status;
-}
-
-static struct ls_request_score *scores_new(const struct ls_text_requests *requests)
-{
-    struct ls_request_score *scores = calloc((size_t)requests->count + 1, sizeof *scores);
-    for (int64_t i = 0; i < requests->count && scores; i++)
-        scores[i].logprobs = calloc((size_t)requests->list[i].tokens.count + 1, sizeof(float));
-    return scores;
-}
-
-static bool scores_whole(const struct ls_request_score *scores, int64_t count)
-{
-    bool whole = scores != NULL;
-    for (int64_t i = 0; i < count && whole; i++)
-        whole = scores[i].logprobs != NULL;
-    return whole;
 }
 
 static void scores_answer(struct rank *rank, const struct ls_text_requests *requests,
@@ -436,18 +387,12 @@ int score_run(struct rank *rank, struct ls_error *error)
     int status = options_read(&rank->session->order, options, error);
     if (!status)
         status = requests_read(rank, &requests, error);
-    if (!status)
-        scores = scores_new(&requests);
-    if (!status && !scores_whole(scores, requests.count))
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld texts", (long)requests.count);
     status = ls_comm_agree(rank->world, status, error);
     if (!status)
-        status = ls_runner_score_requests(rank_runner(rank), &requests, truncate, scores, error);
+        status = ls_runner_score_requests(rank_runner(rank), &requests, truncate, &scores, error);
     if (!status && rank->speaks)
         scores_answer(rank, &requests, scores);
-    for (int64_t i = 0; i < requests.count && scores; i++)
-        free(scores[i].logprobs);
-    free(scores);
+    ls_request_scores_free(scores, requests.count);
     ls_requests_release(&requests);
     return status;
 }

@@ -73,32 +73,20 @@ static int logits_read(struct ls_runner *runner, int rank, struct outcome *out,
     return status;
 }
 
-static void on_piece(void *user, const char *bytes, size_t count)
-{
-    fwrite(bytes, 1, count, user);
-}
-
 static int text_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct job *job = user;
     struct ls_finished *finished = NULL;
-    size_t bytes = 0;
-    FILE *file = ls_comm_rank(world) == 0 ? open_memstream(&job->out->text, &bytes) : NULL;
-    struct ls_generate generate = {.prompt = "to be",
-                                   .tokens = 300,
-                                   .sampling = {.temperature = 1, .top_p = 1},
-                                   .seed = 5,
-                                   .piece = on_piece,
-                                   .user = file};
+    char *text = NULL;
     int status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
     struct ls_runner *runner = status ? NULL : ls_finished_runner(finished);
     if (!status)
         status = logits_read(runner, ls_comm_rank(world), job->out, error);
     if (!status)
-        status = ls_runner_generate(runner, &generate, error);
+        status = ls_runner_sample(runner, "to be", &text, error);
+    if (text)
+        job->out->text = text;
     ls_finished_free(finished);
-    if (file)
-        fclose(file);
     return status;
 }
 
@@ -114,6 +102,9 @@ static void job_run(const char *directory, int run, enum ls_finished_use use, co
         count++;
     int status = ls_finished_configure(path, use, keys, count, &job.config, &error);
     job.config.parallel.threads = 1;
+    job.config.sample.tokens = 300;
+    job.config.sample.temperature = job.config.sample.top_p = 1;
+    job.config.sample.top_k = 0;
     if (!status)
         status = ls_world_run((int)ls_config_ranks(&job.config),
                               use == LS_TO_EVALUATE ? evaluate_body : text_body, &job, &error);

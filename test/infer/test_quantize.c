@@ -37,25 +37,12 @@ static int evaluate(struct job *job, struct ls_runner *runner, struct ls_comm *w
     return status;
 }
 
-static void on_piece(void *user, const char *bytes, size_t count)
+static int sample(struct job *job, struct ls_runner *runner, struct ls_error *error)
 {
-    fwrite(bytes, 1, count, user);
-}
-
-static int generate(struct job *job, struct ls_runner *runner, struct ls_comm *world,
-                    struct ls_error *error)
-{
-    size_t bytes = 0;
-    FILE *file = ls_comm_rank(world) == 0 ? open_memstream(&job->text, &bytes) : NULL;
-    struct ls_generate generate = {.prompt = "to be",
-                                   .tokens = WORDS,
-                                   .sampling = {.temperature = 1, .top_p = 1},
-                                   .seed = 5,
-                                   .piece = on_piece,
-                                   .user = file};
-    int status = ls_runner_generate(runner, &generate, error);
-    if (file)
-        fclose(file);
+    char *text = NULL;
+    int status = ls_runner_sample(runner, "to be", &text, error);
+    if (text)
+        job->text = text;
     return status;
 }
 
@@ -69,7 +56,7 @@ static int body(struct ls_comm *world, void *user, struct ls_error *error)
     if (!status && job->use == LS_TO_EVALUATE)
         status = evaluate(job, runner, world, error);
     else if (!status)
-        status = generate(job, runner, world, error);
+        status = sample(job, runner, error);
     ls_finished_free(finished);
     return status;
 }
@@ -81,6 +68,9 @@ static int job_run(struct job *job, const keys_t keys, struct ls_error *error)
         count++;
     int status = ls_finished_configure(job->path, job->use, keys, count, &job->config, error);
     job->config.parallel.threads = 1;
+    job->config.sample.tokens = WORDS;
+    job->config.sample.temperature = job->config.sample.top_p = 1;
+    job->config.sample.top_k = 0;
     return status ? status : ls_world_run((int)ls_config_ranks(&job->config), body, job, error);
 }
 

@@ -239,13 +239,13 @@ static int window_body(struct ls_comm *world, void *user, struct ls_error *error
     struct asking *asking = user;
     struct ls_finished *finished = NULL;
     static __thread int32_t ids[LONG];
-    static __thread float logprobs[LONG], window[SEQUENCE + 1];
+    static __thread float window[SEQUENCE + 1];
     for (int i = 0; i < LONG; i++)
         ids[i] = i * i % 251;
     struct ls_text_request request = {
         .tokens = {.ids = ids, .count = LONG}, .first = 1, .whole = true};
     struct ls_text_requests requests = {&request, 1, 1};
-    struct ls_request_score score = {.logprobs = logprobs};
+    struct ls_request_score *score = NULL;
     int status =
         ls_finished_new(&asking->config, asking->path, NULL, world, NULL, &finished, error);
     struct ls_runner *runner = status ? NULL : ls_finished_runner(finished);
@@ -258,11 +258,13 @@ static int window_body(struct ls_comm *world, void *user, struct ls_error *error
                                  false};
         status = ls_runner_score(runner, &text, 1, error);
         for (int64_t t = text.first; t < text.count && !status; t++)
-            if (!same(window[t], logprobs[begins[w] + t]))
+            if (!same(window[t], score->logprobs[begins[w] + t]))
                 status = ls_error_set(error, LS_EINVAL, "window %d, token %ld", w, (long)t);
     }
-    if (!status && score.tokens != LONG - 1)
-        status = ls_error_set(error, LS_EINVAL, "%ld tokens scored", (long)score.tokens);
+    if (!status && score->tokens != LONG - 1)
+        status = ls_error_set(error, LS_EINVAL, "%ld tokens scored", (long)score->tokens);
+    ls_request_scores_free(score, 1);
+    score = NULL;
     request.whole = false;
     request.line = 12;
     request.first = LONG - 3;
@@ -271,8 +273,9 @@ static int window_body(struct ls_comm *world, void *user, struct ls_error *error
         status = ls_error_set(error, LS_EINVAL, "a request that is too long is taken");
     if (!status)
         status = ls_runner_score_requests(runner, &requests, true, &score, error);
-    if (!status && score.tokens != 3)
-        status = ls_error_set(error, LS_EINVAL, "%ld tokens scored of 3", (long)score.tokens);
+    if (!status && score->tokens != 3)
+        status = ls_error_set(error, LS_EINVAL, "%ld tokens scored of 3", (long)score->tokens);
+    ls_request_scores_free(score, 1);
     ids[4] = 257;
     if (!status && (ls_runner_score(runner, &(struct ls_scored){ids, 5, 0, window, false}, 1,
                                     error) != LS_EDATA ||
