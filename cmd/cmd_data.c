@@ -12,11 +12,9 @@
 #include <lockstep/device.h>
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- prepare -------------------------------------------------------------------------------- */
 

@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 /* One line for each sample of the step that begins at `first`. */
 static void step_print(const struct ls_training_data *data, int64_t step, int64_t first,

@@ -123,9 +123,6 @@ int ls_comm_machine_ranks(const struct ls_comm *comm);
 bool ls_comm_on_machine(const struct ls_comm *comm, int world_rank);
 /* Whether this rank is the first of the communicator's on its machine. */
 bool ls_comm_first_on_machine(const struct ls_comm *comm);
-/* The name that the machine of a rank of the world calls itself by, for texts; "" where all ranks
- * are on one. Borrowed. */
-const char *ls_comm_host(const struct ls_comm *comm, int world_rank);
 /* "rank 2", or "rank 2 on host node1" where there are several. */
 struct ls_rank_text {
     char text[112];

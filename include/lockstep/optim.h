@@ -72,8 +72,6 @@ static inline int ls_param_states(const struct ls_optim_config *config,
  * "round:exp_avg.h.0.attn.q.weight". */
 struct ls_philox_key ls_optimizer_rounding_key(const struct ls_optim_config *config, int state,
                                                const struct ls_param *param);
-/* What lr is multiplied by for a matrix of that shape. */
-float ls_muon_factor(enum ls_muon_scale scale, int64_t rows, int64_t cols);
 
 /* Arrays of a slice. */
 enum { LS_OPTIM_MASTER, LS_OPTIM_STATE, LS_OPTIM_ARRAYS = LS_OPTIM_STATE + 2 };

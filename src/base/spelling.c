@@ -2,7 +2,6 @@
 #include <lockstep/base.h>
 
 #include <ctype.h>
-#include <stdio.h>
 #include <string.h>
 
 size_t ls_utf8_character(const char *text, size_t bytes)

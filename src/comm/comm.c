@@ -11,11 +11,6 @@ static const char *const op_names[] = {"all_reduce",     "all_reduce_max",
                                        "broadcast",      "barrier",
                                        "send",           "recv"};
 
-const char *comm_op_name(enum comm_op op)
-{
-    return op_names[op];
-}
-
 const char *ls_comm_kind_name(enum ls_comm_kind kind)
 {
     static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
@@ -80,14 +75,11 @@ bool ls_comm_first_on_machine(const struct ls_comm *comm)
         lower++;
     return lower == comm->rank;
 }
-const char *ls_comm_host(const struct ls_comm *comm, int world_rank)
-{
-    return comm->board->inquirer ? inquire_host(comm->board->inquirer, world_rank) : "";
-}
 struct ls_rank_text ls_comm_rank_text(const struct ls_comm *comm, int world_rank)
 {
     struct ls_rank_text out;
-    const char *host = ls_comm_host(comm, world_rank);
+    const struct inquirer *inquirer = comm->board->inquirer;
+    const char *host = inquirer ? inquire_host(inquirer, world_rank) : "";
     snprintf(out.text, sizeof out.text, "rank %d%s%.64s", world_rank, *host ? " on host " : "",
              host);
     return out;
@@ -153,7 +145,7 @@ int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank)
 }
 
 /* What a function of this module stands for is no transfer of the caller's. */
-enum ls_comm_kind comm_kind_of(const struct comm_call *call)
+static enum ls_comm_kind kind_of(const struct comm_call *call)
 {
     static const enum ls_comm_kind kinds[] = {
         LS_COMM_ALL_REDUCE, LS_COMM_ALL_REDUCE, LS_COMM_REDUCE_SCATTER, LS_COMM_REDUCE_SCATTER,
@@ -165,7 +157,7 @@ enum ls_comm_kind comm_kind_of(const struct comm_call *call)
 static void count_call(struct ls_comm *comm, const struct comm_call *call)
 {
     int64_t bytes = comm_sent_bytes(call, comm->size, comm->rank);
-    enum ls_comm_kind kind = comm_kind_of(call);
+    enum ls_comm_kind kind = kind_of(call);
     comm->stats.operations++;
     comm->stats.sent_bytes += bytes;
     comm->stats.kind[kind].operations++;
@@ -221,7 +213,7 @@ static struct ls_trace_transfer transfer_of(const struct ls_comm *comm,
     bool message = !comm_is_collective(call->op);
     return (struct ls_trace_transfer){
         .operation = op_names[call->op],
-        .kind = ls_comm_kind_name(comm_kind_of(call)),
+        .kind = ls_comm_kind_name(kind_of(call)),
         .group = comm->trace_group,
         .peer = message || call->op == COMM_BROADCAST ? comm->world_ranks[call->peer] : -1,
         .tag = call->tag,
@@ -429,8 +421,8 @@ bool ls_comm_command(const struct ls_command *command, struct ls_comm_told *out)
     bool message = !comm_is_collective(call->op);
     out->waits = false;
     out->operation =
-        (struct ls_operation){.name = comm_op_name(call->op),
-                              .kind = comm_kind_of(call),
+        (struct ls_operation){.name = op_names[call->op],
+                              .kind = kind_of(call),
                               .dtype = call->op == COMM_REDUCE_SCATTER_BF16 ? LS_BF16 : call->dtype,
                               .count = call->count,
                               .receive = call->op == COMM_RECV,

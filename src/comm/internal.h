@@ -121,11 +121,6 @@ int comm_init(struct ls_comm *comm, const struct comm_transport *transport, int 
               struct ls_error *error);
 void comm_release(struct ls_comm *comm);
 
-/* "all_reduce" and so on. */
-const char *comm_op_name(enum comm_op op);
-/* What a call is counted as. */
-enum ls_comm_kind comm_kind_of(const struct comm_call *call);
-
 /* "all_reduce of 10 F32 [wte] (train.c:88)", with the root or peer and the label where there is
  * one. */
 struct comm_text {

@@ -81,12 +81,10 @@ bool ls_mpi_part(const char *why, bool whole, double seconds)
 
 #include <lockstep/base/helper_thread.h>
 
-#include <errno.h>
 #include <math.h>
 #include <sched.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 /* MPI exists once in a process, so what serialises its calls does too. */
 static struct {

@@ -1,9 +1,6 @@
 /* Helper threads, which work on operations while ranks compute. */
 #include "comm/thread.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
 void comm_op_work(struct thread_op *op)
 {
     struct ls_world *world = op->group->world;

@@ -3,7 +3,6 @@
 
 #include <lockstep/base/figure.h>
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 
 #include <lockstep/base/helper_thread.h>
 
-#include <errno.h>
 #include <string.h>
 
 int64_t tier_host_move(const struct ls_tier *tier, const struct tier_piece *piece)

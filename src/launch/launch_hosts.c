@@ -3,7 +3,6 @@
 
 #include <lockstep/base/file.h>
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

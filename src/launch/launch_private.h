@@ -234,7 +234,6 @@ struct launch_prom {
 void launch_prom_open(struct launch_prom *prom, const struct ls_launch *launch);
 /* A step is there that no start had before. */
 void launch_prom_further(struct launch_prom *prom);
-double launch_prom_goodput(const struct launch_prom *prom, double now_s);
 /* Writes the file: now, or where the last time is some seconds ago. A warning where that fails. */
 void launch_prom_write(struct launch_prom *prom, bool now);
 /* The step of the run's newest checkpoint, and *time when it was written, seconds since 1970; -1:

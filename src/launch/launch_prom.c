@@ -27,7 +27,7 @@ void launch_prom_further(struct launch_prom *prom)
     prom->further_s = now_s;
 }
 
-double launch_prom_goodput(const struct launch_prom *prom, double now_s)
+static double goodput(const struct launch_prom *prom, double now_s)
 {
     double lost_s = prom->lost_s + (prom->stands ? now_s - prom->further_s : 0);
     return now_s > prom->began_s ? 1 - lost_s / (now_s - prom->began_s) : 0;
@@ -56,7 +56,7 @@ static size_t metrics_of(const struct launch_prom *prom, struct ls_metric list[M
          .value = prom->last_s},
         {.name = "lockstep_launch_goodput",
          .help = "Share of the time since the launcher began in which the job got further.",
-         .value = launch_prom_goodput(prom, ls_now_s())},
+         .value = goodput(prom, ls_now_s())},
         {.name = "lockstep_launch_ranks",
          .help = "Ranks of the newest start.",
          .value = (double)prom->ranks},

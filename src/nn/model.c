@@ -314,13 +314,6 @@ static void slices_set(struct ls_model *model)
     model->stream_max = model->tp.sequence ? model->rows_room / tp : model->rows_room;
 }
 
-void model_init(struct ls_model *model, const struct ls_model_options *options)
-{
-    *model = (struct ls_model){
-        .options = *options, .config = *options->config, .numerics = *options->numerics};
-    slices_set(model);
-}
-
 int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
                  struct ls_model **out, struct ls_error *error)
 {
@@ -328,7 +321,9 @@ int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
     struct ls_model *model = malloc(sizeof *model);
     if (!model)
         return ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
-    model_init(model, options);
+    *model = (struct ls_model){
+        .options = *options, .config = *options->config, .numerics = *options->numerics};
+    slices_set(model);
     int status = options_check(model, error);
     if (!status)
         status = layers_new(model, error);

@@ -95,9 +95,6 @@ bool model_chunk_last(const struct ls_model *model, int64_t layer);
 int model_units_check(const struct ls_model *model, const struct rows *rows,
                       struct ls_error *error);
 
-/* What the steps of a model read, but its buffers. */
-void model_init(struct ls_model *model, const struct ls_model_options *options);
-
 /* ---- layer_plan.c: where values lie ---------------------------------------------------------- */
 
 /* Binds the steps of a layer, new but for its tables, to the parameters held; plans its buffers. */

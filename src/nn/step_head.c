@@ -6,8 +6,6 @@
  * final norm's output. */
 #include "nn/model.h"
 
-#include <math.h>
-
 /* ---- buffers --------------------------------------------------------------------------------- */
 
 enum { PARTIALS_MAX = __builtin_ctz(LS_SEQ_TILES_MAX) };

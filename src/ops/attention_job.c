@@ -344,24 +344,9 @@ static void attention_operands(const struct ls_ops *ops, const void *arguments,
                        uses & ATTENTION_STATE_ON ? LS_READS_WRITES : LS_READS);
 }
 
-static int attention_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
-{
-    const struct attention_call *c = arguments;
-    const struct attention_job job = attention_job_of(ops, &c->a, c->keys, c->state);
-    return c->kind->run(ops, &job, error);
-}
-
-int attention_submit(struct ls_ops *ops, const struct attention_call *call, struct ls_error *error)
-{
-    static const struct ops_op op =
-        OPS_OP(*call, attention_work, attention_operands, attention_run);
-    return ops_try(ops, &op, call, error);
-}
-
-/* ---- one head's blocks ---- */
-
-struct attention_job attention_job_of(const struct ls_ops *ops, const struct ls_attention *a,
-                                      struct attention_range keys, float *state)
+/* attention_check must have passed. state may be NULL. */
+static struct attention_job job_of(const struct ls_ops *ops, const struct ls_attention *a,
+                                   struct attention_range keys, float *state)
 {
     struct attention_job job = {.a = a, .keys = keys, .state = state};
     job.kernel = attention_kernel_of(ops, a->act);
@@ -384,20 +369,38 @@ struct attention_job attention_job_of(const struct ls_ops *ops, const struct ls_
     return job;
 }
 
-int64_t attention_query_first(const struct attention_job *job, int64_t block)
+static int attention_run(struct ls_ops *ops, const void *arguments, struct ls_error *error)
+{
+    const struct attention_call *c = arguments;
+    const struct attention_job job = job_of(ops, &c->a, c->keys, c->state);
+    return c->kind->run(ops, &job, error);
+}
+
+int attention_submit(struct ls_ops *ops, const struct attention_call *call, struct ls_error *error)
+{
+    static const struct ops_op op =
+        OPS_OP(*call, attention_work, attention_operands, attention_run);
+    return ops_try(ops, &op, call, error);
+}
+
+/* ---- one head's blocks ---- */
+
+/* The call's first query of a block. */
+static int64_t query_first(const struct attention_job *job, int64_t block)
 {
     return ls_max(0, block * BLOCK - job->lead);
 }
 
-int64_t attention_query_count(const struct attention_job *job, int64_t block)
+/* And the queries there. */
+static int64_t query_count(const struct attention_job *job, int64_t block)
 {
     int64_t end = ls_min(job->a->tokens, (block + 1) * BLOCK - job->lead);
-    return end - attention_query_first(job, block);
+    return end - query_first(job, block);
 }
 
 int64_t attention_begin_of(const struct attention_job *job, int64_t b, int64_t block)
 {
-    const int64_t t = job->a->q_first + attention_query_first(job, block);
+    const int64_t t = job->a->q_first + query_first(job, block);
     return ls_max(job->first_key, first_seen(job->a, b, t) / BLOCK);
 }
 
@@ -410,8 +413,8 @@ const struct attention_mask *attention_mask_of(const struct attention_job *job, 
                                                int64_t block, int64_t key,
                                                struct attention_mask *mask)
 {
-    const int64_t first = job->a->q_first + attention_query_first(job, block);
-    const int64_t last = first + attention_query_count(job, block) - 1, base = key * BLOCK;
+    const int64_t first = job->a->q_first + query_first(job, block);
+    const int64_t last = first + query_count(job, block) - 1, base = key * BLOCK;
     if (key < block + job->offset && first_seen(job->a, b, last) <= base)
         return NULL;
     for (int64_t i = 0; i < BLOCK; i++) {
@@ -439,9 +442,8 @@ static struct attention_rows rows_at(const struct attention_job *job, const void
 struct attention_rows attention_query_rows(const struct attention_job *job, const void *matrix,
                                            int64_t ld, int64_t b, int64_t head, int64_t block)
 {
-    int64_t at = attention_query_first(job, block);
-    return rows_at(job, matrix, ld, b * job->a->tokens + at, head,
-                   attention_query_count(job, block));
+    int64_t at = query_first(job, block);
+    return rows_at(job, matrix, ld, b * job->a->tokens + at, head, query_count(job, block));
 }
 
 struct attention_rows attention_key_rows(const struct attention_job *job, const void *matrix,
@@ -455,7 +457,7 @@ struct attention_rows attention_key_rows(const struct attention_job *job, const 
 float *attention_lse_of(const struct attention_job *job, int64_t b, int64_t head, int64_t block)
 {
     const struct ls_attention *a = job->a;
-    return a->lse + (b * a->heads + head) * a->tokens + attention_query_first(job, block);
+    return a->lse + (b * a->heads + head) * a->tokens + query_first(job, block);
 }
 
 float *attention_state_of(const struct attention_job *job, int64_t b, int64_t head, int64_t block)

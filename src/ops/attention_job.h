@@ -50,13 +50,6 @@ struct attention_job {
     int64_t parts;              /* into which the query blocks of a head are dealt */
     float *state;               /* a call in parts: what is carried; NULL otherwise */
 };
-/* attention_check must have passed. state may be NULL. */
-struct attention_job attention_job_of(const struct ls_ops *ops, const struct ls_attention *a,
-                                      struct attention_range keys, float *state);
-
-/* The call's first query of a block, and the queries there. */
-int64_t attention_query_first(const struct attention_job *job, int64_t block);
-int64_t attention_query_count(const struct attention_job *job, int64_t block);
 /* The key blocks that query block `block` of sequence b meets in this call: those that one of its
  * queries sees, and one past the last. */
 int64_t attention_begin_of(const struct attention_job *job, int64_t b, int64_t block);

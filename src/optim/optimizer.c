@@ -47,7 +47,8 @@ struct ls_philox_key ls_optimizer_rounding_key(const struct ls_optim_config *con
     return ls_philox_key_of(config->seed, purpose);
 }
 
-float ls_muon_factor(enum ls_muon_scale scale, int64_t rows, int64_t cols)
+/* What lr is multiplied by for a matrix of that shape. */
+static float muon_factor(enum ls_muon_scale scale, int64_t rows, int64_t cols)
 {
     if (scale == LS_MUON_MATCH_RMS)
         return (float)(0.2 * sqrt((double)ls_max(rows, cols)));
@@ -242,8 +243,8 @@ static int piece_end(void *user, const struct ls_slice_piece *visited, struct ls
     struct piece piece = hidden_piece(h, visited);
     piece.master = visited->values;
     struct ls_update update = update_of(h->updating, &piece);
-    float factor = ls_muon_factor(h->updating->config->muon_scale, h->slice->param->global_rows,
-                                  h->slice->param->global_cols);
+    float factor = muon_factor(h->updating->config->muon_scale, h->slice->param->global_rows,
+                               h->slice->param->global_cols);
     (void)error;
     ls_muon_update(h->updating->ops, &update, factor, piece.gradient);
     compute_copy(h->updating, &piece);

@@ -64,7 +64,8 @@ static int receive_buffers_init(struct ls_pipeline *pipeline, struct ls_arena *a
     return LS_OK;
 }
 
-bool ls_pipeline_sends_gradients(const struct ls_pipeline *pipeline)
+/* Whether gradients go to another rank. */
+static bool sends_gradients(const struct ls_pipeline *pipeline)
 {
     const struct ls_schedule *schedule = pipeline->schedule;
     for (int c = 0; c < schedule->chunks; c++) {
@@ -92,7 +93,7 @@ static int take_memory(struct ls_pipeline *pipeline, struct ls_arena *arena)
         for (int c = 0; c < schedule->chunks && status == LS_OK; c++)
             status = receive_buffers_init(pipeline, arena, d, c);
     }
-    if (status == LS_OK && ls_pipeline_sends_gradients(pipeline))
+    if (status == LS_OK && sends_gradients(pipeline))
         pipeline->gradient_base =
             ls_arena_take(arena, (size_t)pipeline->sends[BACKWARDS].room * pipeline->stride);
     return status;

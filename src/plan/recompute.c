@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* One clause, "POLICY" or "POLICY@STAGES", and where it stands. */

@@ -4,7 +4,6 @@
 #include "planner/cluster_private.h"
 #include "planner/measure_private.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 #include <lockstep/base/median.h>
 #include <lockstep/train/drift.h>
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -25,7 +25,8 @@ bool best_records_take(struct best_records *records, const struct ls_checkpoint_
     return true;
 }
 
-void best_records_see(struct best_records *records, const char *out, const struct ls_record *record)
+/* Takes the next record of a run's. out: where its checkpoints are. */
+static void best_see(struct best_records *records, const char *out, const struct ls_record *record)
 {
     double step, loss, sequences;
     if (!ls_record_number(record, "step", &step))
@@ -69,7 +70,7 @@ static void record_visit(void *user, const struct ls_record *record)
     const char *chain = ls_record_text(record, "chain");
     if (ls_record_text(record, "loss_bits"))
         snprintf(records->chain, sizeof records->chain, "%s", chain ? chain : "");
-    best_records_see(&records->best, records->trainer->config.train.out, record);
+    best_see(&records->best, records->trainer->config.train.out, record);
     events_peak_see(records->trainer, &records->peak_flops, record);
     if (records->data_seen)
         events_data_see(records->trainer, records->data_seen, record);

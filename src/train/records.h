@@ -18,9 +18,6 @@ struct best_records {
     int64_t last, recorded;         /* steps of the last evaluation and record; -1: none */
 };
 #define BEST_RECORDS_NONE ((struct best_records){.best = {.step = -1}, .last = -1, .recorded = -1})
-/* Local. Takes the next record of a run's. out: where its checkpoints are. */
-void best_records_see(struct best_records *records, const char *out,
-                      const struct ls_record *record);
 /* Takes one more, at step best.step; false: it is not the best. */
 bool best_records_take(struct best_records *records, const struct ls_checkpoint_best *now);
 

@@ -6,13 +6,11 @@
 #include <lockstep/base/file.h>
 #include <lockstep/interop.h>
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- where it writes ------------------------------------------------------------------------- */
 

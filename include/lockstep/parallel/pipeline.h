@@ -88,9 +88,8 @@ int ls_pipeline_new(const struct ls_pipeline_options *options, struct ls_arena *
 int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
                     struct ls_error *error);
 void ls_pipeline_free(struct ls_pipeline *pipeline);
-/* Bytes of a boundary tensor's buffer, and whether gradients are sent to another rank. */
+/* Bytes of a boundary tensor's buffer. */
 size_t ls_pipeline_boundary_bytes(const struct ls_pipeline *pipeline);
-bool ls_pipeline_sends_gradients(const struct ls_pipeline *pipeline);
 
 /* Of the last run, on this rank. */
 struct ls_pipeline_stats {
