@@ -4,7 +4,6 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

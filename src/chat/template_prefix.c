@@ -14,7 +14,6 @@
  * template's outer variables, streams. All else is new memory. */
 #include "chat/chat_private.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct chat_note {

@@ -2,7 +2,6 @@
 #include "chat/chat_private.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {

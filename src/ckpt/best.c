@@ -4,7 +4,6 @@
 
 #include <lockstep/base/json.h>
 
-#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -2,16 +2,12 @@
  * needed: copies on other machines when it is written, what ranks lack when it is read. */
 #include "ckpt/exchange.h"
 
-#include <lockstep/base/json.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { PORTION_BYTES = 16 << 20 };
 

@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { WIDE = 860, NARROW = 320, SHOWN = 64 };
 

@@ -1,5 +1,4 @@
 /* The losses of runs as a picture. */
-#include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/compare/report.h>
 #include <lockstep/trace/picture.h>

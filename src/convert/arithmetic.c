@@ -7,7 +7,6 @@
 #include "convert/convert_private.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { DEPTH_MAX = 32, NAME_BYTES = 128 };

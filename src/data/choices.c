@@ -6,7 +6,6 @@
 #include <lockstep/base/file.h>
 
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     FILE_BYTES_MAX = 1 << 30,

@@ -2,7 +2,6 @@
  * taken from the beginning of a text. */
 #include "data/tokenizer_private.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const char eod_text[] = "<|endoftext|>";

@@ -3,7 +3,6 @@
 
 #include <lockstep/base/helper_thread.h>
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

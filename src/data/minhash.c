@@ -7,8 +7,6 @@
 #include "data/minhash.h"
 #include "data/tokenizer_private.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 

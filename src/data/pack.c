@@ -7,7 +7,6 @@
 #include "data/data_private.h"
 
 #include <lockstep/base/file.h>
-#include <lockstep/base/meter.h>
 #include <lockstep/base/temporary.h>
 #include <lockstep/data/pack.h>
 

@@ -8,11 +8,9 @@
 
 #include <lockstep/base/temporary.h>
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {

@@ -1,12 +1,10 @@
 /* Stores into one, and one into several, document by document. */
 #include "data/data_private.h"
 
-#include <lockstep/base/file.h>
 #include <lockstep/data/store_tools.h>
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { WEIGHT_UNIT = 1000000, WEIGHTS_MAX = INT32_MAX };
 

@@ -4,7 +4,6 @@
 #include <lockstep/base/temporary.h>
 #include <lockstep/data/store_tools.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Whether ids[*count] end with these; they go then. */

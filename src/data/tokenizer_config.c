@@ -3,7 +3,6 @@
 #include "data/tokenizer_json.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 

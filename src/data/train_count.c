@@ -6,7 +6,6 @@
 #include <lockstep/base/helper_thread.h>
 
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     PART_BYTES = 1 << 20,
