@@ -1,7 +1,6 @@
 /* The value of an expression of a chat template. */
 #include "chat/chat_private.h"
 
-
 static struct chat_value undefined(struct chat_string name)
 {
     return (struct chat_value){.kind = CHAT_UNDEFINED, .string = name};

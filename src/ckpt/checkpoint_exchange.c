@@ -2,7 +2,6 @@
  * needed: copies on other machines when it is written, what ranks lack when it is read. */
 #include "ckpt/exchange.h"
 
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -270,6 +270,46 @@ const struct data_spans *data_corpus_spans(const struct data_corpus *corpus);
 /* The weight of its record, which has a number under weight_key; 1 without. */
 float data_corpus_weight(const struct data_corpus *corpus);
 
+/* ---- its texts in parts (corpus_parts.c) ----------------------------------------------------- */
+
+struct data_parts {
+    struct data_corpus *corpus;
+    /* The last place in text[bytes] where a document may be cut in two; 0: none so far. */
+    size_t (*cut)(const struct ls_tokenizer *tokenizer, const unsigned char *text, size_t bytes);
+    const struct ls_tokenizer *tokenizer;
+    /* A document, or with ends = false what a cut leaves of it, is all of the part's text from
+     * begin on. */
+    int (*put)(void *user, void *part, size_t begin, bool ends, struct ls_error *error);
+    void *user;
+    /* Its own; 0 at first. open: the last part ended within a document; end: nothing is left. */
+    struct ls_text carry;
+    bool open, end;
+};
+/* *text becomes the next mebibyte or so. part is for put. */
+int data_part_read(struct data_parts *parts, struct ls_text *text, void *part,
+                   struct ls_error *error);
+
+/* ---- work in order (work.c) ------------------------------------------------------------------ */
+
+/* Jobs are filled by the calling thread, worked on by any, and taken by the calling thread in their
+ * order: what comes of them does not depend on the workers. */
+struct data_work {
+    void *jobs; /* [data_work_jobs(workers)], used in turn */
+    size_t job_bytes;
+    int workers;
+    const volatile int *stop; /* LS_ESTOPPED when it is set; NULL: never */
+    const char *stopped;      /* how that text ends */
+    int (*fill)(void *user, void *job, bool *last, struct ls_error *error);
+    int (*work)(void *user, int worker, void *job, struct ls_error *error); /* worker: from 0 */
+    int (*take)(void *user, void *job, struct ls_error *error);
+    void *user;
+};
+static inline int data_work_jobs(int workers)
+{
+    return 2 * workers + 1;
+}
+int data_work_run(const struct data_work *work, struct ls_error *error);
+
 /* ---- digests of a store's files, being made (sums.c) ----------------------------------------- */
 
 /* *out is to be freed with ls_sums_free whatever this returns. */

@@ -8,14 +8,11 @@
 
 #include <lockstep/base/temporary.h>
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 enum {
-    JOB_BYTES = 1 << 20,
-    READ_BYTES_MIN = 1 << 16,
     WORKERS_MAX = 1024,
     SHARE_UNIT = 1000000, /* the validation share is counted in millionths, exactly */
     COPY_TOKENS = 1 << 16,
@@ -34,39 +31,15 @@ struct job {
     int64_t segments_count, segments_room;
     struct ls_token_list ids;
     bool continues; /* its first text goes on from the last one of the job before */
-    bool encoded;
-    int status;
-    struct ls_error error;
-};
-/* Job n lives in jobs[n % jobs_count]; written <= posted <= written + jobs_count. */
-struct pipeline {
-    const struct ls_tokenizer *tokenizer;
-    struct data_corpus *corpus;
-    bool special;            /* special tokens in texts are meant: templates write them */
-    bool around, append_eod; /* ls_prepare_config */
-    bool open;               /* the last job ended within a document */
-    bool corpus_end;
-    struct ls_text carry; /* of a document that was cut */
-    struct job *jobs;
-    int jobs_count;
-    int64_t posted, claimed, written;
-    pthread_mutex_t mutex; /* posted, claimed, stop, job.encoded */
-    pthread_cond_t changed;
-    bool stop;
-    struct worker {
-        struct pipeline *pipeline;
-        struct ls_encoder *encoder;
-        pthread_t thread;
-        bool started;
-    } * workers;
-    int workers_count;
 };
 struct prepare {
     const struct ls_prepare_config *config;
     struct ls_prepare_report *report;
     struct ls_tokenizer *tokenizer;
     struct data_writer train, validation;
-    struct pipeline pipeline;
+    struct data_parts parts;
+    struct job *jobs;              /* [data_work_jobs] */
+    struct ls_encoder **encoders;  /* [workers] */
     int64_t share;                 /* of SHARE_UNIT */
     int64_t documents;             /* not empty, and ended */
     struct data_name recorded;     /* PREFIX.tokenizer */
@@ -84,15 +57,17 @@ static int add_segment(struct job *job, const struct segment *segment, struct ls
     return LS_OK;
 }
 
-/* A document's text since begin is whole. */
-static int add_document(struct pipeline *pipeline, struct job *job, size_t begin,
-                        struct ls_error *error)
+static int segments_put(void *user, void *part, size_t begin, bool ends, struct ls_error *error)
 {
-    const struct data_spans *spans = data_corpus_spans(pipeline->corpus);
+    const struct prepare *prepare = user;
+    struct job *job = part;
+    const struct data_spans *spans = data_corpus_spans(prepare->parts.corpus);
+    if (!ends)
+        return add_segment(job, &(struct segment){.end = job->text.count, .weight = 1}, error);
     struct segment last = {.end = job->text.count,
                            .ends_document = true,
                            .counts = true,
-                           .weight = data_corpus_weight(pipeline->corpus)};
+                           .weight = data_corpus_weight(prepare->parts.corpus)};
     int status = LS_OK;
     for (int64_t i = 0; i < spans->count && !status; i++) {
         const struct data_span *span = &spans->list[i];
@@ -105,160 +80,49 @@ static int add_document(struct pipeline *pipeline, struct job *job, size_t begin
     return status || spans->count > 0 ? status : add_segment(job, &last, error);
 }
 
-/* The document's text since `begin` does not end in this job: cuts it and carries the rest over.
- * *cut is false where there is no place to cut yet. */
-static int cut_document(struct pipeline *pipeline, struct job *job, size_t begin, bool *cut,
-                        struct ls_error *error)
+static int fill_job(void *user, void *filled, bool *last, struct ls_error *error)
 {
-    size_t bytes = job->text.count - begin;
-    size_t keep =
-        data_last_cut(pipeline->tokenizer, (unsigned char *)job->text.bytes + begin, bytes);
-    *cut = keep > 0 || bytes == 0;
-    pipeline->open = keep > 0 || (begin == 0 && job->continues);
-    if (keep == 0)
-        return LS_OK;
-    int status =
-        data_text_put(&pipeline->carry, job->text.bytes + begin + keep, bytes - keep, error);
-    job->text.count = begin + keep;
-    return status ? status
-                  : add_segment(job, &(struct segment){.end = job->text.count, .weight = 1}, error);
-}
-
-static int fill_job(struct pipeline *pipeline, struct job *job, struct ls_error *error)
-{
-    job->text.count = 0;
+    struct prepare *prepare = user;
+    struct job *job = filled;
     job->segments_count = 0;
     job->ids.count = 0;
-    job->encoded = false;
-    job->continues = pipeline->open;
-    pipeline->open = false;
-    int status = data_text_put(&job->text, pipeline->carry.bytes, pipeline->carry.count, error);
-    pipeline->carry.count = 0;
-    size_t begin = 0, goal = JOB_BYTES;
-    while (!status && !pipeline->corpus_end) {
-        if (job->text.count >= goal) {
-            bool cut;
-            status = cut_document(pipeline, job, begin, &cut, error);
-            if (status || cut)
-                break;
-            goal = 2 * job->text.count;
-        }
-        enum data_part part;
-        size_t want = job->text.count < goal ? goal - job->text.count : 0;
-        status = data_corpus_read(pipeline->corpus, (size_t)ls_max((int64_t)want, READ_BYTES_MIN),
-                                  &job->text, &part, error);
-        pipeline->corpus_end = !status && part == DATA_CORPUS_END;
-        if (!status && part == DATA_DOCUMENT_END) {
-            status = add_document(pipeline, job, begin, error);
-            begin = job->text.count;
-        }
-    }
+    job->continues = prepare->parts.open;
+    int status = data_part_read(&prepare->parts, &job->text, job, error);
+    *last = prepare->parts.end;
     return status;
 }
 
 /* An eos that the tokenizer puts behind a text is not put there twice. */
-static bool eod_is_behind(const struct pipeline *pipeline)
+static bool eod_is_behind(const struct prepare *prepare)
 {
     int count;
-    const int32_t *behind = ls_tokenizer_around(pipeline->tokenizer, true, &count);
-    return pipeline->append_eod && count > 0 &&
-           behind[count - 1] == ls_tokenizer_eod(pipeline->tokenizer);
+    const int32_t *behind = ls_tokenizer_around(prepare->tokenizer, true, &count);
+    return prepare->config->append_eod && count > 0 &&
+           behind[count - 1] == ls_tokenizer_eod(prepare->tokenizer);
 }
 
-static void encode_job(const struct pipeline *pipeline, struct ls_encoder *encoder, struct job *job)
+static int encode_job(void *user, int worker, void *filled, struct ls_error *error)
 {
-    bool behind = eod_is_behind(pipeline);
+    const struct prepare *prepare = user;
+    struct job *job = filled;
+    bool behind = eod_is_behind(prepare), continued = job->continues;
+    bool chat = prepare->config->records == LS_RECORDS_CHAT;
     size_t begin = 0;
-    bool continued = job->continues;
-    job->status = LS_OK;
-    for (int64_t i = 0; i < job->segments_count && !job->status; i++) {
+    int status = LS_OK;
+    for (int64_t i = 0; i < job->segments_count && !status; i++) {
         struct segment *segment = &job->segments[i];
         const struct ls_encode_options options = {.continued = continued,
                                                   .unfinished = !segment->ends_document || behind,
-                                                  .around = pipeline->around,
-                                                  .special = pipeline->special};
+                                                  .around = prepare->config->around && !chat,
+                                                  .special = chat}; /* templates write them */
         if (segment->end > begin)
-            job->status = ls_encode_with(encoder, job->text.bytes + begin, segment->end - begin,
-                                         &options, &job->ids, &job->error);
+            status = ls_encode_with(prepare->encoders[worker], job->text.bytes + begin,
+                                    segment->end - begin, &options, &job->ids, error);
         segment->ids_end = job->ids.count;
         begin = segment->end;
         continued = !segment->ends_document;
     }
-}
-
-static void *work(void *user)
-{
-    struct worker *worker = user;
-    struct pipeline *pipeline = worker->pipeline;
-    pthread_mutex_lock(&pipeline->mutex);
-    for (;;) {
-        while (!pipeline->stop && pipeline->claimed == pipeline->posted)
-            pthread_cond_wait(&pipeline->changed, &pipeline->mutex);
-        if (pipeline->stop)
-            break;
-        struct job *job = &pipeline->jobs[pipeline->claimed++ % pipeline->jobs_count];
-        pthread_mutex_unlock(&pipeline->mutex);
-        encode_job(pipeline, worker->encoder, job);
-        pthread_mutex_lock(&pipeline->mutex);
-        job->encoded = true;
-        pthread_cond_broadcast(&pipeline->changed);
-    }
-    pthread_mutex_unlock(&pipeline->mutex);
-    return NULL;
-}
-
-static int pipeline_init(struct pipeline *pipeline, const struct ls_tokenizer *tokenizer,
-                         struct data_corpus *corpus, const struct ls_prepare_config *config,
-                         struct ls_error *error)
-{
-    int workers = config->workers;
-    *pipeline = (struct pipeline){.tokenizer = tokenizer,
-                                  .corpus = corpus,
-                                  .special = config->records == LS_RECORDS_CHAT,
-                                  .around = config->around && config->records != LS_RECORDS_CHAT,
-                                  .append_eod = config->append_eod};
-    pthread_mutex_init(&pipeline->mutex, NULL);
-    pthread_cond_init(&pipeline->changed, NULL);
-    pipeline->jobs_count = 2 * workers + 1;
-    pipeline->jobs = calloc((size_t)pipeline->jobs_count, sizeof *pipeline->jobs);
-    pipeline->workers = calloc((size_t)workers, sizeof *pipeline->workers);
-    if (!pipeline->jobs || !pipeline->workers)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %d workers", workers);
-    for (int i = 0; i < workers; i++) {
-        struct worker *worker = &pipeline->workers[pipeline->workers_count++];
-        worker->pipeline = pipeline;
-        int status = ls_encoder_new(tokenizer, &worker->encoder, error);
-        if (status)
-            return status;
-        int failure = pthread_create(&worker->thread, NULL, work, worker);
-        if (failure)
-            return ls_error_errno(error, failure, "worker %d of %d cannot be started", i, workers);
-        worker->started = true;
-    }
-    return LS_OK;
-}
-
-static void pipeline_release(struct pipeline *pipeline)
-{
-    pthread_mutex_lock(&pipeline->mutex);
-    pipeline->stop = true;
-    pthread_cond_broadcast(&pipeline->changed);
-    pthread_mutex_unlock(&pipeline->mutex);
-    for (int i = 0; i < pipeline->workers_count; i++) {
-        if (pipeline->workers[i].started)
-            pthread_join(pipeline->workers[i].thread, NULL);
-        ls_encoder_free(pipeline->workers[i].encoder);
-    }
-    for (int i = 0; pipeline->jobs && i < pipeline->jobs_count; i++) {
-        ls_text_release(&pipeline->jobs[i].text);
-        ls_token_list_release(&pipeline->jobs[i].ids);
-        free(pipeline->jobs[i].segments);
-    }
-    free(pipeline->jobs);
-    free(pipeline->workers);
-    ls_text_release(&pipeline->carry);
-    pthread_cond_destroy(&pipeline->changed);
-    pthread_mutex_destroy(&pipeline->mutex);
+    return status;
 }
 
 /* ---- bad records ---------------------------------------------------------------------------- */
@@ -331,10 +195,10 @@ static int end_document(struct prepare *prepare, struct data_writer *writer, str
     return status ? status : data_writer_end_document(writer, error);
 }
 
-static int write_job(struct prepare *prepare, const struct job *job, struct ls_error *error)
+static int write_job(void *user, void *encoded, struct ls_error *error)
 {
-    if (job->status)
-        return ls_error_set(error, job->status, "%s", job->error.text);
+    struct prepare *prepare = user;
+    const struct job *job = encoded;
     int status = LS_OK;
     int64_t begin = 0;
     for (int64_t i = 0; i < job->segments_count && !status; i++) {
@@ -357,33 +221,44 @@ static int write_job(struct prepare *prepare, const struct job *job, struct ls_e
     return status;
 }
 
-static int run_pipeline(struct prepare *prepare, struct ls_error *error)
+static int encode_all(struct prepare *prepare, struct ls_error *error)
 {
-    struct pipeline *pipeline = &prepare->pipeline;
+    const struct ls_prepare_config *config = prepare->config;
+    prepare->jobs = calloc((size_t)data_work_jobs(config->workers), sizeof *prepare->jobs);
+    prepare->encoders = calloc((size_t)config->workers, sizeof *prepare->encoders);
+    if (!prepare->jobs || !prepare->encoders)
+        return ls_error_set(error, LS_ENOMEM, "no memory for %d workers", config->workers);
     int status = LS_OK;
-    while (!status) {
-        if (prepare->config->stop && *prepare->config->stop)
-            return ls_error_set(error, LS_ESTOPPED, "stopped by a signal; nothing was written");
-        while (!status && !pipeline->corpus_end &&
-               pipeline->posted - pipeline->written < pipeline->jobs_count) {
-            status =
-                fill_job(pipeline, &pipeline->jobs[pipeline->posted % pipeline->jobs_count], error);
-            pthread_mutex_lock(&pipeline->mutex);
-            pipeline->posted += status == LS_OK;
-            pthread_cond_broadcast(&pipeline->changed);
-            pthread_mutex_unlock(&pipeline->mutex);
-        }
-        if (status || pipeline->written == pipeline->posted)
-            break;
-        struct job *job = &pipeline->jobs[pipeline->written % pipeline->jobs_count];
-        pthread_mutex_lock(&pipeline->mutex);
-        while (!job->encoded)
-            pthread_cond_wait(&pipeline->changed, &pipeline->mutex);
-        pthread_mutex_unlock(&pipeline->mutex);
-        status = write_job(prepare, job, error);
-        pipeline->written++;
-    }
+    for (int i = 0; i < config->workers && !status; i++)
+        status = ls_encoder_new(prepare->tokenizer, &prepare->encoders[i], error);
+    if (!status)
+        status = data_work_run(&(struct data_work){.jobs = prepare->jobs,
+                                                   .job_bytes = sizeof *prepare->jobs,
+                                                   .workers = config->workers,
+                                                   .stop = config->stop,
+                                                   .stopped = "; nothing was written",
+                                                   .fill = fill_job,
+                                                   .work = encode_job,
+                                                   .take = write_job,
+                                                   .user = prepare},
+                               error);
+    for (int i = 0; i < config->workers && !status; i++)
+        prepare->report->unknown += ls_encoder_unknown(prepare->encoders[i]);
     return status;
+}
+
+static void encoding_release(struct prepare *prepare)
+{
+    for (int i = 0; prepare->encoders && i < prepare->config->workers; i++)
+        ls_encoder_free(prepare->encoders[i]);
+    for (int i = 0; prepare->jobs && i < data_work_jobs(prepare->config->workers); i++) {
+        ls_text_release(&prepare->jobs[i].text);
+        ls_token_list_release(&prepare->jobs[i].ids);
+        free(prepare->jobs[i].segments);
+    }
+    free(prepare->jobs);
+    free(prepare->encoders);
+    ls_text_release(&prepare->parts.carry);
 }
 
 /* ---- holding out the tail of a few documents ------------------------------------------------ */
@@ -630,14 +505,14 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
         status = data_corpus_open(&reading, &corpus, error);
     if (!status)
         status = open_outputs(&prepare, corpus, error);
-    if (!status) {
-        status = pipeline_init(&prepare.pipeline, prepare.tokenizer, corpus, config, error);
-        if (!status)
-            status = run_pipeline(&prepare, error);
-        for (int i = 0; i < prepare.pipeline.workers_count && !status; i++)
-            report->unknown += ls_encoder_unknown(prepare.pipeline.workers[i].encoder);
-        pipeline_release(&prepare.pipeline);
-    }
+    prepare.parts = (struct data_parts){.corpus = corpus,
+                                        .cut = data_last_cut,
+                                        .tokenizer = prepare.tokenizer,
+                                        .put = segments_put,
+                                        .user = &prepare};
+    if (!status)
+        status = encode_all(&prepare, error);
+    encoding_release(&prepare);
     if (!status)
         status = finish(&prepare, error);
     report_split(&prepare.train, &report->train);

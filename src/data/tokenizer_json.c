@@ -2,7 +2,6 @@
  * tokenizer_steps.c, what a text goes through. Whatever is not supported is refused by name. */
 #include "data/tokenizer_json.h"
 
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
  * and of those after it hold what the axes before left, and send the other coordinates theirs. */
 #include "dtensor/dtensor_private.h"
 
-
 /* The ways of this rank's part, at most one step an axis; axes of size 1 are passed over. */
 struct route {
     struct dtensor_step step[LS_MESH_AXES_MAX];

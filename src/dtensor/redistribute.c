@@ -1,7 +1,6 @@
 /* Steps carried out one after the other, from buffer to buffer. */
 #include "dtensor/dtensor_private.h"
 
-
 /* What a rank needs beside the two tensors, in elements. */
 struct need {
     int64_t between, send, receive;
