@@ -62,6 +62,13 @@ struct data_idx {
     const unsigned char *lengths;   /* int32 [sequences], not aligned */
     const unsigned char *documents; /* int64 [documents + 1]: sequences before each */
 };
+/* Where a walk over the documents of an index is; {0} at first. Without marks a sequence is one. */
+struct data_idx_walk {
+    int64_t document, sequence, token; /* the next ones */
+};
+/* The next document: *count tokens from token *first on. False behind the last one. */
+bool data_idx_next(const struct data_idx *idx, struct data_idx_walk *walk, int64_t *first,
+                   int64_t *count);
 /* Megatron's number of an integer type, 0 for others. */
 int data_idx_dtype_code(enum ls_dtype dtype);
 /* Where the pointers and the marks begin in an index; lengths follow its header. */
@@ -109,9 +116,6 @@ int data_mask_check(const char *name, const unsigned char *header, int64_t bytes
 /* LS_EDATA: the mask counts `found` tokens and says `counted`, or its last byte is not clean. */
 int data_mask_check_counted(const char *name, int64_t found, int64_t counted, bool clean,
                             struct ls_error *error);
-/* Checks mask[bytes] as that of the store with this index; the bits lie behind the header. */
-int data_mask_parse(const char *name, const unsigned char *mask, size_t bytes,
-                    const struct data_idx *idx, struct ls_error *error);
 /* How many of the tokens [first, first + count) count. */
 int64_t data_mask_counted(const unsigned char *bits, int64_t first, int64_t count);
 /* targets[count] = -1 where the token does not count. */
@@ -416,8 +420,8 @@ struct data_stored {
     int64_t vocabulary;             /* that of the tokenizer, or all of int32 */
     struct ls_mapping idx;
     struct data_idx what;
-    int64_t document, sequence, token; /* the next ones */
-    int32_t *ids;                      /* data_stored_ids */
+    struct data_idx_walk walk; /* of data_stored_next */
+    int32_t *ids;              /* data_stored_ids */
     int64_t ids_room;
 };
 /* spec: a tokenizer, or NULL for the recorded one. data_stored_release takes it whatever this

@@ -53,11 +53,6 @@ struct filter_scratch {
 void filter_scratch_release(struct filter_scratch *scratch);
 int filter_piece_add(struct filter_scratch *scratch, uint64_t hash, int64_t characters,
                      struct ls_error *error);
-/* All slots are free, and enough for the pieces. */
-int filter_slots_clear(struct filter_scratch *scratch, struct ls_error *error);
-/* How often the hash was counted before; it is counted once more. */
-int64_t filter_slot_count(struct filter_scratch *scratch, uint64_t hash);
-
 /* Of the pieces: the share that repeats an earlier one, and the share of characters in these. */
 int filter_repeats(struct filter_scratch *scratch, double *share, double *characters,
                    struct ls_error *error);

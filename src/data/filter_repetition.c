@@ -24,7 +24,8 @@ int filter_piece_add(struct filter_scratch *scratch, uint64_t hash, int64_t char
     return LS_OK;
 }
 
-int filter_slots_clear(struct filter_scratch *scratch, struct ls_error *error)
+/* All slots are free, and enough for the pieces. */
+static int slots_clear(struct filter_scratch *scratch, struct ls_error *error)
 {
     int64_t room = ls_max(64, scratch->slots_room);
     while (room < 2 * scratch->count)
@@ -41,7 +42,8 @@ int filter_slots_clear(struct filter_scratch *scratch, struct ls_error *error)
     return LS_OK;
 }
 
-int64_t filter_slot_count(struct filter_scratch *scratch, uint64_t hash)
+/* How often the hash was counted before; it is counted once more. */
+static int64_t slot_count(struct filter_scratch *scratch, uint64_t hash)
 {
     uint64_t mask = (uint64_t)scratch->slots_room - 1, at = hash & mask;
     while (scratch->slots[at].count > 0 && scratch->slots[at].hash != hash)
@@ -62,9 +64,9 @@ int filter_repeats(struct filter_scratch *scratch, double *share, double *charac
                    struct ls_error *error)
 {
     int64_t repeats = 0, within = 0, all = all_characters(scratch);
-    int status = filter_slots_clear(scratch, error);
+    int status = slots_clear(scratch, error);
     for (int64_t i = 0; i < scratch->count && !status; i++)
-        if (filter_slot_count(scratch, scratch->pieces[i].hash) > 0) {
+        if (slot_count(scratch, scratch->pieces[i].hash) > 0) {
             repeats++;
             within += scratch->pieces[i].characters;
         }
@@ -89,9 +91,9 @@ static uint64_t gram_at(const struct filter_scratch *scratch, int64_t first, int
 int filter_top_gram(struct filter_scratch *scratch, int n, double *out, struct ls_error *error)
 {
     int64_t most = 1, longest = 0, characters, all = all_characters(scratch);
-    int status = filter_slots_clear(scratch, error);
+    int status = slots_clear(scratch, error);
     for (int64_t i = 0; i + n <= scratch->count && !status; i++) {
-        int64_t times = filter_slot_count(scratch, gram_at(scratch, i, n, &characters)) + 1;
+        int64_t times = slot_count(scratch, gram_at(scratch, i, n, &characters)) + 1;
         if (times > most || (times == most && times > 1 && characters > longest)) {
             most = times;
             longest = characters;
@@ -105,9 +107,9 @@ int filter_duplicate_grams(struct filter_scratch *scratch, int n, double *out,
                            struct ls_error *error)
 {
     int64_t within = 0, characters, all = all_characters(scratch);
-    int status = filter_slots_clear(scratch, error);
+    int status = slots_clear(scratch, error);
     for (int64_t i = 0; i + n <= scratch->count && !status;) {
-        bool repeats = filter_slot_count(scratch, gram_at(scratch, i, n, &characters)) > 0;
+        bool repeats = slot_count(scratch, gram_at(scratch, i, n, &characters)) > 0;
         within += repeats ? characters : 0;
         i += repeats ? n : 1;
     }

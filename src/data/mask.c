@@ -89,16 +89,3 @@ int data_mask_check_counted(const char *name, int64_t found, int64_t counted, bo
                             name, (long long)found, (long long)counted);
     return LS_OK;
 }
-
-int data_mask_parse(const char *name, const unsigned char *mask, size_t bytes,
-                    const struct data_idx *idx, struct ls_error *error)
-{
-    int64_t tokens = idx->tokens.tokens, counted;
-    uint64_t digest = XXH3_64bits(idx->lengths, (size_t)idx->tokens.sequences * 4);
-    int status = data_mask_check(name, mask, (int64_t)bytes, tokens, &digest, &counted, error);
-    if (status)
-        return status;
-    const unsigned char *bits = mask + DATA_MASK_HEADER_BYTES;
-    bool clean = tokens % 8 == 0 || bits[tokens / 8] >> tokens % 8 == 0;
-    return data_mask_check_counted(name, data_mask_counted(bits, 0, tokens), counted, clean, error);
-}

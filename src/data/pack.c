@@ -37,11 +37,6 @@ struct packer {
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-static void documents_begin(struct packer *p)
-{
-    p->stored.document = p->stored.sequence = p->stored.token = 0;
-}
-
 /* The next document with a target: its first token, and its targets. */
 static bool document_next(struct packer *p, int64_t *first, int64_t *targets)
 {
@@ -56,7 +51,7 @@ static int documents_count(struct packer *p, struct ls_error *error)
 {
     struct ls_pack_report *report = p->report;
     int64_t first, targets, used = p->tokens;
-    documents_begin(p);
+    p->stored.walk = (struct data_idx_walk){0};
     for (; document_next(p, &first, &targets); report->documents++) {
         const int64_t full = targets / p->tokens, rest = targets % p->tokens;
         p->full += full;
@@ -92,7 +87,7 @@ static int documents_sort(struct packer *p, struct ls_error *error)
     }
     for (int64_t size = p->tokens - 1; size > 0; before += p->rests_of[size--])
         place[size] = before;
-    documents_begin(p);
+    p->stored.walk = (struct data_idx_walk){0};
     for (uint32_t number = 0; document_next(p, &first, &targets);)
         if (targets % p->tokens > 0)
             p->by_size[place[targets % p->tokens]++] = number++;
@@ -235,7 +230,7 @@ static void piece_put(struct output *o, int64_t at, int64_t first, int64_t count
 static void samples_put(struct packer *p, struct output *o)
 {
     int64_t first, targets, number = 0;
-    documents_begin(p);
+    p->stored.walk = (struct data_idx_walk){0};
     while (document_next(p, &first, &targets)) {
         for (; targets >= p->tokens; targets -= p->tokens, first += p->tokens) {
             sample_begin(o, 1);

@@ -92,33 +92,17 @@ void data_packing_free(struct data_packing *p)
     free(p);
 }
 
-static int document_add(struct data_packing *p, int64_t end, struct ls_error *error)
-{
-    if (!ls_list_grow(&p->ends, p->documents, &p->room, sizeof *p->ends))
-        return ls_error_set(error, LS_ENOMEM, "no memory for the ends of %lld documents",
-                            (long long)p->documents);
-    p->ends[p->documents++] = end;
-    return LS_OK;
-}
-
 int data_packing_add(struct data_packing *p, const struct data_idx *idx, int64_t first,
                      struct ls_error *error)
 {
-    int64_t sequence = 0, marked = idx->tokens.documents;
-    int64_t documents = marked ? marked : idx->tokens.sequences; /* without marks: each is one */
-    int status = LS_OK;
-    for (int64_t i = 0; i < documents && !status; i++) {
-        int64_t end = i + 1;
-        int32_t length;
-        if (marked)
-            memcpy(&end, idx->documents + 8 * (i + 1), sizeof end);
-        for (; sequence < end; sequence++) {
-            memcpy(&length, idx->lengths + 4 * sequence, sizeof length);
-            first += length;
-        }
-        status = document_add(p, first, error);
+    struct data_idx_walk walk = {0};
+    for (int64_t begin, count; data_idx_next(idx, &walk, &begin, &count);) {
+        if (!ls_list_grow(&p->ends, p->documents, &p->room, sizeof *p->ends))
+            return ls_error_set(error, LS_ENOMEM, "no memory for the ends of %lld documents",
+                                (long long)p->documents);
+        p->ends[p->documents++] = first + walk.token;
     }
-    return status;
+    return LS_OK;
 }
 
 int data_packing_add_pack(struct data_packing *p, const char *name, unsigned char *file,

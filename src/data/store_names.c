@@ -16,6 +16,51 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* ---- the list -------------------------------------------------------------------------------- */
+
+static int no_memory(struct ls_error *error)
+{
+    return ls_error_set(error, LS_ENOMEM, "no memory for the names of stores");
+}
+
+static int name_add(struct store_names *names, const char *before, const char *name,
+                    struct ls_error *error)
+{
+    char **more = realloc(names->list, ((size_t)names->count + 1) * sizeof *more);
+    names->list = more ? more : names->list;
+    if (!more || asprintf(&names->list[names->count], "%s%s", before, name) < 0)
+        return no_memory(error);
+    names->count++;
+    return LS_OK;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Sorts those from `first` on by their bytes and drops repetitions. name: for what has none. */
+static int names_tidy(struct store_names *names, int first, const char *name, bool pattern,
+                      struct ls_error *error)
+{
+    int kept = first;
+    if (names->count > first)
+        qsort(names->list + first, (size_t)(names->count - first), sizeof *names->list, by_bytes);
+    for (int i = first; i < names->count; i++)
+        if (i > first && !strcmp(names->list[i], names->list[kept - 1]))
+            free(names->list[i]);
+        else
+            names->list[kept++] = names->list[i];
+    names->count = kept;
+    if (kept > first)
+        return LS_OK;
+    return pattern ? ls_error_set(error, LS_EDATA, "%.300s: no store has a name like this", name)
+                   : ls_error_set(error, LS_EDATA,
+                                  "%.300s: a folder without stores: expected files NAME.bin with "
+                                  "NAME.idx, or llm.c files NAME.bin",
+                                  name);
+}
+
 /* ---- a bucket: as of a file system, by the list of its objects ------------------------------- */
 
 static const char scheme[] = "s3://", wild[] = "*?[", only_in_patterns[] = "*?[]!^";
@@ -102,11 +147,6 @@ static int key_take(void *user, const char *key, uint64_t bytes, struct ls_error
     return LS_OK;
 }
 
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* As of a file system: a name that begins with a dot is not in its folder, nor does a wildcard
  * match the dot. */
 static bool asked_for(const struct bucket_folder *f, const char *key)
@@ -139,7 +179,7 @@ static int store_add(struct store_names *names, const struct bucket_folder *f, c
     int status = ls_url_check(url, error);
     if (status)
         ls_error_prefix(error, "%.300s: the object %.300s, which is found there", f->url, key);
-    return status ? status : store_names_add(names, f->before, url, error);
+    return status ? status : name_add(names, f->before, url, error);
 }
 
 static int stores_list(struct bucket_folder *f, struct store_names *names,
@@ -158,7 +198,7 @@ static int stores_list(struct bucket_folder *f, struct store_names *names,
     for (int64_t i = 0; i < f->count && !status; i++)
         if (asked_for(f, f->keys[i]))
             status = store_add(names, f, f->keys[i], error);
-    return status ? status : store_names_tidy(names, first, f->url, f->pattern[0] != '\0', error);
+    return status ? status : names_tidy(names, first, f->url, f->pattern[0] != '\0', error);
 }
 
 /* The stores that it stands for. */
@@ -191,22 +231,6 @@ const char *store_name_bare(const char *name)
     return strncmp(name, bare, sizeof bare - 1) ? NULL : name + sizeof bare - 1;
 }
 
-static int no_memory(struct ls_error *error)
-{
-    return ls_error_set(error, LS_ENOMEM, "no memory for the names of stores");
-}
-
-int store_names_add(struct store_names *names, const char *before, const char *name,
-                    struct ls_error *error)
-{
-    char **more = realloc(names->list, ((size_t)names->count + 1) * sizeof *more);
-    names->list = more ? more : names->list;
-    if (!more || asprintf(&names->list[names->count], "%s%s", before, name) < 0)
-        return no_memory(error);
-    names->count++;
-    return LS_OK;
-}
-
 /* A store that a folder has, of the name of one of its files: PREFIX of PREFIX.idx, or NAME.bin
  * that has no index. */
 static int found_add(struct store_names *names, const char *before, const char *path,
@@ -220,28 +244,7 @@ static int found_add(struct store_names *names, const char *before, const char *
     snprintf(name, sizeof name, "%.*s.idx", (int)stem, path);
     bool pair = !*before && access(name, F_OK) == 0; /* both of its files lead to it */
     name[stem] = '\0';
-    return store_names_add(names, before, pair ? name : path, error);
-}
-
-int store_names_tidy(struct store_names *names, int first, const char *name, bool pattern,
-                     struct ls_error *error)
-{
-    int kept = first;
-    if (names->count > first)
-        qsort(names->list + first, (size_t)(names->count - first), sizeof *names->list, by_bytes);
-    for (int i = first; i < names->count; i++)
-        if (i > first && !strcmp(names->list[i], names->list[kept - 1]))
-            free(names->list[i]);
-        else
-            names->list[kept++] = names->list[i];
-    names->count = kept;
-    if (kept > first)
-        return LS_OK;
-    return pattern ? ls_error_set(error, LS_EDATA, "%.300s: no store has a name like this", name)
-                   : ls_error_set(error, LS_EDATA,
-                                  "%.300s: a folder without stores: expected files NAME.bin with "
-                                  "NAME.idx, or llm.c files NAME.bin",
-                                  name);
+    return name_add(names, before, pair ? name : path, error);
 }
 
 static int folder_add(struct store_names *names, const char *before, const char *folder,
@@ -263,7 +266,7 @@ static int folder_add(struct store_names *names, const char *before, const char 
             status = found_add(names, before, path, error);
     }
     closedir(stream);
-    return status ? status : store_names_tidy(names, first, folder, false, error);
+    return status ? status : names_tidy(names, first, folder, false, error);
 }
 
 /* The pattern may be of prefixes, or of files. */
@@ -284,7 +287,7 @@ static int pattern_add(struct store_names *names, const char *before, const char
         if (!failure)
             globfree(&found);
     }
-    return status ? status : store_names_tidy(names, first, pattern, true, error);
+    return status ? status : names_tidy(names, first, pattern, true, error);
 }
 
 static bool exists(const char *name)
@@ -315,7 +318,7 @@ static int url_add(struct store_names *names, const char *before, const char *gi
     snprintf(url, sizeof url, "%s", given);
     ls_url_normalize(url);
     return bucket_names_is(url) ? bucket_names_add(names, before, url, net, error)
-                                : store_names_add(names, before, url, error);
+                                : name_add(names, before, url, error);
 }
 
 static int member_add(struct store_names *names, const char *member,
@@ -333,7 +336,7 @@ static int member_add(struct store_names *names, const char *member,
         return folder_add(names, before, name, error);
     if (strpbrk(name, "*?[") && !exists(name))
         return pattern_add(names, before, name, error);
-    return store_names_add(names, before, name, error);
+    return name_add(names, before, name, error);
 }
 
 /* Looks from the beginning of each member on, over one comma and more. */

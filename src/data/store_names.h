@@ -20,13 +20,4 @@ int store_names_comma_check(const char *spec, struct ls_error *error);
 /* The file of bare tokens that "u16:FILE" names; NULL of another name. */
 const char *store_name_bare(const char *name);
 
-/* ---- for those who fill it ------------------------------------------------------------------- */
-
-int store_names_add(struct store_names *names, const char *before, const char *name,
-                    struct ls_error *error);
-/* Sorts those from `first` on by their bytes and drops repetitions. LS_EDATA where there are none:
- * name is a folder, or a pattern. */
-int store_names_tidy(struct store_names *names, int first, const char *name, bool pattern,
-                     struct ls_error *error);
-
 #endif

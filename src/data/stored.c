@@ -104,19 +104,10 @@ void data_stored_release(struct data_stored *stored)
 
 bool data_stored_next(struct data_stored *stored, int64_t *first, int64_t *count)
 {
-    const struct data_tokens *has = &stored->what.tokens;
-    *first = stored->token;
-    *count = 0;
-    while (*count == 0 && stored->sequence < has->sequences) {
-        /* Without marks a sequence is a document. */
-        int64_t end = stored->sequence + 1;
-        if (has->documents > 0)
-            end = (int64_t)data_load_u64(stored->what.documents + 8 * ++stored->document);
-        for (; stored->sequence < end; stored->sequence++)
-            *count += (int32_t)data_load_u32(stored->what.lengths + 4 * stored->sequence);
-    }
-    stored->token += *count;
-    return *count > 0;
+    while (data_idx_next(&stored->what, &stored->walk, first, count))
+        if (*count > 0)
+            return true;
+    return false;
 }
 
 int data_stored_ids(struct data_stored *stored, int64_t first, int64_t count, const int32_t **ids,

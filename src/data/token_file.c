@@ -131,6 +131,22 @@ int data_idx_header(const char *name, const unsigned char *idx, int64_t bytes, i
     return LS_OK;
 }
 
+bool data_idx_next(const struct data_idx *idx, struct data_idx_walk *walk, int64_t *first,
+                   int64_t *count)
+{
+    int64_t marked = idx->tokens.documents, end = walk->sequence + 1;
+    if (walk->document == (marked ? marked : idx->tokens.sequences))
+        return false;
+    walk->document++;
+    if (marked)
+        end = (int64_t)data_load_u64(idx->documents + 8 * walk->document);
+    *first = walk->token;
+    for (; walk->sequence < end; walk->sequence++)
+        walk->token += (int32_t)data_load_u32(idx->lengths + 4 * walk->sequence);
+    *count = walk->token - *first;
+    return true;
+}
+
 int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, const char *bin_name,
                    int64_t bin_bytes, struct data_idx *out, struct ls_error *error)
 {
