@@ -8,6 +8,24 @@
 
 enum { ENTRIES_MAX = 2048 };
 
+/* Copies; what was there goes once they are made. */
+static int entry_put(struct convert_entry *to, const struct convert_entry *from,
+                     struct ls_error *error)
+{
+    char *key = strdup(from->key), *text = strdup(from->text ? from->text : "");
+    if (!key || !text) {
+        free(key);
+        free(text);
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
+    }
+    free(to->key);
+    free(to->text);
+    *to = *from;
+    to->key = key;
+    to->text = text;
+    return LS_OK;
+}
+
 int convert_entries_add(struct convert_entries *entries, const struct convert_entry *entry,
                         struct ls_error *error)
 {
@@ -20,18 +38,22 @@ int convert_entries_add(struct convert_entries *entries, const struct convert_en
         return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
     bool known = convert_entries_find(entries, entry->key);
     struct convert_entry *added = &entries->at[entries->count];
-    *added = *entry;
-    added->key = strdup(entry->key);
-    added->text = strdup(entry->text ? entry->text : "");
-    if (!added->key || !added->text ||
-        (!known && json_object_set_new_nocheck(entries->places, added->key,
-                                               json_integer((json_int_t)entries->count)))) {
-        free(added->key);
-        free(added->text);
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
-    }
+    *added = (struct convert_entry){0};
+    int status = entry_put(added, entry, error);
+    if (status)
+        return status;
     entries->count++;
+    if (!known && json_object_set_new_nocheck(entries->places, added->key,
+                                              json_integer((json_int_t)entries->count - 1)))
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
     return LS_OK;
+}
+
+int convert_entries_set(struct convert_entries *entries, const struct convert_entry *entry,
+                        struct ls_error *error)
+{
+    struct convert_entry *found = convert_entries_find(entries, entry->key);
+    return found ? entry_put(found, entry, error) : convert_entries_add(entries, entry, error);
 }
 
 void convert_entries_release(struct convert_entries *entries)
@@ -55,8 +77,8 @@ struct convert_entry *convert_entries_find(const struct convert_entries *entries
 
 const struct convert_entry *convert_find(const struct convert *c, const char *key)
 {
-    const struct convert_entry *entry = convert_entries_find(&c->entries, key);
-    return entry && !entry->hidden ? entry : NULL;
+    const struct convert_entry *found = convert_entries_find(&c->entries, key);
+    return found && !found->hidden ? found : NULL;
 }
 
 bool convert_number(const char *text, double *out)

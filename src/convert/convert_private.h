@@ -37,6 +37,9 @@ struct convert_entries {
 /* Takes copies. LS_ENOMEM; LS_ECONFIG where there are more than a configuration has. */
 int convert_entries_add(struct convert_entries *entries, const struct convert_entry *entry,
                         struct ls_error *error);
+/* The same, or of a key that is there: the entry becomes this one. */
+int convert_entries_set(struct convert_entries *entries, const struct convert_entry *entry,
+                        struct ls_error *error);
 void convert_entries_release(struct convert_entries *entries);
 /* The entry of that key, NULL for none; it takes no longer when there are more. */
 struct convert_entry *convert_entries_find(const struct convert_entries *entries, const char *key);

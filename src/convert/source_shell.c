@@ -136,8 +136,8 @@ static const char *variable(const struct shell *s, const char *name)
     const char *given = variable_given(s, name);
     if (given)
         return given;
-    const struct convert_entry *set = convert_entries_find(&s->variables, name);
-    return set ? set->text : NULL;
+    const struct convert_entry *entry = convert_entries_find(&s->variables, name);
+    return entry ? entry->text : NULL;
 }
 
 /* A variable's text into the word under way. Outside of quotes blanks end words, as do the ends of
@@ -380,14 +380,8 @@ static void set_variable(struct shell *s, const char *name, bool append, size_t 
                 s->command.at[i].text);
     if (fclose(file) != 0 || bytes >= WORD_BYTES)
         fail(s, "a variable that is too long");
-    struct convert_entry *set = convert_entries_find(&s->variables, name);
-    if (set && !s->status) {
-        free(set->text);
-        set->text = text;
-        return;
-    }
     if (!s->status)
-        s->status = convert_entries_add(
+        s->status = convert_entries_set(
             &s->variables,
             &(struct convert_entry){.key = (char *)name, .text = text, .line = s->line}, s->error);
     free(text);
@@ -580,18 +574,7 @@ static int add_option(struct shell *s, struct convert_entries *entries, const ch
         entry.kind = CONVERT_BOOL;
         entry.text = (char *)"true";
     }
-    struct convert_entry *given = convert_entries_find(entries, name);
-    if (given) {
-        char *copy = strdup(entry.text);
-        if (!copy)
-            return ls_error_set(s->error, LS_ENOMEM, "no memory for arguments");
-        free(given->text);
-        entry.key = given->key;
-        entry.text = copy;
-        *given = entry;
-        return LS_OK;
-    }
-    int status = convert_entries_add(entries, &entry, s->error);
+    int status = convert_entries_set(entries, &entry, s->error);
     return status == LS_ECONFIG ? ls_error_prefix(s->error, "%.200s", s->name) : status;
 }
 
