@@ -101,11 +101,6 @@ void ls_draw_cover_add(struct ls_draw_cover *cover, const int values[LS_DRAW_ROW
 bool ls_draw_cover_ask(const struct ls_draw_cover *cover, struct ls_draw *draw);
 /* What draw asks for was searched for, and no recipe admits it. */
 void ls_draw_cover_impossible(struct ls_draw_cover *cover, const struct ls_draw *draw);
-/* How many values, and with `pairs` pairs too, were never drawn. Impossible ones do not count. */
-int ls_draw_cover_missing(const struct ls_draw_cover *cover, bool pairs);
-/* Values by row, and a triangle of pairs: how many layouts had both; "-" where none was found that
- * has. */
-void ls_draw_cover_print(const struct ls_draw_cover *cover, FILE *file);
 /* In a few lines: how many layouts had each row at another value than its first, and how many pairs
  * of rows met. */
 void ls_draw_cover_line(const struct ls_draw_cover *cover, FILE *file);

@@ -78,60 +78,6 @@ void ls_draw_cover_impossible(struct ls_draw_cover *cover, const struct ls_draw 
         cover->pair_impossible[ls_max(a->row, b->row)][ls_min(a->row, b->row)] = true;
 }
 
-int ls_draw_cover_missing(const struct ls_draw_cover *cover, bool pairs)
-{
-    int count, missing = 0;
-    const struct ls_draw_row *rows = ls_draw_rows(&count);
-    for (int a = 0; a < count; a++) {
-        for (int v = 0; rows[a].values[v]; v++)
-            missing += value_lacks(cover, a, v) && !cover->pair_impossible[a][a];
-        for (int b = pairs ? 0 : a; b <= a; b++)
-            missing += pair_lacks(cover, a, b);
-    }
-    return missing;
-}
-
-static char letter(int row)
-{
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv";
-    _Static_assert(sizeof letters - 1 >= LS_DRAW_ROWS_MAX, "a letter for each row");
-    return letters[row];
-}
-
-void ls_draw_cover_print(const struct ls_draw_cover *cover, FILE *file)
-{
-    int count;
-    const struct ls_draw_row *rows = ls_draw_rows(&count);
-    fprintf(file, "%d layouts drawn; how many had each value (-: none was found)\n",
-            cover->layouts);
-    for (int a = 0; a < count; a++) {
-        fprintf(file, "  %c  %-31s", letter(a), rows[a].name);
-        for (int v = 0; rows[a].values[v]; v++) {
-            const char *text = *rows[a].values[v] ? rows[a].values[v] : "none";
-            if (cover->value[a][v] || value_lacks(cover, a, v))
-                fprintf(file, " %s %d%s", text, cover->value[a][v],
-                        rows[a].values[v + 1] ? "," : "");
-            else
-                fprintf(file, " %s -%s", text, rows[a].values[v + 1] ? "," : "");
-        }
-        fputc('\n', file);
-    }
-    fprintf(file, "how many had both keys of a pair at another value than the first (-: none found)"
-                  "\n    ");
-    for (int a = 0; a < count; a++)
-        fprintf(file, " %3c", letter(a));
-    fputc('\n', file);
-    for (int a = 0; a < count; a++) {
-        fprintf(file, "  %c ", letter(a));
-        for (int b = 0; b <= a; b++)
-            if (cover->pair[a][b] || pair_lacks(cover, a, b))
-                fprintf(file, " %3d", cover->pair[a][b]);
-            else
-                fprintf(file, "   -");
-        fputc('\n', file);
-    }
-}
-
 void ls_draw_cover_line(const struct ls_draw_cover *cover, FILE *file)
 {
     int count, column = fprintf(file, "settings covered, with the number of layouts:"), met = 0,

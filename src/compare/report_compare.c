@@ -84,22 +84,6 @@ static int equality(struct report *report)
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-static double best_validation(const struct report_run *run)
-{
-    double best = NAN;
-    for (int64_t i = 0; i < run->evals.count; i++)
-        best = fmin(best, report_eval(run, i)->loss);
-    return best;
-}
-
-static double last_loss(const struct report_run *run)
-{
-    for (int64_t i = run->count; i > 0; i--)
-        if (isfinite(run->points[i - 1].loss))
-            return run->points[i - 1].loss;
-    return NAN;
-}
-
 /* A number of each run, and of two how the second relates to the first. */
 static void row(struct report *report, struct ls_html_table *table, const char *name,
                 const double *values, struct report_text (*text)(double value))
@@ -147,8 +131,8 @@ static int figures_of(const struct report *report, int r, struct figures *f)
         return status;
     f->steps[r] = (double)run->steps;
     f->tokens[r] = run->tokens > 0 ? (double)run->tokens : (double)NAN;
-    f->last[r] = last_loss(run);
-    f->best[r] = best_validation(run);
+    f->last[r] = report_last(run) ? report_last(run)->loss : (double)NAN;
+    f->best[r] = report_best(run) ? report_best(run)->loss : (double)NAN;
     f->trained_s[r] = run->wall_s > 0 ? run->wall_s : (double)NAN;
     f->rate[r] = speed.tokens_per_s_median;
     f->overall[r] = f->tokens[r] / f->trained_s[r];
@@ -157,20 +141,6 @@ static int figures_of(const struct report *report, int r, struct figures *f)
     f->share[r] = speed.peak_share_mean;
     f->staleness[r] = report_staleness(&run->async);
     return LS_OK;
-}
-
-/* Columns of a table: one that names the rows, one a run, and one more, if it has a name. */
-static int columns_of(const struct report *report, const char *first, enum ls_html_cells names,
-                      enum ls_html_cells cells, const char *last, enum ls_html_cells last_cells,
-                      struct ls_html_column columns[LS_REPORT_RUNS_MAX + 2])
-{
-    int count = 0;
-    columns[count++] = (struct ls_html_column){first, names};
-    for (int r = 0; r < report->count; r++)
-        columns[count++] = (struct ls_html_column){report->runs[r].label, cells};
-    if (last)
-        columns[count++] = (struct ls_html_column){last, last_cells};
-    return count;
 }
 
 static int figures(struct report *report)
@@ -184,8 +154,9 @@ static int figures(struct report *report)
     if (status)
         return status;
     bool two = report->count == 2;
-    int count = columns_of(report, "Figure", LS_HTML_TEXT, LS_HTML_NUMBER, two ? "B / A" : NULL,
-                           LS_HTML_NUMBER, columns);
+    int count = report_columns(
+        report, (struct ls_html_column){"Figure", LS_HTML_TEXT}, NULL, LS_HTML_NUMBER,
+        (struct ls_html_column){two ? "B / A" : NULL, LS_HTML_NUMBER}, columns);
     ls_html_table_begin(&table, report->file, two ? "Figures of both" : "Figures of all", columns,
                         count);
     row(report, &table, "steps recorded", f.steps, report_count);
@@ -236,7 +207,8 @@ static int configurations(struct report *report)
     if (!text)
         return ls_error_set(report->error, LS_ENOMEM, "no memory to compare configurations");
     int count =
-        columns_of(report, "Key", LS_HTML_WORD, LS_HTML_TEXT, "Part of the", LS_HTML_TEXT, columns);
+        report_columns(report, (struct ls_html_column){"Key", LS_HTML_WORD}, NULL, LS_HTML_TEXT,
+                       (struct ls_html_column){"Part of the", LS_HTML_TEXT}, columns);
     ls_html_table_begin(&table, report->file, "Keys in which the configurations differ", columns,
                         count);
     for (const struct ls_config_key *key = ls_config_keys(NULL); key->name; key++) {

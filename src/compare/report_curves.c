@@ -61,9 +61,7 @@ static struct unit unit_of(double seconds)
 
 /* ---- curves ---------------------------------------------------------------------------------- */
 
-/* Of points in the order of their records. One whose place is unknown, or before that of another,
- * as where a clock was put back, is left out. */
-static void series_add(struct ls_series *series, double x, double y)
+void report_series_add(struct ls_series *series, double x, double y)
 {
     if (!isfinite(x) || (series->count > 0 && x < series->x[series->count - 1]))
         return;
@@ -71,7 +69,7 @@ static void series_add(struct ls_series *series, double x, double y)
     series->y[series->count++] = y;
 }
 
-static struct ls_series series_new(int64_t count)
+struct ls_series report_series(int64_t count)
 {
     double *x = malloc((size_t)ls_max(count, 1) * 2 * sizeof *x);
     return (struct ls_series){x, x ? x + count : NULL, 0};
@@ -81,21 +79,21 @@ static struct ls_series series_new(int64_t count)
 static struct ls_series series_of(const struct report_run *run, const struct axis *axis,
                                   size_t field)
 {
-    struct ls_series series = series_new(run->count);
+    struct ls_series series = report_series(run->count);
     for (int64_t i = 0; series.x && i < run->count; i++) {
         const struct report_point *p = &run->points[i];
-        series_add(&series, place_on(axis, p->step, p->tokens, p->trained_s),
-                   *(const double *)((const char *)p + field));
+        report_series_add(&series, place_on(axis, p->step, p->tokens, p->trained_s),
+                          *(const double *)((const char *)p + field));
     }
     return series;
 }
 
 static struct ls_series evaluations_of(const struct report_run *run, const struct axis *axis)
 {
-    struct ls_series series = series_new(run->evals.count);
+    struct ls_series series = report_series(run->evals.count);
     for (int64_t i = 0; series.x && i < run->evals.count; i++) {
         const struct report_eval *e = report_eval(run, i);
-        series_add(&series, place_on(axis, e->step, e->tokens, e->trained_s), e->loss);
+        report_series_add(&series, place_on(axis, e->step, e->tokens, e->trained_s), e->loss);
     }
     return series;
 }
@@ -307,47 +305,48 @@ int report_curves(struct report *report)
 
 /* ---- throughput ------------------------------------------------------------------------------ */
 
+/* A figure of each run, by where it is in its speed. */
+static void speed_row(const struct report *report, struct ls_html_table *table, const char *name,
+                      const struct report_speed *speeds, size_t field,
+                      struct report_text (*text)(double value))
+{
+    ls_html_cell(table, "%s", name);
+    for (int r = 0; r < report->count; r++)
+        ls_html_cell(table, "%s", text(*(const double *)((const char *)&speeds[r] + field)).text);
+}
+
 static void speed_rows(struct report *report, const struct report_speed *speeds)
 {
     static const char *const names[REPORT_PERCENTILES] = {
         "fastest", "5th percentile", "25th", "median", "75th", "95th percentile", "slowest"};
-    struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"Percentile", LS_HTML_TEXT}};
+    struct ls_html_column columns[LS_REPORT_RUNS_MAX + 2];
     struct ls_html_table table;
-    for (int r = 0; r < report->count; r++)
-        columns[1 + r] = (struct ls_html_column){
-            report->count == 1 ? "time" : report->runs[r].label, LS_HTML_NUMBER};
-    ls_html_table_begin(&table, report->file, "Time of a step", columns, 1 + report->count);
-    for (int i = 0; i < REPORT_PERCENTILES; i++) {
-        ls_html_cell(&table, "%s", names[i]);
-        for (int r = 0; r < report->count; r++)
-            ls_html_cell(&table, "%s", report_seconds(speeds[r].percentile[i]).text);
-    }
-    ls_html_cell(&table, "mean");
-    for (int r = 0; r < report->count; r++)
-        ls_html_cell(&table, "%s", report_seconds(speeds[r].mean_s).text);
+    int count = report_columns(report, (struct ls_html_column){"Percentile", LS_HTML_TEXT}, "time",
+                               LS_HTML_NUMBER, (struct ls_html_column){0}, columns);
+    ls_html_table_begin(&table, report->file, "Time of a step", columns, count);
+    for (size_t i = 0; i < REPORT_PERCENTILES; i++)
+        speed_row(report, &table, names[i], speeds,
+                  offsetof(struct report_speed, percentile) + i * sizeof(double), report_seconds);
+    speed_row(report, &table, "mean", speeds, offsetof(struct report_speed, mean_s),
+              report_seconds);
     ls_html_table_end(&table);
 }
 
 static void rate_rows(struct report *report, const struct report_speed *speeds)
 {
-    struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"Measure", LS_HTML_TEXT}};
+    struct ls_html_column columns[LS_REPORT_RUNS_MAX + 2];
     struct ls_html_table table;
-    for (int r = 0; r < report->count; r++)
-        columns[1 + r] = (struct ls_html_column){
-            report->count == 1 ? "value" : report->runs[r].label, LS_HTML_NUMBER};
-    ls_html_table_begin(&table, report->file, "Rates", columns, 1 + report->count);
-    ls_html_cell(&table, "tokens a second, median");
-    for (int r = 0; r < report->count; r++)
-        ls_html_cell(&table, "%s", report_count(speeds[r].tokens_per_s_median).text);
-    ls_html_cell(&table, "tokens a second, overall");
-    for (int r = 0; r < report->count; r++)
-        ls_html_cell(&table, "%s", report_count(speeds[r].tokens_per_s_mean).text);
-    ls_html_cell(&table, "share of the machine's rate");
-    for (int r = 0; r < report->count; r++)
-        ls_html_cell(&table, "%s", report_share(speeds[r].peak_share_mean).text);
-    ls_html_cell(&table, "the same, best step");
-    for (int r = 0; r < report->count; r++)
-        ls_html_cell(&table, "%s", report_share(speeds[r].peak_share_best).text);
+    int count = report_columns(report, (struct ls_html_column){"Measure", LS_HTML_TEXT}, "value",
+                               LS_HTML_NUMBER, (struct ls_html_column){0}, columns);
+    ls_html_table_begin(&table, report->file, "Rates", columns, count);
+    speed_row(report, &table, "tokens a second, median", speeds,
+              offsetof(struct report_speed, tokens_per_s_median), report_count);
+    speed_row(report, &table, "tokens a second, overall", speeds,
+              offsetof(struct report_speed, tokens_per_s_mean), report_count);
+    speed_row(report, &table, "share of the machine's rate", speeds,
+              offsetof(struct report_speed, peak_share_mean), report_share);
+    speed_row(report, &table, "the same, best step", speeds,
+              offsetof(struct report_speed, peak_share_best), report_share);
     ls_html_cell(&table, "one large product, at the start");
     for (int r = 0; r < report->count; r++)
         if (report->runs[r].peak_flops > 0)

@@ -12,6 +12,20 @@ void report_heading(const struct report *report, const struct report_run *run)
         ls_html_print(report->file, "h3", NULL, "%s: %s", run->label, run->name);
 }
 
+int report_columns(const struct report *report, struct ls_html_column first, const char *alone,
+                   enum ls_html_cells cells, struct ls_html_column last,
+                   struct ls_html_column columns[LS_REPORT_RUNS_MAX + 2])
+{
+    int count = 0;
+    columns[count++] = first;
+    for (int r = 0; r < report->count; r++)
+        columns[count++] = (struct ls_html_column){
+            report->count == 1 && alone ? alone : report->runs[r].label, cells};
+    if (last.name)
+        columns[count++] = last;
+    return count;
+}
+
 /* A table that scrolls where it is long. */
 static void list_begin(struct ls_html_table *table, struct report *report, const char *caption,
                        const struct ls_html_column *columns, int count)

@@ -181,21 +181,15 @@ static void card(const struct report *report, const char *what, const char *form
 static void loss_cards(const struct report *report, const struct report_run *run)
 {
     char what[96];
-    int64_t last = run->count, best = -1;
-    while (last > 0 && !isfinite(run->points[last - 1].loss))
-        last--;
-    if (last > 0) {
-        snprintf(what, sizeof what, "training loss at step %ld", (long)run->points[last - 1].step);
-        card(report, what, "%.4f", run->points[last - 1].loss);
+    const struct report_point *last = report_last(run);
+    const struct report_eval *best = report_best(run);
+    if (last) {
+        snprintf(what, sizeof what, "training loss at step %ld", (long)last->step);
+        card(report, what, "%.4f", last->loss);
     }
-    for (int64_t i = 0; i < run->evals.count; i++)
-        if (isfinite(report_eval(run, i)->loss) &&
-            (best < 0 || report_eval(run, i)->loss < report_eval(run, best)->loss))
-            best = i;
-    if (best >= 0) {
-        snprintf(what, sizeof what, "best validation loss, at step %ld",
-                 (long)report_eval(run, best)->step);
-        card(report, what, "%.4f", report_eval(run, best)->loss);
+    if (best) {
+        snprintf(what, sizeof what, "best validation loss, at step %ld", (long)best->step);
+        card(report, what, "%.4f", best->loss);
     }
 }
 

@@ -174,6 +174,10 @@ void report_push_read(struct report_run *run, const struct ls_record *record);
 /* Mean staleness of all updates; NaN where there are none. */
 double report_staleness(const struct report_async *async);
 
+/* The last point whose loss is finite, and the evaluation with the lowest; NULL: there is none. */
+const struct report_point *report_last(const struct report_run *run);
+const struct report_eval *report_best(const struct report_run *run);
+
 /* Figures of the steps. */
 enum { REPORT_PERCENTILES = 7 }; /* fastest, 5th, 25th, median, 75th, 95th, slowest */
 struct report_speed {
@@ -196,9 +200,19 @@ struct report_text report_time(double time);
 
 /* Of several runs, which one what follows is of. */
 void report_heading(const struct report *report, const struct report_run *run);
+/* Columns of a table: one that names the rows, one a run, and one more, if it has a name. alone: of
+ * the only run; NULL: its label. Returns their number. */
+int report_columns(const struct report *report, struct ls_html_column first, const char *alone,
+                   enum ls_html_cells cells, struct ls_html_column last,
+                   struct ls_html_column columns[LS_REPORT_RUNS_MAX + 2]);
 /* "recipe", "layout", "run" */
 const char *report_config_part(enum ls_config_part part);
 
+/* A curve of at most so many points, of which it has none; free its x, NULL without memory. */
+struct ls_series report_series(int64_t count);
+/* The next point. One whose place is unknown, or before that of the last, as where a clock was put
+ * back, is left out. */
+void report_series_add(struct ls_series *series, double x, double y);
 /* Draws the chart twice: for wide pages, and for narrow ones with lower panels; widths are set
  * here. Without a finite point a note takes its place. */
 int report_chart(struct report *report, const struct ls_chart *chart);

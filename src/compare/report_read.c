@@ -493,3 +493,21 @@ void report_run_release(struct report_run *run)
     free(run->failures.items);
     free(run->outers.items);
 }
+
+const struct report_point *report_last(const struct report_run *run)
+{
+    for (int64_t i = run->count; i > 0; i--)
+        if (isfinite(run->points[i - 1].loss))
+            return &run->points[i - 1];
+    return NULL;
+}
+
+const struct report_eval *report_best(const struct report_run *run)
+{
+    const struct report_eval *best = NULL;
+    for (int64_t i = 0; i < run->evals.count; i++)
+        if (isfinite(report_eval(run, i)->loss) &&
+            (!best || report_eval(run, i)->loss < best->loss))
+            best = report_eval(run, i);
+    return best;
+}

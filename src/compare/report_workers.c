@@ -95,15 +95,11 @@ bool report_has_workers(const struct report *report)
 /* Of one fragment, or of all (-1). NULL x: no memory. */
 static struct ls_series norms_of(const struct report_run *run, int fragment)
 {
-    int64_t count = run->outers.count;
-    double *x = malloc((size_t)ls_max(count, 1) * 2 * sizeof *x);
-    struct ls_series series = {x, x ? x + count : NULL, 0};
-    for (int64_t i = 0; x && i < count; i++) {
+    struct ls_series series = report_series(run->outers.count);
+    for (int64_t i = 0; series.x && i < run->outers.count; i++) {
         const struct report_outer *outer = report_outer(run, i);
-        if (fragment >= 0 && outer->fragment != fragment)
-            continue;
-        x[series.count] = (double)outer->step;
-        series.y[series.count++] = outer->norm;
+        if (fragment < 0 || outer->fragment == fragment)
+            report_series_add(&series, (double)outer->step, outer->norm);
     }
     return series;
 }

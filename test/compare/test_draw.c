@@ -1,6 +1,7 @@
 /* What is drawn of layouts: every key of the configuration's layout part, every word of it, and
  * every pair that a recipe admits. */
 #include "../support/config_words.h"
+#include "../support/cover.h"
 #include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/suite.h"
@@ -96,11 +97,10 @@ CASE_WITH(test_120_layouts_cover_all, scratch_setup, scratch_teardown)
         }
     for (int i = (int)first - 1; i < 4; i++) {
         cover = covers[i];
-        if (ls_draw_cover_missing(&cover, true) == 0)
+        if (cover_missing(&cover, true) == 0)
             continue;
-        ls_draw_cover_print(&cover, stdout);
-        fail_msg("seed %d: %d values and pairs are missing", i + 1,
-                 ls_draw_cover_missing(&cover, true));
+        cover_print(&cover);
+        fail_msg("seed %d: %d values and pairs are missing", i + 1, cover_missing(&cover, true));
     }
     int count, searched = 0;
     const struct ls_draw_row *rows = ls_draw_rows(&count);

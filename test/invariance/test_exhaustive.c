@@ -14,6 +14,7 @@
  * batch grows. What it refuses has to be refused with a text, by the resolver and by the trainer,
  * before a step is made. Broken twins, one of them ranks that take each other's leaves, must be
  * caught. */
+#include "../support/cover.h"
 #include "../support/extent.h"
 #include "recipes.h"
 #include "twins.h"
@@ -395,7 +396,7 @@ int main(int argc, char **argv)
     if (only < 0 && (check_all() || argc > 1))
         rest_check(s);
     if (only < 0)
-        ls_draw_cover_print(&s->cover, stdout);
+        cover_print(&s->cover);
     int missed = twins_missed(s);
     printf("%ld layouts enumerated, %ld refused, %ld the same as another one, %ld admitted, %ld "
            "ran%s\n",

@@ -19,6 +19,7 @@
  * covered is printed, and a gap fails.
  *
  * Broken twins prove that the comparison can fail (twins.c). */
+#include "../support/cover.h"
 #include "../support/extent.h"
 #include "fast.h"
 #include "recipes.h"
@@ -290,10 +291,10 @@ static int all_check(struct session *s, int n)
            (long)s->steps, s->mpi ? "" : ", without MPI: mpirun is absent",
            failed ? "NOT one hash for each recipe" : "1 hash for each recipe");
     absent_forgive(s);
-    ls_draw_cover_print(&s->cover, stdout);
+    cover_print(&s->cover);
     ls_draw_cover_line(&s->cover, stdout);
     bool pairs = n >= ALL_LAYOUTS;
-    int missing = n >= USUAL_LAYOUTS ? ls_draw_cover_missing(&s->cover, pairs) : 0;
+    int missing = n >= USUAL_LAYOUTS ? cover_missing(&s->cover, pairs) : 0;
     if (missing)
         printf("%d values%s that the recipes admit were never drawn\n", missing,
                pairs ? " and pairs" : "");
