@@ -46,6 +46,18 @@ struct ls_counted ls_bytes(double bytes)
     return text;
 }
 
+struct ls_shape_text ls_shape_text(int dims, const int64_t *shape)
+{
+    struct ls_shape_text out = {"["};
+    size_t used = 1;
+    for (int i = 0; i < dims && used < sizeof out.text; i++)
+        used += (size_t)snprintf(out.text + used, sizeof out.text - used, "%s%lld", i ? ", " : "",
+                                 (long long)shape[i]);
+    if (used < sizeof out.text)
+        snprintf(out.text + used, sizeof out.text - used, "]");
+    return out;
+}
+
 double ls_shown(double value)
 {
     return isnan(value) ? (double)NAN : value;

@@ -3,6 +3,7 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
+#include <lockstep/base/words.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -271,29 +272,19 @@ const char *ls_safetensors_metadata(const struct ls_safetensors *file, const cha
         json_object_get(json_object_get(file->header, CKPT_METADATA_KEY), key));
 }
 
-/* "F32 [2, 3]" */
-static void describe(char out[256], const char *dtype, int dims, const int64_t *shape)
-{
-    size_t used = (size_t)snprintf(out, 256, "%s [", dtype);
-    for (int i = 0; i < dims; i++) /* 8 dims of at most 20 digits fit */
-        used +=
-            (size_t)snprintf(out + used, 256 - used, "%s%lld", i ? ", " : "", (long long)shape[i]);
-    snprintf(out + used, 256 - used, "]");
-}
-
 int ckpt_expect(const char *name, const char *dtype_name, int dims, const int64_t *shape,
                 enum ls_dtype dtype, int dims_expected, const int64_t *shape_expected,
                 struct ls_error *error)
 {
-    char expected[256], found[256];
-    describe(expected, ls_dtype_name(dtype), dims_expected, shape_expected);
+    const struct ls_shape_text expected = ls_shape_text(dims_expected, shape_expected);
     if (!dtype_name)
-        return ls_error_set(error, LS_ECKPT, "tensor %.200s is missing, expected %s", name,
-                            expected);
-    describe(found, dtype_name, dims, shape);
-    if (!strcmp(expected, found))
+        return ls_error_set(error, LS_ECKPT, "tensor %.200s is missing, expected %s %s", name,
+                            ls_dtype_name(dtype), expected.text);
+    const struct ls_shape_text found = ls_shape_text(dims, shape);
+    if (!strcmp(dtype_name, ls_dtype_name(dtype)) && !strcmp(expected.text, found.text))
         return LS_OK;
-    return ls_error_set(error, LS_ECKPT, "tensor %.200s is %s, expected %s", name, found, expected);
+    return ls_error_set(error, LS_ECKPT, "tensor %.200s is %s %s, expected %s %s", name, dtype_name,
+                        found.text, ls_dtype_name(dtype), expected.text);
 }
 
 int ls_safetensors_require(const struct ls_safetensors *file, const char *name, enum ls_dtype dtype,

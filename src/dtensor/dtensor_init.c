@@ -1,6 +1,8 @@
 /* Tensors: making them of parts and of wholes. */
 #include "dtensor/dtensor_private.h"
 
+#include <lockstep/base/words.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,17 +114,6 @@ void ls_dtensor_release(struct ls_dtensor *tensor)
 /* What each rank brings: type, dims, local shape. */
 enum { WORDS = 2 + LS_DTENSOR_DIMS_MAX };
 
-static const char *shape_text(const int64_t *shape, int dims, char *text, size_t bytes)
-{
-    size_t used = (size_t)snprintf(text, bytes, "[");
-    for (int dim = 0; dim < dims && used < bytes; dim++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%lld", dim ? ", " : "",
-                                 (long long)shape[dim]);
-    if (used < bytes)
-        snprintf(text + used, bytes - used, "]");
-    return text;
-}
-
 /* The sizes along the axes that cut a dim, added; the others at coordinate 0. */
 static int64_t global_size(const struct ls_mesh *mesh, const struct ls_placement *placements,
                            int dims, int dim, const int64_t *brought)
@@ -146,7 +137,6 @@ static int64_t global_size(const struct ls_mesh *mesh, const struct ls_placement
 static int parts_check(const struct ls_dtensor_spec *spec, const int64_t *brought,
                        struct ls_error *error)
 {
-    char got[192], expected[192], whole[192];
     int64_t shape[LS_DTENSOR_DIMS_MAX];
     for (int64_t rank = 0; rank < ls_mesh_ranks(&spec->mesh); rank++) {
         const int64_t *words = brought + rank * WORDS;
@@ -160,9 +150,9 @@ static int parts_check(const struct ls_dtensor_spec *spec, const int64_t *brough
             return ls_error_set(error, LS_EINVAL,
                                 "rank %lld passed a part of shape %s; the parts make a tensor of "
                                 "shape %s, of which it must have shape %s",
-                                (long long)rank, shape_text(words + 2, spec->dims, got, sizeof got),
-                                shape_text(spec->shape, spec->dims, whole, sizeof whole),
-                                shape_text(shape, spec->dims, expected, sizeof expected));
+                                (long long)rank, ls_shape_text(spec->dims, words + 2).text,
+                                ls_shape_text(spec->dims, spec->shape).text,
+                                ls_shape_text(spec->dims, shape).text);
     }
     return LS_OK;
 }

@@ -234,15 +234,15 @@ static int tensor_check(const struct ls_model_source *source, const struct shard
 {
     if (!view)
         return ls_error_set(error, LS_ECKPT, "%.300s: tensor %.100s %s is missing", source->path,
-                            name, interop_shape_text(dims, shape).text);
+                            name, ls_shape_text(dims, shape).text);
     bool good = view->dims == dims;
     for (int i = 0; i < dims && good; i++)
         good = view->shape[i] == shape[i];
     if (!good)
         return ls_error_set(
             error, LS_ECKPT, "%.300s/%s: tensor %.100s is %s, and config.json makes it %s",
-            source->path, shard->name, view->name, interop_shape_text(view->dims, view->shape).text,
-            interop_shape_text(dims, shape).text);
+            source->path, shard->name, view->name, ls_shape_text(view->dims, view->shape).text,
+            ls_shape_text(dims, shape).text);
     return dtype_check(source, shard, view, error);
 }
 

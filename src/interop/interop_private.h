@@ -4,6 +4,7 @@
 
 #include <lockstep/base/json.h>
 #include <lockstep/base/key.h>
+#include <lockstep/base/words.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/interop.h>
 
@@ -15,7 +16,7 @@
 int interop_path_set(struct ls_config *config, const char *key, const char *folder,
                      const char *more, struct ls_error *error);
 bool interop_exists(const char *folder, const char *name);
-/* "[2, 3]", "\"silu\"": a value as errors show it. */
+/* "\"silu\"": a value as errors show it. */
 struct interop_text {
     char text[128];
 };
@@ -138,7 +139,5 @@ int interop_files_copy(const char *from, const char *to, bool description,
 /* Values of the part of a parameter, from a view of the whole one. */
 void interop_fill(const struct source_view *view, const struct ls_param *param, struct ls_ops *ops,
                   int64_t first, int64_t count, float *values);
-/* "F32 [2, 3]" of a tensor. */
-struct interop_text interop_shape_text(int dims, const int64_t *shape);
 
 #endif

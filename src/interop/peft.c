@@ -145,13 +145,13 @@ int peft_locate(const struct ls_model_source *source, const struct ls_param *par
         return ls_error_set(error, LS_ECKPT,
                             "%.300s: tensor %.100s %s is missing: the adapters are of another "
                             "model, or of other target_modules",
-                            path, name, interop_shape_text(2, shape).text);
+                            path, name, ls_shape_text(2, shape).text);
     if (view->dims != 2 || view->shape[0] != shape[0] || view->shape[1] != shape[1])
         return ls_error_set(error, LS_ECKPT,
                             "%.300s: tensor %.100s is %s, and this model makes it %s: the adapters "
                             "are of another model",
-                            path, name, interop_shape_text(view->dims, view->shape).text,
-                            interop_shape_text(2, shape).text);
+                            path, name, ls_shape_text(view->dims, view->shape).text,
+                            ls_shape_text(2, shape).text);
     if (!view->dtype_known || !(view->dtype == LS_F32 || ls_is_act(view->dtype)))
         return ls_error_set(error, LS_ECKPT,
                             "%.300s: tensor %.100s is %s: expected F32, BF16 or F16", path, name,

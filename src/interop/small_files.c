@@ -29,18 +29,6 @@ struct interop_text interop_json_text(const json_t *value)
     return out;
 }
 
-struct interop_text interop_shape_text(int dims, const int64_t *shape)
-{
-    struct interop_text out = {"["};
-    for (int i = 0; i < dims && i < 4; i++) {
-        size_t used = strlen(out.text);
-        snprintf(out.text + used, sizeof out.text - used, "%s%lld", i ? ", " : "",
-                 (long long)shape[i]);
-    }
-    strcat(out.text, dims > 4 ? ", ...]" : "]");
-    return out;
-}
-
 int interop_json_write(json_t *object, const char *folder, const char *name,
                        const struct ls_fault *fault, struct ls_error *error)
 {

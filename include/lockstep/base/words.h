@@ -20,6 +20,12 @@ struct ls_counted ls_counted(int64_t n, const char *noun);
 /* "512 B", "15.6 GiB". */
 struct ls_counted ls_bytes(double bytes);
 
+/* "[2, 3]": of up to 8 dims. */
+struct ls_shape_text {
+    char text[192];
+};
+struct ls_shape_text ls_shape_text(int dims, const int64_t *shape);
+
 /* The value, where it is not a number without a sign: printf then writes nan, never -nan. */
 double ls_shown(double value);
 
