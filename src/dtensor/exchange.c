@@ -43,42 +43,21 @@ void dtensor_exchange_staging(const struct ls_dtensor_spec *from, const struct l
     }
 }
 
-static int64_t pack(const struct ls_dtensor *from, const struct ls_dtensor_spec *to,
-                    int64_t to_rank, char *block)
+/* What two parts share, out of the one or out of a block of it alone, into the other or a block.
+ * Returns its elements. */
+static int64_t shared_copy(const struct ls_dtensor_spec *from, int64_t from_rank,
+                           const struct ls_dtensor_spec *to, int64_t to_rank, const char *in,
+                           bool in_block, char *out, bool out_block)
 {
-    size_t bytes = ls_dtype_bytes(from->spec.dtype);
+    size_t bytes = ls_dtype_bytes(from->dtype);
     struct ls_overlap overlap;
     struct ls_copy copy;
     int64_t count = 0;
-    if (!is_sender(&from->spec, from->rank, to_rank))
-        return 0;
-    ls_overlap_init(&overlap, &from->spec, from->rank, to, to_rank);
+    ls_overlap_init(&overlap, from, from_rank, to, to_rank);
     for (; ls_overlap_next(&overlap, &copy); count += copy.count)
-        memcpy(block + (size_t)count * bytes, (char *)from->data + (size_t)copy.from * bytes,
-               (size_t)copy.count * bytes);
+        memcpy(out + (size_t)(out_block ? count : copy.to) * bytes,
+               in + (size_t)(in_block ? count : copy.from) * bytes, (size_t)copy.count * bytes);
     return count;
-}
-
-static void unpack(const struct ls_dtensor_spec *from, int64_t from_rank, const char *block,
-                   struct ls_dtensor *to)
-{
-    size_t bytes = ls_dtype_bytes(to->spec.dtype);
-    struct ls_overlap overlap;
-    struct ls_copy copy;
-    ls_overlap_init(&overlap, from, from_rank, &to->spec, to->rank);
-    for (; ls_overlap_next(&overlap, &copy); block += (size_t)copy.count * bytes)
-        memcpy((char *)to->data + (size_t)copy.to * bytes, block, (size_t)copy.count * bytes);
-}
-
-static void keep_own(const struct ls_dtensor *from, struct ls_dtensor *to)
-{
-    size_t bytes = ls_dtype_bytes(from->spec.dtype);
-    struct ls_overlap overlap;
-    struct ls_copy copy;
-    ls_overlap_init(&overlap, &from->spec, from->rank, &to->spec, to->rank);
-    while (ls_overlap_next(&overlap, &copy))
-        memcpy((char *)to->data + (size_t)copy.to * bytes,
-               (char *)from->data + (size_t)copy.from * bytes, (size_t)copy.count * bytes);
 }
 
 int dtensor_exchange(const struct ls_dtensor *from, struct ls_dtensor *to, void *send,
@@ -87,13 +66,15 @@ int dtensor_exchange(const struct ls_dtensor *from, struct ls_dtensor *to, void 
     enum ls_dtype dtype = from->spec.dtype;
     int64_t n = ls_comm_size(comm), me = from->rank;
     int status = LS_OK;
-    keep_own(from, to);
+    shared_copy(&from->spec, me, &to->spec, me, from->data, false, to->data, false);
     /* In round k each rank sends k ranks on and receives from k ranks back. */
     for (int64_t k = 1; k < n && status == LS_OK; k++) {
         int64_t next = (me + k) % n, last = (me + n - k) % n;
         struct ls_request sending = {0}, receiving = {0};
         int64_t in = dtensor_exchange_count(&from->spec, last, &to->spec, me);
-        int64_t out = pack(from, &to->spec, next, send);
+        int64_t out = 0;
+        if (is_sender(&from->spec, me, next))
+            out = shared_copy(&from->spec, me, &to->spec, next, from->data, false, send, true);
         if (in > 0)
             status =
                 ls_recv_start(comm, receive, in, dtype, (int)last, 0, &receiving, LS_HERE, error);
@@ -104,7 +85,7 @@ int dtensor_exchange(const struct ls_dtensor *from, struct ls_dtensor *to, void 
         int sent = ls_wait(&sending, status == LS_OK ? error : NULL);
         status = status == LS_OK ? sent : status;
         if (status == LS_OK && in > 0)
-            unpack(&from->spec, last, receive, to);
+            shared_copy(&from->spec, last, &to->spec, me, receive, true, to->data, false);
     }
     return status;
 }

@@ -44,36 +44,33 @@ static void rows_copy(const char *from, int64_t from_length, int64_t from_first,
     }
 }
 
-size_t dtensor_pack(const struct dtensor_step *step, size_t element_bytes, int64_t from_index,
-                    int64_t to_index, const void *in, void *block)
+/* The block of two coordinates: out of the part of `from_index` (packs), or into that of
+ * `to_index`. Returns its bytes. */
+static size_t block_move(const struct dtensor_step *step, size_t element_bytes, int64_t from_index,
+                         int64_t to_index, bool packs, const char *in, char *out)
 {
-    int dim = step->public.to.dim;
-    struct view view = view_of(step, step->public.from, from_index, dim, element_bytes);
-    struct dtensor_cut from = dtensor_step_cut(step, step->public.from, dim, from_index);
-    struct dtensor_cut to = dtensor_step_cut(step, step->public.to, dim, to_index);
+    struct ls_placement source = step->public.from, target = step->public.to;
+    int dim = packs ? target.dim : source.dim;
+    struct view view =
+        view_of(step, packs ? source : target, packs ? from_index : to_index, dim, element_bytes);
+    struct dtensor_cut from = dtensor_step_cut(step, source, dim, from_index);
+    struct dtensor_cut to = dtensor_step_cut(step, target, dim, to_index);
     int64_t length = dtensor_spans_count(from, to);
     struct dtensor_spans spans;
     struct dtensor_span span;
     dtensor_spans_init(&spans, from, to);
     while (dtensor_spans_next(&spans, &span))
-        rows_copy(in, view.length, span.from, block, length, span.shared, span.count, view);
+        if (packs)
+            rows_copy(in, view.length, span.from, out, length, span.shared, span.count, view);
+        else
+            rows_copy(in, length, span.shared, out, view.length, span.to, span.count, view);
     return (size_t)view.outer * (size_t)length * view.inner_bytes;
 }
 
-/* Puts a block of coordinate `from_index` where it belongs in out, the part of `to_index`. */
-static void unpack(const struct dtensor_step *step, size_t element_bytes, int64_t from_index,
-                   int64_t to_index, const char *block, char *out)
+size_t dtensor_pack(const struct dtensor_step *step, size_t element_bytes, int64_t from_index,
+                    int64_t to_index, const void *in, void *block)
 {
-    int dim = step->public.from.dim;
-    struct view view = view_of(step, step->public.to, to_index, dim, element_bytes);
-    struct dtensor_cut from = dtensor_step_cut(step, step->public.from, dim, from_index);
-    struct dtensor_cut to = dtensor_step_cut(step, step->public.to, dim, to_index);
-    int64_t length = dtensor_spans_count(from, to);
-    struct dtensor_spans spans;
-    struct dtensor_span span;
-    dtensor_spans_init(&spans, from, to);
-    while (dtensor_spans_next(&spans, &span))
-        rows_copy(block, length, span.shared, out, view.length, span.to, span.count, view);
+    return block_move(step, element_bytes, from_index, to_index, true, in, block);
 }
 
 /* A block for each coordinate, `block_bytes` apart; the padding is zeros. */
@@ -92,7 +89,7 @@ static void unpack_all(const struct dtensor_step *step, size_t element_bytes, co
 {
     size_t block_bytes = (size_t)step->public.count * element_bytes;
     for (int64_t i = 0; i < step->parts; i++, blocks += block_bytes)
-        unpack(step, element_bytes, i, step->index, blocks, out);
+        block_move(step, element_bytes, i, step->index, false, blocks, out);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -137,7 +134,7 @@ static void run_local(const struct dtensor_step *step, size_t element_bytes, con
         dtensor_pack(step, element_bytes, step->index, step->index, in, out);
     } else if (step->parts > 1 && ls_placement_cuts(from)) {
         dtensor_fill_neutral(out, step->to_count);
-        unpack(step, element_bytes, step->index, step->index, in, out);
+        block_move(step, element_bytes, step->index, step->index, false, in, out);
     } else if (sum && step->index > 0) {
         dtensor_fill_neutral(out, step->to_count);
     } else {
