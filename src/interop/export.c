@@ -242,11 +242,6 @@ int out_append(void *user, const void *data, size_t bytes, struct ls_error *erro
     return status ? ls_error_set(error, status, "%s", file->error.text) : LS_OK;
 }
 
-static int file_append(void *user, const void *data, size_t bytes, struct ls_error *error)
-{
-    return ls_safetensors_writer_append(user, data, bytes, error);
-}
-
 int out_safetensors(struct exporting *ex, int64_t first, int64_t end, const char *path,
                     struct ls_error *error)
 {
@@ -270,7 +265,7 @@ int out_safetensors(struct exporting *ex, int64_t first, int64_t end, const char
     status = ls_safetensors_writer_open(&writer, path, entries, count, NULL, 0, ex->export->fault,
                                         error);
     for (size_t i = 0; i < count && !status; i++)
-        status = out_write(ex, &tensors[order[i] - entries], file_append, writer, error);
+        status = out_write(ex, &tensors[order[i] - entries], pump_safetensors, writer, error);
     status = pump_drain(&ex->pump, status, error);
     if (!status)
         status = ls_safetensors_writer_commit(writer, error);

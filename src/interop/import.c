@@ -53,11 +53,6 @@ static int entries_make(struct importing *im, struct ls_error *error)
     return LS_OK;
 }
 
-static int piece_append(void *user, const void *data, size_t bytes, struct ls_error *error)
-{
-    return ls_safetensors_writer_append(user, data, bytes, error);
-}
-
 static double weight_of(const struct importing *im, int m)
 {
     return im->import->weights ? im->import->weights[m] : 1;
@@ -94,7 +89,8 @@ static int tensor_write(struct importing *im, struct ls_safetensors_writer *writ
         int64_t count = ls_min(step, elements - at);
         float *piece = pump_take(&im->pump);
         piece_fill(im, param, at, count, piece);
-        status = pump_put(&im->pump, piece_append, writer, (size_t)count * sizeof *piece, error);
+        status =
+            pump_put(&im->pump, pump_safetensors, writer, (size_t)count * sizeof *piece, error);
         ls_progress();
     }
     for (int m = 0; m < im->count; m++)
@@ -190,12 +186,6 @@ static int run_write(struct importing *im, struct ls_error *error)
     return status ? status : staging_commit(&im->staging, error);
 }
 
-static void report_fill(const struct importing *im, struct ls_import_report *report)
-{
-    report->model = im->config.model;
-    report->parameters = im->params->weights;
-}
-
 static const char *path_of(const struct importing *im, int m)
 {
     return m == 0 ? im->import->from : im->import->others[m - 1];
@@ -288,7 +278,8 @@ int ls_import(const struct ls_import *import, struct ls_import_report *report,
     if (!status)
         status = ls_ops_init(&im->ops, 1, ls_isa_best(), error);
     if (!status) {
-        report_fill(im, report);
+        report->model = im->config.model;
+        report->parameters = im->params->weights;
         status = run_write(im, error);
         for (int m = 0; m < im->count; m++)
             ls_model_source_tell(im->sources[m], import->log);

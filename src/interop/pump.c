@@ -84,6 +84,11 @@ int pump_put(struct pump *pump, pump_write *put, void *user, size_t bytes, struc
     return status;
 }
 
+int pump_safetensors(void *user, const void *data, size_t bytes, struct ls_error *error)
+{
+    return ls_safetensors_writer_append(user, data, bytes, error);
+}
+
 int pump_drain(struct pump *pump, int status, struct ls_error *error)
 {
     pthread_mutex_lock(&pump->mutex);

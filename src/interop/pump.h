@@ -12,7 +12,7 @@
 #ifndef INTEROP_PUMP_H
 #define INTEROP_PUMP_H
 
-#include <lockstep/base.h>
+#include <lockstep/ckpt.h>
 
 #include <pthread.h>
 
@@ -40,6 +40,8 @@ struct pump {
 int pump_open(struct pump *pump, size_t bytes, struct ls_error *error);
 void *pump_take(struct pump *pump);
 int pump_put(struct pump *pump, pump_write *put, void *user, size_t bytes, struct ls_error *error);
+/* user: a struct ls_safetensors_writer. */
+int pump_safetensors(void *user, const void *data, size_t bytes, struct ls_error *error);
 /* Returns status, where that is a failure already. */
 int pump_drain(struct pump *pump, int status, struct ls_error *error);
 void pump_close(struct pump *pump);
