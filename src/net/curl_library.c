@@ -49,25 +49,21 @@ bool ls_net_library(char *text, size_t bytes)
     return curl;
 }
 
-HIDDEN void curl_global_cleanup(void)
-{
-    REAL(curl_global_cleanup)();
-}
-
-HIDDEN CURL *curl_easy_init(void)
-{
-    return REAL(curl_easy_init)();
-}
-
-HIDDEN void curl_easy_cleanup(CURL *curl)
-{
-    REAL(curl_easy_cleanup)(curl);
-}
-
-HIDDEN void curl_easy_reset(CURL *curl)
-{
-    REAL(curl_easy_reset)(curl);
-}
+/* A function that passes its arguments on. Its name is a macro, so REAL would not find it here. */
+#define FORWARD(type, name, parameters, ...)                                                       \
+    HIDDEN type name parameters                                                                    \
+    {                                                                                              \
+        return ((__typeof__(&(name)))find(#name))(__VA_ARGS__);                                    \
+    }
+FORWARD(void, curl_global_cleanup, (void))
+FORWARD(CURL *, curl_easy_init, (void))
+FORWARD(void, curl_easy_cleanup, (CURL * curl), curl)
+FORWARD(void, curl_easy_reset, (CURL * curl), curl)
+FORWARD(CURLcode, curl_easy_perform, (CURL * curl), curl)
+FORWARD(const char *, curl_easy_strerror, (CURLcode code), code)
+FORWARD(struct curl_slist *, curl_slist_append, (struct curl_slist * list, const char *line), list,
+        line)
+FORWARD(void, curl_slist_free_all, (struct curl_slist * list), list)
 
 /* Each argument behind the option is one word: a pointer, a long or a curl_off_t. */
 HIDDEN CURLcode curl_easy_setopt(CURL *curl, CURLoption option, ...)
@@ -86,24 +82,4 @@ HIDDEN CURLcode curl_easy_getinfo(CURL *curl, CURLINFO info, ...)
     void *value = va_arg(rest, void *);
     va_end(rest);
     return REAL(curl_easy_getinfo)(curl, info, value);
-}
-
-HIDDEN CURLcode curl_easy_perform(CURL *curl)
-{
-    return REAL(curl_easy_perform)(curl);
-}
-
-HIDDEN const char *curl_easy_strerror(CURLcode code)
-{
-    return REAL(curl_easy_strerror)(code);
-}
-
-HIDDEN struct curl_slist *curl_slist_append(struct curl_slist *list, const char *line)
-{
-    return REAL(curl_slist_append)(list, line);
-}
-
-HIDDEN void curl_slist_free_all(struct curl_slist *list)
-{
-    REAL(curl_slist_free_all)(list);
 }
