@@ -114,7 +114,7 @@ int place_file_write(const struct ls_place *place, const char *folder, const cha
     }
     for (uint64_t offset = 0; !status && offset < from->size;) {
         size_t bytes = ls_min(from->size - offset, place->options.part_bytes);
-        status = place_ends(&place->options)
+        status = ls_net_ends(&place->options.net)
                      ? ls_error_set(error, LS_ESTOPPED, "%s: given up", path)
                      : from->read(from->user, offset, buffer, bytes, error);
         if (!status)
@@ -141,12 +141,8 @@ int ls_place_open(struct ls_place **out, const char *where, const struct ls_plac
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", where);
     if (options)
         place->options = *options;
-    struct ls_place_options *o = &place->options;
-    o->tries = o->tries > 0 ? o->tries : 6;
-    o->pause_s = o->pause_s > 0 ? o->pause_s : 0.5;
-    o->slow_s = o->slow_s > 0 ? o->slow_s : 30;
-    o->patient_s = o->patient_s > 0 ? o->patient_s : 300;
-    o->part_bytes = o->part_bytes > 0 ? o->part_bytes : (size_t)16 << 20;
+    if (place->options.part_bytes == 0)
+        place->options.part_bytes = (size_t)16 << 20;
     int status = LS_OK;
     if (snprintf(place->where, sizeof place->where, "%s", where) >= (int)sizeof place->where)
         status = ls_error_set(error, LS_ECONFIG, "%.200s...: the name is too long", where);
@@ -163,8 +159,8 @@ int ls_place_open(struct ls_place **out, const char *where, const struct ls_plac
 
 void ls_place_close(struct ls_place *place)
 {
-    if (place && place->kind)
-        place->kind->close(place);
+    if (place && place->s3)
+        place_s3_close(place->s3);
     free(place);
 }
 

@@ -143,11 +143,6 @@ static int sweep(struct ls_place *place, struct ls_error *error)
     return status;
 }
 
-static void close_nothing(struct ls_place *place)
-{
-    (void)place;
-}
-
 static int owner_get(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES],
                      struct ls_error *error)
 {
@@ -183,8 +178,7 @@ static const struct place_kind directory_kind = {.list = list,
                                                  .remove = take_away,
                                                  .sweep = sweep,
                                                  .owner = owner_get,
-                                                 .own = owner_put,
-                                                 .close = close_nothing};
+                                                 .own = owner_put};
 
 int place_directory_open(struct ls_place *place, struct ls_error *error)
 {

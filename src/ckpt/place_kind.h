@@ -37,7 +37,6 @@ struct place_kind {
     int (*sweep)(struct ls_place *place, struct ls_error *error);
     int (*owner)(struct ls_place *place, char owner[LS_PLACE_OWNER_BYTES], struct ls_error *error);
     int (*own)(struct ls_place *place, const char *owner, struct ls_error *error);
-    void (*close)(struct ls_place *place);
 };
 #define PLACE_OWNER "owner" /* the name of the file that says whose the copies are */
 struct ls_place {
@@ -46,12 +45,9 @@ struct ls_place {
     char where[PATH_MAX];
     struct s3 *s3; /* of a bucket */
 };
-static inline bool place_ends(const struct ls_place_options *options)
-{
-    return options->ends && options->ends(options->user);
-}
 int place_directory_open(struct ls_place *place, struct ls_error *error);
 int place_s3_open(struct ls_place *place, struct ls_error *error);
+void place_s3_close(struct s3 *s3);
 
 /* A copied file, written complete or not at all. */
 struct place_read {

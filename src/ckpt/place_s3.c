@@ -464,11 +464,10 @@ static int owner_put(struct ls_place *place, const char *owner, struct ls_error 
     return object_put(place->s3, key, "", owner, strlen(owner), NULL, error);
 }
 
-static void s3_close(struct ls_place *place)
+void place_s3_close(struct s3 *s3)
 {
-    if (place->s3)
-        ls_server_close(place->s3->server);
-    free(place->s3);
+    ls_server_close(s3->server);
+    free(s3);
 }
 
 static const struct place_kind s3_kind = {.list = list,
@@ -477,8 +476,7 @@ static const struct place_kind s3_kind = {.list = list,
                                           .remove = take_away,
                                           .sweep = sweep,
                                           .owner = owner_get,
-                                          .own = owner_put,
-                                          .close = s3_close};
+                                          .own = owner_put};
 
 /* What it takes later is tried now: to list, to put, to delete. */
 static int probe(struct ls_place *place, struct ls_error *error)
@@ -494,20 +492,13 @@ static int probe(struct ls_place *place, struct ls_error *error)
 
 int place_s3_open(struct ls_place *place, struct ls_error *error)
 {
-    const struct ls_place_options *o = &place->options;
-    const struct ls_net_options net = {.tries = o->tries,
-                                       .pause_s = o->pause_s,
-                                       .patient_s = o->patient_s,
-                                       .slow_s = o->slow_s,
-                                       .ends = o->ends,
-                                       .user = o->user};
     place->kind = &s3_kind;
     if (strncasecmp(place->where, "s3://", 5))
         return ls_error_set(error, LS_ECONFIG, "expected a directory or s3://bucket/prefix");
     struct s3 *s3 = place->s3 = calloc(1, sizeof *s3);
     if (!s3)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", place->where);
-    int status = ls_server_open(&s3->server, place->where, &net, error);
+    int status = ls_server_open(&s3->server, place->where, &place->options.net, error);
     if (status == LS_ENOTSUP || status == LS_ENOMEM)
         ls_error_prefix(error, "%s", place->where);
     if (status)

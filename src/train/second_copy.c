@@ -339,7 +339,7 @@ int second_copy_open(struct second_copy **out, const struct ls_config *config,
     pthread_mutex_init(&copy->lock, NULL);
     ls_condition_init(&copy->changed);
     snprintf(copy->where, sizeof copy->where, "%s", config->checkpoint.also);
-    copy->options = (struct ls_place_options){
+    copy->options.net = (struct ls_net_options){
         .slow_s = timeout_s > 0 ? ls_min(SLOW_S, timeout_s / 4) : SLOW_S,
         .patient_s = timeout_s > 0 ? ls_min(PATIENT_S, timeout_s / 2) : PATIENT_S,
         .ends = gives_up,

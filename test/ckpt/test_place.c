@@ -48,8 +48,9 @@ static const char *step_path(const char *run, int64_t step)
 
 static struct ls_place *place_open(const char *where, const struct ls_fault *fault)
 {
-    const struct ls_place_options options = {
-        .fault = fault, .tries = TRIES, .pause_s = 1e-3, .slow_s = 1, .part_bytes = PART_BYTES};
+    const struct ls_place_options options = {.fault = fault,
+                                             .net = {.tries = TRIES, .pause_s = 1e-3, .slow_s = 1},
+                                             .part_bytes = PART_BYTES};
     struct ls_place *place;
     struct ls_error error = {0};
     assert_ok(ls_place_open(&place, where, &options, &error), error);
@@ -387,7 +388,7 @@ CASE_WITH(test_giving_up, setup, teardown)
 {
     static const enum s3_failure kinds[] = {S3_STALL, S3_BUSY};
     const struct ls_place_options options = {
-        .tries = 1000, .pause_s = 1000, .slow_s = 1000, .ends = ends_now};
+        .net = {.tries = 1000, .pause_s = 1000, .slow_s = 1000, .ends = ends_now}};
     struct ls_place *place;
     struct ls_error error = {0};
     uint64_t bytes;
@@ -445,7 +446,7 @@ static void expect_refused(const char *where, int code, const char *words)
 {
     struct ls_place *place;
     struct ls_error error = {0};
-    const struct ls_place_options options = {.tries = 2, .pause_s = 1e-3};
+    const struct ls_place_options options = {.net = {.tries = 2, .pause_s = 1e-3}};
     assert_int_equal(ls_place_open(&place, where, &options, &error), code);
     assert_null(place);
     if (!strstr(error.text, words))

@@ -23,6 +23,7 @@
 
 #include <lockstep/base.h>
 #include <lockstep/base/file.h>
+#include <lockstep/net.h>
 
 LS_C_BEGIN
 
@@ -31,14 +32,8 @@ enum { LS_PLACE_OWNER_BYTES = 65 };
 /* 0 stands for the default. */
 struct ls_place_options {
     const struct ls_fault *fault; /* of the calls that write files; borrowed, may be NULL */
-    int tries;                    /* of a request: 6 */
-    double pause_s;               /* after the first try, doubled after each: 0.5 */
-    double patient_s; /* that a server may be silent over the end of an upload in parts: 300 */
-    double slow_s;    /* seconds in which a request must move 1 KiB/s, or connect, at least 1: 30 */
+    struct ls_net_options net;    /* of requests; its end ends copies to directories too */
     size_t part_bytes; /* of a file, in one request: 16 MiB, more for files of over 10,000 parts */
-    /* Asked often: true ends what goes on, with LS_ESTOPPED. NULL: never. */
-    bool (*ends)(void *user);
-    void *user;
 };
 
 /* Opens the place that where names: s3://bucket/prefix, or a directory, which is made if it is
