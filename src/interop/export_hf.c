@@ -15,7 +15,7 @@ static json_t *description_begin(const struct exporting *ex)
 {
     static const char *const ours[] = {"rope_theta",  "rope_scaling",        "rope_parameters",
                                        "torch_dtype", "quantization_config", NULL};
-    const char *folder = ex->source->kind->folder(ex->source);
+    const char *folder = ex->source->folder;
     const char *type = ls_family_of(ex->config.model.arch)->hf.model_type;
     char path[PATH_MAX];
     json_t *kept = NULL;
@@ -118,7 +118,7 @@ static int weights_write(struct exporting *ex, const char *folder, struct ls_err
 /* Files of GPT-2's tokenizer alone need a word for what reads them. */
 static int tokenizer_write(struct exporting *ex, const char *folder, struct ls_error *error)
 {
-    const char *from = ex->source->kind->folder(ex->source);
+    const char *from = ex->source->folder;
     int status = from ? interop_files_copy(from, folder, false, ex->export->fault, error) : LS_OK;
     if (status || interop_exists(folder, "tokenizer_config.json") ||
         !interop_exists(folder, "merges.txt"))

@@ -285,7 +285,7 @@ static void ids_put(struct gguf_metadata *metadata, const struct vocabulary *v)
 int gguf_put_tokenizer(struct gguf_metadata *metadata, const struct exporting *ex,
                        struct ls_error *error)
 {
-    const char *folder = ex->source->kind->folder(ex->source);
+    const char *folder = ex->source->folder;
     struct vocabulary v = {0};
     int status = LS_OK;
     if (folder)

@@ -135,25 +135,6 @@ static int weights_open(struct ls_model_source *source, struct ls_error *error)
                                 : "");
 }
 
-static int folder_open(struct ls_model_source *source, struct ls_error *error)
-{
-    struct folder *f = calloc(1, sizeof *f);
-    if (!f)
-        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", source->path);
-    source->data = f;
-    int status = ls_path_inside(f->config_path, source->path, "config.json", error);
-    if (!status)
-        status = ls_json_read(f->config_path, LS_ECONFIG, &f->config, error);
-    if (!status)
-        status = interop_family(f->config, f->config_path, &f->arch, error);
-    if (!status)
-        status = bnb_config_take(f->config, f->config_path, error);
-    if (status)
-        return status;
-    interop_keys_unknown(f->config, f->arch, f->config_path, source->log);
-    return weights_open(source, error);
-}
-
 static int folder_configure(const struct ls_model_source *source, struct interop_keys *keys)
 {
     const struct folder *f = source->data;
@@ -338,9 +319,10 @@ static int folder_check(const struct ls_model_source *source, struct ls_error *e
     return status;
 }
 
-static enum ls_dtype folder_dtype(const struct ls_model_source *source)
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static enum ls_dtype folder_dtype(const struct folder *f)
 {
-    const struct folder *f = source->data;
     for (int64_t s = 0; s < f->count; s++)
         for (size_t i = 0; i < ls_safetensors_count(f->shards[s].file); i++) {
             const struct ls_tensor_view *view = ls_safetensors_at(f->shards[s].file, i);
@@ -350,21 +332,31 @@ static enum ls_dtype folder_dtype(const struct ls_model_source *source)
     return LS_F32;
 }
 
-static const char *folder_folder(const struct ls_model_source *source)
+static int folder_open(struct ls_model_source *source, struct ls_error *error)
 {
-    return source->path;
-}
-
-static const char *folder_tokenizer(const struct ls_model_source *source)
-{
-    return interop_has_tokenizer(source->path) ? source->path : NULL;
+    struct folder *f = calloc(1, sizeof *f);
+    if (!f)
+        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", source->path);
+    source->data = f;
+    int status = ls_path_inside(f->config_path, source->path, "config.json", error);
+    if (!status)
+        status = ls_json_read(f->config_path, LS_ECONFIG, &f->config, error);
+    if (!status)
+        status = interop_family(f->config, f->config_path, &f->arch, error);
+    if (!status)
+        status = bnb_config_take(f->config, f->config_path, error);
+    if (status)
+        return status;
+    interop_keys_unknown(f->config, f->arch, f->config_path, source->log);
+    status = weights_open(source, error);
+    source->dtype = status ? LS_F32 : folder_dtype(f);
+    source->tokenizer = interop_has_tokenizer(source->path) ? source->path : NULL;
+    source->folder = source->path;
+    return status;
 }
 
 const struct source_kind source_hf = {.open = folder_open,
                                       .close = folder_close,
                                       .configure = folder_configure,
                                       .check = folder_check,
-                                      .locate = folder_locate,
-                                      .dtype = folder_dtype,
-                                      .tokenizer = folder_tokenizer,
-                                      .folder = folder_folder};
+                                      .locate = folder_locate};

@@ -149,7 +149,7 @@ static int checkpoint_write(struct importing *im, struct ls_error *error)
 static int configuration_write(struct importing *im, struct ls_error *error)
 {
     struct ls_config *written = malloc(sizeof *written);
-    const char *spec = im->sources[0]->kind->tokenizer(im->sources[0]);
+    const char *spec = im->sources[0]->tokenizer;
     char path[PATH_MAX];
     if (!written)
         return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");

@@ -81,6 +81,10 @@ struct ls_model_source {
     const struct ls_log *log;
     const char *which;               /* of a run's checkpoints, while it is opened */
     void *data;                      /* of the kind */
+    enum ls_dtype dtype;             /* of its matrices; this and what follows: set by open */
+    int64_t step;                    /* that it is of; -1: of none */
+    const char *tokenizer;           /* for ls_tokenizer_new; NULL: none */
+    const char *folder;              /* of files that go with the model; NULL: none */
     struct ls_model_config model;    /* once it was checked */
     struct ls_params params;         /* of the whole model */
     bool apart;                      /* of a run: its adapters are read, and not merged */
@@ -109,13 +113,6 @@ struct source_kind {
      * part. NULL: there are none. */
     void (*merge)(const struct ls_model_source *source, const struct ls_param *param,
                   struct ls_ops *ops, int64_t first, int64_t count, float *values);
-    enum ls_dtype (*dtype)(const struct ls_model_source *source);
-    /* Of which step it is; NULL: of none. */
-    int64_t (*step)(const struct ls_model_source *source);
-    /* What the tokenizer is for ls_tokenizer_new, and where files lie that go with the model; NULL:
-     * none. */
-    const char *(*tokenizer)(const struct ls_model_source *source);
-    const char *(*folder)(const struct ls_model_source *source);
 };
 extern const struct source_kind source_hf, source_llmc, source_run;
 /* Of a run with adapters its own configuration; NULL: it is no such run. */

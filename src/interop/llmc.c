@@ -26,7 +26,6 @@ const struct llmc_array llmc_arrays[LLMC_ARRAYS] = {
 struct llmc {
     struct ls_mapping map;
     int32_t header[LLMC_HEADER_INTS];
-    enum ls_dtype dtype;
     json_t *description; /* as config.json would be */
 };
 
@@ -68,7 +67,7 @@ static int file_map(struct ls_model_source *source, struct ls_error *error)
     return LS_OK;
 }
 
-static int header_check(const struct ls_model_source *source, struct ls_error *error)
+static int header_check(struct ls_model_source *source, struct ls_error *error)
 {
     struct llmc *l = source->data;
     const int32_t *h = l->header;
@@ -87,7 +86,7 @@ static int header_check(const struct ls_model_source *source, struct ls_error *e
     if (h[LLMC_VOCAB] > h[LLMC_VOCAB_PADDED])
         return ls_error_set(error, LS_ECKPT, "%.300s: %d tokens, padded to %d", source->path,
                             h[LLMC_VOCAB], h[LLMC_VOCAB_PADDED]);
-    l->dtype = h[1] == LLMC_VERSION_F32 ? LS_F32 : LS_BF16;
+    source->dtype = h[1] == LLMC_VERSION_F32 ? LS_F32 : LS_BF16;
     return LS_OK;
 }
 
@@ -98,7 +97,7 @@ static int size_check(const struct ls_model_source *source, struct ls_error *err
     for (int i = 0; i < LLMC_ARRAYS; i++) {
         size_t layers = llmc_arrays[i].layers ? (size_t)l->header[LLMC_LAYERS] : 1;
         bool good = ls_size_mul((size_t)llmc_elements(&llmc_arrays[i], l->header), layers, &part) &&
-                    ls_size_mul(part, ls_dtype_bytes(l->dtype), &part) &&
+                    ls_size_mul(part, ls_dtype_bytes(source->dtype), &part) &&
                     ls_size_add(expected, part, &expected);
         if (!good)
             return ls_error_set(error, LS_ECKPT, "%.300s: its header says more than 2^64 bytes",
@@ -170,29 +169,13 @@ static int llmc_locate(const struct ls_model_source *source, const struct ls_par
         offset += llmc_elements(before, l->header) * (before->layers ? source->model.layers : 1);
     offset += ls_max(layer, 0) * llmc_elements(array, l->header);
     *out = (struct source_view){.data = l->map.bytes + sizeof l->header +
-                                        (size_t)offset * ls_dtype_bytes(l->dtype),
-                                .dtype = l->dtype,
+                                        (size_t)offset * ls_dtype_bytes(source->dtype),
+                                .dtype = source->dtype,
                                 .rows = rows_of(array, l->header),
                                 .cols = there.cols,
                                 .first = there.first};
     return LS_OK;
 }
 
-static enum ls_dtype llmc_dtype(const struct ls_model_source *source)
-{
-    return ((const struct llmc *)source->data)->dtype;
-}
-
-static const char *llmc_none(const struct ls_model_source *source)
-{
-    (void)source;
-    return NULL;
-}
-
-const struct source_kind source_llmc = {.open = llmc_open,
-                                        .close = llmc_close,
-                                        .configure = llmc_configure,
-                                        .locate = llmc_locate,
-                                        .dtype = llmc_dtype,
-                                        .tokenizer = llmc_none,
-                                        .folder = llmc_none};
+const struct source_kind source_llmc = {
+    .open = llmc_open, .close = llmc_close, .configure = llmc_configure, .locate = llmc_locate};

@@ -82,6 +82,7 @@ int ls_model_source_choose(struct ls_model_source **out, const char *path, const
     if (!status) {
         snprintf(source->path, PATH_MAX, "%.*s", (int)length, path);
         source->which = which;
+        source->step = -1;
         source->log = log;
         status = kind_of(source, error);
     }
@@ -102,10 +103,9 @@ int ls_model_source_agree(struct ls_model_source **source, struct ls_comm *world
     if (status)
         return status;
     struct ls_model_source *mine = *source;
-    int64_t step = mine->kind->step ? mine->kind->step(mine) : -1;
-    int64_t chosen = ls_comm_rank(world) == 0 ? step : -1;
+    int64_t chosen = ls_comm_rank(world) == 0 ? mine->step : -1;
     status = ls_all_reduce_max(world, &chosen, error);
-    if (!status && step != chosen) {
+    if (!status && mine->step != chosen) {
         char which[32];
         snprintf(which, sizeof which, "%lld", (long long)chosen);
         status = ls_model_source_choose(source, mine->path, which, mine->log, error);
@@ -384,7 +384,7 @@ bool interop_has_tokenizer(const char *folder)
 static int tokenizer_set(const struct ls_model_source *source, const struct ls_log *log,
                          struct ls_config *config, int64_t *vocabulary, struct ls_error *error)
 {
-    const char *spec = source->kind->tokenizer(source);
+    const char *spec = source->tokenizer;
     struct ls_tokenizer *tokenizer = NULL;
     struct ls_error why = {0};
     int status = LS_OK;
@@ -407,7 +407,7 @@ int ls_model_source_alone(const struct ls_model_source *source, const char *cons
     int64_t vocabulary = 0;
     int status = LS_OK;
     ls_config_defaults(config);
-    config->numerics.precision = source->kind->dtype(source);
+    config->numerics.precision = source->dtype;
     snprintf(config->model_keys.from, sizeof config->model_keys.from, "%.*s",
              (int)sizeof config->model_keys.from - 1, source->path);
     for (int i = 0; i < count && !status; i++)
@@ -462,7 +462,7 @@ int ls_model_source_keep(const struct ls_model_source *source, const char *run,
                          const struct ls_fault *fault, struct ls_error *error)
 {
     char to[PATH_MAX];
-    const char *from = source->kind->folder(source);
+    const char *from = source->folder;
     int status = ls_path_join(to, run, "hf", error);
     return status || !from ? status : interop_files_copy(from, to, true, fault, error);
 }

@@ -56,7 +56,13 @@ static int run_open(struct ls_model_source *source, struct ls_error *error)
     const char *kept = interop_exists(f->run, "hf") ? "hf" : "tokenizer";
     if (!status && interop_exists(f->run, kept))
         status = ls_path_join(f->kept, f->run, kept, error);
-    return status;
+    if (status)
+        return status;
+    source->dtype = f->config.numerics.precision;
+    source->step = f->checkpoint->state.step;
+    source->tokenizer = f->config.data.tokenizer[0] ? f->config.data.tokenizer : NULL;
+    source->folder = f->kept[0] ? f->kept : NULL;
+    return LS_OK;
 }
 
 /* The keys of group model, as the run has them; the vocabulary's padding is the reader's. */
@@ -187,35 +193,9 @@ static int run_check(const struct ls_model_source *source, struct ls_error *erro
     return status;
 }
 
-static enum ls_dtype run_dtype(const struct ls_model_source *source)
-{
-    return ((const struct finished *)source->data)->config.numerics.precision;
-}
-
-static int64_t run_step(const struct ls_model_source *source)
-{
-    return ((const struct finished *)source->data)->checkpoint->state.step;
-}
-
-static const char *run_tokenizer(const struct ls_model_source *source)
-{
-    const struct finished *f = source->data;
-    return f->config.data.tokenizer[0] ? f->config.data.tokenizer : NULL;
-}
-
-static const char *run_folder(const struct ls_model_source *source)
-{
-    const struct finished *f = source->data;
-    return f->kept[0] ? f->kept : NULL;
-}
-
 const struct source_kind source_run = {.open = run_open,
                                        .close = run_close,
                                        .configure = run_configure,
                                        .check = run_check,
                                        .locate = run_locate,
-                                       .merge = run_merge,
-                                       .dtype = run_dtype,
-                                       .step = run_step,
-                                       .tokenizer = run_tokenizer,
-                                       .folder = run_folder};
+                                       .merge = run_merge};
