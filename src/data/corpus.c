@@ -30,12 +30,9 @@ struct data_corpus {
     bool is_jsonl;
     struct ls_text lines; /* JSONL: bytes read; [lines_at, count) not yet used */
     size_t lines_at;
-    bool lines_end;          /* the source has no more */
-    struct data_spans spans; /* of the record */
+    bool lines_end; /* the source has no more */
     long long line_number;
-    size_t document_path;    /* of the document that was read last */
-    struct ls_text document; /* its record, if lines are kept */
-    float weight;            /* of the record; 1 of other files */
+    struct data_found found;
 };
 
 /* ---- which files ---------------------------------------------------------------------------- */
@@ -153,8 +150,8 @@ void data_corpus_close(struct data_corpus *corpus)
         free(corpus->inputs[i].path);
     free(corpus->inputs);
     ls_text_release(&corpus->lines);
-    ls_text_release(&corpus->document);
-    free(corpus->spans.list);
+    ls_text_release(&corpus->found.line);
+    free(corpus->found.spans.list);
     free(corpus);
 }
 
@@ -278,12 +275,12 @@ static bool blank(const char *line, size_t length)
 static int keep_line(struct data_corpus *corpus, const char *line, size_t length,
                      struct ls_error *error)
 {
-    corpus->document.count = 0;
+    corpus->found.line.count = 0;
     if (!corpus->config.keep_lines)
         return LS_OK;
     while (length > 0 && line[length - 1] == '\r')
         length--;
-    return data_text_put(&corpus->document, line, length, error);
+    return data_text_put(&corpus->found.line, line, length, error);
 }
 
 static int read_record(struct data_corpus *corpus, char *line, size_t length, struct ls_text *out,
@@ -291,15 +288,15 @@ static int read_record(struct data_corpus *corpus, char *line, size_t length, st
 {
     const struct data_corpus_config *config = &corpus->config;
     int status = keep_line(corpus, line, length, error);
-    corpus->weight = 1;
+    corpus->found.weight = 1;
     if (!status && config->weight_key)
-        status = data_record_weight(line, length, config->weight_key, &corpus->weight, error);
+        status = data_record_weight(line, length, config->weight_key, &corpus->found.weight, error);
     if (status)
         return status;
     if (config->records == LS_RECORDS_CHAT)
-        return data_record_chat(line, length, config->chat, out, &corpus->spans, error);
+        return data_record_chat(line, length, config->chat, out, &corpus->found.spans, error);
     if (config->records == LS_RECORDS_PAIRS)
-        return data_record_pair(line, length, out, &corpus->spans, error);
+        return data_record_pair(line, length, out, &corpus->found.spans, error);
     return data_record_text(line, length, config->json_key, out, error);
 }
 
@@ -385,17 +382,18 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
             corpus->lines.count = corpus->lines_at = 0;
             corpus->lines_end = false;
             corpus->line_number = 0;
-            corpus->document.count = 0;
+            corpus->found.line.count = 0;
             status = corpus->is_jsonl ? skip_mark(corpus, error) : LS_OK;
             if (status)
                 return status;
         }
-        corpus->document_path = corpus->at;
-        corpus->weight = 1;
+        corpus->found.place.path = corpus->at;
+        corpus->found.weight = 1;
         int status = corpus->is_jsonl ? read_jsonl(corpus, out, part, error)
                                       : read_text(corpus, want, out, part, error);
         if (status)
             return status;
+        corpus->found.place.line = corpus->is_jsonl ? corpus->line_number : 0;
         bool file_end = *part == (corpus->is_jsonl ? DATA_CORPUS_END : DATA_DOCUMENT_END);
         if (file_end)
             next_file(corpus);
@@ -406,14 +404,9 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
     return LS_OK;
 }
 
-const struct data_spans *data_corpus_spans(const struct data_corpus *corpus)
+const struct data_found *data_corpus_found(const struct data_corpus *corpus)
 {
-    return &corpus->spans;
-}
-
-float data_corpus_weight(const struct data_corpus *corpus)
-{
-    return corpus->weight;
+    return &corpus->found;
 }
 
 size_t data_corpus_paths(const struct data_corpus *corpus)
@@ -429,14 +422,4 @@ const char *data_corpus_path(const struct data_corpus *corpus, size_t index)
 bool data_corpus_is_jsonl(const struct data_corpus *corpus, size_t index)
 {
     return corpus->inputs[index].jsonl || named_jsonl(corpus->inputs[index].path);
-}
-
-struct data_place data_corpus_place(const struct data_corpus *corpus)
-{
-    return (struct data_place){corpus->document_path, corpus->is_jsonl ? corpus->line_number : 0};
-}
-
-const struct ls_text *data_corpus_line(const struct data_corpus *corpus)
-{
-    return &corpus->document;
 }

@@ -40,13 +40,11 @@ bool data_file_is_remote(const struct data_file *file);
 /* LS_EDATA where it is not what was opened any more: every answer of a server says so by itself, a
  * local file is looked at here, and by every 256th read. */
 int data_file_look(struct data_file *file, struct ls_error *error);
-/* buffer[bytes] = those from `at` on, which lie inside. */
-int data_file_read(struct data_file *file, int64_t at, int64_t bytes, void *buffer,
-                   struct ls_error *error);
-/* The same of a few bytes beside which nothing else will be read: of a file elsewhere nothing more
- * is fetched, and nothing kept. */
-int data_file_peek(struct data_file *file, int64_t at, int64_t bytes, void *buffer,
-                   struct ls_error *error);
+/* buffer[bytes] = those from `at` on, which lie inside. Peek: of a few bytes beside which nothing
+ * else will be read; of a file elsewhere nothing more is fetched, and nothing kept. */
+typedef int data_file_reader(struct data_file *file, int64_t at, int64_t bytes, void *buffer,
+                             struct ls_error *error);
+data_file_reader data_file_read, data_file_peek;
 /* Bytes [at, at + bytes) will be read soon: what is elsewhere is fetched meanwhile. Does not wait,
  * and may do nothing. */
 void data_file_want(struct data_file *file, int64_t at, int64_t bytes);

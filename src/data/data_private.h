@@ -244,8 +244,8 @@ struct data_corpus_config {
      * over. NULL: it ends the reading. */
     int (*bad)(void *user, const struct ls_error *why, struct ls_error *error);
     void *user;
-    bool keep_lines;        /* for data_corpus_line */
-    const char *weight_key; /* of a record's weight, for data_corpus_weight; NULL: none is read */
+    bool keep_lines;        /* of what was found */
+    const char *weight_key; /* of a record's weight; NULL: none is read */
 };
 int data_corpus_open(const struct data_corpus_config *config, struct data_corpus **out,
                      struct ls_error *error);
@@ -260,19 +260,18 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
 size_t data_corpus_paths(const struct data_corpus *corpus);
 const char *data_corpus_path(const struct data_corpus *corpus, size_t index);
 bool data_corpus_is_jsonl(const struct data_corpus *corpus, size_t index);
-/* Where the document stands that was read last. */
 struct data_place {
     size_t path;
     int64_t line; /* 0: the whole file */
 };
-struct data_place data_corpus_place(const struct data_corpus *corpus);
-/* Its record as it stands in the file, if lines are kept; empty if it is a whole file. Borrowed. */
-const struct ls_text *data_corpus_line(const struct data_corpus *corpus);
-/* The parts of the document that was read last, where the records are examples. Borrowed. */
-const struct data_spans *data_corpus_spans(const struct data_corpus *corpus);
-
-/* The weight of its record, which has a number under weight_key; 1 without. */
-float data_corpus_weight(const struct data_corpus *corpus);
+/* The document that was read last. Borrowed. */
+struct data_found {
+    struct data_place place;
+    struct ls_text line;     /* its record, if lines are kept; empty if it is a whole file */
+    struct data_spans spans; /* its parts, where the records are examples */
+    float weight;            /* the number under weight_key; 1 without */
+};
+const struct data_found *data_corpus_found(const struct data_corpus *corpus);
 
 /* ---- its texts in parts (corpus_parts.c) ----------------------------------------------------- */
 

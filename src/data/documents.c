@@ -65,15 +65,16 @@ static int read_document(struct run *run, struct data_document *document, bool *
             status = ls_error_set(error, LS_EDATA,
                                   "%.300s: a document of more than %d MiB: expected JSONL, or a "
                                   "smaller file",
-                                  data_corpus_path(corpus, data_corpus_place(corpus).path),
+                                  data_corpus_path(corpus, data_corpus_found(corpus)->place.path),
                                   DOCUMENT_BYTES_MAX >> 20);
     }
     *found = !status && part == DATA_DOCUMENT_END;
     if (!*found)
         return status;
-    const struct ls_text *line = data_corpus_line(corpus);
+    const struct data_found *last = data_corpus_found(corpus);
+    const struct ls_text *line = &last->line;
     document->number = run->read++;
-    document->place = data_corpus_place(corpus);
+    document->place = last->place;
     status = data_text_put(&document->line, line->bytes, line->count, error);
     return status || line->count > 0 ? status : make_utf8(run, &document->text, error);
 }

@@ -61,13 +61,12 @@ static int segments_put(void *user, void *part, size_t begin, bool ends, struct 
 {
     const struct prepare *prepare = user;
     struct job *job = part;
-    const struct data_spans *spans = data_corpus_spans(prepare->parts.corpus);
+    const struct data_found *found = data_corpus_found(prepare->parts.corpus);
+    const struct data_spans *spans = &found->spans;
     if (!ends)
         return add_segment(job, &(struct segment){.end = job->text.count, .weight = 1}, error);
-    struct segment last = {.end = job->text.count,
-                           .ends_document = true,
-                           .counts = true,
-                           .weight = data_corpus_weight(prepare->parts.corpus)};
+    struct segment last = {
+        .end = job->text.count, .ends_document = true, .counts = true, .weight = found->weight};
     int status = LS_OK;
     for (int64_t i = 0; i < spans->count && !status; i++) {
         const struct data_span *span = &spans->list[i];

@@ -535,8 +535,8 @@ static void ids_of(enum ls_dtype dtype, const unsigned char *from, int64_t count
 }
 
 /* ids[count] = tokens [at, at + count) of one file. */
-static int read_ids(const struct file *file, int64_t at, int64_t count, int32_t *ids,
-                    struct ls_error *error)
+static int read_ids(const struct file *file, data_file_reader *read, int64_t at, int64_t count,
+                    int32_t *ids, struct ls_error *error)
 {
     _Alignas(8) unsigned char part[PART_BYTES];
     int64_t token_bytes = (int64_t)ls_dtype_bytes(file->what.dtype),
@@ -544,8 +544,8 @@ static int read_ids(const struct file *file, int64_t at, int64_t count, int32_t 
     int status = LS_OK;
     for (int64_t done = 0; done < count && !status; done += most) {
         int64_t here = ls_min(most, count - done);
-        status = data_file_read(file->data, file->header_bytes + (at + done) * token_bytes,
-                                here * token_bytes, part, error);
+        status = read(file->data, file->header_bytes + (at + done) * token_bytes,
+                      here * token_bytes, part, error);
         if (!status)
             ids_of(file->what.dtype, part, here, ids + done);
     }
@@ -559,7 +559,7 @@ static long long raw_id(const struct file *file, int64_t at)
     int32_t id = -1;
     if (file->what.dtype == LS_I64)
         return data_file_read(file->data, file->header_bytes + at * 8, 8, &wide, NULL) ? -1 : wide;
-    return read_ids(file, at, 1, &id, NULL) ? -1 : id;
+    return read_ids(file, data_file_read, at, 1, &id, NULL) ? -1 : id;
 }
 
 /* -1 where all are inside. The loop has no branch, so that it costs little beside the copy. */
@@ -576,39 +576,6 @@ static int64_t first_outside(const int32_t *ids, int64_t count, int64_t vocabula
         i++;
     return i;
 }
-
-int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64_t count,
-                        int64_t vocabulary, int32_t *ids, struct ls_error *error)
-{
-    if (first < 0 || count < 0 || first > store->tokens - count)
-        return ls_error_set(error, LS_EINVAL,
-                            "tokens %lld to %lld were asked for; the store holds %lld",
-                            (long long)first, (long long)(first + count), (long long)store->tokens);
-    if (vocabulary < 1)
-        return ls_error_set(error, LS_EINVAL, "a vocabulary of %lld", (long long)vocabulary);
-    for (int f = 0; f < store->count && count > 0; f++) {
-        const struct file *file = &store->files[f];
-        int64_t at = first - file->first, here = ls_min(count, file->what.tokens - at);
-        if (here <= 0)
-            continue;
-        int status = read_ids(file, at, here, ids, error);
-        if (status)
-            return status;
-        int64_t bad = first_outside(ids, here, vocabulary);
-        if (bad >= 0)
-            return ls_error_set(error, LS_EDATA,
-                                "%s: token %lld has id %lld; the vocabulary has %lld ids. Use the "
-                                "tokenizer that made the store, or a larger vocabulary",
-                                file->path, (long long)(at + bad), raw_id(file, at + bad),
-                                (long long)vocabulary);
-        first += here;
-        count -= here;
-        ids += here;
-    }
-    return LS_OK;
-}
-
-/* ---- which tokens count --------------------------------------------------------------------- */
 
 /* What of tokens [first, first + count) of the stream lies in a file: the first there and how many,
  * 0 or less where nothing does. */
@@ -636,30 +603,66 @@ static int parts_each(const struct ls_token_store *store, int64_t first, int64_t
     return status;
 }
 
-struct masking {
-    int64_t counted;  /* of the tokens so far */
-    int32_t *targets; /* become -1 where the token does not count; NULL: they are counted */
+/* What is asked of tokens, each by itself. */
+struct asked {
+    data_file_reader *read;
+    int32_t *ids;
+    int64_t vocabulary; /* that they must be in; 0: any */
+    int32_t *targets;   /* become -1 where the token does not count; NULL: they are counted */
+    int64_t counted;    /* of the tokens so far */
+    float *weights;
+    float usual; /* where a file has none */
 };
+
+static int ids_part(void *user, const struct file *file, int64_t at, int64_t count, int64_t to,
+                    struct ls_error *error)
+{
+    const struct asked *asked = user;
+    int32_t *ids = asked->ids + to;
+    int status = read_ids(file, asked->read, at, count, ids, error);
+    int64_t bad = status || !asked->vocabulary ? -1 : first_outside(ids, count, asked->vocabulary);
+    return bad < 0 ? status
+                   : ls_error_set(error, LS_EDATA,
+                                  "%s: token %lld has id %lld; the vocabulary has %lld ids. Use "
+                                  "the tokenizer that made the store, or a larger vocabulary",
+                                  file->path, (long long)(at + bad), raw_id(file, at + bad),
+                                  (long long)asked->vocabulary);
+}
+
+int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64_t count,
+                        int64_t vocabulary, int32_t *ids, struct ls_error *error)
+{
+    struct asked asked = {.read = data_file_read, .ids = ids, .vocabulary = vocabulary};
+    if (first < 0 || count < 0 || first > store->tokens - count)
+        return ls_error_set(error, LS_EINVAL,
+                            "tokens %lld to %lld were asked for; the store holds %lld",
+                            (long long)first, (long long)(first + count), (long long)store->tokens);
+    if (vocabulary < 1)
+        return ls_error_set(error, LS_EINVAL, "a vocabulary of %lld", (long long)vocabulary);
+    return parts_each(store, first, count, ids_part, &asked, error);
+}
+
+/* ---- which tokens count --------------------------------------------------------------------- */
 
 static int mask_part(void *user, const struct file *file, int64_t at, int64_t count, int64_t to,
                      struct ls_error *error)
 {
-    struct masking *masking = user;
+    struct asked *asked = user;
     unsigned char bits[PART_BYTES];
     int status = LS_OK;
     if (!file->mask) {
-        masking->counted += count;
+        asked->counted += count;
         return LS_OK;
     }
     for (int64_t here; count > 0 && !status; at += here, to += here, count -= here) {
         here =
             ls_min(count, 8 * PART_BYTES - at % 8); /* bits begin with that of token at - at % 8 */
-        status = data_file_read(file->mask, DATA_MASK_HEADER_BYTES + at / 8,
-                                ls_ceil_div(at % 8 + here, 8), bits, error);
-        if (!status && masking->targets)
-            data_mask_apply(bits, at % 8, here, masking->targets + to);
+        status = asked->read(file->mask, DATA_MASK_HEADER_BYTES + at / 8,
+                             ls_ceil_div(at % 8 + here, 8), bits, error);
+        if (!status && asked->targets)
+            data_mask_apply(bits, at % 8, here, asked->targets + to);
         else if (!status)
-            masking->counted += data_mask_counted(bits, at % 8, here);
+            asked->counted += data_mask_counted(bits, at % 8, here);
     }
     return status;
 }
@@ -667,17 +670,17 @@ static int mask_part(void *user, const struct file *file, int64_t at, int64_t co
 int ls_token_store_counted(const struct ls_token_store *store, int64_t first, int64_t count,
                            int64_t *counted, struct ls_error *error)
 {
-    struct masking masking = {0, NULL};
-    int status = parts_each(store, first, count, mask_part, &masking, error);
-    *counted = masking.counted;
+    struct asked asked = {.read = data_file_read};
+    int status = parts_each(store, first, count, mask_part, &asked, error);
+    *counted = asked.counted;
     return status;
 }
 
 int ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64_t count,
                         int32_t *targets, struct ls_error *error)
 {
-    struct masking masking = {0, targets};
-    return parts_each(store, first, count, mask_part, &masking, error);
+    struct asked asked = {.read = data_file_read, .targets = targets};
+    return parts_each(store, first, count, mask_part, &asked, error);
 }
 
 bool ls_token_store_weighted(const struct ls_token_store *store)
@@ -691,18 +694,19 @@ bool ls_token_store_weighted(const struct ls_token_store *store)
 static int weigh_part(void *user, const struct file *file, int64_t at, int64_t count, int64_t to,
                       struct ls_error *error)
 {
-    float *weights = (float *)user + to;
-    if (file->weights)
-        return data_weights_read(file->weights, at, count, weights, error);
-    for (int64_t i = 0; i < count; i++)
-        weights[i] = 1;
-    return LS_OK;
+    const struct asked *asked = user;
+    float *weights = asked->weights + to;
+    for (int64_t i = 0; i < count && !file->weights; i++)
+        weights[i] = asked->usual;
+    return file->weights ? data_weights_read(file->weights, asked->read, at, count, weights, error)
+                         : LS_OK;
 }
 
 int ls_token_store_weights(const struct ls_token_store *store, int64_t first, int64_t count,
                            float *weights, struct ls_error *error)
 {
-    return parts_each(store, first, count, weigh_part, weights, error);
+    struct asked asked = {.read = data_file_read, .weights = weights, .usual = 1};
+    return parts_each(store, first, count, weigh_part, &asked, error);
 }
 
 void ls_token_store_prefetch(const struct ls_token_store *store, int64_t first, int64_t count)
@@ -726,38 +730,6 @@ void ls_token_store_prefetch(const struct ls_token_store *store, int64_t first, 
 
 /* ---- the digest ------------------------------------------------------------------------------ */
 
-/* The same as ls_token_store_read, _mask and _weights of a few tokens; of what is elsewhere these
- * alone are fetched. */
-static int peek(const struct ls_token_store *store, int64_t first, int64_t count, int32_t *ids,
-                int32_t *targets, float *weights, struct ls_error *error)
-{
-    unsigned char bits[DIGEST_TOKENS / 8 + 2];
-    _Alignas(8) unsigned char part[DIGEST_TOKENS * 8];
-    int64_t at;
-    int status = LS_OK;
-    for (int f = 0; f < store->count && !status; f++) {
-        const struct file *file = &store->files[f];
-        int64_t here = part_in(file, first, count, &at),
-                bytes = (int64_t)ls_dtype_bytes(file->what.dtype);
-        int64_t to = file->first + at - first;
-        if (here <= 0)
-            continue;
-        status =
-            data_file_peek(file->data, file->header_bytes + at * bytes, here * bytes, part, error);
-        if (!status)
-            ids_of(file->what.dtype, part, here, ids + to);
-        if (!status && file->mask)
-            status = data_file_peek(file->mask, DATA_MASK_HEADER_BYTES + at / 8,
-                                    ls_ceil_div(at % 8 + here, 8), bits, error);
-        if (!status && file->mask)
-            data_mask_apply(bits, at % 8, here, targets + to);
-        if (!status && file->weights)
-            status = data_file_peek(file->weights, at * DATA_WEIGHT_BYTES, here * DATA_WEIGHT_BYTES,
-                                    weights + to, error);
-    }
-    return status;
-}
-
 int ls_token_store_digest(const struct ls_token_store *store, char text[33], struct ls_error *error)
 {
     enum { PIECES = 64 };
@@ -769,7 +741,14 @@ int ls_token_store_digest(const struct ls_token_store *store, char text[33], str
         int32_t ids[DIGEST_TOKENS] = {0}, targets[DIGEST_TOKENS] = {0};
         float weights[DIGEST_TOKENS] = {0};
         int64_t first = pieces > 1 ? (tokens - count) * i / (pieces - 1) : 0;
-        status = peek(store, first, count, ids, targets, weights, error);
+        /* Of what is elsewhere these alone are fetched. */
+        struct asked asked = {
+            .read = data_file_peek, .ids = ids, .targets = targets, .weights = weights};
+        status = parts_each(store, first, count, ids_part, &asked, error);
+        if (!status)
+            status = parts_each(store, first, count, mask_part, &asked, error);
+        if (!status)
+            status = parts_each(store, first, count, weigh_part, &asked, error);
         ls_digest_piece(&digest, "tokens", tokens, first, ids, sizeof ids);
         ls_digest_piece(&digest, "mask", tokens, first, targets, sizeof targets);
         if (ls_token_store_weighted(store))

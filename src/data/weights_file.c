@@ -33,11 +33,10 @@ int data_weights_finite(const char *name, const float *weights, int64_t first, i
     return LS_OK;
 }
 
-int data_weights_read(struct data_file *file, int64_t first, int64_t count, float *weights,
-                      struct ls_error *error)
+int data_weights_read(struct data_file *file, data_file_reader *read, int64_t first, int64_t count,
+                      float *weights, struct ls_error *error)
 {
-    int status =
-        data_file_read(file, first * DATA_WEIGHT_BYTES, count * DATA_WEIGHT_BYTES, weights, error);
+    int status = read(file, first * DATA_WEIGHT_BYTES, count * DATA_WEIGHT_BYTES, weights, error);
     return status ? status
                   : data_weights_finite(data_file_name(file), weights, first, count, error);
 }
@@ -47,6 +46,7 @@ int data_weights_check(struct data_file *file, int64_t tokens, bool all, struct 
     float weights[PIECE];
     int status = data_weights_size(data_file_name(file), data_file_bytes(file), tokens, error);
     for (int64_t i = 0; i < tokens && all && !status; i += PIECE)
-        status = data_weights_read(file, i, ls_min(PIECE, tokens - i), weights, error);
+        status =
+            data_weights_read(file, data_file_read, i, ls_min(PIECE, tokens - i), weights, error);
     return status;
 }

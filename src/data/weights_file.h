@@ -14,7 +14,7 @@ int data_weights_finite(const char *name, const float *weights, int64_t first, i
 /* Checks a file of that many tokens; all: each weight too, not the size alone. */
 int data_weights_check(struct data_file *file, int64_t tokens, bool all, struct ls_error *error);
 /* weights[count] = those of tokens [first, first + count), each finite. */
-int data_weights_read(struct data_file *file, int64_t first, int64_t count, float *weights,
-                      struct ls_error *error);
+int data_weights_read(struct data_file *file, data_file_reader *read, int64_t first, int64_t count,
+                      float *weights, struct ls_error *error);
 
 #endif
