@@ -22,7 +22,7 @@ enum {
 
 /* Those that are open and that nobody reads are a list, the one that was read last in front. */
 struct local_file {
-    char *name;
+    const char *name; /* borrowed */
     int64_t bytes;
     struct stat was; /* when it was opened */
     int fd;          /* -1: closed for another; as all below, under the lock */
@@ -115,23 +115,20 @@ static void reader_end(struct local_file *file)
     pthread_mutex_unlock(&lock);
 }
 
-static int local_file_open(const char *name, struct local_file **out, struct ls_error *error)
+/* name outlives the file. */
+static int local_file_open(const char *name, struct local_file **out, int64_t *bytes,
+                           struct ls_error *error)
 {
     struct local_file *file = calloc(1, sizeof *file);
-    *out = NULL;
-    if (file)
-        file->name = strdup(name);
-    if (!file || !file->name) {
-        free(file);
+    if (!file)
         return ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", name);
-    }
+    file->name = name;
     int status = ls_file_open(name, 0, LS_EDATA, &file->fd, &file->bytes, error);
     if (!status && fstat(file->fd, &file->was)) {
         status = ls_error_errno(error, errno, "%.300s: cannot be looked at", name);
         close(file->fd);
     }
     if (status) {
-        free(file->name);
         free(file);
         return status;
     }
@@ -141,6 +138,7 @@ static int local_file_open(const char *name, struct local_file **out, struct ls_
     while (open_files > OPEN_MAX_FILES && idle.before != &idle)
         one_close(idle.before);
     pthread_mutex_unlock(&lock);
+    *bytes = file->bytes;
     *out = file;
     return LS_OK;
 }
@@ -154,13 +152,7 @@ static void local_file_close(struct local_file *file)
     if (file->fd >= 0)
         one_close(file);
     pthread_mutex_unlock(&lock);
-    free(file->name);
     free(file);
-}
-
-static int64_t local_file_bytes(const struct local_file *file)
-{
-    return file->bytes;
 }
 
 static int read_whole(const struct local_file *file, int fd, int64_t at, int64_t bytes,
@@ -204,6 +196,7 @@ static int local_file_look(struct local_file *file, struct ls_error *error)
 
 struct data_file {
     char *name;
+    int64_t bytes;
     struct local_file *local;   /* one of the two */
     struct remote_file *remote; /* NULL: local */
 };
@@ -224,9 +217,9 @@ int data_file_open(const char *name, struct data_remote *remote, struct data_fil
                      ? LS_OK
                      : ls_error_set(error, LS_ENOMEM, "no memory to open %.300s", name);
     if (!status && ls_url_is(name))
-        status = remote_file_open(name, remote, &file->remote, error);
+        status = remote_file_open(name, remote, &file->remote, &file->bytes, error);
     else if (!status && !local_absent(name))
-        status = local_file_open(name, &file->local, error);
+        status = local_file_open(file->name, &file->local, &file->bytes, error);
     if (!status && (file->remote || file->local))
         *out = file;
     else
@@ -251,7 +244,7 @@ const char *data_file_name(const struct data_file *file)
 
 int64_t data_file_bytes(const struct data_file *file)
 {
-    return file->remote ? remote_file_bytes(file->remote) : local_file_bytes(file->local);
+    return file->bytes;
 }
 
 bool data_file_is_remote(const struct data_file *file)
@@ -266,7 +259,7 @@ int data_file_look(struct data_file *file, struct ls_error *error)
 
 static void range_check(const struct data_file *file, int64_t at, int64_t bytes)
 {
-    LS_ASSERT(at >= 0 && bytes >= 0 && at <= data_file_bytes(file) - bytes);
+    LS_ASSERT(at >= 0 && bytes >= 0 && at <= file->bytes - bytes);
 }
 
 int data_file_read(struct data_file *file, int64_t at, int64_t bytes, void *buffer,
@@ -289,7 +282,7 @@ void data_file_want(struct data_file *file, int64_t at, int64_t bytes)
 {
     range_check(file, at, bytes);
     if (file->remote)
-        remote_file_want(file->remote, at, bytes);
+        remote_queue(file->remote, at, bytes);
 }
 
 void data_file_expect(struct data_file *file, const struct ls_sums *sums, int which)

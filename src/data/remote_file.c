@@ -34,7 +34,7 @@ static void file_free(struct remote_file *file)
 }
 
 int remote_file_open(const char *url, struct data_remote *remote, struct remote_file **out,
-                     struct ls_error *error)
+                     int64_t *bytes, struct ls_error *error)
 {
     bool there = false;
     *out = NULL;
@@ -64,6 +64,7 @@ int remote_file_open(const char *url, struct data_remote *remote, struct remote_
         return status;
     }
     id_make(file);
+    *bytes = file->bytes;
     *out = file;
     return LS_OK;
 }
@@ -76,21 +77,11 @@ void remote_file_close(struct remote_file *file)
     file_free(file);
 }
 
-int64_t remote_file_bytes(const struct remote_file *file)
-{
-    return file->bytes;
-}
-
 void remote_file_expect(struct remote_file *file, const struct ls_sums *sums, int which)
 {
     bool alike = file->remote->options.block_bytes == LS_SUMS_BLOCK_BYTES;
     file->sums = alike ? sums : NULL;
     file->sums_file = which;
-}
-
-void remote_file_want(struct remote_file *file, int64_t at, int64_t bytes)
-{
-    remote_queue(file, at, bytes);
 }
 
 /* Whoever reads one unit behind the other will soon read what follows. */

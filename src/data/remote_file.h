@@ -5,16 +5,15 @@
 #include "data/data_file.h"
 
 struct remote_file;
-/* *out NULL and LS_OK: the server has none. */
+/* *out NULL and LS_OK: the server has none. *bytes = how many it has. */
 int remote_file_open(const char *url, struct data_remote *remote, struct remote_file **out,
-                     struct ls_error *error);
+                     int64_t *bytes, struct ls_error *error);
 void remote_file_close(struct remote_file *file);
-int64_t remote_file_bytes(const struct remote_file *file);
 int remote_file_read(struct remote_file *file, int64_t at, int64_t bytes, void *buffer,
                      struct ls_error *error);
 int remote_file_peek(struct remote_file *file, int64_t at, int64_t bytes, void *buffer,
                      struct ls_error *error);
-void remote_file_want(struct remote_file *file, int64_t at, int64_t bytes);
+void remote_queue(struct remote_file *file, int64_t at, int64_t bytes); /* data_file_want */
 void remote_file_expect(struct remote_file *file, const struct ls_sums *sums, int which);
 
 #endif

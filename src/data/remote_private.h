@@ -72,7 +72,6 @@ int remote_look(struct remote_file *file, bool *there, struct ls_error *error);
  * another thread or process had it; ask again. */
 int remote_some(struct remote_file *file, int64_t at, int64_t bytes, char *buffer, int64_t *did,
                 struct ls_error *error);
-void remote_queue(struct remote_file *file, int64_t at, int64_t bytes);
 /* Of its units of today. */
 int64_t remote_unit_size(struct remote_file *file);
 /* Nobody fetches it any more, and nothing of it is in memory. */
